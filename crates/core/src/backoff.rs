@@ -1,0 +1,175 @@
+//! Exponential back-off as data: a policy, a table of delays, and `now` as an argument.
+//!
+//! Mirrors upstream `flowcontrol.Backoff`: the delay doubles with each failure up to a maximum,
+//! and a key that was left alone for twice the maximum starts over. A key is pure text, see
+//! [`restart_key`] and [`pull_key`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use windlass_types::Timestamp;
+use windlass_types::corev1::Container;
+use windlass_types::{Pod, PodExt, PodUid};
+
+use crate::hash::fnv1a_64;
+
+/// First delay and largest delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackoffPolicy {
+    /// Delay after the first failure.
+    pub initial: Duration,
+    /// Largest delay (`crashLoopBackOff.maxContainerRestartPeriod` for restarts).
+    pub max: Duration,
+}
+
+impl BackoffPolicy {
+    /// Container restarts and image pulls: 10 s doubling to 5 min.
+    pub const DEFAULT: Self = Self {
+        initial: Duration::from_secs(10),
+        max: Duration::from_secs(300),
+    };
+}
+
+/// The state of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackoffEntry {
+    /// The delay in force.
+    pub delay: Duration,
+    /// When the last failure was counted.
+    pub last_update: Timestamp,
+}
+
+/// All keys of one owner. A pod worker owns one table for its pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BackoffTable {
+    entries: BTreeMap<String, BackoffEntry>,
+}
+
+impl BackoffTable {
+    /// Counts a failure at `now` and returns the delay that follows it.
+    pub fn next(&mut self, key: &str, policy: BackoffPolicy, now: Timestamp) -> Duration {
+        let delay = match self.entries.get(key) {
+            Some(entry) if !expired(entry, policy, now) => (entry.delay * 2).min(policy.max),
+            _ => policy.initial.min(policy.max),
+        };
+        self.entries.insert(
+            key.to_owned(),
+            BackoffEntry {
+                delay,
+                last_update: now,
+            },
+        );
+        delay
+    }
+
+    /// The end of the delay counted from `event`, if it is still ahead of `now`.
+    pub fn until(
+        &self,
+        key: &str,
+        event: Timestamp,
+        policy: BackoffPolicy,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let entry = self.entries.get(key).filter(|e| !expired(e, policy, now))?;
+        let end = event.saturating_add(entry.delay).ok()?;
+        (now < end).then_some(end)
+    }
+
+    /// The delay in force for a key, if it has one.
+    pub fn delay(&self, key: &str) -> Option<Duration> {
+        self.entries.get(key).map(|e| e.delay)
+    }
+
+    /// Forgets a key: its next failure starts at the initial delay.
+    pub fn reset(&mut self, key: &str) {
+        self.entries.remove(key);
+    }
+
+    /// Drops keys that would start over anyway.
+    pub fn forget_expired(&mut self, policy: BackoffPolicy, now: Timestamp) {
+        self.entries.retain(|_, entry| !expired(entry, policy, now));
+    }
+
+    /// True if no key is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// A key left alone for twice the maximum (10 min by default) counts as new.
+fn expired(entry: &BackoffEntry, policy: BackoffPolicy, now: Timestamp) -> bool {
+    now.duration_since(entry.last_update).as_secs() > 2 * policy.max.as_secs() as i64
+}
+
+/// Key of a container's restart back-off (upstream `GetBackoffKey`): changing the pod, the
+/// image or the resources starts over.
+pub fn restart_key(pod: &Pod, container: &Container) -> String {
+    let resources = serde_json::to_string(&container.resources).unwrap_or_default();
+    let text = format!(
+        "{}_{}_{}_{}_{}_{}",
+        pod.name(),
+        pod.namespace(),
+        pod.uid(),
+        container.name,
+        container.image.as_deref().unwrap_or_default(),
+        resources
+    );
+    format!(
+        "restart/{}/{:016x}",
+        container.name,
+        fnv1a_64(text.as_bytes())
+    )
+}
+
+/// Key of an image pull's back-off: one for each pod and image, so that pods do not share it.
+pub fn pull_key(uid: &PodUid, image: &str) -> String {
+    format!("pull/{uid}/{image}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).expect("in range")
+    }
+
+    #[test]
+    fn delays_double_to_the_maximum_and_start_over_after_ten_quiet_minutes() {
+        let mut table = BackoffTable::default();
+        let mut now = 0;
+        let mut seen = Vec::new();
+        for _ in 0..7 {
+            let delay = table.next("k", BackoffPolicy::DEFAULT, at(now)).as_secs();
+            seen.push(delay);
+            now += delay as i64;
+        }
+        assert_eq!(seen, [10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(
+            table
+                .next("k", BackoffPolicy::DEFAULT, at(now + 301))
+                .as_secs(),
+            10
+        );
+    }
+
+    #[test]
+    fn the_delay_counts_from_the_event_not_from_the_failure_count() {
+        let mut table = BackoffTable::default();
+        table.next("k", BackoffPolicy::DEFAULT, at(5));
+        assert_eq!(
+            table.until("k", at(0), BackoffPolicy::DEFAULT, at(9)),
+            Some(at(10))
+        );
+        assert_eq!(
+            table.until("k", at(0), BackoffPolicy::DEFAULT, at(10)),
+            None
+        );
+        assert_eq!(
+            table.until("other", at(0), BackoffPolicy::DEFAULT, at(1)),
+            None
+        );
+    }
+}

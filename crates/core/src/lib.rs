@@ -1,0 +1,34 @@
+//! Every decision of the node agent, as pure functions of snapshots and a `now`.
+//!
+//! No async, no clock, no I/O, no actor library: a decision is a value with a one-line
+//! `Display`, and a table of cases tests it by that line. In reading order: manifests become
+//! pods, sources are merged, pods are compared with what runs, and a status comes out.
+
+pub mod yaml;
+
+pub mod defaults;
+pub mod manifest;
+pub mod static_pod;
+pub mod validation;
+
+pub mod merge;
+
+pub mod actions;
+pub mod backoff;
+pub mod container_gc;
+pub mod hash;
+pub mod pleg;
+pub mod status;
+
+pub mod container_config;
+pub mod dns;
+pub mod env;
+pub mod hosts;
+pub mod paths;
+pub mod resources;
+pub mod sandbox_config;
+
+pub mod cri_log;
+
+pub mod housekeeping;
+pub mod pod_worker;

@@ -1,0 +1,78 @@
+//! The two ports to a container runtime. Every implementation puts a deadline on every call
+//! except [`RuntimeService::events`] and [`ImageService::pull_image`], which end when dropped.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use windlass_types::cri::{
+    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
+    RuntimeEvent, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+};
+use windlass_types::{ContainerId, SandboxId};
+
+use crate::error::CriResult;
+
+/// A stream of hints; it ends or yields an error when the connection is lost.
+pub type RuntimeEventStream = BoxStream<'static, CriResult<RuntimeEvent>>;
+
+/// `runtime.v1.RuntimeService`, as far as Windlass uses it.
+#[async_trait]
+pub trait RuntimeService: Send + Sync + Debug + 'static {
+    /// Name and version of the runtime.
+    async fn version(&self) -> CriResult<RuntimeVersion>;
+    /// Whether runtime and network are ready.
+    async fn status(&self) -> CriResult<RuntimeStatus>;
+
+    /// Creates and starts a sandbox; `handler` is the RuntimeClass handler, empty for the default.
+    async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId>;
+    /// Stops a sandbox and every container in it. Not finding it is success.
+    async fn stop_pod_sandbox(&self, id: &SandboxId) -> CriResult<()>;
+    /// Removes a sandbox and its containers. Not finding it is success.
+    async fn remove_pod_sandbox(&self, id: &SandboxId) -> CriResult<()>;
+    /// One sandbox in detail.
+    async fn pod_sandbox_status(&self, id: &SandboxId) -> CriResult<SandboxDetail>;
+    /// Sandboxes that match.
+    async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>>;
+
+    /// Creates a container in a sandbox.
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        config: &ContainerConfig,
+        sandbox_config: &SandboxConfig,
+    ) -> CriResult<ContainerId>;
+    /// Starts a created container.
+    async fn start_container(&self, id: &ContainerId) -> CriResult<()>;
+    /// Stops a container: its stop signal, then SIGKILL after `grace`. Not finding it is success.
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()>;
+    /// Removes a container. Not finding it is success.
+    async fn remove_container(&self, id: &ContainerId) -> CriResult<()>;
+    /// Containers that match.
+    async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>>;
+    /// One container in detail.
+    async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail>;
+
+    /// Hints about containers and sandboxes: CRI's `GetContainerEvents` where the runtime has
+    /// it, else containerd's own event service; `Unimplemented` if neither.
+    async fn events(&self) -> CriResult<RuntimeEventStream>;
+}
+
+/// `runtime.v1.ImageService`, as far as Windlass uses it.
+#[async_trait]
+pub trait ImageService: Send + Sync + Debug + 'static {
+    /// All images on the node.
+    async fn list_images(&self) -> CriResult<Vec<ImageInfo>>;
+    /// One image, `None` if it is not on the node.
+    async fn image_status(&self, image: &str) -> CriResult<Option<ImageInfo>>;
+    /// Pulls an image and returns the reference to run (an ID or digest).
+    async fn pull_image(
+        &self,
+        image: &str,
+        auth: Option<&ImageAuth>,
+        sandbox_config: &SandboxConfig,
+    ) -> CriResult<String>;
+    /// Removes an image. Not finding it is success.
+    async fn remove_image(&self, image: &str) -> CriResult<()>;
+}

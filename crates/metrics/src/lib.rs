@@ -1,0 +1,242 @@
+//! Every metric family of the agent, made once in `main` and handed to whoever records.
+//!
+//! Names that start with `kubelet_` are upstream's and keep upstream's labels and units; names
+//! that start with `windlass_` have no counterpart there. There is no global registry.
+
+use prometheus::{
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, Opts, Registry,
+    TextEncoder,
+};
+
+/// Handles to all families. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+
+    /// `kubelet_runtime_operations_total{operation_type}`.
+    pub runtime_operations: CounterVec,
+    /// `kubelet_runtime_operations_errors_total{operation_type}`.
+    pub runtime_operations_errors: CounterVec,
+    /// `kubelet_runtime_operations_duration_seconds{operation_type}`.
+    pub runtime_operations_duration: HistogramVec,
+
+    /// `kubelet_pleg_relist_duration_seconds`.
+    pub pleg_relist_duration: Histogram,
+    /// `kubelet_pleg_relist_interval_seconds`.
+    pub pleg_relist_interval: Histogram,
+    /// `kubelet_pleg_pod_relist_duration_seconds`: one pod's inspection.
+    pub pleg_pod_relist_duration: Histogram,
+    /// `kubelet_pleg_last_seen_seconds`: Unix time of the last successful relist.
+    pub pleg_last_seen: Gauge,
+    /// `kubelet_pleg_discard_events`: stays 0, events are coalesced per pod and never dropped.
+    pub pleg_discard_events: Counter,
+
+    /// `kubelet_pod_worker_duration_seconds{operation_type}`.
+    pub pod_worker_duration: HistogramVec,
+    /// `kubelet_pod_worker_start_duration_seconds`: seen to worker started.
+    pub pod_worker_start_duration: Histogram,
+    /// `kubelet_pod_start_duration_seconds`: seen to running.
+    pub pod_start_duration: Histogram,
+    /// `kubelet_started_pods_total`.
+    pub started_pods: Counter,
+    /// `kubelet_started_pods_errors_total`.
+    pub started_pods_errors: Counter,
+    /// `kubelet_started_containers_total{container_type}`.
+    pub started_containers: CounterVec,
+    /// `kubelet_started_containers_errors_total{container_type,code}`.
+    pub started_containers_errors: CounterVec,
+    /// `kubelet_orphaned_runtime_pods_total`.
+    pub orphaned_runtime_pods: Counter,
+    /// `kubelet_running_pods`.
+    pub running_pods: Gauge,
+    /// `kubelet_running_containers{container_state}`.
+    pub running_containers: GaugeVec,
+    /// `kubelet_desired_pods{static}`.
+    pub desired_pods: GaugeVec,
+    /// `kubelet_working_pods{lifecycle,config,static}`.
+    pub working_pods: GaugeVec,
+    /// `kubelet_run_podsandbox_duration_seconds{runtime_handler}`.
+    pub run_podsandbox_duration: HistogramVec,
+    /// `kubelet_run_podsandbox_errors_total{runtime_handler}`.
+    pub run_podsandbox_errors: CounterVec,
+    /// `kubelet_node_name{node}`.
+    pub node_name: GaugeVec,
+    /// `process_start_time_seconds`.
+    pub process_start_time: Gauge,
+
+    /// `windlass_mailbox_depth{actor}`: messages waiting.
+    pub mailbox_depth: GaugeVec,
+    /// `windlass_mailbox_oldest_seconds{actor}`: age of the oldest waiting message.
+    pub mailbox_oldest: GaugeVec,
+    /// `windlass_mailbox_dropped_total{actor}`: hints not accepted because the mailbox was full.
+    pub mailbox_dropped: CounterVec,
+    /// `windlass_mailbox_messages_total{actor}`: messages handled.
+    pub mailbox_messages: CounterVec,
+    /// `windlass_source_rejected_manifests{source}`: manifests of the last pass that were refused.
+    pub source_rejected: GaugeVec,
+    /// `windlass_sync_loop_events_total{cause}`.
+    pub sync_loop_events: CounterVec,
+    /// `windlass_start_slots_in_use`: pods starting at this moment.
+    pub start_slots_in_use: Gauge,
+}
+
+/// Upstream's buckets for CRI operations: 5 ms, ×2.5, 14 of them.
+fn runtime_buckets() -> Vec<f64> {
+    exponential(0.005, 2.5, 14)
+}
+
+fn exponential(start: f64, factor: f64, count: i32) -> Vec<f64> {
+    (0..count).map(|i| start * factor.powi(i)).collect()
+}
+
+/// The client library's default buckets, which upstream uses for the pod worker and PLEG.
+fn default_buckets() -> Vec<f64> {
+    prometheus::DEFAULT_BUCKETS.to_vec()
+}
+
+impl Metrics {
+    /// Makes and registers every family. Fails only if two families share a name.
+    pub fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let r = Registrar(&registry);
+        Ok(Self {
+            runtime_operations: r.counters("kubelet_runtime_operations_total", "Cumulative number of runtime operations by operation type.", &["operation_type"])?,
+            runtime_operations_errors: r.counters("kubelet_runtime_operations_errors_total", "Cumulative number of runtime operation errors by operation type.", &["operation_type"])?,
+            runtime_operations_duration: r.histograms("kubelet_runtime_operations_duration_seconds", "Duration in seconds of runtime operations, by operation type.", runtime_buckets(), &["operation_type"])?,
+            pleg_relist_duration: r.histogram("kubelet_pleg_relist_duration_seconds", "Duration in seconds of a full listing of the runtime.", default_buckets())?,
+            pleg_relist_interval: r.histogram("kubelet_pleg_relist_interval_seconds", "Seconds between two full listings of the runtime.", default_buckets())?,
+            pleg_pod_relist_duration: r.histogram("kubelet_pleg_pod_relist_duration_seconds", "Duration in seconds of the inspection of one pod.", default_buckets())?,
+            pleg_last_seen: r.gauge("kubelet_pleg_last_seen_seconds", "Unix time of the last successful listing of the runtime.")?,
+            pleg_discard_events: r.counter("kubelet_pleg_discard_events", "Events discarded by the PLEG; always 0, they are coalesced per pod.")?,
+            pod_worker_duration: r.histograms("kubelet_pod_worker_duration_seconds", "Duration in seconds of one job of a pod worker, by operation type.", default_buckets(), &["operation_type"])?,
+            pod_worker_start_duration: r.histogram("kubelet_pod_worker_start_duration_seconds", "Seconds from seeing a pod to starting its worker.", default_buckets())?,
+            pod_start_duration: r.histogram("kubelet_pod_start_duration_seconds", "Seconds from seeing a pod to all its containers running.", vec![0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0])?,
+            started_pods: r.counter("kubelet_started_pods_total", "Cumulative number of pods started.")?,
+            started_pods_errors: r.counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods.")?,
+            started_containers: r.counters("kubelet_started_containers_total", "Cumulative number of containers started.", &["container_type"])?,
+            started_containers_errors: r.counters("kubelet_started_containers_errors_total", "Cumulative number of errors when starting containers.", &["container_type", "code"])?,
+            orphaned_runtime_pods: r.counter("kubelet_orphaned_runtime_pods_total", "Pods found running without a configuration.")?,
+            running_pods: r.gauge("kubelet_running_pods", "Pods that have a running sandbox.")?,
+            running_containers: r.gauges("kubelet_running_containers", "Containers by state.", &["container_state"])?,
+            desired_pods: r.gauges("kubelet_desired_pods", "Pods the agent is asked to run.", &["static"])?,
+            working_pods: r.gauges("kubelet_working_pods", "Pods the agent works on, by lifecycle, presence in the configuration and kind.", &["lifecycle", "config", "static"])?,
+            run_podsandbox_duration: r.histograms("kubelet_run_podsandbox_duration_seconds", "Duration in seconds of RunPodSandbox, by RuntimeClass handler.", default_buckets(), &["runtime_handler"])?,
+            run_podsandbox_errors: r.counters("kubelet_run_podsandbox_errors_total", "Errors of RunPodSandbox, by RuntimeClass handler.", &["runtime_handler"])?,
+            node_name: r.gauges("kubelet_node_name", "The node's name; always 1.", &["node"])?,
+            process_start_time: r.gauge("process_start_time_seconds", "Unix time at which the process started.")?,
+            mailbox_depth: r.gauges("windlass_mailbox_depth", "Messages waiting in an actor's mailbox.", &["actor"])?,
+            mailbox_oldest: r.gauges("windlass_mailbox_oldest_seconds", "Age in seconds of the oldest message waiting in an actor's mailbox.", &["actor"])?,
+            mailbox_dropped: r.counters("windlass_mailbox_dropped_total", "Hints an actor's mailbox refused because it was full; each is re-derived by a relist.", &["actor"])?,
+            mailbox_messages: r.counters("windlass_mailbox_messages_total", "Messages an actor has taken from its mailbox.", &["actor"])?,
+            source_rejected: r.gauges("windlass_source_rejected_manifests", "Manifests the last pass of a pod source refused.", &["source"])?,
+            sync_loop_events: r.counters("windlass_sync_loop_events_total", "Iterations of the SyncLoop by cause.", &["cause"])?,
+            start_slots_in_use: r.gauge("windlass_start_slots_in_use", "Pods that hold a start slot.")?,
+            registry,
+        })
+    }
+
+    /// All families in Prometheus' text format 0.0.4.
+    pub fn render(&self) -> Result<String, prometheus::Error> {
+        let mut text = String::with_capacity(16 * 1024);
+        TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text)?;
+        Ok(text)
+    }
+
+    /// Records one finished CRI call.
+    pub fn observe_runtime_operation(&self, operation: &str, seconds: f64, failed: bool) {
+        self.runtime_operations
+            .with_label_values(&[operation])
+            .inc();
+        self.runtime_operations_duration
+            .with_label_values(&[operation])
+            .observe(seconds);
+        if failed {
+            self.runtime_operations_errors
+                .with_label_values(&[operation])
+                .inc();
+        }
+    }
+}
+
+/// Creates a family and registers it.
+struct Registrar<'a>(&'a Registry);
+
+impl Registrar<'_> {
+    fn add<C: prometheus::core::Collector + Clone + 'static>(
+        &self,
+        c: C,
+    ) -> Result<C, prometheus::Error> {
+        self.0.register(Box::new(c.clone()))?;
+        Ok(c)
+    }
+
+    fn counter(&self, name: &str, help: &str) -> Result<Counter, prometheus::Error> {
+        self.add(Counter::new(name, help)?)
+    }
+
+    fn counters(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<CounterVec, prometheus::Error> {
+        self.add(CounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<Gauge, prometheus::Error> {
+        self.add(Gauge::new(name, help)?)
+    }
+
+    fn gauges(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+    ) -> Result<GaugeVec, prometheus::Error> {
+        self.add(GaugeVec::new(Opts::new(name, help), labels)?)
+    }
+
+    fn histogram(
+        &self,
+        name: &str,
+        help: &str,
+        buckets: Vec<f64>,
+    ) -> Result<Histogram, prometheus::Error> {
+        self.add(Histogram::with_opts(
+            HistogramOpts::new(name, help).buckets(buckets),
+        )?)
+    }
+
+    fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        buckets: Vec<f64>,
+        labels: &[&str],
+    ) -> Result<HistogramVec, prometheus::Error> {
+        self.add(HistogramVec::new(
+            HistogramOpts::new(name, help).buckets(buckets),
+            labels,
+        )?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Metrics;
+
+    #[test]
+    fn text_carries_upstream_names_without_suffixes_added() {
+        let metrics = Metrics::new().expect("no two families share a name");
+        metrics.pleg_discard_events.inc_by(0.0);
+        metrics.observe_runtime_operation("run_podsandbox", 0.1, true);
+        let text = metrics.render().expect("text");
+        assert!(text.contains("\nkubelet_pleg_discard_events 0\n"), "{text}");
+        assert!(
+            text.contains(
+                "kubelet_runtime_operations_errors_total{operation_type=\"run_podsandbox\"} 1"
+            ),
+            "{text}"
+        );
+    }
+}

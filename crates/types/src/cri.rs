@@ -1,0 +1,441 @@
+//! Requests to a container runtime in our own words.
+//!
+//! Field meanings follow `runtime.v1` of the CRI; only what Windlass uses is here. The
+//! conversion to protobuf lives in `windlass-cri`, the decisions that fill these in
+//! `windlass-core`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::Timestamp;
+use crate::ids::{ContainerId, PodUid, SandboxId};
+use crate::observed::ContainerState;
+
+/// Who a namespace is shared with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NamespaceMode {
+    /// One for the whole pod.
+    #[default]
+    Pod,
+    /// One for each container.
+    Container,
+    /// The node's.
+    Node,
+}
+
+/// Namespaces of a sandbox or container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceOptions {
+    /// Network.
+    pub network: NamespaceMode,
+    /// PID.
+    pub pid: NamespaceMode,
+    /// IPC.
+    pub ipc: NamespaceMode,
+}
+
+/// A seccomp or AppArmor profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SecurityProfile {
+    /// The runtime's default profile.
+    #[default]
+    RuntimeDefault,
+    /// No confinement.
+    Unconfined,
+    /// A profile on the node: absolute path (seccomp) or loaded name (AppArmor).
+    Localhost(String),
+}
+
+/// SELinux labels; empty parts are left to the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SelinuxOptions {
+    /// User.
+    pub user: String,
+    /// Role.
+    pub role: String,
+    /// Type.
+    pub type_: String,
+    /// Level.
+    pub level: String,
+}
+
+/// Security settings of a sandbox.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SandboxSecurity {
+    /// Namespaces.
+    pub namespaces: NamespaceOptions,
+    /// UID the sandbox process runs as.
+    pub run_as_user: Option<i64>,
+    /// GID the sandbox process runs as.
+    pub run_as_group: Option<i64>,
+    /// Extra groups.
+    pub supplemental_groups: Vec<i64>,
+    /// Some container of the pod is privileged.
+    pub privileged: bool,
+    /// The root file system is read-only.
+    pub readonly_rootfs: bool,
+    /// Seccomp profile of the sandbox.
+    pub seccomp: SecurityProfile,
+    /// SELinux labels.
+    pub selinux: Option<SelinuxOptions>,
+}
+
+/// A port that the runtime's network maps from the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortMapping {
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: Protocol,
+    /// Port in the pod.
+    pub container_port: i32,
+    /// Port on the node; 0 means none.
+    pub host_port: i32,
+    /// Address on the node; empty means all.
+    pub host_ip: String,
+}
+
+/// Transport protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// Content of a pod's `resolv.conf`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DnsConfig {
+    /// `nameserver` lines.
+    pub servers: Vec<String>,
+    /// The `search` line.
+    pub searches: Vec<String>,
+    /// The `options` line.
+    pub options: Vec<String>,
+}
+
+/// `PodSandboxConfig`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SandboxConfig {
+    /// Pod name.
+    pub name: String,
+    /// Pod namespace.
+    pub namespace: String,
+    /// Pod UID.
+    pub uid: PodUid,
+    /// Attempt of this sandbox.
+    pub attempt: u32,
+    /// Host name; empty for host network.
+    pub hostname: String,
+    /// Directory of the pod's logs, absolute.
+    pub log_directory: String,
+    /// `resolv.conf`; `None` leaves the runtime's.
+    pub dns: Option<DnsConfig>,
+    /// Port mappings.
+    pub port_mappings: Vec<PortMapping>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Parent cgroup; empty leaves the runtime's.
+    pub cgroup_parent: String,
+    /// Kernel parameters set in the sandbox' namespaces.
+    pub sysctls: BTreeMap<String, String>,
+    /// Security settings.
+    pub security: SandboxSecurity,
+    /// RuntimeClass overhead.
+    pub overhead: Option<LinuxResources>,
+    /// Sum of the containers' resources.
+    pub resources: Option<LinuxResources>,
+}
+
+/// How a mount's later mounts travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MountPropagation {
+    /// `None`.
+    #[default]
+    Private,
+    /// `HostToContainer`.
+    HostToContainer,
+    /// `Bidirectional`.
+    Bidirectional,
+}
+
+/// A bind mount into a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mount {
+    /// Path in the container.
+    pub container_path: String,
+    /// Path on the node.
+    pub host_path: String,
+    /// Read-only.
+    pub readonly: bool,
+    /// The runtime relabels the content for SELinux.
+    pub selinux_relabel: bool,
+    /// Propagation.
+    pub propagation: MountPropagation,
+}
+
+/// Resource settings as the kernel understands them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinuxResources {
+    /// CFS period in microseconds; 0 is unset.
+    pub cpu_period: i64,
+    /// CFS quota in microseconds; 0 is unset.
+    pub cpu_quota: i64,
+    /// CPU shares (2–262144); 0 is unset.
+    pub cpu_shares: i64,
+    /// Memory limit in bytes; 0 is none.
+    pub memory_limit: i64,
+    /// `oom_score_adj`.
+    pub oom_score_adj: i64,
+    /// cgroup v2 keys.
+    pub unified: BTreeMap<String, String>,
+}
+
+/// Security settings of a container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ContainerSecurity {
+    /// Namespaces.
+    pub namespaces: NamespaceOptions,
+    /// Capabilities to add.
+    pub add_capabilities: Vec<String>,
+    /// Capabilities to drop.
+    pub drop_capabilities: Vec<String>,
+    /// Privileged.
+    pub privileged: bool,
+    /// UID.
+    pub run_as_user: Option<i64>,
+    /// User name, where the image has no numeric user.
+    pub run_as_username: String,
+    /// GID.
+    pub run_as_group: Option<i64>,
+    /// Extra groups.
+    pub supplemental_groups: Vec<i64>,
+    /// Read-only root file system.
+    pub readonly_rootfs: bool,
+    /// `no_new_privs`.
+    pub no_new_privs: bool,
+    /// Seccomp profile.
+    pub seccomp: SecurityProfile,
+    /// AppArmor profile; `None` leaves it to the runtime.
+    pub apparmor: Option<SecurityProfile>,
+    /// SELinux labels.
+    pub selinux: Option<SelinuxOptions>,
+    /// Paths hidden from the container.
+    pub masked_paths: Vec<String>,
+    /// Paths read-only in the container.
+    pub readonly_paths: Vec<String>,
+}
+
+/// `ContainerConfig`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ContainerConfig {
+    /// Name in the pod spec.
+    pub name: String,
+    /// Attempt, equal to the restart count.
+    pub attempt: u32,
+    /// Image reference to run: the ID or digest that the runtime resolved.
+    pub image: String,
+    /// Image as the user wrote it.
+    pub user_specified_image: String,
+    /// Entry point; empty means the image's.
+    pub command: Vec<String>,
+    /// Arguments; empty means the image's.
+    pub args: Vec<String>,
+    /// Working directory; empty means the image's.
+    pub working_dir: String,
+    /// Environment in order.
+    pub envs: Vec<(String, String)>,
+    /// Mounts.
+    pub mounts: Vec<Mount>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Log path relative to the sandbox' log directory.
+    pub log_path: String,
+    /// Keep stdin open.
+    pub stdin: bool,
+    /// Close stdin after the first attach.
+    pub stdin_once: bool,
+    /// Allocate a terminal.
+    pub tty: bool,
+    /// Resources.
+    pub resources: LinuxResources,
+    /// Security settings.
+    pub security: ContainerSecurity,
+}
+
+/// Which sandboxes or containers to list. Empty lists all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ListFilter {
+    /// Only this ID.
+    pub id: Option<String>,
+    /// Only containers of this sandbox.
+    pub sandbox: Option<SandboxId>,
+    /// Only objects with these labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl ListFilter {
+    /// Everything that belongs to one pod.
+    pub fn of_pod(uid: &PodUid) -> Self {
+        Self {
+            labels: [(crate::names::LABEL_POD_UID.to_owned(), uid.to_string())].into(),
+            ..Self::default()
+        }
+    }
+}
+
+/// A row of ListPodSandbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SandboxSummary {
+    /// ID.
+    pub id: SandboxId,
+    /// Pod UID.
+    pub uid: PodUid,
+    /// Pod name.
+    pub name: String,
+    /// Pod namespace.
+    pub namespace: String,
+    /// Attempt.
+    pub attempt: u32,
+    /// Ready.
+    pub ready: bool,
+    /// Creation time.
+    pub created_at: Timestamp,
+}
+
+/// PodSandboxStatus.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SandboxDetail {
+    /// What the list says.
+    pub summary: SandboxSummary,
+    /// IPs, primary first; empty for host network.
+    pub ips: Vec<IpAddr>,
+    /// It uses the node's network namespace.
+    pub host_network: bool,
+}
+
+/// A row of ListContainers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerSummary {
+    /// ID.
+    pub id: ContainerId,
+    /// Sandbox.
+    pub sandbox_id: SandboxId,
+    /// Pod UID, from the label; empty if the container is not a pod's.
+    pub uid: PodUid,
+    /// Container name, from the metadata.
+    pub name: String,
+    /// Attempt.
+    pub attempt: u32,
+    /// State.
+    pub state: ContainerState,
+    /// Creation time.
+    pub created_at: Timestamp,
+}
+
+/// ContainerStatus.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerDetail {
+    /// What was observed, with hash and restart count read from the annotations.
+    pub observed: crate::observed::ObservedContainer,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Version of the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeVersion {
+    /// For example `containerd`.
+    pub name: String,
+    /// The runtime's own version.
+    pub version: String,
+    /// CRI version, `v1`.
+    pub api_version: String,
+}
+
+/// Status of the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeStatus {
+    /// Why `RuntimeReady` is false; `None` when it is true.
+    pub runtime_error: Option<String>,
+    /// Why `NetworkReady` is false; `None` when it is true.
+    pub network_error: Option<String>,
+}
+
+/// An image on the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// `sha256:…`.
+    pub id: String,
+    /// Tags.
+    pub repo_tags: Vec<String>,
+    /// Digest references.
+    pub repo_digests: Vec<String>,
+    /// Size in bytes.
+    pub size: u64,
+    /// Numeric user of the image.
+    pub uid: Option<i64>,
+    /// User name of the image.
+    pub username: String,
+    /// Never to be collected.
+    pub pinned: bool,
+}
+
+/// Credentials for a pull.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ImageAuth {
+    /// User.
+    pub username: String,
+    /// Password.
+    pub password: String,
+    /// `user:password` in base64.
+    pub auth: String,
+    /// Registry address.
+    pub server_address: String,
+    /// Identity token.
+    pub identity_token: String,
+    /// Bearer token.
+    pub registry_token: String,
+}
+
+impl std::fmt::Debug for ImageAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ImageAuth")
+            .field("server_address", &self.server_address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A hint from the runtime that something about a container or sandbox changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeEvent {
+    /// What happened.
+    pub kind: RuntimeEventKind,
+    /// Container or sandbox ID.
+    pub id: String,
+    /// Pod UID where the event carries it (CRI events do, containerd's do not).
+    pub uid: Option<PodUid>,
+}
+
+/// Kinds of [`RuntimeEvent`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuntimeEventKind {
+    /// Created.
+    Created,
+    /// Started.
+    Started,
+    /// Its process exited.
+    Stopped,
+    /// Removed.
+    Deleted,
+    /// The kernel killed something in it for memory.
+    Oom,
+}

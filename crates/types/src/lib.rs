@@ -1,0 +1,37 @@
+//! Names, identifiers and pure data shared by every Windlass crate.
+//!
+//! Nothing here decides, waits or touches the outside: a type carries its meaning, its unit and
+//! where upstream names the same thing. Desired state is the Kubernetes API's own [`Pod`];
+//! observed state is [`observed`]; what is asked of a container runtime is [`cri`].
+
+pub mod ids;
+pub mod pod;
+
+pub mod event;
+pub mod update;
+
+pub mod cri;
+pub mod observed;
+
+pub mod names;
+pub mod port;
+pub mod reason;
+pub mod retry;
+pub mod view;
+
+pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
+pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
+pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
+pub use pod::{Pod, PodExt};
+pub use port::{Clock, EventRecorder};
+pub use reason::Reason;
+pub use retry::Retry;
+pub use update::{PodOp, PodSource, PodUpdate};
+
+/// The Kubernetes core/v1 types (`Container`, `PodSpec`, …), from `k8s-openapi`.
+pub use k8s_openapi::api::core::v1 as corev1;
+/// The Kubernetes meta/v1 types (`ObjectMeta`, `Time`, …), from `k8s-openapi`.
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as metav1;
+
+/// A moment on the wall clock. Decisions receive it as an argument and never read a clock.
+pub type Timestamp = jiff::Timestamp;

@@ -1,0 +1,128 @@
+//! What the runtime was seen to have for one pod (upstream `kubecontainer.PodStatus`).
+
+use std::net::IpAddr;
+
+use crate::Timestamp;
+use crate::ids::{ContainerId, PodUid, SandboxId};
+
+/// Everything the runtime knows of one pod at `observed_at`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ObservedPod {
+    /// The pod's UID, from the sandbox label.
+    pub uid: PodUid,
+    /// The pod's name, from the sandbox label.
+    pub name: String,
+    /// The pod's namespace, from the sandbox label.
+    pub namespace: String,
+    /// IPs of the newest ready sandbox, primary first; empty for host network.
+    pub ips: Vec<IpAddr>,
+    /// All sandboxes, newest attempt first.
+    pub sandboxes: Vec<ObservedSandbox>,
+    /// All container instances, newest first (creation time, then attempt).
+    pub containers: Vec<ObservedContainer>,
+    /// When the reads that made this began; `None` if the pod was never inspected.
+    pub observed_at: Option<Timestamp>,
+}
+
+impl Default for PodUid {
+    fn default() -> Self {
+        Self::new("")
+    }
+}
+
+impl ObservedPod {
+    /// The newest instance of the named container.
+    pub fn latest(&self, container: &str) -> Option<&ObservedContainer> {
+        self.containers.iter().find(|c| c.name == container)
+    }
+
+    /// All instances of the named container, newest first.
+    pub fn instances<'a>(
+        &'a self,
+        container: &'a str,
+    ) -> impl Iterator<Item = &'a ObservedContainer> + 'a {
+        self.containers.iter().filter(move |c| c.name == container)
+    }
+
+    /// The newest sandbox, ready or not.
+    pub fn newest_sandbox(&self) -> Option<&ObservedSandbox> {
+        self.sandboxes.first()
+    }
+
+    /// Containers that run or whose state the runtime does not know.
+    pub fn running(&self) -> impl Iterator<Item = &ObservedContainer> {
+        self.containers
+            .iter()
+            .filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
+    }
+
+    /// True if the runtime has neither sandbox nor container of this pod.
+    pub fn is_empty(&self) -> bool {
+        self.sandboxes.is_empty() && self.containers.is_empty()
+    }
+}
+
+/// One pod sandbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservedSandbox {
+    /// The runtime's ID.
+    pub id: SandboxId,
+    /// 0 for the first sandbox of the pod, then counting up.
+    pub attempt: u32,
+    /// `SANDBOX_READY`.
+    pub ready: bool,
+    /// When the runtime created it.
+    pub created_at: Timestamp,
+    /// It uses the node's network namespace.
+    pub host_network: bool,
+    /// Its IPs, primary first.
+    pub ips: Vec<IpAddr>,
+}
+
+/// State of one container instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ContainerState {
+    /// Created, never started.
+    Created,
+    /// Running.
+    Running,
+    /// Exited.
+    Exited,
+    /// The runtime does not know; stop it before creating another.
+    Unknown,
+}
+
+/// One container instance.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObservedContainer {
+    /// The runtime's ID.
+    pub id: ContainerId,
+    /// The container's name in the pod spec.
+    pub name: String,
+    /// Sandbox it was created in.
+    pub sandbox_id: SandboxId,
+    /// Its state.
+    pub state: ContainerState,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it started, if it did.
+    pub started_at: Option<Timestamp>,
+    /// When it exited, if it did.
+    pub finished_at: Option<Timestamp>,
+    /// Exit code; 0 unless exited.
+    pub exit_code: i32,
+    /// The runtime's reason for the exit (`OOMKilled`, `Error`, `Completed`, …); may be empty.
+    pub reason: String,
+    /// The runtime's or the container's message about its exit; may be empty.
+    pub message: String,
+    /// Image as the user wrote it.
+    pub image: String,
+    /// Image ID as reported by the runtime (`sha256:…` or a digest reference).
+    pub image_id: String,
+    /// Value of `io.kubernetes.container.hash`, parsed; `None` if absent or not hex.
+    pub hash: Option<u32>,
+    /// Value of `io.kubernetes.container.restartCount`.
+    pub restart_count: u32,
+    /// Absolute path of its log on the node.
+    pub log_path: String,
+}

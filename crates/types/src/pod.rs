@@ -1,0 +1,130 @@
+//! The desired pod and short ways to ask it the usual questions.
+
+use std::sync::Arc;
+
+use crate::corev1::{Container, PodSpec};
+use crate::ids::{PodFullName, PodUid};
+use crate::names;
+use crate::update::PodSource;
+
+/// The desired pod exactly as the Kubernetes API defines it.
+pub type Pod = crate::corev1::Pod;
+
+/// A pod shared between actors; never changed in place.
+pub type SharedPod = Arc<Pod>;
+
+/// Spec of a pod whose manifest had none: lets the accessors return references.
+static EMPTY_SPEC: std::sync::LazyLock<PodSpec> = std::sync::LazyLock::new(PodSpec::default);
+
+/// Questions every crate asks a pod. Missing fields read as their zero value, as in Go.
+pub trait PodExt {
+    /// `metadata.uid`, empty if absent.
+    fn uid(&self) -> PodUid;
+    /// `metadata.name`, empty if absent.
+    fn name(&self) -> &str;
+    /// `metadata.namespace`, empty if absent.
+    fn namespace(&self) -> &str;
+    /// Namespace and name together.
+    fn full_name(&self) -> PodFullName;
+    /// The spec, an empty one if absent.
+    fn spec(&self) -> &PodSpec;
+    /// `spec.initContainers`, empty if absent.
+    fn init_containers(&self) -> &[Container];
+    /// `spec.containers`.
+    fn containers(&self) -> &[Container];
+    /// One annotation's value.
+    fn annotation(&self, key: &str) -> Option<&str>;
+    /// The source recorded in `kubernetes.io/config.source`; the API server if unmarked.
+    fn source(&self) -> PodSource;
+    /// True for pods from a file or a URL.
+    fn is_static(&self) -> bool;
+    /// `spec.hostNetwork`.
+    fn host_network(&self) -> bool;
+    /// `spec.restartPolicy`, `Always` if absent.
+    fn restart_policy(&self) -> RestartPolicy;
+    /// `spec.terminationGracePeriodSeconds`, 30 if absent.
+    fn termination_grace_seconds(&self) -> i64;
+}
+
+/// `spec.restartPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestartPolicy {
+    /// Restart whatever the exit code.
+    Always,
+    /// Restart on a non-zero exit code.
+    OnFailure,
+    /// Never restart.
+    Never,
+}
+
+impl PodExt for Pod {
+    fn uid(&self) -> PodUid {
+        PodUid::from(self.metadata.uid.as_deref().unwrap_or_default())
+    }
+
+    fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    fn namespace(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn full_name(&self) -> PodFullName {
+        PodFullName {
+            namespace: self.namespace().to_owned(),
+            name: self.name().to_owned(),
+        }
+    }
+
+    fn spec(&self) -> &PodSpec {
+        self.spec.as_ref().unwrap_or(&EMPTY_SPEC)
+    }
+
+    fn init_containers(&self) -> &[Container] {
+        PodExt::spec(self)
+            .init_containers
+            .as_deref()
+            .unwrap_or_default()
+    }
+
+    fn containers(&self) -> &[Container] {
+        &PodExt::spec(self).containers
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata
+            .annotations
+            .as_ref()?
+            .get(key)
+            .map(String::as_str)
+    }
+
+    fn source(&self) -> PodSource {
+        self.annotation(names::ANN_CONFIG_SOURCE)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(PodSource::Api)
+    }
+
+    fn is_static(&self) -> bool {
+        PodExt::source(self) != PodSource::Api
+    }
+
+    fn host_network(&self) -> bool {
+        PodExt::spec(self).host_network.unwrap_or(false)
+    }
+
+    fn restart_policy(&self) -> RestartPolicy {
+        match PodExt::spec(self).restart_policy.as_deref() {
+            Some("Never") => RestartPolicy::Never,
+            Some("OnFailure") => RestartPolicy::OnFailure,
+            _ => RestartPolicy::Always,
+        }
+    }
+
+    fn termination_grace_seconds(&self) -> i64 {
+        PodExt::spec(self)
+            .termination_grace_period_seconds
+            .unwrap_or(30)
+    }
+}

@@ -1,0 +1,120 @@
+//! User-visible reasons, spelled as Kubernetes spells them.
+
+use std::fmt;
+
+macro_rules! reasons {
+    ($( $(#[$doc:meta])* $name:ident = $text:literal ),* $(,)?) => {
+        /// Why a container waits, a pod failed or an event was recorded.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Reason { $( $(#[$doc])* $name ),* }
+
+        impl Reason {
+            /// The text users see.
+            pub fn as_str(self) -> &'static str {
+                match self { $( Self::$name => $text ),* }
+            }
+        }
+    };
+}
+
+reasons! {
+    // container waiting reasons
+    /// The container is about to be created.
+    ContainerCreating = "ContainerCreating",
+    /// Init containers are still to complete.
+    PodInitializing = "PodInitializing",
+    /// The last start failed or the container keeps exiting; the restart is delayed.
+    CrashLoopBackOff = "CrashLoopBackOff",
+    /// The last pull failed; the next one is delayed.
+    ImagePullBackOff = "ImagePullBackOff",
+    /// The pull just failed.
+    ErrImagePull = "ErrImagePull",
+    /// `imagePullPolicy: Never` and the image is not on the node.
+    ErrImageNeverPull = "ErrImageNeverPull",
+    /// The image reference cannot be parsed.
+    InvalidImageName = "InvalidImageName",
+    /// The runtime could not be asked about the image.
+    ImageInspectError = "ImageInspectError",
+    /// The registry cannot be reached.
+    RegistryUnavailable = "RegistryUnavailable",
+    /// A signature check refused the image.
+    SignatureValidationFailed = "SignatureValidationFailed",
+    /// The container's configuration could not be made (env, mounts, security).
+    CreateContainerConfigError = "CreateContainerConfigError",
+    /// The runtime refused to create the container.
+    CreateContainerError = "CreateContainerError",
+    /// The runtime refused to start the container.
+    RunContainerError = "RunContainerError",
+    /// The sandbox could not be created.
+    CreatePodSandboxError = "CreatePodSandboxError",
+    /// A sandbox or container could not be stopped.
+    KillContainerError = "KillContainerError",
+
+    // terminated reasons
+    /// Exit code 0.
+    Completed = "Completed",
+    /// Non-zero exit code without a better reason.
+    Error = "Error",
+    /// Killed by the kernel's OOM killer.
+    OomKilled = "OOMKilled",
+    /// It ran, and the runtime no longer knows it.
+    ContainerStatusUnknown = "ContainerStatusUnknown",
+    /// `activeDeadlineSeconds` ran out.
+    DeadlineExceeded = "DeadlineExceeded",
+
+    // event reasons
+    /// Image pull begins.
+    Pulling = "Pulling",
+    /// Image pulled, or already present.
+    Pulled = "Pulled",
+    /// A pull, creation or start failed.
+    Failed = "Failed",
+    /// A restart or pull back-off is active.
+    BackOff = "BackOff",
+    /// ImageStatus failed.
+    InspectFailed = "InspectFailed",
+    /// Container created.
+    Created = "Created",
+    /// Container started.
+    Started = "Started",
+    /// Stop requested.
+    Killing = "Killing",
+    /// The kill took longer than allowed.
+    ExceededGracePeriod = "ExceededGracePeriod",
+    /// The kill failed.
+    FailedKillPod = "FailedKillPod",
+    /// RunPodSandbox failed.
+    FailedCreatePodSandBox = "FailedCreatePodSandBox",
+    /// PodSandboxStatus failed.
+    FailedPodSandBoxStatus = "FailedPodSandBoxStatus",
+    /// The sandbox will be replaced.
+    SandboxChanged = "SandboxChanged",
+    /// The runtime's network is not ready.
+    NetworkNotReady = "NetworkNotReady",
+    /// A sync failed.
+    FailedSync = "FailedSync",
+    /// A source delivered a pod that cannot be accepted.
+    FailedValidation = "FailedValidation",
+    /// A volume could not be set up.
+    FailedMount = "FailedMount",
+    /// The pod's nameserver or search list was cut.
+    DnsConfigForming = "DNSConfigForming",
+    /// ClusterFirst without a cluster DNS address.
+    MissingClusterDns = "MissingClusterDNS",
+
+    // Windlass' own blockers, used where upstream has no word
+    /// The container runtime does not answer.
+    RuntimeNotReady = "RuntimeNotReady",
+    /// The pod waits for a start slot.
+    WaitingForStartSlot = "WaitingForStartSlot",
+    /// An earlier pod of the same name still terminates.
+    WaitingForPredecessor = "WaitingForPredecessor",
+    /// The pod is being stopped.
+    Terminating = "Terminating",
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,88 @@
+//! What a user is told of a pod: its one current blocker, its events, the phases of its start.
+
+use std::fmt;
+
+use crate::Timestamp;
+use crate::reason::Reason;
+
+/// The one thing that keeps a pod from what was asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Blocker {
+    /// What kind of thing.
+    pub reason: Reason,
+    /// The container it concerns, if one.
+    pub container: Option<String>,
+    /// The whole story in one sentence.
+    pub message: String,
+    /// Since when it is the blocker.
+    pub since: Timestamp,
+    /// When the agent tries again by itself; `None` if an event or a user must come first.
+    pub next_retry: Option<Timestamp>,
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.reason)?;
+        if let Some(container) = &self.container {
+            write!(f, " container={container}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// `type` of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventType {
+    /// Something expected.
+    Normal,
+    /// Something to look at.
+    Warning,
+}
+
+impl EventType {
+    /// `Normal` or `Warning`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// One line of a pod's event list; repeats are counted, not repeated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodEvent {
+    /// Normal or Warning.
+    pub event_type: EventType,
+    /// Upstream's reason.
+    pub reason: Reason,
+    /// Container concerned, if one.
+    pub container: Option<String>,
+    /// Text.
+    pub message: String,
+    /// How often.
+    pub count: u32,
+    /// First time.
+    pub first: Timestamp,
+    /// Last time.
+    pub last: Timestamp,
+}
+
+/// When a pod's start passed each phase; the differences are what `get pods -o wide` shows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StartTimings {
+    /// The merger saw the pod.
+    pub seen: Option<Timestamp>,
+    /// The pod worker got a start slot and began its first sync.
+    pub dispatched: Option<Timestamp>,
+    /// RunPodSandbox returned.
+    pub sandbox_ready: Option<Timestamp>,
+    /// The last image of the first start was on the node.
+    pub images_ready: Option<Timestamp>,
+    /// The last init container completed.
+    pub init_done: Option<Timestamp>,
+    /// StartContainer of the last app container returned.
+    pub containers_started: Option<Timestamp>,
+    /// The pod was observed with all containers running.
+    pub running: Option<Timestamp>,
+}
