@@ -1,1 +1,26 @@
-//! (being written)
+//! The actor kit, and the catalogue of every message that crosses between actors.
+//!
+//! actix gives each actor its thread and its turn; the mailboxes are ours, because actix' own
+//! bound does not bind (`docs/actors.md`). An actor here is an `actix::Actor` whose inputs are
+//! streams of one closed event enum: a bounded [`mailbox`], a coalescing [`slots`] box keyed by
+//! pod, or a timer. Handlers are synchronous; whatever waits runs in a spawned future that ends
+//! by posting one message back.
+
+pub mod catalogue;
+pub mod kind;
+
+pub mod mailbox;
+pub mod slots;
+
+pub mod status_cache;
+
+pub mod clock;
+pub mod spawn;
+
+pub use catalogue::*;
+pub use clock::{SimClock, SystemClock};
+pub use kind::ActorKind;
+pub use mailbox::{Delivery, Mailbox, MailboxSender, SendError, TrySendError, mailbox};
+pub use slots::{Merge, SlotReceiver, SlotSender, slots};
+pub use spawn::{Shutdown, spawn_io};
+pub use status_cache::StatusCache;

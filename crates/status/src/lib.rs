@@ -1,1 +1,12 @@
-//! (being written)
+//! Where results leave the agent: the latest status of every pod, and what happened to it.
+//!
+//! [`PodBoard`] is written by the pod workers and read by the local API (and, with an API
+//! server, by the status patcher). [`EventLog`] is the [`EventRecorder`] that keeps a bounded,
+//! aggregated list of events for each pod and puts it on the board.
+
+pub mod board;
+pub mod events;
+
+pub use board::{BoardChange, BoardSubscription, PodBoard, PodEntryView};
+pub use events::EventLog;
+pub use windlass_types::EventRecorder;

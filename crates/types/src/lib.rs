@@ -22,7 +22,7 @@ pub mod view;
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
 pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
-pub use pod::{Pod, PodExt};
+pub use pod::{Pod, PodExt, RestartPolicy, SharedPod};
 pub use port::{Clock, EventRecorder};
 pub use reason::Reason;
 pub use retry::Retry;

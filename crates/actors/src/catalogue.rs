@@ -1,0 +1,325 @@
+//! Every message that crosses from one actor to another, and the handles that send them.
+//!
+//! A type marked `Message:` here has a row in `docs/actors.md`; `cargo xtask tidy` compares the
+//! two. Commands are imperative, events past tense, queries begin with `Get`. What an actor
+//! says to itself (job answers, timers) stays in its own crate.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use windlass_types::{
+    ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate, SharedPod, Timestamp,
+};
+
+use crate::mailbox::{MailboxSender, SendError};
+use crate::slots::{Merge, SlotSender};
+
+/// Message: a source tells PodStorage what it has.
+#[derive(Debug)]
+pub struct SourceSnapshot {
+    /// Which source.
+    pub source: PodSource,
+    /// `Set` for a complete snapshot, `Restore` for pods from a checkpoint; the API source also
+    /// sends `Add`, `Update`, `Remove` where it works incrementally.
+    pub op: PodOp,
+    /// The pods, defaulted and validated.
+    pub pods: Vec<SharedPod>,
+    /// What was refused in this pass, for the user.
+    pub rejected: Vec<RejectedManifest>,
+}
+
+/// A manifest, or one pod of it, that a source refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectedManifest {
+    /// File path or URL.
+    pub origin: String,
+    /// The whole error: what, where in the file, how to fix it.
+    pub error: String,
+}
+
+/// Message: PodStorage tells the SyncLoop what changed in the set of desired pods.
+#[derive(Debug)]
+pub struct ConfigChanged(pub PodUpdate);
+
+/// Message: the PLEG tells the SyncLoop that a pod's runtime state changed.
+///
+/// Coalesced per pod, so it is never dropped; the cache already holds the new state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodChanged {
+    /// What changed, without repeats.
+    pub events: Vec<PodLifecycleEvent>,
+}
+
+impl Merge for PodChanged {
+    fn merge(&mut self, newer: Self) {
+        for event in newer.events {
+            if !self.events.contains(&event) {
+                self.events.push(event);
+            }
+        }
+    }
+}
+
+/// Why a pod worker is told something.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UpdateKind {
+    /// The pod is desired, new or changed.
+    Run(SharedPod),
+    /// Look again: the runtime changed, or a tick is due.
+    Sync,
+    /// Stop the pod.
+    Kill(KillPod),
+}
+
+/// Stop a pod, with the shortest grace period anyone asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KillPod {
+    /// Grace period; `None` uses the pod's own.
+    pub grace: Option<Duration>,
+    /// Text for the `Killing` event and `explain`.
+    pub reason: String,
+    /// The pod is no longer desired: forget it once it has stopped.
+    pub removed: bool,
+    /// For a pod without a configuration: what runs.
+    pub orphan: Option<Arc<ObservedPod>>,
+}
+
+/// Message: the SyncLoop tells PodWorkers what to do with one pod (coalesced per UID).
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpdatePod {
+    /// The newest desired pod among what was coalesced.
+    pub run: Option<SharedPod>,
+    /// A kill among what was coalesced.
+    pub kill: Option<KillPod>,
+    /// The run came after the kill: the pod is to come back.
+    pub run_after_kill: bool,
+    /// When the first of the coalesced messages was sent.
+    pub since: Timestamp,
+}
+
+impl UpdatePod {
+    /// One message of the given kind.
+    pub fn new(kind: UpdateKind, since: Timestamp) -> Self {
+        let mut this = Self {
+            run: None,
+            kill: None,
+            run_after_kill: false,
+            since,
+        };
+        match kind {
+            UpdateKind::Run(pod) => this.run = Some(pod),
+            UpdateKind::Sync => {}
+            UpdateKind::Kill(kill) => this.kill = Some(kill),
+        }
+        this
+    }
+}
+
+impl Merge for UpdatePod {
+    fn merge(&mut self, newer: Self) {
+        if let Some(kill) = newer.kill {
+            self.run_after_kill = false;
+            match &mut self.kill {
+                Some(waiting) => waiting.merge(kill),
+                None => self.kill = Some(kill),
+            }
+        }
+        if let Some(pod) = newer.run {
+            self.run_after_kill = self.kill.is_some();
+            self.run = Some(pod);
+        }
+    }
+}
+
+impl Merge for KillPod {
+    /// The grace period only shrinks, and a removal stays one.
+    fn merge(&mut self, newer: Self) {
+        self.grace = match (self.grace, newer.grace) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.removed |= newer.removed;
+        self.reason = newer.reason;
+        self.orphan = newer.orphan.or_else(|| self.orphan.take());
+    }
+}
+
+/// Phase of a pod worker; it never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WorkerPhase {
+    /// Making the runtime match the pod.
+    Syncing,
+    /// Stopping the pod.
+    Terminating,
+    /// Stopped; resources are being or were released.
+    Terminated,
+}
+
+impl WorkerPhase {
+    /// `Syncing`, `Terminating` or `Terminated`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Syncing => "Syncing",
+            Self::Terminating => "Terminating",
+            Self::Terminated => "Terminated",
+        }
+    }
+}
+
+/// Message: asks PodWorkers for the phase of every worker.
+#[derive(Debug)]
+pub struct GetPodWorkers {
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<BTreeMap<PodUid, WorkerPhase>>,
+}
+
+/// Message: the SyncLoop tells PodWorkers whether the runtime can be worked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeState {
+    /// Why the runtime cannot be used; jobs wait while this is set.
+    pub runtime_error: Option<String>,
+    /// Why the pod network cannot be used; pods without host network wait while this is set.
+    pub network_error: Option<String>,
+}
+
+impl RuntimeState {
+    /// Before the first check.
+    pub fn unknown() -> Self {
+        Self {
+            runtime_error: Some("not checked yet".into()),
+            network_error: None,
+        }
+    }
+
+    /// True if jobs may run.
+    pub fn usable(&self) -> bool {
+        self.runtime_error.is_none()
+    }
+}
+
+/// What PodWorkers hears through its mailbox.
+#[derive(Debug)]
+pub enum PodWorkersMessage {
+    /// See [`GetPodWorkers`].
+    Get(GetPodWorkers),
+    /// See [`WorkerFinished`].
+    Finished(WorkerFinished),
+}
+
+/// Message: a PodWorker tells PodWorkers that its pod has stopped and everything is released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerFinished {
+    /// Which worker.
+    pub uid: PodUid,
+}
+
+/// The way to PodWorkers.
+#[derive(Clone, Debug)]
+pub struct PodWorkersHandle {
+    /// Coalescing lane for desired state and kills.
+    pub updates: SlotSender<PodUid, UpdatePod>,
+    /// Mailbox for queries and answers.
+    pub mailbox: MailboxSender<PodWorkersMessage>,
+}
+
+impl PodWorkersHandle {
+    /// Tells the worker of a pod something; never waits, never loses.
+    pub fn update_pod(&self, uid: PodUid, update: UpdatePod) {
+        self.updates.put(uid, update);
+    }
+
+    /// The phase of every worker.
+    pub async fn phases(&self) -> Result<BTreeMap<PodUid, WorkerPhase>, SendError> {
+        let (reply, answer) = oneshot::channel();
+        self.mailbox
+            .send(PodWorkersMessage::Get(GetPodWorkers { reply }))
+            .await?;
+        answer.await.map_err(|_| SendError)
+    }
+}
+
+/// Message: asks the PLEG to read one pod from the runtime now.
+#[derive(Debug)]
+pub struct InspectPod {
+    /// Which pod.
+    pub uid: PodUid,
+    /// Receives an observation that began after this message was sent.
+    pub reply: oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>,
+}
+
+/// Why a pod could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InspectError(pub String);
+
+impl std::fmt::Display for InspectError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InspectError {}
+
+/// Message: asks the PLEG to wait for its first complete listing of the runtime.
+#[derive(Debug)]
+pub struct GetFirstListing {
+    /// Answered once the cache is complete.
+    pub reply: oneshot::Sender<()>,
+}
+
+/// What the PLEG hears through its mailbox.
+#[derive(Debug)]
+pub enum PlegMessage {
+    /// See [`InspectPod`].
+    Inspect(InspectPod),
+    /// See [`GetFirstListing`].
+    FirstListing(GetFirstListing),
+}
+
+/// The way to the PLEG.
+#[derive(Clone, Debug)]
+pub struct PlegHandle {
+    /// Mailbox for requests.
+    pub mailbox: MailboxSender<PlegMessage>,
+    /// What was last seen.
+    pub cache: crate::StatusCache,
+}
+
+impl PlegHandle {
+    /// Reads one pod from the runtime now; the cache holds the same answer.
+    pub async fn inspect(&self, uid: &PodUid) -> Result<Arc<ObservedPod>, InspectError> {
+        let (reply, answer) = oneshot::channel();
+        let message = PlegMessage::Inspect(InspectPod {
+            uid: uid.clone(),
+            reply,
+        });
+        let stopped = |_| InspectError("the PLEG has stopped".into());
+        self.mailbox.send(message).await.map_err(stopped)?;
+        answer
+            .await
+            .map_err(|_| InspectError("the PLEG has stopped".into()))?
+    }
+
+    /// The cached observation, once the first complete listing has been made.
+    pub async fn observed(&self, uid: &PodUid) -> Result<Arc<ObservedPod>, InspectError> {
+        if let Some(pod) = self.cache.get(uid) {
+            return Ok(pod);
+        }
+        let (reply, answer) = oneshot::channel();
+        let message = PlegMessage::FirstListing(GetFirstListing { reply });
+        self.mailbox
+            .send(message)
+            .await
+            .map_err(|_| InspectError("the PLEG has stopped".into()))?;
+        answer
+            .await
+            .map_err(|_| InspectError("the PLEG has stopped".into()))?;
+        Ok(self.cache.get(uid).unwrap_or_else(|| {
+            Arc::new(ObservedPod {
+                uid: uid.clone(),
+                ..ObservedPod::default()
+            })
+        }))
+    }
+}

@@ -1,0 +1,43 @@
+//! The one clock, in production and in simulations.
+
+use tokio::time::Instant;
+use windlass_types::{Clock, Timestamp};
+
+/// The node's wall clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the clock"
+    )]
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// A wall clock that follows tokio's (possibly paused) time from a fixed start.
+#[derive(Clone, Copy, Debug)]
+pub struct SimClock {
+    base: Timestamp,
+    start: Instant,
+}
+
+impl SimClock {
+    /// A clock that reads `base` now.
+    pub fn starting_at(base: Timestamp) -> Self {
+        Self {
+            base,
+            start: Instant::now(),
+        }
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Timestamp {
+        self.base
+            .saturating_add(self.start.elapsed())
+            .unwrap_or(Timestamp::MAX)
+    }
+}

@@ -1,0 +1,73 @@
+//! The closed list of actors, with the bound of each mailbox and its arithmetic.
+
+use std::fmt;
+
+/// Every kind of actor in the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ActorKind {
+    /// Reads manifests from a file or directory.
+    FileSource,
+    /// Reads manifests from a URL.
+    HttpSource,
+    /// Merges the sources.
+    PodStorage,
+    /// The centre.
+    SyncLoop,
+    /// Watches the runtime.
+    Pleg,
+    /// Registry of the pod workers.
+    PodWorkers,
+    /// One pod.
+    PodWorker,
+}
+
+impl ActorKind {
+    /// All kinds, in the order data flows.
+    pub const ALL: [Self; 7] = [
+        Self::FileSource,
+        Self::HttpSource,
+        Self::PodStorage,
+        Self::SyncLoop,
+        Self::Pleg,
+        Self::PodWorkers,
+        Self::PodWorker,
+    ];
+
+    /// Name in metrics, logs and documents.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FileSource => "FileSource",
+            Self::HttpSource => "HttpSource",
+            Self::PodStorage => "PodStorage",
+            Self::SyncLoop => "SyncLoop",
+            Self::Pleg => "Pleg",
+            Self::PodWorkers => "PodWorkers",
+            Self::PodWorker => "PodWorker",
+        }
+    }
+
+    /// How many messages may wait in the actor's mailbox before senders wait.
+    pub const fn mailbox_bound(self) -> usize {
+        match self {
+            // its own pass, a file event and a timer: at most one of each is ever in flight
+            Self::FileSource | Self::HttpSource => 4,
+            // three sources, each waits for its snapshot to be taken before the next: 3, doubled
+            Self::PodStorage => 8,
+            // upstream's update channel: 50; one merge yields at most 5 updates for each source
+            Self::SyncLoop => 50,
+            // inspections are coalesced per pod before they get here; 110 pods asking at once
+            // plus the answers of 8 inspections in flight
+            Self::Pleg => 256,
+            // answers of 250 pods' workers (one each in flight) plus slack
+            Self::PodWorkers => 256,
+            // one job's answer, one timer, one kill: at most one of each is ever in flight
+            Self::PodWorker => 4,
+        }
+    }
+}
+
+impl fmt::Display for ActorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

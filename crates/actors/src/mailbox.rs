@@ -1,0 +1,287 @@
+//! A bounded mailbox that really bounds, with its depth, the age of its oldest message and its
+//! drops as metrics.
+//!
+//! Three ways in: [`MailboxSender::send`] waits for room (snapshots, streams of state),
+//! [`MailboxSender::try_send`] refuses and counts (hints that a relist re-derives), and
+//! [`MailboxSender::post`] hands the message over from a synchronous handler: when there is no
+//! room it waits in a task of its own, so nothing is lost and the handler returns at once.
+//! The span of the sender travels with the message, see [`Delivery`].
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::Stream;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use windlass_metrics::Metrics;
+
+use crate::kind::ActorKind;
+
+/// The mailbox is gone: its actor has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendError;
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the actor has stopped")
+    }
+}
+
+impl std::error::Error for SendError {}
+
+/// Why a hint was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrySendError {
+    /// The mailbox is full; the drop is counted.
+    Full,
+    /// The actor has stopped.
+    Closed,
+}
+
+/// A message with the span of whoever sent it.
+#[derive(Debug)]
+pub struct Delivery<M> {
+    message: M,
+    span: tracing::Span,
+}
+
+impl<M> Delivery<M> {
+    /// Runs the handler inside the sender's span, so that what it logs belongs to its cause.
+    pub fn open<R>(self, handler: impl FnOnce(M) -> R) -> R {
+        let message = self.message;
+        self.span.in_scope(|| handler(message))
+    }
+}
+
+/// When each waiting message arrived, oldest first.
+#[derive(Debug, Default)]
+struct Arrivals(Mutex<VecDeque<Instant>>);
+
+impl Arrivals {
+    fn with<R>(&self, f: impl FnOnce(&mut VecDeque<Instant>) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Where an actor takes its messages from: a stream for `StreamHandler`.
+pub struct Mailbox<M> {
+    kind: ActorKind,
+    receiver: mpsc::Receiver<Delivery<M>>,
+    arrivals: Arc<Arrivals>,
+    metrics: Metrics,
+}
+
+impl<M> fmt::Debug for Mailbox<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The cloneable way into a [`Mailbox`].
+pub struct MailboxSender<M> {
+    kind: ActorKind,
+    sender: mpsc::Sender<Delivery<M>>,
+    arrivals: Arc<Arrivals>,
+    metrics: Metrics,
+}
+
+impl<M> Clone for MailboxSender<M> {
+    fn clone(&self) -> Self {
+        Self {
+            kind: self.kind,
+            sender: self.sender.clone(),
+            arrivals: Arc::clone(&self.arrivals),
+            metrics: self.metrics.clone(),
+        }
+    }
+}
+
+impl<M> fmt::Debug for MailboxSender<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MailboxSender")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes the mailbox of one actor, with the bound its kind states.
+pub fn mailbox<M>(kind: ActorKind, metrics: &Metrics) -> (MailboxSender<M>, Mailbox<M>) {
+    let (sender, receiver) = mpsc::channel(kind.mailbox_bound());
+    let arrivals = Arc::new(Arrivals::default());
+    (
+        MailboxSender {
+            kind,
+            sender,
+            arrivals: Arc::clone(&arrivals),
+            metrics: metrics.clone(),
+        },
+        Mailbox {
+            kind,
+            receiver,
+            arrivals,
+            metrics: metrics.clone(),
+        },
+    )
+}
+
+impl<M: Send + 'static> MailboxSender<M> {
+    /// Waits until there is room, then hands the message over.
+    pub async fn send(&self, message: M) -> Result<(), SendError> {
+        let permit = self.sender.reserve().await.map_err(|_| SendError)?;
+        self.arrived();
+        permit.send(Delivery {
+            message,
+            span: tracing::Span::current(),
+        });
+        Ok(())
+    }
+
+    /// Hands a hint over if there is room; counts it as dropped otherwise.
+    pub fn try_send(&self, message: M) -> Result<(), TrySendError> {
+        match self.sender.try_reserve() {
+            Ok(permit) => {
+                self.arrived();
+                permit.send(Delivery {
+                    message,
+                    span: tracing::Span::current(),
+                });
+                Ok(())
+            }
+            Err(mpsc::error::TrySendError::Full(())) => {
+                self.metrics
+                    .mailbox_dropped
+                    .with_label_values(&[self.kind.as_str()])
+                    .inc();
+                Err(TrySendError::Full)
+            }
+            Err(mpsc::error::TrySendError::Closed(())) => Err(TrySendError::Closed),
+        }
+    }
+
+    /// Hands a message over from a synchronous handler without losing it.
+    ///
+    /// Only for messages whose sender has at most one in flight (the answer of a job, a timer):
+    /// that keeps the number of waiting tasks bounded.
+    pub fn post(&self, message: M) {
+        match self.sender.clone().try_reserve_owned() {
+            Ok(permit) => {
+                self.arrived();
+                permit.send(Delivery {
+                    message,
+                    span: tracing::Span::current(),
+                });
+            }
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                let this = self.clone();
+                tokio::spawn(async move {
+                    // a closed mailbox means the agent is shutting down
+                    let _ = this.send(message).await;
+                });
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => {}
+        }
+    }
+
+    /// Resolves when the actor has stopped.
+    pub async fn closed(&self) {
+        self.sender.closed().await;
+    }
+
+    fn arrived(&self) {
+        self.arrivals.with(|queue| queue.push_back(Instant::now()));
+    }
+
+    /// Writes depth and age of the mailbox into the metrics; called when they are scraped.
+    pub fn publish_metrics(&self) {
+        let (depth, oldest) = self.arrivals.with(|queue| {
+            (
+                queue.len(),
+                queue.front().map_or(0.0, |at| at.elapsed().as_secs_f64()),
+            )
+        });
+        let name = self.kind.as_str();
+        self.metrics
+            .mailbox_depth
+            .with_label_values(&[name])
+            .set(depth as f64);
+        self.metrics
+            .mailbox_oldest
+            .with_label_values(&[name])
+            .set(oldest);
+    }
+}
+
+impl<M> Stream for Mailbox<M> {
+    type Item = Delivery<M>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Delivery<M>>> {
+        let next = self.receiver.poll_recv(cx);
+        if let Poll::Ready(Some(_)) = next {
+            self.arrivals.with(|queue| queue.pop_front());
+            self.metrics
+                .mailbox_messages
+                .with_label_values(&[self.kind.as_str()])
+                .inc();
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn hints_beyond_the_bound_are_refused_and_counted_even_from_clones() {
+        let metrics = Metrics::new().expect("metrics");
+        let (sender, mut mailbox) = mailbox::<usize>(ActorKind::FileSource, &metrics);
+        let bound = ActorKind::FileSource.mailbox_bound();
+        let taken = (0..100)
+            .filter(|i| sender.clone().try_send(*i).is_ok())
+            .count();
+        assert_eq!(taken, bound);
+        let dropped = metrics
+            .mailbox_dropped
+            .with_label_values(&["FileSource"])
+            .get();
+        assert_eq!(dropped as usize, 100 - bound);
+        assert_eq!(mailbox.next().await.map(|d| d.open(|m| m)), Some(0));
+    }
+
+    #[tokio::test]
+    async fn a_posted_message_waits_for_room_and_is_never_lost() {
+        let metrics = Metrics::new().expect("metrics");
+        let (sender, mailbox) = mailbox::<usize>(ActorKind::FileSource, &metrics);
+        for i in 0..20 {
+            sender.post(i);
+        }
+        let mut all: Vec<usize> = mailbox.take(20).map(|d| d.open(|m| m)).collect().await;
+        all.sort_unstable();
+        assert_eq!(all, (0..20).collect::<Vec<_>>());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn depth_and_age_are_published() {
+        let metrics = Metrics::new().expect("metrics");
+        let (sender, _mailbox) = mailbox::<u8>(ActorKind::Pleg, &metrics);
+        sender.try_send(1).expect("room");
+        tokio::time::advance(std::time::Duration::from_secs(3)).await;
+        sender.try_send(2).expect("room");
+        sender.publish_metrics();
+        assert_eq!(
+            metrics.mailbox_depth.with_label_values(&["Pleg"]).get() as u32,
+            2
+        );
+        assert_eq!(
+            metrics.mailbox_oldest.with_label_values(&["Pleg"]).get() as u32,
+            3
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! Starting work: I/O futures by name, and an orderly end.
+
+use std::future::Future;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+/// Runs I/O outside the actor's thread, under a name that shows in every line it logs.
+pub fn spawn_io<F>(name: &'static str, future: F) -> tokio::task::JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    tokio::spawn(future.instrument(tracing::debug_span!("io", task = name)))
+}
+
+/// The agent's shutdown: a token everyone watches and a count of what still runs.
+///
+/// Stopping the agent stops no container; what is waited for are short writes of state.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
+    token: CancellationToken,
+    tracker: TaskTracker,
+}
+
+impl Shutdown {
+    /// A shutdown that has not begun.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The token that is cancelled when the shutdown begins.
+    pub fn token(&self) -> CancellationToken {
+        self.token.clone()
+    }
+
+    /// Runs a future that the shutdown waits for.
+    pub fn track<F>(&self, future: F) -> tokio::task::JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.tracker.spawn(future)
+    }
+
+    /// Begins the shutdown and waits for tracked work, at most `limit`.
+    pub async fn finish(&self, limit: std::time::Duration) {
+        self.token.cancel();
+        self.tracker.close();
+        if tokio::time::timeout(limit, self.tracker.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                left = self.tracker.len(),
+                "shutdown did not wait for all tasks"
+            );
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Events of a pod: identical ones are counted, the list is bounded, nothing blocks.
+
+use std::sync::Arc;
+
+use windlass_types::view::{EventType, PodEvent};
+use windlass_types::{Clock, EventRecorder, Pod, PodExt, Reason};
+
+use crate::board::PodBoard;
+
+/// Events kept for each pod. A crash-looping pod with pull trouble makes about ten different
+/// ones; 32 leaves room for three containers' worth before the oldest goes.
+const EVENTS_PER_POD: usize = 32;
+
+/// Records events onto the board and into the log.
+#[derive(Clone, Debug)]
+pub struct EventLog {
+    board: PodBoard,
+    clock: Arc<dyn Clock>,
+}
+
+impl EventLog {
+    /// A recorder that writes to `board`.
+    pub fn new(board: PodBoard, clock: Arc<dyn Clock>) -> Self {
+        Self { board, clock }
+    }
+}
+
+impl EventRecorder for EventLog {
+    fn record(
+        &self,
+        pod: &Pod,
+        container: Option<&str>,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+    ) {
+        let now = self.clock.now();
+        tracing::info!(
+            pod = %pod.full_name(),
+            container = container.unwrap_or_default(),
+            kind = event_type.as_str(),
+            %reason,
+            message,
+            "event"
+        );
+        self.board.update(&pod.uid(), |entry| {
+            let same = |e: &PodEvent| {
+                e.reason == reason && e.container.as_deref() == container && e.message == message
+            };
+            if let Some(at) = entry.events.iter().position(same) {
+                // the newest event is the last line
+                let mut event = entry.events.remove(at);
+                event.count += 1;
+                event.last = now;
+                entry.events.push(event);
+                return;
+            }
+            if entry.events.len() == EVENTS_PER_POD {
+                entry.events.remove(0);
+            }
+            entry.events.push(PodEvent {
+                event_type,
+                reason,
+                container: container.map(str::to_owned),
+                message: message.to_owned(),
+                count: 1,
+                first: now,
+                last: now,
+            });
+        });
+    }
+}
