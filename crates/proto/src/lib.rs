@@ -1,1 +1,36 @@
-//! (being written)
+//! gRPC types generated from the texts in `proto/` by `cargo run -p windlass-codegen`.
+//!
+//! Generated code stays in these modules: `windlass-cri` turns it into `windlass-types` for
+//! everybody else. Maps are ordered and byte fields are `Bytes`. Server traits answer
+//! `Unimplemented` for every call that an implementation leaves out.
+
+mod secret;
+
+/// `runtime.v1`: the Container Runtime Interface.
+#[allow(
+    missing_docs,
+    missing_debug_implementations,
+    clippy::all,
+    clippy::large_futures
+)]
+#[allow(rustdoc::all)]
+pub mod cri_v1 {
+    include!("gen/runtime.v1.rs");
+}
+
+/// `containerd.events`: payloads of containerd's events.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod containerd_events {
+    include!("gen/containerd.events.rs");
+
+    /// `containerd.services.events.v1`: the service that delivers them.
+    pub mod service {
+        include!("gen/containerd.services.events.v1.rs");
+    }
+}
+
+/// `windlass.v1`: the local control API.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod windlass_v1 {
+    include!("gen/windlass.v1.rs");
+}
