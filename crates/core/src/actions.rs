@@ -1,11 +1,36 @@
 //! What must happen to make the runtime match a pod (upstream `computePodActions`).
+//!
+//! The pod as asked is compared with the pod as found; the answer is a value that the runtime
+//! crate carries out and that an empty comparison turns into `nothing`. Whether a pod may run at
+//! all (admission, deletion, deadline) is decided before. A container that runs counts as
+//! started, so a sidecar does not yet hold back the next step until its startup probe passes;
+//! ephemeral containers are left alone: neither started nor killed.
+//!
+//! Two rules go beyond upstream. Init containers count only if they ran in the current sandbox,
+//! so that a new sandbox reruns them without anyone having to purge the old ones first. And a
+//! container that was created but never started (the agent died in between) is removed before
+//! its successor is created, which keeps its attempt and restart count.
+
+mod restart;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::time::Duration;
 
-use windlass_types::{ContainerId, ObservedPod, Pod, Reason, SandboxId, Timestamp};
+use windlass_types::corev1::Container;
+use windlass_types::{
+    ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, Reason, SandboxId,
+    Timestamp,
+};
 
-use crate::backoff::{BackoffPolicy, BackoffTable};
+use crate::backoff::{BackoffPolicy, BackoffTable, restart_key};
+use crate::hash::container_hash;
+
+pub use restart::{
+    SandboxVerdict, is_sidecar, never_restarts, policy_of, restarts_after_exit, sandbox_verdict,
+    should_be_started,
+};
 
 /// Everything the decision looks at.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +79,9 @@ pub struct ContainerToKill {
     pub message: String,
     /// Grace period override, for a probe that has its own.
     pub grace: Option<Duration>,
+    /// True if it was created but never started: there is nothing to stop, the instance is to
+    /// be removed so that its successor can take its name and attempt.
+    pub remove: bool,
 }
 
 /// A container to create and start.
@@ -106,7 +134,8 @@ impl fmt::Display for PodActions {
             words.push(format!("sandbox#{}", self.attempt));
         }
         for kill in &self.containers_to_kill {
-            words.push(format!("kill({})", kill.name));
+            let verb = if kill.remove { "remove" } else { "kill" };
+            words.push(format!("{verb}({})", kill.name));
         }
         for (word, list) in [
             ("init", &self.init_to_start),
@@ -128,6 +157,366 @@ impl fmt::Display for PodActions {
 }
 
 /// Compares the pod as asked with the pod as found.
-pub fn compute_pod_actions(_input: ActionsInput<'_>) -> PodActions {
-    PodActions::default()
+pub fn compute_pod_actions(input: ActionsInput<'_>) -> PodActions {
+    let mut decision = Decision {
+        input,
+        actions: PodActions::default(),
+    };
+    match sandbox_verdict(input.pod, input.observed) {
+        SandboxVerdict::Create { attempt } => decision.with_new_sandbox(attempt),
+        SandboxVerdict::Keep(id, attempt) => decision.in_sandbox(id, attempt),
+    }
+    decision.actions
+}
+
+/// How far the init containers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Initialization {
+    /// The app containers may run.
+    Done,
+    /// Something is running, starting or waiting.
+    Underway,
+    /// One failed for good: so does the pod.
+    Failed,
+}
+
+/// The actions while they are being put together.
+struct Decision<'a> {
+    input: ActionsInput<'a>,
+    actions: PodActions,
+}
+
+impl<'a> Decision<'a> {
+    /// The sandbox is missing or useless: kill what is left and begin again, unless everything
+    /// is done or may not run twice.
+    fn with_new_sandbox(&mut self, attempt: u32) {
+        let ActionsInput { pod, observed, .. } = self.input;
+        let has_run = observed
+            .containers
+            .iter()
+            .any(|c| c.state != ContainerState::Created);
+        if never_restarts(pod) && has_run {
+            return self.only_kill();
+        }
+        let to_start: Vec<usize> = pod
+            .containers()
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| self.starts_in_new_sandbox(c))
+            .map(|(i, _)| i)
+            .collect();
+        if to_start.is_empty() {
+            return self.only_kill();
+        }
+        self.actions.kill_pod = !observed.sandboxes.is_empty() || is_alive(observed);
+        self.actions.create_sandbox = true;
+        self.actions.attempt = attempt;
+        if !pod.init_containers().is_empty() {
+            return self.start_init(0);
+        }
+        for index in to_start {
+            self.start_app(index);
+        }
+    }
+
+    /// A running container is about to be killed with its sandbox, which is a failure of it.
+    fn starts_in_new_sandbox(&self, container: &Container) -> bool {
+        match self.input.observed.latest(&container.name) {
+            Some(latest) if latest.state == ContainerState::Running => {
+                restarts_after_exit(self.input.pod, container, KILLED)
+            }
+            latest => should_be_started(self.input.pod, container, latest),
+        }
+    }
+
+    /// The sandbox serves: look at the containers.
+    fn in_sandbox(&mut self, sandbox: SandboxId, attempt: u32) {
+        self.actions.attempt = attempt;
+        self.kill_strays(&sandbox);
+        match self.init_containers(&sandbox) {
+            Initialization::Done => {}
+            Initialization::Underway => {
+                self.actions.sandbox_id = Some(sandbox);
+                return;
+            }
+            Initialization::Failed => return self.only_kill(),
+        }
+        if self.app_containers(&sandbox) {
+            self.actions.sandbox_id = Some(sandbox);
+        } else {
+            // Sidecars must not keep a pod alive whose work is done.
+            self.only_kill();
+        }
+    }
+
+    /// Live instances that are not the current one of a container of this pod: of a container
+    /// that is no longer in the spec, in an old sandbox, or with a newer instance.
+    fn kill_strays(&mut self, sandbox: &SandboxId) {
+        let ActionsInput { pod, observed, .. } = self.input;
+        for instance in observed.running() {
+            let name = &instance.name;
+            let message = if !is_in_spec(pod, name) {
+                format!("Container {name} is no longer part of the pod")
+            } else if instance.sandbox_id != *sandbox {
+                format!("Container {name} runs in an outdated sandbox")
+            } else if observed.latest(name).is_some_and(|l| l.id != instance.id) {
+                format!("Container {name} has a newer instance")
+            } else {
+                continue;
+            };
+            self.kill(instance, message);
+        }
+    }
+
+    /// Walks from the last init container to the first: completed ones may have been removed
+    /// from the runtime, so the last one that is known tells how far the pod is.
+    fn init_containers(&mut self, sandbox: &SandboxId) -> Initialization {
+        let ActionsInput { pod, observed, .. } = self.input;
+        let specs = pod.init_containers();
+        if specs.is_empty() {
+            return Initialization::Done;
+        }
+        let mut done = pod.containers().iter().any(|c| {
+            observed
+                .instances(&c.name)
+                .any(|i| i.sandbox_id == *sandbox)
+        });
+        let mut later_known = done;
+        let mut to_start = Vec::new();
+        for (index, spec) in specs.iter().enumerate().rev() {
+            let instance = observed
+                .instances(&spec.name)
+                .find(|i| i.sandbox_id == *sandbox);
+            let Some(instance) = instance else {
+                if later_known && is_sidecar(spec) {
+                    to_start.push(index);
+                }
+                continue;
+            };
+            if later_known && !is_sidecar(spec) {
+                if matches!(
+                    instance.state,
+                    ContainerState::Running | ContainerState::Unknown
+                ) {
+                    let name = &spec.name;
+                    self.kill(instance, format!("Init container {name} is past its turn"));
+                }
+                continue;
+            }
+            let completed = match instance.state {
+                ContainerState::Created => {
+                    to_start.push(index);
+                    false
+                }
+                ContainerState::Running if !is_sidecar(spec) => false,
+                ContainerState::Running => {
+                    if is_changed(spec, instance) {
+                        let name = &spec.name;
+                        self.kill(
+                            instance,
+                            format!("Init container {name} definition changed, will be restarted"),
+                        );
+                        to_start.push(index);
+                        false
+                    } else {
+                        true
+                    }
+                }
+                ContainerState::Exited if is_sidecar(spec) => {
+                    to_start.push(index);
+                    false
+                }
+                ContainerState::Exited if instance.exit_code == 0 => true,
+                ContainerState::Exited => {
+                    if !restarts_after_exit(pod, spec, instance.exit_code) {
+                        return Initialization::Failed;
+                    }
+                    to_start.push(index);
+                    false
+                }
+                ContainerState::Unknown => {
+                    if !is_sidecar(spec) && !restarts_after_exit(pod, spec, KILLED) {
+                        return Initialization::Failed;
+                    }
+                    self.kill(
+                        instance,
+                        "Init container is in \"unknown\" state, try killing it before restart"
+                            .to_owned(),
+                    );
+                    to_start.push(index);
+                    false
+                }
+            };
+            if completed && !later_known {
+                if index + 1 == specs.len() {
+                    done = true;
+                } else {
+                    to_start.push(index + 1);
+                }
+            }
+            later_known = true;
+        }
+        if !later_known {
+            to_start.push(0);
+        }
+        for index in to_start.into_iter().rev() {
+            self.start_init(index);
+        }
+        if done {
+            Initialization::Done
+        } else {
+            Initialization::Underway
+        }
+    }
+
+    /// Returns false if every app container is done and none is to be started.
+    fn app_containers(&mut self, sandbox: &SandboxId) -> bool {
+        let ActionsInput { pod, observed, .. } = self.input;
+        let mut wanted = false;
+        for (index, spec) in pod.containers().iter().enumerate() {
+            let name = &spec.name;
+            let start = match observed.latest(name) {
+                Some(latest) if latest.state == ContainerState::Running => {
+                    if latest.sandbox_id != *sandbox {
+                        restarts_after_exit(pod, spec, KILLED)
+                    } else if is_changed(spec, latest) {
+                        self.kill(
+                            latest,
+                            format!("Container {name} definition changed, will be restarted"),
+                        );
+                        true
+                    } else {
+                        wanted = true;
+                        false
+                    }
+                }
+                latest => {
+                    if let Some(latest) = latest.filter(|l| l.state == ContainerState::Unknown) {
+                        // It may well be running: two instances must never run side by side.
+                        self.kill(
+                            latest,
+                            "Container is in \"unknown\" state, try killing it before restart"
+                                .to_owned(),
+                        );
+                    }
+                    should_be_started(pod, spec, latest)
+                }
+            };
+            if start {
+                wanted = true;
+                self.start_app(index);
+            }
+        }
+        wanted
+    }
+
+    /// Nothing is to run (any more): stop what does.
+    fn only_kill(&mut self) {
+        self.actions = PodActions {
+            kill_pod: is_alive(self.input.observed),
+            attempt: self.actions.attempt,
+            ..PodActions::default()
+        };
+    }
+
+    fn start_init(&mut self, index: usize) {
+        let pod = self.input.pod;
+        if let Some(start) = self.start(&pod.init_containers()[index], index, true) {
+            self.actions.init_to_start.push(start);
+        }
+    }
+
+    fn start_app(&mut self, index: usize) {
+        let pod = self.input.pod;
+        if let Some(start) = self.start(&pod.containers()[index], index, false) {
+            self.actions.containers_to_start.push(start);
+        }
+    }
+
+    /// A start, unless the container's restart is still delayed.
+    fn start(&mut self, spec: &Container, index: usize, init: bool) -> Option<ContainerToStart> {
+        let ActionsInput {
+            pod,
+            observed,
+            backoff,
+            policy,
+            now,
+        } = self.input;
+        let last_dead = observed
+            .instances(&spec.name)
+            .find(|i| i.state == ContainerState::Exited);
+        if let Some(dead) = last_dead {
+            let key = restart_key(pod, spec);
+            let died = dead.finished_at.unwrap_or(dead.created_at);
+            if let Some(until) = backoff.until(&key, died, policy, now) {
+                self.actions.backing_off.push(BackingOff {
+                    name: spec.name.clone(),
+                    until,
+                    delay: backoff.delay(&key).unwrap_or_default(),
+                    reason: Reason::CrashLoopBackOff,
+                });
+                return None;
+            }
+        }
+        for instance in observed.instances(&spec.name) {
+            if instance.state == ContainerState::Created {
+                let message = format!("Container {} was never started", spec.name);
+                self.kill(instance, message);
+            }
+        }
+        Some(ContainerToStart {
+            name: spec.name.clone(),
+            index,
+            init,
+            restart_count: next_restart_count(observed, &spec.name),
+            restart: last_dead.is_some(),
+        })
+    }
+
+    fn kill(&mut self, instance: &ObservedContainer, message: String) {
+        let kills = &mut self.actions.containers_to_kill;
+        if kills.iter().any(|k| k.id == instance.id) {
+            return;
+        }
+        kills.push(ContainerToKill {
+            id: instance.id.clone(),
+            name: instance.name.clone(),
+            message,
+            grace: None,
+            remove: instance.state == ContainerState::Created,
+        });
+    }
+}
+
+/// Exit code of a process that was killed.
+const KILLED: i32 = 137;
+
+/// One more than the highest known, or the same again if that instance never ran.
+fn next_restart_count(observed: &ObservedPod, name: &str) -> Option<u32> {
+    let highest = observed
+        .instances(name)
+        .max_by_key(|i| (i.restart_count, i.state != ContainerState::Created))?;
+    Some(match highest.state {
+        ContainerState::Created => highest.restart_count,
+        _ => highest.restart_count + 1,
+    })
+}
+
+/// True if the runtime has something of the pod to stop. A container that was never started
+/// needs no stopping, and a sandbox that is not ready is stopped already.
+fn is_alive(observed: &ObservedPod) -> bool {
+    observed.sandboxes.iter().any(|s| s.ready) || observed.running().next().is_some()
+}
+
+/// True if name or image differ from what the instance was created with. An instance without a
+/// hash is left alone: in doubt nothing is restarted.
+fn is_changed(spec: &Container, instance: &ObservedContainer) -> bool {
+    instance.hash.is_some_and(|h| h != container_hash(spec))
+}
+
+fn is_in_spec(pod: &Pod, name: &str) -> bool {
+    let ephemeral = PodExt::spec(pod).ephemeral_containers.iter().flatten();
+    pod.containers().iter().any(|c| c.name == name)
+        || pod.init_containers().iter().any(|c| c.name == name)
+        || ephemeral.into_iter().any(|c| c.name == name)
 }
