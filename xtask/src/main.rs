@@ -1,2 +1,53 @@
-//! (being written)
-fn main() {}
+//! Every chore of the workspace, as `cargo xtask <command>`. What a command needs and the
+//! machine lacks is installed or named with the fix; nothing has to be set up by hand.
+
+mod run;
+
+mod tidy;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Chores of the Windlass workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run every check and test: formatting, clippy, tidy, unit to real-containerd tests.
+    ///
+    /// Installs what is missing (Debian packages, cargo-nextest). The tests on a real containerd
+    /// need root; they start a containerd of their own and leave nothing behind.
+    Test(verify::Options),
+    /// What CI runs: `test`, then the optimised build of both binaries.
+    Ci,
+    /// Check the rules of the code base: crate edges, module heads, file sizes, documents.
+    Tidy,
+    /// Regenerate the gRPC code from `proto/`.
+    Codegen,
+    /// Run only the tests on a real containerd.
+    E2e,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Test(options) => verify::test(&options),
+        Command::Ci => verify::ci(),
+        Command::Tidy => tidy::run(),
+        Command::Codegen => run::cargo(&["run", "--quiet", "--package", "windlass-codegen"]),
+        Command::E2e => verify::e2e(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

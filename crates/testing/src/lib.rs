@@ -1,1 +1,6 @@
-//! (being written)
+//! What tests, the demo and the benchmark stand on: a private containerd with images, and models
+//! of the outside world. A dev-dependency only: nothing that ships links it.
+
+pub mod containerd;
+pub mod debian;
+pub mod images;

@@ -1,0 +1,380 @@
+//! A private containerd: its own root, state, sockets, runc directory, CNI network and images,
+//! next to whatever else runs on the machine, and gone without a trace when it is stopped.
+//!
+//! Everything lives below one directory, `/tmp/windlass-<name>`. What has to live elsewhere (a
+//! bridge, cgroups, shim sockets, the CNI cache) carries that name or is found from there, so
+//! that [`sweep`] needs nothing but the directory: the same code ends a good run, a panicking
+//! test (`Drop`) and, at the next start, a run that was killed.
+
+mod network;
+mod process;
+mod sweep;
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
+use windlass_proto::cri_v1;
+use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
+use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
+
+use crate::{debian, images};
+pub use network::Network;
+pub use process::wait_for_exit;
+
+/// How long containerd may take until it answers; on two busy cores it is about a second.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// Pause between two looks at something that has no event.
+const POLL: Duration = Duration::from_millis(20);
+/// How long one answer may take.
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
+/// A bridge's name has 15 characters, 3 of them `wl-`.
+const MAX_NAME: usize = 12;
+
+/// A running containerd of our own. Stop it with [`PrivateContainerd::stop`]; dropping it does
+/// the same but blocks and keeps failures to itself.
+#[derive(Debug)]
+pub struct PrivateContainerd {
+    base: PathBuf,
+    network: Network,
+    daemon: Option<Child>,
+    /// Held exclusively as long as the instance lives.
+    lock: Option<File>,
+}
+
+impl PrivateContainerd {
+    /// Starts the instance `name` (at most 12 characters of `a-z0-9-`) with the images of
+    /// [`images`] on it. Leftovers of an earlier, killed run of that name are removed first.
+    /// `progress` is told each step.
+    pub async fn start(name: &str, progress: fn(&str)) -> anyhow::Result<Self> {
+        let well_formed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(well_formed) {
+            bail!("bad instance name {name:?}: at most {MAX_NAME} characters of a-z0-9-");
+        }
+        debian::ensure_packages(progress)?;
+        let base = PathBuf::from(format!("/tmp/windlass-{name}"));
+        let lock = lock(&base)?;
+        sweep::sweep(&base).context("cannot remove what an earlier run left behind")?;
+        sweep::record_what_exists(&base)?;
+
+        let network = Network::create(name, &base)?;
+        let mut instance = Self {
+            base,
+            network,
+            daemon: None,
+            lock: Some(lock),
+        };
+        for dir in ["root", "state", "tmp", "images", "logs"] {
+            std::fs::create_dir_all(instance.base.join(dir))?;
+        }
+        std::fs::write(instance.config_file(), instance.config())?;
+        progress("starting a private containerd");
+        instance.start_daemon().await?;
+        progress("building and importing the images");
+        instance.import_images().await?;
+        Ok(instance)
+    }
+
+    /// The directory everything lives in. Callers may put their own files there, below a name
+    /// of their own: they go with it.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// The CRI socket.
+    pub fn socket(&self) -> PathBuf {
+        self.base.join("containerd.sock")
+    }
+
+    /// The CRI endpoint as `--container-runtime-endpoint` takes it.
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// The network of its pods.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// PID of the daemon, `None` while it is killed.
+    pub fn daemon_pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Child::id)
+    }
+
+    /// Ends the daemon at once, as a crash would. Containers and shims live on.
+    pub fn kill_daemon(&mut self) -> anyhow::Result<()> {
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.kill()?;
+            daemon.wait()?;
+        }
+        // A daemon that was killed leaves its socket; a vanished runtime has none.
+        match std::fs::remove_file(self.socket()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts the daemon on what is there and waits until CRI answers.
+    pub async fn start_daemon(&mut self) -> anyhow::Result<()> {
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log_file())?;
+        let child = Command::new("containerd")
+            .arg("--config")
+            .arg(self.config_file())
+            // Unpacking mounts below TMPDIR: there the sweep finds what a kill leaves mounted.
+            .env("TMPDIR", self.base.join("tmp"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C at the terminal is ours to handle, not the daemon's.
+            .process_group(0)
+            .spawn()
+            .context("cannot start containerd (fix: apt-get install containerd)")?;
+        self.daemon = Some(child);
+        let deadline = Instant::now() + READY_DEADLINE;
+        while let Err(error) = self.probe_cri().await {
+            if let Some(status) = self.daemon.as_mut().and_then(|d| d.try_wait().transpose()) {
+                bail!("containerd ended with {}: {}", status?, self.last_error());
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "containerd does not answer ({error:#}): {}",
+                    self.last_error()
+                );
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// Runs `ctr` against this instance in CRI's namespace and returns its output.
+    pub async fn ctr(&self, args: &[&str]) -> anyhow::Result<String> {
+        let output = tokio::process::Command::new("ctr")
+            .arg("--address")
+            .arg(self.socket())
+            .args(["--namespace", "k8s.io"])
+            .args(args)
+            .output()
+            .await
+            .context("cannot run ctr")?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr);
+            bail!("ctr {}: {}", args.join(" "), message.trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Ends everything that belongs to this instance and removes its files.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        tokio::task::spawn_blocking(move || self.stop_now()).await?
+    }
+
+    /// Lets go of everything without ending it, as if this process were killed.
+    pub fn abandon(mut self) {
+        self.daemon = None;
+        self.lock = None;
+    }
+
+    fn stop_now(&mut self) -> anyhow::Result<()> {
+        if let Some(lock) = self.lock.take() {
+            if let Some(mut daemon) = self.daemon.take() {
+                daemon.kill()?;
+                daemon.wait()?;
+            }
+            sweep::sweep(&self.base)?;
+            std::fs::remove_dir_all(&self.base)
+                .with_context(|| format!("cannot remove {}", self.base.display()))?;
+            drop(lock);
+        }
+        Ok(())
+    }
+
+    async fn import_images(&self) -> anyhow::Result<()> {
+        let dir = self.base.join("images");
+        let archives = tokio::task::spawn_blocking(move || images::build_all(&dir)).await??;
+        for archive in archives {
+            self.ctr(&["images", "import", &archive.to_string_lossy()])
+                .await?;
+        }
+        // The CRI plugin takes an imported image over when it has seen the event.
+        let deadline = Instant::now() + READY_DEADLINE;
+        for image in [images::PAUSE, images::BUSYBOX] {
+            while !self.has_image(image).await? {
+                if Instant::now() > deadline {
+                    bail!(
+                        "{image} is imported but CRI does not list it: {}",
+                        self.last_error()
+                    );
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn has_image(&self, image: &str) -> anyhow::Result<bool> {
+        let image = Some(cri_v1::ImageSpec {
+            image: image.to_owned(),
+            ..Default::default()
+        });
+        let request = cri_v1::ImageStatusRequest {
+            image,
+            ..Default::default()
+        };
+        let mut images = ImageServiceClient::new(self.channel().await?);
+        Ok(images
+            .image_status(request)
+            .await?
+            .into_inner()
+            .image
+            .is_some())
+    }
+
+    /// Succeeds once CRI answers and says that runtime and network are ready.
+    async fn probe_cri(&self) -> anyhow::Result<()> {
+        let mut runtime = RuntimeServiceClient::new(self.channel().await?);
+        let status = runtime
+            .status(cri_v1::StatusRequest::default())
+            .await?
+            .into_inner();
+        let conditions = status
+            .status
+            .map(|status| status.conditions)
+            .unwrap_or_default();
+        match conditions.iter().find(|condition| !condition.status) {
+            None => Ok(()),
+            Some(condition) => bail!("{}: {}", condition.r#type, condition.message),
+        }
+    }
+
+    async fn channel(&self) -> anyhow::Result<Channel> {
+        let endpoint = Endpoint::try_from(self.endpoint())?.connect_timeout(CALL_DEADLINE);
+        Ok(endpoint.timeout(CALL_DEADLINE).connect().await?)
+    }
+
+    fn config_file(&self) -> PathBuf {
+        self.base.join("containerd.toml")
+    }
+
+    /// Where containerd logs to.
+    pub fn log_file(&self) -> PathBuf {
+        self.base.join("containerd.log")
+    }
+
+    /// The last error containerd logged, for our own messages.
+    fn last_error(&self) -> String {
+        let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
+        log.lines()
+            .rfind(|line| line.contains("level=error") || line.contains("level=fatal"))
+            .or_else(|| log.lines().next_back())
+            .unwrap_or("it logged nothing")
+            .to_owned()
+    }
+
+    fn config(&self) -> String {
+        let base = self.base.display();
+        let pause = images::PAUSE;
+        let conf_dir = self.network.conf_dir().display();
+        format!(
+            r#"version = 2
+root = "{base}/root"
+state = "{base}/state"
+temp = "{base}/tmp"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.internal.v1.tracing",
+]
+
+[grpc]
+address = "{base}/containerd.sock"
+
+[ttrpc]
+address = "{base}/containerd.sock.ttrpc"
+
+[debug]
+level = "info"
+
+[plugins."io.containerd.internal.v1.opt"]
+path = "{base}/opt"
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{pause}"
+# the pod sandbox asks for -998, which needs CAP_SYS_RESOURCE
+restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/usr/lib/cni"
+conf_dir = "{conf_dir}"
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = "runc"
+snapshotter = "overlayfs"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+Root = "{base}/runc"
+SystemdCgroup = false
+"#
+        )
+    }
+}
+
+impl Drop for PrivateContainerd {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop_now() {
+            eprintln!("cannot clean up {}: {error:#}", self.base.display());
+        }
+    }
+}
+
+/// Creates the instance's directory and takes its lock. The directory has a well-known name in
+/// a place anyone may write to, so one that is not our own is refused.
+fn lock(base: &Path) -> anyhow::Result<File> {
+    loop {
+        match DirBuilder::new().mode(0o700).create(base) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(error).with_context(|| format!("cannot create {}", base.display()));
+            }
+            _ => {}
+        }
+        let found = std::fs::symlink_metadata(base)?;
+        if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
+            bail!("{} is not ours: remove it", base.display());
+        }
+        let path = base.join("lock");
+        let mut options = OpenOptions::new();
+        let options = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600);
+        let mut file = options.open(&path)?;
+        if file.try_lock().is_err() {
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
+            bail!("{} is in use by process {}", base.display(), holder.trim());
+        }
+        // The holder before us may have removed the directory between our open and our lock.
+        let current = std::fs::metadata(&path).map(|m| m.ino()).ok();
+        if current == Some(file.metadata()?.ino()) {
+            file.set_len(0)?;
+            writeln!(file, "{}", std::process::id())?;
+            return Ok(file);
+        }
+    }
+}

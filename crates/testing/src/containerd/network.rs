@@ -1,0 +1,165 @@
+//! The bridge network of a private containerd's pods.
+//!
+//! The bridge is made here rather than by the CNI plugin: a plugin that acts as the gateway
+//! switches on forwarding for the whole machine. Pods reach one another and this machine, and
+//! nothing else; no packet filter rule is needed.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use serde_json::json;
+
+/// Subnets are 10.88.N.0/24, as in podman's default: rarely used by anything else.
+const SUBNET_PREFIX: [u8; 2] = [10, 88];
+const ROUTES: &str = "/proc/net/route";
+
+/// A bridge with a subnet, and the CNI configuration for it.
+#[derive(Debug)]
+pub struct Network {
+    bridge: String,
+    gateway: Ipv4Addr,
+    conf_dir: PathBuf,
+}
+
+impl Network {
+    /// Creates the bridge and writes the CNI configuration below `base`.
+    pub(super) fn create(instance: &str, base: &Path) -> anyhow::Result<Self> {
+        let routes = std::fs::read_to_string(ROUTES).context(ROUTES)?;
+        let mut hasher = DefaultHasher::new();
+        instance.hash(&mut hasher);
+        let first = hasher.finish() as u8;
+        let subnet = (0..=u8::MAX)
+            .map(|offset| first.wrapping_add(offset))
+            .find(|third| !is_routed(&routes, Ipv4Addr::from([10, 88, *third, 0])))
+            .context("every subnet of 10.88.0.0/16 is routed on this machine")?;
+        let [a, b] = SUBNET_PREFIX;
+        let network = Self {
+            bridge: bridge_name(instance),
+            gateway: Ipv4Addr::new(a, b, subnet, 1),
+            conf_dir: base.join("cni"),
+        };
+        std::fs::create_dir_all(&network.conf_dir)?;
+        std::fs::write(
+            network.conf_dir.join("10-windlass.conflist"),
+            serde_json::to_vec_pretty(&network.conflist(instance, base))?,
+        )?;
+        let address = format!("{}/24", network.gateway);
+        ip(&["link", "add", &network.bridge, "type", "bridge"])?;
+        ip(&["address", "add", &address, "dev", &network.bridge])?;
+        ip(&["link", "set", &network.bridge, "up"])?;
+        Ok(network)
+    }
+
+    /// Name of the bridge.
+    pub fn bridge(&self) -> &str {
+        &self.bridge
+    }
+
+    /// Address of this machine on the bridge: what pods may call the node's IP.
+    pub fn gateway(&self) -> Ipv4Addr {
+        self.gateway
+    }
+
+    /// The CNI configuration directory.
+    pub fn conf_dir(&self) -> &Path {
+        &self.conf_dir
+    }
+
+    fn conflist(&self, instance: &str, base: &Path) -> serde_json::Value {
+        let [a, b, c, _] = self.gateway.octets();
+        json!({
+            "cniVersion": "1.0.0",
+            "name": network_name(instance),
+            "plugins": [{
+                "type": "bridge",
+                "bridge": self.bridge,
+                "isGateway": false,
+                "ipMasq": false,
+                "hairpinMode": true,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{ "subnet": format!("{a}.{b}.{c}.0/24") }]],
+                    "routes": [{ "dst": "0.0.0.0/0" }],
+                    "dataDir": base.join("ipam"),
+                },
+            }],
+        })
+    }
+}
+
+/// Name of an instance's bridge.
+pub(super) fn bridge_name(instance: &str) -> String {
+    format!("wl-{instance}")
+}
+
+/// Name of an instance's CNI network, which is how CNI's result cache names its files.
+pub(super) fn network_name(instance: &str) -> String {
+    format!("windlass-{instance}")
+}
+
+/// Removes an instance's bridge and the veth pairs on it, if they exist.
+pub(super) fn remove(instance: &str) -> anyhow::Result<()> {
+    let bridge = bridge_name(instance);
+    let ports = Path::new("/sys/class/net").join(&bridge).join("brif");
+    let Ok(ports) = std::fs::read_dir(ports) else {
+        return Ok(());
+    };
+    for port in ports.flatten() {
+        // The kernel may be removing it already: its peer's namespace is gone.
+        let _ = ip(&["link", "delete", &port.file_name().to_string_lossy()]);
+    }
+    ip(&["link", "delete", &bridge])
+}
+
+/// True if a route other than the default one covers part of `subnet`/24.
+fn is_routed(routes: &str, subnet: Ipv4Addr) -> bool {
+    let slash24 = u32::MAX << 8;
+    let hex = |field: Option<&str>| field.and_then(|f| u32::from_str_radix(f, 16).ok());
+    routes.lines().skip(1).any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let destination = hex(fields.next()).map(u32::from_be);
+        let mask = hex(fields.nth(5)).map(u32::from_be);
+        match (destination, mask) {
+            (Some(destination), Some(mask)) if mask != 0 => {
+                let both = mask & slash24;
+                destination & both == u32::from(subnet) & both
+            }
+            _ => false,
+        }
+    })
+}
+
+fn ip(args: &[&str]) -> anyhow::Result<()> {
+    let output = Command::new("ip")
+        .args(args)
+        .output()
+        .context("cannot run ip (iproute2)")?;
+    if !output.status.success() {
+        bail!(
+            "ip {}: {}",
+            args.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subnet_is_free_unless_a_route_covers_part_of_it() {
+        let routes = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
+            eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+            cni0\t0005580A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+            cni1\t8007580A\t00000000\t0001\t0\t0\t0\t80FFFFFF\t0\t0\t0\n";
+        assert!(is_routed(routes, Ipv4Addr::new(10, 88, 5, 0)));
+        assert!(is_routed(routes, Ipv4Addr::new(10, 88, 7, 0)));
+        assert!(!is_routed(routes, Ipv4Addr::new(10, 88, 6, 0)));
+    }
+}

@@ -1,0 +1,237 @@
+//! Removes every trace of an instance, from nothing but its directory. Each step tolerates that
+//! its work is done already, so a sweep that was killed is continued by the next one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::{network, process};
+
+/// How long a killed process may take to end. A container's last process frees its memory and
+/// namespaces first; with fifty pods at once that has been seen to take two seconds.
+const KILL_DEADLINE: Duration = Duration::from_secs(30);
+/// New processes may appear while we kill; after the daemon is dead, a second round finds none.
+const KILL_ROUNDS: u32 = 5;
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+const CNI_CACHE: &str = "/var/lib/cni/results";
+const LOG_SYMLINKS: &str = "/var/log/containers";
+/// Top-level cgroups of pods: the Kubernetes one, and containerd's where a pod names none.
+const POD_CGROUPS: &[&str] = &["kubepods", "k8s.io"];
+/// Directories that programs create outside of the instance, children first.
+const SHARED_DIRECTORIES: &[&str] = &[
+    "/run/containerd/s",
+    "/run/containerd",
+    CNI_CACHE,
+    "/var/lib/cni",
+    LOG_SYMLINKS,
+];
+/// File in the instance's directory that lists what was there before it.
+const EXISTED: &str = "existed-before";
+
+/// Notes which shared directories and cgroups exist before the instance does: those stay.
+pub(super) fn record_what_exists(base: &Path) -> anyhow::Result<()> {
+    let cgroups = pod_cgroups()
+        .into_iter()
+        .map(|dir| dir.to_string_lossy().into_owned());
+    let shared = SHARED_DIRECTORIES.iter().map(|dir| (*dir).to_owned());
+    let existing: Vec<String> = shared
+        .chain(cgroups)
+        .filter(|dir| Path::new(dir).exists())
+        .collect();
+    fs::write(base.join(EXISTED), existing.join("\n")).context("cannot write the record")
+}
+
+/// Ends the processes of the instance at `base` and removes everything it owns except the
+/// directory itself and the lock in it.
+pub(super) fn sweep(base: &Path) -> anyhow::Result<()> {
+    let name = base.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_prefix("windlass-").unwrap_or(&name).to_owned();
+    // Without a record nothing was started that creates any of these.
+    let record = fs::read_to_string(base.join(EXISTED)).ok();
+    let sandboxes = entries(&base.join("root/io.containerd.grpc.v1.cri/sandboxes"));
+    let bundles: Vec<PathBuf> = entries(&base.join("state/io.containerd.runtime.v2.task"))
+        .iter()
+        .flat_map(|namespace| entries(namespace))
+        .collect();
+    let cgroups: Vec<String> = bundles
+        .iter()
+        .filter_map(|bundle| cgroup_of(bundle))
+        .collect();
+
+    kill(base)?;
+    for bundle in &bundles {
+        remove_shim_socket(bundle);
+    }
+    unmount_below(base)?;
+    network::remove(&name)?;
+    remove_cni_cache(&name, &sandboxes);
+    remove_log_symlinks(base);
+    for cgroup in &cgroups {
+        remove_cgroup(cgroup);
+    }
+    if let Some(record) = &record {
+        remove_what_is_new(record);
+    }
+    for entry in entries(base) {
+        if entry.file_name().is_some_and(|name| name == "lock") {
+            continue;
+        }
+        let removed = if entry.is_dir() {
+            fs::remove_dir_all(&entry)
+        } else {
+            fs::remove_file(&entry)
+        };
+        removed.with_context(|| format!("cannot remove {}", entry.display()))?;
+    }
+    Ok(())
+}
+
+fn kill(base: &Path) -> anyhow::Result<()> {
+    let mut pids = BTreeSet::new();
+    for _ in 0..KILL_ROUNDS {
+        pids = process::of_instance(base);
+        if pids.is_empty() {
+            return Ok(());
+        }
+        if !process::kill_all(&pids, KILL_DEADLINE) {
+            break;
+        }
+        // A zombie whose parent does not reap it still has an entry, but no command line.
+    }
+    bail!("processes do not end: {pids:?}")
+}
+
+/// A shim's socket lies in a directory that all containerds share, under the hash of its name.
+fn remove_shim_socket(bundle: &Path) {
+    let address = fs::read_to_string(bundle.join("address")).unwrap_or_default();
+    if let Some(socket) = address.trim().strip_prefix("unix://") {
+        let _ = fs::remove_file(socket);
+    }
+}
+
+fn unmount_below(base: &Path) -> anyhow::Result<()> {
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let mount_points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    // Last mounted first.
+    for mount_point in mount_points.rev() {
+        let path = PathBuf::from(mount_point.replace("\\040", " "));
+        if path.starts_with(base) {
+            unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+                .with_context(|| format!("cannot unmount {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// CNI caches each result until the network is torn down, which a kill skips.
+fn remove_cni_cache(name: &str, sandboxes: &[PathBuf]) {
+    let network = format!("{}-", network::network_name(name));
+    for file in entries(Path::new(CNI_CACHE)) {
+        let file_name = file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let of_sandbox = sandboxes
+            .iter()
+            .filter_map(|dir| dir.file_name())
+            .any(|id| file_name.contains(&*id.to_string_lossy()));
+        if of_sandbox || file_name.starts_with(&network) {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+fn remove_log_symlinks(base: &Path) {
+    for link in entries(Path::new(LOG_SYMLINKS)) {
+        if fs::read_link(&link).is_ok_and(|target| target.starts_with(base)) {
+            let _ = fs::remove_file(link);
+        }
+    }
+}
+
+/// `linux.cgroupsPath` of a bundle.
+fn cgroup_of(bundle: &Path) -> Option<String> {
+    let spec = fs::read(bundle.join("config.json")).ok()?;
+    let spec: serde_json::Value = serde_json::from_slice(&spec).ok()?;
+    Some(
+        spec["linux"]["cgroupsPath"]
+            .as_str()?
+            .trim_start_matches('/')
+            .to_owned(),
+    )
+}
+
+/// Removes a container's cgroup in every hierarchy, and its pod's with the last container.
+fn remove_cgroup(cgroup: &str) {
+    for hierarchy in hierarchies() {
+        let dir = hierarchy.join(cgroup);
+        let _ = remove_tree_of_cgroups(&dir);
+        let pod = dir.parent().filter(|parent| {
+            parent
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("pod"))
+        });
+        if let Some(pod) = pod {
+            let _ = fs::remove_dir(pod);
+        }
+    }
+}
+
+fn remove_what_is_new(record: &str) {
+    let existed: BTreeSet<&Path> = record.lines().map(Path::new).collect();
+    for cgroup in pod_cgroups() {
+        if !existed.contains(cgroup.as_path()) {
+            let _ = remove_tree_of_cgroups(&cgroup);
+        }
+    }
+    for dir in SHARED_DIRECTORIES {
+        if !existed.contains(Path::new(dir)) {
+            // Fails where something else uses the directory by now, which is right.
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
+/// A cgroup is removed by rmdir, its children first; the files in it cannot be unlinked.
+fn remove_tree_of_cgroups(dir: &Path) -> std::io::Result<()> {
+    for child in entries(dir) {
+        if child.is_dir() {
+            remove_tree_of_cgroups(&child)?;
+        }
+    }
+    fs::remove_dir(dir)
+}
+
+fn pod_cgroups() -> Vec<PathBuf> {
+    let hierarchies = hierarchies();
+    hierarchies
+        .iter()
+        .flat_map(|dir| POD_CGROUPS.iter().map(|name| dir.join(name)))
+        .collect()
+}
+
+/// The unified hierarchy, or each controller's of cgroup v1.
+fn hierarchies() -> Vec<PathBuf> {
+    let root = PathBuf::from(CGROUPS);
+    if root.join("cgroup.controllers").exists() {
+        return vec![root];
+    }
+    entries(&root)
+        .into_iter()
+        .filter(|dir| dir.is_dir())
+        .collect()
+}
+
+/// Paths of a directory's entries; empty if there is no such directory.
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    entries.flatten().map(|entry| entry.path()).collect()
+}

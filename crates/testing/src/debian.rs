@@ -1,0 +1,111 @@
+//! The Debian packages that tests on a real runtime need, installed when they are missing.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+/// A package and the file that tells whether it is there.
+struct Package {
+    name: &'static str,
+    probe: &'static [&'static str],
+}
+
+/// What a private containerd and its images are made of.
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "containerd",
+        probe: &["/usr/bin/containerd", "/usr/local/bin/containerd"],
+    },
+    Package {
+        name: "runc",
+        probe: &["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"],
+    },
+    Package {
+        name: "containernetworking-plugins",
+        probe: &["/usr/lib/cni/bridge"],
+    },
+    Package {
+        name: "busybox-static",
+        probe: &["/bin/busybox"],
+    },
+    Package {
+        name: "iproute2",
+        probe: &["/sbin/ip", "/usr/sbin/ip", "/bin/ip"],
+    },
+    Package {
+        name: "gcc",
+        probe: &["/usr/bin/cc"],
+    },
+    Package {
+        name: "libc6-dev",
+        probe: &["/usr/include/stdlib.h"],
+    },
+];
+
+/// Installs what is missing. Says what it does through `progress`; an error is one line that
+/// names the fix.
+pub fn ensure_packages(progress: fn(&str)) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("containers need root: run the same command with sudo");
+    }
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|package| !package.is_installed())
+        .map(|p| p.name)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let fix = format!("apt-get install {}", missing.join(" "));
+    if !Path::new("/usr/bin/apt-get").exists() {
+        bail!(
+            "missing {}, and there is no apt-get: install them by hand",
+            missing.join(", ")
+        );
+    }
+    progress(&format!(
+        "installing Debian packages: {}",
+        missing.join(" ")
+    ));
+    // A stale package list names versions the mirror no longer has, so one update comes first.
+    apt(&["update", "-q"]).with_context(|| format!("fix: check the network, then {fix}"))?;
+    let mut args = vec!["install", "-q", "-y", "--no-install-recommends"];
+    args.extend(&missing);
+    apt(&args).with_context(|| format!("fix: {fix}"))?;
+    match PACKAGES.iter().find(|package| !package.is_installed()) {
+        None => Ok(()),
+        Some(package) => bail!(
+            "{} is installed but none of {} exists",
+            package.name,
+            package.probe.join(", ")
+        ),
+    }
+}
+
+impl Package {
+    fn is_installed(&self) -> bool {
+        self.probe.iter().any(|path| Path::new(path).exists())
+    }
+}
+
+fn apt(args: &[&str]) -> anyhow::Result<()> {
+    let output = Command::new("apt-get")
+        .args(args)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run apt-get")?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr
+        .lines()
+        .rfind(|line| !line.trim().is_empty())
+        .unwrap_or("no message");
+    bail!(
+        "apt-get {} failed: {last}",
+        args.first().copied().unwrap_or_default()
+    )
+}

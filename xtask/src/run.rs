@@ -1,0 +1,52 @@
+//! Running other programs, with what is run shown and failures in one line.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+/// The workspace's root directory.
+pub(crate) fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_owned()
+}
+
+/// Says what is being done. On stderr: stdout belongs to results.
+pub(crate) fn step(text: &str) {
+    eprintln!("==> {text}");
+}
+
+/// Runs cargo in the workspace with its output shown; an error names the command to repeat.
+pub(crate) fn cargo(args: &[&str]) -> anyhow::Result<()> {
+    step(&format!("cargo {}", args.join(" ")));
+    let status = cargo_command(args).status().context("cannot run cargo")?;
+    if !status.success() {
+        bail!("`cargo {}` failed", args.join(" "));
+    }
+    Ok(())
+}
+
+/// Runs cargo and returns its standard output.
+pub(crate) fn cargo_output(args: &[&str]) -> anyhow::Result<String> {
+    let output = cargo_command(args)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo")?;
+    if !output.status.success() {
+        bail!("`cargo {}` failed", args.join(" "));
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// A cargo command in the workspace. Variables that `cargo xtask` itself was given are taken
+/// out: they would make the inner cargo believe it builds xtask, and build all anew.
+pub(crate) fn cargo_command(args: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.args(args).current_dir(root()).stdin(Stdio::null());
+    for (name, _) in std::env::vars() {
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}

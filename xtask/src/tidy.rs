@@ -1,0 +1,200 @@
+//! The rules of this code base that neither the compiler nor clippy knows. Each rule is a
+//! function from the [`Workspace`] to findings; a finding says where, what and how to mend it.
+
+mod documents;
+mod licenses;
+mod manifests;
+mod sources;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::run;
+
+/// One breach of one rule.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    path: String,
+    line: usize,
+    what: String,
+    fix: &'static str,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, what: impl Into<String>, fix: &'static str) -> Self {
+        Self {
+            path: path.to_owned(),
+            line,
+            what: what.into(),
+            fix,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}: {}: {}",
+            self.path, self.line, self.what, self.fix
+        )
+    }
+}
+
+/// What the rules look at, read once.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    root: PathBuf,
+    /// `packages` of `cargo metadata`.
+    packages: Vec<Value>,
+    /// Hand-written Rust files: path relative to the root, and content.
+    sources: Vec<(String, String)>,
+}
+
+impl Workspace {
+    fn load() -> anyhow::Result<Self> {
+        let root = run::root();
+        // What only other systems need is neither here to be read nor ever built.
+        let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        let args = [
+            "metadata",
+            "--format-version",
+            "1",
+            "--filter-platform",
+            &target,
+        ];
+        let metadata = run::cargo_output(&args)?;
+        let mut metadata: Value = serde_json::from_str(&metadata)?;
+        let packages = serde_json::from_value(metadata["packages"].take())?;
+        let mut sources = Vec::new();
+        for dir in ["crates", "xtask"] {
+            read_sources(&root, &root.join(dir), &mut sources)?;
+        }
+        sources.sort();
+        Ok(Self {
+            root,
+            packages,
+            sources,
+        })
+    }
+
+    /// A text file of the workspace, empty if there is none.
+    fn text(&self, path: &str) -> String {
+        std::fs::read_to_string(self.root.join(path)).unwrap_or_default()
+    }
+
+    fn relative(&self, path: &str) -> String {
+        Path::new(path)
+            .strip_prefix(&self.root)
+            .unwrap_or(Path::new(path))
+            .display()
+            .to_string()
+    }
+}
+
+fn read_sources(
+    root: &Path,
+    dir: &Path,
+    sources: &mut Vec<(String, String)>,
+) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            // Generated code has its own rule: it is what the generator writes.
+            if path
+                .file_name()
+                .is_some_and(|name| name != "gen" && name != "target")
+            {
+                read_sources(root, &path, sources)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let relative = path.strip_prefix(root)?.display().to_string();
+            sources.push((relative, std::fs::read_to_string(&path)?));
+        }
+    }
+    Ok(())
+}
+
+/// Checks every rule and prints what is found.
+pub(crate) fn run() -> anyhow::Result<()> {
+    run::step("tidy");
+    let mut findings = check()?;
+    findings.extend(generated_code()?);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => bail!("tidy: {count} findings"),
+    }
+}
+
+fn check() -> anyhow::Result<Vec<Finding>> {
+    let workspace = Workspace::load()?;
+    let rules = [
+        manifests::edges,
+        manifests::pure_crates,
+        manifests::lints,
+        manifests::names,
+        sources::heads,
+        sources::actor_heads,
+        sources::lengths,
+        sources::actix_places,
+        sources::pure_sources,
+        documents::messages,
+        documents::actor_graph,
+        documents::code_map,
+        licenses::check,
+    ];
+    Ok(rules.iter().flat_map(|rule| rule(&workspace)).collect())
+}
+
+/// Generated code is exactly what the generator writes now.
+fn generated_code() -> anyhow::Result<Vec<Finding>> {
+    let args = [
+        "run",
+        "--quiet",
+        "--package",
+        "windlass-codegen",
+        "--",
+        "--check",
+    ];
+    let output = run::cargo_command(&args)
+        .output()
+        .context("cannot run cargo")?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stale: Vec<Finding> = stderr
+        .lines()
+        .filter_map(|line| line.strip_prefix("stale: "))
+        .map(|path| {
+            Finding::new(
+                path,
+                1,
+                "generated code is stale",
+                "run `cargo xtask codegen`",
+            )
+        })
+        .collect();
+    if !output.status.success() && stale.is_empty() {
+        bail!("windlass-codegen --check: {}", stderr.trim());
+    }
+    Ok(stale)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_workspace_is_tidy() {
+        let findings = super::check().unwrap();
+        let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert!(findings.is_empty(), "{}", lines.join("\n"));
+    }
+
+    #[test]
+    fn generated_code_is_current() {
+        assert!(super::generated_code().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,151 @@
+//! Rules on the documents that describe the code: they name what exists, and all of it.
+
+use std::collections::BTreeSet;
+
+use super::{Finding, Workspace};
+
+const CATALOGUE: &str = "crates/actors/src/catalogue.rs";
+const ACTORS: &str = "docs/actors.md";
+const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
+
+/// The message table and the catalogue have the same messages.
+pub(crate) fn messages(workspace: &Workspace) -> Vec<Finding> {
+    let in_code = marked_messages(&workspace.text(CATALOGUE));
+    let in_table = table_messages(&workspace.text(ACTORS));
+    let missing = in_code
+        .iter()
+        .filter(|(name, _)| !in_table.iter().any(|(n, _)| n == name))
+        .map(|(name, line)| {
+            let what = format!("message {name} is not in the table");
+            Finding::new(CATALOGUE, *line, what, "add its row to docs/actors.md")
+        });
+    let stale = in_table
+        .iter()
+        .filter(|(name, _)| !in_code.iter().any(|(n, _)| n == name))
+        .map(|(name, line)| {
+            let what = format!("the table has {name}, the catalogue does not");
+            Finding::new(
+                ACTORS,
+                *line,
+                what,
+                "remove the row, or mark the type `/// Message:`",
+            )
+        });
+    missing.chain(stale).collect()
+}
+
+/// The drawn graph has every actor.
+pub(crate) fn actor_graph(workspace: &Workspace) -> Vec<Finding> {
+    let text = workspace.text(ACTORS);
+    let drawn: String = text.split("```").skip(1).step_by(2).collect();
+    let words: BTreeSet<&str> = drawn
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    actor_kinds(&workspace.text("crates/actors/src/kind.rs"))
+        .iter()
+        .filter(|kind| !words.contains(kind.as_str()))
+        .map(|kind| {
+            let what = format!("the graph does not show {kind}");
+            Finding::new(ACTORS, 1, what, "draw it and its edges")
+        })
+        .collect()
+}
+
+/// The code map lists every crate.
+pub(crate) fn code_map(workspace: &Workspace) -> Vec<Finding> {
+    let text = workspace.text(ARCHITECTURE);
+    let crates: BTreeSet<&str> = workspace
+        .sources
+        .iter()
+        .filter_map(|(path, _)| path.strip_prefix("crates/")?.split('/').next())
+        .collect();
+    crates
+        .into_iter()
+        .filter(|name| !text.contains(&format!("crates/{name}")))
+        .map(|name| {
+            let what = format!("the code map does not list crates/{name}");
+            Finding::new(ARCHITECTURE, 1, what, "say in one line what it is for")
+        })
+        .collect()
+}
+
+/// Types whose documentation begins with `Message:`, with the line of their name.
+fn marked_messages(catalogue: &str) -> Vec<(String, usize)> {
+    let mut marked = false;
+    let mut messages = Vec::new();
+    for (index, line) in catalogue.lines().enumerate() {
+        if line.starts_with("/// Message:") {
+            marked = true;
+        } else if let Some(name) = line
+            .strip_prefix("pub struct ")
+            .or_else(|| line.strip_prefix("pub enum "))
+        {
+            let name: String = name.chars().take_while(|c| c.is_alphanumeric()).collect();
+            if std::mem::take(&mut marked) {
+                messages.push((name, index + 1));
+            }
+        }
+    }
+    messages
+}
+
+/// First cells of the tables whose first column is headed `Message`.
+fn table_messages(document: &str) -> Vec<(String, usize)> {
+    let mut in_table = false;
+    let mut messages = Vec::new();
+    for (index, line) in document.lines().enumerate() {
+        let Some(row) = line.trim().strip_prefix('|') else {
+            in_table = false;
+            continue;
+        };
+        let cell = row
+            .split('|')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .trim_matches('`');
+        if cell.eq_ignore_ascii_case("message") {
+            in_table = true;
+        } else if in_table && !cell.starts_with('-') && !cell.starts_with(':') {
+            messages.push((cell.to_owned(), index + 1));
+        }
+    }
+    messages
+}
+
+/// Variants of `ActorKind`.
+fn actor_kinds(source: &str) -> Vec<String> {
+    source
+        .lines()
+        .skip_while(|line| !line.starts_with("pub enum ActorKind"))
+        .skip(1)
+        .take_while(|line| !line.starts_with('}'))
+        .filter_map(|line| Some(line.trim().strip_suffix(',')?.to_owned()))
+        .filter(|line| !line.starts_with("//"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_from_code_and_table() {
+        let code = "/// Message: a.\n#[derive(Debug)]\npub struct PodChanged {\n}\n\
+                    /// No message.\npub struct Other;\n/// Message: b.\npub enum KillPod {\n";
+        let names = |found: Vec<(String, usize)>| {
+            found.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(marked_messages(code)), ["PodChanged", "KillPod"]);
+        let table = "| Message | From |\n|---|---|\n| `PodChanged` | Pleg |\n\n| Actor |\n| X |\n";
+        assert_eq!(names(table_messages(table)), ["PodChanged"]);
+    }
+
+    #[test]
+    fn actor_kinds_are_the_variants() {
+        let source =
+            "/// x\npub enum ActorKind {\n    /// Reads, a lot,\n    Pleg,\n    PodWorker,\n}\n";
+        assert_eq!(actor_kinds(source), ["Pleg", "PodWorker"]);
+    }
+}

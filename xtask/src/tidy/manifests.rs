@@ -1,0 +1,227 @@
+//! Rules on the crates: who may depend on whom, what a pure crate may name, lints, names.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Finding, Workspace};
+
+/// The crates a crate may depend on, beyond `types`, which everybody may. Actor crates do not
+/// meet here: `windlass/src/wiring.rs` introduces them to one another.
+const EDGES: &[(&str, &[&str])] = &[
+    ("types", &[]),
+    ("metrics", &[]),
+    ("proto", &[]),
+    ("core", &[]),
+    ("config", &["core"]),
+    ("store", &["core"]),
+    ("cri", &["proto", "metrics"]),
+    ("actors", &["core", "metrics"]),
+    ("volumes", &["core"]),
+    ("runtime", &["core", "cri", "metrics", "store", "volumes"]),
+    ("sources", &["actors", "core", "metrics"]),
+    ("sync-loop", &["actors", "core", "metrics"]),
+    ("pod-workers", &["actors", "core", "metrics"]),
+    ("pleg", &["actors", "core", "cri", "metrics"]),
+    ("status", &["actors", "core", "metrics"]),
+    ("server", &["actors", "core", "metrics", "proto"]),
+    ("ctl", &["proto"]),
+    (
+        "windlass",
+        &[
+            "actors",
+            "config",
+            "core",
+            "cri",
+            "metrics",
+            "pleg",
+            "pod-workers",
+            "runtime",
+            "server",
+            "sources",
+            "status",
+            "store",
+            "sync-loop",
+            "volumes",
+        ],
+    ),
+    (
+        "testing",
+        &["actors", "core", "cri", "metrics", "proto", "runtime"],
+    ),
+    ("xtask", &["cri", "proto", "testing"]),
+    ("codegen", &[]),
+];
+
+/// A test may use the testing kit, and the real thing that its crate is used with.
+const TEST_ONLY: &[&str] = &[
+    "testing", "actors", "core", "cri", "metrics", "proto", "config",
+];
+
+/// Crates that decide or describe, and never wait or touch the outside.
+const PURE: &[&str] = &["types", "core"];
+const IO_CRATES: &[&str] = &[
+    "actix",
+    "actix-rt",
+    "axum",
+    "hyper",
+    "hyper-util",
+    "kube",
+    "libc",
+    "nix",
+    "notify",
+    "rustix",
+    "tempfile",
+    "tokio",
+    "tokio-stream",
+    "tokio-util",
+    "tonic",
+    "tower",
+];
+
+/// Names that say nothing of what is inside.
+const BANNED_NAMES: &[&str] = &["util", "utils", "common", "misc", "helper", "helpers"];
+
+/// Dependencies between crates of the workspace are in the table.
+pub(crate) fn edges(workspace: &Workspace) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in workspace.members() {
+        let name = package.name();
+        let Some((_, allowed)) = EDGES.iter().find(|(from, _)| *from == name) else {
+            let what = format!("crate {name} has no row in the table of edges");
+            findings.push(package.finding("[package]", what, "add it to EDGES in xtask/src/tidy"));
+            continue;
+        };
+        for dependency in package.dependencies() {
+            let Some(target) = dependency.workspace_crate() else {
+                continue;
+            };
+            let test_only = dependency.is_dev() && TEST_ONLY.contains(&target);
+            if target != "types" && target != name && !allowed.contains(&target) && !test_only {
+                let what = format!("{name} may not depend on {target}");
+                let fix = "move the type to types or core, or introduce them in wiring.rs";
+                findings.push(package.finding(dependency.name(), what, fix));
+            }
+        }
+    }
+    findings
+}
+
+/// `types` and `core` depend on no runtime and no I/O crate.
+pub(crate) fn pure_crates(workspace: &Workspace) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in workspace
+        .members()
+        .filter(|package| PURE.contains(&package.name()))
+    {
+        for dependency in package
+            .dependencies()
+            .filter(|dependency| !dependency.is_dev())
+        {
+            if IO_CRATES.contains(&dependency.name()) {
+                let what = format!("{} is pure and names {}", package.name(), dependency.name());
+                let fix = "decide here, and do it in the crate that owns the edge";
+                findings.push(package.finding(dependency.name(), what, fix));
+            }
+        }
+    }
+    findings
+}
+
+/// Every member takes the workspace's lints.
+pub(crate) fn lints(workspace: &Workspace) -> Vec<Finding> {
+    workspace
+        .members()
+        .filter(|package| !package.text.contains("[lints]\nworkspace = true"))
+        .map(|package| {
+            package.finding(
+                "[package]",
+                "no workspace lints",
+                "add [lints] workspace = true",
+            )
+        })
+        .collect()
+}
+
+/// No crate, directory or module has a name that could hold anything.
+pub(crate) fn names(workspace: &Workspace) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, _) in &workspace.sources {
+        let stem = |part: &str| part.strip_suffix(".rs").unwrap_or(part).to_owned();
+        if path
+            .split('/')
+            .map(stem)
+            .any(|part| BANNED_NAMES.contains(&part.as_str()))
+        {
+            findings.push(Finding::new(
+                path,
+                1,
+                "a name that says nothing",
+                "name what it does",
+            ));
+        }
+    }
+    findings
+}
+
+/// A member of the workspace with its manifest.
+struct Package<'a> {
+    value: &'a Value,
+    path: String,
+    text: String,
+}
+
+impl Workspace {
+    fn members(&self) -> impl Iterator<Item = Package<'_>> {
+        // Packages of the workspace come from no registry.
+        self.packages
+            .iter()
+            .filter(|value| value["source"].is_null())
+            .map(|value| {
+                let path = self.relative(value["manifest_path"].as_str().unwrap_or_default());
+                let text = self.text(&path);
+                Package { value, path, text }
+            })
+    }
+}
+
+impl Package<'_> {
+    /// Name without the `windlass-` in front.
+    fn name(&self) -> &str {
+        let name = self.value["name"].as_str().unwrap_or_default();
+        name.strip_prefix("windlass-").unwrap_or(name)
+    }
+
+    fn dependencies(&self) -> impl Iterator<Item = Dependency<'_>> {
+        self.value["dependencies"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(Dependency)
+    }
+
+    /// A finding on the first line of the manifest that begins with `start`.
+    fn finding(&self, start: &str, what: impl Into<String>, fix: &'static str) -> Finding {
+        let line = self.text.lines().position(|line| line.starts_with(start));
+        Finding::new(&self.path, line.map_or(1, |index| index + 1), what, fix)
+    }
+}
+
+/// An entry of `dependencies` in `cargo metadata`.
+struct Dependency<'a>(&'a Value);
+
+impl Dependency<'_> {
+    fn name(&self) -> &str {
+        self.0["name"].as_str().unwrap_or_default()
+    }
+
+    fn is_dev(&self) -> bool {
+        self.0["kind"] == "dev"
+    }
+
+    /// The short name, if the dependency is a member of the workspace.
+    fn workspace_crate(&self) -> Option<&str> {
+        let dir = Path::new(self.0["path"].as_str()?);
+        dir.file_name().and_then(|name| name.to_str())
+    }
+}

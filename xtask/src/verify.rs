@@ -1,0 +1,82 @@
+//! `test`, `e2e` and `ci`: everything that has to hold before a change is merged.
+
+use std::process::Stdio;
+
+use anyhow::Context;
+use windlass_testing::debian;
+
+use crate::{run, tidy};
+
+/// Tests on a real containerd, as `.config/nextest.toml` names them too.
+const CONTAINERD_TESTS: &str = "test(/^on_containerd/)";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Leave out the tests on a real containerd; needs no root.
+    #[arg(long)]
+    fast: bool,
+}
+
+/// Formatting, clippy, tidy, documentation examples, and every test.
+pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
+    if !options.fast {
+        debian::ensure_packages(run::step)?;
+    }
+    ensure_nextest()?;
+    run::cargo(&["fmt", "--all", "--check"])?;
+    let clippy = [
+        "clippy",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    run::cargo(&clippy)?;
+    tidy::run()?;
+    run::cargo(&["test", "--quiet", "--workspace", "--doc"])?;
+    let mut nextest = vec!["nextest", "run", "--workspace", "--profile", "ci"];
+    let all_but_containerd = format!("not {CONTAINERD_TESTS}");
+    if options.fast {
+        nextest.extend(["--filterset", &all_but_containerd]);
+    }
+    run::cargo(&nextest)
+}
+
+/// Only the tests on a real containerd.
+pub(crate) fn e2e() -> anyhow::Result<()> {
+    debian::ensure_packages(run::step)?;
+    ensure_nextest()?;
+    let filter = ["--filterset", CONTAINERD_TESTS];
+    run::cargo(&[
+        "nextest",
+        "run",
+        "--workspace",
+        "--profile",
+        "ci",
+        filter[0],
+        filter[1],
+    ])
+}
+
+/// What CI runs. The optimised build is another profile and finds what only it reports.
+pub(crate) fn ci() -> anyhow::Result<()> {
+    run::cargo(&["build", "--quiet", "--profile", "bench-fast"])?;
+    test(&Options { fast: false })
+}
+
+fn ensure_nextest() -> anyhow::Result<()> {
+    let present = run::cargo_command(&["nextest", "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .context("cannot run cargo")?
+        .success();
+    if present {
+        return Ok(());
+    }
+    run::step("installing cargo-nextest, which takes a few minutes once");
+    run::cargo(&["install", "--locked", "--quiet", "cargo-nextest"])
+        .context("fix: install cargo-nextest by hand (https://nexte.st)")
+}
