@@ -1,1 +1,331 @@
-//! (being written)
+//! What a listing of the runtime shows, what changed between two, and one pod in detail.
+//!
+//! [`diff`] is upstream's `generateEvents`: for every container and sandbox the old and the new
+//! state give at most two events. [`observe`] puts one pod's details into the order that the
+//! decisions rely on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_types::cri::{ContainerDetail, ContainerSummary, SandboxDetail, SandboxSummary};
+use windlass_types::{
+    ContainerState, ObservedPod, ObservedSandbox, PodLifecycleEvent, PodLifecycleEventKind, PodUid,
+    Timestamp,
+};
+
+/// State of one container or sandbox as the PLEG compares it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlegState {
+    /// Container running or sandbox ready.
+    Running,
+    /// Container exited or sandbox not ready.
+    Exited,
+    /// Container created or in a state the runtime does not know.
+    Unknown,
+    /// Not in the listing.
+    Gone,
+}
+
+/// One pod as a listing shows it: the state of each container and sandbox by ID.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PodSummary {
+    namespace: String,
+    name: String,
+    states: BTreeMap<String, PlegState>,
+}
+
+/// Everything a listing shows, by pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimePods {
+    pods: BTreeMap<PodUid, PodSummary>,
+    owners: BTreeMap<String, PodUid>,
+}
+
+impl RuntimePods {
+    /// Groups the rows of a listing by pod. Rows without a pod UID are not pods' and left out.
+    pub fn new(sandboxes: Vec<SandboxSummary>, containers: Vec<ContainerSummary>) -> Self {
+        let mut this = Self::default();
+        for s in sandboxes {
+            let state = if s.ready {
+                PlegState::Running
+            } else {
+                PlegState::Exited
+            };
+            this.insert(&s.uid, s.id.as_str(), state);
+            if let Some(pod) = this.pods.get_mut(&s.uid) {
+                pod.namespace = s.namespace;
+                pod.name = s.name;
+            }
+        }
+        for c in containers {
+            let state = match c.state {
+                ContainerState::Running => PlegState::Running,
+                ContainerState::Exited => PlegState::Exited,
+                ContainerState::Created | ContainerState::Unknown => PlegState::Unknown,
+            };
+            this.insert(&c.uid, c.id.as_str(), state);
+        }
+        this
+    }
+
+    fn insert(&mut self, uid: &PodUid, id: &str, state: PlegState) {
+        if uid.as_str().is_empty() {
+            return;
+        }
+        self.pods
+            .entry(uid.clone())
+            .or_default()
+            .states
+            .insert(id.to_owned(), state);
+        self.owners.insert(id.to_owned(), uid.clone());
+    }
+
+    /// The UIDs of all pods.
+    pub fn uids(&self) -> impl Iterator<Item = &PodUid> {
+        self.pods.keys()
+    }
+
+    /// True if the listing shows anything of the pod.
+    pub fn contains(&self, uid: &PodUid) -> bool {
+        self.pods.contains_key(uid)
+    }
+
+    /// The pod that owns a container or sandbox.
+    pub fn owner(&self, id: &str) -> Option<PodUid> {
+        self.owners.get(id).cloned()
+    }
+
+    /// The IDs of the pod's running containers and ready sandboxes.
+    pub fn alive_ids(&self, uid: &PodUid) -> BTreeSet<String> {
+        let states = self
+            .pods
+            .get(uid)
+            .map(|pod| pod.states.iter())
+            .into_iter()
+            .flatten();
+        states
+            .filter(|(_, s)| **s == PlegState::Running)
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    /// Pods of which `newer` shows something else, or nothing any more.
+    pub fn changed_pods(&self, newer: &Self) -> Vec<PodUid> {
+        let all: BTreeSet<_> = self.pods.keys().chain(newer.pods.keys()).collect();
+        all.into_iter()
+            .filter(|uid| self.pods.get(uid) != newer.pods.get(uid))
+            .cloned()
+            .collect()
+    }
+
+    /// Only this pod's part.
+    pub fn only(&self, uid: &PodUid) -> Self {
+        let mut this = Self::default();
+        this.replace(uid, self.clone_pod(uid));
+        this
+    }
+
+    fn clone_pod(&self, uid: &PodUid) -> Self {
+        let mut this = Self::default();
+        if let Some(pod) = self.pods.get(uid) {
+            for id in pod.states.keys() {
+                this.owners.insert(id.clone(), uid.clone());
+            }
+            this.pods.insert(uid.clone(), pod.clone());
+        }
+        this
+    }
+
+    /// Takes over what `newer` shows of one pod.
+    pub fn replace(&mut self, uid: &PodUid, newer: Self) {
+        if let Some(old) = self.pods.remove(uid) {
+            for id in old.states.keys() {
+                self.owners.remove(id);
+            }
+        }
+        if let Some(pod) = newer
+            .pods
+            .into_iter()
+            .find_map(|(u, pod)| (u == *uid).then_some(pod))
+        {
+            for id in pod.states.keys() {
+                self.owners.insert(id.clone(), uid.clone());
+            }
+            self.pods.insert(uid.clone(), pod);
+        }
+    }
+}
+
+/// What happened between two listings, in the order of UIDs and IDs.
+pub fn diff(old: &RuntimePods, new: &RuntimePods) -> Vec<PodLifecycleEvent> {
+    let mut events = Vec::new();
+    for uid in old.changed_pods(new) {
+        let before = old.pods.get(&uid).map(|pod| &pod.states);
+        let after = new.pods.get(&uid).map(|pod| &pod.states);
+        let ids: BTreeSet<&String> = before
+            .into_iter()
+            .chain(after)
+            .flat_map(|states| states.keys())
+            .collect();
+        for id in ids {
+            let state = |states: Option<&BTreeMap<String, PlegState>>| {
+                states
+                    .and_then(|s| s.get(id))
+                    .copied()
+                    .unwrap_or(PlegState::Gone)
+            };
+            for kind in kinds(state(before), state(after)) {
+                events.push(PodLifecycleEvent {
+                    uid: uid.clone(),
+                    kind: *kind,
+                    id: id.clone(),
+                });
+            }
+        }
+    }
+    events
+}
+
+fn kinds(old: PlegState, new: PlegState) -> &'static [PodLifecycleEventKind] {
+    use PodLifecycleEventKind::{
+        ContainerChanged, ContainerDied, ContainerRemoved, ContainerStarted,
+    };
+    match (old, new) {
+        (a, b) if a == b => &[],
+        (_, PlegState::Running) => &[ContainerStarted],
+        (_, PlegState::Exited) => &[ContainerDied],
+        (_, PlegState::Unknown) => &[ContainerChanged],
+        (PlegState::Exited, PlegState::Gone) => &[ContainerRemoved],
+        (_, PlegState::Gone) => &[ContainerDied, ContainerRemoved],
+    }
+}
+
+/// Puts the details of one pod together: sandboxes by falling attempt and age, containers
+/// newest first, addresses from the newest ready sandbox.
+pub fn observe(
+    uid: &PodUid,
+    mut sandboxes: Vec<SandboxDetail>,
+    containers: Vec<ContainerDetail>,
+    observed_at: Timestamp,
+) -> ObservedPod {
+    sandboxes.sort_by(|a, b| {
+        let key = |s: &SandboxDetail| (s.summary.created_at, s.summary.attempt);
+        key(b)
+            .cmp(&key(a))
+            .then_with(|| a.summary.id.cmp(&b.summary.id))
+    });
+    let mut containers: Vec<_> = containers.into_iter().map(|c| c.observed).collect();
+    containers.sort_by(|a, b| {
+        (b.created_at, b.restart_count)
+            .cmp(&(a.created_at, a.restart_count))
+            .then_with(|| a.id.cmp(&b.id))
+    });
+    let first = sandboxes.first().map(|s| &s.summary);
+    ObservedPod {
+        uid: uid.clone(),
+        name: first.map(|s| s.name.clone()).unwrap_or_default(),
+        namespace: first.map(|s| s.namespace.clone()).unwrap_or_default(),
+        ips: sandboxes
+            .iter()
+            .find(|s| s.summary.ready)
+            .map(|s| s.ips.clone())
+            .unwrap_or_default(),
+        sandboxes: sandboxes
+            .into_iter()
+            .map(|s| ObservedSandbox {
+                id: s.summary.id,
+                attempt: s.summary.attempt,
+                ready: s.summary.ready,
+                created_at: s.summary.created_at,
+                host_network: s.host_network,
+                ips: s.ips,
+            })
+            .collect(),
+        containers,
+        observed_at: Some(observed_at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).expect("in range")
+    }
+
+    /// `sandboxes` and `containers` as `id:state` words, state one of r(unning) e(xited) u(nknown).
+    fn listing(words: &str) -> RuntimePods {
+        let mut sandboxes = Vec::new();
+        let mut containers = Vec::new();
+        for word in words.split_whitespace() {
+            let (id, state) = word.split_once(':').expect("id:state");
+            if id.starts_with('s') {
+                sandboxes.push(SandboxSummary {
+                    id: id.into(),
+                    uid: "u".into(),
+                    name: "p".into(),
+                    namespace: "n".into(),
+                    attempt: 0,
+                    ready: state == "r",
+                    created_at: at(0),
+                });
+            } else {
+                containers.push(ContainerSummary {
+                    id: id.into(),
+                    sandbox_id: "s1".into(),
+                    uid: "u".into(),
+                    name: id.to_owned(),
+                    attempt: 0,
+                    state: match state {
+                        "r" => ContainerState::Running,
+                        "e" => ContainerState::Exited,
+                        _ => ContainerState::Unknown,
+                    },
+                    created_at: at(0),
+                });
+            }
+        }
+        RuntimePods::new(sandboxes, containers)
+    }
+
+    fn check(old: &str, new: &str, expected: &str) {
+        let events: Vec<_> = diff(&listing(old), &listing(new))
+            .iter()
+            .map(|e| format!("{:?}({})", e.kind, e.id))
+            .collect();
+        assert_eq!(
+            events.join(" ").replace("Container", ""),
+            expected,
+            "{old} -> {new}"
+        );
+    }
+
+    #[test]
+    fn every_pair_of_states_gives_upstreams_events() {
+        check("", "s1:r c1:r", "Started(c1) Started(s1)");
+        check("c1:r", "c1:r", "");
+        check("c1:r", "c1:e", "Died(c1)");
+        check("c1:r", "", "Died(c1) Removed(c1)");
+        check("c1:e", "", "Removed(c1)");
+        check("c1:u", "", "Died(c1) Removed(c1)");
+        check("", "c1:e", "Died(c1)");
+        check("", "c1:u", "Changed(c1)");
+        check("c1:e", "c1:r", "Started(c1)");
+        check(
+            "s1:r c1:r c2:e",
+            "s1:e c1:e c3:r",
+            "Died(c1) Removed(c2) Started(c3) Died(s1)",
+        );
+    }
+
+    #[test]
+    fn a_pods_part_is_replaced_with_its_owners() {
+        let mut all = listing("s1:r c1:r");
+        all.replace(&"u".into(), listing("s1:r c2:r"));
+        assert_eq!(all.owner("c1"), None);
+        assert_eq!(all.owner("c2"), Some("u".into()));
+        assert_eq!(all.alive_ids(&"u".into()).len(), 2);
+        all.replace(&"u".into(), listing(""));
+        assert_eq!(all, RuntimePods::default());
+    }
+}
