@@ -41,7 +41,52 @@ pub enum CriCode {
 impl CriError {
     /// A new error.
     pub fn new(operation: &'static str, code: CriCode, message: impl Into<String>) -> Self {
-        Self { operation, code, message: message.into() }
+        Self {
+            operation,
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// A gRPC status. One made on this side of the socket, by the transport, means that the
+    /// runtime was not reached or went away, whatever code it carries.
+    pub(crate) fn from_status(operation: &'static str, status: &tonic::Status) -> Self {
+        let mut message = status.message().to_owned();
+        let mut source = std::error::Error::source(status);
+        let from_transport = source.is_some() || status.code() == tonic::Code::Unavailable;
+        while let Some(error) = source {
+            let text = error.to_string();
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            source = error.source();
+        }
+        let code = match status.code() {
+            tonic::Code::DeadlineExceeded => CriCode::DeadlineExceeded,
+            _ if from_transport => CriCode::Unavailable,
+            tonic::Code::NotFound => CriCode::NotFound,
+            tonic::Code::AlreadyExists => CriCode::AlreadyExists,
+            tonic::Code::Unimplemented => CriCode::Unimplemented,
+            tonic::Code::InvalidArgument | tonic::Code::FailedPrecondition => {
+                CriCode::InvalidArgument
+            }
+            tonic::Code::Cancelled => CriCode::Cancelled,
+            _ => CriCode::Other,
+        };
+        Self {
+            operation,
+            code,
+            message,
+        }
+    }
+
+    /// True if the runtime says that the object does not exist, by code or, where an inner error
+    /// lost its code on the way, by text. Only of use for calls that name one object: a start
+    /// fails with "not found" for a missing binary.
+    pub(crate) fn says_object_is_gone(&self) -> bool {
+        let lost_code =
+            || self.message.contains("not found") || self.message.contains("does not exist");
+        self.is_not_found() || (self.code == CriCode::Other && lost_code())
     }
 
     /// What trying again would bring.

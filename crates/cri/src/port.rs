@@ -51,7 +51,7 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
     async fn remove_container(&self, id: &ContainerId) -> CriResult<()>;
     /// Containers that match.
     async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>>;
-    /// One container in detail.
+    /// One container in detail. The CRI leaves `sandbox_id` empty here.
     async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail>;
 
     /// Hints about containers and sandboxes: CRI's `GetContainerEvents` where the runtime has

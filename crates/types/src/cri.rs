@@ -342,12 +342,15 @@ pub struct ContainerSummary {
 /// ContainerStatus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerDetail {
-    /// What was observed, with hash and restart count read from the annotations.
+    /// What was observed, with hash and restart count read from the annotations. The CRI leaves
+    /// the sandbox out of this answer: `sandbox_id` is empty, take it from the list's row.
     pub observed: crate::observed::ObservedContainer,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Mounts, for example to find the termination message's file on the node.
+    pub mounts: Vec<Mount>,
 }
 
 /// Version of the runtime.

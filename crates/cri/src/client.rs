@@ -1,0 +1,482 @@
+//! The CRI client: both ports over one gRPC channel to a Unix socket.
+//!
+//! Every call has a deadline, except image pulls and event streams, and is counted under
+//! upstream's operation name. The channel dials with the first call and again after each loss.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+use windlass_metrics::Metrics;
+use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
+use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
+use windlass_proto::cri_v1::{self as pb};
+use windlass_types::cri::{
+    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
+    RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+};
+use windlass_types::{ContainerId, SandboxId};
+
+use crate::convert;
+use crate::endpoint::{EndpointError, socket_path};
+use crate::error::{CriCode, CriError, CriResult};
+use crate::port::{ImageService, RuntimeEventStream, RuntimeService};
+use crate::transport::{self, Redial};
+
+/// Largest answer accepted: upstream's gRPC limit, about 11 000 containers in one list.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// Version that the agent asks for; the runtime answers with the API version it speaks.
+const KUBE_API_VERSION: &str = "0.1.0";
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct CriOptions {
+    /// `runtimeRequestTimeout`: deadline of a call. RunPodSandbox gets twice as long,
+    /// StopContainer its grace period on top.
+    pub timeout: Duration,
+    /// Longest time to establish a connection.
+    pub connect_timeout: Duration,
+    /// First wait after a failed connection; doubled up to `backoff_max`.
+    pub backoff_base: Duration,
+    /// Longest wait between two connections.
+    pub backoff_max: Duration,
+    /// Where finished calls are counted.
+    pub metrics: Metrics,
+}
+
+impl CriOptions {
+    /// Upstream's values: 2 min, 5 s, 100 ms, 3 s.
+    pub fn new(metrics: Metrics) -> Self {
+        Self {
+            timeout: Duration::from_secs(120),
+            connect_timeout: Duration::from_secs(5),
+            backoff_base: Duration::from_millis(100),
+            backoff_max: Duration::from_secs(3),
+            metrics,
+        }
+    }
+}
+
+/// A client of one runtime. Clones share the connection.
+#[derive(Clone, Debug)]
+pub struct CriClient {
+    channel: Channel,
+    socket: PathBuf,
+    timeout: Duration,
+    metrics: Metrics,
+}
+
+impl CriClient {
+    /// A client for `unix:///path` or a bare absolute path. Nothing is dialled before the first
+    /// call. Must be called inside a tokio runtime, which then drives the connection.
+    pub fn connect(endpoint: &str, options: CriOptions) -> Result<Self, EndpointError> {
+        let socket = socket_path(endpoint)?;
+        let redial = Redial {
+            connect_timeout: options.connect_timeout,
+            backoff_base: options.backoff_base,
+            backoff_max: options.backoff_max,
+        };
+        Ok(Self {
+            channel: transport::channel(socket.clone(), redial),
+            socket,
+            timeout: options.timeout,
+            metrics: options.metrics,
+        })
+    }
+
+    /// The runtime's socket.
+    pub fn socket(&self) -> &std::path::Path {
+        &self.socket
+    }
+
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    pub(crate) fn runtime(&self) -> RuntimeServiceClient<Channel> {
+        RuntimeServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    fn images(&self) -> ImageServiceClient<Channel> {
+        ImageServiceClient::new(self.channel.clone())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// Runs one call with its deadline and counts it. `deadline` of `None` is none.
+    async fn call<T>(
+        &self,
+        operation: &'static str,
+        deadline: Option<Duration>,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> CriResult<T> {
+        let started = Instant::now();
+        let result = match deadline {
+            None => call
+                .await
+                .map_err(|status| CriError::from_status(operation, &status)),
+            Some(deadline) => match tokio::time::timeout(deadline, call).await {
+                Ok(answer) => answer.map_err(|status| CriError::from_status(operation, &status)),
+                Err(_) => Err(CriError::new(
+                    operation,
+                    CriCode::DeadlineExceeded,
+                    format!("no answer within {deadline:?}"),
+                )),
+            },
+        };
+        self.observe(operation, started, result.is_err());
+        result.map(tonic::Response::into_inner)
+    }
+
+    pub(crate) fn observe(&self, operation: &str, started: Instant, failed: bool) {
+        let seconds = started.elapsed().as_secs_f64();
+        self.metrics
+            .observe_runtime_operation(operation, seconds, failed);
+    }
+
+    fn deadline(&self) -> Option<Duration> {
+        Some(self.timeout)
+    }
+}
+
+/// A request that also tells the runtime when its answer stops being of use.
+fn request<T>(message: T, deadline: Option<Duration>) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    if let Some(deadline) = deadline {
+        request.set_timeout(deadline);
+    }
+    request
+}
+
+/// For stop and remove, "it is not there" is what was wanted. Runtimes say so with NotFound or,
+/// where an inner error lost its code, with Unknown and a text.
+fn gone_is_fine(result: CriResult<()>) -> CriResult<()> {
+    match result {
+        Err(error) if error.says_object_is_gone() => Ok(()),
+        other => other,
+    }
+}
+
+/// Some status answers lose their code in the runtime as well; callers decide on NotFound.
+fn gone_is_not_found<T>(result: CriResult<T>) -> CriResult<T> {
+    result.map_err(|error| match error.says_object_is_gone() {
+        true => CriError {
+            code: CriCode::NotFound,
+            ..error
+        },
+        false => error,
+    })
+}
+
+fn incomplete(operation: &'static str, what: &str) -> CriError {
+    CriError::new(
+        operation,
+        CriCode::Other,
+        format!("the runtime answered without a {what}"),
+    )
+}
+
+#[async_trait]
+impl RuntimeService for CriClient {
+    async fn version(&self) -> CriResult<RuntimeVersion> {
+        let deadline = self.deadline();
+        let message = pb::VersionRequest {
+            version: KUBE_API_VERSION.to_owned(),
+        };
+        let mut client = self.runtime();
+        let answer = self
+            .call(
+                "version",
+                deadline,
+                client.version(request(message, deadline)),
+            )
+            .await?;
+        Ok(RuntimeVersion {
+            name: answer.runtime_name,
+            version: answer.runtime_version,
+            api_version: answer.runtime_api_version,
+        })
+    }
+
+    async fn status(&self) -> CriResult<RuntimeStatus> {
+        let deadline = self.deadline();
+        let message = pb::StatusRequest { verbose: false };
+        let mut client = self.runtime();
+        let answer = self
+            .call(
+                "status",
+                deadline,
+                client.status(request(message, deadline)),
+            )
+            .await?;
+        let status = answer
+            .status
+            .ok_or_else(|| incomplete("status", "status"))?;
+        Ok(convert::runtime_status_from_pb(status))
+    }
+
+    async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {
+        const OPERATION: &str = "run_podsandbox";
+        // Network setup is in it: upstream allows twice the usual time.
+        let deadline = Some(self.timeout * 2);
+        let message = pb::RunPodSandboxRequest {
+            config: Some(convert::sandbox_config_to_pb(config)),
+            runtime_handler: handler.to_owned(),
+        };
+        let started = Instant::now();
+        let mut client = self.runtime();
+        let result = self
+            .call(
+                OPERATION,
+                deadline,
+                client.run_pod_sandbox(request(message, deadline)),
+            )
+            .await
+            .and_then(|answer| match answer.pod_sandbox_id.is_empty() {
+                true => Err(incomplete(OPERATION, "sandbox ID")),
+                false => Ok(SandboxId::from(answer.pod_sandbox_id)),
+            });
+        self.metrics
+            .run_podsandbox_duration
+            .with_label_values(&[handler])
+            .observe(started.elapsed().as_secs_f64());
+        if result.is_err() {
+            self.metrics
+                .run_podsandbox_errors
+                .with_label_values(&[handler])
+                .inc();
+        }
+        result
+    }
+
+    async fn stop_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
+        let deadline = self.deadline();
+        let message = pb::StopPodSandboxRequest {
+            pod_sandbox_id: id.to_string(),
+        };
+        let mut client = self.runtime();
+        let call = client.stop_pod_sandbox(request(message, deadline));
+        gone_is_fine(self.call("stop_podsandbox", deadline, call).await.map(drop))
+    }
+
+    async fn remove_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
+        let deadline = self.deadline();
+        let message = pb::RemovePodSandboxRequest {
+            pod_sandbox_id: id.to_string(),
+        };
+        let mut client = self.runtime();
+        let call = client.remove_pod_sandbox(request(message, deadline));
+        gone_is_fine(
+            self.call("remove_podsandbox", deadline, call)
+                .await
+                .map(drop),
+        )
+    }
+
+    async fn pod_sandbox_status(&self, id: &SandboxId) -> CriResult<SandboxDetail> {
+        const OPERATION: &str = "podsandbox_status";
+        let deadline = self.deadline();
+        let message = pb::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose: false,
+        };
+        let mut client = self.runtime();
+        let call = client.pod_sandbox_status(request(message, deadline));
+        let answer = gone_is_not_found(self.call(OPERATION, deadline, call).await)?;
+        let status = answer
+            .status
+            .ok_or_else(|| incomplete(OPERATION, "status"))?;
+        Ok(convert::sandbox_detail_from_pb(status))
+    }
+
+    async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
+        let deadline = self.deadline();
+        let message = pb::ListPodSandboxRequest {
+            filter: convert::sandbox_filter_to_pb(filter),
+        };
+        let mut client = self.runtime();
+        let call = client.list_pod_sandbox(request(message, deadline));
+        let answer = self.call("list_podsandbox", deadline, call).await?;
+        Ok(answer
+            .items
+            .into_iter()
+            .map(convert::sandbox_summary_from_pb)
+            .collect())
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        config: &ContainerConfig,
+        sandbox_config: &SandboxConfig,
+    ) -> CriResult<ContainerId> {
+        const OPERATION: &str = "create_container";
+        let deadline = self.deadline();
+        let message = pb::CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_string(),
+            config: Some(convert::container_config_to_pb(config)),
+            sandbox_config: Some(convert::sandbox_config_to_pb(sandbox_config)),
+        };
+        let mut client = self.runtime();
+        // Boxed: the message is large and would sit in every caller's future.
+        let call = Box::pin(client.create_container(request(message, deadline)));
+        let answer = self.call(OPERATION, deadline, call).await?;
+        match answer.container_id.is_empty() {
+            true => Err(incomplete(OPERATION, "container ID")),
+            false => Ok(ContainerId::from(answer.container_id)),
+        }
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> CriResult<()> {
+        let deadline = self.deadline();
+        let message = pb::StartContainerRequest {
+            container_id: id.to_string(),
+        };
+        let mut client = self.runtime();
+        let call = client.start_container(request(message, deadline));
+        self.call("start_container", deadline, call).await.map(drop)
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {
+        let deadline = Some(self.timeout + grace);
+        let message = pb::StopContainerRequest {
+            container_id: id.to_string(),
+            timeout: whole_seconds(grace),
+        };
+        let mut client = self.runtime();
+        let call = client.stop_container(request(message, deadline));
+        gone_is_fine(self.call("stop_container", deadline, call).await.map(drop))
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> CriResult<()> {
+        let deadline = self.deadline();
+        let message = pb::RemoveContainerRequest {
+            container_id: id.to_string(),
+        };
+        let mut client = self.runtime();
+        let call = client.remove_container(request(message, deadline));
+        gone_is_fine(
+            self.call("remove_container", deadline, call)
+                .await
+                .map(drop),
+        )
+    }
+
+    async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>> {
+        let deadline = self.deadline();
+        let message = pb::ListContainersRequest {
+            filter: convert::container_filter_to_pb(filter),
+        };
+        let mut client = self.runtime();
+        let call = client.list_containers(request(message, deadline));
+        let answer = self.call("list_containers", deadline, call).await?;
+        Ok(answer
+            .containers
+            .into_iter()
+            .map(convert::container_summary_from_pb)
+            .collect())
+    }
+
+    async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail> {
+        const OPERATION: &str = "container_status";
+        let deadline = self.deadline();
+        let message = pb::ContainerStatusRequest {
+            container_id: id.to_string(),
+            verbose: false,
+        };
+        let mut client = self.runtime();
+        let call = client.container_status(request(message, deadline));
+        let answer = gone_is_not_found(self.call(OPERATION, deadline, call).await)?;
+        let status = answer
+            .status
+            .ok_or_else(|| incomplete(OPERATION, "status"))?;
+        Ok(convert::container_detail_from_pb(status))
+    }
+
+    async fn events(&self) -> CriResult<RuntimeEventStream> {
+        crate::events::subscribe(self).await
+    }
+}
+
+#[async_trait]
+impl ImageService for CriClient {
+    async fn list_images(&self) -> CriResult<Vec<ImageInfo>> {
+        let deadline = self.deadline();
+        let message = pb::ListImagesRequest { filter: None };
+        let mut client = self.images();
+        let call = client.list_images(request(message, deadline));
+        let answer = self.call("list_images", deadline, call).await?;
+        Ok(answer
+            .images
+            .into_iter()
+            .map(convert::image_from_pb)
+            .collect())
+    }
+
+    async fn image_status(&self, image: &str) -> CriResult<Option<ImageInfo>> {
+        let deadline = self.deadline();
+        let message = pb::ImageStatusRequest {
+            image: Some(image_spec(image)),
+            verbose: false,
+        };
+        let mut client = self.images();
+        let call = client.image_status(request(message, deadline));
+        match self.call("image_status", deadline, call).await {
+            Ok(answer) => Ok(answer.image.map(convert::image_from_pb)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn pull_image(
+        &self,
+        image: &str,
+        auth: Option<&ImageAuth>,
+        sandbox_config: &SandboxConfig,
+    ) -> CriResult<String> {
+        const OPERATION: &str = "pull_image";
+        let message = pb::PullImageRequest {
+            image: Some(pb::ImageSpec {
+                // The pod's annotations, as upstream sends them.
+                annotations: sandbox_config.annotations.clone(),
+                ..image_spec(image)
+            }),
+            auth: auth.map(convert::auth_to_pb),
+            sandbox_config: Some(convert::sandbox_config_to_pb(sandbox_config)),
+        };
+        let mut client = self.images();
+        let call = Box::pin(client.pull_image(request(message, None)));
+        let answer = self.call(OPERATION, None, call).await?;
+        match answer.image_ref.is_empty() {
+            true => Err(incomplete(OPERATION, "image reference")),
+            false => Ok(answer.image_ref),
+        }
+    }
+
+    async fn remove_image(&self, image: &str) -> CriResult<()> {
+        let deadline = self.deadline();
+        let message = pb::RemoveImageRequest {
+            image: Some(image_spec(image)),
+        };
+        let mut client = self.images();
+        let call = client.remove_image(request(message, deadline));
+        gone_is_fine(self.call("remove_image", deadline, call).await.map(drop))
+    }
+}
+
+fn image_spec(image: &str) -> pb::ImageSpec {
+    pb::ImageSpec {
+        image: image.to_owned(),
+        ..Default::default()
+    }
+}
+
+/// The CRI counts grace in seconds; a fraction is given in full rather than cut.
+fn whole_seconds(grace: Duration) -> i64 {
+    let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,433 @@
+//! What is asked of a runtime: sandbox and container configurations, filters, credentials.
+
+use bytes::Bytes;
+use windlass_proto::cri_v1 as pb;
+use windlass_types::cri::{
+    ContainerConfig, ContainerSecurity, DnsConfig, ImageAuth, LinuxResources, ListFilter, Mount,
+    MountPropagation, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SandboxConfig,
+    SandboxSecurity, SecurityProfile, SelinuxOptions,
+};
+use windlass_types::{PodUid, SandboxId};
+
+/// `PodSandboxConfig` for the wire.
+pub fn sandbox_config_to_pb(config: &SandboxConfig) -> pb::PodSandboxConfig {
+    pb::PodSandboxConfig {
+        metadata: Some(pb::PodSandboxMetadata {
+            name: config.name.clone(),
+            uid: config.uid.to_string(),
+            namespace: config.namespace.clone(),
+            attempt: config.attempt,
+        }),
+        hostname: config.hostname.clone(),
+        log_directory: config.log_directory.clone(),
+        dns_config: config.dns.as_ref().map(|dns| pb::DnsConfig {
+            servers: dns.servers.clone(),
+            searches: dns.searches.clone(),
+            options: dns.options.clone(),
+        }),
+        port_mappings: config
+            .port_mappings
+            .iter()
+            .map(port_mapping_to_pb)
+            .collect(),
+        labels: config.labels.clone(),
+        annotations: config.annotations.clone(),
+        linux: Some(pb::LinuxPodSandboxConfig {
+            cgroup_parent: config.cgroup_parent.clone(),
+            security_context: Some(sandbox_security_to_pb(&config.security)),
+            sysctls: config.sysctls.clone(),
+            overhead: config.overhead.as_ref().map(resources_to_pb),
+            resources: config.resources.as_ref().map(resources_to_pb),
+        }),
+    }
+}
+
+/// `PodSandboxConfig` from the wire.
+pub fn sandbox_config_from_pb(config: pb::PodSandboxConfig) -> SandboxConfig {
+    let metadata = config.metadata.unwrap_or_default();
+    let linux = config.linux.unwrap_or_default();
+    SandboxConfig {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        uid: PodUid::from(metadata.uid),
+        attempt: metadata.attempt,
+        hostname: config.hostname,
+        log_directory: config.log_directory,
+        dns: config.dns_config.map(|dns| DnsConfig {
+            servers: dns.servers,
+            searches: dns.searches,
+            options: dns.options,
+        }),
+        port_mappings: config
+            .port_mappings
+            .into_iter()
+            .map(port_mapping_from_pb)
+            .collect(),
+        labels: config.labels,
+        annotations: config.annotations,
+        cgroup_parent: linux.cgroup_parent,
+        sysctls: linux.sysctls,
+        security: sandbox_security_from_pb(linux.security_context.unwrap_or_default()),
+        overhead: linux.overhead.map(resources_from_pb),
+        resources: linux.resources.map(resources_from_pb),
+    }
+}
+
+fn port_mapping_to_pb(mapping: &PortMapping) -> pb::PortMapping {
+    pb::PortMapping {
+        protocol: match mapping.protocol {
+            Protocol::Tcp => pb::Protocol::Tcp,
+            Protocol::Udp => pb::Protocol::Udp,
+            Protocol::Sctp => pb::Protocol::Sctp,
+        } as i32,
+        container_port: mapping.container_port,
+        host_port: mapping.host_port,
+        host_ip: mapping.host_ip.clone(),
+    }
+}
+
+fn port_mapping_from_pb(mapping: pb::PortMapping) -> PortMapping {
+    PortMapping {
+        protocol: match mapping.protocol() {
+            pb::Protocol::Tcp => Protocol::Tcp,
+            pb::Protocol::Udp => Protocol::Udp,
+            pb::Protocol::Sctp => Protocol::Sctp,
+        },
+        container_port: mapping.container_port,
+        host_port: mapping.host_port,
+        host_ip: mapping.host_ip,
+    }
+}
+
+fn sandbox_security_to_pb(security: &SandboxSecurity) -> pb::LinuxSandboxSecurityContext {
+    pb::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces_to_pb(security.namespaces)),
+        selinux_options: security.selinux.as_ref().map(selinux_to_pb),
+        run_as_user: security.run_as_user.map(int64_to_pb),
+        run_as_group: security.run_as_group.map(int64_to_pb),
+        readonly_rootfs: security.readonly_rootfs,
+        supplemental_groups: security.supplemental_groups.clone(),
+        privileged: security.privileged,
+        seccomp: Some(profile_to_pb(&security.seccomp)),
+        ..Default::default()
+    }
+}
+
+fn sandbox_security_from_pb(security: pb::LinuxSandboxSecurityContext) -> SandboxSecurity {
+    SandboxSecurity {
+        namespaces: namespaces_from_pb(security.namespace_options.unwrap_or_default()),
+        run_as_user: security.run_as_user.map(|user| user.value),
+        run_as_group: security.run_as_group.map(|group| group.value),
+        supplemental_groups: security.supplemental_groups,
+        privileged: security.privileged,
+        readonly_rootfs: security.readonly_rootfs,
+        seccomp: security.seccomp.map(profile_from_pb).unwrap_or_default(),
+        selinux: security.selinux_options.map(selinux_from_pb),
+    }
+}
+
+/// `ContainerConfig` for the wire.
+pub fn container_config_to_pb(config: &ContainerConfig) -> pb::ContainerConfig {
+    pb::ContainerConfig {
+        metadata: Some(pb::ContainerMetadata {
+            name: config.name.clone(),
+            attempt: config.attempt,
+        }),
+        image: Some(pb::ImageSpec {
+            image: config.image.clone(),
+            user_specified_image: config.user_specified_image.clone(),
+            ..Default::default()
+        }),
+        command: config.command.clone(),
+        args: config.args.clone(),
+        working_dir: config.working_dir.clone(),
+        envs: config
+            .envs
+            .iter()
+            .map(|(key, value)| pb::KeyValue {
+                key: key.clone(),
+                value: Bytes::copy_from_slice(value.as_bytes()),
+            })
+            .collect(),
+        mounts: config.mounts.iter().map(mount_to_pb).collect(),
+        labels: config.labels.clone(),
+        annotations: config.annotations.clone(),
+        log_path: config.log_path.clone(),
+        stdin: config.stdin,
+        stdin_once: config.stdin_once,
+        tty: config.tty,
+        linux: Some(pb::LinuxContainerConfig {
+            resources: Some(resources_to_pb(&config.resources)),
+            security_context: Some(container_security_to_pb(&config.security)),
+        }),
+        ..Default::default()
+    }
+}
+
+/// `ContainerConfig` from the wire. Values that are not UTF-8 lose their broken bytes.
+pub fn container_config_from_pb(config: pb::ContainerConfig) -> ContainerConfig {
+    let metadata = config.metadata.unwrap_or_default();
+    let image = config.image.unwrap_or_default();
+    let linux = config.linux.unwrap_or_default();
+    ContainerConfig {
+        name: metadata.name,
+        attempt: metadata.attempt,
+        image: image.image,
+        user_specified_image: image.user_specified_image,
+        command: config.command,
+        args: config.args,
+        working_dir: config.working_dir,
+        envs: config
+            .envs
+            .into_iter()
+            .map(|env| (env.key, String::from_utf8_lossy(&env.value).into_owned()))
+            .collect(),
+        mounts: config.mounts.into_iter().map(mount_from_pb).collect(),
+        labels: config.labels,
+        annotations: config.annotations,
+        log_path: config.log_path,
+        stdin: config.stdin,
+        stdin_once: config.stdin_once,
+        tty: config.tty,
+        resources: linux.resources.map(resources_from_pb).unwrap_or_default(),
+        security: container_security_from_pb(linux.security_context.unwrap_or_default()),
+    }
+}
+
+pub(super) fn mount_to_pb(mount: &Mount) -> pb::Mount {
+    pb::Mount {
+        container_path: mount.container_path.clone(),
+        host_path: mount.host_path.clone(),
+        readonly: mount.readonly,
+        selinux_relabel: mount.selinux_relabel,
+        propagation: match mount.propagation {
+            MountPropagation::Private => pb::MountPropagation::PropagationPrivate,
+            MountPropagation::HostToContainer => pb::MountPropagation::PropagationHostToContainer,
+            MountPropagation::Bidirectional => pb::MountPropagation::PropagationBidirectional,
+        } as i32,
+        ..Default::default()
+    }
+}
+
+pub(super) fn mount_from_pb(mount: pb::Mount) -> Mount {
+    Mount {
+        propagation: match mount.propagation() {
+            pb::MountPropagation::PropagationPrivate => MountPropagation::Private,
+            pb::MountPropagation::PropagationHostToContainer => MountPropagation::HostToContainer,
+            pb::MountPropagation::PropagationBidirectional => MountPropagation::Bidirectional,
+        },
+        container_path: mount.container_path,
+        host_path: mount.host_path,
+        readonly: mount.readonly,
+        selinux_relabel: mount.selinux_relabel,
+    }
+}
+
+fn container_security_to_pb(security: &ContainerSecurity) -> pb::LinuxContainerSecurityContext {
+    pb::LinuxContainerSecurityContext {
+        capabilities: Some(pb::Capability {
+            add_capabilities: security.add_capabilities.clone(),
+            drop_capabilities: security.drop_capabilities.clone(),
+            add_ambient_capabilities: Vec::new(),
+        }),
+        privileged: security.privileged,
+        namespace_options: Some(namespaces_to_pb(security.namespaces)),
+        selinux_options: security.selinux.as_ref().map(selinux_to_pb),
+        run_as_user: security.run_as_user.map(int64_to_pb),
+        run_as_group: security.run_as_group.map(int64_to_pb),
+        run_as_username: security.run_as_username.clone(),
+        readonly_rootfs: security.readonly_rootfs,
+        supplemental_groups: security.supplemental_groups.clone(),
+        no_new_privs: security.no_new_privs,
+        masked_paths: security.masked_paths.clone(),
+        readonly_paths: security.readonly_paths.clone(),
+        seccomp: Some(profile_to_pb(&security.seccomp)),
+        apparmor: security.apparmor.as_ref().map(profile_to_pb),
+        ..Default::default()
+    }
+}
+
+fn container_security_from_pb(security: pb::LinuxContainerSecurityContext) -> ContainerSecurity {
+    let capabilities = security.capabilities.unwrap_or_default();
+    ContainerSecurity {
+        namespaces: namespaces_from_pb(security.namespace_options.unwrap_or_default()),
+        add_capabilities: capabilities.add_capabilities,
+        drop_capabilities: capabilities.drop_capabilities,
+        privileged: security.privileged,
+        run_as_user: security.run_as_user.map(|user| user.value),
+        run_as_username: security.run_as_username,
+        run_as_group: security.run_as_group.map(|group| group.value),
+        supplemental_groups: security.supplemental_groups,
+        readonly_rootfs: security.readonly_rootfs,
+        no_new_privs: security.no_new_privs,
+        seccomp: security.seccomp.map(profile_from_pb).unwrap_or_default(),
+        apparmor: security.apparmor.map(profile_from_pb),
+        selinux: security.selinux_options.map(selinux_from_pb),
+        masked_paths: security.masked_paths,
+        readonly_paths: security.readonly_paths,
+    }
+}
+
+fn namespaces_to_pb(namespaces: NamespaceOptions) -> pb::NamespaceOption {
+    let mode = |mode| match mode {
+        NamespaceMode::Pod => pb::NamespaceMode::Pod as i32,
+        NamespaceMode::Container => pb::NamespaceMode::Container as i32,
+        NamespaceMode::Node => pb::NamespaceMode::Node as i32,
+    };
+    pb::NamespaceOption {
+        network: mode(namespaces.network),
+        pid: mode(namespaces.pid),
+        ipc: mode(namespaces.ipc),
+        ..Default::default()
+    }
+}
+
+fn namespaces_from_pb(namespaces: pb::NamespaceOption) -> NamespaceOptions {
+    // TARGET joins another container's namespace: from here it is neither pod nor node.
+    let mode = |mode| match mode {
+        pb::NamespaceMode::Pod => NamespaceMode::Pod,
+        pb::NamespaceMode::Container | pb::NamespaceMode::Target => NamespaceMode::Container,
+        pb::NamespaceMode::Node => NamespaceMode::Node,
+    };
+    NamespaceOptions {
+        network: mode(namespaces.network()),
+        pid: mode(namespaces.pid()),
+        ipc: mode(namespaces.ipc()),
+    }
+}
+
+fn profile_to_pb(profile: &SecurityProfile) -> pb::SecurityProfile {
+    use pb::security_profile::ProfileType;
+    let (profile_type, localhost_ref) = match profile {
+        SecurityProfile::RuntimeDefault => (ProfileType::RuntimeDefault, String::new()),
+        SecurityProfile::Unconfined => (ProfileType::Unconfined, String::new()),
+        SecurityProfile::Localhost(name) => (ProfileType::Localhost, name.clone()),
+    };
+    pb::SecurityProfile {
+        profile_type: profile_type as i32,
+        localhost_ref,
+    }
+}
+
+fn profile_from_pb(profile: pb::SecurityProfile) -> SecurityProfile {
+    use pb::security_profile::ProfileType;
+    match profile.profile_type() {
+        ProfileType::RuntimeDefault => SecurityProfile::RuntimeDefault,
+        ProfileType::Unconfined => SecurityProfile::Unconfined,
+        ProfileType::Localhost => SecurityProfile::Localhost(profile.localhost_ref),
+    }
+}
+
+fn selinux_to_pb(options: &SelinuxOptions) -> pb::SeLinuxOption {
+    pb::SeLinuxOption {
+        user: options.user.clone(),
+        role: options.role.clone(),
+        r#type: options.type_.clone(),
+        level: options.level.clone(),
+    }
+}
+
+fn selinux_from_pb(options: pb::SeLinuxOption) -> SelinuxOptions {
+    SelinuxOptions {
+        user: options.user,
+        role: options.role,
+        type_: options.r#type,
+        level: options.level,
+    }
+}
+
+fn resources_to_pb(resources: &LinuxResources) -> pb::LinuxContainerResources {
+    pb::LinuxContainerResources {
+        cpu_period: resources.cpu_period,
+        cpu_quota: resources.cpu_quota,
+        cpu_shares: resources.cpu_shares,
+        memory_limit_in_bytes: resources.memory_limit,
+        oom_score_adj: resources.oom_score_adj,
+        unified: resources.unified.clone(),
+        ..Default::default()
+    }
+}
+
+fn resources_from_pb(resources: pb::LinuxContainerResources) -> LinuxResources {
+    LinuxResources {
+        cpu_period: resources.cpu_period,
+        cpu_quota: resources.cpu_quota,
+        cpu_shares: resources.cpu_shares,
+        memory_limit: resources.memory_limit_in_bytes,
+        oom_score_adj: resources.oom_score_adj,
+        unified: resources.unified,
+    }
+}
+
+fn int64_to_pb(value: i64) -> pb::Int64Value {
+    pb::Int64Value { value }
+}
+
+/// Filter of ListPodSandbox; the `sandbox` field has no meaning there.
+pub fn sandbox_filter_to_pb(filter: &ListFilter) -> Option<pb::PodSandboxFilter> {
+    (*filter != ListFilter::default()).then(|| pb::PodSandboxFilter {
+        id: filter.id.clone().unwrap_or_default(),
+        state: None,
+        label_selector: filter.labels.clone(),
+    })
+}
+
+/// Filter of ListPodSandbox from the wire.
+pub fn sandbox_filter_from_pb(filter: Option<pb::PodSandboxFilter>) -> ListFilter {
+    let filter = filter.unwrap_or_default();
+    ListFilter {
+        id: Some(filter.id).filter(|id| !id.is_empty()),
+        sandbox: None,
+        labels: filter.label_selector,
+    }
+}
+
+/// Filter of ListContainers.
+pub fn container_filter_to_pb(filter: &ListFilter) -> Option<pb::ContainerFilter> {
+    (*filter != ListFilter::default()).then(|| pb::ContainerFilter {
+        id: filter.id.clone().unwrap_or_default(),
+        state: None,
+        pod_sandbox_id: filter
+            .sandbox
+            .as_ref()
+            .map(SandboxId::to_string)
+            .unwrap_or_default(),
+        label_selector: filter.labels.clone(),
+    })
+}
+
+/// Filter of ListContainers from the wire.
+pub fn container_filter_from_pb(filter: Option<pb::ContainerFilter>) -> ListFilter {
+    let filter = filter.unwrap_or_default();
+    ListFilter {
+        id: Some(filter.id).filter(|id| !id.is_empty()),
+        sandbox: Some(filter.pod_sandbox_id)
+            .filter(|id| !id.is_empty())
+            .map(SandboxId::from),
+        labels: filter.label_selector,
+    }
+}
+
+/// Credentials for the wire.
+pub fn auth_to_pb(auth: &ImageAuth) -> pb::AuthConfig {
+    pb::AuthConfig {
+        username: auth.username.clone(),
+        password: auth.password.clone(),
+        auth: auth.auth.clone(),
+        server_address: auth.server_address.clone(),
+        identity_token: auth.identity_token.clone(),
+        registry_token: auth.registry_token.clone(),
+    }
+}
+
+/// Credentials from the wire.
+pub fn auth_from_pb(auth: pb::AuthConfig) -> ImageAuth {
+    ImageAuth {
+        username: auth.username,
+        password: auth.password,
+        auth: auth.auth,
+        server_address: auth.server_address,
+        identity_token: auth.identity_token,
+        registry_token: auth.registry_token,
+    }
+}

@@ -1,0 +1,357 @@
+//! What a runtime answers: sandboxes, containers, images, its own status, its events.
+
+use std::net::IpAddr;
+
+use windlass_proto::cri_v1 as pb;
+use windlass_types::cri::{
+    ContainerDetail, ContainerSummary, ImageInfo, RuntimeEvent, RuntimeEventKind, RuntimeStatus,
+    SandboxDetail, SandboxSummary,
+};
+use windlass_types::{
+    ContainerId, ContainerState, ObservedContainer, PodUid, SandboxId, Timestamp, names,
+};
+
+use super::request::{mount_from_pb, mount_to_pb};
+use super::{moment, nanos};
+
+/// Condition that the runtime can take requests.
+const RUNTIME_READY: &str = "RuntimeReady";
+/// Condition that pods can get a network.
+const NETWORK_READY: &str = "NetworkReady";
+
+/// Status of the runtime. A condition that is not reported counts as not ready, as upstream.
+pub fn runtime_status_from_pb(status: pb::RuntimeStatus) -> RuntimeStatus {
+    let complaint = |name: &str| match status.conditions.iter().find(|c| c.r#type == name) {
+        Some(condition) if condition.status => None,
+        Some(condition) => Some(format!(
+            "{name}=false reason:{} message:{}",
+            condition.reason, condition.message
+        )),
+        None => Some(format!("the runtime does not report {name}")),
+    };
+    RuntimeStatus {
+        runtime_error: complaint(RUNTIME_READY),
+        network_error: complaint(NETWORK_READY),
+    }
+}
+
+/// Status of the runtime for the wire.
+pub fn runtime_status_to_pb(status: &RuntimeStatus) -> pb::RuntimeStatus {
+    let condition = |name: &str, error: &Option<String>| pb::RuntimeCondition {
+        r#type: name.to_owned(),
+        status: error.is_none(),
+        reason: error
+            .as_ref()
+            .map(|_| "NotReady".to_owned())
+            .unwrap_or_default(),
+        message: error.clone().unwrap_or_default(),
+    };
+    pb::RuntimeStatus {
+        conditions: vec![
+            condition(RUNTIME_READY, &status.runtime_error),
+            condition(NETWORK_READY, &status.network_error),
+        ],
+    }
+}
+
+/// A row of ListPodSandbox.
+pub fn sandbox_summary_from_pb(sandbox: pb::PodSandbox) -> SandboxSummary {
+    let ready = sandbox.state() == pb::PodSandboxState::SandboxReady;
+    let metadata = sandbox.metadata.unwrap_or_default();
+    SandboxSummary {
+        id: SandboxId::from(sandbox.id),
+        uid: PodUid::from(metadata.uid),
+        name: metadata.name,
+        namespace: metadata.namespace,
+        attempt: metadata.attempt,
+        ready,
+        created_at: moment(sandbox.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
+    }
+}
+
+/// A row of ListPodSandbox for the wire.
+pub fn sandbox_summary_to_pb(summary: &SandboxSummary) -> pb::PodSandbox {
+    pb::PodSandbox {
+        id: summary.id.to_string(),
+        metadata: Some(sandbox_metadata_to_pb(summary)),
+        state: sandbox_state_to_pb(summary.ready),
+        created_at: nanos(Some(summary.created_at)),
+        ..Default::default()
+    }
+}
+
+fn sandbox_metadata_to_pb(summary: &SandboxSummary) -> pb::PodSandboxMetadata {
+    pb::PodSandboxMetadata {
+        name: summary.name.clone(),
+        uid: summary.uid.to_string(),
+        namespace: summary.namespace.clone(),
+        attempt: summary.attempt,
+    }
+}
+
+fn sandbox_state_to_pb(ready: bool) -> i32 {
+    match ready {
+        true => pb::PodSandboxState::SandboxReady as i32,
+        false => pb::PodSandboxState::SandboxNotready as i32,
+    }
+}
+
+/// PodSandboxStatus. Addresses that do not parse are left out.
+pub fn sandbox_detail_from_pb(status: pb::PodSandboxStatus) -> SandboxDetail {
+    let ready = status.state() == pb::PodSandboxState::SandboxReady;
+    let host_network = status
+        .linux
+        .and_then(|linux| linux.namespaces)
+        .and_then(|namespaces| namespaces.options)
+        .is_some_and(|options| options.network() == pb::NamespaceMode::Node);
+    let ips = match status.network {
+        Some(network) if !host_network => std::iter::once(network.ip)
+            .chain(network.additional_ips.into_iter().map(|ip| ip.ip))
+            .filter_map(|ip| ip.parse::<IpAddr>().ok())
+            .collect(),
+        _ => Vec::new(),
+    };
+    let metadata = status.metadata.unwrap_or_default();
+    SandboxDetail {
+        summary: SandboxSummary {
+            id: SandboxId::from(status.id),
+            uid: PodUid::from(metadata.uid),
+            name: metadata.name,
+            namespace: metadata.namespace,
+            attempt: metadata.attempt,
+            ready,
+            created_at: moment(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
+        },
+        ips,
+        host_network,
+    }
+}
+
+/// PodSandboxStatus for the wire.
+pub fn sandbox_detail_to_pb(detail: &SandboxDetail) -> pb::PodSandboxStatus {
+    let mut ips = detail.ips.iter().map(IpAddr::to_string);
+    let network_mode = match detail.host_network {
+        true => pb::NamespaceMode::Node,
+        false => pb::NamespaceMode::Pod,
+    };
+    pb::PodSandboxStatus {
+        id: detail.summary.id.to_string(),
+        metadata: Some(sandbox_metadata_to_pb(&detail.summary)),
+        state: sandbox_state_to_pb(detail.summary.ready),
+        created_at: nanos(Some(detail.summary.created_at)),
+        network: Some(pb::PodSandboxNetworkStatus {
+            ip: ips.next().unwrap_or_default(),
+            additional_ips: ips.map(|ip| pb::PodIp { ip }).collect(),
+        }),
+        linux: Some(pb::LinuxPodSandboxStatus {
+            namespaces: Some(pb::Namespace {
+                options: Some(pb::NamespaceOption {
+                    network: network_mode as i32,
+                    ..Default::default()
+                }),
+            }),
+        }),
+        ..Default::default()
+    }
+}
+
+fn state_from_pb(state: pb::ContainerState) -> ContainerState {
+    match state {
+        pb::ContainerState::ContainerCreated => ContainerState::Created,
+        pb::ContainerState::ContainerRunning => ContainerState::Running,
+        pb::ContainerState::ContainerExited => ContainerState::Exited,
+        pb::ContainerState::ContainerUnknown => ContainerState::Unknown,
+    }
+}
+
+/// A number outside the enum is a state this version does not know, not "created".
+fn state_from_number(state: i32) -> ContainerState {
+    pb::ContainerState::try_from(state).map_or(ContainerState::Unknown, state_from_pb)
+}
+
+fn state_to_pb(state: ContainerState) -> i32 {
+    match state {
+        ContainerState::Created => pb::ContainerState::ContainerCreated as i32,
+        ContainerState::Running => pb::ContainerState::ContainerRunning as i32,
+        ContainerState::Exited => pb::ContainerState::ContainerExited as i32,
+        ContainerState::Unknown => pb::ContainerState::ContainerUnknown as i32,
+    }
+}
+
+/// A row of ListContainers.
+pub fn container_summary_from_pb(container: pb::Container) -> ContainerSummary {
+    let metadata = container.metadata.unwrap_or_default();
+    ContainerSummary {
+        id: ContainerId::from(container.id),
+        sandbox_id: SandboxId::from(container.pod_sandbox_id),
+        uid: PodUid::from(
+            container
+                .labels
+                .get(names::LABEL_POD_UID)
+                .map(String::as_str)
+                .unwrap_or_default(),
+        ),
+        name: metadata.name,
+        attempt: metadata.attempt,
+        state: state_from_number(container.state),
+        created_at: moment(container.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
+    }
+}
+
+/// A row of ListContainers for the wire.
+pub fn container_summary_to_pb(summary: &ContainerSummary) -> pb::Container {
+    pb::Container {
+        id: summary.id.to_string(),
+        pod_sandbox_id: summary.sandbox_id.to_string(),
+        metadata: Some(pb::ContainerMetadata {
+            name: summary.name.clone(),
+            attempt: summary.attempt,
+        }),
+        state: state_to_pb(summary.state),
+        created_at: nanos(Some(summary.created_at)),
+        labels: [(names::LABEL_POD_UID.to_owned(), summary.uid.to_string())].into(),
+        ..Default::default()
+    }
+}
+
+/// ContainerStatus.
+///
+/// The CRI leaves the sandbox out of this answer, so `sandbox_id` is empty; whoever listed the
+/// container knows it. `image_id` is the runtime's image reference, which is what upstream
+/// publishes as `containerStatuses[].imageID`.
+pub fn container_detail_from_pb(status: pb::ContainerStatus) -> ContainerDetail {
+    let metadata = status.metadata.unwrap_or_default();
+    let image = status.image.unwrap_or_default();
+    let annotation = |key| status.annotations.get(key).map(String::as_str);
+    let hash =
+        annotation(names::ANN_CONTAINER_HASH).and_then(|text| u32::from_str_radix(text, 16).ok());
+    let restart_count = annotation(names::ANN_RESTART_COUNT)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(metadata.attempt);
+    ContainerDetail {
+        observed: ObservedContainer {
+            id: ContainerId::from(status.id),
+            name: metadata.name,
+            sandbox_id: SandboxId::from(""),
+            state: state_from_number(status.state),
+            created_at: moment(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
+            started_at: moment(status.started_at),
+            finished_at: moment(status.finished_at),
+            exit_code: status.exit_code,
+            reason: status.reason,
+            message: status.message,
+            image: first_filled(image.image, image.user_specified_image),
+            image_id: first_filled(status.image_ref, status.image_id),
+            hash,
+            restart_count,
+            log_path: status.log_path,
+        },
+        labels: status.labels,
+        annotations: status.annotations,
+        mounts: status.mounts.into_iter().map(mount_from_pb).collect(),
+    }
+}
+
+/// ContainerStatus for the wire.
+pub fn container_detail_to_pb(detail: &ContainerDetail, attempt: u32) -> pb::ContainerStatus {
+    let observed = &detail.observed;
+    pb::ContainerStatus {
+        id: observed.id.to_string(),
+        metadata: Some(pb::ContainerMetadata {
+            name: observed.name.clone(),
+            attempt,
+        }),
+        state: state_to_pb(observed.state),
+        created_at: nanos(Some(observed.created_at)),
+        started_at: nanos(observed.started_at),
+        finished_at: nanos(observed.finished_at),
+        exit_code: observed.exit_code,
+        image: Some(pb::ImageSpec {
+            image: observed.image.clone(),
+            ..Default::default()
+        }),
+        image_ref: observed.image_id.clone(),
+        reason: observed.reason.clone(),
+        message: observed.message.clone(),
+        labels: detail.labels.clone(),
+        annotations: detail.annotations.clone(),
+        mounts: detail.mounts.iter().map(mount_to_pb).collect(),
+        log_path: observed.log_path.clone(),
+        ..Default::default()
+    }
+}
+
+fn first_filled(first: String, second: String) -> String {
+    if first.is_empty() { second } else { first }
+}
+
+/// An image on the node.
+pub fn image_from_pb(image: pb::Image) -> ImageInfo {
+    ImageInfo {
+        id: image.id,
+        repo_tags: image.repo_tags,
+        repo_digests: image.repo_digests,
+        size: image.size,
+        uid: image.uid.map(|uid| uid.value),
+        username: image.username,
+        pinned: image.pinned,
+    }
+}
+
+/// An image for the wire.
+pub fn image_to_pb(image: &ImageInfo) -> pb::Image {
+    pb::Image {
+        id: image.id.clone(),
+        repo_tags: image.repo_tags.clone(),
+        repo_digests: image.repo_digests.clone(),
+        size: image.size,
+        uid: image.uid.map(|value| pb::Int64Value { value }),
+        username: image.username.clone(),
+        spec: None,
+        pinned: image.pinned,
+    }
+}
+
+/// A CRI event as a hint.
+pub fn event_from_pb(event: pb::ContainerEventResponse) -> RuntimeEvent {
+    let kind = match event.container_event_type() {
+        pb::ContainerEventType::ContainerCreatedEvent => RuntimeEventKind::Created,
+        pb::ContainerEventType::ContainerStartedEvent => RuntimeEventKind::Started,
+        pb::ContainerEventType::ContainerStoppedEvent => RuntimeEventKind::Stopped,
+        pb::ContainerEventType::ContainerDeletedEvent => RuntimeEventKind::Deleted,
+    };
+    let uid = event
+        .pod_sandbox_status
+        .and_then(|status| status.metadata)
+        .map(|metadata| metadata.uid)
+        .filter(|uid| !uid.is_empty());
+    RuntimeEvent {
+        kind,
+        id: event.container_id,
+        uid: uid.map(PodUid::from),
+    }
+}
+
+/// A hint for the wire. The CRI has no event for memory kills; they travel as "stopped".
+pub fn event_to_pb(event: &RuntimeEvent) -> pb::ContainerEventResponse {
+    let kind = match event.kind {
+        RuntimeEventKind::Created => pb::ContainerEventType::ContainerCreatedEvent,
+        RuntimeEventKind::Started => pb::ContainerEventType::ContainerStartedEvent,
+        RuntimeEventKind::Stopped | RuntimeEventKind::Oom => {
+            pb::ContainerEventType::ContainerStoppedEvent
+        }
+        RuntimeEventKind::Deleted => pb::ContainerEventType::ContainerDeletedEvent,
+    };
+    pb::ContainerEventResponse {
+        container_id: event.id.clone(),
+        container_event_type: kind as i32,
+        pod_sandbox_status: event.uid.as_ref().map(|uid| pb::PodSandboxStatus {
+            metadata: Some(pb::PodSandboxMetadata {
+                uid: uid.to_string(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}

@@ -1,0 +1,317 @@
+use std::collections::BTreeMap;
+
+use windlass_proto::cri_v1 as pb;
+use windlass_types::cri::{
+    ContainerConfig, ContainerSecurity, DnsConfig, ImageAuth, LinuxResources, ListFilter, Mount,
+    MountPropagation, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SandboxConfig,
+    SandboxSecurity, SecurityProfile, SelinuxOptions,
+};
+use windlass_types::{ContainerState, Timestamp, names};
+
+use super::*;
+
+fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+fn resources() -> LinuxResources {
+    LinuxResources {
+        cpu_period: 100_000,
+        cpu_quota: 50_000,
+        cpu_shares: 512,
+        memory_limit: 1 << 30,
+        oom_score_adj: -997,
+        unified: map(&[("memory.min", "1024")]),
+    }
+}
+
+fn namespaces() -> NamespaceOptions {
+    NamespaceOptions {
+        network: NamespaceMode::Node,
+        pid: NamespaceMode::Container,
+        ipc: NamespaceMode::Pod,
+    }
+}
+
+fn selinux() -> SelinuxOptions {
+    SelinuxOptions {
+        user: "u".into(),
+        role: "r".into(),
+        type_: "t".into(),
+        level: "s0:c1,c2".into(),
+    }
+}
+
+fn sandbox_config() -> SandboxConfig {
+    SandboxConfig {
+        name: "web".into(),
+        namespace: "shop".into(),
+        uid: "1234".into(),
+        attempt: 3,
+        hostname: "web-0".into(),
+        log_directory: "/var/log/pods/shop_web_1234".into(),
+        dns: Some(DnsConfig {
+            servers: strings(&["10.0.0.10"]),
+            searches: strings(&["cluster.local"]),
+            options: strings(&["ndots:5"]),
+        }),
+        port_mappings: vec![PortMapping {
+            protocol: Protocol::Sctp,
+            container_port: 80,
+            host_port: 8080,
+            host_ip: "127.0.0.1".into(),
+        }],
+        labels: map(&[("a", "b")]),
+        annotations: map(&[("c", "d")]),
+        cgroup_parent: "/kubepods".into(),
+        sysctls: map(&[("net.core.somaxconn", "1024")]),
+        security: SandboxSecurity {
+            namespaces: namespaces(),
+            run_as_user: Some(0),
+            run_as_group: Some(7),
+            supplemental_groups: vec![1, 2],
+            privileged: true,
+            readonly_rootfs: true,
+            seccomp: SecurityProfile::Localhost("/seccomp/a.json".into()),
+            selinux: Some(selinux()),
+        },
+        overhead: Some(resources()),
+        resources: Some(LinuxResources::default()),
+    }
+}
+
+fn container_config() -> ContainerConfig {
+    ContainerConfig {
+        name: "app".into(),
+        attempt: 2,
+        image: "sha256:abc".into(),
+        user_specified_image: "nginx:1".into(),
+        command: strings(&["/bin/sh"]),
+        args: strings(&["-c", "true"]),
+        working_dir: "/srv".into(),
+        envs: vec![("B".into(), "2".into()), ("A".into(), "1".into())],
+        mounts: vec![Mount {
+            container_path: "/data".into(),
+            host_path: "/var/lib/data".into(),
+            readonly: true,
+            selinux_relabel: true,
+            propagation: MountPropagation::Bidirectional,
+        }],
+        labels: map(&[("l", "1")]),
+        annotations: map(&[("a", "1")]),
+        log_path: "app/2.log".into(),
+        stdin: true,
+        stdin_once: true,
+        tty: true,
+        resources: resources(),
+        security: ContainerSecurity {
+            namespaces: namespaces(),
+            add_capabilities: strings(&["NET_ADMIN"]),
+            drop_capabilities: strings(&["ALL"]),
+            privileged: true,
+            run_as_user: Some(0),
+            run_as_username: "nobody".into(),
+            run_as_group: Some(5),
+            supplemental_groups: vec![3],
+            readonly_rootfs: true,
+            no_new_privs: true,
+            seccomp: SecurityProfile::Unconfined,
+            apparmor: Some(SecurityProfile::RuntimeDefault),
+            selinux: Some(selinux()),
+            masked_paths: strings(&["/proc/kcore"]),
+            readonly_paths: strings(&["/proc/sys"]),
+        },
+    }
+}
+
+#[test]
+fn a_sandbox_configuration_survives_the_wire() {
+    let config = sandbox_config();
+    assert_eq!(
+        sandbox_config_from_pb(sandbox_config_to_pb(&config)),
+        config
+    );
+}
+
+#[test]
+fn a_container_configuration_survives_the_wire() {
+    let config = container_config();
+    assert_eq!(
+        container_config_from_pb(container_config_to_pb(&config)),
+        config
+    );
+}
+
+#[test]
+fn user_zero_is_sent_and_no_user_is_not() {
+    let mut config = container_config();
+    let sent = container_config_to_pb(&config)
+        .linux
+        .expect("linux")
+        .security_context;
+    assert_eq!(
+        sent.expect("security").run_as_user,
+        Some(pb::Int64Value { value: 0 })
+    );
+    config.security.run_as_user = None;
+    let sent = container_config_to_pb(&config)
+        .linux
+        .expect("linux")
+        .security_context;
+    assert_eq!(sent.expect("security").run_as_user, None);
+}
+
+#[test]
+fn filters_survive_the_wire_and_an_empty_one_is_none() {
+    let filter = ListFilter {
+        id: Some("c1".into()),
+        sandbox: Some("s1".into()),
+        labels: map(&[("x", "y")]),
+    };
+    assert_eq!(
+        container_filter_from_pb(container_filter_to_pb(&filter)),
+        filter
+    );
+    assert!(container_filter_to_pb(&ListFilter::default()).is_none());
+    assert!(sandbox_filter_to_pb(&ListFilter::default()).is_none());
+    let of_pod = ListFilter::of_pod(&"1234".into());
+    assert_eq!(
+        sandbox_filter_from_pb(sandbox_filter_to_pb(&of_pod)),
+        of_pod
+    );
+}
+
+#[test]
+fn credentials_survive_the_wire() {
+    let auth = ImageAuth {
+        username: "u".into(),
+        password: "p".into(),
+        auth: "a".into(),
+        server_address: "r".into(),
+        identity_token: "i".into(),
+        registry_token: "t".into(),
+    };
+    assert!(auth_from_pb(auth_to_pb(&auth)) == auth);
+}
+
+#[test]
+fn a_time_of_zero_is_not_set() {
+    assert_eq!(moment(0), None);
+    assert_eq!(nanos(None), 0);
+    let time: Timestamp = "2026-01-02T03:04:05.000000006Z".parse().expect("time");
+    assert_eq!(moment(nanos(Some(time))), Some(time));
+}
+
+#[test]
+fn a_container_status_is_read_with_its_annotations() {
+    let detail = container_detail_from_pb(pb::ContainerStatus {
+        id: "c1".into(),
+        metadata: Some(pb::ContainerMetadata {
+            name: "app".into(),
+            attempt: 9,
+        }),
+        state: 2,
+        created_at: 1_000_000_000,
+        started_at: 0,
+        finished_at: 3_000_000_000,
+        exit_code: 137,
+        image: Some(pb::ImageSpec {
+            image: "nginx:1".into(),
+            ..Default::default()
+        }),
+        image_ref: "nginx@sha256:abc".into(),
+        reason: "OOMKilled".into(),
+        annotations: map(&[
+            (names::ANN_CONTAINER_HASH, "fe12ab"),
+            (names::ANN_RESTART_COUNT, "4"),
+        ]),
+        ..Default::default()
+    });
+    let observed = &detail.observed;
+    assert_eq!(observed.state, ContainerState::Exited);
+    assert_eq!(observed.started_at, None);
+    assert_eq!(observed.finished_at.map(|t| t.as_second()), Some(3));
+    assert_eq!(
+        (observed.hash, observed.restart_count),
+        (Some(0x00fe_12ab), 4)
+    );
+    assert_eq!(observed.image_id, "nginx@sha256:abc");
+    assert_eq!(
+        container_detail_from_pb(container_detail_to_pb(&detail, 9)),
+        detail
+    );
+}
+
+#[test]
+fn a_state_from_the_future_is_unknown() {
+    let status = pb::ContainerStatus {
+        state: 99,
+        ..Default::default()
+    };
+    assert_eq!(
+        container_detail_from_pb(status).observed.state,
+        ContainerState::Unknown
+    );
+}
+
+#[test]
+fn addresses_of_a_host_network_sandbox_are_not_the_pods() {
+    let mut status = pb::PodSandboxStatus {
+        network: Some(pb::PodSandboxNetworkStatus {
+            ip: "10.1.0.2".into(),
+            additional_ips: vec![
+                pb::PodIp {
+                    ip: "fd00::2".into(),
+                },
+                pb::PodIp {
+                    ip: "nonsense".into(),
+                },
+            ],
+        }),
+        ..Default::default()
+    };
+    let detail = sandbox_detail_from_pb(status.clone());
+    assert_eq!(format!("{:?}", detail.ips), "[10.1.0.2, fd00::2]");
+    assert_eq!(
+        sandbox_detail_from_pb(sandbox_detail_to_pb(&detail)),
+        detail
+    );
+
+    status.linux = Some(pb::LinuxPodSandboxStatus {
+        namespaces: Some(pb::Namespace {
+            options: Some(pb::NamespaceOption {
+                network: 2,
+                ..Default::default()
+            }),
+        }),
+    });
+    let detail = sandbox_detail_from_pb(status);
+    assert!(detail.host_network && detail.ips.is_empty(), "{detail:?}");
+}
+
+#[test]
+fn a_condition_that_is_false_or_missing_says_why() {
+    let status = runtime_status_from_pb(pb::RuntimeStatus {
+        conditions: vec![pb::RuntimeCondition {
+            r#type: "NetworkReady".into(),
+            status: false,
+            reason: "NetworkPluginNotReady".into(),
+            message: "cni plugin not initialized".into(),
+        }],
+    });
+    assert_eq!(
+        status.network_error.as_deref(),
+        Some("NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized")
+    );
+    assert_eq!(
+        status.runtime_error.as_deref(),
+        Some("the runtime does not report RuntimeReady")
+    );
+}

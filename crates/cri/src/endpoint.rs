@@ -1,0 +1,93 @@
+//! Where a runtime listens: `containerRuntimeEndpoint` and `imageServiceEndpoint` as a path.
+
+use std::path::PathBuf;
+
+/// An endpoint that no client can be made for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// Nothing was given.
+    #[error(
+        "the runtime endpoint is empty; give a Unix socket such as unix:///run/containerd/containerd.sock"
+    )]
+    Empty,
+    /// Only Unix sockets are spoken.
+    #[error(
+        "runtime endpoint {endpoint:?}: scheme {scheme:?} is not supported, use unix:// and an absolute path"
+    )]
+    UnsupportedScheme {
+        /// As configured.
+        endpoint: String,
+        /// What stands before `://` or `:`.
+        scheme: String,
+    },
+    /// `unix://host/path` or a relative path: upstream's `unix://` needs three slashes.
+    #[error(
+        "runtime endpoint {endpoint:?}: the socket path must be absolute, such as unix:///run/containerd/containerd.sock"
+    )]
+    NotAbsolute {
+        /// As configured.
+        endpoint: String,
+    },
+}
+
+/// The socket path of `unix:///path`, `unix:/path` or a bare absolute path.
+pub fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {
+    if endpoint.is_empty() {
+        return Err(EndpointError::Empty);
+    }
+    let path = match endpoint.split_once(':') {
+        Some(("unix", rest)) => rest.strip_prefix("//").unwrap_or(rest),
+        Some((scheme, _)) if !scheme.contains('/') => {
+            return Err(EndpointError::UnsupportedScheme {
+                endpoint: endpoint.to_owned(),
+                scheme: scheme.to_owned(),
+            });
+        }
+        _ => endpoint,
+    };
+    if !path.starts_with('/') {
+        return Err(EndpointError::NotAbsolute {
+            endpoint: endpoint.to_owned(),
+        });
+    }
+    Ok(PathBuf::from(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::socket_path;
+
+    #[track_caller]
+    fn check(endpoint: &str, expected: &str) {
+        let line = match socket_path(endpoint) {
+            Ok(path) => format!("path {}", path.display()),
+            Err(error) => format!("error {error}"),
+        };
+        assert!(line.starts_with(expected), "{line}");
+    }
+
+    #[test]
+    fn unix_sockets_are_taken_and_all_else_is_refused_with_the_reason() {
+        check("unix:///run/c.sock", "path /run/c.sock");
+        check("unix:/run/c.sock", "path /run/c.sock");
+        check("/run/c.sock", "path /run/c.sock");
+        check("/run/odd:name.sock", "path /run/odd:name.sock");
+        check("", "error the runtime endpoint is empty");
+        check(
+            "tcp://127.0.0.1:1",
+            "error runtime endpoint \"tcp://127.0.0.1:1\": scheme \"tcp\"",
+        );
+        check(
+            "npipe:////./pipe/c",
+            "error runtime endpoint \"npipe:////./pipe/c\": scheme",
+        );
+        check(
+            "unix://run/c.sock",
+            "error runtime endpoint \"unix://run/c.sock\": the socket path",
+        );
+        check(
+            "run/c.sock",
+            "error runtime endpoint \"run/c.sock\": the socket path",
+        );
+    }
+}
