@@ -82,6 +82,12 @@ impl BackoffTable {
         self.entries.get(key).map(|e| e.delay)
     }
 
+    /// When the last failure of a key was counted. A pull's delay runs from here, a restart's
+    /// from the exit of the container.
+    pub fn last_failure(&self, key: &str) -> Option<Timestamp> {
+        self.entries.get(key).map(|e| e.last_update)
+    }
+
     /// Forgets a key: its next failure starts at the initial delay.
     pub fn reset(&mut self, key: &str) {
         self.entries.remove(key);

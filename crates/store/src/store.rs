@@ -1,0 +1,208 @@
+//! The folder of state files and its atomic read and write.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use windlass_core::hash::fnv1a_64;
+
+use crate::error::StoreError;
+
+/// Version of the envelope. A file of a later version is set aside, not guessed at.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// A state file is read whole, so its size is bounded: far above the tables of 500 pods.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Copies kept of one file's unusable content; the last one is replaced after that.
+const MAX_CORRUPT_COPIES: u32 = 8;
+
+/// Handle to one folder of state files. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    /// One writer at a time: two writers of one name would share its temporary file.
+    writing: Mutex<()>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope<'a> {
+    version: u32,
+    checksum: String,
+    #[serde(borrow)]
+    data: &'a RawValue,
+}
+
+impl Store {
+    /// Opens a folder and makes it (mode 0700) if it is missing.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let root = root.into();
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&root)
+            .and_then(|()| File::open(&root).map(drop))
+            .map_err(|source| StoreError::Open {
+                path: root.clone(),
+                source,
+            })?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                root,
+                writing: Mutex::new(()),
+            }),
+        })
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.inner.root
+    }
+
+    /// Replaces the content of a file. On return it is on the disk.
+    pub fn save<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Result<(), StoreError> {
+        let path = self.path(name)?;
+        let text = encode(value).map_err(|source| StoreError::Encode {
+            name: name.to_owned(),
+            source,
+        })?;
+        let temporary = self.inner.root.join(format!(".{name}.tmp"));
+        let _writing = self
+            .inner
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        write_atomically(&self.inner.root, &temporary, &path, text.as_bytes()).map_err(|source| {
+            // a full disk must not stay full because of the attempt
+            let _ = fs::remove_file(&temporary);
+            StoreError::Write { path, source }
+        })
+    }
+
+    /// The content of a file; `None` if it is missing, or unusable and therefore set aside.
+    pub fn load<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
+        let path = self.path(name)?;
+        let read_error = |source| StoreError::Read {
+            path: path.clone(),
+            source,
+        };
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Ok(file) => file
+                .take(MAX_FILE_BYTES + 1)
+                .read_to_end(&mut bytes)
+                .map_err(read_error)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(read_error(error)),
+        };
+        match decode(&bytes) {
+            Ok(value) => Ok(Some(value)),
+            Err(why) => {
+                let aside = self.set_aside(name, &path).map_err(read_error)?;
+                tracing::error!(
+                    file = %path.display(),
+                    moved_to = %aside.display(),
+                    error = %why,
+                    "state file unusable"
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    /// Removes a file; a missing one is fine.
+    pub fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let path = self.path(name)?;
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::Write { path, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn path(&self, name: &str) -> Result<PathBuf, StoreError> {
+        let ok = !name.is_empty()
+            && !name.starts_with('.')
+            && name.len() <= 200
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
+        if !ok {
+            return Err(StoreError::Name {
+                name: name.to_owned(),
+            });
+        }
+        Ok(self.inner.root.join(name))
+    }
+
+    fn set_aside(&self, name: &str, path: &Path) -> io::Result<PathBuf> {
+        let copy = |n: u32| self.inner.root.join(format!("{name}.corrupt-{n}"));
+        let free = (1..MAX_CORRUPT_COPIES)
+            .map(copy)
+            .find(|candidate| !candidate.exists())
+            .unwrap_or_else(|| copy(MAX_CORRUPT_COPIES));
+        fs::rename(path, &free)?;
+        Ok(free)
+    }
+}
+
+fn encode<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error> {
+    let data = serde_json::value::to_raw_value(value)?;
+    let mut text = serde_json::to_string(&Envelope {
+        version: FORMAT_VERSION,
+        checksum: checksum(data.get()),
+        data: &data,
+    })?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Returns the value or, in words, why the bytes are not one.
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("larger than {MAX_FILE_BYTES} bytes"));
+    }
+    let envelope: Envelope<'_> =
+        serde_json::from_slice(bytes).map_err(|error| format!("not an envelope: {error}"))?;
+    if envelope.version != FORMAT_VERSION {
+        return Err(format!(
+            "version {} where {FORMAT_VERSION} is understood",
+            envelope.version
+        ));
+    }
+    if envelope.checksum != checksum(envelope.data.get()) {
+        return Err("checksum does not match".to_owned());
+    }
+    serde_json::from_str(envelope.data.get()).map_err(|error| format!("foreign data: {error}"))
+}
+
+/// Guards against torn and edited files, not against forgery: the folder is root's.
+fn checksum(data: &str) -> String {
+    format!("fnv1a-64:{:016x}", fnv1a_64(data.as_bytes()))
+}
+
+fn write_atomically(root: &Path, temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    drop(file);
+    fs::rename(temporary, path)?;
+    // the rename itself is durable only once the folder is
+    File::open(root)?.sync_all()
+}

@@ -1,0 +1,182 @@
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+use windlass_core::backoff::{BackoffPolicy, BackoffTable};
+use windlass_types::{PodUid, Timestamp};
+
+use crate::{BackoffFile, Store, StoreError};
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Record {
+    name: String,
+    count: u32,
+}
+
+fn record() -> Record {
+    Record {
+        name: "web".into(),
+        count: 3,
+    }
+}
+
+fn store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let store = Store::open(dir.path().join("state")).expect("open");
+    (dir, store)
+}
+
+fn names(store: &Store) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(store.root())
+        .expect("list")
+        .map(|e| e.expect("entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn table(seconds: i64) -> BackoffTable {
+    let mut table = BackoffTable::default();
+    let now = Timestamp::from_second(seconds).expect("in range");
+    table.next("restart/c/1", BackoffPolicy::DEFAULT, now);
+    table
+}
+
+#[test]
+fn what_was_saved_is_loaded_and_no_temporary_file_stays() {
+    let (_dir, store) = store();
+    assert_eq!(store.load::<Record>("pods").expect("load"), None);
+    store.save("pods", &record()).expect("save");
+    store
+        .save(
+            "pods",
+            &Record {
+                count: 4,
+                ..record()
+            },
+        )
+        .expect("save again");
+    assert_eq!(
+        store.load::<Record>("pods").expect("load").map(|r| r.count),
+        Some(4)
+    );
+    assert_eq!(names(&store), ["pods"]);
+    store.remove("pods").expect("remove");
+    store.remove("pods").expect("removing twice is fine");
+    assert_eq!(store.load::<Record>("pods").expect("load"), None);
+}
+
+#[test]
+fn unusable_content_is_set_aside_under_a_free_number_and_reads_as_absent() {
+    let (_dir, store) = store();
+    store.save("pods", &record()).expect("save");
+    let good = fs::read_to_string(store.root().join("pods")).expect("text");
+    let torn = good[..good.len() / 2].to_owned();
+    let flipped = good.replace("\"count\":3", "\"count\":9");
+    let later = good.replace("\"version\":1", "\"version\":2");
+    let foreign = "hello".to_owned();
+    let cases = [torn, flipped, later, foreign, String::new()];
+    for (i, content) in cases.iter().enumerate() {
+        fs::write(store.root().join("pods"), content).expect("write");
+        assert_eq!(
+            store.load::<Record>("pods").expect("load"),
+            None,
+            "case {i}: {content}"
+        );
+        let aside = store.root().join(format!("pods.corrupt-{}", i + 1));
+        assert_eq!(&fs::read_to_string(aside).expect("set aside"), content);
+    }
+    store
+        .save("pods", &record())
+        .expect("the name is free again");
+    assert_eq!(store.load::<Record>("pods").expect("load"), Some(record()));
+}
+
+#[test]
+fn copies_of_unusable_content_are_bounded() {
+    let (_dir, store) = store();
+    for i in 0..20 {
+        fs::write(store.root().join("pods"), format!("torn {i}")).expect("write");
+        assert_eq!(store.load::<Record>("pods").expect("load"), None);
+    }
+    assert_eq!(names(&store).len(), 8);
+    let last = fs::read_to_string(store.root().join("pods.corrupt-8")).expect("last");
+    assert_eq!(last, "torn 19");
+}
+
+#[test]
+fn data_of_another_shape_is_foreign_even_with_a_right_checksum() {
+    let (_dir, store) = store();
+    store.save("pods", "just text").expect("save");
+    assert_eq!(store.load::<Record>("pods").expect("load"), None);
+    assert_eq!(names(&store), ["pods.corrupt-1"]);
+}
+
+#[test]
+fn a_leftover_temporary_file_of_a_killed_writer_does_no_harm() {
+    let (_dir, store) = store();
+    fs::write(store.root().join(".pods.tmp"), "half a wri").expect("leftover");
+    assert_eq!(store.load::<Record>("pods").expect("load"), None);
+    store.save("pods", &record()).expect("save");
+    assert_eq!(store.load::<Record>("pods").expect("load"), Some(record()));
+}
+
+#[test]
+fn names_that_leave_the_folder_are_refused() {
+    let (_dir, store) = store();
+    for name in ["", "../pods", "a/b", ".pods", "..", "a\0b"] {
+        let error = store.save(name, &record()).expect_err(name);
+        assert!(
+            matches!(error, StoreError::Name { .. }),
+            "{name:?}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn back_off_survives_a_new_agent() {
+    let (_dir, store) = store();
+    let (file, before) = BackoffFile::open(store.clone()).expect("open");
+    assert!(before.is_empty());
+    let (a, b) = (PodUid::from("a"), PodUid::from("b"));
+    for second in 0..50 {
+        file.record(&a, &table(second));
+        file.record(&b, &table(second));
+    }
+    file.forget(&b);
+    file.flush().await.expect("flush");
+    let (_, after) = BackoffFile::open(store).expect("open again");
+    assert_eq!(after, [(a, table(49))].into());
+}
+
+#[tokio::test]
+async fn an_unchanged_or_empty_table_is_not_written() {
+    let (_dir, store) = store();
+    let (file, _) = BackoffFile::open(store.clone()).expect("open");
+    let uid = PodUid::from("a");
+    file.record(&uid, &BackoffTable::default());
+    file.flush().await.expect("flush");
+    assert!(names(&store).is_empty());
+    file.record(&uid, &table(1));
+    file.flush().await.expect("flush");
+    fs::remove_file(store.root().join("backoff")).expect("remove");
+    file.record(&uid, &table(1));
+    file.flush().await.expect("flush");
+    assert!(names(&store).is_empty());
+}
+
+#[tokio::test]
+async fn a_disk_that_refuses_is_reported_by_flush_and_the_next_change_tries_again() {
+    let (_dir, store) = store();
+    let (file, _) = BackoffFile::open(store.clone()).expect("open");
+    let uid = PodUid::from("a");
+    // a folder in the file's place refuses the rename, also to root
+    fs::create_dir_all(store.root().join("backoff/x")).expect("obstacle");
+    file.record(&uid, &table(1));
+    let error = file.flush().await.expect_err("refused");
+    assert!(matches!(error, StoreError::Write { .. }), "{error}");
+    fs::remove_dir_all(store.root().join("backoff")).expect("clear");
+    file.record(&uid, &table(2));
+    file.flush().await.expect("flush");
+    let (_, after) = BackoffFile::open(store).expect("open again");
+    assert_eq!(after, [(uid, table(2))].into());
+}

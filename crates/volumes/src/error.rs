@@ -1,0 +1,91 @@
+//! What setting up, tearing down and removing can fail with.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use windlass_types::Retry;
+
+/// A volume that could not be set up or torn down.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// Windlass cannot make this type of volume.
+    #[error("volume {volume:?}: volume type {kind} is not supported by this agent yet")]
+    Unsupported {
+        /// Name in the pod spec.
+        volume: String,
+        /// Field name of the type.
+        kind: String,
+    },
+    /// The volume's definition makes no sense.
+    #[error("volume {volume:?}: {message}")]
+    Invalid {
+        /// Name in the pod spec.
+        volume: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// What is at a host path is not what the volume asks for.
+    #[error("hostPath type check failed: {} {wanted}", path.display())]
+    HostPathType {
+        /// The path on the node.
+        path: PathBuf,
+        /// `is not a directory`, in upstream's words.
+        wanted: &'static str,
+    },
+    /// The file system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl VolumeError {
+    pub(crate) fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source: source.into(),
+        }
+    }
+
+    /// What trying again would bring. A host path may appear without the pod changing.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Unsupported { .. } | Self::Invalid { .. } => Retry::Never,
+            Self::HostPathType { .. } | Self::Io { .. } => Retry::Later,
+        }
+    }
+}
+
+/// A directory tree that could not be removed completely.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveError {
+    /// A file system is mounted in the tree; what is below it is not touched.
+    #[error("{} is a mount point", path.display())]
+    Mounted {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The file system refused.
+    #[error("cannot remove {}: {source}", path.display())]
+    Io {
+        /// What.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl RemoveError {
+    /// What trying again would bring.
+    pub fn retry(&self) -> Retry {
+        Retry::Later
+    }
+}

@@ -1,0 +1,313 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use windlass_types::Pod;
+use windlass_types::corev1::{
+    EmptyDirVolumeSource, HostPathVolumeSource, PodSecurityContext, PodSpec, Volume,
+};
+
+use crate::{
+    RemoveError, check_host_path, mount_info, mounts_beneath, remove_tree, set_up_pod_volumes,
+    tear_down_pod_volumes, volume_path,
+};
+
+fn temp() -> tempfile::TempDir {
+    tempfile::tempdir().expect("temp dir")
+}
+
+fn empty_dir(name: &str, medium: Option<&str>, size: Option<&str>) -> Volume {
+    Volume {
+        name: name.into(),
+        empty_dir: Some(EmptyDirVolumeSource {
+            medium: medium.map(Into::into),
+            size_limit: size.map(|text| Quantity(text.into())),
+        }),
+        ..Volume::default()
+    }
+}
+
+fn pod(volumes: Vec<Volume>) -> Pod {
+    Pod {
+        spec: Some(PodSpec {
+            volumes: Some(volumes),
+            ..PodSpec::default()
+        }),
+        ..Pod::default()
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("metadata").permissions().mode() & 0o7777
+}
+
+/// Mounting needs root; without it the test says so and ends.
+fn may_mount() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: mounting tmpfs needs root");
+    }
+    root
+}
+
+#[test]
+fn host_path_types_check_what_is_there_and_two_of_them_create_it() {
+    let dir = temp();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("dir")).expect("dir");
+    fs::write(at("file"), "x").expect("file");
+    symlink(at("file"), at("link")).expect("link");
+    let _listener = UnixListener::bind(at("socket")).expect("socket");
+    let check = |path: &str, kind: &str, expected: &str| {
+        let path = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            at(path).to_string_lossy().into_owned()
+        };
+        let source = HostPathVolumeSource {
+            path,
+            type_: (!kind.is_empty()).then(|| kind.to_owned()),
+        };
+        let line = match check_host_path("v", &source) {
+            Ok(()) => "ok".to_owned(),
+            Err(error) => format!("{} ({})", error, error.retry())
+                .replace(&*dir.path().to_string_lossy(), "$"),
+        };
+        assert_eq!(line, expected, "{kind} at {}", source.path);
+    };
+    let failed = |what: &str| format!("hostPath type check failed: $/{what} (later)");
+    check("missing", "", "ok");
+    check("dir", "Directory", "ok");
+    check("file", "Directory", &failed("file is not a directory"));
+    check(
+        "missing",
+        "Directory",
+        &failed("missing is not a directory"),
+    );
+    check("made/deep", "DirectoryOrCreate", "ok");
+    check("made/deep", "DirectoryOrCreate", "ok");
+    check(
+        "file",
+        "DirectoryOrCreate",
+        &failed("file is not a directory"),
+    );
+    check("file", "File", "ok");
+    check("link", "File", "ok");
+    check("dir", "File", &failed("dir is not a file"));
+    check("made-file", "FileOrCreate", "ok");
+    check("made-file", "FileOrCreate", "ok");
+    check("dir", "FileOrCreate", &failed("dir is not a file"));
+    check(
+        "no-parent/f",
+        "FileOrCreate",
+        "cannot create file $/no-parent/f: No such file or directory (os error 2) (later)",
+    );
+    check("socket", "Socket", "ok");
+    check("file", "Socket", &failed("file is not a socket file"));
+    check("/dev/null", "CharDevice", "ok");
+    check(
+        "dir",
+        "CharDevice",
+        &failed("dir is not a character device"),
+    );
+    check("dir", "BlockDevice", &failed("dir is not a block device"));
+    check(
+        "dir",
+        "Folder",
+        "volume \"v\": \"Folder\" is an invalid hostPath type (never)",
+    );
+    check(
+        "/a/../b",
+        "",
+        "volume \"v\": host path \"/a/../b\" must be absolute and without '..' (never)",
+    );
+    assert_eq!(mode(&at("made/deep")), 0o755);
+    assert_eq!(mode(&at("made-file")), 0o644);
+    assert!(!at("missing").exists());
+}
+
+#[test]
+fn an_empty_dir_is_open_to_all_and_a_second_set_up_keeps_its_content() {
+    let dir = temp();
+    let volume = empty_dir("cache", None, None);
+    let path = volume_path(dir.path(), &volume).expect("path");
+    assert!(path.ends_with("volumes/kubernetes.io~empty-dir/cache"));
+    let pod = pod(vec![volume]);
+    for _ in 0..2 {
+        set_up_pod_volumes(dir.path(), &pod).expect("set up");
+        assert_eq!(mode(&path), 0o777);
+        fs::write(path.join("kept"), "x").expect("write");
+    }
+    assert_eq!(mode(&dir.path().join("volumes")), 0o750);
+    tear_down_pod_volumes(dir.path()).expect("tear down");
+}
+
+#[test]
+fn an_empty_dir_belongs_to_the_fs_group() {
+    if !may_mount() {
+        return;
+    }
+    let dir = temp();
+    let volume = empty_dir("cache", None, None);
+    let path = volume_path(dir.path(), &volume).expect("path");
+    let mut pod = pod(vec![volume]);
+    if let Some(spec) = &mut pod.spec {
+        spec.security_context = Some(PodSecurityContext {
+            fs_group: Some(2000),
+            ..PodSecurityContext::default()
+        });
+    }
+    set_up_pod_volumes(dir.path(), &pod).expect("set up");
+    assert_eq!(mode(&path), 0o2777);
+    assert_eq!(fs::metadata(&path).expect("metadata").gid(), 2000);
+}
+
+#[test]
+fn a_memory_volume_is_one_tmpfs_of_its_size_and_goes_at_teardown() {
+    if !may_mount() {
+        return;
+    }
+    let dir = temp();
+    let volume = empty_dir("mem", Some("Memory"), Some("1Mi"));
+    let path = volume_path(dir.path(), &volume).expect("path");
+    let pod = pod(vec![volume]);
+    set_up_pod_volumes(dir.path(), &pod).expect("set up");
+    fs::write(path.join("kept"), "x").expect("write");
+    set_up_pod_volumes(dir.path(), &pod).expect("again, as after a restart of the agent");
+    assert!(path.join("kept").exists());
+    let mounts = mounts_beneath(dir.path()).expect("mounts");
+    assert_eq!(mounts.len(), 1, "{mounts:?}");
+    assert_eq!(mounts[0].fs_type, "tmpfs");
+    assert_eq!(mode(&path), 0o777);
+    let stat = rustix::fs::statvfs(&path).expect("statvfs");
+    assert_eq!(stat.f_blocks * stat.f_frsize, 1 << 20);
+    let error = remove_tree(dir.path()).expect_err("still mounted");
+    assert!(
+        matches!(&error, RemoveError::Mounted { path: at } if *at == path),
+        "{error}"
+    );
+    assert!(path.join("kept").exists(), "what is mounted is not touched");
+    tear_down_pod_volumes(dir.path()).expect("tear down");
+    tear_down_pod_volumes(dir.path()).expect("twice is fine");
+    assert!(mounts_beneath(dir.path()).expect("mounts").is_empty());
+    remove_tree(dir.path()).expect("remove");
+    assert!(!dir.path().exists());
+}
+
+#[test]
+fn what_the_agent_cannot_make_is_refused_in_plain_words() {
+    let dir = temp();
+    let check = |volume: Volume, expected: &str| {
+        let error = set_up_pod_volumes(dir.path(), &pod(vec![volume])).expect_err(expected);
+        assert_eq!(format!("{error} ({})", error.retry()), expected);
+    };
+    check(
+        Volume {
+            name: "settings".into(),
+            config_map: Some(Default::default()),
+            ..Volume::default()
+        },
+        "volume \"settings\": volume type configMap is not supported by this agent yet (never)",
+    );
+    check(
+        empty_dir("huge", Some("HugePages"), None),
+        "volume \"huge\": volume type emptyDir with medium HugePages is not supported by this agent yet (never)",
+    );
+    check(
+        empty_dir("v", Some("Memory"), Some("many")),
+        "volume \"v\": sizeLimit \"many\" is not a size (never)",
+    );
+    check(
+        empty_dir("../../x", None, None),
+        "volume \"../../x\": not a volume name (never)",
+    );
+}
+
+#[test]
+fn removal_takes_links_but_never_follows_them() {
+    let dir = temp();
+    let outside = temp();
+    fs::write(outside.path().join("precious"), "x").expect("write");
+    let tree = dir.path().join("tree");
+    fs::create_dir_all(tree.join("a/b")).expect("dirs");
+    symlink(outside.path(), tree.join("a/b/out")).expect("link");
+    symlink("/", tree.join("root")).expect("link");
+    symlink("nowhere", tree.join("dangling")).expect("link");
+    fs::write(tree.join("a/file"), "x").expect("write");
+    remove_tree(&tree).expect("remove");
+    assert!(!tree.exists());
+    assert!(outside.path().join("precious").exists());
+
+    symlink(outside.path(), &tree).expect("link in the tree's place");
+    remove_tree(&tree).expect("only the link goes");
+    assert!(fs::symlink_metadata(&tree).is_err());
+    assert!(outside.path().join("precious").exists());
+    remove_tree(&tree).expect("missing is fine");
+    remove_tree(&dir.path().join("no/parent")).expect("missing parent is fine");
+}
+
+#[test]
+fn removal_handles_trees_deeper_and_wider_than_any_limit() {
+    let dir = temp();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).expect("tree");
+    for i in 0..2000 {
+        fs::write(tree.join(format!("f{i}")), "").expect("write");
+    }
+    // deeper than PATH_MAX allows to name at once
+    let mut fd = fs::File::open(&tree).expect("open");
+    for i in 0..3000 {
+        let name = format!("d{i}");
+        rustix::fs::mkdirat(&fd, &name, rustix::fs::Mode::RWXU).expect("mkdir");
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+        let next = rustix::fs::openat(&fd, &name, flags, rustix::fs::Mode::empty());
+        fd = fs::File::from(next.expect("openat"));
+    }
+    drop(fd);
+    remove_tree(&tree).expect("remove");
+    assert!(!tree.exists());
+}
+
+#[test]
+fn one_mounted_directory_keeps_itself_and_its_parents_only() {
+    if !may_mount() {
+        return;
+    }
+    let dir = temp();
+    let tree = dir.path().join("tree");
+    fs::create_dir_all(tree.join("a/mnt")).expect("dirs");
+    fs::create_dir_all(tree.join("b/c")).expect("dirs");
+    fs::write(tree.join("a/file"), "x").expect("write");
+    mount(
+        "tmpfs",
+        tree.join("a/mnt"),
+        "tmpfs",
+        MountFlags::empty(),
+        None::<&std::ffi::CStr>,
+    )
+    .expect("mount");
+    fs::write(tree.join("a/mnt/precious"), "x").expect("write");
+    let error = remove_tree(&tree).expect_err("mounted");
+    let line = error.to_string().replace(&*tree.to_string_lossy(), "$");
+    assert_eq!(line, "$/a/mnt is a mount point");
+    assert!(tree.join("a/mnt/precious").exists());
+    assert!(!tree.join("a/file").exists());
+    assert!(!tree.join("b").exists());
+    unmount(tree.join("a/mnt"), UnmountFlags::empty()).expect("unmount");
+    remove_tree(&tree).expect("remove");
+}
+
+#[test]
+fn the_mount_table_is_read_with_escapes_and_optional_fields() {
+    let table = b"22 1 0:20 / / rw shared:1 - ext4 /dev/a rw\n\
+        30 22 0:31 / /a\\040b/c\\134d rw,nosuid shared:5 master:1 - tmpfs tmpfs rw\n\
+        garbage\n\
+        31 22 0:32 / /plain rw - proc proc rw\n";
+    let seen: Vec<_> = mount_info::parse(table)
+        .map(|m| format!("{} {}", m.path.display(), m.fs_type))
+        .collect();
+    assert_eq!(seen, ["/ ext4", "/a b/c\\d tmpfs", "/plain proc"]);
+}
