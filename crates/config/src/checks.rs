@@ -1,0 +1,158 @@
+//! What must hold on the machine before the agent starts: cgroup v2, no swap.
+//!
+//! Each check is a pure function of what was read; the reads are one line each.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::FsWord;
+
+use crate::kubelet::KubeletConfiguration;
+
+/// Where the cgroup hierarchy is mounted.
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+/// `CGROUP2_SUPER_MAGIC`.
+const CGROUP2_MAGIC: FsWord = 0x6367_7270;
+
+/// A reason not to start.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The machine has cgroup v1 only.
+    #[error(
+        "this machine uses cgroup v1, which is no longer maintained: boot it with cgroup v2, or \
+         set failCgroupV1: false to run all the same"
+    )]
+    CgroupV1,
+    /// Swap is on.
+    #[error(
+        "running with swap on is not supported, turn it off or set failSwapOn: false \
+         (--fail-swap-on=false); /proc/swaps contains: {0}"
+    )]
+    SwapOn(String),
+    /// What a check needs cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// Which file.
+        path: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Version of the cgroup hierarchy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// One hierarchy for each controller, or a mix.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+/// Runs the checks. Returns what the operator should be told although it is allowed.
+pub fn run(config: &KubeletConfiguration) -> Result<Vec<String>, CheckError> {
+    let mut remarks = Vec::new();
+    remarks.extend(check_cgroup(cgroup_version()?, config.fail_cgroup_v1)?);
+    let swaps = match std::fs::read_to_string("/proc/swaps") {
+        Ok(text) => text,
+        // a kernel without swap support has no such file
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(source) => {
+            let path = "/proc/swaps";
+            return Err(CheckError::Read { path, source });
+        }
+    };
+    remarks.extend(check_swap(&swaps, config.fail_swap_on)?);
+    Ok(remarks)
+}
+
+/// The hierarchy at `/sys/fs/cgroup`.
+pub fn cgroup_version() -> Result<CgroupVersion, CheckError> {
+    let stat = rustix::fs::statfs(Path::new(CGROUP_ROOT)).map_err(|error| CheckError::Read {
+        path: CGROUP_ROOT,
+        source: error.into(),
+    })?;
+    Ok(version_of(stat.f_type))
+}
+
+fn version_of(file_system: FsWord) -> CgroupVersion {
+    if file_system == CGROUP2_MAGIC {
+        CgroupVersion::V2
+    } else {
+        CgroupVersion::V1
+    }
+}
+
+/// Decides whether the cgroup version is acceptable.
+pub fn check_cgroup(version: CgroupVersion, fail: bool) -> Result<Option<String>, CheckError> {
+    match (version, fail) {
+        (CgroupVersion::V2, _) => Ok(None),
+        (CgroupVersion::V1, true) => Err(CheckError::CgroupV1),
+        (CgroupVersion::V1, false) => Ok(Some(
+            "cgroup v1 is no longer maintained; it is allowed by failCgroupV1: false".to_owned(),
+        )),
+    }
+}
+
+/// Decides from the text of `/proc/swaps`: every line after the heading is a swap area.
+pub fn check_swap(swaps: &str, fail: bool) -> Result<Option<String>, CheckError> {
+    let areas: Vec<_> = swaps
+        .lines()
+        .skip(1)
+        .filter(|l| !l.trim().is_empty())
+        .collect();
+    if areas.is_empty() {
+        return Ok(None);
+    }
+    if fail {
+        return Err(CheckError::SwapOn(areas.join("; ")));
+    }
+    Ok(Some(format!(
+        "swap is on ({} areas) and allowed by failSwapOn: false",
+        areas.len()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CgroupVersion, check_cgroup, check_swap, version_of};
+
+    const HEADING: &str = "Filename\tType\tSize\tUsed\tPriority\n";
+
+    fn check_swaps(areas: &str, fail: bool, expected: &str) {
+        let line = match check_swap(&format!("{HEADING}{areas}"), fail) {
+            Ok(None) => "fine".to_owned(),
+            Ok(Some(remark)) => remark,
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn swap_is_refused_with_the_setting_that_allows_it() {
+        check_swaps("", true, "fine");
+        check_swaps(
+            "/swapfile file 1048572 0 -2\n",
+            true,
+            "running with swap on is not supported, turn it off or set failSwapOn: false \
+             (--fail-swap-on=false); /proc/swaps contains: /swapfile file 1048572 0 -2",
+        );
+        check_swaps(
+            "/a file 1 0 -2\n/b file 1 0 -3\n",
+            false,
+            "swap is on (2 areas) and allowed by failSwapOn: false",
+        );
+        assert!(matches!(check_swap("", true), Ok(None)));
+    }
+
+    #[test]
+    fn cgroup_v1_is_refused_unless_allowed() {
+        assert_eq!(version_of(0x6367_7270), CgroupVersion::V2);
+        assert_eq!(version_of(0x0102_1994), CgroupVersion::V1);
+        assert!(check_cgroup(CgroupVersion::V1, true).is_err());
+        assert!(matches!(
+            check_cgroup(CgroupVersion::V1, false),
+            Ok(Some(_))
+        ));
+        assert!(matches!(check_cgroup(CgroupVersion::V2, true), Ok(None)));
+    }
+}

@@ -1,0 +1,269 @@
+//! Every setting by its path, and what this version does with it.
+//!
+//! One table with three uses: a user who sets a field that is accepted but not acted upon is
+//! told once at start; zero values of the fields that upstream defaults on zero are treated as
+//! absent; tests check that it lists each field of the structs exactly once.
+
+use crate::kubelet::KubeletConfiguration;
+
+/// What a field does in this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// Acted upon.
+    Yes,
+    /// Validated and kept, but nothing follows from it yet; the text names what is missing.
+    NotYet(&'static str),
+    /// Never acted upon, for the reason given.
+    Ignored(&'static str),
+}
+
+/// One field of [`KubeletConfiguration`].
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Path of JSON names, joined by dots.
+    pub path: &'static str,
+    /// In a configuration file a zero value (`0`, `""`, `0s`) means the default, as upstream.
+    pub zero_is_default: bool,
+    /// What it does.
+    pub support: Support,
+}
+
+use Support::{Ignored, NotYet, Yes};
+
+const ADMISSION: &str = "pod admission by node limits";
+const API: &str = "work against an API server";
+const EVICTION: &str = "eviction and local storage limits";
+const IMAGE_GC: &str = "image garbage collection";
+const IMAGES: &str = "verification of image pull credentials";
+const LOGS: &str = "rotation of container logs";
+const MANAGERS: &str = "the CPU, memory and topology managers";
+const NODE: &str = "node-wide limits and reservations";
+const QOS: &str = "QoS and pod cgroups";
+const SERVER: &str = "the HTTPS server on port 10250";
+const SHUTDOWN: &str = "graceful node shutdown";
+const STATS: &str = "volume statistics";
+const TRACING: &str = "OpenTelemetry tracing";
+const VOLUMES: &str = "flexvolume drivers";
+
+const fn plain(path: &'static str, support: Support) -> Field {
+    Field {
+        path,
+        zero_is_default: false,
+        support,
+    }
+}
+
+const fn zero(path: &'static str, support: Support) -> Field {
+    Field {
+        path,
+        zero_is_default: true,
+        support,
+    }
+}
+
+/// The table, in the order of the specification. Free-form maps and lists are one field.
+pub static FIELDS: &[Field] = &[
+    plain("enableServer", NotYet(SERVER)),
+    plain("staticPodPath", Yes),
+    zero("podLogsDir", Yes),
+    zero("syncFrequency", Yes),
+    zero("fileCheckFrequency", Yes),
+    zero("httpCheckFrequency", Yes),
+    plain("staticPodURL", Yes),
+    plain("staticPodURLHeader", Yes),
+    zero("address", NotYet(SERVER)),
+    zero("port", NotYet(SERVER)),
+    plain("readOnlyPort", NotYet(SERVER)),
+    plain("tlsCertFile", NotYet(SERVER)),
+    plain("tlsPrivateKeyFile", NotYet(SERVER)),
+    plain("tlsCipherSuites", NotYet(SERVER)),
+    plain("tlsCurvePreferences", NotYet(SERVER)),
+    plain("tlsMinVersion", NotYet(SERVER)),
+    plain("rotateCertificates", NotYet(API)),
+    plain("serverTLSBootstrap", NotYet(API)),
+    // authentication: see its parts below
+    // authorization: see its parts below
+    plain("registryPullQPS", Yes),
+    zero("registryBurst", Yes),
+    zero("imagePullCredentialsVerificationPolicy", NotYet(IMAGES)),
+    plain("preloadedImagesVerificationAllowlist", NotYet(IMAGES)),
+    plain("eventRecordQPS", NotYet(API)),
+    zero("eventBurst", NotYet(API)),
+    plain("enableDebuggingHandlers", NotYet(SERVER)),
+    plain(
+        "enableContentionProfiling",
+        Ignored("Go's block profiler has no counterpart here"),
+    ),
+    plain("healthzPort", Yes),
+    zero("healthzBindAddress", Yes),
+    plain("oomScoreAdj", NotYet(NODE)),
+    plain("clusterDomain", Yes),
+    plain("clusterDNS", Yes),
+    zero(
+        "streamingConnectionIdleTimeout",
+        Ignored("without effect upstream as well"),
+    ),
+    zero("nodeStatusUpdateFrequency", NotYet(API)),
+    zero("nodeStatusReportFrequency", NotYet(API)),
+    zero("nodeLeaseDurationSeconds", NotYet(API)),
+    zero("imageMinimumGCAge", NotYet(IMAGE_GC)),
+    plain("imageMaximumGCAge", NotYet(IMAGE_GC)),
+    plain("imageGCHighThresholdPercent", NotYet(IMAGE_GC)),
+    plain("imageGCLowThresholdPercent", NotYet(IMAGE_GC)),
+    zero("volumeStatsAggPeriod", NotYet(STATS)),
+    plain("kubeletCgroups", NotYet(NODE)),
+    plain("systemCgroups", NotYet(NODE)),
+    plain("cgroupRoot", NotYet(QOS)),
+    plain("cgroupsPerQOS", NotYet(QOS)),
+    zero("cgroupDriver", NotYet(QOS)),
+    zero("cpuManagerPolicy", NotYet(MANAGERS)),
+    plain("singleProcessOOMKill", NotYet(QOS)),
+    plain("cpuManagerPolicyOptions", NotYet(MANAGERS)),
+    zero("cpuManagerReconcilePeriod", NotYet(MANAGERS)),
+    zero("memoryManagerPolicy", NotYet(MANAGERS)),
+    zero("topologyManagerPolicy", NotYet(MANAGERS)),
+    zero("topologyManagerScope", NotYet(MANAGERS)),
+    plain("topologyManagerPolicyOptions", NotYet(MANAGERS)),
+    plain("qosReserved", NotYet(QOS)),
+    zero("runtimeRequestTimeout", Yes),
+    zero("hairpinMode", Ignored("validated only, as upstream")),
+    zero("maxPods", NotYet(ADMISSION)),
+    plain("podCIDR", NotYet(NODE)),
+    plain("podPidsLimit", NotYet(QOS)),
+    plain("resolvConf", Yes),
+    plain("runOnce", Ignored("must stay false, as upstream")),
+    plain("cpuCFSQuota", NotYet(QOS)),
+    plain("cpuCFSQuotaPeriod", NotYet(QOS)),
+    plain("nodeStatusMaxImages", NotYet(API)),
+    zero("maxOpenFiles", NotYet(NODE)),
+    zero("contentType", NotYet(API)),
+    plain("kubeAPIQPS", NotYet(API)),
+    zero("kubeAPIBurst", NotYet(API)),
+    plain("serializeImagePulls", Yes),
+    plain("maxParallelImagePulls", Yes),
+    plain("evictionHard", NotYet(EVICTION)),
+    plain("evictionSoft", NotYet(EVICTION)),
+    plain("evictionSoftGracePeriod", NotYet(EVICTION)),
+    zero("evictionPressureTransitionPeriod", NotYet(EVICTION)),
+    plain("evictionMaxPodGracePeriod", NotYet(EVICTION)),
+    plain("evictionMinimumReclaim", NotYet(EVICTION)),
+    plain("mergeDefaultEvictionSettings", Yes),
+    plain("podsPerCore", NotYet(ADMISSION)),
+    plain("enableControllerAttachDetach", NotYet(API)),
+    plain("protectKernelDefaults", NotYet(NODE)),
+    plain("makeIPTablesUtilChains", NotYet(NODE)),
+    plain(
+        "iptablesMasqueradeBit",
+        Ignored("without effect upstream as well"),
+    ),
+    plain(
+        "iptablesDropBit",
+        Ignored("without effect upstream as well"),
+    ),
+    plain("featureGates", Yes),
+    plain("failSwapOn", Yes),
+    // memorySwap: see its parts below
+    zero("containerLogMaxSize", NotYet(LOGS)),
+    plain("containerLogMaxFiles", NotYet(LOGS)),
+    plain("containerLogMaxWorkers", NotYet(LOGS)),
+    plain("containerLogMonitorInterval", NotYet(LOGS)),
+    zero("configMapAndSecretChangeDetectionStrategy", NotYet(API)),
+    plain("systemReserved", NotYet(NODE)),
+    plain("kubeReserved", NotYet(NODE)),
+    plain("reservedSystemCPUs", NotYet(NODE)),
+    plain(
+        "showHiddenMetricsForVersion",
+        Ignored("there are no hidden metrics"),
+    ),
+    plain("systemReservedCgroup", NotYet(NODE)),
+    plain("kubeReservedCgroup", NotYet(NODE)),
+    plain("enforceNodeAllocatable", NotYet(QOS)),
+    plain("allowedUnsafeSysctls", NotYet(ADMISSION)),
+    zero("volumePluginDir", NotYet(VOLUMES)),
+    plain("providerID", NotYet(API)),
+    plain("kernelMemcgNotification", NotYet(EVICTION)),
+    // logging: see its parts below
+    plain("enableSystemLogHandler", NotYet(SERVER)),
+    plain("enableSystemLogQuery", NotYet(SERVER)),
+    plain("shutdownGracePeriod", NotYet(SHUTDOWN)),
+    plain("shutdownGracePeriodCriticalPods", NotYet(SHUTDOWN)),
+    plain("shutdownGracePeriodByPodPriority", NotYet(SHUTDOWN)),
+    // crashLoopBackOff: see its parts below
+    plain("reservedMemory", NotYet(MANAGERS)),
+    plain("enableProfilingHandler", NotYet(SERVER)),
+    plain("enableDebugFlagsHandler", NotYet(SERVER)),
+    plain("seccompDefault", Yes),
+    plain("memoryThrottlingFactor", NotYet(QOS)),
+    zero("memoryReservationPolicy", NotYet(QOS)),
+    plain("registerWithTaints", NotYet(API)),
+    plain("registerNode", NotYet(API)),
+    // tracing: see its parts below
+    plain("localStorageCapacityIsolation", NotYet(EVICTION)),
+    zero("containerRuntimeEndpoint", Yes),
+    plain("imageServiceEndpoint", Yes),
+    plain("failCgroupV1", Yes),
+    // userNamespaces: see its parts below
+    plain("authentication.x509.clientCAFile", NotYet(SERVER)),
+    plain("authentication.webhook.enabled", NotYet(SERVER)),
+    zero("authentication.webhook.cacheTTL", NotYet(SERVER)),
+    plain("authentication.anonymous.enabled", NotYet(SERVER)),
+    zero("authorization.mode", NotYet(SERVER)),
+    zero("authorization.webhook.cacheAuthorizedTTL", NotYet(SERVER)),
+    zero("authorization.webhook.cacheUnauthorizedTTL", NotYet(SERVER)),
+    plain("memorySwap.swapBehavior", NotYet(QOS)),
+    plain("crashLoopBackOff.maxContainerRestartPeriod", Yes),
+    plain("userNamespaces.idsPerPod", NotYet("user namespaces")),
+    plain("tracing.endpoint", NotYet(TRACING)),
+    plain("tracing.samplingRatePerMillion", NotYet(TRACING)),
+    zero("logging.format", Yes),
+    plain(
+        "logging.flushFrequency",
+        Ignored("lines are written as they come"),
+    ),
+    plain("logging.verbosity", Yes),
+    plain(
+        "logging.vmodule",
+        Ignored("use RUST_LOG to set a level for a module"),
+    ),
+    plain(
+        "logging.options.text.splitStream",
+        Ignored("all lines go to stderr"),
+    ),
+    plain(
+        "logging.options.text.infoBufferSize",
+        Ignored("lines are written as they come"),
+    ),
+    plain(
+        "logging.options.json.splitStream",
+        Ignored("all lines go to stderr"),
+    ),
+    plain(
+        "logging.options.json.infoBufferSize",
+        Ignored("lines are written as they come"),
+    ),
+];
+
+/// The table's row for a path.
+pub fn find(path: &str) -> Option<&'static Field> {
+    FIELDS.iter().find(|field| field.path == path)
+}
+
+/// What users are told about a field they set that does nothing, `None` if it does something.
+pub fn notice(path: &str) -> Option<String> {
+    match find(path)?.support {
+        Yes => None,
+        NotYet(missing) => Some(format!(
+            "accepted, but nothing follows from it in this version, which lacks {missing}"
+        )),
+        Ignored(reason) => Some(format!("accepted and ignored: {reason}")),
+    }
+}
+
+/// Paths of all fields the structs have, for the check that the table is complete.
+pub fn paths_of(config: &KubeletConfiguration) -> Result<Vec<String>, serde_json::Error> {
+    let mut paths = Vec::new();
+    crate::layers::leaves(&serde_json::to_value(config)?, "", &mut |path, _| {
+        paths.push(path.to_owned());
+    });
+    Ok(paths)
+}

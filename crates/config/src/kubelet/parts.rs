@@ -1,0 +1,268 @@
+//! The nested objects of `KubeletConfiguration`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::duration::GoDuration;
+
+/// `authentication`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Authentication {
+    /// Client certificates.
+    pub x509: X509,
+    /// Bearer tokens.
+    pub webhook: Webhook,
+    /// Callers without credentials.
+    pub anonymous: Anonymous,
+}
+
+/// `authentication.x509`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct X509 {
+    /// CA bundle for client certificates.
+    #[serde(rename = "clientCAFile")]
+    pub client_ca_file: String,
+}
+
+/// `authentication.webhook`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Webhook {
+    /// Ask the API server about bearer tokens.
+    pub enabled: bool,
+    /// How long an answer is kept.
+    #[serde(rename = "cacheTTL")]
+    pub cache_ttl: GoDuration,
+}
+
+impl Default for Webhook {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            cache_ttl: GoDuration::from_secs(120),
+        }
+    }
+}
+
+/// `authentication.anonymous`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Anonymous {
+    /// Accept callers without credentials as `system:anonymous`.
+    pub enabled: bool,
+}
+
+/// `authorization`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Authorization {
+    /// `AlwaysAllow` or `Webhook`.
+    pub mode: String,
+    /// Settings of mode `Webhook`.
+    pub webhook: AuthorizationWebhook,
+}
+
+impl Default for Authorization {
+    fn default() -> Self {
+        Self {
+            mode: "Webhook".to_owned(),
+            webhook: AuthorizationWebhook::default(),
+        }
+    }
+}
+
+/// `authorization.webhook`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AuthorizationWebhook {
+    /// How long a yes is kept.
+    #[serde(rename = "cacheAuthorizedTTL")]
+    pub cache_authorized_ttl: GoDuration,
+    /// How long a no is kept.
+    #[serde(rename = "cacheUnauthorizedTTL")]
+    pub cache_unauthorized_ttl: GoDuration,
+}
+
+impl Default for AuthorizationWebhook {
+    fn default() -> Self {
+        Self {
+            cache_authorized_ttl: GoDuration::from_secs(300),
+            cache_unauthorized_ttl: GoDuration::from_secs(30),
+        }
+    }
+}
+
+/// `memorySwap`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MemorySwap {
+    /// `NoSwap` or `LimitedSwap`; empty means `NoSwap`.
+    pub swap_behavior: String,
+}
+
+/// `crashLoopBackOff`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CrashLoopBackOff {
+    /// Longest delay between restarts, 1 s to 300 s.
+    pub max_container_restart_period: GoDuration,
+}
+
+impl Default for CrashLoopBackOff {
+    fn default() -> Self {
+        Self {
+            max_container_restart_period: GoDuration::from_secs(300),
+        }
+    }
+}
+
+/// `userNamespaces`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserNamespaces {
+    /// IDs for each pod, a multiple of 65536.
+    #[serde(rename = "idsPerPod")]
+    pub ids_per_pod: i64,
+}
+
+impl Default for UserNamespaces {
+    fn default() -> Self {
+        Self {
+            ids_per_pod: 65_536,
+        }
+    }
+}
+
+/// One entry of `shutdownGracePeriodByPodPriority`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ShutdownByPriority {
+    /// Lowest pod priority the entry is for.
+    pub priority: i32,
+    /// Seconds these pods get.
+    pub shutdown_grace_period_seconds: i64,
+}
+
+/// One entry of `reservedMemory`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MemoryReservation {
+    /// NUMA node.
+    pub numa_node: i32,
+    /// Quantity by memory type.
+    pub limits: BTreeMap<String, String>,
+}
+
+/// One entry of `registerWithTaints`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Taint {
+    /// Key.
+    pub key: String,
+    /// Value.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+    /// Not allowed here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_added: Option<String>,
+}
+
+/// `tracing`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Tracing {
+    /// Address of the collector; `None` is `localhost:4317`.
+    pub endpoint: Option<String>,
+    /// Spans kept of a million; `None` is 0.
+    pub sampling_rate_per_million: Option<i32>,
+}
+
+/// `logging`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Logging {
+    /// `text` or `json`.
+    pub format: String,
+    /// How often buffered lines are written.
+    #[serde(deserialize_with = "flush_frequency")]
+    pub flush_frequency: GoDuration,
+    /// Verbosity, as `-v`.
+    pub verbosity: u32,
+    /// Verbosity by file pattern.
+    pub vmodule: Vec<VModule>,
+    /// Settings of the formats.
+    pub options: FormatOptions,
+}
+
+impl Default for Logging {
+    fn default() -> Self {
+        Self {
+            format: "text".to_owned(),
+            flush_frequency: GoDuration::from_secs(5),
+            verbosity: 0,
+            vmodule: Vec::new(),
+            options: FormatOptions::default(),
+        }
+    }
+}
+
+/// One entry of `logging.vmodule`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VModule {
+    /// Module name or pattern.
+    pub file_pattern: String,
+    /// Its verbosity.
+    pub verbosity: u32,
+}
+
+/// `logging.options`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FormatOptions {
+    /// `text`.
+    pub text: TextOptions,
+    /// `json`.
+    pub json: JsonOptions,
+}
+
+/// `logging.options.text`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TextOptions {
+    /// Errors to stderr, the rest to stdout.
+    pub split_stream: bool,
+    /// Buffer of the info stream, a quantity.
+    pub info_buffer_size: serde_json::Value,
+}
+
+/// `logging.options.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JsonOptions {
+    /// Errors to stderr, the rest to stdout.
+    pub split_stream: bool,
+    /// Buffer of the info stream, a quantity.
+    pub info_buffer_size: serde_json::Value,
+}
+
+/// Duration text, or, as older files have it, a number of nanoseconds.
+fn flush_frequency<'de, D: serde::Deserializer<'de>>(input: D) -> Result<GoDuration, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Text(String),
+        Nanoseconds(i64),
+    }
+    match Either::deserialize(input)? {
+        Either::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        Either::Nanoseconds(nanos) => format!("{nanos}ns")
+            .parse()
+            .map_err(serde::de::Error::custom),
+    }
+}

@@ -1,0 +1,392 @@
+//! From flags to a validated [`Config`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use windlass_core::yaml::{self, YamlError};
+
+use crate::fields;
+use crate::flags::{FlagSetting, KubeletFlags};
+use crate::gates::FeatureGates;
+use crate::kubelet::{self, KubeletConfiguration};
+use crate::layers;
+use crate::validate;
+
+/// Largest configuration file that is read.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Everything the agent was asked for, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The configuration after all layers.
+    pub kubelet: KubeletConfiguration,
+    /// State of the feature gates.
+    pub gates: FeatureGates,
+    /// The command line, for what has no configuration field.
+    pub flags: KubeletFlags,
+    /// What the operator should be told once.
+    pub warnings: Vec<Warning>,
+}
+
+/// A remark about the configuration that does not stop the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// File or flag it comes from.
+    pub origin: String,
+    /// Path of the field; empty if it is about the whole.
+    pub field: String,
+    /// The remark.
+    pub message: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.field.as_str() {
+            "" => write!(f, "{}: {}", self.origin, self.message),
+            field => write!(f, "{}: {field}: {}", self.origin, self.message),
+        }
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file or directory could not be read.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is not valid YAML, or a value has the wrong type.
+    #[error("{}: {source}", path.display())]
+    Parse {
+        /// Which.
+        path: PathBuf,
+        /// What and where.
+        source: YamlError,
+    },
+    /// A file is something else than a kubelet configuration.
+    #[error(
+        "{}: {field} is {found}, it must be {expected:?}",
+        path.display(), expected = expected
+    )]
+    Kind {
+        /// Which.
+        path: PathBuf,
+        /// `kind` or `apiVersion`.
+        field: &'static str,
+        /// What it is now.
+        found: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// A file is too large to be a configuration.
+    #[error("{}: larger than {MAX_FILE_BYTES} bytes, which no kubelet configuration is", path.display())]
+    TooLarge {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A flag's value does not fit its field.
+    #[error("--{flag}: {source}")]
+    Flag {
+        /// Which.
+        flag: &'static str,
+        /// Why.
+        source: YamlError,
+    },
+    /// An API server was named, and this version cannot talk to one.
+    #[error(
+        "--{flag}: this version runs stand-alone only, it takes pods from staticPodPath and \
+         staticPodURL: start it without the flag"
+    )]
+    NeedsApi {
+        /// Which flag.
+        flag: &'static str,
+    },
+    /// The configuration can be read, and it cannot be right.
+    #[error("invalid configuration:{}", validate::list(.0))]
+    Invalid(Vec<validate::Fault>),
+}
+
+/// Reads and checks everything the flags point to.
+pub fn load(flags: &KubeletFlags) -> Result<Config, ConfigError> {
+    // to start without the cluster's pods would look like a node that lost them all
+    for (flag, given) in [
+        ("kubeconfig", &flags.kubeconfig),
+        ("bootstrap-kubeconfig", &flags.bootstrap_kubeconfig),
+    ] {
+        if given.is_some() {
+            return Err(ConfigError::NeedsApi { flag });
+        }
+    }
+    let mut layers = Layers::default();
+    match &flags.config_file {
+        Some(path) => layers.add_file(path, FileKind::Main)?,
+        None => layers.merged = legacy_defaults(),
+    }
+    // only the main file is defaulted: a drop-in's map is merged into the default thresholds
+    if layers::get(&layers.merged, "evictionHard").is_none() {
+        let defaults = json!(kubelet::eviction_hard_defaults());
+        layers::set(&mut layers.merged, "evictionHard", defaults);
+    }
+    if let Some(directory) = &flags.config_dir {
+        let files = layers::drop_ins(directory).map_err(|source| ConfigError::Read {
+            path: directory.clone(),
+            source,
+        })?;
+        for file in files {
+            layers.add_file(&file, FileKind::DropIn)?;
+        }
+    }
+    for setting in &flags.config.0 {
+        layers.add_flag(setting)?;
+    }
+    layers.finish(flags)
+}
+
+/// Defaults of an agent that is given no configuration file.
+fn legacy_defaults() -> Value {
+    json!({
+        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "readOnlyPort": 10255,
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileKind {
+    Main,
+    DropIn,
+}
+
+/// The merge in progress.
+#[derive(Default)]
+struct Layers {
+    merged: Value,
+    /// Which layer set a field last.
+    origins: BTreeMap<String, String>,
+    warnings: Vec<Warning>,
+}
+
+impl Layers {
+    fn add_file(&mut self, path: &Path, kind: FileKind) -> Result<(), ConfigError> {
+        let bytes = read(path)?;
+        let parse_error = |source: YamlError| ConfigError::Parse {
+            path: path.to_owned(),
+            source,
+        };
+        let documents = yaml::documents(&bytes).map_err(parse_error)?;
+        let [document] = documents.as_slice() else {
+            return Err(parse_error(YamlError::Documents {
+                found: documents.len(),
+            }));
+        };
+        let mut layer = document.clone();
+        take_kind(&mut layer, path)?;
+
+        // nulls are instructions of the merge, not values of a field
+        let mut values = Value::Null;
+        layers::merge_patch(&mut values, &layer);
+        let (_, unknown) = yaml::decode::<KubeletConfiguration>(&values)
+            .map_err(|error| parse_error(error.located(&bytes, 0, "")))?;
+        let origin = path.display().to_string();
+        for field in unknown {
+            let place = yaml::locate(&bytes, 0, &field)
+                .map_or_else(String::new, |position| format!(" ({position})"));
+            self.warnings.push(Warning {
+                origin: origin.clone(),
+                field,
+                message: format!("unknown field{place}: it is ignored, remove or correct it"),
+            });
+        }
+
+        let directory = std::path::absolute(path)
+            .ok()
+            .and_then(|path| path.parent().map(Path::to_owned))
+            .unwrap_or_default();
+        layers::resolve_paths(&mut layer, &directory);
+        if kind == FileKind::Main {
+            layers::drop_zero_values(&mut layer);
+        }
+        layers::leaves(&layer, "", &mut |field, _| {
+            self.origins.insert(field.to_owned(), origin.clone());
+        });
+        layers::merge_patch(&mut self.merged, &layer);
+        Ok(())
+    }
+
+    fn add_flag(&mut self, setting: &FlagSetting) -> Result<(), ConfigError> {
+        let mut layer = Value::Null;
+        layers::set(&mut layer, setting.path, setting.value.clone());
+        yaml::decode::<KubeletConfiguration>(&layer).map_err(|source| ConfigError::Flag {
+            flag: setting.flag,
+            source,
+        })?;
+        if setting.path == "featureGates" {
+            layers::merge_patch(&mut self.merged, &layer);
+        } else {
+            layers::set(&mut self.merged, setting.path, setting.value.clone());
+        }
+        self.origins
+            .insert(setting.path.to_owned(), format!("--{}", setting.flag));
+        Ok(())
+    }
+
+    fn finish(mut self, flags: &KubeletFlags) -> Result<Config, ConfigError> {
+        let given = |field: &str| self.origins.contains_key(field);
+        let (mut kubelet, _) = yaml::decode::<KubeletConfiguration>(&self.merged).map_err(
+            // each layer was decoded on its own, so this cannot tell a user anything new
+            |source| ConfigError::Parse {
+                path: PathBuf::from("merged configuration"),
+                source,
+            },
+        )?;
+        if !given("serializeImagePulls") && kubelet.max_parallel_image_pulls.is_some_and(|n| n > 1)
+        {
+            kubelet.serialize_image_pulls = false;
+        }
+        if !given("nodeStatusReportFrequency") && given("nodeStatusUpdateFrequency") {
+            kubelet.node_status_report_frequency = kubelet.node_status_update_frequency;
+        }
+        if kubelet.merge_default_eviction_settings {
+            let mut merged = kubelet::eviction_hard_defaults();
+            merged.append(&mut kubelet.eviction_hard);
+            kubelet.eviction_hard = merged;
+        }
+
+        let origin_of = |field: &str| origin_of(&self.origins, field);
+        let gates = match FeatureGates::new(&kubelet.feature_gates) {
+            Ok(gates) => gates,
+            Err(errors) => {
+                let faults = errors.into_iter().map(|error| validate::Fault {
+                    origin: origin_of("featureGates"),
+                    field: "featureGates".to_owned(),
+                    message: error.to_string(),
+                });
+                return Err(ConfigError::Invalid(faults.collect()));
+            }
+        };
+        let faults = validate::validate(&kubelet, &gates, &origin_of);
+        if !faults.is_empty() {
+            return Err(ConfigError::Invalid(faults));
+        }
+        self.warn_of_inert_fields(&kubelet);
+        self.warn_of_flags(flags);
+        Ok(Config {
+            kubelet,
+            gates,
+            flags: flags.clone(),
+            warnings: self.warnings,
+        })
+    }
+
+    /// A field that was set to something else than its default and does nothing is worth a word.
+    fn warn_of_inert_fields(&mut self, kubelet: &KubeletConfiguration) {
+        let defaults = serde_json::to_value(KubeletConfiguration::default()).unwrap_or_default();
+        let present = serde_json::to_value(kubelet).unwrap_or_default();
+        for (field, origin) in &self.origins {
+            if layers::get(&defaults, field) == layers::get(&present, field) {
+                continue;
+            }
+            if let Some(message) = fields::notice(field) {
+                self.warnings.push(Warning {
+                    origin: origin.clone(),
+                    field: field.clone(),
+                    message,
+                });
+            }
+        }
+    }
+
+    fn warn_of_flags(&mut self, flags: &KubeletFlags) {
+        let inert = [
+            ("cloud-provider", !flags.cloud_provider.is_empty()),
+            ("node-labels", flags.node_labels.is_some()),
+            ("lock-file", flags.lock_file.is_some()),
+            ("exit-on-lock-contention", flags.exit_on_lock_contention),
+            ("runtime-cgroups", flags.runtime_cgroups.is_some()),
+            (
+                "image-credential-provider-config",
+                flags.image_credential_provider_config.is_some(),
+            ),
+            (
+                "image-credential-provider-bin-dir",
+                flags.image_credential_provider_bin_dir.is_some(),
+            ),
+        ];
+        let inert = inert.iter().filter(|(_, given)| *given);
+        for (flag, _) in inert {
+            self.warn_flag(
+                flag,
+                "accepted, but nothing follows from it in this version",
+            );
+        }
+        for flag in &flags.ignored.0 {
+            self.warn_flag(
+                flag,
+                "accepted and ignored: it has no meaning any more, remove it",
+            );
+        }
+    }
+
+    fn warn_flag(&mut self, flag: &str, message: &str) {
+        self.warnings.push(Warning {
+            origin: format!("--{flag}"),
+            field: String::new(),
+            message: message.to_owned(),
+        });
+    }
+}
+
+/// Who set a field, or something in it, last.
+fn origin_of(origins: &BTreeMap<String, String>, field: &str) -> String {
+    let field = field.split('[').next().unwrap_or(field);
+    let below = format!("{field}.");
+    origins
+        .iter()
+        .find(|(path, _)| *path == field || path.starts_with(&below))
+        .map_or_else(|| "default".to_owned(), |(_, origin)| origin.clone())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let read_error = |source| ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let size = std::fs::metadata(path).map_err(read_error)?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(ConfigError::TooLarge {
+            path: path.to_owned(),
+        });
+    }
+    std::fs::read(path).map_err(read_error)
+}
+
+/// Checks and removes `kind` and `apiVersion`.
+fn take_kind(layer: &mut Value, path: &Path) -> Result<(), ConfigError> {
+    for (field, expected) in [
+        ("kind", kubelet::KIND),
+        ("apiVersion", kubelet::API_VERSION),
+    ] {
+        let found = layer
+            .as_object_mut()
+            .and_then(|object| object.remove(field));
+        if found.as_ref().and_then(Value::as_str) != Some(expected) {
+            return Err(ConfigError::Kind {
+                path: path.to_owned(),
+                field,
+                found: found.map_or_else(|| "absent".to_owned(), |value| value.to_string()),
+                expected,
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,274 @@
+//! Who this node is: its name and its addresses.
+
+use std::net::IpAddr;
+
+use crate::flags::KubeletFlags;
+
+/// Name and addresses of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeIdentity {
+    /// Name, lower case.
+    pub name: String,
+    /// Addresses, primary first; never empty.
+    pub ips: Vec<IpAddr>,
+}
+
+/// A flag that describes the node cannot be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NodeError {
+    /// The name is no DNS name.
+    #[error(
+        "node name {0:?} is not a DNS name (lower-case letters, digits, - and .): set \
+         --hostname-override"
+    )]
+    Name(String),
+    /// `--node-ip` is neither an address nor a pair.
+    #[error(
+        "--node-ip={0:?}: write one IP address, an IPv4 and an IPv6 address separated by a comma, \
+         or 0.0.0.0 or :: to prefer a family"
+    )]
+    Ip(String),
+    /// `--node-ip` names an address that no interface has.
+    #[error("--node-ip={0}: no interface of this machine has this address")]
+    Foreign(IpAddr),
+}
+
+/// What the machine says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineNet {
+    /// Host name.
+    pub hostname: String,
+    /// Addresses of interfaces that are up, in the kernel's order.
+    pub addresses: Vec<(String, IpAddr)>,
+    /// Interface of the default route.
+    pub default_interface: Option<String>,
+}
+
+impl MachineNet {
+    /// Asks the machine. What cannot be read stays empty: a node without a network still runs
+    /// pods on its own.
+    pub fn read() -> Self {
+        let hostname = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
+        let routes6 = std::fs::read_to_string("/proc/net/ipv6_route").unwrap_or_default();
+        Self {
+            hostname,
+            addresses: addresses(),
+            default_interface: default_interface(&routes).or_else(|| default_interface6(&routes6)),
+        }
+    }
+}
+
+fn addresses() -> Vec<(String, IpAddr)> {
+    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {
+        return Vec::new();
+    };
+    interfaces
+        .filter(|i| i.flags.contains(nix::net::if_::InterfaceFlags::IFF_UP))
+        .filter_map(|interface| {
+            let address = interface.address?;
+            let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+            let v6 = || address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip()));
+            Some((interface.interface_name, v4.or_else(v6)?))
+        })
+        .collect()
+}
+
+/// Decides name and addresses from flags and machine.
+pub fn identify(flags: &KubeletFlags, machine: &MachineNet) -> Result<NodeIdentity, NodeError> {
+    let name = flags
+        .hostname_override
+        .as_deref()
+        .unwrap_or(&machine.hostname);
+    let name = name.trim().to_lowercase();
+    if !is_dns_name(&name) {
+        return Err(NodeError::Name(name));
+    }
+    let ips = match flags.node_ip.as_deref().map(str::trim) {
+        None | Some("") => vec![chosen(machine, None)],
+        Some(text) => asked(text, machine)?,
+    };
+    Ok(NodeIdentity { name, ips })
+}
+
+fn asked(text: &str, machine: &MachineNet) -> Result<Vec<IpAddr>, NodeError> {
+    let bad = || NodeError::Ip(text.to_owned());
+    let ips = text
+        .split(',')
+        .map(|part| part.trim().parse::<IpAddr>())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| bad())?;
+    match ips.as_slice() {
+        [one] if one.is_unspecified() => Ok(vec![chosen(machine, Some(one.is_ipv4()))]),
+        [one] => known(*one, machine).map(|ip| vec![ip]),
+        [first, second] if first.is_ipv4() != second.is_ipv4() => {
+            if first.is_unspecified() || second.is_unspecified() {
+                return Err(bad());
+            }
+            Ok(vec![known(*first, machine)?, known(*second, machine)?])
+        }
+        _ => Err(bad()),
+    }
+}
+
+/// Upstream refuses an address that is not the machine's own; an empty list means it could not
+/// be read.
+fn known(ip: IpAddr, machine: &MachineNet) -> Result<IpAddr, NodeError> {
+    if machine.addresses.is_empty() || machine.addresses.iter().any(|(_, own)| *own == ip) {
+        Ok(ip)
+    } else {
+        Err(NodeError::Foreign(ip))
+    }
+}
+
+/// The address of the default route's interface, else any that others can reach, else loopback.
+fn chosen(machine: &MachineNet, prefer_v4: Option<bool>) -> IpAddr {
+    let usable = |ip: &IpAddr| !ip.is_loopback() && !is_link_local(ip);
+    let default = machine.default_interface.as_deref();
+    let rank = |(name, ip): &&(String, IpAddr)| {
+        let family = prefer_v4.unwrap_or(true) != ip.is_ipv4();
+        (family, Some(name.as_str()) != default)
+    };
+    machine
+        .addresses
+        .iter()
+        .filter(|(_, ip)| usable(ip))
+        // the first of equals, so that the order of the kernel decides
+        .min_by_key(rank)
+        .map_or(IpAddr::from([127, 0, 0, 1]), |(_, ip)| *ip)
+}
+
+fn is_link_local(ip: &IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// Interface of the default route in the text of `/proc/net/route`, the lowest metric first.
+fn default_interface(routes: &str) -> Option<String> {
+    routes
+        .lines()
+        .skip(1)
+        .filter_map(|line| {
+            let columns: Vec<_> = line.split_whitespace().collect();
+            let [name, destination, _, flags, _, _, metric, mask, ..] = columns.as_slice() else {
+                return None;
+            };
+            let up = u32::from_str_radix(flags, 16).ok()? & 1 == 1;
+            (up && *destination == "00000000" && *mask == "00000000")
+                .then(|| Some((metric.parse::<u32>().ok()?, (*name).to_owned())))?
+        })
+        .min_by_key(|(metric, _)| *metric)
+        .map(|(_, name)| name)
+}
+
+/// The same for `/proc/net/ipv6_route`, whose last column is the interface.
+fn default_interface6(routes: &str) -> Option<String> {
+    routes.lines().find_map(|line| {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        let (destination, length, name) = (columns.first()?, columns.get(1)?, columns.last()?);
+        let default = destination.bytes().all(|b| b == b'0') && *length == "00" && *name != "lo";
+        default.then(|| (*name).to_owned())
+    })
+}
+
+/// RFC 1123 subdomain, which node names must be.
+fn is_dns_name(name: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MachineNet, default_interface, identify};
+    use crate::flags::KubeletFlags;
+
+    fn machine() -> MachineNet {
+        MachineNet {
+            hostname: "Worker-1".to_owned(),
+            addresses: [
+                ("lo", "127.0.0.1"),
+                ("docker0", "172.17.0.1"),
+                ("eth0", "10.0.0.5"),
+                ("eth0", "fe80::1"),
+                ("eth0", "2001:db8::5"),
+            ]
+            .map(|(name, ip)| (name.to_owned(), ip.parse().expect("address")))
+            .into(),
+            default_interface: Some("eth0".to_owned()),
+        }
+    }
+
+    fn check(args: &[&str], machine: &MachineNet, expected: &str) {
+        let args = std::iter::once("windlass").chain(args.iter().copied());
+        let flags = KubeletFlags::from_args(args.map(Into::into)).expect("flags");
+        let line = match identify(&flags, machine) {
+            Ok(node) => format!("{} {:?}", node.name, node.ips),
+            Err(error) => error.to_string(),
+        };
+        assert!(line.starts_with(expected), "{line}, expected {expected}");
+    }
+
+    #[test]
+    fn a_node_is_named_and_addressed_by_flags_or_by_the_machine() {
+        let m = machine();
+        check(&[], &m, "worker-1 [10.0.0.5]");
+        check(
+            &["--hostname-override=Edge.Example"],
+            &m,
+            "edge.example [10.0.0.5]",
+        );
+        check(&["--node-ip=172.17.0.1"], &m, "worker-1 [172.17.0.1]");
+        check(&["--node-ip=::"], &m, "worker-1 [2001:db8::5]");
+        check(
+            &["--node-ip=10.0.0.5,2001:db8::5"],
+            &m,
+            "worker-1 [10.0.0.5, 2001:db8::5]",
+        );
+        check(
+            &["--node-ip=10.0.0.5,10.0.0.6"],
+            &m,
+            "--node-ip=\"10.0.0.5,10.0.0.6\": write",
+        );
+        check(
+            &["--node-ip=192.0.2.1"],
+            &m,
+            "--node-ip=192.0.2.1: no interface",
+        );
+        check(
+            &["--hostname-override=a_b"],
+            &m,
+            "node name \"a_b\" is not a DNS name",
+        );
+    }
+
+    #[test]
+    fn a_machine_without_a_network_is_still_a_node() {
+        let lonely = MachineNet {
+            hostname: "box".to_owned(),
+            ..MachineNet::default()
+        };
+        check(&[], &lonely, "box [127.0.0.1]");
+    }
+
+    #[test]
+    fn the_default_route_with_the_lowest_metric_counts() {
+        let routes = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\n\
+            wlan0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
+            eth0\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
+            eth1\t0000000A\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0\n";
+        assert_eq!(default_interface(routes).as_deref(), Some("eth0"));
+        assert_eq!(default_interface("heading\n"), None);
+    }
+}
