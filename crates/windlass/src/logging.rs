@@ -1,0 +1,221 @@
+//! Log lines on stderr: text in the manner of klog, or JSON.
+//!
+//! A text line begins with the level's letter, month and day, the time in UTC, the process ID
+//! and the module, as `I1121 04:05:06.123456   812 sync_loop] message field=value`, so that
+//! what reads kubelet logs reads these. Verbosity is klog's scale folded onto five levels.
+
+use std::fmt;
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+use windlass_types::Clock;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// One readable line for each event.
+    Text,
+    /// One JSON object for each event.
+    Json,
+}
+
+/// Starts logging for the whole process.
+///
+/// `verbosity` is that of `-v`; a non-empty `RUST_LOG` replaces it. Fails if logging was started
+/// before or `RUST_LOG` cannot be read.
+pub(crate) fn init(format: Format, verbosity: u32, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
+    let filter = match std::env::var(EnvFilter::DEFAULT_ENV) {
+        Ok(text) if !text.trim().is_empty() => EnvFilter::try_new(text)?,
+        _ => EnvFilter::try_new(directives(verbosity))?,
+    };
+    let colored = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    install(format, filter, colored, clock, std::io::stderr)
+        .map_err(|error| anyhow::anyhow!("logging cannot be started: {error}"))
+}
+
+/// Levels for a verbosity. Below 8 the libraries stay at `info`: their trace of every HTTP/2
+/// frame would bury the agent's own lines.
+fn directives(verbosity: u32) -> &'static str {
+    match verbosity {
+        0..=3 => "info",
+        4..=5 => "info,windlass=debug",
+        6..=7 => "info,windlass=trace",
+        8..=9 => "debug,windlass=trace",
+        _ => "trace",
+    }
+}
+
+fn install<W>(
+    format: Format,
+    filter: EnvFilter,
+    colored: bool,
+    clock: Arc<dyn Clock>,
+    writer: W,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer);
+    match format {
+        Format::Text => builder
+            .with_ansi(colored)
+            .event_format(Klog { clock })
+            .try_init(),
+        Format::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .try_init(),
+    }
+}
+
+/// The text format.
+struct Klog {
+    clock: Arc<dyn Clock>,
+}
+
+impl<S, N> FormatEvent<S, N> for Klog
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let metadata = event.metadata();
+        let (letter, color) = level(*metadata.level());
+        let time = self.clock.now().strftime("%m%d %H:%M:%S.%6f");
+        let (on, off) = match writer.has_ansi_escapes() {
+            true => (color, "\u{1b}[0m"),
+            false => ("", ""),
+        };
+        let process = std::process::id();
+        write!(
+            writer,
+            "{on}{letter}{time} {process:>7} {}]{off} ",
+            module(metadata.target())
+        )?;
+        context
+            .field_format()
+            .format_fields(writer.by_ref(), event)?;
+        for span in context.event_scope().into_iter().flatten() {
+            let extensions = span.extensions();
+            let fields = extensions
+                .get::<FormattedFields<N>>()
+                .map(|f| f.fields.as_str());
+            match fields {
+                Some(fields) if !fields.is_empty() => {
+                    write!(writer, " {}{{{fields}}}", span.name())?
+                }
+                _ => write!(writer, " {}", span.name())?,
+            }
+        }
+        writeln!(writer)
+    }
+}
+
+fn level(level: Level) -> (char, &'static str) {
+    match level {
+        Level::ERROR => ('E', "\u{1b}[31m"),
+        Level::WARN => ('W', "\u{1b}[33m"),
+        Level::INFO => ('I', "\u{1b}[32m"),
+        Level::DEBUG => ('D', "\u{1b}[34m"),
+        Level::TRACE => ('T', "\u{1b}[35m"),
+    }
+}
+
+/// `windlass_sync_loop::actor` reads as `sync_loop::actor`.
+fn module(target: &str) -> &str {
+    target.strip_prefix("windlass_").unwrap_or(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::fmt::MakeWriter;
+    use windlass_types::{Clock, Timestamp};
+
+    use super::{Klog, directives, module};
+
+    #[derive(Debug)]
+    struct FixedClock;
+
+    impl Clock for FixedClock {
+        fn now(&self) -> Timestamp {
+            "2026-11-21T04:05:06.123456789Z".parse().expect("time")
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("lock").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Lines {
+        type Writer = Self;
+
+        fn make_writer(&'a self) -> Self {
+            self.clone()
+        }
+    }
+
+    #[test]
+    fn a_text_line_reads_as_klog_writes_it() {
+        let lines = Lines::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter("info")
+            .with_writer(lines.clone())
+            .with_ansi(false)
+            .event_format(Klog {
+                clock: Arc::new(FixedClock),
+            })
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let span = tracing::info_span!("sync", pod = "web_default");
+            let _entered = span.enter();
+            tracing::warn!(target: "windlass_runtime::pull", image = %"nginx", "pull failed");
+            tracing::debug!("not shown");
+        });
+        let text = String::from_utf8(lines.0.lock().expect("lock").clone()).expect("text");
+        let process = std::process::id();
+        assert_eq!(
+            text,
+            format!(
+                "W1121 04:05:06.123456 {process:>7} runtime::pull] pull failed image=nginx \
+                 sync{{pod=\"web_default\"}}\n"
+            )
+        );
+    }
+
+    #[test]
+    fn verbosity_raises_our_own_levels_first() {
+        assert_eq!(directives(0), "info");
+        assert_eq!(directives(3), "info");
+        assert_eq!(directives(4), "info,windlass=debug");
+        assert_eq!(directives(6), "info,windlass=trace");
+        assert_eq!(directives(10), "trace");
+        assert_eq!(module("windlass_pleg::actor"), "pleg::actor");
+        assert_eq!(module("h2::codec"), "h2::codec");
+    }
+}
