@@ -261,11 +261,13 @@ impl std::fmt::Display for InspectError {
 
 impl std::error::Error for InspectError {}
 
-/// Message: asks the PLEG to wait for its first complete listing of the runtime.
+/// Message: asks the PLEG what the runtime has of a pod, as far as it knows.
 #[derive(Debug)]
-pub struct GetFirstListing {
-    /// Answered once the cache is complete.
-    pub reply: oneshot::Sender<()>,
+pub struct GetObserved {
+    /// Which pod.
+    pub uid: PodUid,
+    /// Answered from the cache; before the first listing, as soon as the pod has been read.
+    pub reply: oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>,
 }
 
 /// What the PLEG hears through its mailbox.
@@ -273,8 +275,8 @@ pub struct GetFirstListing {
 pub enum PlegMessage {
     /// See [`InspectPod`].
     Inspect(InspectPod),
-    /// See [`GetFirstListing`].
-    FirstListing(GetFirstListing),
+    /// See [`GetObserved`].
+    Observed(GetObserved),
 }
 
 /// The way to the PLEG.
@@ -289,37 +291,42 @@ pub struct PlegHandle {
 impl PlegHandle {
     /// Reads one pod from the runtime now; the cache holds the same answer.
     pub async fn inspect(&self, uid: &PodUid) -> Result<Arc<ObservedPod>, InspectError> {
-        let (reply, answer) = oneshot::channel();
-        let message = PlegMessage::Inspect(InspectPod {
-            uid: uid.clone(),
-            reply,
-        });
-        let stopped = |_| InspectError("the PLEG has stopped".into());
-        self.mailbox.send(message).await.map_err(stopped)?;
-        answer
-            .await
-            .map_err(|_| InspectError("the PLEG has stopped".into()))?
+        self.ask(|reply| {
+            PlegMessage::Inspect(InspectPod {
+                uid: uid.clone(),
+                reply,
+            })
+        })
+        .await
     }
 
-    /// The cached observation, once the first complete listing has been made.
+    /// What the runtime is known to have of a pod; empty if nothing.
     pub async fn observed(&self, uid: &PodUid) -> Result<Arc<ObservedPod>, InspectError> {
         if let Some(pod) = self.cache.get(uid) {
             return Ok(pod);
         }
-        let (reply, answer) = oneshot::channel();
-        let message = PlegMessage::FirstListing(GetFirstListing { reply });
-        self.mailbox
-            .send(message)
-            .await
-            .map_err(|_| InspectError("the PLEG has stopped".into()))?;
-        answer
-            .await
-            .map_err(|_| InspectError("the PLEG has stopped".into()))?;
-        Ok(self.cache.get(uid).unwrap_or_else(|| {
-            Arc::new(ObservedPod {
+        self.ask(|reply| {
+            PlegMessage::Observed(GetObserved {
                 uid: uid.clone(),
-                ..ObservedPod::default()
+                reply,
             })
-        }))
+        })
+        .await
+    }
+
+    async fn ask(
+        &self,
+        message: impl FnOnce(ObservedReply) -> PlegMessage,
+    ) -> Result<Arc<ObservedPod>, InspectError> {
+        let stopped = || InspectError("the PLEG has stopped".into());
+        let (reply, answer) = oneshot::channel();
+        self.mailbox
+            .send(message(reply))
+            .await
+            .map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
     }
 }
+
+/// Where an observation is sent.
+type ObservedReply = oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>;

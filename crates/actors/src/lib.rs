@@ -9,6 +9,7 @@
 pub mod catalogue;
 pub mod kind;
 
+pub mod answers;
 pub mod mailbox;
 pub mod slots;
 
@@ -17,6 +18,7 @@ pub mod status_cache;
 pub mod clock;
 pub mod spawn;
 
+pub use answers::{AnswerSender, Answers, answers};
 pub use catalogue::*;
 pub use clock::{SimClock, SystemClock};
 pub use kind::ActorKind;

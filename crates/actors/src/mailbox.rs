@@ -49,6 +49,14 @@ pub struct Delivery<M> {
 }
 
 impl<M> Delivery<M> {
+    /// Wraps a message in the current span.
+    pub fn new(message: M) -> Self {
+        Self {
+            message,
+            span: tracing::Span::current(),
+        }
+    }
+
     /// Runs the handler inside the sender's span, so that what it logs belongs to its cause.
     pub fn open<R>(self, handler: impl FnOnce(M) -> R) -> R {
         let message = self.message;
@@ -134,10 +142,7 @@ impl<M: Send + 'static> MailboxSender<M> {
     pub async fn send(&self, message: M) -> Result<(), SendError> {
         let permit = self.sender.reserve().await.map_err(|_| SendError)?;
         self.arrived();
-        permit.send(Delivery {
-            message,
-            span: tracing::Span::current(),
-        });
+        permit.send(Delivery::new(message));
         Ok(())
     }
 
@@ -146,10 +151,7 @@ impl<M: Send + 'static> MailboxSender<M> {
         match self.sender.try_reserve() {
             Ok(permit) => {
                 self.arrived();
-                permit.send(Delivery {
-                    message,
-                    span: tracing::Span::current(),
-                });
+                permit.send(Delivery::new(message));
                 Ok(())
             }
             Err(mpsc::error::TrySendError::Full(())) => {
@@ -171,10 +173,7 @@ impl<M: Send + 'static> MailboxSender<M> {
         match self.sender.clone().try_reserve_owned() {
             Ok(permit) => {
                 self.arrived();
-                permit.send(Delivery {
-                    message,
-                    span: tracing::Span::current(),
-                });
+                permit.send(Delivery::new(message));
             }
             Err(mpsc::error::TrySendError::Full(_)) => {
                 let this = self.clone();

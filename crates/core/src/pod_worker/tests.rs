@@ -1,0 +1,207 @@
+//! The state machine by its lines, and its invariants under any order of inputs.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).expect("in range")
+}
+
+fn worker() -> PodWorker {
+    PodWorker::new("uid".into(), 30 * SECOND, 60 * SECOND, true)
+}
+
+fn synced() -> JobResult {
+    JobResult::Synced { retry_at: None, terminal: false }
+}
+
+/// Feeds inputs at their times and compares the effects, one line for each input.
+fn check(mut worker: PodWorker, script: &[(i64, Input, &str)]) {
+    for (seconds, input, expected) in script {
+        let effects = worker.handle(*input, at(*seconds));
+        let lines: Vec<_> = effects
+            .iter()
+            .map(|e| match e {
+                // the jitter has a test of its own
+                Effect::Wake(_) => "wake".to_owned(),
+                e => e.to_string(),
+            })
+            .collect();
+        assert_eq!(lines.join(" "), *expected, "after {input:?} at {seconds}");
+    }
+}
+
+#[test]
+fn a_pod_syncs_is_killed_and_released() {
+    check(
+        worker(),
+        &[
+            (0, Input::Desired, "sync#1"),
+            (1, Input::Done(JobId(1), synced()), "wake"),
+            (2, Input::Look, "sync#2"),
+            (2, Input::Look, ""),
+            (3, Input::Done(JobId(2), synced()), "wake sync#3"),
+            (4, Input::Done(JobId(3), synced()), "wake"),
+            (5, Input::Kill(None), "kill#4(30s)"),
+            (6, Input::Done(JobId(4), JobResult::Killed(Ok(()))), "release#5"),
+            (7, Input::Done(JobId(5), JobResult::Released(Ok(()))), "finished"),
+            (8, Input::Look, ""),
+            (8, Input::Kill(Some(SECOND)), ""),
+            (9, Input::Tick, ""),
+        ],
+    );
+}
+
+#[test]
+fn a_kill_interrupts_a_sync_and_a_shorter_grace_interrupts_the_kill() {
+    check(
+        worker(),
+        &[
+            (0, Input::Desired, "sync#1"),
+            (1, Input::Kill(None), "cancel#1"),
+            (1, Input::Done(JobId(1), JobResult::Cancelled), "kill#2(30s)"),
+            (2, Input::Kill(Some(60 * SECOND)), ""),
+            (3, Input::Kill(Some(5 * SECOND)), "cancel#2"),
+            (3, Input::Done(JobId(2), JobResult::Cancelled), "kill#3(5s)"),
+            (4, Input::Kill(Some(Duration::ZERO)), "cancel#3"),
+            (4, Input::Done(JobId(3), JobResult::Cancelled), "kill#4(1s)"),
+        ],
+    );
+}
+
+#[test]
+fn a_sync_that_finished_just_before_its_cancellation_changes_nothing() {
+    check(
+        worker(),
+        &[
+            (0, Input::Desired, "sync#1"),
+            (1, Input::Kill(None), "cancel#1"),
+            (1, Input::Done(JobId(1), synced()), "kill#2(30s)"),
+        ],
+    );
+}
+
+#[test]
+fn a_kill_that_finished_just_before_its_cancellation_counts() {
+    check(
+        worker(),
+        &[
+            (0, Input::Kill(None), "kill#1(30s)"),
+            (1, Input::Kill(Some(SECOND)), "cancel#1"),
+            (1, Input::Done(JobId(1), JobResult::Killed(Ok(()))), "release#2"),
+        ],
+    );
+}
+
+#[test]
+fn a_completed_pod_is_stopped_and_released_by_itself() {
+    let terminal = JobResult::Synced { retry_at: None, terminal: true };
+    check(
+        worker(),
+        &[
+            (0, Input::Desired, "sync#1"),
+            (1, Input::Done(JobId(1), terminal), "kill#2(30s)"),
+            (1, Input::Desired, ""),
+            (2, Input::Done(JobId(2), JobResult::Killed(Err(Retry::Soon))), "wake"),
+            (9, Input::Tick, "kill#3(30s)"),
+            (9, Input::Done(JobId(3), JobResult::Killed(Ok(()))), "release#4"),
+        ],
+    );
+}
+
+#[test]
+fn nothing_starts_while_the_gate_is_closed_and_all_follows_when_it_opens() {
+    check(
+        PodWorker::new("uid".into(), 30 * SECOND, 60 * SECOND, false),
+        &[
+            (0, Input::Desired, ""),
+            (1, Input::Look, ""),
+            (2, Input::Gate(true), "sync#1"),
+            (3, Input::Gate(false), ""),
+            (3, Input::Done(JobId(1), synced()), "wake"),
+            (4, Input::Kill(None), ""),
+            (5, Input::Gate(true), "kill#2(30s)"),
+        ],
+    );
+}
+
+#[test]
+fn an_answer_of_another_job_is_ignored() {
+    check(
+        worker(),
+        &[
+            (0, Input::Desired, "sync#1"),
+            (0, Input::Done(JobId(7), JobResult::Killed(Ok(()))), ""),
+            (1, Input::Done(JobId(1), synced()), "wake"),
+            (1, Input::Done(JobId(1), synced()), ""),
+        ],
+    );
+}
+
+#[test]
+fn the_timer_is_the_earlier_of_retry_and_resync_within_half_and_one_and_a_half_periods() {
+    let mut worker = worker();
+    worker.handle(Input::Desired, at(0));
+    let retry = JobResult::Synced { retry_at: Some(at(10)), terminal: false };
+    assert_eq!(worker.handle(Input::Done(JobId(1), retry), at(0)), [Effect::Wake(at(10))]);
+    assert_eq!(worker.handle(Input::Tick, at(9)), []);
+    assert_eq!(worker.handle(Input::Tick, at(10)), [Effect::Start(JobId(2), Job::Sync)]);
+    worker.handle(Input::Done(JobId(2), synced()), at(100));
+    let wake = worker.wake_at().expect("armed").as_second();
+    assert!((130..=190).contains(&wake), "{wake}");
+}
+
+fn inputs() -> impl Strategy<Value = Vec<(u8, u64, u64)>> {
+    prop::collection::vec((0u8..9, 0u64..6, 0u64..40), 0..60)
+}
+
+proptest! {
+    #[test]
+    fn one_job_at_a_time_phases_never_go_back_and_the_end_is_silent(script in inputs()) {
+        let mut worker = worker();
+        let mut running: Option<JobId> = None;
+        let mut rank = 0;
+        let mut finished = false;
+        let mut now = 0i64;
+        for (kind, pick, seconds) in script {
+            now += seconds as i64;
+            let id = match running { Some(id) if pick > 0 => id, _ => JobId(pick) };
+            let input = match kind {
+                0 => Input::Desired,
+                1 => Input::Look,
+                2 => Input::Kill(Some(Duration::from_secs(seconds))),
+                3 => Input::Tick,
+                4 => Input::Gate(pick > 0),
+                5 => Input::Done(id, JobResult::Synced { retry_at: None, terminal: pick == 5 }),
+                6 => Input::Done(id, JobResult::Killed(if pick < 3 { Ok(()) } else { Err(Retry::Soon) })),
+                7 => Input::Done(id, JobResult::Released(if pick < 3 { Ok(()) } else { Err(Retry::Later) })),
+                _ => Input::Done(id, JobResult::Cancelled),
+            };
+            if let Input::Done(done, _) = input && running == Some(done) {
+                running = None;
+            }
+            for effect in worker.handle(input, at(now)) {
+                prop_assert!(!finished, "{effect} after the end");
+                match effect {
+                    Effect::Start(id, _) => {
+                        prop_assert_eq!(running, None);
+                        running = Some(id);
+                    }
+                    Effect::Cancel(id) => prop_assert_eq!(running, Some(id)),
+                    Effect::Finished => finished = true,
+                    Effect::Wake(when) => prop_assert!(when >= at(now)),
+                }
+            }
+            let new_rank = match worker.phase() {
+                Phase::Syncing => 0,
+                Phase::Terminating { .. } => 1,
+                Phase::Terminated { .. } => 2,
+            };
+            prop_assert!(new_rank >= rank);
+            rank = new_rank;
+        }
+    }
+}

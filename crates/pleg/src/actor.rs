@@ -1,0 +1,427 @@
+//! The Pleg actor.
+//!
+//! * owns: the status cache (sole writer), the summary of the last listing, the read queue
+//! * hears: `InspectPod`, `GetObserved`, runtime event hints, answers of its own reads
+//! * says: `PodChanged` to the SyncLoop (coalesced per pod)
+//! * invariant: the cache is written before anyone is told; a pod's change is told exactly
+//!   once however it was found; a read never overtakes an older one of the same pod
+//! * bound and overflow: hints coalesce per container, changes per pod, at most
+//!   [`PARALLEL_INSPECTIONS`] reads run; nothing is dropped
+//! * restart: the first listing finds everything again
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use actix::{Actor, AsyncContext, Context, StreamHandler};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use windlass_actors::ActorKind;
+use windlass_actors::{
+    AnswerSender, Answers, Delivery, GetObserved, InspectError, InspectPod, Mailbox, Merge,
+    PlegMessage, PodChanged, SlotReceiver, SlotSender, StatusCache, answers, slots, spawn_io,
+};
+use windlass_core::pleg::{RuntimePods, diff};
+use windlass_cri::{CriResult, RuntimeService};
+use windlass_metrics::Metrics;
+use windlass_types::cri::RuntimeEventKind;
+use windlass_types::{Clock, ObservedPod, PodUid};
+
+use crate::io::{self, Inspection};
+use crate::queue::{AfterRead, InspectQueue};
+
+/// Reads that may run at once. A read is four short calls; eight keep containerd busy without
+/// queueing at its metadata lock.
+pub const PARALLEL_INSPECTIONS: usize = 8;
+/// Period of the listing when the runtime sends no events: upstream's.
+const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
+/// Period of the listing when it does: a lost event is found after this at the latest.
+const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
+/// Pause after a failed listing: 100 ms doubling to 5 s.
+const FIRST_LIST_RETRY: Duration = Duration::from_millis(100);
+const MAX_LIST_RETRY: Duration = Duration::from_secs(5);
+
+/// What the Pleg works with.
+#[derive(Debug, Clone)]
+pub struct PlegDeps {
+    /// The runtime.
+    pub runtime: Arc<dyn RuntimeService>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// The cache it fills.
+    pub cache: StatusCache,
+    /// Where changes go.
+    pub changes: SlotSender<PodUid, PodChanged>,
+    /// Shutdown.
+    pub cancel: CancellationToken,
+    /// Read by the health check.
+    pub health: PlegHealth,
+}
+
+/// When the runtime was last listed, readable from anywhere.
+#[derive(Clone, Debug, Default)]
+pub struct PlegHealth(Arc<AtomicI64>);
+
+impl PlegHealth {
+    /// Unix seconds of the last successful listing; 0 before the first.
+    pub fn last_listing(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What runtime events said of one container or sandbox since it was last looked at.
+#[derive(Debug)]
+pub struct Hint {
+    /// Kinds, in order.
+    pub kinds: Vec<RuntimeEventKind>,
+    /// The pod, where the event names it.
+    pub uid: Option<PodUid>,
+}
+
+impl Merge for Hint {
+    fn merge(&mut self, newer: Self) {
+        for kind in newer.kinds {
+            if !self.kinds.contains(&kind) {
+                self.kinds.push(kind);
+            }
+        }
+        self.uid = newer.uid.or_else(|| self.uid.take());
+    }
+}
+
+/// What the actor's own reads and timers tell it.
+#[derive(Debug)]
+pub enum Answer {
+    /// A listing ended.
+    Listed(CriResult<RuntimePods>, Duration),
+    /// A pod's read ended.
+    Inspected(PodUid, CriResult<Inspection>, Duration),
+    /// The owner of an unknown container was looked up.
+    OwnerFound(String, PodUid),
+    /// The event stream opened or closed.
+    EventStream {
+        /// Open now.
+        open: bool,
+    },
+}
+
+type Waiter = oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>;
+
+/// See the module page.
+#[derive(Debug)]
+pub struct Pleg {
+    deps: PlegDeps,
+    answers: AnswerSender<Answer>,
+    streams: Option<(
+        Mailbox<PlegMessage>,
+        Answers<Answer>,
+        SlotReceiver<String, Hint>,
+    )>,
+    hints: SlotSender<String, Hint>,
+    known: RuntimePods,
+    queue: InspectQueue<Waiter>,
+    slots: Arc<Semaphore>,
+    listed_once: bool,
+    early: Vec<GetObserved>,
+    listing: bool,
+    list_failures: u32,
+    list_timer: Option<actix::SpawnHandle>,
+    last_list_at: Option<Instant>,
+    events_open: bool,
+}
+
+impl Pleg {
+    /// A Pleg that has not looked yet.
+    pub fn new(deps: PlegDeps, mailbox: Mailbox<PlegMessage>) -> Self {
+        let (answer_sender, answer_stream) = answers();
+        let (hints, hint_stream) = slots(ActorKind::Pleg, &deps.metrics);
+        Self {
+            deps,
+            answers: answer_sender,
+            streams: Some((mailbox, answer_stream, hint_stream)),
+            hints,
+            known: RuntimePods::default(),
+            queue: InspectQueue::default(),
+            slots: Arc::new(Semaphore::new(PARALLEL_INSPECTIONS)),
+            listed_once: false,
+            early: Vec::new(),
+            listing: false,
+            list_failures: 0,
+            list_timer: None,
+            last_list_at: None,
+            events_open: false,
+        }
+    }
+
+    fn list_now(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.list_timer.take() {
+            ctx.cancel_future(timer);
+        }
+        if self.listing {
+            return;
+        }
+        self.listing = true;
+        let now = Instant::now();
+        if let Some(before) = self.last_list_at.replace(now) {
+            self.deps
+                .metrics
+                .pleg_relist_interval
+                .observe((now - before).as_secs_f64());
+        }
+        let runtime = Arc::clone(&self.deps.runtime);
+        let answers = self.answers.clone();
+        spawn_io("pleg-list", async move {
+            let begin = Instant::now();
+            let result = io::list(runtime.as_ref()).await;
+            answers.answer(Answer::Listed(result, begin.elapsed()));
+        });
+    }
+
+    fn list_after(&mut self, delay: Duration, ctx: &mut Context<Self>) {
+        self.list_timer = Some(ctx.run_later(delay, |this, ctx| {
+            this.list_timer = None;
+            this.list_now(ctx);
+        }));
+    }
+
+    fn listed(&mut self, result: CriResult<RuntimePods>, took: Duration, ctx: &mut Context<Self>) {
+        self.listing = false;
+        let listing = match result {
+            Ok(listing) => listing,
+            Err(error) => {
+                if self.list_failures == 0 {
+                    tracing::warn!(%error, retry = %error.retry(), "listing the runtime failed");
+                }
+                let delay = FIRST_LIST_RETRY * 2u32.pow(self.list_failures.min(6));
+                self.list_failures += 1;
+                self.list_after(delay.min(MAX_LIST_RETRY), ctx);
+                return;
+            }
+        };
+        if self.list_failures > 0 {
+            tracing::info!(
+                failures = self.list_failures,
+                "listing the runtime works again"
+            );
+        }
+        self.list_failures = 0;
+        self.deps
+            .metrics
+            .pleg_relist_duration
+            .observe(took.as_secs_f64());
+        let now = self.deps.clock.now().as_second();
+        self.deps.health.0.store(now, Ordering::Relaxed);
+        self.deps.metrics.pleg_last_seen.set(now as f64);
+
+        let changed = self.known.changed_pods(&listing);
+        tracing::debug!(changed = changed.len(), "listed the runtime");
+        self.listed_once = true;
+        for uid in changed {
+            self.inspect(&uid, None);
+        }
+        for question in std::mem::take(&mut self.early) {
+            self.observed(question, Some(&listing));
+        }
+        let period = if self.events_open {
+            RELIST_WITH_EVENTS
+        } else {
+            RELIST_WITHOUT_EVENTS
+        };
+        self.list_after(period, ctx);
+    }
+
+    fn inspect(&mut self, uid: &PodUid, waiter: Option<Waiter>) {
+        if self.queue.want(uid, waiter) {
+            self.start_inspection(uid.clone());
+        }
+    }
+
+    fn start_inspection(&self, uid: PodUid) {
+        let runtime = Arc::clone(&self.deps.runtime);
+        let clock = Arc::clone(&self.deps.clock);
+        let answers = self.answers.clone();
+        let slots = Arc::clone(&self.slots);
+        spawn_io("pleg-inspect", async move {
+            // the semaphore is never closed; if it were, reading unbounded is the lesser evil
+            let _slot = slots.acquire_owned().await.ok();
+            let begin = Instant::now();
+            let result = io::inspect(runtime.as_ref(), clock.as_ref(), &uid).await;
+            answers.answer(Answer::Inspected(uid, result, begin.elapsed()));
+        });
+    }
+
+    fn inspected(
+        &mut self,
+        uid: PodUid,
+        result: CriResult<Inspection>,
+        took: Duration,
+        ctx: &mut Context<Self>,
+    ) {
+        self.deps
+            .metrics
+            .pleg_pod_relist_duration
+            .observe(took.as_secs_f64());
+        let (after, answer) = match result {
+            Ok(inspection) => {
+                let alive = inspection.summary.alive_ids(&uid);
+                let events = diff(&self.known.only(&uid), &inspection.summary);
+                let pod = Arc::new(inspection.pod);
+                // cache first, then tell: whoever hears of the change finds it there
+                self.deps.cache.record(Arc::clone(&pod));
+                self.known.replace(&uid, inspection.summary);
+                if !events.is_empty() {
+                    for event in &events {
+                        tracing::debug!(%event, "pod lifecycle event");
+                    }
+                    self.deps.changes.put(uid.clone(), PodChanged { events });
+                }
+                (self.queue.succeeded(&uid, &alive), Ok(pod))
+            }
+            Err(error) => {
+                tracing::warn!(pod = %uid, %error, retry = %error.retry(), "reading a pod failed");
+                (
+                    self.queue.failed(&uid),
+                    Err(InspectError(error.to_string())),
+                )
+            }
+        };
+        self.after_read(uid, after, &answer, ctx);
+    }
+
+    fn after_read(
+        &mut self,
+        uid: PodUid,
+        after: AfterRead<Waiter>,
+        answer: &Result<Arc<ObservedPod>, InspectError>,
+        ctx: &mut Context<Self>,
+    ) {
+        for waiter in after.answered {
+            // whoever asked may have been cancelled meanwhile
+            let _ = waiter.send(answer.clone());
+        }
+        if after.start {
+            self.start_inspection(uid);
+        } else if let Some(delay) = after.look_again_in {
+            ctx.run_later(delay, move |this, _| this.inspect(&uid, None));
+        }
+    }
+
+    /// Answers from the cache; a pod that was listed but not read yet is answered by its read.
+    fn observed(&mut self, question: GetObserved, listing: Option<&RuntimePods>) {
+        let GetObserved { uid, reply } = question;
+        if !self.listed_once {
+            self.early.push(GetObserved { uid, reply });
+        } else if let Some(pod) = self.deps.cache.get(&uid) {
+            let _ = reply.send(Ok(pod));
+        } else if self.queue.is_reading(&uid) || listing.is_some_and(|l| l.contains(&uid)) {
+            self.inspect(&uid, Some(reply));
+        } else {
+            let _ = reply.send(Ok(Arc::new(ObservedPod {
+                uid,
+                ..ObservedPod::default()
+            })));
+        }
+    }
+
+    fn hint(&mut self, id: String, hint: Hint) {
+        let ended = hint
+            .kinds
+            .iter()
+            .any(|kind| !matches!(kind, RuntimeEventKind::Created | RuntimeEventKind::Started));
+        let owner = hint.uid.or_else(|| self.known.owner(&id));
+        match owner {
+            Some(uid) => {
+                if hint.kinds.contains(&RuntimeEventKind::Stopped) {
+                    self.queue.expect_exit(&uid, &id);
+                }
+                self.inspect(&uid, None);
+            }
+            // what this agent starts is read when its job ends; what someone else starts is
+            // found by the next listing. Only an end may not wait.
+            None if ended => self.look_up_owner(id),
+            None => {}
+        }
+    }
+
+    fn look_up_owner(&self, id: String) {
+        let runtime = Arc::clone(&self.deps.runtime);
+        let answers = self.answers.clone();
+        spawn_io("pleg-owner", async move {
+            match io::owner_of(runtime.as_ref(), &id).await {
+                Ok(Some(uid)) => answers.answer(Answer::OwnerFound(id, uid)),
+                Ok(None) => tracing::trace!(id, "event of a container that is not a pod's"),
+                Err(error) => tracing::debug!(id, %error, "owner of a container not found"),
+            }
+        });
+    }
+
+    fn answer(&mut self, answer: Answer, ctx: &mut Context<Self>) {
+        match answer {
+            Answer::Listed(result, took) => self.listed(result, took, ctx),
+            Answer::Inspected(uid, result, took) => self.inspected(uid, result, took, ctx),
+            Answer::OwnerFound(id, uid) => {
+                self.queue.expect_exit(&uid, &id);
+                self.inspect(&uid, None);
+            }
+            Answer::EventStream { open } => {
+                tracing::info!(open, "runtime event stream");
+                self.events_open = open;
+                // whatever happened while nobody listened is found by a listing
+                self.list_now(ctx);
+            }
+        }
+    }
+}
+
+impl Actor for Pleg {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if let Some((mailbox, answers, hints)) = self.streams.take() {
+            ctx.add_stream(mailbox);
+            ctx.add_stream(answers);
+            ctx.add_stream(hints);
+        }
+        spawn_io(
+            "runtime-events",
+            io::follow_events(
+                Arc::clone(&self.deps.runtime),
+                self.hints.clone(),
+                self.answers.clone(),
+                self.deps.cancel.clone(),
+            ),
+        );
+        self.list_now(ctx);
+    }
+}
+
+impl StreamHandler<Delivery<PlegMessage>> for Pleg {
+    fn handle(&mut self, delivery: Delivery<PlegMessage>, _: &mut Context<Self>) {
+        delivery.open(|message| match message {
+            PlegMessage::Inspect(InspectPod { uid, reply }) => self.inspect(&uid, Some(reply)),
+            PlegMessage::Observed(question) => self.observed(question, None),
+        });
+    }
+
+    // the default stops the actor with its first stream; it ends with the process
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<Delivery<Answer>> for Pleg {
+    fn handle(&mut self, delivery: Delivery<Answer>, ctx: &mut Context<Self>) {
+        delivery.open(|answer| self.answer(answer, ctx));
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<(String, Hint)> for Pleg {
+    fn handle(&mut self, (id, hint): (String, Hint), _: &mut Context<Self>) {
+        self.hint(id, hint);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}

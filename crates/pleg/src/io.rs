@@ -1,0 +1,183 @@
+//! The reads: a listing of everything, and one pod in detail. Each has a deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::try_join_all;
+use tokio_util::sync::CancellationToken;
+use windlass_actors::{AnswerSender, SlotSender};
+use windlass_core::pleg::{RuntimePods, observe};
+use windlass_cri::{CriCode, CriError, CriResult, RuntimeService};
+use windlass_types::cri::{ListFilter, RuntimeEvent};
+use windlass_types::{Clock, ObservedPod, PodUid};
+
+use crate::actor::{Answer, Hint};
+
+/// A pod that cannot be read within this is retried later; the other pods go on.
+const INSPECT_DEADLINE: Duration = Duration::from_secs(10);
+/// A listing reads two lists; when the runtime needs longer than this it is in trouble.
+const LIST_DEADLINE: Duration = Duration::from_secs(30);
+/// Pause before the event stream is opened again: 100 ms doubling to 5 s.
+const FIRST_RECONNECT: Duration = Duration::from_millis(100);
+const MAX_RECONNECT: Duration = Duration::from_secs(5);
+
+/// Lists all sandboxes and containers.
+pub async fn list(runtime: &dyn RuntimeService) -> CriResult<RuntimePods> {
+    let all = ListFilter::default();
+    let both = futures::future::try_join(
+        runtime.list_pod_sandboxes(&all),
+        runtime.list_containers(&all),
+    );
+    let (sandboxes, containers) = within(LIST_DEADLINE, "list", both).await?;
+    Ok(RuntimePods::new(sandboxes, containers))
+}
+
+/// One pod, with the summary that the next listing is compared with.
+#[derive(Debug)]
+pub struct Inspection {
+    /// The pod in detail.
+    pub pod: ObservedPod,
+    /// The same as a listing would show it.
+    pub summary: RuntimePods,
+}
+
+/// Reads one pod in detail.
+pub async fn inspect(
+    runtime: &dyn RuntimeService,
+    clock: &dyn Clock,
+    uid: &PodUid,
+) -> CriResult<Inspection> {
+    within(INSPECT_DEADLINE, "inspect", read_pod(runtime, clock, uid)).await
+}
+
+async fn read_pod(
+    runtime: &dyn RuntimeService,
+    clock: &dyn Clock,
+    uid: &PodUid,
+) -> CriResult<Inspection> {
+    let observed_at = clock.now();
+    let of_pod = ListFilter::of_pod(uid);
+    let (sandboxes, containers) = futures::future::try_join(
+        runtime.list_pod_sandboxes(&of_pod),
+        runtime.list_containers(&of_pod),
+    )
+    .await?;
+    let sandbox_details = try_join_all(
+        sandboxes
+            .iter()
+            .map(|s| found(runtime.pod_sandbox_status(&s.id))),
+    );
+    let container_details = try_join_all(
+        containers
+            .iter()
+            .map(|c| found(runtime.container_status(&c.id))),
+    );
+    let (sandbox_details, container_details) =
+        futures::future::try_join(sandbox_details, container_details).await?;
+    let pod = observe(
+        uid,
+        sandbox_details.into_iter().flatten().collect(),
+        container_details.into_iter().flatten().collect(),
+        observed_at,
+    );
+    Ok(Inspection {
+        pod,
+        summary: RuntimePods::new(sandboxes, containers),
+    })
+}
+
+/// The pod that owns a container which no listing has shown yet.
+pub async fn owner_of(runtime: &dyn RuntimeService, id: &str) -> CriResult<Option<PodUid>> {
+    let filter = ListFilter {
+        id: Some(id.to_owned()),
+        ..ListFilter::default()
+    };
+    let containers = within(INSPECT_DEADLINE, "list", runtime.list_containers(&filter)).await?;
+    Ok(containers
+        .into_iter()
+        .map(|c| c.uid)
+        .find(|uid| !uid.as_str().is_empty()))
+}
+
+/// What was listed a moment ago may be gone by now: that is no error.
+async fn found<T>(read: impl Future<Output = CriResult<T>>) -> CriResult<Option<T>> {
+    match read.await {
+        Ok(detail) => Ok(Some(detail)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    operation: &'static str,
+    read: impl Future<Output = CriResult<T>>,
+) -> CriResult<T> {
+    tokio::time::timeout(limit, read).await.unwrap_or_else(|_| {
+        let message = format!("no answer within {} s", limit.as_secs());
+        Err(CriError::new(operation, CriCode::DeadlineExceeded, message))
+    })
+}
+
+/// Keeps the runtime's event stream open and turns events into hints, until cancelled.
+pub async fn follow_events(
+    runtime: Arc<dyn RuntimeService>,
+    hints: SlotSender<String, Hint>,
+    answers: AnswerSender<Answer>,
+    cancel: CancellationToken,
+) {
+    let mut pause = FIRST_RECONNECT;
+    loop {
+        let opened = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return,
+            opened = runtime.events() => opened,
+        };
+        match opened {
+            Ok(mut stream) => {
+                answers.answer(Answer::EventStream { open: true });
+                loop {
+                    let event = tokio::select! {
+                        biased;
+                        () = cancel.cancelled() => return,
+                        event = stream.next() => event,
+                    };
+                    match event {
+                        Some(Ok(event)) => {
+                            pause = FIRST_RECONNECT;
+                            put_hint(&hints, event);
+                        }
+                        Some(Err(error)) => {
+                            tracing::info!(%error, "runtime event stream lost");
+                            break;
+                        }
+                        None => break,
+                    }
+                }
+                answers.answer(Answer::EventStream { open: false });
+            }
+            Err(error) if error.code == CriCode::Unimplemented => {
+                tracing::info!("the runtime has no event service: relisting every second instead");
+                return;
+            }
+            Err(error) => tracing::debug!(%error, "runtime event stream not opened"),
+        }
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(MAX_RECONNECT);
+    }
+}
+
+fn put_hint(hints: &SlotSender<String, Hint>, event: RuntimeEvent) {
+    hints.put(
+        event.id,
+        Hint {
+            kinds: vec![event.kind],
+            uid: event.uid,
+        },
+    );
+}

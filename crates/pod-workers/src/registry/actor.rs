@@ -1,0 +1,161 @@
+//! The PodWorkers actor: the registry of all workers.
+//!
+//! * owns: who has a worker, who waits behind a predecessor, the lanes to the workers
+//! * hears: `UpdatePod` (coalesced per UID), `GetPodWorkers`, `WorkerFinished`
+//! * says: `UpdatePod` into a worker's own lane
+//! * invariant: one worker per UID; one worker per name of a static pod
+//! * bound and overflow: memory grows with pods, never with messages; nothing is dropped
+//! * restart: workers are made again from what the sources say; they adopt what runs
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use actix::{Actor, AsyncContext, Context, StreamHandler};
+use windlass_actors::{
+    ActorKind, Delivery, Mailbox, PodWorkersMessage, SlotReceiver, SlotSender, UpdatePod,
+    WorkerPhase, slots,
+};
+use windlass_core::backoff::BackoffTable;
+use windlass_types::PodUid;
+
+use super::state::{Registry, RegistryEffect};
+use crate::worker::actor::{Begin, PodWorkerActor};
+use crate::worker::{WorkerDeps, report};
+
+/// What PodWorkers begins with.
+#[derive(Debug)]
+pub struct PodWorkersDeps {
+    /// What every worker works with.
+    pub worker: WorkerDeps,
+    /// Back-off tables that survived the agent.
+    pub backoff: BTreeMap<PodUid, BackoffTable>,
+}
+
+/// See the module page.
+#[derive(Debug)]
+pub struct PodWorkers {
+    deps: Arc<WorkerDeps>,
+    backoff: BTreeMap<PodUid, BackoffTable>,
+    registry: Registry,
+    lanes: BTreeMap<PodUid, SlotSender<(), UpdatePod>>,
+    streams: Option<(SlotReceiver<PodUid, UpdatePod>, Mailbox<PodWorkersMessage>)>,
+}
+
+impl PodWorkers {
+    /// A registry without workers.
+    pub fn new(
+        deps: PodWorkersDeps,
+        updates: SlotReceiver<PodUid, UpdatePod>,
+        mailbox: Mailbox<PodWorkersMessage>,
+    ) -> Self {
+        Self {
+            deps: Arc::new(deps.worker),
+            backoff: deps.backoff,
+            registry: Registry::default(),
+            lanes: BTreeMap::new(),
+            streams: Some((updates, mailbox)),
+        }
+    }
+
+    fn carry_out(&mut self, effects: Vec<RegistryEffect>) {
+        for effect in effects {
+            tracing::debug!(%effect, "pod workers");
+            match effect {
+                RegistryEffect::Spawn(uid, pod) => {
+                    let backoff = self.backoff.remove(&uid).unwrap_or_default();
+                    self.spawn(uid, Begin::Run(pod, backoff));
+                }
+                RegistryEffect::SpawnOrphan(uid, kill) => {
+                    self.deps.metrics.orphaned_runtime_pods.inc();
+                    self.spawn(uid, Begin::Orphan(kill));
+                }
+                RegistryEffect::Forward(uid, update) => {
+                    if let Some(lane) = self.lanes.get(&uid) {
+                        lane.put((), update);
+                    }
+                }
+                RegistryEffect::Hold {
+                    uid: _,
+                    pod,
+                    behind,
+                } => {
+                    report::publish_waiting(&pod, &behind, &self.deps);
+                }
+                RegistryEffect::Forget(uid) => {
+                    self.lanes.remove(&uid);
+                    self.deps.board.remove(&uid);
+                    if let Some(file) = &self.deps.backoff_file {
+                        file.forget(&uid);
+                    }
+                }
+            }
+        }
+    }
+
+    fn spawn(&mut self, uid: PodUid, begin: Begin) {
+        let (lane, updates) = slots(ActorKind::PodWorker, &self.deps.metrics);
+        self.lanes.insert(uid.clone(), lane);
+        PodWorkerActor::new(uid, Arc::clone(&self.deps), begin, updates).start();
+    }
+
+    /// Phases as the board shows them; a worker that has not published yet is syncing.
+    fn phases(&self) -> BTreeMap<PodUid, WorkerPhase> {
+        let waiting = self
+            .registry
+            .waiting()
+            .map(|pod| windlass_types::PodExt::uid(&**pod));
+        self.registry
+            .uids()
+            .cloned()
+            .chain(waiting)
+            .map(|uid| {
+                let shown = self.deps.board.get(&uid).map(|entry| entry.worker_phase);
+                let phase = match shown {
+                    Some("Terminating") => WorkerPhase::Terminating,
+                    Some("Terminated") => WorkerPhase::Terminated,
+                    _ => WorkerPhase::Syncing,
+                };
+                let phase = self.registry.phase_of(&uid, phase);
+                (uid, phase)
+            })
+            .collect()
+    }
+}
+
+impl Actor for PodWorkers {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if let Some((updates, mailbox)) = self.streams.take() {
+            ctx.add_stream(updates);
+            ctx.add_stream(mailbox);
+        }
+    }
+}
+
+impl StreamHandler<(PodUid, UpdatePod)> for PodWorkers {
+    fn handle(&mut self, (uid, update): (PodUid, UpdatePod), _: &mut Context<Self>) {
+        let effects = self.registry.update(&uid, update);
+        self.carry_out(effects);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<Delivery<PodWorkersMessage>> for PodWorkers {
+    fn handle(&mut self, delivery: Delivery<PodWorkersMessage>, _: &mut Context<Self>) {
+        delivery.open(|message| match message {
+            PodWorkersMessage::Get(query) => {
+                // whoever asked may have gone
+                let _ = query.reply.send(self.phases());
+            }
+            PodWorkersMessage::Finished(finished) => {
+                self.lanes.remove(&finished.uid);
+                let effects = self.registry.finished(&finished.uid);
+                self.carry_out(effects);
+            }
+        });
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}

@@ -1,0 +1,114 @@
+//! The registry by its lines.
+
+use std::sync::Arc;
+
+use windlass_actors::UpdateKind;
+use windlass_types::{Pod, Timestamp, names};
+
+use super::*;
+
+fn pod(uid: &str, name: &str) -> SharedPod {
+    let mut pod = Pod::default();
+    pod.metadata.uid = Some(uid.into());
+    pod.metadata.name = Some(name.into());
+    pod.metadata.namespace = Some("default".into());
+    pod.metadata.annotations =
+        Some([(names::ANN_CONFIG_SOURCE.to_owned(), "file".to_owned())].into());
+    Arc::new(pod)
+}
+
+fn run(uid: &str, name: &str) -> UpdatePod {
+    UpdatePod::new(UpdateKind::Run(pod(uid, name)), Timestamp::UNIX_EPOCH)
+}
+
+fn kill(removed: bool) -> UpdatePod {
+    let kill = KillPod {
+        grace: None,
+        reason: "test".into(),
+        removed,
+        orphan: None,
+    };
+    UpdatePod::new(UpdateKind::Kill(kill), Timestamp::UNIX_EPOCH)
+}
+
+enum Step {
+    Update(&'static str, UpdatePod),
+    Finished(&'static str),
+}
+use Step::{Finished, Update};
+
+fn check(script: Vec<(Step, &str)>) {
+    let mut registry = Registry::default();
+    for (i, (step, expected)) in script.into_iter().enumerate() {
+        let effects = match step {
+            Update(uid, update) => registry.update(&uid.into(), update),
+            Finished(uid) => registry.finished(&uid.into()),
+        };
+        let line: Vec<_> = effects.iter().map(RegistryEffect::to_string).collect();
+        assert_eq!(line.join(" "), expected, "step {i}");
+    }
+}
+
+#[test]
+fn an_edited_static_pod_waits_for_its_predecessor_in_order() {
+    check(vec![
+        (Update("1", run("1", "web")), "spawn(1)"),
+        (Update("2", run("2", "web")), "hold(2 behind 1)"),
+        (Update("1", kill(true)), "forward(1 kill)"),
+        (Update("3", run("3", "web")), "hold(3 behind 1)"),
+        (Update("2", kill(true)), "forget(2)"),
+        (Finished("1"), "forget(1) spawn(3)"),
+    ]);
+}
+
+#[test]
+fn a_pod_asked_for_again_while_it_is_removed_comes_back() {
+    check(vec![
+        (Update("1", run("1", "web")), "spawn(1)"),
+        (Update("1", kill(true)), "forward(1 kill)"),
+        (Update("1", run("1", "web")), "forward(1)"),
+        (Finished("1"), "forget(1) spawn(1)"),
+        (Update("1", kill(true)), "forward(1 kill)"),
+        (Update("1", run("1", "web")), "forward(1)"),
+        (Update("1", kill(true)), "forward(1 kill)"),
+        (Finished("1"), "forget(1)"),
+    ]);
+}
+
+#[test]
+fn coalesced_messages_mean_what_they_meant_one_by_one() {
+    use windlass_actors::Merge;
+    let mut removed_and_back = kill(true);
+    removed_and_back.merge(run("1", "web"));
+    let mut added_and_removed = run("2", "job");
+    added_and_removed.merge(kill(true));
+    check(vec![
+        (Update("1", run("1", "web")), "spawn(1)"),
+        (Update("1", removed_and_back), "forward(1 kill)"),
+        (Finished("1"), "forget(1) spawn(1)"),
+        (Update("2", added_and_removed), ""),
+    ]);
+}
+
+#[test]
+fn a_completed_pod_keeps_its_worker_until_it_is_removed() {
+    check(vec![
+        (Update("1", run("1", "job")), "spawn(1)"),
+        (Finished("1"), ""),
+        (Update("1", run("1", "job")), ""),
+        (Update("2", run("2", "job")), "spawn(2)"),
+        (Update("1", kill(true)), "forget(1)"),
+        (Update("1", kill(true)), ""),
+    ]);
+}
+
+#[test]
+fn an_orphan_is_stopped_and_forgotten() {
+    let mut orphan = kill(true);
+    orphan.kill.as_mut().expect("kill").orphan = Some(Arc::default());
+    check(vec![
+        (Update("1", orphan), "spawn-orphan(1)"),
+        (Update("1", run("1", "web")), "forward(1)"),
+        (Finished("1"), "forget(1) spawn(1)"),
+    ]);
+}

@@ -1,0 +1,61 @@
+//! One pod: [`actor`] holds its state machine, [`jobs`] carry out what that decides, and
+//! [`report`] turns what came of it into the pod's entry on the board.
+
+pub mod actor;
+pub mod jobs;
+pub mod report;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use windlass_actors::{MailboxSender, PlegHandle, PodWorkersMessage, RuntimeState};
+use windlass_core::backoff::BackoffPolicy;
+use windlass_metrics::Metrics;
+use windlass_runtime::PodRuntime;
+use windlass_status::{EventRecorder, PodBoard};
+use windlass_store::BackoffFile;
+use windlass_types::Clock;
+
+use crate::pacer::StartPacer;
+
+/// What every worker works with; shared by all of them.
+#[derive(Clone, Debug)]
+pub struct WorkerDeps {
+    /// Carries out actions.
+    pub runtime: PodRuntime,
+    /// Knows and reads what the runtime has.
+    pub pleg: PlegHandle,
+    /// Start slots.
+    pub pacer: StartPacer,
+    /// Where results are published.
+    pub board: PodBoard,
+    /// Records events.
+    pub events: Arc<dyn EventRecorder>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Whether the runtime can be worked with.
+    pub runtime_state: watch::Receiver<RuntimeState>,
+    /// Back-off that survives the agent; `None` in simulations without a disk.
+    pub backoff_file: Option<BackoffFile>,
+    /// The registry, for the worker's last word.
+    pub registry: MailboxSender<PodWorkersMessage>,
+    /// The same for all pods.
+    pub settings: WorkerSettings,
+}
+
+/// Settings of the workers.
+#[derive(Clone, Debug)]
+pub struct WorkerSettings {
+    /// `syncFrequency`: a pod is looked at this often although nothing happened (±50 %).
+    pub sync_frequency: Duration,
+    /// Restart back-off.
+    pub restart_policy: BackoffPolicy,
+    /// The node's addresses, for `status.hostIPs`.
+    pub host_ips: Vec<IpAddr>,
+    /// `containerd` in `containerd://<id>`.
+    pub runtime_name: String,
+}

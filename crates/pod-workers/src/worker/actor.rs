@@ -1,0 +1,349 @@
+//! The PodWorker actor: one for each pod UID.
+//!
+//! * owns: the pod's state machine, its back-off table, its entry on the board
+//! * hears: `UpdatePod` (coalesced, its own lane), `RuntimeState`, answers of its own job
+//! * says: `WorkerFinished` to PodWorkers; its results to the board
+//! * invariant: one job in flight; phases never go back; answers of other jobs change nothing
+//! * bound and overflow: one coalescing slot, one job, one timer; a kill never waits in line
+//! * restart: none by itself, a panic ends the process; containers outlive it and a new worker
+//!   adopts them
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandler};
+use tokio::time::Instant;
+use tokio_stream::wrappers::WatchStream;
+use tokio_util::sync::CancellationToken;
+use windlass_actors::{
+    AnswerSender, Answers, Delivery, KillPod, PodWorkersMessage, RuntimeState, SlotReceiver,
+    UpdatePod, WorkerFinished, answers, spawn_io,
+};
+use windlass_core::backoff::BackoffTable;
+use windlass_core::pod_worker::{Effect, Input, Job, JobId, JobResult, PodWorker};
+use windlass_types::view::EventType;
+use windlass_types::{PodExt, PodUid, Reason, SharedPod};
+
+use super::WorkerDeps;
+use super::jobs::{self, JobAnswer, SyncJob, SyncReport};
+use super::report::Report;
+
+/// What a worker begins with.
+#[derive(Debug)]
+pub enum Begin {
+    /// A desired pod, with the back-off that survived the agent.
+    Run(SharedPod, BackoffTable),
+    /// A pod without a configuration that is to be stopped.
+    Orphan(KillPod),
+}
+
+/// See the module page.
+#[derive(Debug)]
+pub struct PodWorkerActor {
+    uid: PodUid,
+    deps: Arc<WorkerDeps>,
+    machine: PodWorker,
+    pod: Option<SharedPod>,
+    backoff: BackoffTable,
+    report: Report,
+    kill_reason: String,
+    runtime: RuntimeState,
+    job: Option<(JobId, CancellationToken, Instant)>,
+    timer: Option<SpawnHandle>,
+    answers: AnswerSender<JobAnswer>,
+    streams: Option<(SlotReceiver<(), UpdatePod>, Answers<JobAnswer>)>,
+    begin: Option<Input>,
+}
+
+impl PodWorkerActor {
+    /// A worker for one pod. `updates` is its lane.
+    pub fn new(
+        uid: PodUid,
+        deps: Arc<WorkerDeps>,
+        begin: Begin,
+        updates: SlotReceiver<(), UpdatePod>,
+    ) -> Self {
+        let (answer_sender, answer_stream) = answers();
+        let runtime = deps.runtime_state.borrow().clone();
+        let (pod, backoff, input, kill_reason) = match begin {
+            Begin::Run(pod, backoff) => (Some(pod), backoff, Input::Desired, String::new()),
+            Begin::Orphan(kill) => (
+                None,
+                BackoffTable::default(),
+                Input::Kill(kill.grace),
+                kill.reason,
+            ),
+        };
+        let own_grace = pod.as_deref().map_or(Duration::from_secs(1), own_grace);
+        let machine = PodWorker::new(
+            uid.clone(),
+            own_grace,
+            deps.settings.sync_frequency,
+            runtime.usable(),
+        );
+        Self {
+            report: Report::new(pod.clone(), deps.clock.now()),
+            uid,
+            deps,
+            machine,
+            pod,
+            backoff,
+            kill_reason,
+            runtime,
+            job: None,
+            timer: None,
+            answers: answer_sender,
+            streams: Some((updates, answer_stream)),
+            begin: Some(input),
+        }
+    }
+
+    fn handle(&mut self, input: Input, ctx: &mut Context<Self>) {
+        let now = self.deps.clock.now();
+        let effects = self.machine.handle(input, now);
+        for effect in &effects {
+            tracing::debug!(pod = %self.uid, ?input, %effect, "pod worker");
+        }
+        for effect in effects {
+            match effect {
+                Effect::Start(id, job) => self.start(id, job),
+                Effect::Cancel(_) => {
+                    if let Some((_, token, _)) = &self.job {
+                        token.cancel();
+                    }
+                }
+                Effect::Wake(_) => {}
+                Effect::Finished => self.finish(ctx),
+            }
+        }
+        self.arm_timer(ctx);
+        self.publish();
+    }
+
+    /// The timer is whatever the machine says now; an older one is replaced.
+    fn arm_timer(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        if let Some(at) = self.machine.wake_at() {
+            let delay = at.duration_since(self.deps.clock.now());
+            let delay = Duration::try_from(delay).unwrap_or(Duration::ZERO);
+            self.timer = Some(ctx.run_later(delay, |this, ctx| {
+                this.timer = None;
+                this.handle(Input::Tick, ctx);
+            }));
+        }
+    }
+
+    fn start(&mut self, id: JobId, job: Job) {
+        let token = CancellationToken::new();
+        self.job = Some((id, token.clone(), Instant::now()));
+        let deps = Arc::clone(&self.deps);
+        let answers = self.answers.clone();
+        let uid = self.uid.clone();
+        match job {
+            Job::Sync => {
+                let Some(pod) = self.pod.clone() else { return };
+                let job = SyncJob {
+                    pod,
+                    backoff: self.backoff.clone(),
+                    network_ready: self.runtime.network_error.is_none(),
+                };
+                spawn_io("sync-pod", async move {
+                    let dispatched = |at| answers.answer(JobAnswer::Dispatched(id, at));
+                    let report = tokio::select! {
+                        biased;
+                        () = token.cancelled() => None,
+                        report = jobs::sync(&deps, job, token.clone(), dispatched) => Some(report),
+                    };
+                    answers.answer(match report {
+                        Some(report) => JobAnswer::Synced(id, Box::new(report)),
+                        None => JobAnswer::Cancelled(id),
+                    });
+                });
+            }
+            Job::Kill { grace } => {
+                let pod = self.pod.clone();
+                self.report
+                    .terminating(&self.kill_reason, grace, self.deps.clock.now());
+                spawn_io("kill-pod", async move {
+                    tokio::select! {
+                        biased;
+                        () = token.cancelled() => answers.answer(JobAnswer::Cancelled(id)),
+                        result = jobs::kill(&deps, &uid, pod, grace) => {
+                            answers.answer(JobAnswer::Killed(id, result));
+                        }
+                    }
+                });
+            }
+            Job::Release => {
+                spawn_io("release-pod", async move {
+                    let result = jobs::release(&deps.runtime, &uid).await;
+                    answers.answer(JobAnswer::Released(id, result));
+                });
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: JobAnswer, ctx: &mut Context<Self>) {
+        let (id, operation, result) = match answer {
+            JobAnswer::Dispatched(id, at) => {
+                if self
+                    .job
+                    .as_ref()
+                    .is_some_and(|(current, _, _)| *current == id)
+                {
+                    self.report.dispatched(at, &self.deps.metrics);
+                    self.publish();
+                }
+                return;
+            }
+            JobAnswer::Cancelled(id) => (id, "cancelled", JobResult::Cancelled),
+            JobAnswer::Synced(id, report) => (id, "sync", self.synced(*report)),
+            JobAnswer::Killed(id, result) => {
+                if let Err(error) = &result {
+                    self.job_failed(Reason::FailedKillPod, &error.message);
+                }
+                if let Ok(observed) = &result {
+                    self.report.observed(Arc::clone(observed));
+                }
+                (
+                    id,
+                    "terminating",
+                    JobResult::Killed(result.map(drop).map_err(|e| e.retry)),
+                )
+            }
+            JobAnswer::Released(id, result) => {
+                if let Err(error) = &result {
+                    self.job_failed(Reason::FailedSync, &error.message);
+                }
+                (
+                    id,
+                    "terminated",
+                    JobResult::Released(result.map_err(|e| e.retry)),
+                )
+            }
+        };
+        if let Some((_, _, begin)) = self.job.take_if(|(current, _, _)| *current == id) {
+            let seconds = begin.elapsed().as_secs_f64();
+            self.deps
+                .metrics
+                .pod_worker_duration
+                .with_label_values(&[operation])
+                .observe(seconds);
+        }
+        self.handle(Input::Done(id, result), ctx);
+    }
+
+    fn synced(&mut self, report: SyncReport) -> JobResult {
+        let now = self.deps.clock.now();
+        if let Some(outcome) = &report.outcome
+            && outcome.backoff != self.backoff
+        {
+            self.backoff = outcome.backoff.clone();
+            if let Some(file) = &self.deps.backoff_file {
+                file.record(&self.uid, &self.backoff);
+            }
+        }
+        if let Err(error) = &report.observed {
+            self.job_failed(Reason::FailedSync, &error.message);
+        }
+        let summary = self.report.synced(report, &self.deps, now);
+        JobResult::Synced {
+            retry_at: summary.retry_at,
+            terminal: summary.terminal,
+        }
+    }
+
+    fn job_failed(&self, reason: Reason, message: &str) {
+        tracing::warn!(pod = %self.uid, %reason, message, "job of a pod failed");
+        if let Some(pod) = &self.pod {
+            self.deps
+                .events
+                .record(pod, None, EventType::Warning, reason, message);
+        }
+    }
+
+    fn update(&mut self, update: UpdatePod, ctx: &mut Context<Self>) {
+        let UpdatePod { run, kill, .. } = update;
+        let had_run = run.is_some();
+        if let Some(pod) = run {
+            self.machine.set_own_grace(own_grace(&pod));
+            self.report.desired(Arc::clone(&pod));
+            self.pod = Some(pod);
+        }
+        if let Some(kill) = kill {
+            self.kill_reason = kill.reason;
+            self.handle(Input::Kill(kill.grace), ctx);
+        } else {
+            self.handle(if had_run { Input::Desired } else { Input::Look }, ctx);
+        }
+    }
+
+    fn publish(&mut self) {
+        self.report
+            .publish(self.machine.phase(), &self.runtime, &self.deps);
+    }
+
+    fn finish(&self, ctx: &mut Context<Self>) {
+        tracing::info!(pod = %self.uid, "pod stopped and released");
+        let finished = WorkerFinished {
+            uid: self.uid.clone(),
+        };
+        self.deps
+            .registry
+            .post(PodWorkersMessage::Finished(finished));
+        ctx.stop();
+    }
+}
+
+fn own_grace(pod: &windlass_types::Pod) -> Duration {
+    let asked = pod.metadata.deletion_grace_period_seconds;
+    let seconds = asked.unwrap_or_else(|| pod.termination_grace_seconds());
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+impl Actor for PodWorkerActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if let Some((updates, answers)) = self.streams.take() {
+            ctx.add_stream(updates);
+            ctx.add_stream(answers);
+        }
+        ctx.add_stream(WatchStream::from_changes(self.deps.runtime_state.clone()));
+        if let Some(input) = self.begin.take() {
+            self.handle(input, ctx);
+        }
+    }
+}
+
+impl StreamHandler<((), UpdatePod)> for PodWorkerActor {
+    fn handle(&mut self, ((), update): ((), UpdatePod), ctx: &mut Context<Self>) {
+        self.update(update, ctx);
+    }
+
+    // the registry lets go of a worker's lane only when the worker has finished
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<Delivery<JobAnswer>> for PodWorkerActor {
+    fn handle(&mut self, delivery: Delivery<JobAnswer>, ctx: &mut Context<Self>) {
+        delivery.open(|answer| self.answer(answer, ctx));
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<RuntimeState> for PodWorkerActor {
+    fn handle(&mut self, state: RuntimeState, ctx: &mut Context<Self>) {
+        let network_came = self.runtime.network_error.is_some() && state.network_error.is_none();
+        self.runtime = state;
+        self.handle(Input::Gate(self.runtime.usable()), ctx);
+        if network_came {
+            self.handle(Input::Look, ctx);
+        }
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}

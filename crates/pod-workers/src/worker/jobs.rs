@@ -1,0 +1,175 @@
+//! The three jobs of a worker: sync, kill, release. Each is a future that always ends with one
+//! answer, and ends soon after its token is cancelled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use windlass_actors::InspectError;
+use windlass_core::actions::{ActionsInput, compute_pod_actions};
+use windlass_core::backoff::BackoffTable;
+use windlass_core::pod_worker::JobId;
+use windlass_runtime::{KillPodRequest, PodRuntime, SyncPodOutcome, SyncPodRequest};
+use windlass_types::{ObservedPod, PodUid, Retry, SharedPod, Timestamp};
+
+use super::WorkerDeps;
+
+/// What a job tells its worker.
+#[derive(Debug)]
+pub enum JobAnswer {
+    /// A sync got its start slot at this moment.
+    Dispatched(JobId, Timestamp),
+    /// A sync ended.
+    Synced(JobId, Box<SyncReport>),
+    /// A kill ended.
+    Killed(JobId, Result<Arc<ObservedPod>, JobError>),
+    /// A release ended.
+    Released(JobId, Result<(), JobError>),
+    /// The job was cancelled.
+    Cancelled(JobId),
+}
+
+/// Why a job failed as a whole.
+#[derive(Clone, Debug)]
+pub struct JobError {
+    /// In words.
+    pub message: String,
+    /// What trying again would bring.
+    pub retry: Retry,
+}
+
+impl From<InspectError> for JobError {
+    fn from(error: InspectError) -> Self {
+        Self {
+            message: error.to_string(),
+            retry: Retry::Soon,
+        }
+    }
+}
+
+/// What came of a sync.
+#[derive(Debug)]
+pub struct SyncReport {
+    /// The pod as it was found afterwards.
+    pub observed: Result<Arc<ObservedPod>, JobError>,
+    /// What was done; `None` if the pod could not be read.
+    pub outcome: Option<SyncPodOutcome>,
+}
+
+/// What a sync works on.
+#[derive(Debug)]
+pub struct SyncJob {
+    /// The pod as asked.
+    pub pod: SharedPod,
+    /// Its delays.
+    pub backoff: BackoffTable,
+    /// The pod network can be used.
+    pub network_ready: bool,
+}
+
+/// Compares the pod with what runs and carries out the difference.
+///
+/// `dispatched` is told when the pod has its start slot; a sync that starts nothing needs none.
+pub async fn sync(
+    deps: &WorkerDeps,
+    job: SyncJob,
+    cancel: CancellationToken,
+    dispatched: impl FnOnce(Timestamp),
+) -> SyncReport {
+    let uid = windlass_types::PodExt::uid(&*job.pod);
+    let observed = match deps.pleg.observed(&uid).await {
+        Ok(observed) => observed,
+        Err(error) => {
+            return SyncReport {
+                observed: Err(error.into()),
+                outcome: None,
+            };
+        }
+    };
+    let slot = match starts_something(deps, &job, &observed) {
+        true => deps.pacer.acquire().await,
+        false => None,
+    };
+    dispatched(deps.clock.now());
+    let request = SyncPodRequest {
+        pod: job.pod,
+        observed: Arc::clone(&observed),
+        backoff: job.backoff,
+        network_ready: job.network_ready,
+    };
+    let outcome = deps.runtime.sync_pod(request, cancel).await;
+    drop(slot);
+    let observed = if outcome.changed {
+        deps.pleg.inspect(&uid).await.map_err(JobError::from)
+    } else {
+        Ok(observed)
+    };
+    SyncReport {
+        observed,
+        outcome: Some(outcome),
+    }
+}
+
+fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
+    let actions = compute_pod_actions(ActionsInput {
+        pod: &job.pod,
+        observed,
+        backoff: &job.backoff,
+        policy: deps.settings.restart_policy,
+        now: deps.clock.now(),
+    });
+    actions.create_sandbox
+        || !actions.init_to_start.is_empty()
+        || !actions.containers_to_start.is_empty()
+}
+
+/// Stops everything of a pod and makes sure that it stopped.
+pub async fn kill(
+    deps: &WorkerDeps,
+    uid: &PodUid,
+    pod: Option<SharedPod>,
+    grace: Duration,
+) -> Result<Arc<ObservedPod>, JobError> {
+    // a fresh read: the sync that was interrupted may have started something
+    let observed = deps.pleg.inspect(uid).await?;
+    if nothing_alive(&observed) {
+        return Ok(observed);
+    }
+    let request = KillPodRequest {
+        pod,
+        observed,
+        grace,
+        message: String::new(),
+    };
+    deps.runtime
+        .kill_pod(request)
+        .await
+        .map_err(|error| JobError {
+            message: error.to_string(),
+            retry: error.retry(),
+        })?;
+    let observed = deps.pleg.inspect(uid).await?;
+    match observed.running().next() {
+        None => Ok(observed),
+        Some(container) => Err(JobError {
+            message: format!(
+                "container {} still runs after it was stopped",
+                container.name
+            ),
+            retry: Retry::Soon,
+        }),
+    }
+}
+
+fn nothing_alive(observed: &ObservedPod) -> bool {
+    observed.running().next().is_none() && observed.sandboxes.iter().all(|s| !s.ready)
+}
+
+/// Releases volumes and directories. The dead containers and sandboxes go with the garbage
+/// collection, so that their logs stay readable meanwhile.
+pub async fn release(runtime: &PodRuntime, uid: &PodUid) -> Result<(), JobError> {
+    runtime.cleanup_pod(uid).await.map_err(|error| JobError {
+        message: error.to_string(),
+        retry: error.retry(),
+    })
+}

@@ -1,0 +1,314 @@
+//! From what a worker knows to its pod's entry on the board: status, blocker, start phases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_actors::{RuntimeState, WorkerPhase};
+use windlass_core::actions::BackingOff;
+use windlass_core::pod_worker::Phase as MachinePhase;
+use windlass_core::status::{
+    BlockerInput, Failures, ProbeVerdicts, StatusInput, blocker, generate_status,
+};
+use windlass_core::unsupported::unsupported_fields;
+use windlass_metrics::Metrics;
+use windlass_status::PodEntryView;
+use windlass_types::corev1::PodStatus;
+use windlass_types::view::{Blocker, StartTimings};
+use windlass_types::{ObservedPod, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp, names};
+
+use super::WorkerDeps;
+use super::jobs::SyncReport;
+
+/// What a sync means for the state machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncSummary {
+    /// When to look again at the latest.
+    pub retry_at: Option<Timestamp>,
+    /// Nothing of the pod will run again.
+    pub terminal: bool,
+}
+
+/// A pod's results so far.
+#[derive(Debug)]
+pub struct Report {
+    pod: Option<SharedPod>,
+    warnings: Vec<String>,
+    observed: Arc<ObservedPod>,
+    failures: Failures,
+    backing_off: Vec<BackingOff>,
+    status: Arc<PodStatus>,
+    blocker: Option<Blocker>,
+    timings: StartTimings,
+    stopping: Option<Blocker>,
+    next_sync: Option<Timestamp>,
+    synced_once: bool,
+    created_at: Timestamp,
+}
+
+impl Report {
+    /// A report of a pod nothing is known of yet; `None` for an orphan, which has no entry.
+    pub fn new(pod: Option<SharedPod>, now: Timestamp) -> Self {
+        let mut this = Self {
+            pod: None,
+            warnings: Vec::new(),
+            observed: Arc::default(),
+            failures: Failures::new(),
+            backing_off: Vec::new(),
+            status: Arc::default(),
+            blocker: None,
+            timings: StartTimings::default(),
+            stopping: None,
+            next_sync: None,
+            synced_once: false,
+            created_at: now,
+        };
+        if let Some(pod) = pod {
+            this.timings.seen = Some(seen(&pod).unwrap_or(now));
+            this.desired(pod);
+        }
+        this
+    }
+
+    /// The pod as asked is new or changed.
+    pub fn desired(&mut self, pod: SharedPod) {
+        let warnings = unsupported_fields(&pod);
+        if warnings != self.warnings && !warnings.is_empty() {
+            tracing::warn!(
+                pod = %pod.full_name(),
+                fields = warnings.join("; "),
+                "the pod uses fields that this version does not act on"
+            );
+        }
+        self.warnings = warnings;
+        self.pod = Some(pod);
+    }
+
+    /// The first sync got its start slot.
+    pub fn dispatched(&mut self, at: Timestamp, metrics: &Metrics) {
+        if self.timings.dispatched.is_none() {
+            self.timings.dispatched = Some(at);
+            if let Some(waited) = seconds_between(self.timings.seen, at) {
+                metrics.pod_worker_start_duration.observe(waited);
+            }
+        }
+    }
+
+    /// The pod was read without a sync.
+    pub fn observed(&mut self, observed: Arc<ObservedPod>) {
+        self.observed = observed;
+    }
+
+    /// The pod is being stopped.
+    pub fn terminating(&mut self, reason: &str, grace: Duration, now: Timestamp) {
+        let grace = grace.as_secs();
+        let message = if reason.is_empty() {
+            format!("all containers are done; stopping what is left (grace period {grace} s)")
+        } else {
+            format!("{reason}; stopping it (grace period {grace} s)")
+        };
+        let since = self.stopping.as_ref().map_or(now, |blocker| blocker.since);
+        self.stopping = Some(Blocker {
+            reason: Reason::Terminating,
+            container: None,
+            message,
+            since,
+            next_retry: None,
+        });
+    }
+
+    /// Takes in what came of a sync.
+    pub fn synced(&mut self, report: SyncReport, deps: &WorkerDeps, now: Timestamp) -> SyncSummary {
+        self.synced_once = true;
+        self.failures.clear();
+        let mut retry_at = None;
+        if let Some(outcome) = report.outcome {
+            for failure in outcome.failures {
+                let container = failure.container.unwrap_or_default();
+                self.failures
+                    .entry(container)
+                    .or_insert((failure.reason, failure.message));
+            }
+            retry_at = outcome.retry_at;
+            self.backing_off = outcome.actions.backing_off;
+            self.take_timings(outcome.timings);
+        }
+        match report.observed {
+            Ok(observed) => self.observed = observed,
+            Err(error) => {
+                retry_at = now.saturating_add(Duration::from_secs(1)).ok();
+                let failure = (Reason::FailedSync, error.message);
+                self.failures.entry(String::new()).or_insert(failure);
+            }
+        }
+        self.next_sync = retry_at;
+        let Some(pod) = self.pod.clone() else {
+            return SyncSummary {
+                retry_at,
+                terminal: false,
+            };
+        };
+        self.status = Arc::new(self.generate(&pod, deps, false, now));
+        self.note_running(deps, now);
+        let phase = self.status.phase.as_deref();
+        // a pod with a pending failure is tried again, whatever its containers say
+        let terminal = matches!(phase, Some("Succeeded" | "Failed")) && self.failures.is_empty();
+        SyncSummary { retry_at, terminal }
+    }
+
+    fn generate(&self, pod: &Pod, deps: &WorkerDeps, terminal: bool, now: Timestamp) -> PodStatus {
+        let previous = (*self.status != PodStatus::default()).then_some(&*self.status);
+        generate_status(StatusInput {
+            pod,
+            observed: &self.observed,
+            failures: &self.failures,
+            backing_off: &self.backing_off,
+            probes: &ProbeVerdicts::default(),
+            previous,
+            host_ips: &deps.settings.host_ips,
+            runtime_name: &deps.settings.runtime_name,
+            terminal,
+            verdict: None,
+            now,
+        })
+    }
+
+    /// Phases are those of the first start: what a restart does later is not the pod's start.
+    fn take_timings(&mut self, newer: StartTimings) {
+        if self.timings.running.is_some() {
+            return;
+        }
+        let mine = &mut self.timings;
+        for (slot, value) in [
+            (&mut mine.sandbox_ready, newer.sandbox_ready),
+            (&mut mine.images_ready, newer.images_ready),
+            (&mut mine.init_done, newer.init_done),
+            (&mut mine.containers_started, newer.containers_started),
+        ] {
+            *slot = slot.take().or(value);
+        }
+    }
+
+    fn note_running(&mut self, deps: &WorkerDeps, now: Timestamp) {
+        if self.timings.running.is_none() && self.status.phase.as_deref() == Some("Running") {
+            self.timings.running = Some(now);
+            // a pod that was adopted did not start now
+            if self.timings.containers_started.is_some() {
+                deps.metrics.started_pods.inc();
+                if let Some(took) = seconds_between(self.timings.seen, now) {
+                    deps.metrics.pod_start_duration.observe(took);
+                }
+            }
+        }
+    }
+
+    /// Puts the entry on the board.
+    pub fn publish(&mut self, phase: MachinePhase, runtime: &RuntimeState, deps: &WorkerDeps) {
+        let Some(pod) = self.pod.clone() else { return };
+        let now = deps.clock.now();
+        let worker_phase = match phase {
+            MachinePhase::Syncing => WorkerPhase::Syncing,
+            MachinePhase::Terminating { .. } => WorkerPhase::Terminating,
+            MachinePhase::Terminated { .. } => WorkerPhase::Terminated,
+        };
+        let done = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        if worker_phase != WorkerPhase::Syncing && !done || !self.synced_once {
+            let terminal = worker_phase != WorkerPhase::Syncing;
+            self.status = Arc::new(self.generate(&pod, deps, terminal, now));
+        }
+        self.blocker = self.find_blocker(&pod, worker_phase, runtime, deps, now);
+        deps.board.publish(PodEntryView {
+            pod,
+            status: Arc::clone(&self.status),
+            worker_phase: worker_phase.as_str(),
+            blocker: self.blocker.clone(),
+            events: Vec::new(),
+            timings: self.timings.clone(),
+            warnings: self.warnings.clone(),
+        });
+    }
+
+    fn find_blocker(
+        &self,
+        pod: &Pod,
+        phase: WorkerPhase,
+        runtime: &RuntimeState,
+        deps: &WorkerDeps,
+        now: Timestamp,
+    ) -> Option<Blocker> {
+        if phase == WorkerPhase::Terminating
+            && let Some(stopping) = &self.stopping
+        {
+            return Some(stopping.clone());
+        }
+        let wait = |reason, message: String, next_retry| {
+            let before = self
+                .blocker
+                .as_ref()
+                .filter(|blocker| blocker.reason == reason);
+            let since = before.map_or(now, |blocker| blocker.since);
+            Some(Blocker {
+                reason,
+                container: None,
+                message,
+                since,
+                next_retry,
+            })
+        };
+        if let Some(error) = &runtime.runtime_error {
+            let next = now.saturating_add(Duration::from_secs(5)).ok();
+            return wait(Reason::RuntimeNotReady, error.clone(), next);
+        }
+        if !self.synced_once && self.timings.dispatched.is_none() {
+            let width = deps.pacer.width();
+            let message = format!("waiting for its turn: {width} pods start at a time");
+            let mut blocker = wait(Reason::WaitingForStartSlot, message, None)?;
+            blocker.since = blocker.since.min(self.created_at);
+            return Some(blocker);
+        }
+        blocker(BlockerInput {
+            pod,
+            status: &self.status,
+            failures: &self.failures,
+            backing_off: &self.backing_off,
+            next_sync: self.next_sync,
+            previous: self.blocker.as_ref(),
+            now,
+        })
+    }
+}
+
+/// Shows a pod that waits until another of its name has stopped.
+pub fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDeps) {
+    let now = deps.clock.now();
+    let status = PodStatus {
+        phase: Some("Pending".to_owned()),
+        ..PodStatus::default()
+    };
+    deps.board.publish(PodEntryView {
+        pod: Arc::clone(pod),
+        status: Arc::new(status),
+        worker_phase: WorkerPhase::Syncing.as_str(),
+        blocker: Some(Blocker {
+            reason: Reason::WaitingForPredecessor,
+            container: None,
+            message: format!("the pod of the same name with UID {behind} is still being stopped"),
+            since: now,
+            next_retry: None,
+        }),
+        events: Vec::new(),
+        timings: StartTimings {
+            seen: seen(pod),
+            ..StartTimings::default()
+        },
+        warnings: Vec::new(),
+    });
+}
+
+/// When the merger saw the pod first.
+fn seen(pod: &Pod) -> Option<Timestamp> {
+    pod.annotation(names::ANN_CONFIG_SEEN)?.parse().ok()
+}
+
+fn seconds_between(from: Option<Timestamp>, to: Timestamp) -> Option<f64> {
+    Some(to.duration_since(from?).as_secs_f64().max(0.0))
+}

@@ -1,0 +1,398 @@
+//! The SyncLoop actor: the centre.
+//!
+//! * owns: the set of desired pods, whether the runtime can be worked with
+//! * hears: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG (coalesced per pod),
+//!   its own ticks, answers of its runtime checks and clean-ups
+//! * says: `UpdatePod` to PodWorkers, `RuntimeState` to every worker
+//! * invariant: an iteration never waits; no pod is stopped as an orphan before all sources
+//!   have spoken
+//! * bound and overflow: config changes wait in a mailbox of 50 and hold PodStorage back when it
+//!   is full; PLEG changes coalesce per pod; one check and one clean-up are in flight at most
+//! * restart: none by itself, a panic ends the process; the set is rebuilt from the sources
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use actix::{Actor, AsyncContext, Context, StreamHandler};
+use tokio::sync::watch;
+use windlass_actors::{
+    AnswerSender, Answers, ConfigChanged, Delivery, KillPod, Mailbox, PodChanged, PodWorkersHandle,
+    RuntimeState, SlotReceiver, StatusCache, UpdateKind, UpdatePod, answers, spawn_io,
+};
+use windlass_core::housekeeping::HousekeepingPlan;
+use windlass_cri::RuntimeService;
+use windlass_metrics::Metrics;
+use windlass_runtime::PodRuntime;
+use windlass_types::{
+    Clock, ContainerState, PodExt, PodLifecycleEventKind, PodSource, PodUid, SharedPod,
+};
+
+use crate::desired::{DesiredPods, Dispatch};
+use crate::event::SyncLoopEvent;
+use crate::housekeeping::{self, Snapshots};
+use crate::runtime_check::RuntimeCheck;
+
+/// Period of the sync tick.
+const SYNC_TICK: Duration = Duration::from_secs(1);
+/// Period of housekeeping.
+const HOUSEKEEPING: Duration = Duration::from_secs(2);
+/// Every this many housekeepings the runtime's garbage is collected: once a minute.
+const GARBAGE_EVERY: u32 = 30;
+/// Grace period of a pod that runs without a configuration: upstream's.
+const ORPHAN_GRACE: Duration = Duration::from_secs(1);
+
+/// What the loop works with.
+#[derive(Clone, Debug)]
+pub struct SyncLoopDeps {
+    /// The pod sources that are configured: all must speak before anything is cleaned.
+    pub sources: BTreeSet<PodSource>,
+    /// The workers.
+    pub workers: PodWorkersHandle,
+    /// What the runtime was seen to have.
+    pub cache: StatusCache,
+    /// Asked how the runtime is.
+    pub cri: Arc<dyn RuntimeService>,
+    /// Cleans up.
+    pub runtime: PodRuntime,
+    /// Tells every worker how the runtime is.
+    pub runtime_state: watch::Sender<RuntimeState>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Read by the health check.
+    pub health: SyncLoopHealth,
+}
+
+/// When the loop last turned, readable from anywhere.
+#[derive(Clone, Debug, Default)]
+pub struct SyncLoopHealth(Arc<AtomicI64>);
+
+impl SyncLoopHealth {
+    /// Unix seconds of the last iteration; 0 before the first.
+    pub fn last_iteration(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// See the module page.
+#[derive(Debug)]
+pub struct SyncLoop {
+    deps: SyncLoopDeps,
+    desired: DesiredPods,
+    check: RuntimeCheck,
+    cleaning: bool,
+    housekeepings: u32,
+    garbage_wanted: bool,
+    answers: AnswerSender<SyncLoopEvent>,
+    streams: Option<Streams>,
+}
+
+#[derive(Debug)]
+struct Streams {
+    config: Mailbox<ConfigChanged>,
+    pleg: SlotReceiver<PodUid, PodChanged>,
+    answers: Answers<SyncLoopEvent>,
+}
+
+impl SyncLoop {
+    /// A loop that has not begun.
+    pub fn new(
+        deps: SyncLoopDeps,
+        config: Mailbox<ConfigChanged>,
+        pleg: SlotReceiver<PodUid, PodChanged>,
+    ) -> Self {
+        let (answer_sender, answers) = answers();
+        Self {
+            deps,
+            desired: DesiredPods::default(),
+            check: RuntimeCheck::default(),
+            cleaning: false,
+            housekeepings: 0,
+            garbage_wanted: false,
+            answers: answer_sender,
+            streams: Some(Streams {
+                config,
+                pleg,
+                answers,
+            }),
+        }
+    }
+
+    /// One iteration.
+    fn iterate(&mut self, event: SyncLoopEvent, ctx: &mut Context<Self>) {
+        let cause = event.cause();
+        self.deps
+            .metrics
+            .sync_loop_events
+            .with_label_values(&[cause])
+            .inc();
+        self.deps
+            .health
+            .0
+            .store(self.deps.clock.now().as_second(), Ordering::Relaxed);
+        tracing::trace!(cause, "sync loop");
+        match event {
+            SyncLoopEvent::Config(update) => {
+                tracing::info!(%update, "config");
+                for dispatch in self.desired.apply(update) {
+                    self.dispatch(dispatch);
+                }
+            }
+            SyncLoopEvent::Pleg(uid, changed) => self.pleg(uid, &changed),
+            SyncLoopEvent::SyncTick => self.publish_gauges(),
+            SyncLoopEvent::HousekeepingTick => self.begin_housekeeping(),
+            SyncLoopEvent::HousekeepingPlanned(plan) => self.carry_out(plan),
+            SyncLoopEvent::HousekeepingDone => self.cleaning = false,
+            SyncLoopEvent::RuntimeChecked(answer) => {
+                let (state, delay) = self.check.judge(&answer);
+                self.runtime_state(state);
+                ctx.run_later(delay, |this, _| this.check_runtime());
+            }
+        }
+    }
+
+    fn dispatch(&self, dispatch: Dispatch) {
+        tracing::debug!(%dispatch, "dispatch");
+        let kill = |removed, grace, reason: &str| {
+            UpdateKind::Kill(KillPod {
+                grace,
+                reason: reason.to_owned(),
+                removed,
+                orphan: None,
+            })
+        };
+        match dispatch {
+            Dispatch::Run(pod) => self.tell(pod.uid(), UpdateKind::Run(pod)),
+            Dispatch::Sync(uid) => self.tell(uid, UpdateKind::Sync),
+            Dispatch::Delete(pod) => {
+                let uid = pod.uid();
+                let grace = pod.metadata.deletion_grace_period_seconds;
+                let grace = grace
+                    .and_then(|s| u64::try_from(s).ok())
+                    .map(Duration::from_secs);
+                self.tell(uid.clone(), UpdateKind::Run(pod));
+                self.tell(uid, kill(false, grace, "the pod was deleted"));
+            }
+            Dispatch::Remove(uid) => {
+                self.tell(uid, kill(true, None, "the pod was removed from its source"));
+            }
+        }
+    }
+
+    fn tell(&self, uid: PodUid, kind: UpdateKind) {
+        self.deps
+            .workers
+            .update_pod(uid, UpdatePod::new(kind, self.deps.clock.now()));
+    }
+
+    fn pleg(&mut self, uid: PodUid, changed: &PodChanged) {
+        let died =
+            |e: &windlass_types::PodLifecycleEvent| e.kind == PodLifecycleEventKind::ContainerDied;
+        if self.desired.get(&uid).is_some() {
+            self.tell(uid.clone(), UpdateKind::Sync);
+        }
+        if changed.events.iter().any(died) {
+            self.remove_dead_containers(&uid);
+        }
+    }
+
+    /// A container died: the dead ones beyond the one that is kept go, all of them when the pod
+    /// is no longer desired.
+    fn remove_dead_containers(&self, uid: &PodUid) {
+        let Some(observed) = self.deps.cache.get(uid) else {
+            return;
+        };
+        let all = self.desired.get(uid).is_none();
+        if all && !self.desired.sources_ready(&self.deps.sources) {
+            return;
+        }
+        let runtime = self.deps.runtime.clone();
+        spawn_io("remove-dead-containers", async move {
+            if let Err(error) = runtime.remove_dead_containers(&observed, all).await {
+                tracing::warn!(pod = %observed.uid, %error, "dead containers not removed");
+            }
+        });
+    }
+
+    fn begin_housekeeping(&mut self) {
+        self.housekeepings += 1;
+        self.garbage_wanted |= self.housekeepings % GARBAGE_EVERY == 1;
+        if self.cleaning {
+            return;
+        }
+        let snapshots = self.snapshots();
+        self.cleaning = true;
+        let deps = self.deps.clone();
+        let answers = self.answers.clone();
+        spawn_io("housekeeping-plan", async move {
+            let plan =
+                housekeeping::decide(&snapshots, &deps.cache, &deps.workers, &deps.runtime).await;
+            answers.answer(SyncLoopEvent::HousekeepingPlanned(plan));
+        });
+    }
+
+    fn snapshots(&self) -> Snapshots {
+        Snapshots {
+            desired: self.desired.uids(),
+            sources_ready: self.desired.sources_ready(&self.deps.sources),
+            collect_garbage: self.garbage_wanted,
+        }
+    }
+
+    /// The plan was made off the loop: what became desired meanwhile is left alone.
+    fn carry_out(&mut self, plan: HousekeepingPlan) {
+        if plan != HousekeepingPlan::default() {
+            tracing::info!(%plan, "housekeeping");
+        }
+        for uid in &plan.orphans_to_kill {
+            if self.desired.get(uid).is_none()
+                && let Some(observed) = self.deps.cache.get(uid)
+            {
+                let kill = KillPod {
+                    grace: Some(ORPHAN_GRACE),
+                    reason: "the pod runs without a configuration".into(),
+                    removed: true,
+                    orphan: Some(observed),
+                };
+                self.tell(uid.clone(), UpdateKind::Kill(kill));
+            }
+        }
+        for uid in &plan.workers_to_kill {
+            if self.desired.get(uid).is_none() {
+                self.dispatch(Dispatch::Remove(uid.clone()));
+            }
+        }
+        let snapshots = self.snapshots();
+        let collects = snapshots.collect_garbage && snapshots.sources_ready;
+        if !collects && plan.directories_to_remove.is_empty() {
+            self.cleaning = false;
+            return;
+        }
+        self.garbage_wanted = false;
+        let deps = self.deps.clone();
+        let answers = self.answers.clone();
+        spawn_io("housekeeping", async move {
+            // a pod that is still being stopped is known too
+            let workers = deps.workers.phases().await.unwrap_or_default();
+            let known: BTreeSet<PodUid> = snapshots
+                .desired
+                .iter()
+                .cloned()
+                .chain(workers.into_keys())
+                .collect();
+            housekeeping::finish(&snapshots, &plan, &known, &deps.runtime).await;
+            answers.answer(SyncLoopEvent::HousekeepingDone);
+        });
+    }
+
+    fn check_runtime(&self) {
+        let cri = Arc::clone(&self.deps.cri);
+        let answers = self.answers.clone();
+        spawn_io("runtime-check", async move {
+            answers.answer(SyncLoopEvent::RuntimeChecked(cri.status().await));
+        });
+    }
+
+    fn runtime_state(&self, state: RuntimeState) {
+        self.deps.runtime_state.send_if_modified(|known| {
+            if *known == state {
+                return false;
+            }
+            match (&state.runtime_error, &state.network_error) {
+                (None, None) => tracing::info!("runtime and network are ready"),
+                (Some(error), _) => tracing::warn!(error, "runtime is not ready"),
+                (None, Some(error)) => tracing::warn!(error, "network is not ready"),
+            }
+            *known = state;
+            true
+        });
+    }
+
+    fn publish_gauges(&self) {
+        let statics = self
+            .desired
+            .pods()
+            .filter(|pod: &&SharedPod| pod.is_static())
+            .count();
+        let others = self.desired.pods().count() - statics;
+        let metrics = &self.deps.metrics;
+        metrics
+            .desired_pods
+            .with_label_values(&["true"])
+            .set(statics as f64);
+        metrics
+            .desired_pods
+            .with_label_values(&[""])
+            .set(others as f64);
+        let observed = self.deps.cache.all();
+        let ready = observed
+            .iter()
+            .filter(|pod| pod.sandboxes.iter().any(|s| s.ready))
+            .count();
+        metrics.running_pods.set(ready as f64);
+        let mut counts = [0usize; 4];
+        for container in observed.iter().flat_map(|pod| &pod.containers) {
+            counts[match container.state {
+                ContainerState::Created => 0,
+                ContainerState::Running => 1,
+                ContainerState::Exited => 2,
+                ContainerState::Unknown => 3,
+            }] += 1;
+        }
+        for (state, count) in ["created", "running", "exited", "unknown"]
+            .iter()
+            .zip(counts)
+        {
+            metrics
+                .running_containers
+                .with_label_values(&[state])
+                .set(count as f64);
+        }
+    }
+}
+
+impl Actor for SyncLoop {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if let Some(streams) = self.streams.take() {
+            ctx.add_stream(streams.config);
+            ctx.add_stream(streams.pleg);
+            ctx.add_stream(streams.answers);
+        }
+        ctx.run_interval(SYNC_TICK, |this, ctx| {
+            this.iterate(SyncLoopEvent::SyncTick, ctx)
+        });
+        ctx.run_interval(HOUSEKEEPING, |this, ctx| {
+            this.iterate(SyncLoopEvent::HousekeepingTick, ctx);
+        });
+        self.check_runtime();
+    }
+}
+
+impl StreamHandler<Delivery<ConfigChanged>> for SyncLoop {
+    fn handle(&mut self, delivery: Delivery<ConfigChanged>, ctx: &mut Context<Self>) {
+        delivery.open(|ConfigChanged(update)| self.iterate(SyncLoopEvent::Config(update), ctx));
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<(PodUid, PodChanged)> for SyncLoop {
+    fn handle(&mut self, (uid, changed): (PodUid, PodChanged), ctx: &mut Context<Self>) {
+        self.iterate(SyncLoopEvent::Pleg(uid, changed), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<Delivery<SyncLoopEvent>> for SyncLoop {
+    fn handle(&mut self, delivery: Delivery<SyncLoopEvent>, ctx: &mut Context<Self>) {
+        delivery.open(|event| self.iterate(event, ctx));
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}

@@ -1,0 +1,41 @@
+//! The closed list of what makes the loop turn.
+
+use windlass_actors::PodChanged;
+use windlass_core::housekeeping::HousekeepingPlan;
+use windlass_cri::CriResult;
+use windlass_types::cri::RuntimeStatus;
+use windlass_types::{PodUid, PodUpdate};
+
+/// One cause of one iteration.
+#[derive(Debug)]
+pub enum SyncLoopEvent {
+    /// The set of desired pods changed (ADD, UPDATE, REMOVE, RECONCILE, DELETE, SET, RESTORE).
+    Config(PodUpdate),
+    /// The PLEG saw a pod change.
+    Pleg(PodUid, PodChanged),
+    /// A second has passed.
+    SyncTick,
+    /// Two seconds have passed.
+    HousekeepingTick,
+    /// The snapshots of a clean-up are compared.
+    HousekeepingPlanned(HousekeepingPlan),
+    /// A clean-up has ended.
+    HousekeepingDone,
+    /// The runtime was asked how it is.
+    RuntimeChecked(CriResult<RuntimeStatus>),
+}
+
+impl SyncLoopEvent {
+    /// The cause in one word, for the log and `windlass_sync_loop_events_total`.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Config(_) => "config",
+            Self::Pleg(_, _) => "pleg",
+            Self::SyncTick => "sync",
+            Self::HousekeepingTick | Self::HousekeepingPlanned(_) | Self::HousekeepingDone => {
+                "housekeeping"
+            }
+            Self::RuntimeChecked(_) => "runtime",
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The periodic clean-up, off the loop: take the snapshots, let the plan be carried out.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass_actors::{PodWorkersHandle, StatusCache};
+use windlass_core::housekeeping::{HousekeepingInput, HousekeepingPlan, plan};
+use windlass_runtime::PodRuntime;
+use windlass_types::{ContainerState, ObservedPod, PodUid};
+
+/// A clean-up that takes longer than this is worth a warning.
+const SLOW: Duration = Duration::from_secs(15);
+
+/// What a clean-up looks at.
+#[derive(Clone, Debug)]
+pub struct Snapshots {
+    /// Desired pods.
+    pub desired: BTreeSet<PodUid>,
+    /// Every source has delivered.
+    pub sources_ready: bool,
+    /// Garbage of the runtime is collected this time.
+    pub collect_garbage: bool,
+}
+
+/// Decides; the loop tells the workers, [`finish`] does the rest.
+///
+/// The runtime's side is read first: a pod that starts meanwhile then has a worker and is no
+/// orphan.
+pub async fn decide(
+    snapshots: &Snapshots,
+    cache: &StatusCache,
+    workers: &PodWorkersHandle,
+    runtime: &PodRuntime,
+) -> HousekeepingPlan {
+    if !snapshots.sources_ready {
+        return HousekeepingPlan::default();
+    }
+    let observed = cache.all();
+    let Ok(phases) = workers.phases().await else {
+        return HousekeepingPlan::default();
+    };
+    let directories = if snapshots.collect_garbage {
+        runtime.list_pod_dirs().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "listing pod directories failed");
+            BTreeSet::new()
+        })
+    } else {
+        BTreeSet::new()
+    };
+    plan(&HousekeepingInput {
+        sources_ready: true,
+        running: observed
+            .iter()
+            .filter(|p| is_alive(p))
+            .map(|p| p.uid.clone())
+            .collect(),
+        in_runtime: observed.iter().map(|pod| pod.uid.clone()).collect(),
+        workers: phases.into_keys().collect(),
+        desired: snapshots.desired.clone(),
+        directories,
+    })
+}
+
+fn is_alive(pod: &ObservedPod) -> bool {
+    pod.sandboxes.iter().any(|s| s.ready)
+        || pod
+            .containers
+            .iter()
+            .any(|c| c.state == ContainerState::Running)
+}
+
+/// Removes what the plan leaves to be removed, and collects the runtime's garbage.
+pub async fn finish(
+    snapshots: &Snapshots,
+    plan: &HousekeepingPlan,
+    known: &BTreeSet<PodUid>,
+    runtime: &PodRuntime,
+) {
+    let begin = Instant::now();
+    for uid in &plan.directories_to_remove {
+        match runtime.cleanup_pod(uid).await {
+            Ok(()) => tracing::info!(pod = %uid, "orphaned pod directory removed"),
+            Err(error) => tracing::warn!(pod = %uid, %error, "orphaned pod directory not removed"),
+        }
+    }
+    if snapshots.collect_garbage {
+        let report = runtime
+            .collect_garbage(known, snapshots.sources_ready)
+            .await;
+        tracing::debug!(?report, "garbage collected");
+    }
+    let took = begin.elapsed();
+    if took > SLOW {
+        tracing::warn!(seconds = took.as_secs(), "housekeeping is slow");
+    }
+}
