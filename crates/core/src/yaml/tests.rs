@@ -1,0 +1,129 @@
+//! One table per question: what a text becomes, and what its errors say.
+
+use serde_json::Value;
+use windlass_types::Pod;
+
+use super::{decode, documents, from_slice, locate};
+
+fn check(text: &str, expected: &str) {
+    let line = match documents(text.as_bytes()) {
+        Ok(values) => values
+            .iter()
+            .map(Value::to_string)
+            .collect::<Vec<_>>()
+            .join(" | "),
+        Err(error) => format!("error: {error}"),
+    };
+    assert_eq!(line, expected, "for {text:?}");
+}
+
+#[test]
+fn scalars_mean_what_they_mean_to_the_go_kubelet() {
+    check("mode: 0644", r#"{"mode":420}"#);
+    check("mode: 420", r#"{"mode":420}"#);
+    check("mode: \"0644\"", r#"{"mode":"0644"}"#);
+    check("a: yes\nb: off", r#"{"a":true,"b":false}"#);
+    check("a: 'yes'", r#"{"a":"yes"}"#);
+    check("a: 1.5\nb: 1.5Gi", r#"{"a":1.5,"b":"1.5Gi"}"#);
+    check("a:\nb: ~", r#"{"a":null,"b":null}"#);
+}
+
+#[test]
+fn json_is_read_too_even_where_yaml_could_not_carry_it() {
+    check(r#"{"a":{"b":[1,"x"]}}"#, r#"{"a":{"b":[1,"x"]}}"#);
+    check("{\n\t\"a\": 1\n}", r#"{"a":1}"#);
+    check("{\"a\": \"\\ud83d\\ude00\"}", "{\"a\":\"😀\"}");
+}
+
+#[test]
+fn several_documents_are_kept_in_order_and_empty_ones_are_skipped() {
+    check(
+        "---\na: 1\n---\n---\n# nothing\n---\nb: 2\n",
+        r#"{"a":1} | {"b":2}"#,
+    );
+    check("", "");
+    check("# only a comment\n", "");
+}
+
+#[test]
+fn syntax_errors_name_line_and_column() {
+    let line = documents(b"a: 1\nb: [1, 2\nc: 3\n")
+        .expect_err("unclosed")
+        .to_string();
+    assert!(line.starts_with("line "), "{line}");
+    let line = documents(b"a: 1\na: 2\n")
+        .expect_err("duplicate")
+        .to_string();
+    assert!(line.starts_with("line 2, column 1: "), "{line}");
+    assert!(line.contains("duplicate"), "{line}");
+    let line = documents(b"{\"a\": 1, \"a\": 2}")
+        .expect_err("duplicate in JSON")
+        .to_string();
+    assert!(line.contains("duplicate"), "{line}");
+}
+
+#[test]
+fn binary_garbage_is_refused_by_its_offset() {
+    let error = documents(b"ab\xff\xfe\x00").expect_err("not text");
+    assert_eq!(
+        error.to_string(),
+        "not UTF-8 text: invalid byte at offset 2"
+    );
+}
+
+#[test]
+fn an_alias_bomb_ends_early() {
+    let mut text = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+    for level in 1..9 {
+        let parent = level - 1;
+        let list = vec![format!("*a{parent}"); 10].join(",");
+        text.push_str(&format!("a{level}: &a{level} [{list}]\n"));
+    }
+    assert!(documents(text.as_bytes()).is_err());
+}
+
+#[test]
+fn deep_nesting_is_an_error_and_not_a_stack_overflow() {
+    let text = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+    assert!(documents(text.as_bytes()).is_err());
+    let object = format!("{}1{}", "{\"a\":".repeat(5000), "}".repeat(5000));
+    assert!(documents(object.as_bytes()).is_err());
+}
+
+#[test]
+fn a_wrong_type_names_field_and_line() {
+    let text = b"metadata:\n  name: web\nspec:\n  containers:\n  - name: a\n    image: [x]\n";
+    let error = from_slice::<Pod>(text).expect_err("image is a list");
+    assert_eq!(
+        error.to_string(),
+        "line 6, column 12: spec.containers[0].image: invalid type: sequence, expected a string"
+    );
+}
+
+#[test]
+fn unknown_fields_are_listed_with_their_paths() {
+    let value = documents(
+        b"metadata: {name: web, lables: {}}\nspec:\n  containers: [{name: a, imagee: x}]\n",
+    )
+    .expect("YAML");
+    let (_, unknown) = decode::<Pod>(&value[0]).expect("a pod");
+    assert_eq!(unknown, ["metadata.lables", "spec.containers[0].imagee"]);
+}
+
+#[test]
+fn a_missing_field_is_located_at_its_deepest_ancestor() {
+    let text = b"# head\nspec:\n  containers:\n  - name: a\n  - name: b\n";
+    let line = |path| locate(text, 0, path).map(|p| p.line);
+    assert_eq!(line("spec.containers[1].image"), Some(5));
+    assert_eq!(line("spec.containers[0].name"), Some(4));
+    assert_eq!(line("metadata.name"), Some(2));
+    assert_eq!(locate(b"a: [", 0, "a"), None);
+}
+
+#[test]
+fn keys_with_dots_are_found() {
+    let text = b"metadata:\n  annotations:\n    example.com/a: x\n    example.com: y\n";
+    let line = |path| locate(text, 0, path).map(|p| p.line);
+    assert_eq!(line("metadata.annotations.example.com/a"), Some(3));
+    assert_eq!(line("metadata.annotations[example.com]"), Some(4));
+}
