@@ -20,13 +20,18 @@ pub mod hash;
 pub mod pleg;
 pub mod status;
 
+pub mod config_error;
 pub mod container_config;
 pub mod dns;
 pub mod env;
 pub mod hosts;
+pub mod image_name;
+pub mod node_facts;
 pub mod paths;
+pub mod quantity;
 pub mod resources;
 pub mod sandbox_config;
+pub mod unsupported;
 
 pub mod cri_log;
 

@@ -1,0 +1,112 @@
+//! What a container sees of the node: its volumes, `/etc/hosts`, its termination log.
+
+use std::path::Path;
+
+use windlass_types::PodExt;
+use windlass_types::corev1::VolumeMount;
+use windlass_types::cri::{Mount, MountPropagation};
+
+use super::{ContainerInput, termination_message_path};
+use crate::config_error::ConfigError;
+use crate::hosts::provides_hosts_file;
+
+const ETC_HOSTS: &str = "/etc/hosts";
+
+/// All mounts, in the order of the pod spec.
+pub(super) fn mounts(input: ContainerInput<'_>) -> Result<Vec<Mount>, ConfigError> {
+    let container = input.container;
+    let unsupported = |field| ConfigError::Unsupported {
+        field,
+        container: container.name.clone(),
+    };
+    if container
+        .volume_devices
+        .as_ref()
+        .is_some_and(|d| !d.is_empty())
+    {
+        return Err(unsupported("volumeDevices"));
+    }
+    let mut mounts = Vec::new();
+    let mut own_hosts_file = false;
+    for mount in container.volume_mounts.iter().flatten() {
+        own_hosts_file |= mount.mount_path == ETC_HOSTS;
+        // mounting the whole volume instead would show the container what it must not see
+        if is_set(&mount.sub_path) || is_set(&mount.sub_path_expr) {
+            return Err(unsupported("volumeMounts.subPath"));
+        }
+        if mount.recursive_read_only.as_deref() == Some("Enabled") {
+            return Err(unsupported("volumeMounts.recursiveReadOnly"));
+        }
+        mounts.push(volume_mount(input, mount)?);
+    }
+    let relabel = input.node.selinux_enabled;
+    if let Some(file) = input.hosts_file
+        && provides_hosts_file(input.pod, input.pod_ips)
+        && !own_hosts_file
+    {
+        mounts.push(Mount {
+            container_path: ETC_HOSTS.to_owned(),
+            host_path: text(file),
+            selinux_relabel: relabel,
+            ..Mount::default()
+        });
+    }
+    if let Some(file) = input.termination_log {
+        mounts.push(Mount {
+            container_path: termination_message_path(container).to_owned(),
+            host_path: text(file),
+            selinux_relabel: relabel,
+            ..Mount::default()
+        });
+    }
+    Ok(mounts)
+}
+
+fn volume_mount(input: ContainerInput<'_>, mount: &VolumeMount) -> Result<Mount, ConfigError> {
+    let host_path = input
+        .volumes
+        .get(&mount.name)
+        .ok_or_else(|| ConfigError::MissingVolume {
+            volume: mount.name.clone(),
+            container: input.container.name.clone(),
+        })?;
+    let container_path = if mount.mount_path.starts_with('/') {
+        mount.mount_path.clone()
+    } else {
+        format!("/{}", mount.mount_path)
+    };
+    Ok(Mount {
+        container_path,
+        host_path: text(host_path),
+        readonly: mount.read_only.unwrap_or(false),
+        selinux_relabel: input.node.selinux_enabled && is_empty_dir(input, &mount.name),
+        propagation: propagation(mount)?,
+    })
+}
+
+/// Content that belongs to the pod alone may be relabeled; the node's own files may not.
+fn is_empty_dir(input: ContainerInput<'_>, volume: &str) -> bool {
+    let mut volumes = PodExt::spec(input.pod).volumes.iter().flatten();
+    volumes.any(|v| v.name == volume && v.empty_dir.is_some())
+}
+
+fn propagation(mount: &VolumeMount) -> Result<MountPropagation, ConfigError> {
+    match mount.mount_propagation.as_deref() {
+        None | Some("" | "None") => Ok(MountPropagation::Private),
+        Some("HostToContainer") => Ok(MountPropagation::HostToContainer),
+        Some("Bidirectional") => Ok(MountPropagation::Bidirectional),
+        Some(other) => Err(ConfigError::Invalid {
+            field: format!("volumeMounts[{}].mountPropagation", mount.name),
+            value: other.to_owned(),
+            hint: ": use None, HostToContainer or Bidirectional",
+        }),
+    }
+}
+
+fn is_set(field: &Option<String>) -> bool {
+    field.as_deref().is_some_and(|t| !t.is_empty())
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}

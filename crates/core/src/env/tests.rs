@@ -1,0 +1,275 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn references_expand_as_upstream_documents() {
+    let check = |text: &str, expected: &str| {
+        let value = expand(text, |name| match name {
+            "A" => Some("1"),
+            "EMPTY" => Some(""),
+            "REF" => Some("$(A)"),
+            _ => None,
+        });
+        assert_eq!(value, expected, "{text:?}");
+    };
+    check("plain", "plain");
+    check("$(A)", "1");
+    check("<$(A)$(A)>", "<11>");
+    check("$(EMPTY)x", "x");
+    check("$(REF)", "$(A)");
+    check("$(NONE)", "$(NONE)");
+    check("$()", "$()");
+    check("$$(A)", "$(A)");
+    check("$$$(A)", "$1");
+    check("$$$$(A)", "$$(A)");
+    check("$A ${A} 5$", "$A ${A} 5$");
+    check("$(A", "$(A");
+    check("$(A$(A)", "$(A$(A)");
+    check("$é(A)", "$é(A)");
+    check("$$", "$");
+}
+
+struct Case {
+    pod: Pod,
+    node: NodeFacts,
+    sources: EnvSources,
+    ips: Vec<IpAddr>,
+}
+
+fn case(container: Value) -> Case {
+    let pod = serde_json::from_value(json!({
+        "metadata": {
+            "name": "p", "namespace": "ns", "uid": "u",
+            "labels": {"app": "web"}, "annotations": {"a/b": "note"},
+        },
+        "spec": {
+            "serviceAccountName": "robot",
+            "containers": [container, {
+                "name": "side",
+                "resources": {"limits": {"cpu": "250m"}, "requests": {"memory": "1Gi"}},
+            }],
+        },
+    }));
+    Case {
+        pod: pod.expect("pod"),
+        node: NodeFacts {
+            node_name: "node-1".to_owned(),
+            node_ips: vec![
+                "192.0.2.1".parse().expect("ip"),
+                "2001:db8::1".parse().expect("ip"),
+            ],
+            allocatable_cpu_milli: 3500,
+            allocatable_memory: 1 << 30,
+            ..NodeFacts::default()
+        },
+        sources: EnvSources::default(),
+        ips: vec![
+            "10.0.0.7".parse().expect("ip"),
+            "fd00::7".parse().expect("ip"),
+        ],
+    }
+}
+
+impl Case {
+    fn line(&self) -> String {
+        let env = environment(EnvInput {
+            pod: &self.pod,
+            container: &self.pod.containers()[0],
+            pod_ips: &self.ips,
+            node: &self.node,
+            sources: &self.sources,
+        });
+        match env {
+            Ok(env) => env
+                .iter()
+                .map(|(n, v)| format!("{n}={v}"))
+                .collect::<Vec<_>>()
+                .join(" "),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+fn check(container: Value, expected: &str) {
+    assert_eq!(case(container).line(), expected);
+}
+
+fn field(path: &str) -> Value {
+    json!({"name": "c", "env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}]})
+}
+
+fn resource(selector: Value) -> Value {
+    json!({
+        "name": "c",
+        "resources": {"limits": {"memory": "100Mi"}, "requests": {"cpu": "1500m"}},
+        "env": [{"name": "X", "valueFrom": {"resourceFieldRef": selector}}],
+    })
+}
+
+#[test]
+fn later_variables_see_earlier_ones_and_redefinition_keeps_the_place() {
+    check(
+        json!({"name": "c", "env": [
+            {"name": "LATE", "value": "$(A)"},
+            {"name": "A", "value": "1"},
+            {"name": "B", "value": "$(A)$(A)"},
+            {"name": "A", "value": "2$(A)"},
+            {"name": "C", "value": "$(A)"},
+            {"name": "NONE"},
+        ]}),
+        "LATE=$(A) A=21 B=11 C=21 NONE=",
+    );
+}
+
+#[test]
+fn downward_api_fields_have_the_pods_and_nodes_values() {
+    check(field("metadata.name"), "X=p");
+    check(field("metadata.namespace"), "X=ns");
+    check(field("metadata.uid"), "X=u");
+    check(field("metadata.labels['app']"), "X=web");
+    check(field("metadata.labels['none']"), "X=");
+    check(field("metadata.annotations['a/b']"), "X=note");
+    check(field("spec.nodeName"), "X=node-1");
+    check(field("spec.serviceAccountName"), "X=robot");
+    check(field("status.hostIP"), "X=192.0.2.1");
+    check(field("status.hostIPs"), "X=192.0.2.1,2001:db8::1");
+    check(field("status.podIP"), "X=10.0.0.7");
+    check(field("status.podIPs"), "X=10.0.0.7,fd00::7");
+    check(
+        field("status.phase"),
+        "env[X].valueFrom.fieldRef: unsupported field \"status.phase\"",
+    );
+    check(
+        field("spec.containers['x']"),
+        "env[X].valueFrom.fieldRef: unsupported field \"spec.containers['x']\"",
+    );
+}
+
+#[test]
+fn on_the_host_network_the_pods_address_is_the_nodes() {
+    let mut case = case(field("status.podIP"));
+    case.ips.clear();
+    assert_eq!(case.line(), "X=");
+    if let Some(spec) = &mut case.pod.spec {
+        spec.host_network = Some(true);
+    }
+    assert_eq!(case.line(), "X=192.0.2.1");
+}
+
+#[test]
+fn resources_are_counted_in_their_divisor_and_default_to_the_node() {
+    check(
+        resource(json!({"resource": "limits.memory"})),
+        "X=104857600",
+    );
+    check(
+        resource(json!({"resource": "limits.memory", "divisor": "1Mi"})),
+        "X=100",
+    );
+    check(
+        resource(json!({"resource": "requests.memory", "divisor": "1Mi"})),
+        "X=100",
+    );
+    check(resource(json!({"resource": "requests.cpu"})), "X=2");
+    check(
+        resource(json!({"resource": "requests.cpu", "divisor": "1m"})),
+        "X=1500",
+    );
+    check(resource(json!({"resource": "limits.cpu"})), "X=4");
+    check(
+        resource(json!({"resource": "limits.cpu", "divisor": "1m"})),
+        "X=3500",
+    );
+    check(
+        resource(json!({"resource": "requests.hugepages-2Mi"})),
+        "X=0",
+    );
+    check(
+        resource(json!({"resource": "limits.cpu", "containerName": "side", "divisor": "1m"})),
+        "X=250",
+    );
+    check(
+        resource(json!({"resource": "limits.memory", "containerName": "side"})),
+        "X=1073741824",
+    );
+    check(
+        resource(json!({"resource": "limits.cpu", "containerName": "none"})),
+        "env[X].valueFrom.resourceFieldRef: container none not found",
+    );
+    check(
+        resource(json!({"resource": "limits.gpu"})),
+        "env[X].valueFrom.resourceFieldRef: unsupported container resource \"limits.gpu\"",
+    );
+    check(
+        resource(json!({"resource": "limits.cpu", "divisor": "one"})),
+        "env[X].valueFrom.resourceFieldRef: quantity \"one\" does not start with a decimal number",
+    );
+}
+
+fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+fn from_objects() -> Case {
+    let mut case = case(json!({
+        "name": "c",
+        "envFrom": [
+            {"configMapRef": {"name": "conf"}, "prefix": "CM_"},
+            {"secretRef": {"name": "gone", "optional": true}},
+        ],
+        "env": [
+            {"name": "CM_B", "value": "own-$(CM_A)-$(SVC_HOST)"},
+            {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "pw", "key": "k"}}},
+            {"name": "SKIPPED", "valueFrom":
+                {"configMapKeyRef": {"name": "conf", "key": "z", "optional": true}}},
+        ],
+    }));
+    case.sources
+        .config_maps
+        .insert("conf".to_owned(), data(&[("A", "1"), ("B", "2")]));
+    case.sources
+        .secrets
+        .insert("pw".to_owned(), data(&[("k", "s3cret")]));
+    case.sources.services = data(&[("KEY", "not-this"), ("SVC_HOST", "10.96.0.1")]);
+    case
+}
+
+#[test]
+fn env_from_comes_first_and_services_fill_what_is_left() {
+    let mut case = from_objects();
+    assert_eq!(
+        case.line(),
+        "CM_A=1 CM_B=own-1-10.96.0.1 KEY=s3cret SVC_HOST=10.96.0.1"
+    );
+    case.sources
+        .secrets
+        .insert("pw".to_owned(), BTreeMap::new());
+    assert_eq!(
+        case.line(),
+        "env[KEY].valueFrom.secretKeyRef: couldn't find key k in secret ns/pw"
+    );
+    case.sources.config_maps.clear();
+    assert_eq!(
+        case.line(),
+        "envFrom[0]: configMap ns/conf is not available on this node"
+    );
+}
+
+#[test]
+fn commands_expand_from_the_finished_environment() {
+    let env = [("A".to_owned(), "1".to_owned())];
+    let words = vec![
+        "run".to_owned(),
+        "--n=$(A)".to_owned(),
+        "$(B)$$(A)".to_owned(),
+    ];
+    assert_eq!(
+        expand_words(Some(&words), &env),
+        ["run", "--n=1", "$(B)$(A)"]
+    );
+    assert!(expand_words(None, &env).is_empty());
+}

@@ -1,0 +1,259 @@
+//! What a pod asks for that this version does not act on, in words for its user.
+//!
+//! A field that is ignored silently is worse than one that is refused: the list is shown by
+//! `describe` and logged once for each pod. Fields whose omission would be unsafe are refused
+//! with a [`crate::config_error::ConfigError`] instead and listed here too.
+
+use windlass_types::corev1::{Container, PodSpec, Volume};
+use windlass_types::{Pod, PodExt};
+
+/// One line for each field, pod first, then volumes, then containers in spec order.
+pub fn unsupported_fields(pod: &Pod) -> Vec<String> {
+    let spec = PodExt::spec(pod);
+    let mut lines = Vec::new();
+    pod_fields(spec, &mut lines);
+    for volume in spec.volumes.iter().flatten() {
+        if let Some(kind) = unsupported_volume(volume) {
+            lines.push(format!(
+                "volume {}: {kind} volumes are not supported",
+                volume.name
+            ));
+        }
+    }
+    for container in pod.init_containers().iter().chain(pod.containers()) {
+        container_fields(container, &mut lines);
+    }
+    lines
+}
+
+fn pod_fields(spec: &PodSpec, lines: &mut Vec<String>) {
+    let security = spec.security_context.as_ref();
+    let checks = [
+        (
+            has(&spec.ephemeral_containers),
+            "ephemeralContainers: debug containers are not started",
+        ),
+        (
+            spec.active_deadline_seconds.is_some(),
+            "activeDeadlineSeconds: the pod is not stopped when it passes",
+        ),
+        (
+            has(&spec.readiness_gates),
+            "readinessGates: they do not hold back Ready",
+        ),
+        (
+            has(&spec.resource_claims),
+            "resourceClaims: no devices are allocated",
+        ),
+        (
+            spec.host_users == Some(false),
+            "hostUsers: a pod with hostUsers=false is not started",
+        ),
+        (
+            spec.runtime_class_name
+                .as_deref()
+                .is_some_and(|name| !name.is_empty()),
+            "runtimeClassName: the pod is not started",
+        ),
+        (
+            spec.overhead.is_some(),
+            "overhead: it is passed to the runtime but not accounted for",
+        ),
+        (
+            spec.resources.is_some(),
+            "resources: pod-level resources bound each container, not the pod as a whole",
+        ),
+        (
+            has(&spec.image_pull_secrets),
+            "imagePullSecrets: images are pulled without them",
+        ),
+        (
+            security.and_then(|s| s.supplemental_groups_policy.as_deref()) == Some("Strict"),
+            "securityContext.supplementalGroupsPolicy: a pod with Strict is not started",
+        ),
+        (
+            security.is_some_and(|s| s.fs_group.is_some()) && has(&spec.volumes),
+            "securityContext.fsGroup: processes get the group, ownership of volumes is not changed",
+        ),
+    ];
+    lines.extend(
+        checks
+            .iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, text)| (*text).to_owned()),
+    );
+}
+
+/// The kind of a volume this version does not set up, `None` if it does.
+fn unsupported_volume(volume: &Volume) -> Option<&'static str> {
+    if let Some(empty_dir) = &volume.empty_dir {
+        return match empty_dir.medium.as_deref() {
+            None | Some("" | "Memory") => None,
+            Some(_) => Some("emptyDir (huge pages)"),
+        };
+    }
+    let kinds = [
+        (volume.host_path.is_some(), None),
+        (volume.config_map.is_some(), Some("configMap")),
+        (volume.secret.is_some(), Some("secret")),
+        (volume.projected.is_some(), Some("projected")),
+        (volume.downward_api.is_some(), Some("downwardAPI")),
+        (
+            volume.persistent_volume_claim.is_some(),
+            Some("persistentVolumeClaim"),
+        ),
+        (volume.ephemeral.is_some(), Some("ephemeral")),
+        (volume.csi.is_some(), Some("csi")),
+        (volume.image.is_some(), Some("image")),
+        (volume.nfs.is_some(), Some("nfs")),
+        (volume.iscsi.is_some(), Some("iscsi")),
+        (volume.fc.is_some(), Some("fc")),
+    ];
+    match kinds.iter().find(|(on, _)| *on) {
+        Some((_, kind)) => *kind,
+        None => Some("this kind of"),
+    }
+}
+
+fn container_fields(container: &Container, lines: &mut Vec<String>) {
+    let lifecycle = container.lifecycle.as_ref();
+    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    let resources = container.resources.clone().unwrap_or_default();
+    let huge_pages = [&resources.limits, &resources.requests]
+        .into_iter()
+        .flatten()
+        .any(|list| list.keys().any(|name| name.starts_with("hugepages-")));
+    let set = |field: &Option<String>| field.as_deref().is_some_and(|t| !t.is_empty());
+    let checks = [
+        (
+            container.startup_probe.is_some(),
+            "startupProbe: it does not run",
+        ),
+        (
+            container.liveness_probe.is_some(),
+            "livenessProbe: it does not run",
+        ),
+        (
+            container.readiness_probe.is_some(),
+            "readinessProbe: it does not run, the container is ready once it runs",
+        ),
+        (
+            lifecycle.is_some_and(|l| l.post_start.is_some()),
+            "lifecycle.postStart: the hook does not run",
+        ),
+        (
+            lifecycle.is_some_and(|l| l.pre_stop.is_some()),
+            "lifecycle.preStop: the hook does not run",
+        ),
+        (
+            lifecycle.is_some_and(|l| l.stop_signal.is_some()),
+            "lifecycle.stopSignal: the image's signal is used",
+        ),
+        (
+            has(&container.restart_policy_rules),
+            "restartPolicyRules: only the restart policy counts",
+        ),
+        (
+            mounts
+                .iter()
+                .any(|m| set(&m.sub_path) || set(&m.sub_path_expr)),
+            "volumeMounts.subPath: the container is not started",
+        ),
+        (
+            mounts
+                .iter()
+                .any(|m| m.recursive_read_only.as_deref() == Some("Enabled")),
+            "volumeMounts.recursiveReadOnly: the container is not started",
+        ),
+        (
+            has(&container.volume_devices),
+            "volumeDevices: the container is not started",
+        ),
+        (
+            has(&container.env_from),
+            "envFrom: ConfigMaps and Secrets cannot be read",
+        ),
+        (huge_pages, "resources: huge pages are not limited"),
+        (
+            has(&resources.claims),
+            "resources.claims: no devices are allocated",
+        ),
+        (
+            has(&container.resize_policy),
+            "resizePolicy: containers are not resized in place",
+        ),
+    ];
+    let on = checks.iter().filter(|(on, _)| *on);
+    lines.extend(on.map(|(_, text)| format!("container {}: {text}", container.name)));
+}
+
+fn has<T>(list: &Option<Vec<T>>) -> bool {
+    list.as_ref().is_some_and(|l| !l.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(spec: Value, expected: &[&str]) {
+        let pod: Pod = serde_json::from_value(json!({"spec": spec})).expect("pod");
+        assert_eq!(unsupported_fields(&pod), expected);
+    }
+
+    #[test]
+    fn a_pod_within_this_version_has_no_lines() {
+        check(
+            json!({
+                "volumes": [
+                    {"name": "a", "emptyDir": {}},
+                    {"name": "b", "emptyDir": {"medium": "Memory"}},
+                    {"name": "c", "hostPath": {"path": "/x"}},
+                ],
+                "containers": [{
+                    "name": "c", "volumeMounts": [{"name": "a", "mountPath": "/a"}],
+                    "resources": {"limits": {"cpu": "1"}},
+                }],
+            }),
+            &[],
+        );
+    }
+
+    #[test]
+    fn each_field_without_effect_is_named_with_its_consequence() {
+        check(
+            json!({
+                "activeDeadlineSeconds": 5,
+                "hostUsers": false,
+                "readinessGates": [{"conditionType": "x"}],
+                "volumes": [
+                    {"name": "conf", "configMap": {"name": "x"}},
+                    {"name": "huge", "emptyDir": {"medium": "HugePages"}},
+                    {"name": "odd", "glusterfs": {"endpoints": "e", "path": "p"}},
+                ],
+                "initContainers": [{"name": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}],
+                "containers": [{
+                    "name": "c",
+                    "livenessProbe": {},
+                    "restartPolicyRules": [{"action": "Restart"}],
+                    "volumeMounts": [{"name": "huge", "mountPath": "/a", "subPath": "s"}],
+                    "resources": {"limits": {"hugepages-2Mi": "2Mi"}},
+                }],
+            }),
+            &[
+                "activeDeadlineSeconds: the pod is not stopped when it passes",
+                "readinessGates: they do not hold back Ready",
+                "hostUsers: a pod with hostUsers=false is not started",
+                "volume conf: configMap volumes are not supported",
+                "volume huge: emptyDir (huge pages) volumes are not supported",
+                "volume odd: this kind of volumes are not supported",
+                "container i: lifecycle.preStop: the hook does not run",
+                "container c: livenessProbe: it does not run",
+                "container c: restartPolicyRules: only the restart policy counts",
+                "container c: volumeMounts.subPath: the container is not started",
+                "container c: resources: huge pages are not limited",
+            ],
+        );
+    }
+}
