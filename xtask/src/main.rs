@@ -6,6 +6,11 @@ mod run;
 mod tidy;
 mod verify;
 
+mod bench;
+mod demo;
+mod phases;
+mod terminal;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -31,6 +36,12 @@ enum Command {
     Tidy,
     /// Regenerate the gRPC code from `proto/`.
     Codegen,
+    /// Run the examples on a containerd of its own and show their pods; Ctrl-C removes it all.
+    Demo(demo::Options),
+    /// Measure windlass against the bare CRI sequence on the same private containerd.
+    ///
+    /// Prints a Markdown table; takes about ten minutes, most of it the optimised build.
+    Bench(bench::Options),
     /// Run only the tests on a real containerd.
     E2e,
 }
@@ -41,6 +52,8 @@ fn main() -> ExitCode {
         Command::Ci => verify::ci(),
         Command::Tidy => tidy::run(),
         Command::Codegen => run::cargo(&["run", "--quiet", "--package", "windlass-codegen"]),
+        Command::Demo(options) => block_on(demo::run(&options)),
+        Command::Bench(options) => block_on(bench::run(&options)),
         Command::E2e => verify::e2e(),
     };
     match result {
@@ -50,4 +63,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
 }

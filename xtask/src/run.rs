@@ -50,3 +50,25 @@ pub(crate) fn cargo_command(args: &[&str]) -> Command {
     }
     command
 }
+
+/// Builds the agent and returns the path of the binary.
+pub(crate) fn build_agent(profile: &str) -> anyhow::Result<PathBuf> {
+    let args = [
+        "build",
+        "--package",
+        "windlass",
+        "--bin",
+        "windlass",
+        "--profile",
+        profile,
+    ];
+    cargo(&args)?;
+    let metadata = cargo_output(&["metadata", "--no-deps", "--format-version", "1"])?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
+    let target = metadata["target_directory"]
+        .as_str()
+        .context("no target_directory")?;
+    // Cargo's one profile whose directory is not called like it.
+    let dir = if profile == "dev" { "debug" } else { profile };
+    Ok(Path::new(target).join(dir).join("windlass"))
+}

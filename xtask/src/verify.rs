@@ -8,7 +8,7 @@ use windlass_testing::debian;
 use crate::{run, tidy};
 
 /// Tests on a real containerd, as `.config/nextest.toml` names them too.
-const CONTAINERD_TESTS: &str = "test(/^on_containerd/)";
+const CONTAINERD_TESTS: &str = "test(/(^|::)on_containerd/)";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

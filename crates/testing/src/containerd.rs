@@ -64,7 +64,14 @@ impl PrivateContainerd {
         sweep::sweep(&base).context("cannot remove what an earlier run left behind")?;
         sweep::record_what_exists(&base)?;
 
-        let network = Network::create(name, &base)?;
+        let network = match Network::create(name, &base) {
+            Ok(network) => network,
+            Err(error) => {
+                // No instance yet whose end would do it.
+                let _ = sweep::sweep(&base).and_then(|()| Ok(std::fs::remove_dir_all(&base)?));
+                return Err(error);
+            }
+        };
         let mut instance = Self {
             base,
             network,
@@ -163,6 +170,7 @@ impl PrivateContainerd {
             .arg(self.socket())
             .args(["--namespace", "k8s.io"])
             .args(args)
+            .kill_on_drop(true)
             .output()
             .await
             .context("cannot run ctr")?;

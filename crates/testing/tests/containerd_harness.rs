@@ -1,6 +1,8 @@
 //! The private containerd itself: it runs a pod, survives the death of its daemon, and leaves
 //! nothing behind, however it ends.
 
+#![allow(clippy::unwrap_used)] // every function here is part of a test
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

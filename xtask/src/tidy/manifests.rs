@@ -49,7 +49,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "testing",
         &["actors", "core", "cri", "metrics", "proto", "runtime"],
     ),
-    ("xtask", &["cri", "proto", "testing"]),
+    ("xtask", &["cri", "metrics", "proto", "testing"]),
     ("codegen", &[]),
 ];
 

@@ -1,0 +1,196 @@
+//! A real `windlass` process on a private containerd, with everything it writes below the
+//! containerd's directory, and the pods it reports as a value to wait on.
+
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::containerd::{PrivateContainerd, wait_for_exit};
+use crate::pod_watch::PodWatch;
+
+/// Name of the node that the agent believes to be; static pods carry it behind their own name.
+pub const NODE_NAME: &str = "node";
+/// How long the agent may take to end after SIGTERM.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What an agent is started with beyond its private paths.
+#[derive(Clone, Debug, Default)]
+pub struct AgentOptions {
+    /// Lines appended to its KubeletConfiguration.
+    pub config: String,
+    /// More flags.
+    pub args: Vec<String>,
+}
+
+/// A running agent; dropping it kills it. Its containers live on.
+#[derive(Debug)]
+pub struct Agent {
+    binary: PathBuf,
+    dir: PathBuf,
+    args: Vec<String>,
+    child: Option<Child>,
+    healthz: u16,
+}
+
+impl Agent {
+    /// Starts `binary` on `containerd` with the manifests of a file or directory.
+    pub fn start(
+        containerd: &PrivateContainerd,
+        binary: &Path,
+        manifests: &Path,
+        options: AgentOptions,
+    ) -> anyhow::Result<Self> {
+        let dir = containerd.base().join("agent");
+        std::fs::create_dir_all(&dir)?;
+        let healthz = free_port()?;
+        let config = dir.join("config.yaml");
+        std::fs::write(
+            &config,
+            format!(
+                "apiVersion: kubelet.config.k8s.io/v1beta1\n\
+                 kind: KubeletConfiguration\n\
+                 staticPodPath: {manifests}\n\
+                 containerRuntimeEndpoint: {endpoint}\n\
+                 podLogsDir: {logs}\n\
+                 healthzPort: {healthz}\n\
+                 readOnlyPort: 0\n\
+                 failCgroupV1: false\n\
+                 failSwapOn: false\n\
+                 {more}\n",
+                manifests = manifests.display(),
+                endpoint = containerd.endpoint(),
+                more = options.config,
+                logs = containerd.base().join("logs").display(),
+            ),
+        )?;
+        let mut args = vec![
+            format!("--config={}", config.display()),
+            format!("--root-dir={}", dir.join("root").display()),
+            format!("--hostname-override={NODE_NAME}"),
+            format!("--node-ip={}", containerd.network().gateway()),
+        ];
+        args.extend(options.args);
+        let mut agent = Self {
+            binary: binary.to_owned(),
+            dir,
+            args,
+            child: None,
+            healthz,
+        };
+        agent.spawn()?;
+        Ok(agent)
+    }
+
+    /// Starts the process again after [`Agent::kill`].
+    pub fn spawn(&mut self) -> anyhow::Result<()> {
+        std::fs::create_dir_all(self.root_dir())?;
+        let mut options = std::fs::OpenOptions::new();
+        let log = options.create(true).append(true).open(self.log_file())?;
+        let child = Command::new(&self.binary)
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // Ctrl-C at the terminal is for whoever started us to handle.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.binary.display()))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Ends the process as `kill -9` does.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Asks the process to end and waits until it has.
+    pub async fn terminate(&mut self) -> anyhow::Result<()> {
+        let Some(child) = &self.child else {
+            return Ok(());
+        };
+        let pid = child.id();
+        if let Some(raw) = rustix::process::Pid::from_raw(pid as i32) {
+            rustix::process::kill_process(raw, rustix::process::Signal::TERM)?;
+        }
+        let ended = tokio::task::spawn_blocking(move || wait_for_exit(pid, STOP_DEADLINE)).await?;
+        self.kill()?;
+        if !ended {
+            bail!("windlass did not end within {STOP_DEADLINE:?} of SIGTERM");
+        }
+        Ok(())
+    }
+
+    /// Lets go of the process without ending it.
+    pub fn abandon(mut self) {
+        self.child = None;
+    }
+
+    /// Fails with the agent's last words if it has ended.
+    pub fn check_alive(&mut self) -> anyhow::Result<()> {
+        let ended = self
+            .child
+            .as_mut()
+            .and_then(|child| child.try_wait().transpose());
+        match ended {
+            None => Ok(()),
+            Some(status) => bail!("windlass ended with {}:\n{}", status?, self.log_tail(5)),
+        }
+    }
+
+    /// PID, `None` between a kill and the next spawn.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// `--root-dir`.
+    pub fn root_dir(&self) -> PathBuf {
+        self.dir.join("root")
+    }
+
+    /// The local control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.root_dir().join("windlass.sock")
+    }
+
+    /// What it printed.
+    pub fn log_file(&self) -> PathBuf {
+        self.dir.join("windlass.log")
+    }
+
+    /// The last lines of what it printed.
+    pub fn log_tail(&self, lines: usize) -> String {
+        let log = std::fs::read_to_string(self.log_file()).unwrap_or_default();
+        let all: Vec<&str> = log.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// Port of `/healthz` and `/metrics` on 127.0.0.1.
+    pub fn healthz_port(&self) -> u16 {
+        self.healthz
+    }
+
+    /// Follows the pods it reports, across restarts of the agent.
+    pub fn watch(&self) -> PodWatch {
+        PodWatch::start(self.socket())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

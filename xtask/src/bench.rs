@@ -1,0 +1,291 @@
+//! `bench`: what windlass adds to the bare CRI sequence, and what it costs to keep it running.
+//!
+//! Both sides use the same private containerd, image and requests, in turns, so that whatever
+//! drifts on the machine drifts for both. Figures are ratios where a ratio is what is promised.
+
+mod bare;
+mod fleet;
+mod process;
+mod report;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use windlass_testing::containerd::PrivateContainerd;
+
+use self::bare::Bare;
+use self::fleet::Fleet;
+use self::report::{Report, Unit};
+use crate::run;
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Pods started one at a time on each side.
+    #[arg(long, default_value_t = 20)]
+    serial: usize,
+    /// Pods of a burst.
+    #[arg(long, default_value_t = 50)]
+    burst: usize,
+    /// Bursts on each side.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Pods started at a time, on both sides.
+    #[arg(long, default_value_t = 4)]
+    concurrency: usize,
+    /// Seconds over which the CPU time of an idle agent is measured.
+    #[arg(long, default_value_t = 60)]
+    idle_seconds: u64,
+    /// Times that the agent is killed.
+    #[arg(long, default_value_t = 10)]
+    kills: usize,
+    /// Cargo profile to build windlass with.
+    #[arg(long, default_value = "release")]
+    profile: String,
+    /// Write the table to docs/PERFORMANCE.md.
+    #[arg(long)]
+    write: bool,
+}
+
+/// Pods that run while the agent is killed.
+const KILL_PODS: usize = 20;
+/// MiB in a figure of `/proc`.
+const KIB_PER_MIB: f64 = 1024.0;
+
+pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
+    let binary = run::build_agent(&options.profile)?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    // Whoever loses the race is dropped, and dropping cleans up.
+    let report = tokio::select! {
+        report = measure(options, &binary) => report?,
+        _ = interrupt.recv() => anyhow::bail!("interrupted"),
+        _ = terminate.recv() => anyhow::bail!("terminated"),
+    };
+    let text = report
+        .markdown(options)
+        .context("cannot describe this machine")?;
+    println!("{text}");
+    if options.write {
+        report::write(&text)?;
+    }
+    Ok(())
+}
+
+async fn measure(options: &Options, binary: &std::path::Path) -> anyhow::Result<Report> {
+    let containerd = PrivateContainerd::start("bench", run::step).await?;
+    let bare = Bare::new(&containerd, options.concurrency)?;
+    let mut fleet = Fleet::start(&containerd, binary, options.concurrency).await?;
+    let mut report = Report::default();
+    idle(options, &mut fleet, &mut report).await?;
+    serial(options, &mut fleet, &bare, &mut report).await?;
+    bursts(options, &mut fleet, &bare, &mut report).await?;
+    kills(options, &mut fleet, &bare, &mut report).await?;
+    fleet.stop().await?;
+    containerd.stop().await?;
+    Ok(report)
+}
+
+/// Memory without pods, then memory and CPU time with the pods of a burst that do nothing.
+async fn idle(options: &Options, fleet: &mut Fleet, report: &mut Report) -> anyhow::Result<()> {
+    run::step("memory of an idle agent");
+    fleet.settle().await?;
+    let rss = fleet.process()?.rss_kib()? as f64 / KIB_PER_MIB;
+    report.figure("RSS without pods", rss, Unit::MiB, 20.0);
+
+    run::step(&format!(
+        "memory and CPU time with {} idle pods",
+        options.burst
+    ));
+    let names = names("idle", options.burst);
+    fleet.start_pods(&names).await?;
+    fleet.settle().await?;
+    let process = fleet.process()?;
+    let rss = process.rss_kib()? as f64 / KIB_PER_MIB;
+    report.figure(
+        &format!("RSS with {} pods", options.burst),
+        rss,
+        Unit::MiB,
+        28.0,
+    );
+
+    let before = process.cpu_seconds()?;
+    tokio::time::sleep(Duration::from_secs(options.idle_seconds)).await;
+    let used = process.cpu_seconds()? - before;
+    let percent = 100.0 * used / options.idle_seconds as f64;
+    let what = format!(
+        "CPU with {} idle pods over {} s",
+        options.burst, options.idle_seconds
+    );
+    report.figure(&what, percent, Unit::PercentOfCore, 0.5);
+    fleet.remove_pods(&names).await
+}
+
+/// One pod at a time, the sides taking turns to be first.
+async fn serial(
+    options: &Options,
+    fleet: &mut Fleet,
+    bare: &Bare,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    run::step(&format!("{} pods one at a time", options.serial));
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    // The first pair warms the page cache and is not counted.
+    for round in 0..=options.serial {
+        let name = vec![format!("serial-{round}")];
+        for windlass in [round % 2 == 0, round % 2 != 0] {
+            let seconds = if windlass {
+                let started = fleet.start_pods(&name).await?;
+                fleet.remove_pods(&name).await?;
+                started.wall()
+            } else {
+                let started = bare.start_pods(&name).await?;
+                bare.remove_pods(&started).await?;
+                started.wall()
+            };
+            if round > 0 {
+                if windlass { &mut ours } else { &mut theirs }.push(seconds);
+            }
+        }
+    }
+    report.ratio("serial start, p50", median(&ours), median(&theirs), 1.15);
+    report.ratio(
+        "serial start, p90",
+        percentile(&ours, 90),
+        percentile(&theirs, 90),
+        f64::NAN,
+    );
+    Ok(())
+}
+
+/// All pods of a burst at once on our side, as many at a time as we start on the bare side.
+async fn bursts(
+    options: &Options,
+    fleet: &mut Fleet,
+    bare: &Bare,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let (mut ours, mut theirs, mut medians, mut shares) = (vec![], vec![], vec![], vec![]);
+    for round in 0..options.rounds {
+        run::step(&format!(
+            "burst of {} pods, {} of {}",
+            options.burst,
+            round + 1,
+            options.rounds
+        ));
+        let names = names(&format!("burst-{round}"), options.burst);
+        for windlass in [round % 2 == 0, round % 2 != 0] {
+            if windlass {
+                let started = fleet.start_pods(&names).await?;
+                ours.push(started.wall());
+                medians.push(median(&started.seconds));
+                shares.push(median(&started.seconds) / started.wall());
+                fleet.remove_pods(&names).await?;
+            } else {
+                let started = bare.start_pods(&names).await?;
+                theirs.push(started.wall());
+                bare.remove_pods(&started).await?;
+            }
+        }
+    }
+    let what = format!("burst of {}, wall", options.burst);
+    report.ratio(&what, median(&ours), median(&theirs), 1.10);
+    let what = format!(
+        "burst of {}, median pod ready, as a share of the wall",
+        options.burst
+    );
+    report.share(&what, median(&medians), median(&ours), median(&shares), 0.6);
+    Ok(())
+}
+
+/// Kills the agent again and again while pods run.
+async fn kills(
+    options: &Options,
+    fleet: &mut Fleet,
+    bare: &Bare,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    run::step(&format!(
+        "kill -9, {} times, with {KILL_PODS} pods",
+        options.kills
+    ));
+    let names = names("kill", KILL_PODS);
+    fleet.start_pods(&names).await?;
+    let before = (fleet.containers(), bare.container_ids().await?);
+    let mut back = Vec::new();
+    let mut changed = 0;
+    for _ in 0..options.kills {
+        back.push(fleet.kill_and_respawn(&names).await?);
+        fleet.settle().await?;
+        let after = (fleet.containers(), bare.container_ids().await?);
+        changed += usize::from(after != before);
+    }
+    let what = format!(
+        "kill -9 × {}: rounds that changed a container or restart count",
+        options.kills
+    );
+    report.figure(&what, changed as f64, Unit::Count, 0.0);
+    report.figure(
+        "kill -9: all pods reported ready again, p50",
+        median(&back),
+        Unit::Seconds,
+        f64::NAN,
+    );
+    let rss = fleet.process()?.rss_kib()? as f64 / KIB_PER_MIB;
+    report.figure(
+        &format!("RSS with {KILL_PODS} pods after adopting them"),
+        rss,
+        Unit::MiB,
+        f64::NAN,
+    );
+    fleet.remove_pods(&names).await
+}
+
+/// How long each pod took, from the moment the first was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Started {
+    pub(crate) seconds: Vec<f64>,
+    /// Sandboxes, where the caller has to remove them.
+    pub(crate) sandboxes: Vec<windlass_types::SandboxId>,
+}
+
+impl Started {
+    fn wall(&self) -> f64 {
+        self.seconds.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count)
+        .map(|index| format!("{prefix}-{index}"))
+        .collect()
+}
+
+fn median(values: &[f64]) -> f64 {
+    percentile(values, 50)
+}
+
+/// The value below which `percent` of the values lie; between two neighbours, their mix.
+fn percentile(values: &[f64], percent: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let position = (sorted.len().saturating_sub(1) * percent) as f64 / 100.0;
+    let (low, high) = (position.floor() as usize, position.ceil() as usize);
+    match (sorted.get(low), sorted.get(high)) {
+        (Some(low), Some(high)) => low + (high - low) * position.fract(),
+        _ => f64::NAN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_lie_between_neighbours() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[1.0, 2.0, 3.0, 4.0]), 2.5);
+        assert_eq!(percentile(&[1.0, 2.0], 90), 1.9);
+        assert!(median(&[]).is_nan());
+    }
+}

@@ -1,0 +1,142 @@
+//! The bare CRI sequence: RunPodSandbox, CreateContainer, StartContainer and nothing around it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use tokio::time::Instant;
+use windlass_cri::{CriClient, CriOptions, RuntimeService};
+use windlass_metrics::Metrics;
+use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::images;
+use windlass_types::cri::{
+    ContainerConfig, ContainerSecurity, LinuxResources, ListFilter, SandboxConfig, SecurityProfile,
+};
+use windlass_types::{PodUid, SandboxId};
+
+use super::Started;
+
+/// Pods removed at a time; not measured.
+const REMOVALS: usize = 8;
+
+/// A client that asks the runtime for what the agent would ask.
+#[derive(Debug)]
+pub(super) struct Bare {
+    cri: CriClient,
+    logs: PathBuf,
+    concurrency: usize,
+}
+
+impl Bare {
+    pub(super) fn new(containerd: &PrivateContainerd, concurrency: usize) -> anyhow::Result<Self> {
+        let cri = CriClient::connect(&containerd.endpoint(), CriOptions::new(Metrics::new()?))?;
+        Ok(Self {
+            cri,
+            logs: containerd.base().join("logs"),
+            concurrency,
+        })
+    }
+
+    /// Starts the pods in order, a bounded number at a time.
+    pub(super) async fn start_pods(&self, names: &[String]) -> anyhow::Result<Started> {
+        let begin = Instant::now();
+        let started: Vec<(f64, SandboxId)> = stream::iter(names)
+            .map(|name| async move {
+                let sandbox = self.start_pod(name).await?;
+                anyhow::Ok((begin.elapsed().as_secs_f64(), sandbox))
+            })
+            .buffer_unordered(self.concurrency)
+            .try_collect()
+            .await?;
+        let (seconds, sandboxes) = started.into_iter().unzip();
+        Ok(Started { seconds, sandboxes })
+    }
+
+    pub(super) async fn remove_pods(&self, started: &Started) -> anyhow::Result<()> {
+        stream::iter(&started.sandboxes)
+            .map(|sandbox| async move {
+                self.cri.stop_pod_sandbox(sandbox).await?;
+                self.cri.remove_pod_sandbox(sandbox).await?;
+                anyhow::Ok(())
+            })
+            .buffer_unordered(REMOVALS)
+            .try_collect()
+            .await
+    }
+
+    /// Every container on the runtime, dead ones too.
+    pub(super) async fn container_ids(&self) -> anyhow::Result<BTreeSet<String>> {
+        let containers = self.cri.list_containers(&ListFilter::default()).await?;
+        Ok(containers
+            .into_iter()
+            .map(|container| container.id.to_string())
+            .collect())
+    }
+
+    async fn start_pod(&self, name: &str) -> anyhow::Result<SandboxId> {
+        let uid = format!("bare-{name}");
+        let log_directory = self.logs.join(&uid);
+        std::fs::create_dir_all(log_directory.join("main"))?;
+        let labels = [
+            ("io.kubernetes.pod.name".to_owned(), uid.clone()),
+            (
+                "io.kubernetes.pod.namespace".to_owned(),
+                "default".to_owned(),
+            ),
+            ("io.kubernetes.pod.uid".to_owned(), uid.clone()),
+        ];
+        let sandbox_config = SandboxConfig {
+            name: uid.clone(),
+            namespace: "default".to_owned(),
+            uid: PodUid::from(uid.as_str()),
+            hostname: uid.clone(),
+            log_directory: log_directory.display().to_string(),
+            labels: labels.clone().into(),
+            cgroup_parent: format!("/kubepods/besteffort/pod{uid}"),
+            ..SandboxConfig::default()
+        };
+        let container_config = ContainerConfig {
+            name: "main".to_owned(),
+            image: images::PAUSE.to_owned(),
+            user_specified_image: images::PAUSE.to_owned(),
+            labels: labels.into(),
+            log_path: "main/0.log".to_owned(),
+            resources: LinuxResources {
+                cpu_shares: 2,
+                oom_score_adj: 1000,
+                ..LinuxResources::default()
+            },
+            // What a pod that asks for nothing gets from a kubelet.
+            security: ContainerSecurity {
+                seccomp: SecurityProfile::Unconfined,
+                ..ContainerSecurity::default()
+            },
+            ..ContainerConfig::default()
+        };
+        let sandbox = self.cri.run_pod_sandbox(&sandbox_config, "").await?;
+        let container = self
+            .cri
+            .create_container(&sandbox, &container_config, &sandbox_config)
+            .await?;
+        self.cri.start_container(&container).await?;
+        Ok(sandbox)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn on_containerd_the_bare_sequence_starts_and_removes_pods() {
+        let containerd = PrivateContainerd::start("t-bare", |_| ()).await.unwrap();
+        let bare = Bare::new(&containerd, 2).unwrap();
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let started = bare.start_pods(&names).await.unwrap();
+        assert_eq!(started.seconds.len(), 3);
+        assert_eq!(bare.container_ids().await.unwrap().len(), 3);
+        bare.remove_pods(&started).await.unwrap();
+        assert!(bare.container_ids().await.unwrap().is_empty());
+        containerd.stop().await.unwrap();
+    }
+}

@@ -1,0 +1,173 @@
+//! Our side: an agent, a directory of manifests, and what its watch stream says of them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::time::Instant;
+use windlass_testing::agent::{Agent, AgentOptions};
+use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::images;
+use windlass_testing::pod_watch::{PodTable, PodWatch};
+
+use super::Started;
+use super::process::Process;
+
+/// How long any number of pods may take to get where they are going.
+const DEADLINE: Duration = Duration::from_secs(180);
+/// The agent is settled when it uses at most [`SETTLED_CPU`] over this time.
+const SETTLE_WINDOW: Duration = Duration::from_secs(2);
+/// Two ticks of the kernel's clock: one tick may be a rounding of next to nothing.
+const SETTLED_CPU: f64 = 0.02;
+
+/// An agent and its manifests.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    agent: Agent,
+    watch: PodWatch,
+    manifests: PathBuf,
+    staging: PathBuf,
+}
+
+impl Fleet {
+    pub(super) async fn start(
+        containerd: &PrivateContainerd,
+        binary: &Path,
+        concurrency: usize,
+    ) -> anyhow::Result<Self> {
+        let manifests = containerd.base().join("manifests");
+        let staging = containerd.base().join("staging");
+        std::fs::create_dir_all(&manifests)?;
+        std::fs::create_dir_all(&staging)?;
+        let options = AgentOptions {
+            config: String::new(),
+            args: vec![format!("--start-concurrency={concurrency}")],
+        };
+        let agent = Agent::start(containerd, binary, &manifests, options)?;
+        let mut watch = agent.watch();
+        watch
+            .wait_for("the agent answers", DEADLINE, |table| table.connected)
+            .await?;
+        Ok(Self {
+            agent,
+            watch,
+            manifests,
+            staging,
+        })
+    }
+
+    /// Puts the manifests into the directory, each by rename, and waits until all pods are ready.
+    pub(super) async fn start_pods(&mut self, names: &[String]) -> anyhow::Result<Started> {
+        for name in names {
+            std::fs::write(self.staging.join(name), manifest(name))?;
+        }
+        let begin = Instant::now();
+        for name in names {
+            std::fs::rename(self.staging.join(name), self.file(name))?;
+        }
+        let all_ready = |table: &PodTable| names.iter().all(|name| ready_at(table, name).is_some());
+        let table = self
+            .watch
+            .wait_for("all pods are ready", DEADLINE, all_ready)
+            .await?;
+        let ready = names.iter().filter_map(|name| ready_at(&table, name));
+        let seconds = ready.map(|at| (at - begin).as_secs_f64()).collect();
+        Ok(Started {
+            seconds,
+            sandboxes: Vec::new(),
+        })
+    }
+
+    /// Takes the manifests away and waits until the pods are gone.
+    pub(super) async fn remove_pods(&mut self, names: &[String]) -> anyhow::Result<()> {
+        for name in names {
+            std::fs::remove_file(self.file(name))?;
+        }
+        let gone = |table: &PodTable| {
+            table.connected && names.iter().all(|name| table.pod(name).is_none())
+        };
+        self.watch
+            .wait_for("the pods are gone", DEADLINE, gone)
+            .await?;
+        Ok(())
+    }
+
+    /// Kills the agent, starts it again, and returns the seconds until it says of all pods that
+    /// they are ready.
+    pub(super) async fn kill_and_respawn(&mut self, names: &[String]) -> anyhow::Result<f64> {
+        self.agent.kill()?;
+        let before = self.watch.now().snapshots;
+        let begin = Instant::now();
+        self.agent.spawn()?;
+        let back = |table: &PodTable| {
+            table.snapshots > before
+                && names
+                    .iter()
+                    .all(|name| table.pod(name).is_some_and(|pod| pod.ready))
+        };
+        self.watch
+            .wait_for("all pods are ready again", DEADLINE, back)
+            .await?;
+        Ok(begin.elapsed().as_secs_f64())
+    }
+
+    /// Waits until the agent has nothing to do.
+    pub(super) async fn settle(&mut self) -> anyhow::Result<()> {
+        let process = self.process()?;
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            self.agent.check_alive()?;
+            let before = process.cpu_seconds()?;
+            tokio::time::sleep(SETTLE_WINDOW).await;
+            if process.cpu_seconds()? - before <= SETTLED_CPU {
+                return Ok(());
+            }
+            anyhow::ensure!(Instant::now() < deadline, "the agent does not come to rest");
+        }
+    }
+
+    /// Name, ID and restart count of every container the agent reports.
+    pub(super) fn containers(&self) -> BTreeSet<(String, String, u64)> {
+        let table = self.watch.now();
+        let pods = table.pods.values();
+        pods.flat_map(|pod| {
+            let containers = pod.containers.iter();
+            containers.map(|c| (format!("{}/{}", pod.name, c.name), c.id.clone(), c.restarts))
+        })
+        .collect()
+    }
+
+    pub(super) fn process(&self) -> anyhow::Result<Process> {
+        Ok(Process::new(
+            self.agent.pid().context("the agent does not run")?,
+        ))
+    }
+
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        self.agent.terminate().await
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.manifests.join(format!("{name}.yaml"))
+    }
+}
+
+fn ready_at(table: &PodTable, name: &str) -> Option<Instant> {
+    let pod = table.pod(name)?;
+    let uid = table
+        .pods
+        .iter()
+        .find(|(_, other)| other.name == pod.name)?
+        .0;
+    table.first_ready.get(uid).copied()
+}
+
+/// A pod of one container that does nothing and ends at once when told to.
+fn manifest(name: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  \
+         terminationGracePeriodSeconds: 5\n  containers:\n  - name: main\n    image: {}\n",
+        images::PAUSE
+    )
+}

@@ -1,0 +1,51 @@
+//! What the kernel says a process uses.
+
+use std::fs;
+
+use anyhow::Context;
+
+/// Ticks of the kernel's clock in a second, in `/proc`: USER_HZ, 100 on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Fields of `/proc/PID/stat` behind the name; utime and stime are the 14th and 15th of all.
+const UTIME: usize = 11;
+
+/// A process by its PID.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Process {
+    pid: u32,
+}
+
+impl Process {
+    pub(super) fn new(pid: u32) -> Self {
+        Self { pid }
+    }
+
+    /// Resident memory in KiB.
+    pub(super) fn rss_kib(self) -> anyhow::Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_ascii_whitespace().next());
+        Ok(number.context("no VmRSS")?.parse()?)
+    }
+
+    /// CPU time used so far, user and system.
+    pub(super) fn cpu_seconds(self) -> anyhow::Result<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        let fields = stat.rsplit(") ").next().context("no fields in stat")?;
+        let ticks = fields.split(' ').skip(UTIME).take(2).map(str::parse::<u64>);
+        let sum: u64 = ticks.collect::<Result<Vec<_>, _>>()?.into_iter().sum();
+        Ok(sum as f64 / TICKS_PER_SECOND)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_uses_memory_and_time() {
+        let process = Process::new(std::process::id());
+        assert!(process.rss_kib().unwrap() > 100);
+        assert!(process.cpu_seconds().unwrap() < 3600.0);
+    }
+}

@@ -1,0 +1,193 @@
+//! The figures as a Markdown table, with the machine they were taken on.
+
+use std::fmt::Write;
+use std::process::Command;
+
+use anyhow::Context;
+
+use super::Options;
+use crate::run;
+
+const DOCUMENT: &str = "docs/PERFORMANCE.md";
+const BEGIN: &str = "<!-- bench:begin -->";
+const END: &str = "<!-- bench:end -->";
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Unit {
+    Seconds,
+    MiB,
+    PercentOfCore,
+    Count,
+}
+
+impl Unit {
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::Seconds => format!("{value:.3} s"),
+            Self::MiB => format!("{value:.1} MiB"),
+            Self::PercentOfCore => format!("{value:.2} % of a core"),
+            Self::Count => format!("{value:.0}"),
+        }
+    }
+}
+
+/// The most that a value may be; NaN is no limit.
+struct Target {
+    shown: String,
+    limit: f64,
+}
+
+impl Target {
+    fn times(limit: f64) -> Self {
+        Self {
+            shown: times(limit),
+            limit,
+        }
+    }
+}
+
+fn times(ratio: f64) -> String {
+    format!("{ratio:.2} ×")
+}
+
+/// Rows of the table.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    rows: Vec<[String; 6]>,
+}
+
+impl Report {
+    /// A figure of windlass alone, which has to be at most `target`; NaN is no target.
+    pub(super) fn figure(&mut self, what: &str, value: f64, unit: Unit, target: f64) {
+        let target = Target {
+            shown: unit.show(target),
+            limit: target,
+        };
+        self.push([what, &unit.show(value), "", ""], value, target);
+    }
+
+    /// A time of windlass against the bare sequence.
+    pub(super) fn ratio(&mut self, what: &str, ours: f64, bare: f64, target: f64) {
+        let ratio = ours / bare;
+        let (ours, bare) = (Unit::Seconds.show(ours), Unit::Seconds.show(bare));
+        self.push(
+            [what, &ours, &bare, &times(ratio)],
+            ratio,
+            Target::times(target),
+        );
+    }
+
+    /// A time of windlass as a share of another of its own.
+    pub(super) fn share(&mut self, what: &str, part: f64, whole: f64, share: f64, target: f64) {
+        let time = format!(
+            "{} of {}",
+            Unit::Seconds.show(part),
+            Unit::Seconds.show(whole)
+        );
+        self.push(
+            [what, &time, "", &times(share)],
+            share,
+            Target::times(target),
+        );
+    }
+
+    fn push(&mut self, [what, ours, bare, ratio]: [&str; 4], value: f64, target: Target) {
+        let (shown, verdict) = match value <= target.limit {
+            _ if target.limit.is_nan() => (String::new(), ""),
+            true => (format!("≤ {}", target.shown), "yes"),
+            false => (format!("≤ {}", target.shown), "**no**"),
+        };
+        let row = [what, ours, bare, ratio, &shown, verdict].map(str::to_owned);
+        eprintln!("      {}", row.join("  "));
+        self.rows.push(row);
+    }
+
+    pub(super) fn markdown(&self, options: &Options) -> anyhow::Result<String> {
+        let mut text = String::new();
+        writeln!(
+            text,
+            "Command: `{}`, commit {}.",
+            command(options),
+            output("git", &["describe", "--always", "--dirty"])?
+        )?;
+        writeln!(text, "Machine: {}.\n", machine()?)?;
+        writeln!(
+            text,
+            "| what | windlass | bare CRI | ratio | target | met |"
+        )?;
+        writeln!(text, "|---|---|---|---|---|---|")?;
+        for row in &self.rows {
+            writeln!(text, "| {} |", row.join(" | "))?;
+        }
+        Ok(text)
+    }
+}
+
+/// Puts the table between the markers of the document.
+pub(super) fn write(table: &str) -> anyhow::Result<()> {
+    let path = run::root().join(DOCUMENT);
+    let document = std::fs::read_to_string(&path).with_context(|| DOCUMENT.to_owned())?;
+    let (head, rest) = document
+        .split_once(BEGIN)
+        .with_context(|| format!("{DOCUMENT} has no {BEGIN}"))?;
+    let (_, tail) = rest
+        .split_once(END)
+        .with_context(|| format!("{DOCUMENT} has no {END}"))?;
+    std::fs::write(&path, format!("{head}{BEGIN}\n{table}{END}{tail}"))?;
+    run::step(&format!("wrote {DOCUMENT}"));
+    Ok(())
+}
+
+/// The command that repeats this run.
+fn command(options: &Options) -> String {
+    format!(
+        "cargo xtask bench --serial {} --burst {} --rounds {} --concurrency {} --idle-seconds {} \
+         --kills {} --profile {}",
+        options.serial,
+        options.burst,
+        options.rounds,
+        options.concurrency,
+        options.idle_seconds,
+        options.kills,
+        options.profile
+    )
+}
+
+/// Processor, cores, memory, kernel, runtime and date.
+fn machine() -> anyhow::Result<String> {
+    let cpu_info = std::fs::read_to_string("/proc/cpuinfo")?;
+    let model = cpu_info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or(std::env::consts::ARCH, |rest| {
+            rest.trim_start_matches([' ', '\t', ':'])
+        });
+    let cores = std::thread::available_parallelism()?;
+    let kernel = output("uname", &["-r"])?;
+    let containerd = output("containerd", &["--version"])?;
+    let containerd = containerd
+        .split_ascii_whitespace()
+        .nth(2)
+        .unwrap_or("?")
+        .to_owned();
+    let runc = output("runc", &["--version"])?;
+    let runc = runc
+        .lines()
+        .next()
+        .unwrap_or("runc ?")
+        .replace("version ", "");
+    let date = output("date", &["-u", "+%F"])?;
+    Ok(format!(
+        "{model}, {cores} cores, Linux {kernel}, containerd {containerd}, {runc}, {date}"
+    ))
+}
+
+fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(run::root())
+        .output()
+        .with_context(|| format!("cannot run {program}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
