@@ -13,7 +13,7 @@
 
 mod restart;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::fmt;
 use std::time::Duration;

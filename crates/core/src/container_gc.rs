@@ -1,1 +1,251 @@
-//! (being written)
+//! Which dead containers, sandboxes and log files may go (upstream `containerGC`).
+//!
+//! A dead container is what is left to read a crash's logs and exit code from, so the newest of
+//! each container is kept while its pod exists. Nothing of a pod counts as abandoned before
+//! every source has spoken. What runs is never collected: stopping it is the housekeeping's.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use windlass_types::cri::{ContainerSummary, SandboxSummary};
+use windlass_types::{ContainerId, ContainerState, PodUid, SandboxId, Timestamp};
+
+/// How many dead containers are kept and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GcPolicy {
+    /// `maximum-dead-containers-per-container`.
+    pub max_per_container: usize,
+    /// `maximum-dead-containers`; `None` is unlimited.
+    pub max_total: Option<usize>,
+    /// `minimum-container-ttl-duration`: younger ones are left alone.
+    pub min_age: Duration,
+}
+
+impl GcPolicy {
+    /// The defaults of the Go kubelet.
+    pub const DEFAULT: Self = Self {
+        max_per_container: 1,
+        max_total: None,
+        min_age: Duration::ZERO,
+    };
+}
+
+/// Everything the decision looks at. Take `known` after the lists of the runtime: a pod that
+/// appeared in between must not look abandoned.
+#[derive(Clone, Copy, Debug)]
+pub struct GcInput<'a> {
+    /// All containers.
+    pub containers: &'a [ContainerSummary],
+    /// All sandboxes.
+    pub sandboxes: &'a [SandboxSummary],
+    /// Pods that are desired or worked on.
+    pub known: &'a BTreeSet<PodUid>,
+    /// Known pods that are finished and whose content may go entirely.
+    pub finished: &'a BTreeSet<PodUid>,
+    /// Every configured source has delivered once.
+    pub sources_ready: bool,
+    /// Names of the directories under the pod logs directory.
+    pub log_dirs: &'a [String],
+    /// Names of the links under `/var/log/containers` whose target does not exist.
+    pub dangling_links: &'a [String],
+    /// How much to keep.
+    pub policy: GcPolicy,
+    /// The present.
+    pub now: Timestamp,
+}
+
+/// What to remove, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GcPlan {
+    /// Containers, oldest first.
+    pub containers: Vec<ContainerId>,
+    /// Sandboxes; none of them has containers once the ones above are gone.
+    pub sandboxes: Vec<SandboxId>,
+    /// Names of pod log directories.
+    pub log_dirs: Vec<String>,
+    /// Names of links.
+    pub links: Vec<String>,
+}
+
+impl GcPlan {
+    /// True if nothing is to be removed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for GcPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let containers: Vec<&str> = self.containers.iter().map(ContainerId::as_str).collect();
+        let sandboxes: Vec<&str> = self.sandboxes.iter().map(SandboxId::as_str).collect();
+        let words: Vec<String> = [
+            ("containers", containers.join(" ")),
+            ("sandboxes", sandboxes.join(" ")),
+            ("log-dirs", self.log_dirs.join(" ")),
+            ("links", self.links.join(" ")),
+        ]
+        .into_iter()
+        .filter(|(_, list)| !list.is_empty())
+        .map(|(word, list)| format!("{word}({list})"))
+        .collect();
+        if words.is_empty() {
+            return f.write_str("nothing");
+        }
+        f.write_str(&words.join(" "))
+    }
+}
+
+/// Decides what to remove from the whole node.
+pub fn plan(input: GcInput<'_>) -> GcPlan {
+    let mut doomed = dead_containers(&input);
+    doomed.sort_by_key(|c| c.created_at);
+    let containers: Vec<ContainerId> = doomed.iter().map(|c| c.id.clone()).collect();
+    let left: Vec<&ContainerSummary> = input
+        .containers
+        .iter()
+        .filter(|c| !containers.contains(&c.id))
+        .collect();
+    GcPlan {
+        sandboxes: dead_sandboxes(&input, &left),
+        log_dirs: abandoned_log_dirs(&input, &left),
+        links: dead_links(&input),
+        containers,
+    }
+}
+
+/// True if nothing of the pod needs to be kept.
+fn may_go(input: &GcInput<'_>, uid: &PodUid) -> bool {
+    input.sources_ready && (!input.known.contains(uid) || input.finished.contains(uid))
+}
+
+fn dead_containers<'a>(input: &GcInput<'a>) -> Vec<&'a ContainerSummary> {
+    let mut by_name: BTreeMap<(&PodUid, &str), Vec<&ContainerSummary>> = BTreeMap::new();
+    for container in input.containers {
+        // Without a pod UID it is not ours.
+        if !container.uid.as_str().is_empty() {
+            let key = (&container.uid, container.name.as_str());
+            by_name.entry(key).or_default().push(container);
+        }
+    }
+    let mut doomed = Vec::new();
+    let mut kept: Vec<Vec<&ContainerSummary>> = Vec::new();
+    for ((uid, _), mut instances) in by_name {
+        instances.sort_by_key(|c| std::cmp::Reverse((c.created_at, c.attempt)));
+        let newest = instances.first().map(|c| c.id.clone());
+        let mut dead = Vec::new();
+        for instance in instances {
+            let stopped = match instance.state {
+                ContainerState::Exited => true,
+                // The newest may be about to be started at this moment.
+                ContainerState::Created => {
+                    may_go(input, uid) || newest.as_ref() != Some(&instance.id)
+                }
+                ContainerState::Running | ContainerState::Unknown => false,
+            };
+            if !stopped || is_young(input, instance) {
+                continue;
+            }
+            if may_go(input, uid) || instance.state == ContainerState::Created {
+                doomed.push(instance);
+            } else {
+                dead.push(instance);
+            }
+        }
+        let keep = input.policy.max_per_container.min(dead.len());
+        doomed.extend(dead.split_off(keep));
+        if !dead.is_empty() {
+            kept.push(dead);
+        }
+    }
+    doomed.extend(beyond_total(input.policy.max_total, kept));
+    doomed
+}
+
+/// An even share for each container first, then the oldest of all.
+fn beyond_total(
+    max_total: Option<usize>,
+    mut kept: Vec<Vec<&ContainerSummary>>,
+) -> Vec<&ContainerSummary> {
+    let total = |kept: &[Vec<&ContainerSummary>]| kept.iter().map(Vec::len).sum::<usize>();
+    let Some(max) = max_total.filter(|max| total(&kept) > *max) else {
+        return Vec::new();
+    };
+    let share = (max / kept.len().max(1)).max(1);
+    let mut doomed = Vec::new();
+    for list in &mut kept {
+        doomed.extend(list.split_off(share.min(list.len())));
+    }
+    let mut rest: Vec<&ContainerSummary> = kept.into_iter().flatten().collect();
+    rest.sort_by_key(|c| std::cmp::Reverse(c.created_at));
+    doomed.extend(rest.split_off(max.min(rest.len())));
+    doomed
+}
+
+fn is_young(input: &GcInput<'_>, container: &ContainerSummary) -> bool {
+    let age = input.now.duration_since(container.created_at);
+    Duration::try_from(age).unwrap_or_default() < input.policy.min_age
+}
+
+/// Sandboxes that are stopped and empty, except the newest of a pod that goes on.
+fn dead_sandboxes(input: &GcInput<'_>, left: &[&ContainerSummary]) -> Vec<SandboxId> {
+    let is_newest = |sandbox: &SandboxSummary| {
+        let siblings = input.sandboxes.iter().filter(|s| s.uid == sandbox.uid);
+        siblings
+            .map(|s| (s.attempt, s.created_at))
+            .all(|other| other <= (sandbox.attempt, sandbox.created_at))
+    };
+    let is_empty = |sandbox: &SandboxSummary| left.iter().all(|c| c.sandbox_id != sandbox.id);
+    let mut doomed: Vec<&SandboxSummary> = input
+        .sandboxes
+        .iter()
+        .filter(|s| !s.uid.as_str().is_empty() && !s.ready && is_empty(s))
+        .filter(|s| may_go(input, &s.uid) || !is_newest(s))
+        .collect();
+    doomed.sort_by_key(|s| s.created_at);
+    doomed.into_iter().map(|s| s.id.clone()).collect()
+}
+
+/// Log directories of pods that neither the node nor the runtime knows.
+fn abandoned_log_dirs(input: &GcInput<'_>, left: &[&ContainerSummary]) -> Vec<String> {
+    if !input.sources_ready {
+        return Vec::new();
+    }
+    let is_abandoned = |name: &String| {
+        let Some(uid) = log_dir_uid(name) else {
+            return false;
+        };
+        !input.known.contains(&uid) && left.iter().all(|c| c.uid != uid)
+    };
+    let names = input.log_dirs.iter();
+    names.filter(|name| is_abandoned(name)).cloned().collect()
+}
+
+/// The UID in `namespace_name_uid`, the name of a pod's log directory.
+pub fn log_dir_uid(name: &str) -> Option<PodUid> {
+    let (rest, uid) = name.rsplit_once('_')?;
+    (!uid.is_empty() && rest.contains('_')).then(|| PodUid::from(uid))
+}
+
+/// Links without a target. The log of a running container may be between two names while it is
+/// rotated: its link stays.
+fn dead_links(input: &GcInput<'_>) -> Vec<String> {
+    let is_dead = |name: &&String| {
+        let Some(id) = link_container_id(name) else {
+            return false;
+        };
+        let container = input.containers.iter().find(|c| c.id.as_str() == id);
+        container.is_none_or(|c| c.state == ContainerState::Exited)
+    };
+    let names = input.dangling_links.iter();
+    names.filter(is_dead).cloned().collect()
+}
+
+/// The container ID in `pod_namespace_container-<id>.log`.
+fn link_container_id(name: &str) -> Option<&str> {
+    let (_, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
+    (!id.is_empty()).then_some(id)
+}

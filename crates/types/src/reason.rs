@@ -103,6 +103,8 @@ reasons! {
     MissingClusterDns = "MissingClusterDNS",
 
     // Windlass' own blockers, used where upstream has no word
+    /// Everything runs, but a probe or a readiness gate says no.
+    ContainersNotReady = "ContainersNotReady",
     /// The container runtime does not answer.
     RuntimeNotReady = "RuntimeNotReady",
     /// The pod waits for a start slot.

@@ -10,12 +10,12 @@ use windlass_types::{ObservedSandbox, PodUid};
 
 use super::*;
 
-fn at(seconds: i64) -> Timestamp {
+pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("in range")
 }
 
 /// `Policy name[:init|:sidecar|:Always|:OnFailure|:Never]…`
-fn pod(text: &str) -> Pod {
+pub(crate) fn pod(text: &str) -> Pod {
     let mut words = text.split_whitespace();
     let policy = words.next().expect("policy").to_owned();
     let mut spec = PodSpec {
@@ -61,7 +61,7 @@ fn pod(text: &str) -> Pod {
 /// Oldest first. Sandboxes: `sb<attempt>[!|-noip|-host]`, `!` is not ready. Containers:
 /// `name[#count]=run|created|unknown|exit<code>[~][@<sandbox attempt>]`; `~` is another hash;
 /// without `@` it lives in the sandbox before it.
-fn observed(pod: &Pod, text: &str) -> ObservedPod {
+pub(crate) fn observed(pod: &Pod, text: &str) -> ObservedPod {
     let mut found = ObservedPod {
         uid: PodUid::from("u"),
         ..ObservedPod::default()

@@ -1,0 +1,303 @@
+//! The one thing that keeps a pod from what was asked: the most upstream cause wins.
+//!
+//! Order: the pod is being stopped · it failed · something of the whole pod (runtime, sandbox,
+//! volumes) · an image · creating a container · starting it · a crash loop · an init container at
+//! work · a container about to start · a container that ended for good · readiness.
+
+use windlass_types::corev1::{ContainerStateTerminated, ContainerStatus, PodStatus};
+use windlass_types::view::Blocker;
+use windlass_types::{Pod, PodExt, Reason, Timestamp};
+
+use super::Failures;
+use super::containers::go_duration;
+use super::phase::Phase;
+use crate::actions::{BackingOff, is_sidecar};
+
+/// Everything the decision looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockerInput<'a> {
+    /// The pod as asked.
+    pub pod: &'a Pod,
+    /// Its status, as [`super::generate_status`] made it.
+    pub status: &'a PodStatus,
+    /// What went wrong in the last sync.
+    pub failures: &'a Failures,
+    /// Restarts that are delayed.
+    pub backing_off: &'a [BackingOff],
+    /// When the pod is synced next without anything else happening.
+    pub next_sync: Option<Timestamp>,
+    /// The blocker reported before.
+    pub previous: Option<&'a Blocker>,
+    /// The present.
+    pub now: Timestamp,
+}
+
+/// A blocker before it is known since when.
+struct Cause {
+    reason: Reason,
+    container: Option<String>,
+    message: String,
+    next_retry: Option<Timestamp>,
+}
+
+impl Cause {
+    fn of_pod(reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            container: None,
+            message: message.into(),
+            next_retry: None,
+        }
+    }
+
+    fn of(container: &str, reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            container: Some(container.to_owned()),
+            ..Self::of_pod(reason, message)
+        }
+    }
+
+    fn retried_at(self, next_retry: Option<Timestamp>) -> Self {
+        Self { next_retry, ..self }
+    }
+}
+
+/// The current blocker; `None` if the pod is what was asked.
+pub fn blocker(input: BlockerInput<'_>) -> Option<Blocker> {
+    let cause = cause(&input)?;
+    let since = input
+        .previous
+        .filter(|p| p.reason == cause.reason && p.container == cause.container)
+        .map_or(input.now, |p| p.since);
+    Some(Blocker {
+        reason: cause.reason,
+        container: cause.container,
+        message: cause.message,
+        since,
+        next_retry: cause.next_retry,
+    })
+}
+
+fn cause(input: &BlockerInput<'_>) -> Option<Cause> {
+    let phase = input.status.phase.as_deref().and_then(Phase::parse);
+    if phase == Some(Phase::Succeeded) {
+        return None;
+    }
+    if input.pod.metadata.deletion_timestamp.is_some() {
+        return Some(terminating(input));
+    }
+    if phase == Some(Phase::Failed) {
+        return Some(failed(input));
+    }
+    failure(input)
+        .or_else(|| crash_loop(input))
+        .or_else(|| initializing(input))
+        .or_else(|| starting(input))
+        .or_else(|| ended(input))
+        .or_else(|| unready(input))
+}
+
+fn terminating(input: &BlockerInput<'_>) -> Cause {
+    let stuck = input
+        .failures
+        .iter()
+        .find(|(_, (reason, _))| matches!(reason, Reason::KillContainerError));
+    match stuck {
+        Some((name, (reason, message))) => Cause {
+            container: (!name.is_empty()).then(|| name.clone()),
+            ..Cause::of_pod(*reason, message.clone()).retried_at(input.next_sync)
+        },
+        None => Cause::of_pod(Reason::Terminating, "the pod is being stopped"),
+    }
+}
+
+/// A failed pod: the reason it was given, else the container that failed it.
+fn failed(input: &BlockerInput<'_>) -> Cause {
+    if let Some(text) = &input.status.reason {
+        let reason = terminated_reason(Some(text));
+        let message = match input.status.message.as_deref() {
+            Some("") | None => text.clone(),
+            Some(message) if reason.as_str() == text => message.to_owned(),
+            Some(message) => format!("{text}: {message}"),
+        };
+        return Cause::of_pod(reason, message);
+    }
+    let mut ends = statuses(input.status).filter_map(|s| Some((s, last_end(s)?)));
+    match ends.find(|(_, end)| end.exit_code != 0) {
+        Some((status, end)) => Cause::of(
+            &status.name,
+            terminated_reason(end.reason.as_ref()),
+            format!("the pod failed: {}", end_text(end)),
+        ),
+        None => Cause::of_pod(Reason::Error, "the pod was stopped before it completed"),
+    }
+}
+
+/// What went wrong in the last sync, the earliest step first.
+fn failure(input: &BlockerInput<'_>) -> Option<Cause> {
+    let delayed = |name: &str| input.backing_off.iter().any(|b| b.name == name);
+    let position = |name: &str| {
+        let inits = input.pod.init_containers().iter();
+        let mut all = inits.chain(input.pod.containers());
+        all.position(|c| c.name == name).unwrap_or(usize::MAX)
+    };
+    let (name, (reason, message)) = input
+        .failures
+        .iter()
+        .filter(|(name, (reason, _))| {
+            *reason != Reason::CrashLoopBackOff && !delayed(name) && !is_running(input, name)
+        })
+        .min_by_key(|(name, (reason, _))| (!name.is_empty(), step(*reason), position(name)))?;
+    let cause = if name.is_empty() {
+        Cause::of_pod(*reason, message.clone())
+    } else {
+        Cause::of(name, *reason, message.clone())
+    };
+    Some(cause.retried_at(input.next_sync))
+}
+
+/// The step of a container's start that a reason belongs to.
+fn step(reason: Reason) -> u8 {
+    match reason {
+        Reason::InvalidImageName
+        | Reason::ErrImageNeverPull
+        | Reason::ImageInspectError
+        | Reason::ErrImagePull
+        | Reason::ImagePullBackOff
+        | Reason::RegistryUnavailable
+        | Reason::SignatureValidationFailed => 0,
+        Reason::CreateContainerConfigError | Reason::CreateContainerError => 1,
+        Reason::RunContainerError => 2,
+        _ => 3,
+    }
+}
+
+fn crash_loop(input: &BlockerInput<'_>) -> Option<Cause> {
+    let inits = input.pod.init_containers().iter();
+    let mut in_order = inits.chain(input.pod.containers());
+    let wait = in_order.find_map(|c| input.backing_off.iter().find(|b| b.name == c.name))?;
+    let end = find(input.status, &wait.name).and_then(last_end);
+    let last = end.map_or_else(String::new, |end| format!(": {}", end_text(end)));
+    let delay = go_duration(wait.delay.as_secs());
+    Some(
+        Cause::of(
+            &wait.name,
+            wait.reason,
+            format!("restarts are {delay} apart{last}"),
+        )
+        .retried_at(Some(wait.until)),
+    )
+}
+
+fn initializing(input: &BlockerInput<'_>) -> Option<Cause> {
+    let inits = input.pod.init_containers();
+    let total = inits.len();
+    inits
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| !is_sidecar(c) && is_running(input, &c.name))
+        .map(|(i, c)| {
+            let text = format!("init container {} of {total} is running", i + 1);
+            Cause::of(&c.name, Reason::PodInitializing, text)
+        })
+        .next()
+}
+
+fn starting(input: &BlockerInput<'_>) -> Option<Cause> {
+    let inits = input.pod.init_containers().iter();
+    let mut in_order = inits.chain(input.pod.containers());
+    let status = in_order.find_map(|c| {
+        find(input.status, &c.name).filter(|s| s.state.as_ref().is_none_or(|s| s.waiting.is_some()))
+    })?;
+    let text = match last_end(status) {
+        Some(end) => format!("about to start again: {}", end_text(end)),
+        None => "about to be created".to_owned(),
+    };
+    let cause = Cause::of(&status.name, Reason::ContainerCreating, text);
+    Some(cause.retried_at(input.next_sync))
+}
+
+/// An app container or sidecar that ended badly while others go on.
+fn ended(input: &BlockerInput<'_>) -> Option<Cause> {
+    let inits = input.pod.init_containers().iter();
+    let mut in_order = inits.chain(input.pod.containers());
+    in_order.find_map(|c| {
+        let end = current_end(find(input.status, &c.name)?)?;
+        (end.exit_code != 0).then(|| {
+            let reason = terminated_reason(end.reason.as_ref());
+            Cause::of(&c.name, reason, end_text(end))
+        })
+    })
+}
+
+fn unready(input: &BlockerInput<'_>) -> Option<Cause> {
+    let conditions = input.status.conditions.iter().flatten();
+    let ready = conditions.into_iter().find(|c| c.type_ == "Ready")?;
+    if ready.status == "True" {
+        return None;
+    }
+    let sidecars = input.pod.init_containers().iter().filter(|c| is_sidecar(c));
+    let mut required = sidecars.chain(input.pod.containers());
+    let unready = required
+        .find_map(|c| find(input.status, &c.name).filter(|s| !s.ready && current_end(s).is_none()));
+    match unready {
+        Some(status) => {
+            let text = if status.started == Some(true) {
+                "its readiness probe does not pass"
+            } else {
+                "its startup probe has not passed"
+            };
+            Some(Cause::of(&status.name, Reason::ContainersNotReady, text))
+        }
+        None if ready.reason.as_deref() == Some("ReadinessGatesNotReady") => Some(Cause::of_pod(
+            Reason::ContainersNotReady,
+            ready.message.clone().unwrap_or_default(),
+        )),
+        // What is not ready has completed, as its restart policy lets it.
+        None => None,
+    }
+}
+
+fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    lists.into_iter().flatten().flatten()
+}
+
+fn find<'a>(status: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
+    statuses(status).find(|s| s.name == name)
+}
+
+fn is_running(input: &BlockerInput<'_>, name: &str) -> bool {
+    let state = find(input.status, name).and_then(|s| s.state.as_ref());
+    state.is_some_and(|s| s.running.is_some())
+}
+
+fn current_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    status.state.as_ref()?.terminated.as_ref()
+}
+
+fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    current_end(status).or_else(|| status.last_state.as_ref()?.terminated.as_ref())
+}
+
+fn end_text(end: &ContainerStateTerminated) -> String {
+    let reason = end.reason.as_deref().unwrap_or("Error");
+    let text = format!("it ended with exit code {} ({reason})", end.exit_code);
+    match end.message.as_deref().map(str::trim) {
+        Some(message) if !message.is_empty() => format!("{text}: {message}"),
+        _ => text,
+    }
+}
+
+fn terminated_reason(text: Option<&String>) -> Reason {
+    let known = [
+        Reason::OomKilled,
+        Reason::ContainerStatusUnknown,
+        Reason::DeadlineExceeded,
+        Reason::Completed,
+    ];
+    known
+        .into_iter()
+        .find(|r| text.is_some_and(|t| t == r.as_str()))
+        .unwrap_or(Reason::Error)
+}

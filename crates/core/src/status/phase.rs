@@ -1,0 +1,154 @@
+//! A pod's phase from the states of its containers (upstream `getPhase`).
+
+use std::fmt;
+
+use windlass_types::corev1::{ContainerState as ApiState, ContainerStatus};
+use windlass_types::{ContainerState, PodExt};
+
+use super::StatusInput;
+use crate::actions::{is_sidecar, restarts_after_exit};
+
+/// `status.phase`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not everything has started yet.
+    Pending,
+    /// Everything has started; something runs or will again.
+    Running,
+    /// All containers ended well.
+    Succeeded,
+    /// All containers ended, one of them badly.
+    Failed,
+}
+
+impl Phase {
+    /// The API's text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+
+    /// Reads the API's text.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Pending, Self::Running, Self::Succeeded, Self::Failed]
+            .into_iter()
+            .find(|p| p.as_str() == text)
+    }
+
+    /// True for the phases that are never left.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a container's status says about its progress.
+enum Progress {
+    Running,
+    /// Exit code of the newest finished run; it is not running now.
+    Stopped(i32),
+    /// Never ran.
+    Waiting,
+}
+
+fn progress(status: &ContainerStatus) -> Progress {
+    let exit_code = |state: &Option<ApiState>| Some(state.as_ref()?.terminated.as_ref()?.exit_code);
+    match &status.state {
+        Some(state) if state.running.is_some() => Progress::Running,
+        state => match exit_code(state).or_else(|| exit_code(&status.last_state)) {
+            Some(code) => Progress::Stopped(code),
+            None => Progress::Waiting,
+        },
+    }
+}
+
+/// The phase that the container statuses amount to.
+pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> Phase {
+    let pod = input.pod;
+    let find = |name: &str| statuses.iter().find(|s| s.name == name);
+    let mut init_pending = false;
+    let mut waiting = false;
+    let mut running = false;
+    for spec in pod.init_containers() {
+        let Some(status) = find(&spec.name) else {
+            init_pending = true;
+            continue;
+        };
+        match (progress(status), is_sidecar(spec)) {
+            (Progress::Running, false) => init_pending = true,
+            (Progress::Running, true) => {
+                running = true;
+                init_pending |= status.started != Some(true) && !has_initialized(input);
+            }
+            // A sidecar's exit says nothing about the pod.
+            (Progress::Stopped(_), true) => {}
+            (Progress::Stopped(0), false) => {}
+            (Progress::Stopped(code), false) => {
+                if !restarts_after_exit(pod, spec, code) {
+                    return Phase::Failed;
+                }
+            }
+            (Progress::Waiting, true) => waiting = true,
+            (Progress::Waiting, false) => init_pending = true,
+        }
+    }
+    let (mut stopped, mut succeeded, mut restartable) = (0, 0, 0);
+    for spec in pod.containers() {
+        match find(&spec.name).map_or(Progress::Waiting, |s| progress(s)) {
+            Progress::Running => running = true,
+            Progress::Waiting => waiting = true,
+            Progress::Stopped(code) => {
+                stopped += 1;
+                succeeded += usize::from(code == 0);
+                restartable += usize::from(restarts_after_exit(pod, spec, code));
+            }
+        }
+    }
+    // Containers of a pod that has been stopped do not restart, whatever their policy says.
+    // A static pod is never forced into a terminal phase: it comes back with its manifest.
+    let forced = input.terminal && !running && !pod.is_static();
+    if init_pending || waiting {
+        return if forced {
+            Phase::Failed
+        } else {
+            Phase::Pending
+        };
+    }
+    if running {
+        return Phase::Running;
+    }
+    if stopped == 0 {
+        return Phase::Pending;
+    }
+    if restartable > 0 && !forced {
+        return Phase::Running;
+    }
+    if stopped == succeeded {
+        Phase::Succeeded
+    } else {
+        Phase::Failed
+    }
+}
+
+/// True if an app container has started in the newest sandbox: restarting sidecars then no
+/// longer make the pod pending.
+pub(super) fn has_initialized(input: &StatusInput<'_>) -> bool {
+    let Some(sandbox) = input.observed.newest_sandbox() else {
+        return false;
+    };
+    input.pod.containers().iter().any(|c| {
+        input.observed.instances(&c.name).any(|i| {
+            i.sandbox_id == sandbox.id
+                && (i.started_at.is_some() || i.state == ContainerState::Running)
+        })
+    })
+}

@@ -1,0 +1,590 @@
+//! Pods and what was found of them against the one-line status and blocker.
+
+use std::time::Duration;
+
+use windlass_types::corev1::{PodCondition, PodReadinessGate};
+use windlass_types::view::Blocker;
+
+use super::*;
+use crate::actions::tests::{at, observed, pod};
+
+/// One pod, refined by closures; the defaults are a healthy first sync.
+struct Case {
+    pod: Pod,
+    observed: ObservedPod,
+    failures: Failures,
+    backing_off: Vec<BackingOff>,
+    probes: ProbeVerdicts,
+    previous: Option<PodStatus>,
+    terminal: bool,
+    verdict: Option<Verdict>,
+    before: Option<Blocker>,
+}
+
+impl Case {
+    fn new(asked: &str, found: &str) -> Self {
+        let pod = pod(asked);
+        let observed = observed(&pod, found);
+        Self {
+            pod,
+            observed,
+            failures: Failures::new(),
+            backing_off: Vec::new(),
+            probes: ProbeVerdicts::default(),
+            previous: None,
+            terminal: false,
+            verdict: None,
+            before: None,
+        }
+    }
+
+    fn failure(mut self, name: &str, reason: Reason, message: &str) -> Self {
+        self.failures
+            .insert(name.to_owned(), (reason, message.to_owned()));
+        self
+    }
+
+    fn waits(mut self, name: &str, seconds: u64) -> Self {
+        self.backing_off.push(BackingOff {
+            name: name.to_owned(),
+            until: at(5000 + 7),
+            delay: Duration::from_secs(seconds),
+            reason: Reason::CrashLoopBackOff,
+        });
+        self
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The status of the same pod as it was found earlier becomes the previous one.
+    fn after(mut self, found: &str) -> Self {
+        let earlier = Self {
+            observed: observed(&self.pod, found),
+            pod: self.pod.clone(),
+            ..Self::new("Always", "")
+        };
+        self.previous = Some(earlier.status_at(1000));
+        self
+    }
+
+    fn terminal(mut self) -> Self {
+        self.terminal = true;
+        self
+    }
+
+    fn status_at(&self, seconds: i64) -> PodStatus {
+        generate_status(StatusInput {
+            pod: &self.pod,
+            observed: &self.observed,
+            failures: &self.failures,
+            backing_off: &self.backing_off,
+            probes: &self.probes,
+            previous: self.previous.as_ref(),
+            host_ips: &["192.168.0.1".parse().expect("ip")],
+            runtime_name: "containerd",
+            terminal: self.terminal,
+            verdict: self.verdict.as_ref(),
+            now: at(seconds),
+        })
+    }
+
+    fn status(&self) -> PodStatus {
+        self.status_at(5000)
+    }
+
+    fn blocker(&self) -> Option<Blocker> {
+        blocker(BlockerInput {
+            pod: &self.pod,
+            status: &self.status(),
+            failures: &self.failures,
+            backing_off: &self.backing_off,
+            next_sync: Some(at(5010)),
+            previous: self.before.as_ref(),
+            now: at(5000),
+        })
+    }
+
+    fn shows(&self, expected: &str) {
+        let line = status_line(&self.status());
+        let short = line
+            .replace("PodReadyToStartContainers", "Sandbox")
+            .replace("PodScheduled", "Scheduled");
+        assert_eq!(short, expected);
+    }
+
+    fn blocked_by(&self, expected: &str) {
+        let line = self.blocker().map_or("none".to_owned(), |b| b.to_string());
+        assert_eq!(line, expected);
+    }
+}
+
+fn check(asked: &str, found: &str, expected: &str) {
+    Case::new(asked, found).shows(expected);
+}
+
+const STARTED: &str = "[Sandbox Initialized Scheduled]";
+const ALL: &str = "[Sandbox Initialized Ready ContainersReady Scheduled]";
+
+#[test]
+fn a_pod_is_pending_until_everything_started() {
+    check(
+        "Always a",
+        "",
+        "Pending [Initialized Scheduled] a:ContainerCreating#0",
+    );
+    check(
+        "Always a",
+        "sb0",
+        &format!("Pending {STARTED} a:ContainerCreating#0"),
+    );
+    check(
+        "Always a",
+        "sb0 a=created",
+        &format!("Pending {STARTED} a:ContainerCreating#0"),
+    );
+    check(
+        "Always a b",
+        "sb0 a=run",
+        &format!("Pending {STARTED} a:running#0* b:ContainerCreating#0"),
+    );
+    check(
+        "Always b a",
+        "sb0 a=run b=run",
+        &format!("Running {ALL} a:running#0* b:running#0*"),
+    );
+}
+
+#[test]
+fn the_phase_of_an_ended_pod_follows_the_restart_policy() {
+    check(
+        "Always a",
+        "sb0 a=exit1",
+        &format!("Running {STARTED} a:Error=1#0"),
+    );
+    check(
+        "OnFailure a",
+        "sb0 a=exit1",
+        &format!("Running {STARTED} a:Error=1#0"),
+    );
+    check(
+        "OnFailure a",
+        "sb0 a=exit0",
+        &format!("Succeeded {STARTED} a:Completed=0#0"),
+    );
+    check(
+        "Never a b",
+        "sb0 a=exit0 b=exit3",
+        &format!("Failed {STARTED} a:Completed=0#0 b:Error=3#0"),
+    );
+    check(
+        "Never a b",
+        "sb0 a=exit3 b=run",
+        &format!("Running {STARTED} a:Error=3#0 b:running#0*"),
+    );
+    check(
+        "Always a:Never",
+        "sb0 a=exit3",
+        &format!("Failed {STARTED} a:Error=3#0"),
+    );
+}
+
+#[test]
+fn init_containers_hold_the_pod_pending_and_fail_it_only_under_never() {
+    let none = "[Sandbox Scheduled]";
+    let all = "Always i:init a";
+    check(
+        all,
+        "sb0",
+        &format!("Pending {none} i:PodInitializing#0 a:PodInitializing#0"),
+    );
+    check(
+        all,
+        "sb0 i=run",
+        &format!("Pending {none} i:running#0 a:PodInitializing#0"),
+    );
+    check(
+        all,
+        "sb0 i=exit0",
+        &format!("Pending {STARTED} i:Completed=0#0* a:PodInitializing#0"),
+    );
+    check(
+        all,
+        "sb0 i=exit1",
+        &format!("Pending {none} i:Error=1#0 a:PodInitializing#0"),
+    );
+    check(
+        all,
+        "sb0 i=exit0 a=run",
+        &format!("Running {ALL} i:Completed=0#0* a:running#0*"),
+    );
+    check(
+        "Never i:init a",
+        "sb0 i=exit1",
+        &format!("Failed {none} i:Error=1#0 a:PodInitializing#0"),
+    );
+    Case::new("OnFailure i:init a", "sb0 i#3=exit1")
+        .waits("i", 80)
+        .shows("Pending [Sandbox Scheduled] i:CrashLoopBackOff<Error=1>#3 a:PodInitializing#0");
+}
+
+#[test]
+fn sidecars_count_for_readiness_but_their_end_is_not_the_pods() {
+    let s = "Always s:sidecar a";
+    check(
+        s,
+        "sb0 s=run",
+        &format!("Pending {STARTED} s:running#0* a:PodInitializing#0"),
+    );
+    check(
+        s,
+        "sb0 s=run a=run",
+        &format!("Running {ALL} s:running#0* a:running#0*"),
+    );
+    check(
+        s,
+        "sb0 a=run s=exit1",
+        &format!("Running {STARTED} s:Error=1#0 a:running#0*"),
+    );
+    check(
+        "Never s:sidecar a",
+        "sb0 a=exit0 s=exit1",
+        &format!("Succeeded {STARTED} s:Error=1#0 a:Completed=0#0"),
+    );
+    check(
+        "Never s:sidecar a",
+        "sb0 s=run a=exit0",
+        &format!("Running {STARTED} s:running#0* a:Completed=0#0"),
+    );
+}
+
+#[test]
+fn a_container_waits_with_the_reason_of_its_last_failure() {
+    Case::new("Always a", "sb0")
+        .failure("a", Reason::ErrImagePull, "no such host")
+        .shows(&format!("Pending {STARTED} a:ErrImagePull#0"));
+    Case::new("Always a", "sb0 a#2=exit1")
+        .failure("a", Reason::RunContainerError, "exec format error")
+        .shows(&format!("Running {STARTED} a:RunContainerError<Error=1>#2"));
+    // A running container shows that it runs, whatever went wrong before.
+    Case::new("Always a", "sb0 a=run")
+        .failure("a", Reason::ErrImagePull, "no such host")
+        .shows(&format!("Running {ALL} a:running#0*"));
+    Case::new("Never a", "sb0 a=exit1")
+        .failure("a", Reason::ErrImagePull, "no such host")
+        .shows(&format!("Failed {STARTED} a:Error=1#0"));
+}
+
+#[test]
+fn a_crash_loop_reads_as_kubectl_users_know_it() {
+    let case = Case::new("Always a", "sb0 a#3=exit1 a#4=exit2").waits("a", 80);
+    case.shows(&format!("Running {STARTED} a:CrashLoopBackOff<Error=2>#4"));
+    let status = case.status();
+    let a = &status.container_statuses.as_ref().expect("list")[0];
+    let waiting = a
+        .state
+        .as_ref()
+        .expect("state")
+        .waiting
+        .as_ref()
+        .expect("waiting");
+    assert_eq!(
+        waiting.message.as_deref(),
+        Some("back-off 1m20s restarting failed container=a pod=p_ns(u)")
+    );
+    let last = a
+        .last_state
+        .as_ref()
+        .expect("last")
+        .terminated
+        .as_ref()
+        .expect("ended");
+    assert_eq!(last.container_id.as_deref(), Some("containerd://c2"));
+    assert_eq!(last.finished_at, Some(Time(at(25))));
+    check(
+        "Always a",
+        "sb0 a#3=exit1 a#4=run",
+        &format!("Running {ALL} a:running<Error=1>#4*"),
+    );
+}
+
+#[test]
+fn probe_verdicts_decide_ready_and_started() {
+    let unready = Case::new("Always a b", "sb0 a=run b=run").with(|c| {
+        c.probes.ready.insert("a".into(), false);
+    });
+    unready.shows(&format!("Running {STARTED} a:running#0 b:running#0*"));
+    let conditions = unready.status().conditions.expect("conditions");
+    let ready = conditions
+        .iter()
+        .find(|c| c.type_ == "Ready")
+        .expect("Ready");
+    assert_eq!(ready.reason.as_deref(), Some("ContainersNotReady"));
+    assert_eq!(
+        ready.message.as_deref(),
+        Some("containers with unready status: [a]")
+    );
+    // A sidecar that has not started holds back the pod's initialization.
+    Case::new("Always s:sidecar a", "sb0 s=run")
+        .with(|c| {
+            c.probes.started.insert("s".into(), false);
+        })
+        .shows("Pending [Sandbox Scheduled] s:running#0 a:PodInitializing#0");
+}
+
+#[test]
+fn readiness_gates_need_their_conditions() {
+    let gated = |value: Option<&str>| {
+        Case::new("Always a", "sb0 a=run").with(|c| {
+            c.pod.spec.get_or_insert_default().readiness_gates = Some(vec![PodReadinessGate {
+                condition_type: "lb".into(),
+            }]);
+            c.pod.status.get_or_insert_default().conditions = value.map(|v| {
+                vec![PodCondition {
+                    type_: "lb".into(),
+                    status: v.into(),
+                    ..PodCondition::default()
+                }]
+            });
+        })
+    };
+    gated(Some("True"))
+        .shows("Running [lb Sandbox Initialized Ready ContainersReady Scheduled] a:running#0*");
+    gated(Some("False"))
+        .shows("Running [Sandbox Initialized ContainersReady Scheduled] a:running#0*");
+    let missing = gated(None);
+    missing.shows("Running [Sandbox Initialized ContainersReady Scheduled] a:running#0*");
+    missing.blocked_by(
+        "ContainersNotReady: corresponding condition of pod readiness gate \"lb\" does not exist.",
+    );
+}
+
+#[test]
+fn a_container_the_runtime_lost_is_not_one_that_never_ran() {
+    Case::new("Always a", "sb0")
+        .after("sb0 a=run")
+        .shows(&format!(
+            "Running {STARTED} a:ContainerCreating<ContainerStatusUnknown=137>#1"
+        ));
+    Case::new("Never a", "sb0")
+        .after("sb0 a=run")
+        .shows(&format!(
+            "Failed {STARTED} a:ContainerCreating<ContainerStatusUnknown=137>#1"
+        ));
+    // Being deleted is not being restarted.
+    Case::new("Always a", "sb0")
+        .with(|c| c.pod.metadata.deletion_timestamp = Some(Time(at(1))))
+        .after("sb0 a=run")
+        .shows(&format!(
+            "Running {STARTED} a:ContainerCreating<ContainerStatusUnknown=137>#0"
+        ));
+    // An end that was reported stays reported.
+    Case::new("Never a", "sb0!")
+        .after("sb0 a=exit3")
+        .shows("Failed [Initialized Scheduled] a:Error=3#0");
+    // An init container the runtime forgot has completed if the pod got past it.
+    check(
+        "Always i:init a",
+        "sb0 a=run",
+        &format!("Running {ALL} i:Completed=0#0* a:running#0*"),
+    );
+    Case::new("Always a", "sb0 a=unknown")
+        .after("sb0 a=run")
+        .shows(&format!("Running {STARTED} a:ContainerStatusUnknown=137#0"));
+}
+
+#[test]
+fn restart_counts_and_last_states_survive_the_removal_of_dead_containers() {
+    Case::new("Always a", "sb0 a#5=run")
+        .after("sb0 a#4=exit1 a#5=run")
+        .shows(&format!("Running {ALL} a:running<Error=1>#5*"));
+    Case::new("Always a", "sb0 a#1=run")
+        .after("sb0 a#7=exit1")
+        .shows(&format!("Running {ALL} a:running#7*"));
+    Case::new("Always a", "sb0 sb1 a#1=run")
+        .with(|c| c.observed.sandboxes.truncate(1))
+        .after("sb0 a=exit9")
+        .shows(&format!("Running {ALL} a:running<Error=9>#1*"));
+}
+
+#[test]
+fn a_stopped_pod_ends_in_a_terminal_phase_unless_it_is_static() {
+    Case::new("Always a", "sb0! a=exit0")
+        .terminal()
+        .shows("Succeeded [Initialized Scheduled] a:Completed=0#0");
+    Case::new("Always a b", "sb0! a=exit0")
+        .terminal()
+        .shows("Failed [Initialized Scheduled] a:Completed=0#0 b:ContainerCreating#0");
+    Case::new("Always a", "sb0 a=run")
+        .terminal()
+        .shows(&format!("Running {ALL} a:running#0*"));
+    Case::new("Always a", "sb0! a=exit0")
+        .terminal()
+        .with(|c| {
+            let mark = ("kubernetes.io/config.source".to_owned(), "file".to_owned());
+            c.pod.metadata.annotations = Some([mark].into());
+        })
+        .shows("Running [Initialized Scheduled] a:Completed=0#0");
+}
+
+#[test]
+fn a_verdict_fails_the_pod_and_a_terminal_phase_stays() {
+    let late = Verdict {
+        phase: Phase::Failed,
+        reason: "DeadlineExceeded".into(),
+        message: "Pod was active on the node longer than the specified deadline".into(),
+    };
+    let case = Case::new("Always a", "sb0 a=run").with(|c| c.verdict = Some(late));
+    case.shows(&format!("Failed (DeadlineExceeded) {STARTED} a:running#0*"));
+    case.blocked_by(
+        "DeadlineExceeded: Pod was active on the node longer than the specified deadline",
+    );
+    let previous = case.status();
+    Case::new("Always a", "sb0 a=run")
+        .with(|c| c.previous = Some(previous))
+        .shows(&format!("Failed (DeadlineExceeded) {STARTED} a:running#0*"));
+    Case::new("Always a", "sb0 a=run")
+        .with(|c| c.pod.status.get_or_insert_default().phase = Some("Succeeded".into()))
+        .shows(&format!("Succeeded {STARTED} a:running#0*"));
+}
+
+#[test]
+fn transition_times_move_only_with_the_condition_and_the_start_time_never() {
+    let case = Case::new("Always a", "sb0 a=run").after("sb0");
+    let status = case.status();
+    let conditions = status.conditions.as_ref().expect("conditions");
+    let since = |type_: &str| {
+        let condition = conditions.iter().find(|c| c.type_ == type_).expect("there");
+        condition.last_transition_time.clone()
+    };
+    assert_eq!(since("PodScheduled"), Some(Time(at(1000))));
+    assert_eq!(since("Ready"), Some(Time(at(5000))));
+    assert_eq!(status.start_time, Some(Time(at(1000))));
+    // The same again: nothing moves, so nothing needs to be sent.
+    let again = Case::new("Always a", "sb0 a=run").with(|c| c.previous = Some(status.clone()));
+    assert_eq!(again.status_at(9000), status);
+}
+
+#[test]
+fn ips_come_by_family_and_outlive_the_sandbox() {
+    let dual = Case::new("Always a", "sb0 a=run").with(|c| {
+        let ips = ["fd00::2", "10.0.0.1", "10.0.0.9"];
+        c.observed.ips = ips.iter().map(|ip| ip.parse().expect("ip")).collect();
+    });
+    let ips = |status: &PodStatus| -> Vec<String> {
+        let list = status.pod_ips.iter().flatten();
+        list.map(|p| p.ip.clone()).collect()
+    };
+    let status = dual.status();
+    assert_eq!(ips(&status), ["10.0.0.1", "fd00::2"]);
+    assert_eq!(status.host_ip.as_deref(), Some("192.168.0.1"));
+    let gone = Case::new("Never a", "sb0! a=exit0").with(|c| c.previous = Some(status));
+    assert_eq!(ips(&gone.status()), ["10.0.0.1", "fd00::2"]);
+    let host = Case::new("Always hostNetwork a", "sb0-host a=run");
+    assert_eq!(ips(&host.status()), ["192.168.0.1"]);
+}
+
+#[test]
+fn foreign_conditions_and_fields_are_handed_through() {
+    let case = Case::new("Always a", "sb0 a=run").with(|c| {
+        c.pod.metadata.generation = Some(3);
+        let status = c.pod.status.get_or_insert_default();
+        status.nominated_node_name = Some("n".into());
+        status.conditions = Some(vec![PodCondition {
+            type_: "example.com/x".into(),
+            status: "True".into(),
+            ..PodCondition::default()
+        }]);
+    });
+    let status = case.status();
+    assert_eq!(status.nominated_node_name.as_deref(), Some("n"));
+    assert_eq!(status.observed_generation, Some(3));
+    let conditions = status.conditions.expect("conditions");
+    assert_eq!(conditions[0].type_, "example.com/x");
+    assert_eq!(conditions[0].observed_generation, None);
+    assert_eq!(conditions[1].observed_generation, Some(3));
+    assert_eq!(Case::new("Always a", "").status().observed_generation, None);
+}
+
+#[test]
+fn the_most_upstream_cause_is_the_blocker() {
+    Case::new("Always a", "sb0 a=run").blocked_by("none");
+    Case::new("Never a", "sb0 a=exit0").blocked_by("none");
+    Case::new("Always a", "sb0").blocked_by("ContainerCreating container=a: about to be created");
+    Case::new("Always a b", "sb0")
+        .failure("a", Reason::RunContainerError, "no exec")
+        .failure("b", Reason::ErrImagePull, "no such host")
+        .blocked_by("ErrImagePull container=b: no such host");
+    Case::new("Always a", "")
+        .failure("", Reason::CreatePodSandboxError, "no CNI")
+        .failure("a", Reason::ErrImagePull, "no such host")
+        .blocked_by("CreatePodSandboxError: no CNI");
+    Case::new("Always a b", "sb0 b=exit1")
+        .failure("a", Reason::CreateContainerConfigError, "secret missing")
+        .waits("b", 40)
+        .blocked_by("CreateContainerConfigError container=a: secret missing");
+    Case::new("Always a b", "sb0 a=run b=exit1")
+        .waits("b", 40)
+        .failure("b", Reason::CrashLoopBackOff, "back-off")
+        .blocked_by(
+            "CrashLoopBackOff container=b: restarts are 40s apart: it ended with exit code 1 (Error)",
+        );
+    Case::new("Always i:init j:init a", "sb0 i=exit0 j=run")
+        .blocked_by("PodInitializing container=j: init container 2 of 2 is running");
+    Case::new("Never a b", "sb0 a=exit3 b=run")
+        .blocked_by("Error container=a: it ended with exit code 3 (Error)");
+    Case::new("OnFailure a b", "sb0 a=exit0 b=run").blocked_by("none");
+    Case::new("Never a", "sb0 a=exit3")
+        .with(|c| c.observed.containers[0].reason = "OOMKilled".into())
+        .blocked_by("OOMKilled container=a: the pod failed: it ended with exit code 3 (OOMKilled)");
+    Case::new("Always a", "sb0 a=run")
+        .with(|c| {
+            c.probes.ready.insert("a".into(), false);
+        })
+        .blocked_by("ContainersNotReady container=a: its readiness probe does not pass");
+    Case::new("Always a", "sb0 a=run")
+        .with(|c| c.pod.metadata.deletion_timestamp = Some(Time(at(1))))
+        .blocked_by("Terminating: the pod is being stopped");
+    Case::new("Always a", "sb0 a=run")
+        .with(|c| c.pod.metadata.deletion_timestamp = Some(Time(at(1))))
+        .failure("a", Reason::KillContainerError, "runtime timeout")
+        .blocked_by("KillContainerError container=a: runtime timeout");
+}
+
+#[test]
+fn a_blocker_knows_since_when_and_when_it_is_tried_again() {
+    let case = Case::new("Always a", "sb0 a=exit1").waits("a", 40);
+    let first = case.blocker().expect("blocked");
+    assert_eq!((first.since, first.next_retry), (at(5000), Some(at(5007))));
+    let earlier = Blocker {
+        since: at(4000),
+        message: "another delay".into(),
+        ..first
+    };
+    let same = Case::new("Always a", "sb0 a=exit1")
+        .waits("a", 80)
+        .with(|c| c.before = Some(earlier.clone()));
+    assert_eq!(same.blocker().map(|b| b.since), Some(at(4000)));
+    let other = Case::new("Always a", "sb0")
+        .failure("a", Reason::ErrImagePull, "no such host")
+        .with(|c| c.before = Some(earlier));
+    let other = other.blocker().expect("blocked");
+    assert_eq!((other.since, other.next_retry), (at(5000), Some(at(5010))));
+}
+
+#[test]
+fn durations_read_as_go_prints_them() {
+    let all = [10, 60, 80, 300, 3661].map(containers::go_duration);
+    assert_eq!(all, ["10s", "1m0s", "1m20s", "5m0s", "1h1m1s"]);
+}
+
+#[test]
+fn an_unknown_container_keeps_the_end_it_was_given() {
+    let case = Case::new("Always a", "sb0 a=unknown").after("sb0 a=run");
+    let first = case.status();
+    Case::new("Always a", "sb0 a=unknown")
+        .with(|c| c.previous = Some(first))
+        .shows(&format!("Running {STARTED} a:ContainerStatusUnknown=137#0"));
+}
