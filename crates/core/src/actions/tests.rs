@@ -1,7 +1,7 @@
 //! Tables of pods against what was found, compared by the one-line answer, and a model runtime
 //! that carries answers out.
 
-mod model;
+pub(crate) mod model;
 
 use proptest::prelude::*;
 use windlass_types::corev1::{Container, PodSpec};

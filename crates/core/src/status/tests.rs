@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
 use windlass_types::corev1::{PodCondition, PodReadinessGate};
 use windlass_types::view::Blocker;
 
 use super::*;
+use crate::actions::tests::model::{any_found, any_pod};
 use crate::actions::tests::{at, observed, pod};
 
 /// One pod, refined by closures; the defaults are a healthy first sync.
@@ -587,4 +589,41 @@ fn an_unknown_container_keeps_the_end_it_was_given() {
     Case::new("Always a", "sb0 a=unknown")
         .with(|c| c.previous = Some(first))
         .shows(&format!("Running {STARTED} a:ContainerStatusUnknown=137#0"));
+}
+
+proptest! {
+    #[test]
+    fn a_status_computed_from_itself_stays_the_same(asked in any_pod(), found in any_found()) {
+        let first = Case::new(&asked, &found).status();
+        let again = Case::new(&asked, &found).with(|c| c.previous = Some(first.clone()));
+        prop_assert_eq!(again.status_at(9000), first);
+    }
+
+    #[test]
+    fn no_history_lowers_a_restart_count_or_leaves_a_terminal_phase(
+        asked in any_pod(),
+        found in proptest::collection::vec(any_found(), 1..5),
+    ) {
+        let mut previous = None;
+        for found in found {
+            let case = Case::new(&asked, &found).with(|c| c.previous = previous.take());
+            let (status, old) = (case.status(), &case.previous);
+            if let Some(old) = old {
+                let counts = |s: &PodStatus| -> Vec<i32> {
+                    let lists = [&s.init_container_statuses, &s.container_statuses];
+                    lists.into_iter().flatten().flatten().map(|c| c.restart_count).collect()
+                };
+                for (new, old) in counts(&status).iter().zip(counts(old)) {
+                    prop_assert!(*new >= old);
+                }
+                let phase = |s: &PodStatus| s.phase.as_deref().and_then(Phase::parse);
+                if phase(old).is_some_and(Phase::is_terminal) {
+                    prop_assert_eq!(phase(&status), phase(old));
+                }
+            }
+            // Whatever the history: it can be explained in at most one line without panicking.
+            let _ = case.blocker();
+            previous = Some(status);
+        }
+    }
 }

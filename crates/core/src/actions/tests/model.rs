@@ -6,7 +6,7 @@ use windlass_types::pod::RestartPolicy;
 use super::*;
 
 /// A pod of up to two init containers, a sidecar and two app containers.
-pub(super) fn any_pod() -> impl Strategy<Value = String> {
+pub(crate) fn any_pod() -> impl Strategy<Value = String> {
     let policy = prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")];
     let inits = prop_oneof![
         Just(""),
@@ -20,7 +20,7 @@ pub(super) fn any_pod() -> impl Strategy<Value = String> {
 }
 
 /// Any history, consistent or not.
-pub(super) fn any_found() -> impl Strategy<Value = String> {
+pub(crate) fn any_found() -> impl Strategy<Value = String> {
     let sandbox = prop_oneof![3 => Just(""), 1 => Just("!"), 1 => Just("-noip")];
     let container = (
         prop_oneof![
