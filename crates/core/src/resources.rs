@@ -9,6 +9,7 @@ use windlass_types::corev1::{Container, ResourceRequirements};
 use windlass_types::cri::LinuxResources;
 use windlass_types::{Pod, PodExt, names};
 
+use crate::actions::is_sidecar;
 use crate::node_facts::NodeFacts;
 use crate::quantity::{Quantity, QuantityError, lookup};
 
@@ -139,7 +140,12 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> 
         OOM_BEST_EFFORT - i64::try_from(share).unwrap_or(i64::MAX)
     };
     let mut adjust = score(memory(container));
-    if is_sidecar(container) {
+    // a regular container may have a restart policy of its own too
+    let is_init = pod
+        .init_containers()
+        .iter()
+        .any(|c| c.name == container.name);
+    if is_init && is_sidecar(container) {
         let smallest = pod.containers().iter().map(memory).min().unwrap_or(0);
         adjust = adjust.min(score(smallest));
     }
@@ -199,11 +205,6 @@ pub fn pod_request(pod: &Pod, name: &str) -> Option<Quantity> {
 /// The pod's limit of one resource (upstream `PodLimits` without overhead).
 pub fn pod_limit(pod: &Pod, name: &str) -> Option<Quantity> {
     pod_total(pod, name, limit)
-}
-
-/// An init container that keeps running beside the regular ones.
-pub fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
 }
 
 /// A pod the node cannot work without (`system-node-critical`).

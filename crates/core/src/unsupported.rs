@@ -123,6 +123,11 @@ fn container_fields(container: &Container, lines: &mut Vec<String>) {
         .into_iter()
         .flatten()
         .any(|list| list.keys().any(|name| name.starts_with("hugepages-")));
+    let rules = container
+        .restart_policy_rules
+        .as_deref()
+        .unwrap_or_default();
+    let restarts_all = rules.iter().any(|r| r.action == "RestartAllContainers");
     let set = |field: &Option<String>| field.as_deref().is_some_and(|t| !t.is_empty());
     let checks = [
         (
@@ -150,8 +155,8 @@ fn container_fields(container: &Container, lines: &mut Vec<String>) {
             "lifecycle.stopSignal: the image's signal is used",
         ),
         (
-            has(&container.restart_policy_rules),
-            "restartPolicyRules: only the restart policy counts",
+            restarts_all,
+            "restartPolicyRules: RestartAllContainers restarts only this container",
         ),
         (
             mounts
@@ -177,10 +182,6 @@ fn container_fields(container: &Container, lines: &mut Vec<String>) {
         (
             has(&resources.claims),
             "resources.claims: no devices are allocated",
-        ),
-        (
-            has(&container.resize_policy),
-            "resizePolicy: containers are not resized in place",
         ),
     ];
     let on = checks.iter().filter(|(on, _)| *on);
@@ -214,6 +215,8 @@ mod tests {
                 "containers": [{
                     "name": "c", "volumeMounts": [{"name": "a", "mountPath": "/a"}],
                     "resources": {"limits": {"cpu": "1"}},
+                    "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+                    "restartPolicyRules": [{"action": "Restart"}],
                 }],
             }),
             &[],
@@ -236,7 +239,7 @@ mod tests {
                 "containers": [{
                     "name": "c",
                     "livenessProbe": {},
-                    "restartPolicyRules": [{"action": "Restart"}],
+                    "restartPolicyRules": [{"action": "RestartAllContainers"}],
                     "volumeMounts": [{"name": "huge", "mountPath": "/a", "subPath": "s"}],
                     "resources": {"limits": {"hugepages-2Mi": "2Mi"}},
                 }],
@@ -250,7 +253,7 @@ mod tests {
                 "volume odd: this kind of volumes are not supported",
                 "container i: lifecycle.preStop: the hook does not run",
                 "container c: livenessProbe: it does not run",
-                "container c: restartPolicyRules: only the restart policy counts",
+                "container c: restartPolicyRules: RestartAllContainers restarts only this container",
                 "container c: volumeMounts.subPath: the container is not started",
                 "container c: resources: huge pages are not limited",
             ],

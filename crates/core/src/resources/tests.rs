@@ -140,10 +140,13 @@ fn a_sidecar_outlives_the_smallest_regular_container() {
         "containers": [
             {"name": "a", "resources": {"requests": {"memory": "4Gi"}}},
             {"name": "b", "resources": {"requests": {"memory": "2Gi"}}},
+            {"name": "c", "restartPolicy": "Always",
+             "resources": {"requests": {"memory": "3Gi"}}},
         ],
     }));
     assert_eq!(oom_score_adj(&pod, &pod.init_containers()[0], 8 * GIB), 750);
     assert_eq!(oom_score_adj(&pod, &pod.containers()[0], 8 * GIB), 500);
+    assert_eq!(oom_score_adj(&pod, &pod.containers()[2], 8 * GIB), 625);
 }
 
 #[test]
