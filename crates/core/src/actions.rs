@@ -58,7 +58,7 @@ pub struct PodActions {
     pub sandbox_id: Option<SandboxId>,
     /// Attempt of the sandbox to be created.
     pub attempt: u32,
-    /// Containers to stop.
+    /// Containers to stop; empty if the whole pod is killed.
     pub containers_to_kill: Vec<ContainerToKill>,
     /// Init containers to start, in order (one, or restartable ones before it).
     pub init_to_start: Vec<ContainerToStart>,
@@ -458,17 +458,22 @@ impl<'a> Decision<'a> {
                 return None;
             }
         }
-        for instance in observed.instances(&spec.name) {
-            if instance.state == ContainerState::Created {
-                let message = format!("Container {} was never started", spec.name);
-                self.kill(instance, message);
+        // In a new sandbox a leftover is not worth a call of its own: its successor takes the
+        // next attempt, and the leftover is collected with the old sandbox.
+        let replace = !self.actions.create_sandbox;
+        if replace {
+            for instance in observed.instances(&spec.name) {
+                if instance.state == ContainerState::Created {
+                    let message = format!("Container {} was never started", spec.name);
+                    self.kill(instance, message);
+                }
             }
         }
         Some(ContainerToStart {
             name: spec.name.clone(),
             index,
             init,
-            restart_count: next_restart_count(observed, &spec.name),
+            restart_count: next_restart_count(observed, &spec.name, replace),
             restart: last_dead.is_some(),
         })
     }
@@ -491,13 +496,14 @@ impl<'a> Decision<'a> {
 /// Exit code of a process that was killed.
 const KILLED: i32 = 137;
 
-/// One more than the highest known, or the same again if that instance never ran.
-fn next_restart_count(observed: &ObservedPod, name: &str) -> Option<u32> {
+/// One more than the highest known, or the same again if that instance never ran and is
+/// replaced.
+fn next_restart_count(observed: &ObservedPod, name: &str, replace: bool) -> Option<u32> {
     let highest = observed
         .instances(name)
         .max_by_key(|i| (i.restart_count, i.state != ContainerState::Created))?;
     Some(match highest.state {
-        ContainerState::Created => highest.restart_count,
+        ContainerState::Created if replace => highest.restart_count,
         _ => highest.restart_count + 1,
     })
 }

@@ -200,11 +200,7 @@ fn a_new_sandbox_is_not_made_for_a_pod_that_is_done_or_may_not_run_twice() {
     check("Never i:init a", "sb0! i=exit0", "nothing");
     // Never got as far as running anything.
     check("Never a", "sb0!", "kill-pod sandbox#1 start(a#?)");
-    check(
-        "Never a",
-        "sb0! a=created",
-        "kill-pod sandbox#1 remove(a) start(a#0)",
-    );
+    check("Never a", "sb0! a=created", "kill-pod sandbox#1 start(a#1)");
     check("OnFailure a", "sb0! a=exit0", "nothing");
     check(
         "OnFailure a b",
@@ -295,7 +291,7 @@ fn a_container_that_was_created_but_never_started_is_replaced_under_the_same_cou
     check(
         "Always a",
         "sb0! a=created",
-        "kill-pod sandbox#1 remove(a) start(a#0)",
+        "kill-pod sandbox#1 start(a#1)",
     );
 }
 

@@ -60,6 +60,10 @@ fn is_live(c: &ObservedContainer) -> bool {
 
 /// What must hold of every answer.
 pub(super) fn assert_safe(pod: &Pod, found: &ObservedPod, actions: &PodActions) {
+    assert!(
+        !actions.kill_pod || actions.containers_to_kill.is_empty(),
+        "{actions}: kills twice"
+    );
     let starts: Vec<_> = actions
         .init_to_start
         .iter()
