@@ -1,5 +1,5 @@
-//! What tests, the demo and the benchmark stand on: a private containerd with images, an agent on
-//! it, and models of the outside world. A dev-dependency only: nothing that ships links it.
+//! What tests, the demo and the benchmark stand on: a private containerd with images, and models
+//! of the outside world. A dev-dependency only: nothing that ships links it.
 
 pub mod containerd;
 pub mod debian;
@@ -7,3 +7,9 @@ pub mod images;
 
 pub mod agent;
 pub mod pod_watch;
+
+pub mod builders;
+pub mod fake_runtime;
+
+pub use builders::PodBuilder;
+pub use fake_runtime::FakeRuntime;

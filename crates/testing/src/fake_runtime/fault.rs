@@ -1,0 +1,123 @@
+//! What a test asks to go wrong.
+
+use windlass_cri::CriCode;
+
+use super::operation::Operation;
+
+/// One planned fault; the first one in order of injection that matches a call is used up by it.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub(super) operation: Operation,
+    pub(super) subject: Option<String>,
+    pub(super) times: usize,
+    pub(super) kind: FaultKind,
+}
+
+/// Ways to go wrong.
+#[derive(Clone, Debug)]
+pub(super) enum FaultKind {
+    /// Does nothing and answers with an error.
+    Fail { code: CriCode, message: String },
+    /// Waits until released, then goes on as usual.
+    Hang,
+    /// Does it and answers that the deadline passed.
+    LoseReply,
+}
+
+impl Fault {
+    /// The next `times` calls do nothing and fail.
+    pub fn fail(
+        operation: Operation,
+        times: usize,
+        code: CriCode,
+        message: impl Into<String>,
+    ) -> Self {
+        let kind = FaultKind::Fail {
+            code,
+            message: message.into(),
+        };
+        Self {
+            operation,
+            subject: None,
+            times,
+            kind,
+        }
+    }
+
+    /// Every call waits until [`super::FakeRuntime::release`], then goes on as usual.
+    pub fn hang(operation: Operation) -> Self {
+        Self {
+            operation,
+            subject: None,
+            times: usize::MAX,
+            kind: FaultKind::Hang,
+        }
+    }
+
+    /// The next `times` calls take effect, but their callers hear `DeadlineExceeded`.
+    pub fn lose_reply(operation: Operation, times: usize) -> Self {
+        Self {
+            operation,
+            subject: None,
+            times,
+            kind: FaultKind::LoseReply,
+        }
+    }
+
+    /// Only for subjects that begin so, such as `default/web` (see [`super::Call::subject`]).
+    pub fn on(mut self, subject: impl Into<String>) -> Self {
+        self.subject = Some(subject.into());
+        self
+    }
+
+    fn matches(&self, operation: Operation, subject: &str) -> bool {
+        self.times > 0
+            && self.operation == operation
+            && self
+                .subject
+                .as_ref()
+                .is_none_or(|wanted| subject.starts_with(wanted.as_str()))
+    }
+}
+
+/// The faults still to come.
+#[derive(Debug, Default)]
+pub(super) struct FaultPlan {
+    faults: Vec<Fault>,
+}
+
+impl FaultPlan {
+    pub(super) fn add(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    /// The fault for a call, which uses it up once.
+    pub(super) fn take(&mut self, operation: Operation, subject: &str) -> Option<FaultKind> {
+        let fault = self
+            .faults
+            .iter_mut()
+            .find(|fault| fault.matches(operation, subject))?;
+        if fault.times != usize::MAX {
+            fault.times -= 1;
+        }
+        let kind = fault.kind.clone();
+        self.faults.retain(|fault| fault.times > 0);
+        Some(kind)
+    }
+
+    /// Whether a waiting call must go on waiting.
+    pub(super) fn hangs(&self, operation: Operation, subject: &str) -> bool {
+        self.faults
+            .iter()
+            .any(|f| matches!(f.kind, FaultKind::Hang) && f.matches(operation, subject))
+    }
+
+    pub(super) fn release(&mut self, operation: Operation) {
+        self.faults
+            .retain(|f| !(matches!(f.kind, FaultKind::Hang) && f.operation == operation));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.faults.clear();
+    }
+}

@@ -1,0 +1,643 @@
+//! The runtime as a pure state machine: sandboxes, containers and what becomes of them.
+//!
+//! Every step takes the present as an argument; events and timers it calls for are left in
+//! `outbox` and `timers` for the shell around it. Answers and refusals follow containerd.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use windlass_cri::CriCode;
+use windlass_types::cri::{
+    ContainerConfig, ContainerDetail, ContainerSummary, ListFilter, NamespaceMode, RuntimeEvent,
+    RuntimeEventKind, SandboxConfig, SandboxDetail, SandboxSummary,
+};
+use windlass_types::{
+    ContainerId, ContainerState, ObservedContainer, PodUid, SandboxId, Timestamp, names,
+};
+
+use super::behaviour::Behaviour;
+use super::images::ImageStore;
+
+/// Why a call is refused.
+pub(super) type Refusal = (CriCode, String);
+
+/// First address given out; the rest follow by counting.
+const FIRST_IP: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
+
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) images: ImageStore,
+    pub(super) sandboxes: BTreeMap<SandboxId, Sandbox>,
+    pub(super) containers: BTreeMap<ContainerId, Container>,
+    /// Name in use (pod or container with its attempt) to the ID that uses it.
+    reserved: BTreeMap<String, String>,
+    /// Key of a script to the behaviours of the first, second, … start.
+    pub(super) scripts: BTreeMap<String, Vec<Behaviour>>,
+    /// Successful starts by pod and container name.
+    pub(super) starts: BTreeMap<(PodUid, String), u32>,
+    pub(super) runtime_error: Option<String>,
+    pub(super) network_error: Option<String>,
+    pub(super) duplicates: Vec<String>,
+    pub(super) unready_starts: Vec<String>,
+    pub(super) outbox: Vec<RuntimeEvent>,
+    pub(super) timers: Vec<Duration>,
+    seed: u64,
+    made: u64,
+    addresses: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    pub(super) config: SandboxConfig,
+    pub(super) ready: bool,
+    pub(super) created_at: Timestamp,
+    pub(super) ip: Option<IpAddr>,
+}
+
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) sandbox: SandboxId,
+    pub(super) uid: PodUid,
+    pub(super) config: ContainerConfig,
+    /// `namespace/pod/name#attempt`.
+    pub(super) subject: String,
+    pub(super) reserved_name: String,
+    pub(super) image: String,
+    pub(super) image_ref: String,
+    pub(super) log_path: String,
+    pub(super) state: ContainerState,
+    pub(super) behaviour: Behaviour,
+    /// When and how it ends if nothing else happens.
+    pub(super) end: Option<End>,
+    pub(super) created_at: Timestamp,
+    pub(super) started_at: Option<Timestamp>,
+    pub(super) finished_at: Option<Timestamp>,
+    pub(super) exit_code: i32,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub(super) at: Timestamp,
+    pub(super) exit_code: i32,
+    pub(super) oom: bool,
+}
+
+impl Container {
+    pub(super) fn is_live(&self) -> bool {
+        matches!(
+            self.state,
+            ContainerState::Running | ContainerState::Unknown
+        )
+    }
+}
+
+impl Model {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            ..Self::default()
+        }
+    }
+
+    /// 64 hex digits like the runtime's, scattered so that nothing relies on their order.
+    fn new_id(&mut self) -> String {
+        self.made += 1;
+        let mut state = self.seed ^ self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (0..4)
+            .map(|_| format!("{:016x}", splitmix64(&mut state)))
+            .collect()
+    }
+
+    // ---- names that are taken while an object exists or is being made ----
+
+    pub(super) fn reserve(&mut self, kind: &str, name: &str) -> Result<String, Refusal> {
+        if let Some(owner) = self.reserved.get(name) {
+            let message = format!(
+                "failed to reserve {kind} name \"{name}\": name \"{name}\" is reserved for \
+                 \"{owner}\""
+            );
+            return Err((CriCode::Other, message));
+        }
+        let id = self.new_id();
+        self.reserved.insert(name.to_owned(), id.clone());
+        Ok(id)
+    }
+
+    pub(super) fn unreserve(&mut self, name: &str) {
+        self.reserved.remove(name);
+    }
+
+    // ---- time ----
+
+    /// Lets everything happen that was due by `now`, in the order in which it was due.
+    pub(super) fn settle(&mut self, now: Timestamp) {
+        let mut due: Vec<(Timestamp, ContainerId)> = self
+            .containers
+            .iter()
+            .filter_map(|(id, c)| Some((c.end.as_ref()?.at, id.clone())))
+            .filter(|(at, _)| *at <= now)
+            .collect();
+        due.sort();
+        for (_, id) in due {
+            if let Some(end) = self.containers.get_mut(&id).and_then(|c| c.end.take()) {
+                self.finish(&id, end);
+            }
+        }
+    }
+
+    fn finish(&mut self, id: &ContainerId, end: End) {
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        container.end = None;
+        if !container.is_live() {
+            return;
+        }
+        container.state = ContainerState::Exited;
+        container.finished_at = Some(end.at);
+        container.exit_code = end.exit_code;
+        container.message.clone_from(&container.behaviour.message);
+        container.reason = match (end.oom, end.exit_code) {
+            (true, _) => "OOMKilled",
+            (false, 0) => "Completed",
+            (false, _) => "Error",
+        }
+        .to_owned();
+        let uid = container.uid.clone();
+        if end.oom {
+            self.emit(RuntimeEventKind::Oom, id.as_str(), &uid);
+        }
+        self.emit(RuntimeEventKind::Stopped, id.as_str(), &uid);
+    }
+
+    fn emit(&mut self, kind: RuntimeEventKind, id: &str, uid: &PodUid) {
+        let uid = Some(uid.clone()).filter(|uid| !uid.as_str().is_empty());
+        self.outbox.push(RuntimeEvent {
+            kind,
+            id: id.to_owned(),
+            uid,
+        });
+    }
+
+    // ---- sandboxes ----
+
+    pub(super) fn make_sandbox(
+        &mut self,
+        id: &SandboxId,
+        config: SandboxConfig,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        if let Some(error) = &self.network_error
+            && !is_host_network(&config)
+        {
+            let message = format!("failed to setup network for sandbox \"{id}\": {error}");
+            return Err((CriCode::Other, message));
+        }
+        let ip = (!is_host_network(&config)).then(|| {
+            let ip = Ipv4Addr::from(u32::from(FIRST_IP).wrapping_add(self.addresses));
+            self.addresses += 1;
+            IpAddr::V4(ip)
+        });
+        let uid = config.uid.clone();
+        let sandbox = Sandbox {
+            config,
+            ready: true,
+            created_at: now,
+            ip,
+        };
+        self.sandboxes.insert(id.clone(), sandbox);
+        self.emit(RuntimeEventKind::Created, id.as_str(), &uid);
+        self.emit(RuntimeEventKind::Started, id.as_str(), &uid);
+        Ok(())
+    }
+
+    /// Kills what runs in a sandbox and takes its network away.
+    pub(super) fn stop_sandbox(&mut self, id: &SandboxId, now: Timestamp) -> Result<(), Refusal> {
+        let sandbox = self.sandboxes.get_mut(id).ok_or_else(|| no_sandbox(id))?;
+        let was_ready = std::mem::replace(&mut sandbox.ready, false);
+        sandbox.ip = None;
+        let uid = sandbox.config.uid.clone();
+        for container in self.containers_in(id) {
+            self.finish(
+                &container,
+                End {
+                    at: now,
+                    exit_code: 137,
+                    oom: false,
+                },
+            );
+        }
+        if was_ready {
+            self.emit(RuntimeEventKind::Stopped, id.as_str(), &uid);
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_sandbox(&mut self, id: &SandboxId, now: Timestamp) -> Result<(), Refusal> {
+        self.stop_sandbox(id, now)?;
+        for container in self.containers_in(id) {
+            self.remove_container(&container, now)?;
+        }
+        if let Some(sandbox) = self.sandboxes.remove(id) {
+            self.unreserve(&sandbox_name(&sandbox.config));
+            self.emit(RuntimeEventKind::Deleted, id.as_str(), &sandbox.config.uid);
+        }
+        Ok(())
+    }
+
+    fn containers_in(&self, id: &SandboxId) -> Vec<ContainerId> {
+        self.containers
+            .iter()
+            .filter(|(_, container)| container.sandbox == *id)
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    // ---- containers ----
+
+    pub(super) fn make_container(
+        &mut self,
+        id: &ContainerId,
+        sandbox_id: &SandboxId,
+        config: ContainerConfig,
+        reserved_name: &str,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let sandbox = self
+            .sandboxes
+            .get(sandbox_id)
+            .ok_or_else(|| no_sandbox(sandbox_id))?;
+        if !sandbox.ready {
+            return Err(sandbox_not_running(sandbox_id));
+        }
+        let image = self.images.resolve(&config.image).ok_or_else(|| {
+            let message = format!("failed to resolve image \"{}\": not found", config.image);
+            (CriCode::NotFound, message)
+        })?;
+        let pod = sandbox_subject(&sandbox.config);
+        let behaviour = self.behaviour(&sandbox.config, &config);
+        if let Some(error) = &behaviour.create_error {
+            return Err((CriCode::Other, error.clone()));
+        }
+        let uid = sandbox.config.uid.clone();
+        let container = Container {
+            sandbox: sandbox_id.clone(),
+            uid: uid.clone(),
+            subject: format!("{pod}/{}#{}", config.name, config.attempt),
+            reserved_name: reserved_name.to_owned(),
+            image: image
+                .repo_tags
+                .first()
+                .cloned()
+                .unwrap_or_else(|| image.id.clone()),
+            image_ref: image
+                .repo_digests
+                .first()
+                .cloned()
+                .unwrap_or_else(|| image.id.clone()),
+            log_path: match config.log_path.as_str() {
+                "" => String::new(),
+                path => format!("{}/{path}", sandbox.config.log_directory),
+            },
+            config,
+            state: ContainerState::Created,
+            behaviour,
+            end: None,
+            created_at: now,
+            started_at: None,
+            finished_at: None,
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+        };
+        self.containers.insert(id.clone(), container);
+        self.emit(RuntimeEventKind::Created, id.as_str(), &uid);
+        Ok(())
+    }
+
+    /// The script for a container's next start: by its full name, its name, then its image.
+    fn behaviour(&self, sandbox: &SandboxConfig, config: &ContainerConfig) -> Behaviour {
+        let full_name = format!("{}/{}", sandbox_subject(sandbox), config.name);
+        let keys = [
+            &full_name,
+            &config.name,
+            &config.user_specified_image,
+            &config.image,
+        ];
+        let Some(script) = keys.into_iter().find_map(|key| self.scripts.get(key)) else {
+            return Behaviour::default();
+        };
+        let key = (sandbox.uid.clone(), config.name.clone());
+        let start = self.starts.get(&key).copied().unwrap_or(0) as usize;
+        script
+            .get(start)
+            .or(script.last())
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    pub(super) fn start_container(
+        &mut self,
+        id: &ContainerId,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let container = self.containers.get(id).ok_or_else(|| no_container(id))?;
+        if container.state != ContainerState::Created {
+            let message = format!("container \"{id}\" is in {:?} state", container.state);
+            return Err((CriCode::Other, message));
+        }
+        let sandbox = self.sandboxes.get(&container.sandbox);
+        if !sandbox.is_some_and(|sandbox| sandbox.ready) {
+            let line = format!("{} in sandbox {}", container.subject, container.sandbox);
+            let refusal = sandbox_not_running(&container.sandbox);
+            self.unready_starts.push(line);
+            return Err(refusal);
+        }
+        // Scripts may have moved on since the container was created.
+        let behaviour = match sandbox {
+            Some(sandbox) => self.behaviour(&sandbox.config, &container.config),
+            None => Behaviour::default(),
+        };
+        let (uid, name) = (container.uid.clone(), container.config.name.clone());
+        let twin = self.containers.iter().find(|(other, c)| {
+            *other != id && c.is_live() && c.uid == uid && c.config.name == name
+        });
+        if let Some((other, twin)) = twin {
+            let line = format!(
+                "{} ({id}) started while {} ({other}) was live",
+                container.subject, twin.subject
+            );
+            self.duplicates.push(line);
+        }
+
+        let Some(container) = self.containers.get_mut(id) else {
+            return Err(no_container(id));
+        };
+        if let Some(error) = behaviour.start_error.clone() {
+            container.state = ContainerState::Exited;
+            container.finished_at = Some(now);
+            container.exit_code = 128;
+            container.reason = "StartError".to_owned();
+            container.message.clone_from(&error);
+            self.emit(RuntimeEventKind::Stopped, id.as_str(), &uid);
+            return Err((CriCode::Other, error));
+        }
+        container.state = ContainerState::Running;
+        container.started_at = Some(now);
+        container.end = behaviour.runs_for.map(|runs_for| End {
+            at: after(now, runs_for),
+            exit_code: if behaviour.oom_killed {
+                137
+            } else {
+                behaviour.exit_code
+            },
+            oom: behaviour.oom_killed,
+        });
+        self.timers.extend(behaviour.runs_for);
+        container.behaviour = behaviour;
+        *self.starts.entry((uid.clone(), name)).or_default() += 1;
+        self.emit(RuntimeEventKind::Started, id.as_str(), &uid);
+        Ok(())
+    }
+
+    /// Delivers SIGTERM. Returns false if there is nothing to wait for.
+    pub(super) fn signal_container(
+        &mut self,
+        id: &ContainerId,
+        now: Timestamp,
+    ) -> Result<bool, Refusal> {
+        let container = self
+            .containers
+            .get_mut(id)
+            .ok_or_else(|| no_container(id))?;
+        if !container.is_live() {
+            return Ok(false);
+        }
+        if !container.behaviour.ignores_sigterm {
+            let at = after(now, container.behaviour.stops_after);
+            if container.end.as_ref().is_none_or(|end| at < end.at) {
+                let exit_code = container.behaviour.sigterm_exit_code;
+                container.end = Some(End {
+                    at,
+                    exit_code,
+                    oom: false,
+                });
+                self.timers.push(container.behaviour.stops_after);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends a container now; nothing happens to one that does not run.
+    pub(super) fn end_container(
+        &mut self,
+        id: &ContainerId,
+        exit_code: i32,
+        oom: bool,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        if !self.containers.contains_key(id) {
+            return Err(no_container(id));
+        }
+        self.finish(
+            id,
+            End {
+                at: now,
+                exit_code,
+                oom,
+            },
+        );
+        Ok(())
+    }
+
+    /// Removes a container, after SIGKILL if it runs.
+    pub(super) fn remove_container(
+        &mut self,
+        id: &ContainerId,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        self.end_container(id, 137, false, now)?;
+        if let Some(container) = self.containers.remove(id) {
+            self.unreserve(&container.reserved_name);
+            self.emit(RuntimeEventKind::Deleted, id.as_str(), &container.uid);
+        }
+        Ok(())
+    }
+
+    // ---- answers ----
+
+    pub(super) fn list_sandboxes(&self, filter: &ListFilter) -> Vec<SandboxSummary> {
+        self.sandboxes
+            .iter()
+            .filter(|(id, _)| {
+                filter
+                    .id
+                    .as_deref()
+                    .is_none_or(|wanted| wanted == id.as_str())
+            })
+            .filter(|(_, sandbox)| has_labels(&sandbox.config.labels, filter))
+            .map(|(id, sandbox)| sandbox_summary(id, sandbox))
+            .collect()
+    }
+
+    pub(super) fn sandbox_detail(&self, id: &SandboxId) -> Result<SandboxDetail, Refusal> {
+        let sandbox = self.sandboxes.get(id).ok_or_else(|| no_sandbox(id))?;
+        Ok(SandboxDetail {
+            summary: sandbox_summary(id, sandbox),
+            ips: sandbox.ip.into_iter().collect(),
+            host_network: is_host_network(&sandbox.config),
+        })
+    }
+
+    pub(super) fn list_containers(&self, filter: &ListFilter) -> Vec<ContainerSummary> {
+        self.containers
+            .iter()
+            .filter(|(id, _)| {
+                filter
+                    .id
+                    .as_deref()
+                    .is_none_or(|wanted| wanted == id.as_str())
+            })
+            .filter(|(_, c)| {
+                filter
+                    .sandbox
+                    .as_ref()
+                    .is_none_or(|wanted| *wanted == c.sandbox)
+            })
+            .filter(|(_, c)| has_labels(&c.config.labels, filter))
+            .map(|(id, container)| ContainerSummary {
+                id: id.clone(),
+                sandbox_id: container.sandbox.clone(),
+                uid: container
+                    .config
+                    .labels
+                    .get(names::LABEL_POD_UID)
+                    .map(|uid| PodUid::from(uid.as_str()))
+                    .unwrap_or_default(),
+                name: container.config.name.clone(),
+                attempt: container.config.attempt,
+                state: container.state,
+                created_at: container.created_at,
+            })
+            .collect()
+    }
+
+    pub(super) fn container_detail(&self, id: &ContainerId) -> Result<ContainerDetail, Refusal> {
+        let c = self.containers.get(id).ok_or_else(|| no_container(id))?;
+        let annotation = |key| c.config.annotations.get(key).map(String::as_str);
+        Ok(ContainerDetail {
+            observed: ObservedContainer {
+                id: id.clone(),
+                name: c.config.name.clone(),
+                // Left out, as the CRI leaves it out.
+                sandbox_id: SandboxId::from(""),
+                state: c.state,
+                created_at: c.created_at,
+                started_at: c.started_at,
+                finished_at: c.finished_at,
+                exit_code: c.exit_code,
+                reason: c.reason.clone(),
+                message: c.message.clone(),
+                image: c.image.clone(),
+                image_id: c.image_ref.clone(),
+                hash: annotation(names::ANN_CONTAINER_HASH)
+                    .and_then(|text| u32::from_str_radix(text, 16).ok()),
+                restart_count: annotation(names::ANN_RESTART_COUNT)
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or(c.config.attempt),
+                log_path: c.log_path.clone(),
+            },
+            labels: c.config.labels.clone(),
+            annotations: c.config.annotations.clone(),
+            mounts: c.config.mounts.clone(),
+        })
+    }
+
+    /// `namespace/pod`, or the ID of a sandbox that is not there.
+    pub(super) fn sandbox_subject(&self, id: &SandboxId) -> String {
+        self.sandboxes.get(id).map_or_else(
+            || id.to_string(),
+            |sandbox| sandbox_subject(&sandbox.config),
+        )
+    }
+
+    /// `namespace/pod/name#attempt`, or the ID of a container that is not there.
+    pub(super) fn container_subject(&self, id: &ContainerId) -> String {
+        self.containers
+            .get(id)
+            .map_or_else(|| id.to_string(), |c| c.subject.clone())
+    }
+}
+
+/// The name a sandbox reserves, as containerd's CRI plugin forms it.
+pub(super) fn sandbox_name(config: &SandboxConfig) -> String {
+    format!(
+        "{}_{}_{}_{}",
+        config.name, config.namespace, config.uid, config.attempt
+    )
+}
+
+/// The name a container reserves.
+pub(super) fn container_name(config: &ContainerConfig, sandbox: &SandboxConfig) -> String {
+    let pod = format!("{}_{}_{}", sandbox.name, sandbox.namespace, sandbox.uid);
+    format!("{}_{pod}_{}", config.name, config.attempt)
+}
+
+pub(super) fn sandbox_subject(config: &SandboxConfig) -> String {
+    format!("{}/{}", config.namespace, config.name)
+}
+
+fn sandbox_summary(id: &SandboxId, sandbox: &Sandbox) -> SandboxSummary {
+    SandboxSummary {
+        id: id.clone(),
+        uid: sandbox.config.uid.clone(),
+        name: sandbox.config.name.clone(),
+        namespace: sandbox.config.namespace.clone(),
+        attempt: sandbox.config.attempt,
+        ready: sandbox.ready,
+        created_at: sandbox.created_at,
+    }
+}
+
+fn is_host_network(config: &SandboxConfig) -> bool {
+    config.security.namespaces.network == NamespaceMode::Node
+}
+
+fn has_labels(labels: &BTreeMap<String, String>, filter: &ListFilter) -> bool {
+    filter
+        .labels
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+}
+
+fn no_sandbox(id: &SandboxId) -> Refusal {
+    let message = format!("an error occurred when try to find sandbox \"{id}\": not found");
+    (CriCode::NotFound, message)
+}
+
+fn no_container(id: &ContainerId) -> Refusal {
+    let message = format!("an error occurred when try to find container \"{id}\": not found");
+    (CriCode::NotFound, message)
+}
+
+fn sandbox_not_running(id: &SandboxId) -> Refusal {
+    (
+        CriCode::Other,
+        format!("sandbox container \"{id}\" is not running"),
+    )
+}
+
+pub(super) fn after(now: Timestamp, wait: Duration) -> Timestamp {
+    now.saturating_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

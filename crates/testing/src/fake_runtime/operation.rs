@@ -1,0 +1,115 @@
+//! The calls of a runtime by upstream's operation names, and the log of those made.
+
+use std::fmt;
+
+use windlass_cri::CriCode;
+use windlass_types::Timestamp;
+
+/// One call of either port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// `version`.
+    Version,
+    /// `status`.
+    Status,
+    /// `run_podsandbox`.
+    RunPodSandbox,
+    /// `stop_podsandbox`.
+    StopPodSandbox,
+    /// `remove_podsandbox`.
+    RemovePodSandbox,
+    /// `podsandbox_status`.
+    PodSandboxStatus,
+    /// `list_podsandbox`.
+    ListPodSandboxes,
+    /// `create_container`.
+    CreateContainer,
+    /// `start_container`.
+    StartContainer,
+    /// `stop_container`.
+    StopContainer,
+    /// `remove_container`.
+    RemoveContainer,
+    /// `list_containers`.
+    ListContainers,
+    /// `container_status`.
+    ContainerStatus,
+    /// `get_container_events`.
+    Events,
+    /// `list_images`.
+    ListImages,
+    /// `image_status`.
+    ImageStatus,
+    /// `pull_image`.
+    PullImage,
+    /// `remove_image`.
+    RemoveImage,
+}
+
+impl Operation {
+    /// Upstream's name of the operation.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Version => "version",
+            Self::Status => "status",
+            Self::RunPodSandbox => "run_podsandbox",
+            Self::StopPodSandbox => "stop_podsandbox",
+            Self::RemovePodSandbox => "remove_podsandbox",
+            Self::PodSandboxStatus => "podsandbox_status",
+            Self::ListPodSandboxes => "list_podsandbox",
+            Self::CreateContainer => "create_container",
+            Self::StartContainer => "start_container",
+            Self::StopContainer => "stop_container",
+            Self::RemoveContainer => "remove_container",
+            Self::ListContainers => "list_containers",
+            Self::ContainerStatus => "container_status",
+            Self::Events => "get_container_events",
+            Self::ListImages => "list_images",
+            Self::ImageStatus => "image_status",
+            Self::PullImage => "pull_image",
+            Self::RemoveImage => "remove_image",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One call that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// When it arrived.
+    pub at: Timestamp,
+    /// What was called.
+    pub operation: Operation,
+    /// On what: `namespace/pod` for sandboxes, `namespace/pod/container#attempt` for containers,
+    /// the reference for images, empty for the rest. An object that is not there is its ID.
+    pub subject: String,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has not returned, or its caller gave up.
+    Open,
+    /// It succeeded.
+    Done,
+    /// It failed.
+    Failed(CriCode),
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.operation, self.subject)?;
+        match self.outcome {
+            Outcome::Done => Ok(()),
+            Outcome::Open => f.write_str(" (open)"),
+            Outcome::Failed(code) => write!(f, " ({code:?})"),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The ports of `windlass-cri` on the model, in process.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use windlass_cri::{CriCode, CriResult, ImageService, RuntimeEventStream, RuntimeService};
+use windlass_types::cri::{
+    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
+    RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+};
+use windlass_types::{ContainerId, SandboxId};
+
+use super::FakeRuntime;
+use super::events::EventMode;
+use super::model::{container_name, sandbox_name, sandbox_subject};
+use super::operation::Operation;
+use super::shell::Shell;
+
+/// A name that is taken while its object is being made; given back if that fails or is dropped.
+struct Reservation<'a> {
+    shell: &'a std::sync::Arc<Shell>,
+    name: String,
+    kept: bool,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.shell.change(|state| state.model.unreserve(&self.name));
+        }
+    }
+}
+
+/// The calls with the runtime's own refusals: stop and remove say `NotFound`.
+impl FakeRuntime {
+    pub(super) async fn stop_sandbox_raw(&self, id: &SandboxId) -> CriResult<()> {
+        let subject = self.shell.change(|state| state.model.sandbox_subject(id));
+        self.shell
+            .call(Operation::StopPodSandbox, subject, |model, now| {
+                model.stop_sandbox(id, now)
+            })
+            .await
+    }
+
+    pub(super) async fn remove_sandbox_raw(&self, id: &SandboxId) -> CriResult<()> {
+        let subject = self.shell.change(|state| state.model.sandbox_subject(id));
+        self.shell
+            .call(Operation::RemovePodSandbox, subject, |model, now| {
+                model.remove_sandbox(id, now)
+            })
+            .await
+    }
+
+    pub(super) async fn stop_container_raw(
+        &self,
+        id: &ContainerId,
+        grace: Duration,
+    ) -> CriResult<()> {
+        let subject = self.container_subject(id);
+        let ticket = self.shell.begin(Operation::StopContainer, subject).await?;
+        if !grace.is_zero() {
+            // A refusal here comes again from the kill below.
+            let signalled = self
+                .shell
+                .step(|model, now| model.signal_container(id, now));
+            if signalled == Ok(true) {
+                let ended = self.shell.wait_until(|state| {
+                    state.model.containers.get(id).is_none_or(|c| !c.is_live())
+                });
+                // Out of time: SIGKILL below.
+                drop(tokio::time::timeout(grace, ended).await);
+                if self
+                    .shell
+                    .change(|state| !state.model.containers.contains_key(id))
+                {
+                    // Removed while it was stopping: it has ended, which is what was asked.
+                    return self.shell.finish(&ticket, Ok(()));
+                }
+            }
+        }
+        self.shell.complete(&ticket, |model, now| {
+            model.end_container(id, 137, false, now)
+        })
+    }
+
+    pub(super) async fn remove_container_raw(&self, id: &ContainerId) -> CriResult<()> {
+        let subject = self.container_subject(id);
+        self.shell
+            .call(Operation::RemoveContainer, subject, |model, now| {
+                model.remove_container(id, now)
+            })
+            .await
+    }
+
+    pub(super) fn container_subject(&self, id: &ContainerId) -> String {
+        self.shell.change(|state| state.model.container_subject(id))
+    }
+
+    pub(super) fn event_mode(&self) -> EventMode {
+        self.shell.change(|state| state.events.mode())
+    }
+}
+
+fn gone_is_fine(result: CriResult<()>) -> CriResult<()> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}
+
+#[async_trait]
+impl RuntimeService for FakeRuntime {
+    async fn version(&self) -> CriResult<RuntimeVersion> {
+        self.shell
+            .call(Operation::Version, String::new(), |_, _| {
+                Ok(RuntimeVersion {
+                    name: "fake".to_owned(),
+                    version: "1.0.0".to_owned(),
+                    api_version: "v1".to_owned(),
+                })
+            })
+            .await
+    }
+
+    async fn status(&self) -> CriResult<RuntimeStatus> {
+        self.shell
+            .call(Operation::Status, String::new(), |model, _| {
+                Ok(RuntimeStatus {
+                    runtime_error: model.runtime_error.clone(),
+                    network_error: model.network_error.clone(),
+                })
+            })
+            .await
+    }
+
+    async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {
+        let operation = Operation::RunPodSandbox;
+        let name = sandbox_name(config);
+        let reserved = self
+            .shell
+            .change(|state| state.model.reserve("sandbox", &name));
+        let mut reservation = Reservation {
+            shell: &self.shell,
+            name,
+            kept: reserved.is_err(),
+        };
+        let ticket = self.shell.begin(operation, sandbox_subject(config)).await?;
+        if !handler.is_empty() {
+            let message = format!(
+                "failed to get sandbox runtime: no runtime for \"{handler}\" is configured"
+            );
+            return self.shell.finish(&ticket, Err((CriCode::Other, message)));
+        }
+        let result = self.shell.complete(&ticket, |model, now| {
+            let id = SandboxId::from(reserved?);
+            model.make_sandbox(&id, config.clone(), now)?;
+            Ok(id)
+        });
+        // Kept if the sandbox is there, whatever the caller hears.
+        reservation.kept |= self.shell.change(|state| {
+            let mut made = state.model.sandboxes.values();
+            made.any(|sandbox| sandbox_name(&sandbox.config) == reservation.name)
+        });
+        result
+    }
+
+    async fn stop_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
+        gone_is_fine(self.stop_sandbox_raw(id).await)
+    }
+
+    async fn remove_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
+        gone_is_fine(self.remove_sandbox_raw(id).await)
+    }
+
+    async fn pod_sandbox_status(&self, id: &SandboxId) -> CriResult<SandboxDetail> {
+        let subject = self.shell.change(|state| state.model.sandbox_subject(id));
+        self.shell
+            .call(Operation::PodSandboxStatus, subject, |model, _| {
+                model.sandbox_detail(id)
+            })
+            .await
+    }
+
+    async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
+        self.shell
+            .call(Operation::ListPodSandboxes, String::new(), |model, _| {
+                Ok(model.list_sandboxes(filter))
+            })
+            .await
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        config: &ContainerConfig,
+        sandbox_config: &SandboxConfig,
+    ) -> CriResult<ContainerId> {
+        let pod = sandbox_subject(sandbox_config);
+        let subject = format!("{pod}/{}#{}", config.name, config.attempt);
+        let name = container_name(config, sandbox_config);
+        let reserved = self
+            .shell
+            .change(|state| state.model.reserve("container", &name));
+        let mut reservation = Reservation {
+            shell: &self.shell,
+            name,
+            kept: reserved.is_err(),
+        };
+        let ticket = self
+            .shell
+            .begin(Operation::CreateContainer, subject)
+            .await?;
+        let result = self.shell.complete(&ticket, |model, now| {
+            let id = ContainerId::from(reserved?);
+            let name = reservation.name.as_str();
+            model.make_container(&id, sandbox, config.clone(), name, now)?;
+            Ok(id)
+        });
+        reservation.kept |= self.shell.change(|state| {
+            state
+                .model
+                .containers
+                .values()
+                .any(|c| c.reserved_name == reservation.name)
+        });
+        result
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> CriResult<()> {
+        let subject = self.container_subject(id);
+        self.shell
+            .call(Operation::StartContainer, subject, |model, now| {
+                model.start_container(id, now)
+            })
+            .await
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {
+        gone_is_fine(self.stop_container_raw(id, grace).await)
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> CriResult<()> {
+        gone_is_fine(self.remove_container_raw(id).await)
+    }
+
+    async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>> {
+        self.shell
+            .call(Operation::ListContainers, String::new(), |model, _| {
+                Ok(model.list_containers(filter))
+            })
+            .await
+    }
+
+    async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail> {
+        let subject = self.container_subject(id);
+        self.shell
+            .call(Operation::ContainerStatus, subject, |model, _| {
+                model.container_detail(id)
+            })
+            .await
+    }
+
+    async fn events(&self) -> CriResult<RuntimeEventStream> {
+        let ticket = self.shell.begin(Operation::Events, String::new()).await?;
+        if self.event_mode() == EventMode::Off {
+            let message = "method GetContainerEvents not implemented".to_owned();
+            return self
+                .shell
+                .finish(&ticket, Err((CriCode::Unimplemented, message)));
+        }
+        let receiver = self.shell.change(|state| state.events.subscribe());
+        self.shell
+            .finish(&ticket, Ok(UnboundedReceiverStream::new(receiver).boxed()))
+    }
+}
+
+#[async_trait]
+impl ImageService for FakeRuntime {
+    async fn list_images(&self) -> CriResult<Vec<ImageInfo>> {
+        self.shell
+            .call(Operation::ListImages, String::new(), |model, _| {
+                Ok(model.images.list())
+            })
+            .await
+    }
+
+    async fn image_status(&self, image: &str) -> CriResult<Option<ImageInfo>> {
+        self.shell
+            .call(Operation::ImageStatus, image.to_owned(), |model, _| {
+                Ok(model.images.resolve(image).cloned())
+            })
+            .await
+    }
+
+    async fn pull_image(
+        &self,
+        image: &str,
+        _auth: Option<&ImageAuth>,
+        _sandbox_config: &SandboxConfig,
+    ) -> CriResult<String> {
+        let ticket = self
+            .shell
+            .begin(Operation::PullImage, image.to_owned())
+            .await?;
+        let pull = self.shell.change(|state| state.model.images.pull(image));
+        if !pull.takes.is_zero() {
+            tokio::time::sleep(pull.takes).await;
+        }
+        self.shell.complete(&ticket, |model, _| match pull.error {
+            Some(refusal) => Err(refusal),
+            None => Ok(model.images.add(image)),
+        })
+    }
+
+    async fn remove_image(&self, image: &str) -> CriResult<()> {
+        self.shell
+            .call(Operation::RemoveImage, image.to_owned(), |model, _| {
+                model.images.remove(image);
+                Ok(())
+            })
+            .await
+    }
+}
