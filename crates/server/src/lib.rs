@@ -1,1 +1,16 @@
-//! (being written)
+//! What the agent serves to its own machine: health and metrics over HTTP on localhost, and the
+//! control API that `windlassctl` speaks over a Unix socket.
+//!
+//! Nothing here decides: health comes from a [`HealthSource`], pods from the board, logs from
+//! files. A slow client is behind its own bounded connection and holds nobody up.
+
+pub mod healthz;
+
+pub mod control;
+pub mod convert;
+pub mod log_target;
+pub mod socket;
+
+pub use control::{ControlService, serve_control};
+pub use healthz::{HealthCheck, HealthSource, bind_health, serve_health};
+pub use socket::{BindError, bind_socket};

@@ -1,0 +1,279 @@
+//! The control API over the Unix socket: pods as they are, pods as they change, logs.
+//!
+//! Read-only. A watch holds no queue: when its client is ready for more it gets the difference
+//! between the board then and what it was sent last, so a slow client misses intermediate
+//! states and costs nothing.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+use windlass_core::paths::NodePaths;
+use windlass_proto::windlass_v1 as proto;
+use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
+use windlass_runtime::logs::{LogOptions, LogSource, read_log};
+use windlass_status::{BoardSubscription, PodBoard, PodEntryView};
+use windlass_types::{Clock, PodExt, PodUid};
+
+use crate::convert;
+use crate::log_target::{self, LogTarget, NoLog, log_target};
+use crate::socket;
+
+/// Requests of one connection worked on at a time; the CLI makes one.
+const REQUESTS_PER_CONNECTION: usize = 16;
+
+/// Lines of a log that go into one message if they are there already. A message stays below
+/// 4 MiB: a line is at most 1 MiB only if a container writes it so, 16 KiB as the runtimes cut.
+const LINES_PER_MESSAGE: usize = 64;
+
+/// What the service reads from.
+#[derive(Clone, Debug)]
+pub struct ControlService {
+    /// The pods.
+    pub board: PodBoard,
+    /// Where their logs are.
+    pub paths: NodePaths,
+    /// The present, for `since_seconds`.
+    pub clock: Arc<dyn Clock>,
+    /// Ends streams that would go on for ever.
+    pub shutdown: CancellationToken,
+}
+
+/// Serves until the service's `shutdown` is cancelled.
+pub async fn serve_control(
+    listener: UnixListener,
+    service: ControlService,
+) -> Result<(), tonic::transport::Error> {
+    let shutdown = service.shutdown.clone();
+    tonic::transport::Server::builder()
+        .concurrency_limit_per_connection(REQUESTS_PER_CONNECTION)
+        .add_service(WindlassServer::new(service))
+        .serve_with_incoming_shutdown(incoming(listener), async move {
+            shutdown.cancelled().await;
+        })
+        .await
+}
+
+/// Connections of trusted peers. The mode of the socket keeps others out already; this holds
+/// even if someone changes it.
+fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
+    stream::unfold(listener, |listener| async move {
+        loop {
+            match listener.accept().await {
+                Ok((connection, _)) if socket::is_trusted(&connection) => {
+                    return Some((Ok(connection), listener));
+                }
+                Ok(_) => tracing::warn!("control connection refused: peer is another user"),
+                Err(error) => {
+                    // out of file descriptors, most likely: at once it would fail again
+                    tracing::warn!(%error, "control connection not accepted");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    })
+}
+
+#[async_trait]
+impl Windlass for ControlService {
+    async fn list_pods(
+        &self,
+        request: Request<proto::ListPodsRequest>,
+    ) -> Result<Response<proto::ListPodsResponse>, Status> {
+        let filter = request.into_inner();
+        let pods = self
+            .board
+            .snapshot()
+            .iter()
+            .filter(|view| matches(view, &filter))
+            .map(encode)
+            .collect::<Result<_, _>>()?;
+        Ok(Response::new(proto::ListPodsResponse { pods }))
+    }
+
+    async fn watch_pods(
+        &self,
+        request: Request<proto::ListPodsRequest>,
+    ) -> Result<Response<BoxStream<proto::WatchPodsResponse>>, Status> {
+        let watch = Watch {
+            board: self.board.subscribe(),
+            filter: request.into_inner(),
+            sent: BTreeSet::new(),
+            first: true,
+        };
+        let updates = stream::unfold(watch, |mut watch| async move {
+            let message = watch.next().await?;
+            Some((message, watch))
+        });
+        let updates = updates.take_until(self.shutdown.clone().cancelled_owned());
+        Ok(Response::new(Box::pin(updates)))
+    }
+
+    async fn read_log(
+        &self,
+        request: Request<proto::ReadLogRequest>,
+    ) -> Result<Response<BoxStream<proto::ReadLogResponse>>, Status> {
+        let request = request.into_inner();
+        let entries = self.board.find(&request.namespace, &request.pod);
+        let target = log_target(&entries, &request).map_err(|error| refuse(&error))?;
+        let source = LogSource {
+            root: self.paths.pod_logs_dir.clone(),
+            path: self
+                .paths
+                .container_log(&target.pod, &target.container, target.attempt),
+        };
+        let options = LogOptions {
+            follow: request.follow && target.running,
+            tail: count("tail_lines", request.tail_lines)?,
+            since: match count("since_seconds", request.since_seconds)? {
+                Some(seconds) => {
+                    let ago = Duration::from_secs(seconds);
+                    // longer ago than time goes back means everything
+                    self.clock.now().checked_sub(ago).ok()
+                }
+                None => None,
+            },
+            limit_bytes: count("limit_bytes", request.limit_bytes)?,
+            timestamps: request.timestamps,
+            stream: None,
+        };
+        let done = CancellationToken::new();
+        // cancelled with the stream, so that following ends when the client goes away
+        let client = self.shutdown.child_token();
+        if options.follow {
+            let board = self.board.subscribe();
+            tokio::spawn(watch_end(board, target, done.clone(), client.clone()));
+        }
+        let guard = client.drop_guard();
+        let lines = read_log(source, options, done)
+            .ready_chunks(LINES_PER_MESSAGE)
+            .map(move |lines| {
+                let _held = &guard;
+                message(lines)
+            })
+            .take_until(self.shutdown.clone().cancelled_owned());
+        Ok(Response::new(Box::pin(lines)))
+    }
+}
+
+fn message(
+    lines: Vec<Result<Vec<u8>, windlass_runtime::logs::LogError>>,
+) -> Result<proto::ReadLogResponse, Status> {
+    let mut data = Vec::new();
+    for line in lines {
+        match line {
+            Ok(line) => data.extend_from_slice(&line),
+            // what was read before the fault is worth more than the fault
+            Err(error) if data.is_empty() => return Err(Status::not_found(error.to_string())),
+            Err(error) => {
+                tracing::warn!(%error, "log reading ended early");
+                break;
+            }
+        }
+    }
+    Ok(proto::ReadLogResponse {
+        data: Bytes::from(data),
+    })
+}
+
+/// Cancels `done` when the target's instance has ended, by the board.
+async fn watch_end(
+    mut board: BoardSubscription,
+    target: LogTarget,
+    done: CancellationToken,
+    gone: CancellationToken,
+) {
+    let uid = target.pod.uid();
+    let ended = async {
+        while let Some(change) = board.next().await {
+            let now = change.changed.iter().find(|view| view.pod.uid() == uid);
+            let ended = now.is_some_and(|view| !log_target::still_runs(view, &target));
+            if ended || change.removed.contains(&uid) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = ended => done.cancel(),
+        () = gone.cancelled() => {}
+    }
+}
+
+/// A client's watch and what it knows.
+struct Watch {
+    board: BoardSubscription,
+    filter: proto::ListPodsRequest,
+    /// Pods the client was told of.
+    sent: BTreeSet<PodUid>,
+    first: bool,
+}
+
+impl Watch {
+    /// Waits for a change that the client asked for.
+    async fn next(&mut self) -> Option<Result<proto::WatchPodsResponse, Status>> {
+        loop {
+            let change = self.board.next().await?;
+            let changed = change
+                .changed
+                .iter()
+                .filter(|view| matches(view, &self.filter));
+            let changed: Vec<_> = changed.collect();
+            self.sent.extend(changed.iter().map(|view| view.pod.uid()));
+            let pods: Result<Vec<_>, Status> = changed.into_iter().map(encode).collect();
+            let pods = match pods {
+                Ok(pods) => pods,
+                Err(status) => return Some(Err(status)),
+            };
+            let removed: Vec<_> = change
+                .removed
+                .into_iter()
+                .filter(|uid| self.sent.remove(uid))
+                .map(|uid| uid.to_string())
+                .collect();
+            let snapshot = std::mem::take(&mut self.first);
+            if snapshot || !pods.is_empty() || !removed.is_empty() {
+                return Some(Ok(proto::WatchPodsResponse {
+                    snapshot,
+                    pods,
+                    removed,
+                }));
+            }
+        }
+    }
+}
+
+fn matches(view: &PodEntryView, filter: &proto::ListPodsRequest) -> bool {
+    let is = |asked: &Option<String>, value: &str| asked.as_deref().is_none_or(|a| a == value);
+    is(&filter.namespace, view.pod.namespace()) && is(&filter.name, view.pod.name())
+}
+
+fn encode(view: &PodEntryView) -> Result<proto::PodEntry, Status> {
+    convert::entry(view).map_err(|error| Status::internal(error.to_string()))
+}
+
+fn count(field: &str, value: Option<i64>) -> Result<Option<u64>, Status> {
+    value
+        .map(u64::try_from)
+        .transpose()
+        .map_err(|_| Status::invalid_argument(format!("{field} must not be negative")))
+}
+
+fn refuse(error: &NoLog) -> Status {
+    let message = error.to_string();
+    match error {
+        NoLog::Pod { .. } | NoLog::NoPrevious { .. } => Status::not_found(message),
+        NoLog::Ambiguous { .. } | NoLog::Container { .. } => Status::invalid_argument(message),
+        NoLog::Waiting { .. } => Status::failed_precondition(message),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,382 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+use windlass_proto::windlass_v1::windlass_client::WindlassClient;
+use windlass_types::view::{Blocker, StartTimings};
+use windlass_types::{Reason, Timestamp};
+
+use super::*;
+use crate::socket::bind_socket;
+
+const NOW: &str = "2026-11-21T04:00:00Z";
+
+#[derive(Debug)]
+struct FixedClock;
+
+impl Clock for FixedClock {
+    fn now(&self) -> Timestamp {
+        NOW.parse().expect("time")
+    }
+}
+
+/// A server on a real socket, and a client of it.
+struct World {
+    board: PodBoard,
+    shutdown: CancellationToken,
+    server: JoinHandle<Result<(), tonic::transport::Error>>,
+    client: WindlassClient<Channel>,
+    logs: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl World {
+    async fn start() -> Self {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("windlass.sock");
+        let logs = directory.path().join("logs");
+        let board = PodBoard::new();
+        let shutdown = CancellationToken::new();
+        let service = ControlService {
+            board: board.clone(),
+            paths: NodePaths {
+                root_dir: directory.path().to_owned(),
+                pod_logs_dir: logs.clone(),
+            },
+            clock: Arc::new(FixedClock),
+            shutdown: shutdown.clone(),
+        };
+        let listener = bind_socket(&path).expect("socket");
+        let server = tokio::spawn(serve_control(listener, service));
+        let connector = tower::service_fn(move |_| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        let channel = Endpoint::from_static("http://localhost")
+            .connect_with_connector(connector)
+            .await
+            .expect("connection");
+        Self {
+            board,
+            shutdown,
+            server,
+            client: WindlassClient::new(channel),
+            logs,
+            _directory: directory,
+        }
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        within(self.server)
+            .await
+            .expect("no panic")
+            .expect("no error");
+    }
+
+    fn write_log(&self, name: &str, attempt: u32, lines: &[&str]) {
+        let directory = self.logs.join(format!("default_{name}_{name}-uid/app"));
+        std::fs::create_dir_all(&directory).expect("directory");
+        let text: String = lines
+            .iter()
+            .map(|line| format!("2026-11-21T03:59:{line}\n"))
+            .collect();
+        let path = directory.join(format!("{attempt}.log"));
+        let file = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(path);
+        io::Write::write_all(&mut file.expect("log"), text.as_bytes()).expect("log");
+    }
+
+    async fn log(&mut self, request: proto::ReadLogRequest) -> String {
+        let mut stream = match within(self.client.read_log(request)).await {
+            Ok(response) => response.into_inner(),
+            Err(status) => return format!("{:?}: {}", status.code(), status.message()),
+        };
+        let mut data = Vec::new();
+        while let Some(message) = within(stream.message()).await.expect("message") {
+            data.extend_from_slice(&message.data);
+        }
+        String::from_utf8(data).expect("text").replace('\n', "|")
+    }
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .expect("in time")
+}
+
+fn view(namespace: &str, name: &str, restarts: i32, state: &str) -> PodEntryView {
+    let pod = json!({
+        "metadata": {
+            "name": name, "namespace": namespace, "uid": format!("{name}-uid"),
+            "annotations": {"kubernetes.io/config.source": "file"},
+        },
+        "spec": {"containers": [{"name": "app", "image": "web"}]},
+    });
+    let status = json!({
+        "phase": "Running",
+        "containerStatuses": [{
+            "name": "app", "image": "web", "imageID": "", "ready": true,
+            "restartCount": restarts, "state": {state: {"exitCode": 0}},
+            "lastState": if restarts > 0 { json!({"terminated": {"exitCode": 1}}) } else { json!({}) },
+        }],
+    });
+    PodEntryView {
+        pod: Arc::new(serde_json::from_value(pod).expect("pod")),
+        status: Arc::new(serde_json::from_value(status).expect("status")),
+        worker_phase: "Syncing",
+        blocker: None,
+        events: Vec::new(),
+        timings: StartTimings::default(),
+        warnings: Vec::new(),
+    }
+}
+
+fn names(pods: &[proto::PodEntry]) -> String {
+    let name = |pod: &proto::PodEntry| {
+        let value: serde_json::Value = serde_json::from_slice(&pod.pod_json).expect("JSON");
+        let text = |pointer: &str| {
+            value
+                .pointer(pointer)
+                .and_then(|v| v.as_str())
+                .unwrap_or("?")
+                .to_owned()
+        };
+        format!(
+            "{}/{}={}",
+            text("/metadata/namespace"),
+            text("/metadata/name"),
+            text("/status/phase")
+        )
+    };
+    pods.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+fn filter(namespace: Option<&str>, name: Option<&str>) -> proto::ListPodsRequest {
+    proto::ListPodsRequest {
+        namespace: namespace.map(str::to_owned),
+        name: name.map(str::to_owned),
+    }
+}
+
+#[tokio::test]
+async fn pods_are_listed_with_status_and_filtered() {
+    let mut world = World::start().await;
+    let mut web = view("default", "web", 0, "running");
+    web.blocker = Some(Blocker {
+        reason: Reason::ErrImagePull,
+        container: Some("app".to_owned()),
+        message: "no such image".to_owned(),
+        since: NOW.parse().expect("time"),
+        next_retry: None,
+    });
+    web.timings.seen = Some(NOW.parse().expect("time"));
+    world.board.publish(web);
+    world.board.publish(view("default", "job", 0, "running"));
+    world.board.publish(view("other", "web2", 0, "running"));
+
+    for (namespace, name, expected) in [
+        (
+            None,
+            None,
+            "default/job=Running default/web=Running other/web2=Running",
+        ),
+        (Some("other"), None, "other/web2=Running"),
+        (Some("default"), Some("web"), "default/web=Running"),
+        (Some("other"), Some("web"), ""),
+    ] {
+        let pods = within(world.client.list_pods(filter(namespace, name))).await;
+        assert_eq!(names(&pods.expect("pods").into_inner().pods), expected);
+    }
+
+    let pods = within(world.client.list_pods(filter(None, Some("web")))).await;
+    let entry = pods.expect("pods").into_inner().pods.remove(0);
+    assert_eq!(
+        (entry.source.as_str(), entry.worker_phase.as_str()),
+        ("file", "Syncing")
+    );
+    let blocker = entry.blocker.expect("blocker");
+    assert_eq!(blocker.reason, "ErrImagePull");
+    assert_eq!(blocker.since.map(|t| t.seconds), Some(1_795_233_600));
+    assert!(
+        entry
+            .timings
+            .is_some_and(|t| t.seen.is_some() && t.running.is_none())
+    );
+    let text = std::str::from_utf8(&entry.pod_json).expect("text");
+    assert!(
+        text.contains(r#""apiVersion":"v1""#) && text.contains(r#""kind":"Pod""#),
+        "{text}"
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_begins_with_everything_and_goes_on_with_changes() {
+    let mut world = World::start().await;
+    world.board.publish(view("default", "web", 0, "running"));
+    world.board.publish(view("other", "x", 0, "running"));
+    let watch = within(world.client.watch_pods(filter(Some("default"), None))).await;
+    let mut watch = watch.expect("watch").into_inner();
+
+    let first = within(watch.message())
+        .await
+        .expect("no error")
+        .expect("message");
+    assert!(first.snapshot);
+    assert_eq!(names(&first.pods), "default/web=Running");
+
+    world.board.remove(&"x-uid".into());
+    world.board.publish(view("default", "job", 0, "running"));
+    let next = within(watch.message())
+        .await
+        .expect("no error")
+        .expect("message");
+    assert_eq!(
+        (next.snapshot, names(&next.pods).as_str()),
+        (false, "default/job=Running")
+    );
+    assert!(
+        next.removed.is_empty(),
+        "the other namespace's pod is not this client's business"
+    );
+
+    world.board.remove(&"web-uid".into());
+    let last = within(watch.message())
+        .await
+        .expect("no error")
+        .expect("message");
+    assert_eq!(last.removed, ["web-uid"]);
+
+    world.shutdown.cancel();
+    assert!(
+        within(watch.message()).await.expect("no error").is_none(),
+        "a shutdown ends it"
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_of_an_empty_board_says_so_at_once() {
+    let mut world = World::start().await;
+    let watch = within(world.client.watch_pods(filter(None, None))).await;
+    let first = within(watch.expect("watch").into_inner().message()).await;
+    let first = first.expect("no error").expect("message");
+    assert!(first.snapshot && first.pods.is_empty());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_nobody_up() {
+    let mut world = World::start().await;
+    let slow = within(world.client.watch_pods(filter(None, None))).await;
+    let mut slow = slow.expect("watch").into_inner();
+    // far more than any window or buffer between server and client holds
+    for round in 0..2_000 {
+        let mut web = view("default", "web", round, "running");
+        web.warnings = vec!["x".repeat(8 * 1024)];
+        world.board.publish(web);
+    }
+    let pods = within(world.client.list_pods(filter(None, None))).await;
+    assert_eq!(pods.expect("pods").into_inner().pods.len(), 1);
+
+    let mut messages = 0;
+    loop {
+        let message = within(slow.message())
+            .await
+            .expect("no error")
+            .expect("message");
+        messages += 1;
+        let text = String::from_utf8_lossy(
+            &message
+                .pods
+                .first()
+                .map(|p| p.pod_json.clone())
+                .unwrap_or_default(),
+        )
+        .into_owned();
+        if text.contains(r#""restartCount":1999"#) {
+            break;
+        }
+    }
+    assert!(
+        messages < 2_000,
+        "states in between are left out, got {messages}"
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn logs_of_the_right_instance_are_read() {
+    let mut world = World::start().await;
+    world.board.publish(view("default", "web", 1, "running"));
+    world.write_log("web", 0, &["10Z stdout F first try"]);
+    world.write_log("web", 1, &["20Z stdout F one", "50Z stderr F two"]);
+    let request = proto::ReadLogRequest {
+        namespace: "default".to_owned(),
+        pod: "web".to_owned(),
+        ..proto::ReadLogRequest::default()
+    };
+    let with = |change: &dyn Fn(&mut proto::ReadLogRequest)| {
+        let mut request = request.clone();
+        change(&mut request);
+        request
+    };
+    assert_eq!(world.log(request.clone()).await, "one|two|");
+    assert_eq!(world.log(with(&|r| r.previous = true)).await, "first try|");
+    assert_eq!(world.log(with(&|r| r.tail_lines = Some(1))).await, "two|");
+    assert_eq!(
+        world.log(with(&|r| r.since_seconds = Some(15))).await,
+        "two|"
+    );
+    assert_eq!(world.log(with(&|r| r.limit_bytes = Some(5))).await, "one|t");
+    assert_eq!(
+        world.log(with(&|r| r.tail_lines = Some(-1))).await,
+        "InvalidArgument: tail_lines must not be negative"
+    );
+    assert_eq!(
+        world.log(with(&|r| r.pod = "nope".to_owned())).await,
+        "NotFound: pod default/nope not found"
+    );
+    assert_eq!(
+        world.log(with(&|r| r.container = "db".to_owned())).await,
+        "InvalidArgument: pod web has no container db, it has: app"
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn following_ends_when_the_container_has() {
+    let mut world = World::start().await;
+    world.board.publish(view("default", "web", 0, "running"));
+    world.write_log("web", 0, &["20Z stdout F one"]);
+    let request = proto::ReadLogRequest {
+        namespace: "default".to_owned(),
+        pod: "web".to_owned(),
+        follow: true,
+        ..proto::ReadLogRequest::default()
+    };
+    let stream = within(world.client.read_log(request)).await;
+    let mut stream = stream.expect("log").into_inner();
+    let first = within(stream.message())
+        .await
+        .expect("no error")
+        .expect("message");
+    assert_eq!(first.data, "one\n");
+
+    world.write_log("web", 0, &["21Z stdout F last words"]);
+    world.board.publish(view("default", "web", 0, "terminated"));
+    let next = within(stream.message())
+        .await
+        .expect("no error")
+        .expect("message");
+    assert_eq!(next.data, "last words\n");
+    assert!(within(stream.message()).await.expect("no error").is_none());
+    world.stop().await;
+}

@@ -1,0 +1,82 @@
+//! From the board's view of a pod to the control API's messages.
+
+use bytes::Bytes;
+use windlass_proto::windlass_v1 as proto;
+use windlass_status::PodEntryView;
+use windlass_types::view::{Blocker, PodEvent, StartTimings};
+use windlass_types::{PodExt, Timestamp};
+
+/// One pod as clients see it. Fails only if the pod cannot be written as JSON.
+pub fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> {
+    let mut pod = (*view.pod).clone();
+    let source = PodExt::source(&pod);
+    pod.status = Some((*view.status).clone());
+    Ok(proto::PodEntry {
+        pod_json: Bytes::from(serde_json::to_vec(&pod)?),
+        source: source.to_string(),
+        worker_phase: view.worker_phase.to_owned(),
+        blocker: view.blocker.as_ref().map(blocker),
+        events: view.events.iter().map(event).collect(),
+        timings: Some(timings(&view.timings)),
+        warnings: view.warnings.clone(),
+    })
+}
+
+fn blocker(blocker: &Blocker) -> proto::Blocker {
+    proto::Blocker {
+        reason: blocker.reason.to_string(),
+        container: blocker.container.clone(),
+        message: blocker.message.clone(),
+        since: Some(timestamp(blocker.since)),
+        next_retry: blocker.next_retry.map(timestamp),
+    }
+}
+
+fn event(event: &PodEvent) -> proto::Event {
+    proto::Event {
+        r#type: event.event_type.as_str().to_owned(),
+        reason: event.reason.to_string(),
+        container: event.container.clone(),
+        message: event.message.clone(),
+        count: event.count,
+        first: Some(timestamp(event.first)),
+        last: Some(timestamp(event.last)),
+    }
+}
+
+fn timings(timings: &StartTimings) -> proto::StartTimings {
+    proto::StartTimings {
+        seen: timings.seen.map(timestamp),
+        dispatched: timings.dispatched.map(timestamp),
+        sandbox_ready: timings.sandbox_ready.map(timestamp),
+        images_ready: timings.images_ready.map(timestamp),
+        init_done: timings.init_done.map(timestamp),
+        containers_started: timings.containers_started.map(timestamp),
+        running: timings.running.map(timestamp),
+    }
+}
+
+fn timestamp(time: Timestamp) -> prost_types::Timestamp {
+    // protobuf wants nanoseconds that count forward, jiff's have the sign of the seconds
+    let (mut seconds, mut nanos) = (time.as_second(), time.subsec_nanosecond());
+    if nanos < 0 {
+        seconds -= 1;
+        nanos += 1_000_000_000;
+    }
+    prost_types::Timestamp { seconds, nanos }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::timestamp;
+
+    #[test]
+    fn moments_before_the_epoch_keep_positive_nanoseconds() {
+        let time = |text: &str| {
+            let t = timestamp(text.parse().expect("time"));
+            (t.seconds, t.nanos)
+        };
+        assert_eq!(time("1970-01-01T00:00:01.5Z"), (1, 500_000_000));
+        assert_eq!(time("1969-12-31T23:59:59.5Z"), (-1, 500_000_000));
+    }
+}

@@ -1,0 +1,141 @@
+//! `/healthz` and `/metrics` on localhost, in the clear, read-only.
+//!
+//! `/healthz` is 200 `ok` while every check passes, else 500 with each check's result;
+//! `/healthz/<check>` is one check alone. `?verbose` lists the checks in any case.
+
+use std::fmt::Write;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tower::limit::GlobalConcurrencyLimitLayer;
+use windlass_metrics::Metrics;
+
+/// Requests worked on at a time: probes and a scraper need a handful, and rendering the metrics
+/// takes about a millisecond of one core.
+const MAX_REQUESTS: usize = 16;
+
+/// The result of one health check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Name, the last part of its path.
+    pub name: &'static str,
+    /// `Ok` with a remark (may be empty), or why it fails, with the ages that tell.
+    pub result: Result<String, String>,
+}
+
+/// Where the health of the agent comes from. Must not block.
+pub trait HealthSource: Send + Sync + std::fmt::Debug + 'static {
+    /// All checks, in the order in which they are shown. `ping` is added by the server.
+    fn checks(&self) -> Vec<HealthCheck>;
+}
+
+#[derive(Clone, Debug)]
+struct Shared {
+    health: Arc<dyn HealthSource>,
+    metrics: Metrics,
+}
+
+/// Opens the port. The caller reports an error with the setting that is at fault.
+pub async fn bind_health(address: IpAddr, port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind(SocketAddr::new(address, port)).await
+}
+
+/// Serves until `shutdown` resolves.
+pub async fn serve_health(
+    listener: TcpListener,
+    health: Arc<dyn HealthSource>,
+    metrics: Metrics,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    axum::serve(listener, router(health, metrics))
+        .with_graceful_shutdown(shutdown)
+        .await
+}
+
+fn router(health: Arc<dyn HealthSource>, metrics: Metrics) -> Router {
+    Router::new()
+        .route("/healthz", get(all))
+        .route("/healthz/{check}", get(one))
+        .route("/metrics", get(render))
+        .layer(GlobalConcurrencyLimitLayer::new(MAX_REQUESTS))
+        .with_state(Shared { health, metrics })
+}
+
+async fn all(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Response {
+    report(&checks(&shared), is_verbose(query.as_deref()), "healthz")
+}
+
+async fn one(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let mut checks = checks(&shared);
+    checks.retain(|check| check.name == name);
+    if checks.is_empty() {
+        return (StatusCode::NOT_FOUND, "no such check\n").into_response();
+    }
+    report(&checks, is_verbose(query.as_deref()), &name)
+}
+
+async fn render(State(shared): State<Shared>) -> Response {
+    match shared.metrics.render() {
+        Ok(text) => {
+            let kind = "text/plain; version=0.0.4; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => {
+            tracing::error!(%error, "metrics cannot be rendered");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+fn checks(shared: &Shared) -> Vec<HealthCheck> {
+    let ping = HealthCheck {
+        name: "ping",
+        result: Ok(String::new()),
+    };
+    std::iter::once(ping)
+        .chain(shared.health.checks())
+        .collect()
+}
+
+fn is_verbose(query: Option<&str>) -> bool {
+    query.is_some_and(|query| {
+        query
+            .split('&')
+            .any(|part| part == "verbose" || part.starts_with("verbose="))
+    })
+}
+
+fn report(checks: &[HealthCheck], verbose: bool, what: &str) -> Response {
+    let healthy = checks.iter().all(|check| check.result.is_ok());
+    if healthy && !verbose {
+        return (StatusCode::OK, "ok").into_response();
+    }
+    let mut text = String::new();
+    for HealthCheck { name, result } in checks {
+        let _infallible = match result {
+            Ok(remark) if remark.is_empty() => writeln!(text, "[+]{name} ok"),
+            Ok(remark) => writeln!(text, "[+]{name} ok: {remark}"),
+            Err(reason) => writeln!(text, "[-]{name} failed: {reason}"),
+        };
+    }
+    let (status, verdict) = match healthy {
+        true => (StatusCode::OK, "passed"),
+        false => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
+    };
+    (status, format!("{text}{what} check {verdict}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use windlass_proto::windlass_v1::ReadLogRequest;
+use windlass_status::PodEntryView;
+use windlass_types::view::StartTimings;
+
+use super::log_target;
+
+/// A pod `web` with containers `app` and `proxy`; `app` has the given status.
+fn entry(phase: &'static str, app: &Value) -> PodEntryView {
+    let pod = json!({
+        "metadata": {"name": "web", "namespace": "default", "uid": phase},
+        "spec": {"containers": [{"name": "app"}, {"name": "proxy"}], "initContainers": [{"name": "init"}]},
+    });
+    let mut app = app.clone();
+    for (key, value) in [
+        ("name", json!("app")),
+        ("image", json!("")),
+        ("imageID", json!("")),
+        ("ready", json!(true)),
+    ] {
+        app[key] = value;
+    }
+    let status = json!({"containerStatuses": [app]});
+    PodEntryView {
+        pod: Arc::new(serde_json::from_value(pod).expect("pod")),
+        status: Arc::new(serde_json::from_value(status).expect("status")),
+        worker_phase: phase,
+        blocker: None,
+        events: Vec::new(),
+        timings: StartTimings::default(),
+        warnings: Vec::new(),
+    }
+}
+
+fn running(restarts: u32, before: bool) -> Value {
+    let last = if before {
+        json!({"terminated": {"exitCode": 1}})
+    } else {
+        json!({})
+    };
+    json!({"restartCount": restarts, "state": {"running": {}}, "lastState": last})
+}
+
+fn waiting(restarts: u32, before: bool) -> Value {
+    let mut status = running(restarts, before);
+    status["state"] = json!({"waiting": {"reason": "ImagePullBackOff"}});
+    status
+}
+
+fn check(entries: &[PodEntryView], container: &str, previous: bool, expected: &str) {
+    let request = ReadLogRequest {
+        namespace: "default".to_owned(),
+        pod: "web".to_owned(),
+        container: container.to_owned(),
+        previous,
+        ..ReadLogRequest::default()
+    };
+    let line = match log_target(entries, &request) {
+        Ok(target) => target.to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(line, expected);
+}
+
+#[test]
+fn the_instance_follows_from_state_and_restart_count() {
+    let of = |status: Value| [entry("Syncing", &status)];
+    check(
+        &of(running(0, false)),
+        "app",
+        false,
+        "web_default app/0.log running=true",
+    );
+    check(
+        &of(running(3, true)),
+        "app",
+        false,
+        "web_default app/3.log running=true",
+    );
+    check(
+        &of(running(3, true)),
+        "app",
+        true,
+        "web_default app/2.log running=false",
+    );
+    check(
+        &of(running(0, false)),
+        "app",
+        true,
+        "container app of pod web has no previous instance",
+    );
+    check(
+        &of(waiting(2, true)),
+        "app",
+        false,
+        "web_default app/2.log running=false",
+    );
+    check(
+        &of(waiting(2, true)),
+        "app",
+        true,
+        "web_default app/2.log running=false",
+    );
+    check(
+        &of(waiting(0, false)),
+        "app",
+        false,
+        "container app of pod web is waiting to start: ImagePullBackOff",
+    );
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let entries = [entry("Syncing", &running(0, false))];
+    check(&[], "app", false, "pod default/web not found");
+    check(
+        &entries,
+        "",
+        false,
+        "pod web has several containers, name one of them: app, proxy, init",
+    );
+    check(
+        &entries,
+        "db",
+        false,
+        "pod web has no container db, it has: app, proxy, init",
+    );
+    check(
+        &entries,
+        "init",
+        false,
+        "container init of pod web is waiting to start: the pod was not synced yet",
+    );
+}
+
+#[test]
+fn of_two_pods_with_one_name_the_present_one_counts() {
+    let entries = [
+        entry("Terminating", &running(7, true)),
+        entry("Syncing", &running(1, true)),
+    ];
+    check(&entries, "app", false, "web_default app/1.log running=true");
+}

@@ -1,0 +1,134 @@
+//! The control socket: a Unix socket that only the agent's user and root can open.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tokio::net::{UnixListener, UnixStream};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// Why the socket could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another agent answers on it.
+    #[error(
+        "{}: another agent is running with this --root-dir: stop it first, or choose another one",
+        .0.display()
+    )]
+    InUse(PathBuf),
+    /// Something that is no socket has its name.
+    #[error("{}: is no socket: move it away", .0.display())]
+    Occupied(PathBuf),
+    /// The kernel limits the length of a socket's path.
+    #[error("{}: the path of a socket has at most 107 bytes: choose a shorter --root-dir", .0.display())]
+    TooLong(PathBuf),
+    /// Anything else.
+    #[error("{}: cannot be opened: {source}", path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Opens the socket. Its mode is 0600 before it has a name, so there is no moment in which
+/// others could connect; a socket that a dead agent left behind is replaced.
+///
+/// Must be called within a tokio runtime.
+pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
+    let io_error = |source: io::Error| BindError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let address = SocketAddrUnix::new(path).map_err(|_| BindError::TooLong(path.to_owned()))?;
+    remove_stale(path)?;
+    let socket = create().map_err(|error| io_error(error.into()))?;
+    rustix::net::bind(&socket, &address).map_err(|error| io_error(error.into()))?;
+    rustix::net::listen(&socket, BACKLOG).map_err(|error| io_error(error.into()))?;
+    let listener = std::os::unix::net::UnixListener::from(socket);
+    UnixListener::from_std(listener).map_err(io_error)
+}
+
+fn create() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // on Linux the name takes the mode that the socket has when it is bound
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(0o600))?;
+    Ok(socket)
+}
+
+fn remove_stale(path: &Path) -> Result<(), BindError> {
+    let io_error = |source| BindError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let metadata = match std::fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io_error(error)),
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(BindError::Occupied(path.to_owned()));
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => Err(BindError::InUse(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(io_error)
+        }
+        Err(error) => Err(io_error(error)),
+    }
+}
+
+/// Whether the other end runs as root or as the agent's own user.
+pub(crate) fn is_trusted(stream: &UnixStream) -> bool {
+    match rustix::net::sockopt::socket_peercred(stream.as_fd()) {
+        Ok(peer) => peer.uid.is_root() || peer.uid == rustix::process::geteuid(),
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::bind_socket;
+
+    fn check(path: &std::path::Path, expected: &str) {
+        let line = match bind_socket(path) {
+            Ok(_) => {
+                let mode = std::fs::metadata(path)
+                    .expect("socket")
+                    .permissions()
+                    .mode();
+                format!("mode {:o}", mode & 0o777)
+            }
+            Err(error) => error.to_string(),
+        };
+        assert!(line.contains(expected), "{line}, expected {expected}");
+    }
+
+    #[tokio::test]
+    async fn the_socket_is_private_and_replaces_only_a_dead_one() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("windlass.sock");
+        check(&path, "mode 600");
+        // the listener of the first check is closed, its name stays: that is a dead agent
+        check(&path, "mode 600");
+        let _alive = bind_socket(&path).expect("socket");
+        check(&path, "another agent is running with this --root-dir");
+
+        let file = directory.path().join("file");
+        std::fs::write(&file, "x").expect("file");
+        check(&file, "is no socket: move it away");
+        check(&directory.path().join("x".repeat(120)), "at most 107 bytes");
+        check(
+            &directory.path().join("no/such/dir"),
+            "cannot be opened: No such file",
+        );
+    }
+}
