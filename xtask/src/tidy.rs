@@ -50,6 +50,8 @@ pub(crate) struct Workspace {
     root: PathBuf,
     /// `packages` of `cargo metadata`.
     packages: Vec<Value>,
+    /// Name and licence of every package that is built, ours included.
+    licenses: Vec<(String, String)>,
     /// Hand-written Rust files: path relative to the root, and content.
     sources: Vec<(String, String)>,
 }
@@ -69,6 +71,23 @@ impl Workspace {
         let metadata = run::cargo_output(&args)?;
         let mut metadata: Value = serde_json::from_str(&metadata)?;
         let packages = serde_json::from_value(metadata["packages"].take())?;
+        // Not from the metadata: that also has what a feature nobody enables would bring.
+        let tree = [
+            "tree",
+            "--workspace",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}|{l}",
+        ];
+        let licenses = run::cargo_output(&tree)?
+            .lines()
+            .filter_map(|line| line.trim_end_matches(" (*)").split_once('|'))
+            .map(|(package, license)| {
+                let name = package.split(' ').next().unwrap_or_default();
+                (name.to_owned(), license.to_owned())
+            })
+            .collect();
         let mut sources = Vec::new();
         for dir in ["crates", "xtask"] {
             read_sources(&root, &root.join(dir), &mut sources)?;
@@ -77,6 +96,7 @@ impl Workspace {
         Ok(Self {
             root,
             packages,
+            licenses,
             sources,
         })
     }

@@ -1,18 +1,19 @@
 //! The licence of every dependency is one that `deny.toml` allows, and none of the crates it
 //! bans is used. The same file serves `cargo deny` where that is installed.
 
+use std::collections::BTreeSet;
+
 use super::{Finding, Workspace};
 
 const DENY: &str = "deny.toml";
 
-/// Checks the licences of all packages in the lock file.
+/// Checks the licences of all packages that are built.
 pub(crate) fn check(workspace: &Workspace) -> Vec<Finding> {
     let deny = workspace.text(DENY);
     let allowed = allowed_licenses(&deny);
     let mut findings = Vec::new();
-    for package in &workspace.packages {
-        let name = package["name"].as_str().unwrap_or_default();
-        let license = package["license"].as_str().unwrap_or_default();
+    let unique: BTreeSet<&(String, String)> = workspace.licenses.iter().collect();
+    for (name, license) in &unique {
         if !Expression(license).is_allowed(&allowed) {
             let what = format!("{name} is under {license:?}, which is not allowed");
             findings.push(Finding::new(
@@ -31,12 +32,8 @@ pub(crate) fn check(workspace: &Workspace) -> Vec<Finding> {
         else {
             continue;
         };
-        if workspace
-            .packages
-            .iter()
-            .any(|package| package["name"] == banned)
-        {
-            let what = format!("{banned} is banned here and in the lock file");
+        if unique.iter().any(|(name, _)| name == banned) {
+            let what = format!("{banned} is banned here and built");
             findings.push(Finding::new(
                 DENY,
                 index + 1,

@@ -6,8 +6,10 @@ use serde_json::Value;
 
 use super::{Finding, Workspace};
 
-/// The crates a crate may depend on, beyond `types`, which everybody may. Actor crates do not
-/// meet here: `windlass/src/wiring.rs` introduces them to one another.
+/// The crates a crate may depend on, beyond `types`, which everybody may. The actor crates
+/// (`sources`, `sync-loop`, `pod-workers`, `pleg`) stand in no row but `windlass`: they meet in
+/// its `wiring.rs`. The libraries that carry something out (`cri`, `runtime`, `status`, `store`,
+/// `volumes`) may be used by the actor that owns the work.
 const EDGES: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("metrics", &[]),
@@ -20,11 +22,17 @@ const EDGES: &[(&str, &[&str])] = &[
     ("volumes", &["core"]),
     ("runtime", &["core", "cri", "metrics", "store", "volumes"]),
     ("sources", &["actors", "core", "metrics"]),
-    ("sync-loop", &["actors", "core", "metrics"]),
-    ("pod-workers", &["actors", "core", "metrics"]),
+    (
+        "sync-loop",
+        &["actors", "core", "cri", "metrics", "runtime"],
+    ),
+    (
+        "pod-workers",
+        &["actors", "core", "metrics", "runtime", "status", "store"],
+    ),
     ("pleg", &["actors", "core", "cri", "metrics"]),
     ("status", &["actors", "core", "metrics"]),
-    ("server", &["actors", "core", "metrics", "proto"]),
+    ("server", &["core", "metrics", "proto", "runtime", "status"]),
     ("ctl", &["proto"]),
     (
         "windlass",
