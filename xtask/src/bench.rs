@@ -11,7 +11,6 @@ mod report;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
 use windlass_testing::containerd::PrivateContainerd;
 
 use self::bare::Bare;
@@ -54,13 +53,10 @@ const KIB_PER_MIB: f64 = 1024.0;
 
 pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     let binary = run::build_agent(&options.profile)?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
     // Whoever loses the race is dropped, and dropping cleans up.
     let report = tokio::select! {
         report = measure(options, &binary) => report?,
-        _ = interrupt.recv() => anyhow::bail!("interrupted"),
-        _ = terminate.recv() => anyhow::bail!("terminated"),
+        _ = run::interrupted() => anyhow::bail!("interrupted"),
     };
     let text = report
         .markdown(options)

@@ -1,10 +1,10 @@
 //! `demo`: the whole agent on a real runtime, on a machine that has neither, and gone again.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior};
 use windlass_testing::agent::{Agent, AgentOptions};
 use windlass_testing::containerd::PrivateContainerd;
@@ -77,13 +77,11 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     }
     let binary = run::build_agent(&options.profile)?;
 
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    // Until it is started, an interrupt drops the future, and with it what was started so far.
+    let mut interrupted = pin!(run::interrupted());
+    // An interrupt drops the future, and with it what it has started so far.
     let containerd = tokio::select! {
         containerd = PrivateContainerd::start("demo", run::step) => containerd?,
-        _ = interrupt.recv() => bail!("interrupted"),
-        _ = terminate.recv() => bail!("terminated"),
+        _ = &mut interrupted => bail!("interrupted"),
     };
     run::step(&format!(
         "starting windlass on {}",
@@ -96,8 +94,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
 
     let outcome = tokio::select! {
         outcome = show(&mut agent, options.once) => outcome,
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
+        interrupted = &mut interrupted => interrupted,
     };
     if outcome.is_err() {
         eprintln!("\nlast lines of windlass' log:\n{}", agent.log_tail(20));

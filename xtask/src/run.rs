@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The workspace's root directory.
 pub(crate) fn root() -> PathBuf {
@@ -49,6 +50,19 @@ pub(crate) fn cargo_command(args: &[&str]) -> Command {
         }
     }
     command
+}
+
+/// Completes when the user or the system wants us to end: Ctrl-C, a kill, a closed terminal.
+pub(crate) async fn interrupted() -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    Ok(())
 }
 
 /// Builds the agent and returns the path of the binary.
