@@ -307,7 +307,6 @@ impl Layers {
         let inert = [
             ("cloud-provider", !flags.cloud_provider.is_empty()),
             ("node-labels", flags.node_labels.is_some()),
-            ("lock-file", flags.lock_file.is_some()),
             ("exit-on-lock-contention", flags.exit_on_lock_contention),
             ("runtime-cgroups", flags.runtime_cgroups.is_some()),
             (

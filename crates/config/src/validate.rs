@@ -216,8 +216,9 @@ fn durations(c: &KubeletConfiguration, gates: &FeatureGates, rules: &mut Rules<'
         format!("{most} must be more than imageMinimumGCAge, which is {least}")
     });
     between(rules, "cpuCFSQuotaPeriod", c.cpu_cfs_quota_period, 1, 1_000);
-    if gates.enabled("KubeletCrashLoopBackOffMax") {
-        let most = c.crash_loop_backoff.max_container_restart_period;
+    if gates.enabled("KubeletCrashLoopBackOffMax")
+        && let Some(most) = c.crash_loop_backoff.max_container_restart_period
+    {
         let field = "crashLoopBackOff.maxContainerRestartPeriod";
         between(rules, field, most, 1_000, 300_000);
     }

@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
+use windlass_config::kubelet::Logging;
 use windlass_types::Clock;
 
 /// How lines look.
@@ -22,6 +23,14 @@ pub(crate) enum Format {
     Text,
     /// One JSON object for each event.
     Json,
+}
+
+/// The format that the configuration asks for.
+pub(crate) fn format(logging: &Logging) -> Format {
+    match logging.format.as_str() {
+        "json" => Format::Json,
+        _ => Format::Text,
+    }
 }
 
 /// Starts logging for the whole process.

@@ -107,14 +107,14 @@ pub struct MemorySwap {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CrashLoopBackOff {
-    /// Longest delay between restarts, 1 s to 300 s.
-    pub max_container_restart_period: GoDuration,
+    /// Longest delay between restarts, 1 s to 300 s; `None` is 300 s.
+    pub max_container_restart_period: Option<GoDuration>,
 }
 
 impl Default for CrashLoopBackOff {
     fn default() -> Self {
         Self {
-            max_container_restart_period: GoDuration::from_secs(300),
+            max_container_restart_period: Some(GoDuration::from_secs(300)),
         }
     }
 }
