@@ -36,9 +36,6 @@ pub trait HealthSource: Send + Sync + std::fmt::Debug + 'static {
     /// All checks, in the order in which they are shown. `ping` is added by the server.
     fn checks(&self) -> Vec<HealthCheck>;
 
-    /// Called before the metrics are rendered, for gauges that are only read off then.
-    fn before_scrape(&self) {}
-
     /// Brings gauges that are only worth computing when someone looks up to date.
     fn before_scrape(&self) {}
 }
@@ -93,7 +90,6 @@ async fn one(
 }
 
 async fn render(State(shared): State<Shared>) -> Response {
-    shared.health.before_scrape();
     shared.health.before_scrape();
     match shared.metrics.render() {
         Ok(text) => {
