@@ -1,1 +1,113 @@
-//! (being written)
+//! Carries out what `windlass-core` decides for one pod: sandbox, init containers, images,
+//! containers, stops, collection of what is dead.
+//!
+//! [`PodRuntime`] has no state of its own that matters: every pass starts from an observation and
+//! may be dropped or killed at any await; the next pass converges. It talks to the container
+//! runtime and the file system through ports, to users through the event recorder, and tells
+//! its caller in a [`SyncPodOutcome`] what it came to.
+//!
+//! Not here: lifecycle hooks, ephemeral containers and pull secrets. Validation refuses pods that
+//! use the first two; images are pulled without credentials.
+
+mod config;
+pub mod files;
+mod gc;
+mod images;
+mod kill;
+mod log_text;
+pub mod logs;
+mod options;
+mod pull;
+mod request;
+mod start;
+mod sync;
+mod termination;
+mod text;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use windlass_types::PodUid;
+
+pub use files::{FilesError, HostFiles, HostFilesConfig, MemoryFiles, PodFiles};
+pub use gc::GcReport;
+pub use options::{PodRuntimeDeps, RuntimeOptions};
+pub use pull::PullOptions;
+pub use request::{
+    CleanupError, KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest,
+};
+pub use termination::termination_log_path;
+
+/// Handle to the executor. Clones share its image pulls and its limits.
+#[derive(Clone, Debug)]
+pub struct PodRuntime(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    deps: PodRuntimeDeps,
+    puller: pull::Puller,
+    pull_errors: images::PullErrors,
+    active: gc::ActivePods,
+}
+
+impl PodRuntime {
+    /// Nothing happens until the first call.
+    pub fn new(deps: PodRuntimeDeps) -> Self {
+        Self(Arc::new(Inner {
+            puller: pull::Puller::new(deps.images.clone(), deps.options.pull),
+            pull_errors: images::PullErrors::default(),
+            active: gc::ActivePods::default(),
+            deps,
+        }))
+    }
+
+    /// Releases the files of a pod whose containers are gone: memory volumes are unmounted, the
+    /// pod's directory is removed. Its logs stay until the pod is unknown.
+    ///
+    /// # Errors
+    /// Something is still mounted or the file system refuses; trying again is safe.
+    pub async fn cleanup_pod(&self, uid: &PodUid) -> Result<(), CleanupError> {
+        self.pull_errors().forget(uid);
+        self.deps()
+            .files
+            .remove_pod_dir(uid)
+            .await
+            .map_err(|source| CleanupError {
+                uid: uid.clone(),
+                source,
+            })
+    }
+
+    /// Pods that have a directory, for a caller that looks for those nobody asks for.
+    ///
+    /// # Errors
+    /// The directory of pods cannot be read.
+    pub async fn list_pod_dirs(&self) -> Result<BTreeSet<PodUid>, FilesError> {
+        Ok(self
+            .deps()
+            .files
+            .list_pod_dirs()
+            .await?
+            .into_iter()
+            .collect())
+    }
+
+    fn deps(&self) -> &PodRuntimeDeps {
+        &self.0.deps
+    }
+
+    fn puller(&self) -> &pull::Puller {
+        &self.0.puller
+    }
+
+    fn active(&self) -> &gc::ActivePods {
+        &self.0.active
+    }
+
+    fn pull_errors(&self) -> &images::PullErrors {
+        &self.0.pull_errors
+    }
+}
+
+#[cfg(test)]
+mod tests;

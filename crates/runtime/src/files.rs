@@ -1,0 +1,142 @@
+//! Port to everything of a pod that lies in the node's file system.
+//!
+//! A path may lead to a file system that hangs (a dead NFS server behind a hostPath), so every
+//! call has a deadline and belongs to the lane of one pod: a pod waits for its own hung call and
+//! no other pod does. [`HostFiles`] is the node, [`MemoryFiles`] a model for simulations.
+
+mod host;
+mod lane;
+mod memory;
+
+use std::fmt::Debug;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use windlass_core::paths::UnsafeName;
+use windlass_types::pod::SharedPod;
+use windlass_types::{PodUid, Retry};
+use windlass_volumes::{RemoveError, VolumeError};
+
+pub use host::{HostFiles, HostFilesConfig};
+pub use memory::MemoryFiles;
+
+/// Files of pods. All calls are idempotent; all fail with [`FilesError::Deadline`] rather than
+/// hang.
+#[async_trait]
+pub trait PodFiles: Send + Sync + Debug + 'static {
+    /// Makes the pod's directories (data and logs) and sets up its volumes.
+    async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError>;
+    /// Text of a file of the node, such as `resolv.conf`.
+    async fn read_node_file(&self, path: &Path) -> Result<String, FilesError>;
+    /// Replaces the pod's `etc-hosts` file, mode 0644.
+    async fn write_hosts_file(&self, uid: &PodUid, content: &str) -> Result<(), FilesError>;
+    /// Makes the empty termination log of one container instance, mode 0666.
+    async fn create_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError>;
+    /// The last `max_bytes` of a termination log; empty if it is missing.
+    async fn read_termination_message(
+        &self,
+        uid: &PodUid,
+        path: &Path,
+        max_bytes: usize,
+    ) -> Result<String, FilesError>;
+    /// The last `max_lines` lines, at most `max_bytes`, of a CRI log, without its time stamps.
+    async fn read_log_tail(
+        &self,
+        uid: &PodUid,
+        path: &Path,
+        max_bytes: usize,
+        max_lines: usize,
+    ) -> Result<String, FilesError>;
+    /// Names in a container's log directory; empty if it is missing.
+    async fn list_log_names(&self, uid: &PodUid, dir: &Path) -> Result<Vec<String>, FilesError>;
+    /// Makes or replaces the link in `/var/log/containers`. Only the name of `link` counts.
+    async fn link_container_log(
+        &self,
+        uid: &PodUid,
+        link: &Path,
+        log: &Path,
+    ) -> Result<(), FilesError>;
+    /// Removes the log of one container instance, its rotated parts and its link.
+    async fn remove_container_log(
+        &self,
+        uid: &PodUid,
+        link: &Path,
+        log: &Path,
+    ) -> Result<(), FilesError>;
+    /// Unmounts the pod's memory volumes and removes its directory.
+    async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError>;
+    /// Pods that have a directory.
+    async fn list_pod_dirs(&self) -> Result<Vec<PodUid>, FilesError>;
+    /// Names of the pods' log directories, `<namespace>_<name>_<uid>`.
+    async fn list_log_dirs(&self) -> Result<Vec<String>, FilesError>;
+    /// Removes a pod's log directory.
+    async fn remove_log_dir(&self, name: &str) -> Result<(), FilesError>;
+    /// Names of the links in `/var/log/containers` whose log is gone.
+    async fn list_dangling_links(&self) -> Result<Vec<String>, FilesError>;
+    /// Removes a link in `/var/log/containers`.
+    async fn remove_link(&self, name: &str) -> Result<(), FilesError>;
+}
+
+/// A failed file operation.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// A volume could not be set up or torn down.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// A tree could not be removed.
+    #[error(transparent)]
+    Remove(#[from] RemoveError),
+    /// A name in the pod cannot be part of a path.
+    #[error(transparent)]
+    UnsafeName(#[from] UnsafeName),
+    /// The file system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The file system did not answer in time; the call may still end later.
+    #[error("{action} did not end within {seconds} s")]
+    Deadline {
+        /// What was tried.
+        action: &'static str,
+        /// How long.
+        seconds: u64,
+    },
+    /// The thread that worked was lost.
+    #[error("{action} was interrupted")]
+    Lost {
+        /// What was tried.
+        action: &'static str,
+    },
+}
+
+impl FilesError {
+    pub(crate) fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source: source.into(),
+        }
+    }
+
+    /// What trying again would bring.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Volume(error) => error.retry(),
+            Self::Remove(error) => error.retry(),
+            Self::UnsafeName(_) => Retry::Never,
+            Self::Io { .. } | Self::Deadline { .. } => Retry::Later,
+            Self::Lost { .. } => Retry::Soon,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Blocking file work in lanes: one call at a time for each pod, each with a deadline.
+//!
+//! *owns* the slots for blocking threads · *invariant* a pod holds at most one slot, however long
+//! its file system hangs · *bound* [`SLOTS`]; a caller over it waits within its deadline ·
+//! *restart* nothing to restore.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::FilesError;
+
+/// Blocking threads for file work: a quarter of tokio's 512, so that even this many pods on a
+/// dead server leave DNS and disk writes of the agent room.
+const SLOTS: usize = 128;
+
+/// Forgotten lanes are swept when the table reaches this many, well above the pods of a node.
+const SWEEP_AT: usize = 1024;
+
+/// Runs closures on the blocking pool.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    slots: Arc<Semaphore>,
+    lanes: Mutex<HashMap<String, Weak<Semaphore>>>,
+    deadline: Duration,
+}
+
+impl Lanes {
+    pub(super) fn new(deadline: Duration) -> Self {
+        Self {
+            slots: Arc::new(Semaphore::new(SLOTS)),
+            lanes: Mutex::default(),
+            deadline,
+        }
+    }
+
+    /// Runs `work` in the lane `key`. After the deadline the caller goes on without it; the
+    /// lane stays taken until `work` really ends.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        key: &str,
+        action: &'static str,
+        work: impl FnOnce() -> Result<T, FilesError> + Send + 'static,
+    ) -> Result<T, FilesError> {
+        let lane = self.lane(key);
+        let slots = self.slots.clone();
+        let job = async move {
+            let lost = |_| FilesError::Lost { action };
+            let turn = lane.acquire_owned().await.map_err(lost)?;
+            let slot = slots.acquire_owned().await.map_err(lost)?;
+            tokio::task::spawn_blocking(move || {
+                let result = work();
+                drop((turn, slot));
+                result
+            })
+            .await
+            .map_err(|_| FilesError::Lost { action })?
+        };
+        tokio::time::timeout(self.deadline, job)
+            .await
+            .unwrap_or(Err(FilesError::Deadline {
+                action,
+                seconds: self.deadline.as_secs(),
+            }))
+    }
+
+    fn lane(&self, key: &str) -> Arc<Semaphore> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lane) = lanes.get(key).and_then(Weak::upgrade) {
+            return lane;
+        }
+        if lanes.len() >= SWEEP_AT {
+            lanes.retain(|_, lane| lane.strong_count() > 0);
+        }
+        let lane = Arc::new(Semaphore::new(1));
+        lanes.insert(key.to_owned(), Arc::downgrade(&lane));
+        lane
+    }
+}

@@ -1,0 +1,241 @@
+//! A model of the node's file system for simulations: pure, ordered, nothing on the disk.
+//!
+//! A simulation can make the calls of one pod fail or hang and can read back what was written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use windlass_core::paths::{self, NodePaths};
+use windlass_types::pod::SharedPod;
+use windlass_types::{PodExt, PodUid};
+
+use super::{FilesError, PodFiles};
+use crate::log_text::tail_of_log;
+
+/// Implementation of [`PodFiles`] in memory. Clones share the content.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryFiles {
+    paths: NodePaths,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pods: BTreeSet<PodUid>,
+    logs: BTreeSet<String>,
+    files: BTreeMap<PathBuf, String>,
+    links: BTreeMap<PathBuf, PathBuf>,
+    failing: BTreeMap<PodUid, String>,
+    hanging: BTreeSet<PodUid>,
+    calls: Vec<String>,
+}
+
+impl MemoryFiles {
+    /// An empty node.
+    pub fn new(paths: NodePaths) -> Self {
+        Self {
+            paths,
+            state: Arc::default(),
+        }
+    }
+
+    /// Makes [`PodFiles::prepare_pod`] of a pod fail with this text, or succeed again.
+    pub fn fail_volumes(&self, uid: &PodUid, message: Option<&str>) {
+        let mut state = self.lock();
+        match message {
+            Some(text) => state.failing.insert(uid.clone(), text.to_owned()),
+            None => state.failing.remove(uid),
+        };
+    }
+
+    /// Makes [`PodFiles::prepare_pod`] of a pod never return, or return again on the next call.
+    pub fn hang_volumes(&self, uid: &PodUid, hang: bool) {
+        let mut state = self.lock();
+        if hang {
+            state.hanging.insert(uid.clone());
+        } else {
+            state.hanging.remove(uid);
+        }
+    }
+
+    /// Puts a file there, such as the termination message that a container would write.
+    pub fn put(&self, path: impl Into<PathBuf>, content: &str) {
+        self.lock().files.insert(path.into(), content.to_owned());
+    }
+
+    /// Content of a file.
+    pub fn get(&self, path: &Path) -> Option<String> {
+        self.lock().files.get(path).cloned()
+    }
+
+    /// Links in `/var/log/containers` and what they point to.
+    pub fn links(&self) -> BTreeMap<PathBuf, PathBuf> {
+        self.lock().links.clone()
+    }
+
+    /// Every call so far, one word and its subject.
+    pub fn calls(&self) -> Vec<String> {
+        self.lock().calls.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call(&self, word: &str, subject: impl std::fmt::Display) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        state.calls.push(format!("{word} {subject}"));
+        state
+    }
+}
+
+#[async_trait]
+impl PodFiles for MemoryFiles {
+    async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError> {
+        paths::check_pod_names(pod)?;
+        let uid = pod.uid();
+        let hangs = {
+            let mut state = self.call("prepare", &uid);
+            if let Some(text) = state.failing.get(&uid) {
+                return Err(FilesError::io(
+                    "set up volumes in",
+                    &self.paths.pod_dir(&uid),
+                    io::Error::other(text.clone()),
+                ));
+            }
+            state.pods.insert(uid.clone());
+            let name = format!("{}_{}_{}", pod.namespace(), pod.name(), uid);
+            state.logs.insert(name);
+            state.hanging.contains(&uid)
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+
+    async fn read_node_file(&self, path: &Path) -> Result<String, FilesError> {
+        let state = self.call("read", path.display());
+        Ok(state.files.get(path).cloned().unwrap_or_default())
+    }
+
+    async fn write_hosts_file(&self, uid: &PodUid, content: &str) -> Result<(), FilesError> {
+        let path = self.paths.etc_hosts(uid);
+        self.call("hosts", uid)
+            .files
+            .insert(path, content.to_owned());
+        Ok(())
+    }
+
+    async fn create_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
+        self.call("termination-log", uid)
+            .files
+            .insert(path.to_owned(), String::new());
+        Ok(())
+    }
+
+    async fn read_termination_message(
+        &self,
+        _uid: &PodUid,
+        path: &Path,
+        max_bytes: usize,
+    ) -> Result<String, FilesError> {
+        let state = self.lock();
+        let text = state.files.get(path).map_or("", String::as_str);
+        let start = text.len().saturating_sub(max_bytes);
+        Ok(String::from_utf8_lossy(&text.as_bytes()[start..]).into_owned())
+    }
+
+    async fn read_log_tail(
+        &self,
+        _uid: &PodUid,
+        path: &Path,
+        max_bytes: usize,
+        max_lines: usize,
+    ) -> Result<String, FilesError> {
+        let state = self.lock();
+        let text = state.files.get(path).map_or("", String::as_str);
+        Ok(tail_of_log(text.as_bytes(), max_bytes, max_lines))
+    }
+
+    async fn list_log_names(&self, _uid: &PodUid, dir: &Path) -> Result<Vec<String>, FilesError> {
+        let state = self.call("list-logs", dir.display());
+        Ok(state
+            .files
+            .keys()
+            .filter(|path| path.parent() == Some(dir))
+            .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+            .collect())
+    }
+
+    async fn link_container_log(
+        &self,
+        uid: &PodUid,
+        link: &Path,
+        log: &Path,
+    ) -> Result<(), FilesError> {
+        let mut state = self.call("link", uid);
+        // the runtime opens the log; in the model it appears with its link
+        state.files.entry(log.to_owned()).or_default();
+        state.links.insert(link.to_owned(), log.to_owned());
+        Ok(())
+    }
+
+    async fn remove_container_log(
+        &self,
+        uid: &PodUid,
+        link: &Path,
+        log: &Path,
+    ) -> Result<(), FilesError> {
+        let mut state = self.call("remove-log", uid);
+        state.files.remove(log);
+        state.links.remove(link);
+        Ok(())
+    }
+
+    async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError> {
+        let dir = self.paths.pod_dir(uid);
+        let mut state = self.call("remove-pod", uid);
+        state.pods.remove(uid);
+        state.files.retain(|path, _| !path.starts_with(&dir));
+        Ok(())
+    }
+
+    async fn list_pod_dirs(&self) -> Result<Vec<PodUid>, FilesError> {
+        Ok(self.lock().pods.iter().cloned().collect())
+    }
+
+    async fn list_log_dirs(&self) -> Result<Vec<String>, FilesError> {
+        Ok(self.lock().logs.iter().cloned().collect())
+    }
+
+    async fn remove_log_dir(&self, name: &str) -> Result<(), FilesError> {
+        let path = self.paths.pod_logs_dir.join(name);
+        let mut state = self.call("remove-logs", name);
+        state.logs.remove(name);
+        state.files.retain(|file, _| !file.starts_with(&path));
+        Ok(())
+    }
+
+    async fn list_dangling_links(&self) -> Result<Vec<String>, FilesError> {
+        let state = self.lock();
+        let dangling = state
+            .links
+            .iter()
+            .filter(|(_, log)| !state.files.contains_key(*log));
+        Ok(dangling
+            .filter_map(|(link, _)| Some(link.file_name()?.to_string_lossy().into_owned()))
+            .collect())
+    }
+
+    async fn remove_link(&self, name: &str) -> Result<(), FilesError> {
+        let mut state = self.call("remove-link", name);
+        state
+            .links
+            .retain(|link, _| link.file_name().is_none_or(|n| n != name));
+        Ok(())
+    }
+}

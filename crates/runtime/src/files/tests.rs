@@ -1,0 +1,202 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_core::paths::NodePaths;
+use windlass_types::PodUid;
+
+use super::lane::Lanes;
+use super::{FilesError, HostFiles, HostFilesConfig, PodFiles};
+use crate::tests::pod;
+
+struct Node {
+    dir: tempfile::TempDir,
+    files: HostFiles,
+    paths: NodePaths,
+}
+
+fn node() -> Node {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let paths = NodePaths {
+        root_dir: dir.path().join("root"),
+        pod_logs_dir: dir.path().join("logs"),
+    };
+    let files = HostFiles::new(HostFilesConfig {
+        container_logs_dir: dir.path().join("links"),
+        ..HostFilesConfig::new(paths.clone())
+    });
+    Node { dir, files, paths }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("metadata").permissions().mode() & 0o7777
+}
+
+#[tokio::test]
+async fn a_pods_directories_come_with_upstreams_modes_and_go_without_a_trace() {
+    let node = node();
+    let (pod, uid) = (Arc::new(pod(&["a"])), PodUid::from("u1"));
+    for _ in 0..2 {
+        node.files.prepare_pod(&pod).await.expect("prepare");
+    }
+    let dir = node.paths.pod_dir(&uid);
+    assert_eq!(mode(&dir), 0o750);
+    assert!(dir.join("volumes").is_dir() && dir.join("plugins").is_dir());
+    let logs = node.paths.container_log_dir(&pod, "a");
+    assert!(logs.is_dir());
+    assert_eq!(
+        node.files.list_pod_dirs().await.expect("list"),
+        std::slice::from_ref(&uid)
+    );
+
+    node.files
+        .write_hosts_file(&uid, "127.0.0.1 localhost\n")
+        .await
+        .expect("hosts");
+    node.files
+        .write_hosts_file(&uid, "short\n")
+        .await
+        .expect("hosts again");
+    let hosts = node.paths.etc_hosts(&uid);
+    assert_eq!(fs::read_to_string(&hosts).expect("hosts"), "short\n");
+    assert_eq!(mode(&hosts), 0o644);
+
+    for _ in 0..2 {
+        node.files.remove_pod_dir(&uid).await.expect("remove");
+    }
+    assert!(!dir.exists() && logs.is_dir());
+    assert_eq!(
+        node.files.list_log_dirs().await.expect("list"),
+        ["default_web_u1"]
+    );
+    node.files
+        .remove_log_dir("default_web_u1")
+        .await
+        .expect("remove");
+    assert!(!logs.exists());
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_container_are_read_from_their_end() {
+    let node = node();
+    let uid = PodUid::from("u1");
+    let path = node.paths.termination_log(&uid, "a", 7);
+    let read = async |max| {
+        let text = node.files.read_termination_message(&uid, &path, max).await;
+        text.unwrap_or_else(|error| error.to_string())
+    };
+    assert_eq!(read(10).await, "");
+    node.files
+        .create_termination_log(&uid, &path)
+        .await
+        .expect("create");
+    assert_eq!(mode(&path), 0o666);
+    fs::write(&path, "it was the disk").expect("write");
+    assert_eq!(read(8).await, "the disk");
+    // not what the agent made: a link is not followed, a directory is not read
+    fs::remove_file(&path).expect("remove");
+    std::os::unix::fs::symlink("/etc/passwd", &path).expect("link");
+    assert!(read(8).await.starts_with("cannot read"));
+    fs::remove_file(&path).expect("remove");
+    fs::create_dir(&path).expect("directory");
+    assert_eq!(read(8).await, "");
+}
+
+#[tokio::test]
+async fn log_links_are_made_replaced_found_dangling_and_removed() {
+    let node = node();
+    let uid = PodUid::from("u1");
+    let logs = node.dir.path().join("logs/default_web_u1/a");
+    fs::create_dir_all(&logs).expect("dirs");
+    for name in [
+        "0.log",
+        "0.log.20260101-000000",
+        "0.log.20260101-000001.gz",
+        "1.log",
+        "10.log",
+    ] {
+        fs::write(logs.join(name), "x").expect("write");
+    }
+    let link = Path::new("/var/log/containers/web_default_a-1.log");
+    let made = node.dir.path().join("links/web_default_a-1.log");
+    for target in ["1.log", "1.log", "0.log"] {
+        let target = logs.join(target);
+        node.files
+            .link_container_log(&uid, link, &target)
+            .await
+            .expect("link");
+        assert_eq!(fs::read_link(&made).expect("link"), target);
+    }
+    assert!(
+        node.files
+            .list_dangling_links()
+            .await
+            .expect("list")
+            .is_empty()
+    );
+    // a link that does not dangle is kept even if asked
+    node.files
+        .remove_link("web_default_a-1.log")
+        .await
+        .expect("kept");
+    assert!(made.exists());
+
+    fs::remove_file(logs.join("0.log")).expect("remove");
+    assert_eq!(
+        node.files.list_dangling_links().await.expect("list"),
+        ["web_default_a-1.log"]
+    );
+    node.files
+        .remove_container_log(&uid, link, &logs.join("0.log"))
+        .await
+        .expect("remove");
+    assert!(fs::symlink_metadata(&made).is_err());
+    let names = node.files.list_log_names(&uid, &logs).await.expect("names");
+    assert_eq!(names, ["1.log", "10.log"]);
+    let none = node.files.list_log_names(&uid, &logs.join("none")).await;
+    assert!(none.expect("names").is_empty());
+}
+
+#[tokio::test]
+async fn names_that_leave_their_directory_are_refused() {
+    let node = node();
+    let mut evil = pod(&["a"]);
+    evil.metadata.uid = Some("../../etc".into());
+    let refused = |result: Result<(), FilesError>| {
+        assert!(
+            matches!(result, Err(FilesError::UnsafeName(_))),
+            "{result:?}"
+        );
+    };
+    refused(node.files.prepare_pod(&Arc::new(evil)).await);
+    refused(node.files.remove_pod_dir(&PodUid::from("..")).await);
+    refused(node.files.remove_pod_dir(&PodUid::from("")).await);
+    refused(node.files.remove_log_dir("..").await);
+    refused(node.files.remove_link("../x").await);
+    assert!(!node.dir.path().join("etc").exists());
+}
+
+#[tokio::test]
+async fn a_hung_call_keeps_its_own_lane_and_no_other() {
+    let lanes = Lanes::new(Duration::from_millis(200));
+    let (release, gate) = std::sync::mpsc::channel::<()>();
+    let hung = lanes.run("a", "hanging", move || {
+        let _ = gate.recv();
+        Ok(1)
+    });
+    let error = hung.await.expect_err("deadline");
+    assert!(matches!(error, FilesError::Deadline { .. }), "{error}");
+    // the same lane is still taken, another one is free
+    assert!(lanes.run("a", "waiting", || Ok(2)).await.is_err());
+    assert_eq!(lanes.run("b", "working", || Ok(3)).await.expect("free"), 3);
+    drop(release);
+    assert_eq!(
+        lanes
+            .run("a", "working", || Ok(4))
+            .await
+            .expect("free again"),
+        4
+    );
+}

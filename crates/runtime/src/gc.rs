@@ -1,0 +1,296 @@
+//! Removes what is dead: containers beyond the kept ones, empty sandboxes, logs of unknown pods.
+//!
+//! What may go is decided in `windlass_core::container_gc`; what runs is never touched here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt;
+use windlass_core::container_gc::{GcInput, GcPlan, plan};
+use windlass_core::paths;
+use windlass_types::cri::{ContainerSummary, ListFilter, SandboxSummary};
+use windlass_types::{ContainerId, ObservedPod, PodUid, SandboxId};
+
+use crate::PodRuntime;
+use crate::kill::{ignore_missing, orphan};
+
+/// Removals under way at the same time: a pass must not occupy the runtime.
+const PARALLEL: usize = 4;
+
+/// What one collection removed and what it could not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GcReport {
+    /// Containers removed.
+    pub containers: usize,
+    /// Sandboxes removed.
+    pub sandboxes: usize,
+    /// Log directories removed.
+    pub log_dirs: usize,
+    /// Dangling links removed.
+    pub links: usize,
+    /// What did not work; the next collection tries again.
+    pub failures: Vec<String>,
+}
+
+impl fmt::Display for GcReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "containers={} sandboxes={} log-dirs={} links={} failures={}",
+            self.containers,
+            self.sandboxes,
+            self.log_dirs,
+            self.links,
+            self.failures.len()
+        )
+    }
+}
+
+/// A container to remove and where its log is.
+struct Doomed {
+    id: ContainerId,
+    uid: PodUid,
+    /// Link and log; `None` if the pod's name is not known, then its log directory goes later.
+    files: Option<(std::path::PathBuf, std::path::PathBuf)>,
+}
+
+impl PodRuntime {
+    /// Removes a pod's dead containers except the newest of each, or all of them if the pod is
+    /// finished and its content may go.
+    pub async fn remove_dead_containers(&self, observed: &ObservedPod, all: bool) -> GcReport {
+        let pod = orphan(&observed.uid, &observed.namespace, &observed.name);
+        let containers: Vec<ContainerSummary> = observed
+            .containers
+            .iter()
+            .map(|c| ContainerSummary {
+                id: c.id.clone(),
+                sandbox_id: c.sandbox_id.clone(),
+                uid: observed.uid.clone(),
+                name: c.name.clone(),
+                attempt: c.restart_count,
+                state: c.state,
+                created_at: c.created_at,
+            })
+            .collect();
+        let pods = BTreeSet::from([observed.uid.clone()]);
+        let none = BTreeSet::new();
+        let plan = plan(GcInput {
+            containers: &containers,
+            sandboxes: &[],
+            known: &pods,
+            finished: if all { &pods } else { &none },
+            sources_ready: true,
+            log_dirs: &[],
+            dangling_links: &[],
+            policy: self.deps().options.gc,
+            now: self.deps().clock.now(),
+        });
+        let doomed = plan.containers.iter().filter_map(|id| {
+            let container = observed.containers.iter().find(|c| c.id == *id)?;
+            let link = paths::log_symlink(&pod, &container.name, id);
+            let log = Path::new(&container.log_path).to_owned();
+            Some(Doomed {
+                id: id.clone(),
+                uid: observed.uid.clone(),
+                files: (!container.log_path.is_empty()).then_some((link, log)),
+            })
+        });
+        let mut report = GcReport::default();
+        self.remove_containers(doomed.collect(), &mut report).await;
+        report
+    }
+
+    /// Looks at everything the runtime and the log directories have. `known` are the pods that
+    /// are desired or worked on; pods that began a pass meanwhile are added. Unless
+    /// `sources_ready`, no pod counts as unknown.
+    pub async fn collect_garbage(&self, known: &BTreeSet<PodUid>, sources_ready: bool) -> GcReport {
+        let mut report = GcReport::default();
+        let deps = self.deps();
+        self.active().begin_collection();
+        let everything = ListFilter::default();
+        let lists = futures::future::try_join(
+            deps.runtime.list_containers(&everything),
+            deps.runtime.list_pod_sandboxes(&everything),
+        );
+        let (containers, sandboxes) = match lists.await {
+            Ok(lists) => lists,
+            // without both lists nothing can be told dead
+            Err(error) => {
+                report.failures.push(error.to_string());
+                return report;
+            }
+        };
+        let log_dirs = deps.files.list_log_dirs().await;
+        let links = deps.files.list_dangling_links().await;
+        let mut known = known.clone();
+        known.extend(self.active().since_collection());
+        let plan = plan(GcInput {
+            containers: &containers,
+            sandboxes: &sandboxes,
+            known: &known,
+            finished: &BTreeSet::new(),
+            sources_ready,
+            log_dirs: &or_note(log_dirs, &mut report),
+            dangling_links: &or_note(links, &mut report),
+            policy: deps.options.gc,
+            now: deps.clock.now(),
+        });
+        if !plan.is_empty() {
+            tracing::debug!(%plan, "garbage");
+        }
+        let doomed = self.doomed(&plan, &containers, &sandboxes);
+        self.remove_containers(doomed, &mut report).await;
+        self.remove_sandboxes(&plan.sandboxes, &mut report).await;
+        self.remove_logs(&plan, &mut report).await;
+        for failure in &report.failures {
+            tracing::warn!(failure, "not collected");
+        }
+        report
+    }
+
+    fn doomed(
+        &self,
+        plan: &GcPlan,
+        containers: &[ContainerSummary],
+        sandboxes: &[SandboxSummary],
+    ) -> Vec<Doomed> {
+        let names: BTreeMap<&SandboxId, &SandboxSummary> =
+            sandboxes.iter().map(|s| (&s.id, s)).collect();
+        let found = |id: &ContainerId| containers.iter().find(|c| c.id == *id);
+        let doomed = plan.containers.iter().filter_map(|id| {
+            let container = found(id)?;
+            let files = names.get(&container.sandbox_id).map(|sandbox| {
+                let pod = orphan(&sandbox.uid, &sandbox.namespace, &sandbox.name);
+                let node_paths = &self.deps().node.paths;
+                (
+                    paths::log_symlink(&pod, &container.name, id),
+                    node_paths.container_log(&pod, &container.name, container.attempt),
+                )
+            });
+            Some(Doomed {
+                id: id.clone(),
+                uid: container.uid.clone(),
+                files,
+            })
+        });
+        doomed.collect()
+    }
+
+    async fn remove_containers(&self, doomed: Vec<Doomed>, report: &mut GcReport) {
+        let removals = doomed.into_iter().map(|container| async move {
+            let deps = self.deps();
+            ignore_missing(deps.runtime.remove_container(&container.id).await)
+                .map_err(|error| format!("container {}: {error}", container.id))?;
+            // after the container: its log is no use to anyone without it, not the reverse
+            if let Some((link, log)) = &container.files {
+                let removed = deps.files.remove_container_log(&container.uid, link, log);
+                if let Err(error) = removed.await {
+                    tracing::warn!(log = %log.display(), %error, "log not removed");
+                }
+            }
+            Ok::<(), String>(())
+        });
+        report.containers = note(removals, &mut report.failures).await;
+    }
+
+    async fn remove_sandboxes(&self, sandboxes: &[SandboxId], report: &mut GcReport) {
+        let removals = sandboxes.iter().map(|id| async move {
+            let runtime = &self.deps().runtime;
+            let failed = |error| format!("sandbox {id}: {error}");
+            // a sandbox whose network was not torn down keeps its address until it is stopped
+            ignore_missing(runtime.stop_pod_sandbox(id).await).map_err(failed)?;
+            ignore_missing(runtime.remove_pod_sandbox(id).await).map_err(failed)
+        });
+        report.sandboxes = note(removals, &mut report.failures).await;
+    }
+
+    async fn remove_logs(&self, plan: &GcPlan, report: &mut GcReport) {
+        let files = &self.deps().files;
+        let dirs = plan.log_dirs.iter().map(|name| async move {
+            let removed = files.remove_log_dir(name).await;
+            removed.map_err(|error| format!("log directory {name}: {error}"))
+        });
+        report.log_dirs = note(dirs, &mut report.failures).await;
+        let links = plan.links.iter().map(|name| async move {
+            let removed = files.remove_link(name).await;
+            removed.map_err(|error| format!("log link {name}: {error}"))
+        });
+        report.links = note(links, &mut report.failures).await;
+    }
+}
+
+/// Runs removals a few at a time, counts those that worked and notes the others.
+async fn note<F: Future<Output = Result<(), String>>>(
+    removals: impl Iterator<Item = F>,
+    failures: &mut Vec<String>,
+) -> usize {
+    let results: Vec<_> = futures::stream::iter(removals)
+        .buffered(PARALLEL)
+        .collect()
+        .await;
+    let all = results.len();
+    let before = failures.len();
+    failures.extend(results.into_iter().filter_map(Result::err));
+    all - (failures.len() - before)
+}
+
+fn or_note<T: Default, E: fmt::Display>(result: Result<T, E>, report: &mut GcReport) -> T {
+    result.unwrap_or_else(|error| {
+        report.failures.push(error.to_string());
+        T::default()
+    })
+}
+
+/// Pods in a pass, so that a pod that appeared after the caller made its list of known pods
+/// does not look abandoned while its containers are being created.
+#[derive(Debug, Default)]
+pub(crate) struct ActivePods(Mutex<Active>);
+
+#[derive(Debug, Default)]
+struct Active {
+    in_pass: BTreeMap<PodUid, usize>,
+    since_collection: BTreeSet<PodUid>,
+}
+
+impl ActivePods {
+    pub(crate) fn enter(&self, uid: PodUid) -> ActivePass<'_> {
+        let mut active = self.lock();
+        *active.in_pass.entry(uid.clone()).or_default() += 1;
+        active.since_collection.insert(uid.clone());
+        ActivePass { pods: self, uid }
+    }
+
+    fn begin_collection(&self) {
+        let mut active = self.lock();
+        active.since_collection = active.in_pass.keys().cloned().collect();
+    }
+
+    fn since_collection(&self) -> BTreeSet<PodUid> {
+        self.lock().since_collection.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Active> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One pass; ends when dropped, also by cancellation.
+#[derive(Debug)]
+pub(crate) struct ActivePass<'a> {
+    pods: &'a ActivePods,
+    uid: PodUid,
+}
+
+impl Drop for ActivePass<'_> {
+    fn drop(&mut self) {
+        let mut active = self.pods.lock();
+        if let Some(count) = active.in_pass.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                active.in_pass.remove(&self.uid);
+            }
+        }
+    }
+}

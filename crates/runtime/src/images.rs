@@ -1,0 +1,299 @@
+//! Brings the image of a container onto the node (upstream `EnsureImageExists`).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::time::Instant;
+use windlass_core::backoff::{BackoffPolicy, BackoffTable, pull_key};
+use windlass_core::image_name::{ImageName, ImageNameError, PullDecision, PullPolicy, should_pull};
+use windlass_cri::error::CriError;
+use windlass_types::corev1::Container;
+use windlass_types::cri::{ImageInfo, SandboxConfig};
+use windlass_types::view::EventType;
+use windlass_types::{Pod, PodExt, PodUid, Reason, Retry};
+
+use crate::PodRuntime;
+use crate::request::StartFailure;
+use crate::text::go_duration;
+
+/// An image that is on the node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PresentImage {
+    /// Reference to run: an ID or digest.
+    pub(crate) image_ref: String,
+    /// What the runtime knows about it, for its user.
+    pub(crate) info: ImageInfo,
+}
+
+/// Images that this pass already has: containers of one pod often share one.
+pub(crate) type ImagesOfPass = BTreeMap<String, PresentImage>;
+
+/// What the last failed pull of an image said, for the text of `ImagePullBackOff`. Lost on a
+/// restart, the delay is not.
+#[derive(Debug, Default)]
+pub(crate) struct PullErrors(Mutex<BTreeMap<PodUid, BTreeMap<String, String>>>);
+
+impl PullErrors {
+    fn set(&self, uid: &PodUid, image: &str, text: Option<String>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match text {
+            Some(text) => {
+                let of_pod = all.entry(uid.clone()).or_default();
+                of_pod.insert(image.to_owned(), text);
+            }
+            None => {
+                if let Some(of_pod) = all.get_mut(uid) {
+                    of_pod.remove(image);
+                }
+            }
+        }
+    }
+
+    fn get(&self, uid: &PodUid, image: &str) -> Option<String> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(uid)?.get(image).cloned()
+    }
+
+    pub(crate) fn forget(&self, uid: &PodUid) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(uid);
+    }
+}
+
+impl PodRuntime {
+    /// Looks for the image and pulls it if its policy says so.
+    pub(crate) async fn ensure_image(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        sandbox_config: &SandboxConfig,
+        backoff: &mut BackoffTable,
+        images: &mut ImagesOfPass,
+    ) -> Result<PresentImage, StartFailure> {
+        let image = container.image.as_deref().unwrap_or_default();
+        let step = ImageStep {
+            runtime: self,
+            pod,
+            container,
+            image,
+        };
+        let name = ImageName::parse(image).map_err(|error| step.invalid_name(&error))?;
+        let policy = PullPolicy::of(container);
+        // a second container asks nothing of the runtime; one that always pulls does
+        if let Some(present) = images.get(image)
+            && should_pull(policy, true) == PullDecision::UsePresent
+        {
+            step.present();
+            return Ok(present.clone());
+        }
+        let present = step
+            .ensure(&name.reference, policy, sandbox_config, backoff)
+            .await?;
+        images.insert(image.to_owned(), present.clone());
+        Ok(present)
+    }
+}
+
+struct ImageStep<'a> {
+    runtime: &'a PodRuntime,
+    pod: &'a Pod,
+    container: &'a Container,
+    image: &'a str,
+}
+
+impl ImageStep<'_> {
+    async fn ensure(
+        &self,
+        reference: &str,
+        policy: PullPolicy,
+        sandbox_config: &SandboxConfig,
+        backoff: &mut BackoffTable,
+    ) -> Result<PresentImage, StartFailure> {
+        let images = &self.runtime.deps().images;
+        let found = images
+            .image_status(reference)
+            .await
+            .map_err(|error| self.inspect_failed(&error))?;
+        match (should_pull(policy, found.is_some()), found) {
+            (PullDecision::UsePresent, Some(info)) => {
+                self.present();
+                Ok(PresentImage {
+                    image_ref: info.id.clone(),
+                    info,
+                })
+            }
+            (PullDecision::ErrImageNeverPull, _) => Err(self.never_pull()),
+            (PullDecision::Pull | PullDecision::UsePresent, _) => {
+                self.pull(reference, sandbox_config, backoff).await
+            }
+        }
+    }
+
+    async fn pull(
+        &self,
+        reference: &str,
+        sandbox_config: &SandboxConfig,
+        backoff: &mut BackoffTable,
+    ) -> Result<PresentImage, StartFailure> {
+        let deps = self.runtime.deps();
+        let uid = self.pod.uid();
+        let key = pull_key(&uid, self.image);
+        let now = deps.clock.now();
+        let policy = deps.options.pull_backoff;
+        if let Some(end) = backoff
+            .last_failure(&key)
+            .and_then(|last| backoff.until(&key, last, policy, now))
+        {
+            return Err(self.backing_off(end));
+        }
+        self.event(
+            EventType::Normal,
+            Reason::Pulling,
+            &format!("Pulling image {:?}", self.image),
+        );
+        let begun = Instant::now();
+        match self
+            .runtime
+            .puller()
+            .pull(reference, None, sandbox_config)
+            .await
+        {
+            Err(error) => Err(self.pull_failed(&error, &key, policy, backoff)),
+            Ok(pulled) => {
+                self.runtime.pull_errors().set(&uid, self.image, None);
+                let info = deps
+                    .images
+                    .image_status(&pulled.image_ref)
+                    .await
+                    .map_err(|error| self.inspect_failed(&error))?
+                    .unwrap_or_default();
+                self.event(
+                    EventType::Normal,
+                    Reason::Pulled,
+                    &format!(
+                        "Successfully pulled image {:?} in {} ({} including waiting). Image size: {} bytes.",
+                        self.image,
+                        go_duration(pulled.pulling),
+                        go_duration(begun.elapsed()),
+                        info.size
+                    ),
+                );
+                Ok(PresentImage {
+                    image_ref: pulled.image_ref,
+                    info,
+                })
+            }
+        }
+    }
+
+    fn present(&self) {
+        let message = format!(
+            "Container image {:?} already present on machine and can be accessed by the pod",
+            self.image
+        );
+        self.event(EventType::Normal, Reason::Pulled, &message);
+    }
+
+    fn pull_failed(
+        &self,
+        error: &CriError,
+        key: &str,
+        policy: BackoffPolicy,
+        backoff: &mut BackoffTable,
+    ) -> StartFailure {
+        let image = self.image;
+        self.event(
+            EventType::Warning,
+            Reason::Failed,
+            &format!("Failed to pull image {image:?}: {}", error.message),
+        );
+        // runtimes put these words in front of their own
+        let (reason, message) = if error.message.contains("RegistryUnavailable") {
+            (
+                Reason::RegistryUnavailable,
+                format!(
+                    "image pull failed for {image} because the registry is unavailable: {}",
+                    error.message
+                ),
+            )
+        } else if error.message.contains("SignatureValidationFailed") {
+            (
+                Reason::SignatureValidationFailed,
+                format!(
+                    "image pull failed for {image} because the signature validation failed: {}",
+                    error.message
+                ),
+            )
+        } else {
+            (Reason::ErrImagePull, error.message.clone())
+        };
+        let now = self.runtime.deps().clock.now();
+        let delay = backoff.next(key, policy, now);
+        let stored = format!("{reason}: {message}");
+        self.runtime
+            .pull_errors()
+            .set(&self.pod.uid(), image, Some(stored));
+        StartFailure {
+            retry_at: now.saturating_add(delay).ok(),
+            ..self.failure(reason, message, Retry::Later)
+        }
+    }
+
+    fn backing_off(&self, end: windlass_types::Timestamp) -> StartFailure {
+        let last = self
+            .runtime
+            .pull_errors()
+            .get(&self.pod.uid(), self.image)
+            .map_or(String::new(), |text| format!(": {text}"));
+        let message = format!("Back-off pulling image {:?}{last}", self.image);
+        self.event(EventType::Normal, Reason::BackOff, &message);
+        StartFailure {
+            retry_at: Some(end),
+            ..self.failure(Reason::ImagePullBackOff, message, Retry::Later)
+        }
+    }
+
+    fn never_pull(&self) -> StartFailure {
+        let message = format!(
+            "Container image {:?} is not present with pull policy of Never",
+            self.image
+        );
+        self.event(EventType::Warning, Reason::ErrImageNeverPull, &message);
+        self.failure(Reason::ErrImageNeverPull, message, Retry::Later)
+    }
+
+    fn invalid_name(&self, why: &ImageNameError) -> StartFailure {
+        let message = format!("Failed to apply default image tag {:?}: {why}", self.image);
+        self.event(EventType::Warning, Reason::InspectFailed, &message);
+        self.failure(Reason::InvalidImageName, message, Retry::Never)
+    }
+
+    fn inspect_failed(&self, error: &CriError) -> StartFailure {
+        let message = format!(
+            "Failed to inspect image {:?}: {}",
+            self.image, error.message
+        );
+        self.event(EventType::Warning, Reason::InspectFailed, &message);
+        self.failure(Reason::ImageInspectError, message, error.retry())
+    }
+
+    fn failure(&self, reason: Reason, message: String, retry: Retry) -> StartFailure {
+        // upstream records this second, shorter event for every failed image step
+        self.event(
+            EventType::Warning,
+            Reason::Failed,
+            &format!("Error: {reason}"),
+        );
+        StartFailure::of(&self.container.name, reason, message, retry)
+    }
+
+    fn event(&self, event_type: EventType, reason: Reason, message: &str) {
+        self.runtime.deps().events.record(
+            self.pod,
+            Some(&self.container.name),
+            event_type,
+            reason,
+            message,
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! Stops a pod: main containers at once, sidecars after them in reverse order, then sandboxes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::time::Instant;
+use windlass_core::actions::is_sidecar;
+use windlass_cri::error::{CriError, CriResult};
+use windlass_types::cri::ListFilter;
+use windlass_types::metav1::ObjectMeta;
+use windlass_types::pod::SharedPod;
+use windlass_types::view::EventType;
+use windlass_types::{
+    ContainerId, ContainerState, ObservedPod, Pod, PodExt, PodUid, Reason, SandboxId,
+};
+
+use crate::PodRuntime;
+use crate::request::{KillPodError, KillPodRequest};
+
+/// Every container gets this long to end, whatever is left of its grace period.
+pub(crate) const MINIMUM_GRACE: Duration = Duration::from_secs(2);
+
+/// What of a pod is to be stopped.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Targets {
+    containers: Vec<(String, ContainerId)>,
+    sandboxes: Vec<SandboxId>,
+}
+
+impl PodRuntime {
+    /// Stops all containers of a pod and then its sandboxes. Nothing is removed: that is
+    /// [`PodRuntime::collect_garbage`]'s part, after the status has been read.
+    ///
+    /// # Errors
+    /// What could not be stopped; everything else is stopped nevertheless.
+    pub async fn kill_pod(&self, req: KillPodRequest) -> Result<(), KillPodError> {
+        let pod = req.pod.clone().unwrap_or_else(|| {
+            let seen = &req.observed;
+            orphan(&seen.uid, &seen.namespace, &seen.name)
+        });
+        let targets = self.targets(&req.observed).await;
+        let mut failures = self.stop_containers(&pod, &req, targets.containers).await;
+        let stops = targets.sandboxes.iter().map(|id| async move {
+            let result = self.deps().runtime.stop_pod_sandbox(id).await;
+            failed(format!("sandbox {id}"), result)
+        });
+        failures.extend(join_all(stops).await.into_iter().flatten());
+        if failures.is_empty() {
+            return Ok(());
+        }
+        let error = KillPodError { failures };
+        self.deps().events.record(
+            &pod,
+            None,
+            EventType::Warning,
+            Reason::FailedKillPod,
+            &format!("error killing pod: {error}"),
+        );
+        Err(error)
+    }
+
+    /// Stops one container and records why.
+    pub(crate) async fn kill_container(
+        &self,
+        pod: &Pod,
+        name: &str,
+        id: &ContainerId,
+        grace: Duration,
+        message: &str,
+    ) -> CriResult<()> {
+        let stopping = format!("Stopping container {name}");
+        let text = if message.is_empty() {
+            &stopping
+        } else {
+            message
+        };
+        let events = &self.deps().events;
+        events.record(pod, Some(name), EventType::Normal, Reason::Killing, text);
+        let result = self
+            .deps()
+            .runtime
+            .stop_container(id, grace.max(MINIMUM_GRACE))
+            .await;
+        ignore_missing(result)
+    }
+
+    /// Asks the runtime once more, because a container that the last pass started after the
+    /// observation would otherwise die with its sandbox, without its grace period.
+    async fn targets(&self, observed: &ObservedPod) -> Targets {
+        let filter = ListFilter::of_pod(&observed.uid);
+        let runtime = &self.deps().runtime;
+        let (containers, sandboxes) = futures::future::join(
+            runtime.list_containers(&filter),
+            runtime.list_pod_sandboxes(&filter),
+        )
+        .await;
+        let containers = match containers {
+            Ok(list) => list
+                .into_iter()
+                .filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
+                .map(|c| (c.name, c.id))
+                .collect(),
+            Err(_) => observed
+                .running()
+                .map(|c| (c.name.clone(), c.id.clone()))
+                .collect(),
+        };
+        let sandboxes = match sandboxes {
+            Ok(list) => list.into_iter().map(|s| s.id).collect(),
+            Err(_) => observed.sandboxes.iter().map(|s| s.id.clone()).collect(),
+        };
+        Targets {
+            containers,
+            sandboxes,
+        }
+    }
+
+    async fn stop_containers(
+        &self,
+        pod: &SharedPod,
+        req: &KillPodRequest,
+        containers: Vec<(String, ContainerId)>,
+    ) -> Vec<(String, CriError)> {
+        let order = sidecars_last_first(pod);
+        let names: BTreeSet<&str> = order.iter().map(String::as_str).collect();
+        let begun = Instant::now();
+        let mains = containers
+            .iter()
+            .filter(|(name, _)| !names.contains(name.as_str()))
+            .map(|(name, id)| async move {
+                let result = self
+                    .kill_container(pod, name, id, req.grace, &req.message)
+                    .await;
+                failed(format!("container {name}"), result)
+            });
+        let mut failures: Vec<_> = join_all(mains).await.into_iter().flatten().collect();
+        for sidecar in &order {
+            for (name, id) in containers.iter().filter(|(name, _)| name == sidecar) {
+                let left = req.grace.saturating_sub(begun.elapsed());
+                let result = self.kill_container(pod, name, id, left, &req.message).await;
+                failures.extend(failed(format!("container {name}"), result));
+            }
+        }
+        failures
+    }
+}
+
+/// Names of the sidecars in the order they are stopped.
+fn sidecars_last_first(pod: &Pod) -> Vec<String> {
+    let sidecars = pod.init_containers().iter().filter(|c| is_sidecar(c));
+    sidecars.rev().map(|c| c.name.clone()).collect()
+}
+
+fn failed(what: String, result: CriResult<()>) -> Option<(String, CriError)> {
+    ignore_missing(result).err().map(|error| (what, error))
+}
+
+pub(crate) fn ignore_missing(result: CriResult<()>) -> CriResult<()> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        result => result,
+    }
+}
+
+/// Just enough of a pod for events and paths of one that nobody asks for any more.
+pub(crate) fn orphan(uid: &PodUid, namespace: &str, name: &str) -> SharedPod {
+    Arc::new(Pod {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            uid: Some(uid.to_string()),
+            ..ObjectMeta::default()
+        },
+        ..Pod::default()
+    })
+}

@@ -1,0 +1,65 @@
+//! What the executor needs from its surroundings.
+
+use std::sync::Arc;
+
+use windlass_core::backoff::BackoffPolicy;
+use windlass_core::container_gc::GcPolicy;
+use windlass_core::node_facts::NodeFacts;
+use windlass_cri::port::{ImageService, RuntimeService};
+use windlass_metrics::Metrics;
+use windlass_types::{Clock, EventRecorder};
+
+use crate::files::PodFiles;
+use crate::pull::PullOptions;
+
+/// Ports and settings of a [`crate::PodRuntime`].
+#[derive(Clone, Debug)]
+pub struct PodRuntimeDeps {
+    /// Sandboxes and containers.
+    pub runtime: Arc<dyn RuntimeService>,
+    /// Images.
+    pub images: Arc<dyn ImageService>,
+    /// Directories, volumes and logs.
+    pub files: Arc<dyn PodFiles>,
+    /// Where users read what happened.
+    pub events: Arc<dyn EventRecorder>,
+    /// The present.
+    pub clock: Arc<dyn Clock>,
+    /// Facts for configurations.
+    pub node: Arc<NodeFacts>,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Settings.
+    pub options: RuntimeOptions,
+}
+
+/// Settings, with upstream's defaults.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuntimeOptions {
+    /// Delay between restarts of a failing container.
+    pub restart_backoff: BackoffPolicy,
+    /// Delay between failing pulls of one image by one pod.
+    pub pull_backoff: BackoffPolicy,
+    /// Limits of image pulls.
+    pub pull: PullOptions,
+    /// How many dead containers are kept.
+    pub gc: GcPolicy,
+    /// RuntimeClass handler for every sandbox; empty is the runtime's default. RuntimeClass
+    /// objects are not read yet, so a pod cannot choose.
+    pub handler: String,
+    /// Parent cgroup of every pod; empty leaves it to the runtime.
+    pub cgroup_parent: String,
+}
+
+impl Default for RuntimeOptions {
+    fn default() -> Self {
+        Self {
+            restart_backoff: BackoffPolicy::DEFAULT,
+            pull_backoff: BackoffPolicy::DEFAULT,
+            pull: PullOptions::default(),
+            gc: GcPolicy::DEFAULT,
+            handler: String::new(),
+            cgroup_parent: String::new(),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Starts one container: image, configuration, create, start, log link.
+
+use windlass_core::actions::ContainerToStart;
+use windlass_core::backoff::restart_key;
+use windlass_core::paths;
+use windlass_cri::error::CriError;
+use windlass_types::corev1::Container;
+use windlass_types::cri::ContainerConfig;
+use windlass_types::view::EventType;
+use windlass_types::{ContainerId, PodExt, Reason, Retry};
+
+use crate::images::PresentImage;
+use crate::kill::ignore_missing;
+use crate::request::StartFailure;
+use crate::sync::{Pass, Sandbox};
+use crate::termination::termination_log_path;
+
+impl Pass<'_> {
+    /// Starts one container and counts the attempt.
+    pub(crate) async fn start_container(
+        &mut self,
+        sandbox: &Sandbox,
+        start: &ContainerToStart,
+    ) -> Result<(), StartFailure> {
+        let pod = self.req.pod.clone();
+        let list = if start.init {
+            pod.init_containers()
+        } else {
+            pod.containers()
+        };
+        let Some(container) = list.get(start.index) else {
+            return Ok(());
+        };
+        let kind = if start.init {
+            "init_container"
+        } else {
+            "container"
+        };
+        let metrics = self.runtime.deps().metrics.clone();
+        metrics.started_containers.with_label_values(&[kind]).inc();
+        // counted before it is tried: a start that hangs or is cancelled is a start
+        if start.restart {
+            let key = restart_key(&pod, container);
+            let deps = self.runtime.deps();
+            let (policy, now) = (deps.options.restart_backoff, deps.clock.now());
+            self.req.backoff.next(&key, policy, now);
+        }
+        let result = self.try_start(sandbox, start, container).await;
+        if let Err(failure) = &result {
+            let labels = [kind, failure.reason.as_str()];
+            let errors = &metrics.started_containers_errors;
+            errors.with_label_values(&labels).inc();
+        }
+        result
+    }
+
+    async fn try_start(
+        &mut self,
+        sandbox: &Sandbox,
+        start: &ContainerToStart,
+        container: &Container,
+    ) -> Result<(), StartFailure> {
+        let pod = self.req.pod.clone();
+        let runtime = self.runtime;
+        let image = runtime
+            .ensure_image(
+                &pod,
+                container,
+                &sandbox.config,
+                &mut self.req.backoff,
+                &mut self.images,
+            )
+            .await?;
+        self.timings.images_ready = Some(runtime.deps().clock.now());
+        let restart_count = match start.restart_count {
+            Some(count) => count,
+            None => self.recovered_restart_count(container).await?,
+        };
+        let config = self
+            .configure(sandbox, container, &image, restart_count)
+            .await?;
+        let id = self.create(sandbox, container, &config).await?;
+        self.started(container, &id).await?;
+        self.link_log(sandbox, container, &config, &id).await;
+        Ok(())
+    }
+
+    /// The runtime knows no earlier instance, but its logs may still be there: the count never
+    /// goes back, not even after the runtime lost its state.
+    async fn recovered_restart_count(&self, container: &Container) -> Result<u32, StartFailure> {
+        let deps = self.runtime.deps();
+        let dir = deps
+            .node
+            .paths
+            .container_log_dir(self.pod(), &container.name);
+        let names = deps.files.list_log_names(&self.pod().uid(), &dir).await;
+        let names = names
+            .map_err(|error| self.config_failure(container, error.to_string(), error.retry()))?;
+        Ok(paths::restart_count_from_logs(
+            names.iter().map(String::as_str),
+        ))
+    }
+
+    async fn configure(
+        &self,
+        sandbox: &Sandbox,
+        container: &Container,
+        image: &PresentImage,
+        restart_count: u32,
+    ) -> Result<ContainerConfig, StartFailure> {
+        let deps = self.runtime.deps();
+        let uid = self.pod().uid();
+        let log = termination_log_path(&deps.node.paths, &uid, &container.name, restart_count);
+        let config = self
+            .runtime
+            .make_container_config(self.pod(), container, image, sandbox, restart_count)
+            .map_err(|error| self.config_failure(container, error.to_string(), error.retry()))?;
+        deps.files
+            .create_termination_log(&uid, &log)
+            .await
+            .map_err(|error| self.config_failure(container, error.to_string(), error.retry()))?;
+        Ok(config)
+    }
+
+    async fn create(
+        &mut self,
+        sandbox: &Sandbox,
+        container: &Container,
+        config: &ContainerConfig,
+    ) -> Result<ContainerId, StartFailure> {
+        self.changed = true;
+        let created = self
+            .runtime
+            .deps()
+            .runtime
+            .create_container(&sandbox.id, config, &sandbox.config)
+            .await;
+        let id = created
+            .map_err(|error| self.failure(container, Reason::CreateContainerError, &error))?;
+        self.normal(container, Reason::Created, "Container created");
+        Ok(id)
+    }
+
+    async fn started(
+        &mut self,
+        container: &Container,
+        id: &ContainerId,
+    ) -> Result<(), StartFailure> {
+        let runtime = &self.runtime.deps().runtime;
+        if let Err(error) = runtime.start_container(id).await {
+            // kept, it would hold the name and attempt that the next try needs; if this fails
+            // too, the next pass sees it as created and removes it
+            let removed = ignore_missing(runtime.remove_container(id).await);
+            if let Err(error) = removed {
+                tracing::warn!(container = %id, %error, "container that did not start stays");
+            }
+            return Err(self.failure(container, Reason::RunContainerError, &error));
+        }
+        self.normal(container, Reason::Started, "Container started");
+        tracing::info!(
+            pod = %self.pod().full_name(),
+            container = %container.name,
+            id = %id,
+            "container started"
+        );
+        Ok(())
+    }
+
+    /// Log shippers look here. A pod does not fail for want of it, as upstream decides too.
+    async fn link_log(
+        &self,
+        sandbox: &Sandbox,
+        container: &Container,
+        config: &ContainerConfig,
+        id: &ContainerId,
+    ) {
+        let link = paths::log_symlink(self.pod(), &container.name, id);
+        let log = std::path::Path::new(&sandbox.config.log_directory).join(&config.log_path);
+        let files = &self.runtime.deps().files;
+        let uid = self.pod().uid();
+        if let Err(error) = files.link_container_log(&uid, &link, &log).await {
+            tracing::warn!(link = %link.display(), %error, "log not linked");
+        }
+    }
+
+    fn normal(&self, container: &Container, reason: Reason, message: &str) {
+        self.event(Some(&container.name), EventType::Normal, reason, message);
+    }
+
+    fn failure(&self, container: &Container, reason: Reason, error: &CriError) -> StartFailure {
+        let text = format!("Error: {}", error.message);
+        self.event(
+            Some(&container.name),
+            EventType::Warning,
+            Reason::Failed,
+            &text,
+        );
+        StartFailure::of(
+            &container.name,
+            reason,
+            error.message.clone(),
+            error.retry(),
+        )
+    }
+
+    fn config_failure(&self, container: &Container, message: String, retry: Retry) -> StartFailure {
+        let text = format!("Error: {message}");
+        self.event(
+            Some(&container.name),
+            EventType::Warning,
+            Reason::Failed,
+            &text,
+        );
+        let reason = Reason::CreateContainerConfigError;
+        StartFailure::of(&container.name, reason, message, retry)
+    }
+}

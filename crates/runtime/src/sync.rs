@@ -1,0 +1,402 @@
+//! One pass over one pod: decide, then stop, prepare, create the sandbox, start containers.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio_util::sync::CancellationToken;
+use windlass_core::actions::{
+    ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions, is_sidecar,
+};
+use windlass_types::cri::SandboxConfig;
+use windlass_types::view::{EventType, StartTimings};
+use windlass_types::{Pod, PodExt, Reason, Retry, SandboxId};
+
+use crate::PodRuntime;
+use crate::files::FilesError;
+use crate::images::ImagesOfPass;
+use crate::kill::ignore_missing;
+use crate::request::{KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest, retry_time};
+use crate::text::{go_duration, pod_text};
+
+impl PodRuntime {
+    /// One pass: computes what is to be done and does it. Never fails as a whole; what did not
+    /// work is in the outcome. Cancelling stops at the next await.
+    pub async fn sync_pod(&self, req: SyncPodRequest, cancel: CancellationToken) -> SyncPodOutcome {
+        let deps = self.deps();
+        let _active = self.active().enter(req.pod.uid());
+        let now = deps.clock.now();
+        let actions = compute_pod_actions(ActionsInput {
+            pod: &req.pod,
+            observed: &req.observed,
+            backoff: &req.backoff,
+            policy: deps.options.restart_backoff,
+            now,
+        });
+        let mut pass = Pass::new(self, req, actions);
+        tracing::debug!(pod = %pass.req.pod.full_name(), actions = %pass.actions, "decided");
+        pass.report_back_off();
+        if !pass.actions.is_empty() {
+            let work = Box::pin(pass.run());
+            let done = tokio::select! {
+                biased;
+                () = cancel.cancelled() => false,
+                () = work => true,
+            };
+            pass.cancelled = !done;
+        }
+        pass.into_outcome()
+    }
+}
+
+/// The running pass and what it came to so far.
+pub(crate) struct Pass<'a> {
+    pub(crate) runtime: &'a PodRuntime,
+    pub(crate) req: SyncPodRequest,
+    pub(crate) actions: PodActions,
+    pub(crate) failures: Vec<StartFailure>,
+    pub(crate) timings: StartTimings,
+    pub(crate) changed: bool,
+    pub(crate) images: ImagesOfPass,
+    cancelled: bool,
+}
+
+/// The sandbox that containers are started in.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) id: SandboxId,
+    pub(crate) config: SandboxConfig,
+    pub(crate) ips: Vec<IpAddr>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(runtime: &'a PodRuntime, req: SyncPodRequest, actions: PodActions) -> Self {
+        Self {
+            runtime,
+            req,
+            actions,
+            failures: Vec::new(),
+            timings: StartTimings::default(),
+            changed: false,
+            images: ImagesOfPass::new(),
+            cancelled: false,
+        }
+    }
+
+    pub(crate) fn pod(&self) -> &Pod {
+        &self.req.pod
+    }
+
+    async fn run(&mut self) {
+        if !self.stop_what_must_go().await {
+            return;
+        }
+        let starts_something = self.actions.create_sandbox
+            || !self.actions.init_to_start.is_empty()
+            || !self.actions.containers_to_start.is_empty();
+        if !starts_something {
+            return;
+        }
+        match self.make_ready().await {
+            Ok(sandbox) => self.start_all(&sandbox).await,
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    /// Returns false if the pass ends here.
+    async fn stop_what_must_go(&mut self) -> bool {
+        let actions = &self.actions;
+        if actions.create_sandbox && self.req.observed.newest_sandbox().is_some() {
+            self.event(
+                None,
+                EventType::Normal,
+                Reason::SandboxChanged,
+                "Pod sandbox changed, it will be killed and re-created.",
+            );
+        }
+        if actions.kill_pod {
+            self.changed = true;
+            let killed = self
+                .runtime
+                .kill_pod(KillPodRequest {
+                    pod: Some(self.req.pod.clone()),
+                    observed: self.req.observed.clone(),
+                    grace: self.grace(),
+                    message: String::new(),
+                })
+                .await;
+            if let Err(error) = killed {
+                let (text, retry) = (error.to_string(), error.retry());
+                self.fail(StartFailure::of_pod(
+                    Reason::KillContainerError,
+                    text,
+                    retry,
+                ));
+                return false;
+            }
+            return self.actions.create_sandbox;
+        }
+        self.stop_containers().await;
+        true
+    }
+
+    /// Stops single containers in parallel. One that resists is not started again in this pass;
+    /// its siblings are.
+    async fn stop_containers(&mut self) {
+        if self.actions.containers_to_kill.is_empty() {
+            return;
+        }
+        self.changed = true;
+        let kills = self.actions.containers_to_kill.iter();
+        let results = join_all(kills.map(|kill| self.stop_one(kill))).await;
+        for failure in results.into_iter().flatten() {
+            let stuck = failure.container.clone().unwrap_or_default();
+            self.actions.init_to_start.retain(|c| c.name != stuck);
+            self.actions.containers_to_start.retain(|c| c.name != stuck);
+            self.fail(failure);
+        }
+    }
+
+    async fn stop_one(&self, kill: &ContainerToKill) -> Option<StartFailure> {
+        let result = if kill.remove {
+            let runtime = &self.runtime.deps().runtime;
+            ignore_missing(runtime.remove_container(&kill.id).await)
+        } else {
+            let grace = kill.grace.unwrap_or_else(|| self.grace());
+            self.runtime
+                .kill_container(self.pod(), &kill.name, &kill.id, grace, &kill.message)
+                .await
+        };
+        let error = result.err()?;
+        Some(StartFailure::of(
+            &kill.name,
+            Reason::KillContainerError,
+            error.to_string(),
+            error.retry(),
+        ))
+    }
+
+    /// The time containers of this pod get to end: the deletion's, else the spec's.
+    fn grace(&self) -> Duration {
+        let pod = self.pod();
+        let seconds = pod
+            .metadata
+            .deletion_grace_period_seconds
+            .unwrap_or_else(|| pod.termination_grace_seconds());
+        Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+    }
+
+    /// Directories, volumes and the sandbox.
+    async fn make_ready(&mut self) -> Result<Sandbox, StartFailure> {
+        if self.actions.create_sandbox && !self.req.network_ready && !self.pod().host_network() {
+            return Err(self.network_not_ready().await);
+        }
+        let prepared = self.runtime.deps().files.prepare_pod(&self.req.pod).await;
+        if let Err(error) = prepared {
+            return Err(self.failed_mount(&error));
+        }
+        let config = self.sandbox_config().await?;
+        match self.actions.sandbox_id.clone() {
+            Some(id) => Ok(Sandbox {
+                id,
+                config,
+                ips: self.req.observed.ips.clone(),
+            }),
+            None => self.create_sandbox(config).await,
+        }
+    }
+
+    async fn network_not_ready(&self) -> StartFailure {
+        let status = self.runtime.deps().runtime.status().await;
+        let why = status.ok().and_then(|status| status.network_error);
+        let message = match why {
+            Some(why) => format!("network is not ready: {why}"),
+            None => "network is not ready".to_owned(),
+        };
+        self.event(None, EventType::Warning, Reason::NetworkNotReady, &message);
+        StartFailure::of_pod(Reason::NetworkNotReady, message, Retry::Soon)
+    }
+
+    fn failed_mount(&self, error: &FilesError) -> StartFailure {
+        let message = match error {
+            FilesError::Volume(error) => format!("MountVolume.SetUp failed: {error}"),
+            error => error.to_string(),
+        };
+        self.event(None, EventType::Warning, Reason::FailedMount, &message);
+        StartFailure::of_pod(Reason::FailedMount, message, error.retry())
+    }
+
+    async fn sandbox_config(&self) -> Result<SandboxConfig, StartFailure> {
+        let (attempt, new) = (self.actions.attempt, self.actions.sandbox_id.is_none());
+        let made = self.runtime.make_sandbox_config(self.pod(), attempt, new);
+        made.await.inspect_err(|failure| {
+            let text = format!("Failed to create pod sandbox: {}", failure.message);
+            self.event(
+                None,
+                EventType::Warning,
+                Reason::FailedCreatePodSandBox,
+                &text,
+            );
+        })
+    }
+
+    async fn create_sandbox(&mut self, config: SandboxConfig) -> Result<Sandbox, StartFailure> {
+        let deps = self.runtime.deps();
+        deps.metrics.started_pods.inc();
+        self.changed = true;
+        let created = deps
+            .runtime
+            .run_pod_sandbox(&config, &deps.options.handler)
+            .await;
+        let id = created.map_err(|error| {
+            deps.metrics.started_pods_errors.inc();
+            let message = format!("Failed to create pod sandbox: {}", error.message);
+            self.event(
+                None,
+                EventType::Warning,
+                Reason::FailedCreatePodSandBox,
+                &message,
+            );
+            StartFailure::of_pod(Reason::CreatePodSandboxError, message, error.retry())
+        })?;
+        tracing::info!(pod = %self.pod().full_name(), sandbox = %id, "sandbox created");
+        let detail = deps
+            .runtime
+            .pod_sandbox_status(&id)
+            .await
+            .map_err(|error| {
+                let message = format!("Unable to get pod sandbox status: {}", error.message);
+                self.event(
+                    None,
+                    EventType::Warning,
+                    Reason::FailedPodSandBoxStatus,
+                    &message,
+                );
+                StartFailure::of_pod(Reason::FailedPodSandBoxStatus, message, Retry::Soon)
+            })?;
+        self.timings.sandbox_ready = Some(deps.clock.now());
+        Ok(Sandbox {
+            id,
+            config,
+            ips: detail.ips,
+        })
+    }
+
+    async fn start_all(&mut self, sandbox: &Sandbox) {
+        if let Err(failure) = self.write_hosts(sandbox).await {
+            return self.fail(failure);
+        }
+        let init = std::mem::take(&mut self.actions.init_to_start);
+        let apps = std::mem::take(&mut self.actions.containers_to_start);
+        self.start_in_order(sandbox, &init, &apps).await;
+        self.actions.init_to_start = init;
+        self.actions.containers_to_start = apps;
+    }
+
+    async fn start_in_order(
+        &mut self,
+        sandbox: &Sandbox,
+        init: &[ContainerToStart],
+        apps: &[ContainerToStart],
+    ) {
+        for start in init {
+            let sidecar = self
+                .pod()
+                .init_containers()
+                .get(start.index)
+                .is_some_and(is_sidecar);
+            // what comes after an init container needs what it does; a sidecar only helps
+            if let Err(failure) = self.start_container(sandbox, start).await {
+                self.fail(failure);
+                if !sidecar {
+                    return;
+                }
+            }
+        }
+        if apps.is_empty() {
+            return;
+        }
+        self.timings.init_done = self.init_done();
+        let mut all = true;
+        for start in apps {
+            if let Err(failure) = self.start_container(sandbox, start).await {
+                self.fail(failure);
+                all = false;
+            }
+        }
+        if all {
+            self.timings.containers_started = Some(self.runtime.deps().clock.now());
+        }
+    }
+
+    /// When the last init container that ends by itself ended.
+    fn init_done(&self) -> Option<windlass_types::Timestamp> {
+        let ending = self
+            .pod()
+            .init_containers()
+            .iter()
+            .filter(|c| !is_sidecar(c));
+        ending
+            .filter_map(|c| self.req.observed.latest(&c.name)?.finished_at)
+            .max()
+    }
+
+    fn report_back_off(&mut self) {
+        let pod = self.req.pod.clone();
+        for waiting in std::mem::take(&mut self.actions.backing_off) {
+            let text = format!(
+                "Back-off restarting failed container {} in pod {}",
+                waiting.name,
+                pod_text(&pod)
+            );
+            self.event(
+                Some(&waiting.name),
+                EventType::Warning,
+                Reason::BackOff,
+                &text,
+            );
+            let message = format!(
+                "back-off {} restarting failed container={} pod={}",
+                go_duration(waiting.delay),
+                waiting.name,
+                pod_text(&pod)
+            );
+            self.fail(StartFailure {
+                retry_at: Some(waiting.until),
+                ..StartFailure::of(&waiting.name, waiting.reason, message, Retry::Later)
+            });
+            self.actions.backing_off.push(waiting);
+        }
+    }
+
+    pub(crate) fn event(
+        &self,
+        container: Option<&str>,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+    ) {
+        let events = &self.runtime.deps().events;
+        events.record(self.pod(), container, event_type, reason, message);
+    }
+
+    fn fail(&mut self, mut failure: StartFailure) {
+        if failure.retry_at.is_none() {
+            failure.retry_at = retry_time(failure.retry, self.runtime.deps().clock.now());
+        }
+        tracing::info!(pod = %self.pod().full_name(), failure = %failure, "not started");
+        self.failures.push(failure);
+    }
+
+    fn into_outcome(self) -> SyncPodOutcome {
+        SyncPodOutcome {
+            retry_at: self.failures.iter().filter_map(|f| f.retry_at).min(),
+            actions: self.actions,
+            failures: self.failures,
+            backoff: self.req.backoff,
+            timings: self.timings,
+            changed: self.changed,
+            cancelled: self.cancelled,
+        }
+    }
+}

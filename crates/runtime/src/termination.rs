@@ -1,0 +1,69 @@
+//! Termination messages: where one is written and how it is read back.
+//!
+//! Upstream names the file at random and finds it again among the container's mounts. Here the
+//! name follows from the instance, so that no call to the runtime is needed to find it.
+
+use std::path::PathBuf;
+
+use windlass_core::hash::fnv1a_32;
+use windlass_core::paths::NodePaths;
+use windlass_types::{ObservedContainer, Pod, PodExt, PodUid};
+
+use crate::PodRuntime;
+
+/// Largest termination message.
+const MAX_MESSAGE_BYTES: usize = 4096;
+/// Largest share of all containers of a pod together.
+const MAX_POD_MESSAGE_BYTES: usize = 12 * 1024;
+/// Largest part of a log used as a message.
+const MAX_LOG_BYTES: usize = 2048;
+/// Most lines of a log used as a message.
+const MAX_LOG_LINES: usize = 80;
+
+/// Where the termination log of one instance lies on the node.
+pub fn termination_log_path(
+    paths: &NodePaths,
+    uid: &PodUid,
+    container: &str,
+    restart_count: u32,
+) -> PathBuf {
+    let instance = format!("{uid}/{container}/{restart_count}");
+    paths.termination_log(uid, container, fnv1a_32(instance.as_bytes()))
+}
+
+impl PodRuntime {
+    /// What an exited container left as its last words: its termination log or, for
+    /// `FallbackToLogsOnError`, the end of its log. `None` if it left nothing.
+    pub async fn termination_message(
+        &self,
+        pod: &Pod,
+        container: &ObservedContainer,
+    ) -> Option<String> {
+        let all = || pod.init_containers().iter().chain(pod.containers());
+        let spec = all().find(|c| c.name == container.name)?;
+        let deps = self.deps();
+        let uid = pod.uid();
+        let share = (MAX_POD_MESSAGE_BYTES / all().count().max(1)).min(MAX_MESSAGE_BYTES);
+        let path = termination_log_path(
+            &deps.node.paths,
+            &uid,
+            &container.name,
+            container.restart_count,
+        );
+        let written = deps
+            .files
+            .read_termination_message(&uid, &path, share)
+            .await;
+        let mut text = written.unwrap_or_default();
+        let fallback = spec.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+        if text.is_empty() && fallback && container.exit_code != 0 {
+            let log = std::path::Path::new(&container.log_path);
+            text = deps
+                .files
+                .read_log_tail(&uid, log, MAX_LOG_BYTES.min(share), MAX_LOG_LINES)
+                .await
+                .unwrap_or_default();
+        }
+        (!text.is_empty()).then_some(text)
+    }
+}

@@ -1,0 +1,305 @@
+//! A runtime that does as told and keeps a list of what it was asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use windlass_cri::error::{CriCode, CriError, CriResult};
+use windlass_cri::port::{ImageService, RuntimeEventStream, RuntimeService};
+use windlass_types::cri::{
+    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
+    RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+};
+use windlass_types::view::EventType;
+use windlass_types::{Clock, ContainerId, EventRecorder, Pod, Reason, SandboxId, Timestamp};
+
+use super::at;
+
+#[derive(Debug, Default)]
+struct Model {
+    calls: Vec<String>,
+    failing: BTreeMap<String, CriError>,
+    hanging: BTreeSet<String>,
+    images: BTreeMap<String, ImageInfo>,
+    containers: Vec<ContainerSummary>,
+    sandboxes: Vec<SandboxSummary>,
+    configs: Vec<ContainerConfig>,
+    network_error: Option<String>,
+    next: u32,
+}
+
+/// The runtime.
+#[derive(Debug, Default)]
+pub(crate) struct Fake(Mutex<Model>);
+
+impl Fake {
+    /// Calls so far, without image look-ups.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        let model = self.0.lock().expect("lock");
+        let shown = model.calls.iter();
+        shown
+            .filter(|c| !c.starts_with("image-status"))
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn all_calls(&self) -> Vec<String> {
+        self.0.lock().expect("lock").calls.clone()
+    }
+
+    pub(crate) fn forget_calls(&self) {
+        self.0.lock().expect("lock").calls.clear();
+    }
+
+    pub(crate) fn configs(&self) -> Vec<ContainerConfig> {
+        self.0.lock().expect("lock").configs.clone()
+    }
+
+    pub(crate) fn have_image(&self, name: &str) {
+        let info = ImageInfo {
+            id: format!("sha256:{name}"),
+            size: 1000,
+            ..ImageInfo::default()
+        };
+        self.0
+            .lock()
+            .expect("lock")
+            .images
+            .insert(name.to_owned(), info);
+    }
+
+    pub(crate) fn lose_image(&self, name: &str) {
+        self.0.lock().expect("lock").images.remove(name);
+    }
+
+    /// Makes a call (`start c`, or all of its kind: `start`) fail.
+    pub(crate) fn fail(&self, call: &str, code: CriCode, message: &str) {
+        let error = CriError::new("test", code, message);
+        self.0
+            .lock()
+            .expect("lock")
+            .failing
+            .insert(call.to_owned(), error);
+    }
+
+    pub(crate) fn heal(&self, call: &str) {
+        let mut model = self.0.lock().expect("lock");
+        model.failing.remove(call);
+        model.hanging.remove(call);
+    }
+
+    pub(crate) fn hang(&self, call: &str) {
+        self.0.lock().expect("lock").hanging.insert(call.to_owned());
+    }
+
+    pub(crate) fn network_down(&self, why: &str) {
+        self.0.lock().expect("lock").network_error = Some(why.to_owned());
+    }
+
+    pub(crate) fn add_container(&self, container: ContainerSummary) {
+        self.0.lock().expect("lock").containers.push(container);
+    }
+
+    pub(crate) fn add_sandbox(&self, sandbox: SandboxSummary) {
+        self.0.lock().expect("lock").sandboxes.push(sandbox);
+    }
+
+    async fn call(&self, word: &str, subject: impl Display) -> CriResult<()> {
+        let line = format!("{word} {subject}");
+        let hangs = {
+            let mut model = self.0.lock().expect("lock");
+            let failing = model.failing.get(&line).or_else(|| model.failing.get(word));
+            let failure = failing.cloned();
+            let hangs = model.hanging.contains(&line) || model.hanging.contains(word);
+            model.calls.push(line);
+            if let Some(error) = failure {
+                return Err(error);
+            }
+            hangs
+        };
+        // other passes get their turn, as at a real call
+        tokio::task::yield_now().await;
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+
+    fn number(&self) -> u32 {
+        let mut model = self.0.lock().expect("lock");
+        model.next += 1;
+        model.next
+    }
+}
+
+#[async_trait]
+impl RuntimeService for Fake {
+    async fn version(&self) -> CriResult<RuntimeVersion> {
+        Ok(RuntimeVersion::default())
+    }
+
+    async fn status(&self) -> CriResult<RuntimeStatus> {
+        Ok(RuntimeStatus {
+            runtime_error: None,
+            network_error: self.0.lock().expect("lock").network_error.clone(),
+        })
+    }
+
+    async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {
+        self.call(
+            "sandbox",
+            format!("{}#{}{handler}", config.name, config.attempt),
+        )
+        .await?;
+        Ok(SandboxId::from(format!("s{}", self.number())))
+    }
+
+    async fn stop_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
+        self.call("stop-sandbox", id).await
+    }
+
+    async fn remove_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
+        self.call("remove-sandbox", id).await
+    }
+
+    async fn pod_sandbox_status(&self, id: &SandboxId) -> CriResult<SandboxDetail> {
+        self.call("sandbox-status", "").await?;
+        Ok(SandboxDetail {
+            summary: SandboxSummary {
+                id: id.clone(),
+                uid: "u1".into(),
+                name: "web".into(),
+                namespace: "default".into(),
+                attempt: 0,
+                ready: true,
+                created_at: at(0),
+            },
+            ips: vec!["10.0.0.7".parse().expect("address")],
+            host_network: false,
+        })
+    }
+
+    async fn list_pod_sandboxes(&self, _: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
+        self.call("list-sandboxes", "").await?;
+        Ok(self.0.lock().expect("lock").sandboxes.clone())
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        config: &ContainerConfig,
+        _: &SandboxConfig,
+    ) -> CriResult<ContainerId> {
+        self.call("create", format!("{}#{}", config.name, config.attempt))
+            .await?;
+        let _ = sandbox;
+        self.0.lock().expect("lock").configs.push(config.clone());
+        Ok(ContainerId::from(config.name.as_str()))
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> CriResult<()> {
+        self.call("start", id).await
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {
+        self.call("stop", format!("{id} {}s", grace.as_secs()))
+            .await
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> CriResult<()> {
+        self.call("remove", id).await
+    }
+
+    async fn list_containers(&self, _: &ListFilter) -> CriResult<Vec<ContainerSummary>> {
+        self.call("list-containers", "").await?;
+        Ok(self.0.lock().expect("lock").containers.clone())
+    }
+
+    async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail> {
+        Err(CriError::new(
+            "container_status",
+            CriCode::NotFound,
+            id.as_str(),
+        ))
+    }
+
+    async fn events(&self) -> CriResult<RuntimeEventStream> {
+        Err(CriError::new("events", CriCode::Unimplemented, ""))
+    }
+}
+
+#[async_trait]
+impl ImageService for Fake {
+    async fn list_images(&self) -> CriResult<Vec<ImageInfo>> {
+        Ok(Vec::new())
+    }
+
+    async fn image_status(&self, image: &str) -> CriResult<Option<ImageInfo>> {
+        self.call("image-status", image).await?;
+        let name = image.trim_start_matches("sha256:");
+        Ok(self.0.lock().expect("lock").images.get(name).cloned())
+    }
+
+    async fn pull_image(
+        &self,
+        image: &str,
+        _: Option<&ImageAuth>,
+        _: &SandboxConfig,
+    ) -> CriResult<String> {
+        self.call("pull", image).await?;
+        self.have_image(image);
+        Ok(format!("sha256:{image}"))
+    }
+
+    async fn remove_image(&self, _: &str) -> CriResult<()> {
+        Ok(())
+    }
+}
+
+/// Events as lines.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder(Mutex<Vec<String>>);
+
+impl Recorder {
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().expect("lock"))
+    }
+}
+
+impl EventRecorder for Recorder {
+    fn record(
+        &self,
+        _: &Pod,
+        container: Option<&str>,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+    ) {
+        let letter = &event_type.as_str()[..1];
+        let subject = container.map_or(String::new(), |name| format!(" {name}"));
+        let line = format!("{letter} {reason}{subject}: {message}");
+        self.0.lock().expect("lock").push(line);
+    }
+}
+
+/// A clock that stands still until told otherwise.
+#[derive(Debug, Default)]
+pub(crate) struct FixedClock(Mutex<i64>);
+
+impl FixedClock {
+    pub(crate) fn set(&self, seconds: i64) {
+        *self.0.lock().expect("lock") = seconds;
+    }
+
+    pub(crate) fn now_(&self) -> Timestamp {
+        at(*self.0.lock().expect("lock"))
+    }
+}
+
+impl Clock for FixedClock {
+    fn now(&self) -> Timestamp {
+        self.now_()
+    }
+}

@@ -1,0 +1,183 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use windlass_cri::error::CriCode;
+use windlass_types::cri::{ContainerSummary, SandboxSummary};
+use windlass_types::{ContainerState, PodUid};
+
+use super::{World, at, nothing, observed, pod, seen, until};
+
+fn add(world: &World, id: &str, state: ContainerState, attempt: u32) {
+    world.fake.add_container(ContainerSummary {
+        id: id.into(),
+        sandbox_id: "s0".into(),
+        uid: "u1".into(),
+        name: "a".into(),
+        attempt,
+        state,
+        created_at: at(i64::from(attempt)),
+    });
+}
+
+fn add_sandbox(world: &World, id: &str, ready: bool, attempt: u32) {
+    world.fake.add_sandbox(SandboxSummary {
+        id: id.into(),
+        uid: "u1".into(),
+        name: "web".into(),
+        namespace: "default".into(),
+        attempt,
+        ready,
+        created_at: at(i64::from(attempt)),
+    });
+}
+
+fn removals(world: &World) -> Vec<String> {
+    let calls = world.fake.calls();
+    calls
+        .into_iter()
+        .filter(|c| !c.starts_with("list"))
+        .collect()
+}
+
+fn known() -> BTreeSet<PodUid> {
+    BTreeSet::from(["u1".into()])
+}
+
+#[tokio::test]
+async fn a_living_pod_keeps_the_newest_dead_instance_and_its_log() {
+    let world = World::new();
+    let pods = observed(vec![
+        seen("a", "a2", ContainerState::Running, 2),
+        seen("a", "a1", ContainerState::Exited, 1),
+        seen("a", "a0", ContainerState::Exited, 0),
+    ]);
+    let mut pods = pods;
+    pods.containers[2].created_at = at(-90);
+    world.files.put("/var/log/pods/default_web_u1/a/0.log", "x");
+    world.files.put("/var/log/pods/default_web_u1/a/1.log", "x");
+    let report = world.runtime.remove_dead_containers(&pods, false).await;
+    assert_eq!(report.containers, 1);
+    assert_eq!(removals(&world), ["remove a0"]);
+    let log = |n| {
+        world
+            .files
+            .get(format!("/var/log/pods/default_web_u1/a/{n}.log").as_ref())
+    };
+    assert!(log(0).is_none() && log(1).is_some());
+
+    world.fake.forget_calls();
+    let report = world.runtime.remove_dead_containers(&pods, true).await;
+    assert_eq!(report.containers, 2);
+    assert!(
+        !removals(&world).contains(&"remove a2".to_owned()),
+        "it runs"
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_pod_goes_entirely_once_the_sources_have_spoken() {
+    let world = World::new();
+    world.sync(&pod(&["a"]), nothing()).await;
+    world.fake.forget_calls();
+    add(&world, "a0", ContainerState::Exited, 0);
+    add_sandbox(&world, "s0", false, 0);
+    let report = world.runtime.collect_garbage(&BTreeSet::new(), false).await;
+    assert_eq!(
+        report.to_string(),
+        "containers=0 sandboxes=0 log-dirs=0 links=0 failures=0"
+    );
+    let report = world.runtime.collect_garbage(&known(), true).await;
+    assert_eq!(
+        report.to_string(),
+        "containers=0 sandboxes=0 log-dirs=0 links=0 failures=0"
+    );
+    let report = world.runtime.collect_garbage(&BTreeSet::new(), true).await;
+    assert_eq!(
+        report.to_string(),
+        "containers=1 sandboxes=1 log-dirs=1 links=0 failures=0"
+    );
+    assert_eq!(
+        removals(&world),
+        ["remove a0", "stop-sandbox s0", "remove-sandbox s0"]
+    );
+    // the link named the instance `a`, which no list has; its log went with the directory
+    let report = world.runtime.collect_garbage(&BTreeSet::new(), true).await;
+    assert_eq!(report.links, 1);
+    assert!(world.files.links().is_empty());
+}
+
+#[tokio::test]
+async fn one_container_that_stays_does_not_keep_the_others() {
+    let world = World::new();
+    for attempt in 0..4 {
+        add(
+            &world,
+            &format!("a{attempt}"),
+            ContainerState::Exited,
+            attempt,
+        );
+    }
+    world.fake.fail("remove a1", CriCode::Other, "busy");
+    world.fake.fail("remove a2", CriCode::NotFound, "gone");
+    let report = world.runtime.collect_garbage(&known(), true).await;
+    assert_eq!(report.containers, 2);
+    assert_eq!(report.failures, ["container a1: test: busy"]);
+}
+
+#[tokio::test]
+async fn without_the_runtimes_lists_nothing_is_removed() {
+    let world = World::new();
+    add(&world, "a0", ContainerState::Exited, 0);
+    world
+        .fake
+        .fail("list-sandboxes", CriCode::Unavailable, "gone");
+    let report = world.runtime.collect_garbage(&BTreeSet::new(), true).await;
+    assert_eq!(report.failures.len(), 1);
+    assert!(removals(&world).is_empty());
+}
+
+#[tokio::test]
+async fn a_pod_in_a_pass_is_known_whatever_the_caller_says() {
+    let world = Arc::new(World::new());
+    world.fake.hang("start");
+    let task = tokio::spawn({
+        let world = world.clone();
+        async move { world.sync(&pod(&["a"]), nothing()).await }
+    });
+    until("the start", || {
+        world.fake.calls().contains(&"start a".to_owned())
+    })
+    .await;
+    add(&world, "a", ContainerState::Created, 0);
+    let report = world.runtime.collect_garbage(&BTreeSet::new(), true).await;
+    assert_eq!(
+        report.to_string(),
+        "containers=0 sandboxes=0 log-dirs=0 links=0 failures=0"
+    );
+    task.abort();
+    assert!(task.await.is_err());
+    let report = world.runtime.collect_garbage(&BTreeSet::new(), true).await;
+    assert_eq!(report.containers, 1);
+}
+
+#[tokio::test]
+async fn cleanup_removes_the_pods_directory_and_may_be_repeated() {
+    let world = World::new();
+    world.sync(&pod(&["a"]), nothing()).await;
+    assert_eq!(world.runtime.list_pod_dirs().await.expect("list"), known());
+    for _ in 0..2 {
+        world
+            .runtime
+            .cleanup_pod(&"u1".into())
+            .await
+            .expect("cleanup");
+    }
+    assert!(
+        world
+            .runtime
+            .list_pod_dirs()
+            .await
+            .expect("list")
+            .is_empty()
+    );
+}

@@ -1,0 +1,285 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_cri::error::CriCode;
+use windlass_types::Pod;
+
+use super::{World, container, line, nothing, observed, pod, pod_of};
+use crate::{PullOptions, RuntimeOptions};
+
+fn pod_with(image: &str, policy: Option<&str>) -> Pod {
+    let mut spec = container("a");
+    spec.image = Some(image.into());
+    spec.image_pull_policy = policy.map(Into::into);
+    pod_of(Vec::new(), vec![spec])
+}
+
+fn pulls(world: &World) -> Vec<String> {
+    let calls = world.fake.calls();
+    calls
+        .into_iter()
+        .filter(|c| c.starts_with("pull"))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_decides_whether_an_image_is_pulled() {
+    async fn check(image: &str, policy: Option<&str>, present: bool, expected: &str) {
+        let world = World::new();
+        if present {
+            world.fake.have_image(image);
+        } else {
+            world.fake.lose_image(image);
+        }
+        let outcome = world.sync(&pod_with(image, policy), nothing()).await;
+        let seen = format!("{:?} {}", pulls(&world), line(&world, &outcome));
+        assert_eq!(seen, expected, "{image} {policy:?} present={present}");
+    }
+    check("web:1", Some("Always"), true, "[\"pull web:1\"] ok").await;
+    check("web:1", Some("Always"), false, "[\"pull web:1\"] ok").await;
+    check("web:1", Some("IfNotPresent"), true, "[] ok").await;
+    check("web:1", Some("IfNotPresent"), false, "[\"pull web:1\"] ok").await;
+    check("web:1", Some("Never"), true, "[] ok").await;
+    check(
+        "web:1",
+        Some("Never"),
+        false,
+        "[] ErrImageNeverPull container=a retry=later: Container image \"web:1\" is not present \
+         with pull policy of Never | again in 10s",
+    )
+    .await;
+    check("web", None, false, "[\"pull web:latest\"] ok").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_is_told_in_upstreams_words() {
+    let world = World::new();
+    world.fake.lose_image("web:1");
+    world.sync(&pod(&["a"]), nothing()).await;
+    assert_eq!(
+        world.events.take()[..2],
+        [
+            "N Pulling a: Pulling image \"web:1\"",
+            "N Pulled a: Successfully pulled image \"web:1\" in 0s (0s including waiting). Image size: 1000 bytes.",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn an_invalid_name_and_a_failed_look_up_have_their_own_reasons() {
+    let world = World::new();
+    let outcome = world.sync(&pod_with("Web:1", None), nothing()).await;
+    assert!(
+        line(&world, &outcome).starts_with(
+            "InvalidImageName container=a retry=never: Failed to apply default image tag \"Web:1\""
+        ),
+        "{}",
+        line(&world, &outcome)
+    );
+    assert_eq!(outcome.retry_at, None);
+    world
+        .fake
+        .fail("image-status", CriCode::Unavailable, "gone");
+    let outcome = world.sync(&pod(&["a"]), nothing()).await;
+    assert_eq!(
+        line(&world, &outcome),
+        "ImageInspectError container=a retry=soon: Failed to inspect image \"web:1\": gone | again in 1s"
+    );
+}
+
+#[tokio::test]
+async fn a_failed_pull_backs_off_and_says_so_until_it_works() {
+    let world = World::new();
+    world.fake.lose_image("web:1");
+    world.fake.fail("pull", CriCode::Other, "not found");
+    let spec = pod(&["a"]);
+    let ready = || observed(Vec::new());
+    let outcome = world.sync(&spec, ready()).await;
+    assert_eq!(
+        line(&world, &outcome),
+        "ErrImagePull container=a retry=later: not found | again in 10s"
+    );
+    assert_eq!(
+        world.events.take(),
+        [
+            "N Pulling a: Pulling image \"web:1\"",
+            "W Failed a: Failed to pull image \"web:1\": not found",
+            "W Failed a: Error: ErrImagePull",
+        ]
+    );
+    world.clock.set(4);
+    let outcome = world.sync_with(&spec, ready(), outcome.backoff).await;
+    assert_eq!(
+        line(&world, &outcome),
+        "ImagePullBackOff container=a retry=later: Back-off pulling image \"web:1\": \
+         ErrImagePull: not found | again in 6s"
+    );
+    assert_eq!(
+        world.events.take(),
+        [
+            "N BackOff a: Back-off pulling image \"web:1\": ErrImagePull: not found",
+            "W Failed a: Error: ImagePullBackOff",
+        ]
+    );
+    assert_eq!(pulls(&world).len(), 1);
+    world.clock.set(10);
+    let outcome = world.sync_with(&spec, ready(), outcome.backoff).await;
+    assert_eq!(
+        line(&world, &outcome),
+        "ErrImagePull container=a retry=later: not found | again in 20s"
+    );
+    world.clock.set(30);
+    world.fake.heal("pull");
+    let outcome = world.sync_with(&spec, ready(), outcome.backoff).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(pulls(&world).len(), 3);
+}
+
+#[tokio::test]
+async fn the_runtimes_words_for_registry_and_signature_become_reasons() {
+    for (message, reason) in [
+        ("RegistryUnavailable: dial tcp", "RegistryUnavailable"),
+        (
+            "SignatureValidationFailed: no key",
+            "SignatureValidationFailed",
+        ),
+    ] {
+        let world = World::new();
+        world.fake.lose_image("web:1");
+        world.fake.fail("pull", CriCode::Other, message);
+        let outcome = world.sync(&pod(&["a"]), nothing()).await;
+        assert_eq!(outcome.failures[0].reason.as_str(), reason);
+    }
+}
+
+#[tokio::test]
+async fn one_containers_missing_image_does_not_hold_back_its_sibling() {
+    let world = World::new();
+    world.fake.fail("pull", CriCode::Other, "denied");
+    let mut bad = container("a");
+    bad.image = Some("missing:1".into());
+    let outcome = world
+        .sync(&pod_of(Vec::new(), vec![bad, container("b")]), nothing())
+        .await;
+    assert_eq!(outcome.failures.len(), 1);
+    assert_eq!(
+        world.fake.calls().last().map(String::as_str),
+        Some("start b")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_pull_of_one_pod_does_not_hold_back_a_pod_whose_image_is_there() {
+    let world = World::new();
+    world.fake.hang("pull");
+    let stuck_pod = pod_with("slow:1", None);
+    let stuck = world.sync(&stuck_pod, nothing());
+    tokio::pin!(stuck);
+    let free_pod = pod(&["a"]);
+    tokio::select! {
+        biased;
+        _ = &mut stuck => panic!("cannot end"),
+        outcome = world.sync(&free_pod, nothing()) => {
+            assert_eq!(line(&world, &outcome), "ok");
+        }
+    }
+}
+
+#[tokio::test]
+async fn pods_that_want_the_same_image_share_one_pull() {
+    let world = World::new();
+    world.fake.lose_image("web:1");
+    let mut other = pod(&["a"]);
+    other.metadata.uid = Some("u2".into());
+    let first = pod(&["a"]);
+    let (one, two) = futures::join!(world.sync(&first, nothing()), world.sync(&other, nothing()));
+    assert_eq!(line(&world, &one), "ok");
+    assert_eq!(line(&world, &two), "ok");
+    assert_eq!(pulls(&world).len(), 1);
+}
+
+#[tokio::test]
+async fn a_shared_pull_goes_on_when_the_pod_that_began_it_is_cancelled() {
+    let world = Arc::new(World::new());
+    world.fake.lose_image("web:1");
+    world.fake.hang("pull");
+    let first = tokio::spawn({
+        let world = world.clone();
+        async move { world.sync(&pod(&["a"]), nothing()).await }
+    });
+    super::until("the pull", || pulls(&world).len() == 1).await;
+    let second = tokio::spawn({
+        let world = world.clone();
+        async move {
+            let mut other = pod(&["a"]);
+            other.metadata.uid = Some("u2".into());
+            world.sync(&other, nothing()).await
+        }
+    });
+    let joined = || {
+        let calls = world.fake.all_calls();
+        calls
+            .iter()
+            .filter(|c| c.starts_with("image-status"))
+            .count()
+            == 2
+    };
+    super::until("the second pod", joined).await;
+    tokio::task::yield_now().await;
+    first.abort();
+    assert!(first.await.is_err_and(|e| e.is_cancelled()));
+    tokio::task::yield_now().await;
+    assert!(!second.is_finished());
+    assert_eq!(
+        pulls(&world).len(),
+        1,
+        "the second pod did not begin its own"
+    );
+    second.abort();
+    let _ = second.await;
+    // with nobody left the pull ended: the next pod begins a new one
+    world.fake.heal("pull");
+    let outcome = world.sync(&pod(&["a"]), nothing()).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(pulls(&world).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pulls_over_the_rate_wait_for_their_turn_instead_of_failing() {
+    let world = World::with(RuntimeOptions {
+        pull: PullOptions {
+            serialize: false,
+            max_parallel: None,
+            qps: 2.0,
+            burst: 3,
+        },
+        ..RuntimeOptions::default()
+    });
+    let begun = tokio::time::Instant::now();
+    let pods: Vec<_> = (0..7).map(|i| pod_with(&format!("i{i}:1"), None)).collect();
+    let passes = pods.iter().map(|pod| world.sync(pod, nothing()));
+    let outcomes = futures::future::join_all(passes).await;
+    assert!(outcomes.iter().all(|o| o.failures.is_empty()));
+    // three at once, then one each half second
+    let took = begun.elapsed();
+    assert!(
+        (Duration::from_millis(1990)..Duration::from_millis(2100)).contains(&took),
+        "{took:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn serial_pulls_go_one_at_a_time_in_the_order_asked() {
+    let world = World::new();
+    world.fake.hang("pull i0:1");
+    let pods: Vec<_> = (0..3).map(|i| pod_with(&format!("i{i}:1"), None)).collect();
+    let passes = futures::future::join_all(pods.iter().map(|pod| world.sync(pod, nothing())));
+    let ended = tokio::time::timeout(Duration::from_secs(60), passes).await;
+    assert!(ended.is_err());
+    assert_eq!(pulls(&world), ["pull i0:1"]);
+
+    let world = World::new();
+    let passes = futures::future::join_all(pods.iter().map(|pod| world.sync(pod, nothing())));
+    passes.await;
+    assert_eq!(pulls(&world), ["pull i0:1", "pull i1:1", "pull i2:1"]);
+}

@@ -1,0 +1,211 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_cri::error::CriCode;
+use windlass_types::cri::{ContainerSummary, SandboxSummary};
+use windlass_types::{ContainerState, ObservedPod, Pod};
+
+use super::{World, at, container, line, nothing, observed, pod, pod_of, seen, sidecar};
+use crate::KillPodRequest;
+
+fn running(name: &str) -> ContainerSummary {
+    ContainerSummary {
+        id: name.into(),
+        sandbox_id: "s0".into(),
+        uid: "u1".into(),
+        name: name.into(),
+        attempt: 0,
+        state: ContainerState::Running,
+        created_at: at(0),
+    }
+}
+
+fn sandbox(id: &str) -> SandboxSummary {
+    SandboxSummary {
+        id: id.into(),
+        uid: "u1".into(),
+        name: "web".into(),
+        namespace: "default".into(),
+        attempt: 0,
+        ready: true,
+        created_at: at(0),
+    }
+}
+
+fn kill(pod: Option<Pod>, observed: ObservedPod, seconds: u64) -> KillPodRequest {
+    KillPodRequest {
+        pod: pod.map(Arc::new),
+        observed: Arc::new(observed),
+        grace: Duration::from_secs(seconds),
+        message: String::new(),
+    }
+}
+
+/// Stops and removals only.
+fn stops(world: &World) -> Vec<String> {
+    let calls = world.fake.calls();
+    calls
+        .into_iter()
+        .filter(|c| !c.starts_with("list"))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn mains_stop_together_then_sidecars_in_reverse_then_sandboxes() {
+    let world = World::new();
+    for name in ["s1", "a", "s2", "b"] {
+        world.fake.add_container(running(name));
+    }
+    world.fake.add_sandbox(sandbox("s0"));
+    let spec = pod_of(
+        vec![sidecar("s1"), container("setup"), sidecar("s2")],
+        vec![container("a"), container("b")],
+    );
+    let result = world
+        .runtime
+        .kill_pod(kill(Some(spec), nothing(), 30))
+        .await;
+    assert!(result.is_ok());
+    assert_eq!(
+        stops(&world),
+        [
+            "stop a 30s",
+            "stop b 30s",
+            "stop s2 30s",
+            "stop s1 30s",
+            "stop-sandbox s0"
+        ]
+    );
+    assert_eq!(world.events.take()[0], "N Killing a: Stopping container a");
+}
+
+#[tokio::test]
+async fn a_container_that_ignores_sigterm_gets_the_grace_passed_on_and_never_less_than_two_seconds()
+{
+    for (asked, given) in [(45, "stop a 45s"), (0, "stop a 2s"), (1, "stop a 2s")] {
+        let world = World::new();
+        world.fake.add_container(running("a"));
+        let result = world
+            .runtime
+            .kill_pod(kill(Some(pod(&["a"])), nothing(), asked))
+            .await;
+        assert!(result.is_ok());
+        assert_eq!(stops(&world), [given]);
+    }
+}
+
+#[tokio::test]
+async fn what_started_after_the_observation_is_stopped_too_and_the_observation_serves_if_lists_fail()
+ {
+    let world = World::new();
+    world.fake.add_container(running("late"));
+    world
+        .runtime
+        .kill_pod(kill(None, nothing(), 5))
+        .await
+        .expect("killed");
+    assert_eq!(stops(&world), ["stop late 5s"]);
+
+    let world = World::new();
+    world.fake.fail("list-containers", CriCode::Other, "x");
+    world.fake.fail("list-sandboxes", CriCode::Other, "x");
+    let seen = observed(vec![
+        seen("a", "a1", ContainerState::Running, 1),
+        seen("a", "a0", ContainerState::Exited, 0),
+    ]);
+    world
+        .runtime
+        .kill_pod(kill(None, seen, 5))
+        .await
+        .expect("killed");
+    assert_eq!(stops(&world), ["stop a1 5s", "stop-sandbox s0"]);
+}
+
+#[tokio::test]
+async fn what_is_gone_counts_as_stopped_and_one_failure_does_not_keep_the_rest() {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.fake.add_container(running(name));
+    }
+    world.fake.add_sandbox(sandbox("s0"));
+    world.fake.fail("stop a 5s", CriCode::NotFound, "gone");
+    world
+        .fake
+        .fail("stop b 5s", CriCode::DeadlineExceeded, "stuck in D state");
+    let error = world
+        .runtime
+        .kill_pod(kill(Some(pod(&["a", "b", "c"])), nothing(), 5))
+        .await
+        .expect_err("b is stuck");
+    assert_eq!(
+        error.to_string(),
+        "cannot stop container b: test: stuck in D state"
+    );
+    assert_eq!(stops(&world).len(), 4);
+    let last = world.events.take().pop();
+    assert_eq!(
+        last.as_deref(),
+        Some("W FailedKillPod: error killing pod: cannot stop container b: test: stuck in D state")
+    );
+}
+
+#[tokio::test]
+async fn a_changed_sandbox_is_killed_and_made_anew_in_one_pass() {
+    let world = World::new();
+    world.fake.add_container(running("a"));
+    world.fake.add_sandbox(sandbox("s0"));
+    let mut before = observed(vec![seen("a", "a", ContainerState::Running, 0)]);
+    before.sandboxes[0].ready = false;
+    let outcome = world.sync(&pod(&["a"]), before).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(
+        stops(&world)[..3],
+        ["stop a 30s", "stop-sandbox s0", "sandbox web#1"]
+    );
+    assert_eq!(
+        world.events.take()[0],
+        "N SandboxChanged: Pod sandbox changed, it will be killed and re-created."
+    );
+}
+
+#[tokio::test]
+async fn a_changed_container_is_stopped_with_the_reason_and_started_again() {
+    let world = World::new();
+    let mut changed = seen("a", "a0", ContainerState::Running, 0);
+    changed.hash = Some(1);
+    let outcome = world.sync(&pod(&["a"]), observed(vec![changed])).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(stops(&world), ["stop a0 30s", "create a#1", "start a"]);
+    let first = world.events.take().remove(0);
+    assert!(
+        first.starts_with("N Killing a: Container a definition changed"),
+        "{first}"
+    );
+}
+
+#[tokio::test]
+async fn a_container_that_cannot_be_stopped_is_not_started_twice() {
+    let world = World::new();
+    world.fake.fail("stop a0 30s", CriCode::Unavailable, "gone");
+    let mut changed = seen("a", "a0", ContainerState::Running, 0);
+    changed.hash = Some(1);
+    let outcome = world.sync(&pod(&["a", "b"]), observed(vec![changed])).await;
+    assert_eq!(
+        line(&world, &outcome),
+        "KillContainerError container=a retry=soon: test: gone | again in 1s"
+    );
+    assert_eq!(stops(&world), ["stop a0 30s", "create b#0", "start b"]);
+}
+
+#[tokio::test]
+async fn a_container_that_was_created_but_never_started_is_removed_first() {
+    let world = World::new();
+    let outcome = world
+        .sync(
+            &pod(&["a"]),
+            observed(vec![seen("a", "a0", ContainerState::Created, 3)]),
+        )
+        .await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(stops(&world), ["remove a0", "create a#3", "start a"]);
+}

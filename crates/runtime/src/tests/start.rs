@@ -1,0 +1,366 @@
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use windlass_core::backoff::{BackoffPolicy, BackoffTable, restart_key};
+use windlass_cri::error::CriCode;
+use windlass_types::corev1::{EnvVar, EnvVarSource, SecretKeySelector};
+use windlass_types::{ContainerState, PodUid};
+
+use super::{World, at, container, line, nothing, observed, pod, pod_of, seen, sidecar, until};
+use crate::SyncPodRequest;
+
+#[tokio::test]
+async fn a_new_pod_starts_with_the_fewest_calls_and_in_order() {
+    let world = World::new();
+    let outcome = world.sync(&pod(&["a", "b"]), nothing()).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(
+        world.fake.all_calls(),
+        [
+            "sandbox web#0",
+            "sandbox-status ",
+            "image-status web:1",
+            "create a#0",
+            "start a",
+            "create b#0",
+            "start b",
+        ]
+    );
+    assert_eq!(
+        world.events.take(),
+        [
+            "N Pulled a: Container image \"web:1\" already present on machine and can be accessed by the pod",
+            "N Created a: Container created",
+            "N Started a: Container started",
+            "N Pulled b: Container image \"web:1\" already present on machine and can be accessed by the pod",
+            "N Created b: Container created",
+            "N Started b: Container started",
+        ]
+    );
+    assert!(outcome.changed && !outcome.cancelled);
+    assert_eq!(outcome.retry_at, None);
+    let timings = &outcome.timings;
+    assert!(timings.sandbox_ready.is_some() && timings.images_ready.is_some());
+    assert!(timings.containers_started.is_some());
+    let hosts = world
+        .files
+        .get(Path::new("/var/lib/kubelet/pods/u1/etc-hosts"));
+    assert!(hosts.expect("hosts file").contains("10.0.0.7\tweb\n"));
+    let links = world.files.links();
+    let log = links.get(Path::new("/var/log/containers/web_default_a-a.log"));
+    assert_eq!(
+        log.expect("link"),
+        Path::new("/var/log/pods/default_web_u1/a/0.log")
+    );
+}
+
+#[tokio::test]
+async fn nothing_to_do_asks_nothing_of_anyone() {
+    let world = World::new();
+    let outcome = world
+        .sync(
+            &pod(&["a"]),
+            observed(vec![seen("a", "a0", ContainerState::Running, 0)]),
+        )
+        .await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(outcome.actions.to_string(), "nothing");
+    assert!(world.fake.all_calls().is_empty() && world.files.calls().is_empty());
+    assert!(!outcome.changed);
+}
+
+#[tokio::test]
+async fn every_step_that_fails_has_its_reason_its_event_and_its_retry() {
+    async fn check(prepare: impl FnOnce(&World), expected: &str, event: &str) {
+        let world = World::new();
+        prepare(&world);
+        let outcome = world.sync(&pod(&["a"]), nothing()).await;
+        assert_eq!(line(&world, &outcome), expected);
+        let events = world.events.take();
+        assert!(
+            events.iter().any(|e| e == event),
+            "{event:?} in {events:#?}"
+        );
+    }
+    check(
+        |w| w.files.fail_volumes(&PodUid::from("u1"), Some("disk is full")),
+        "FailedMount retry=later: cannot set up volumes in /var/lib/kubelet/pods/u1: disk is full | again in 10s",
+        "W FailedMount: cannot set up volumes in /var/lib/kubelet/pods/u1: disk is full",
+    )
+    .await;
+    check(
+        |w| w.fake.fail("sandbox", CriCode::Other, "no cni"),
+        "CreatePodSandboxError retry=later: Failed to create pod sandbox: no cni | again in 10s",
+        "W FailedCreatePodSandBox: Failed to create pod sandbox: no cni",
+    )
+    .await;
+    check(
+        |w| w.fake.fail("sandbox", CriCode::Unavailable, "gone"),
+        "CreatePodSandboxError retry=soon: Failed to create pod sandbox: gone | again in 1s",
+        "W FailedCreatePodSandBox: Failed to create pod sandbox: gone",
+    )
+    .await;
+    check(
+        |w| w.fake.fail("sandbox-status", CriCode::Other, "no"),
+        "FailedPodSandBoxStatus retry=soon: Unable to get pod sandbox status: no | again in 1s",
+        "W FailedPodSandBoxStatus: Unable to get pod sandbox status: no",
+    )
+    .await;
+    check(
+        |w| w.fake.fail("create", CriCode::Other, "bad mount"),
+        "CreateContainerError container=a retry=later: bad mount | again in 10s",
+        "W Failed a: Error: bad mount",
+    )
+    .await;
+    check(
+        |w| w.fake.fail("start", CriCode::Other, "no such file"),
+        "RunContainerError container=a retry=later: no such file | again in 10s",
+        "W Failed a: Error: no such file",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_be_made_is_the_containers_own_failure() {
+    let world = World::new();
+    let mut bad = container("a");
+    bad.env = Some(vec![EnvVar {
+        name: "KEY".into(),
+        value_from: Some(EnvVarSource {
+            secret_key_ref: Some(SecretKeySelector {
+                name: "s".into(),
+                key: "k".into(),
+                optional: None,
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    }]);
+    let outcome = world
+        .sync(&pod_of(Vec::new(), vec![bad, container("b")]), nothing())
+        .await;
+    assert_eq!(outcome.failures.len(), 1);
+    assert_eq!(
+        outcome.failures[0].reason.as_str(),
+        "CreateContainerConfigError"
+    );
+    assert_eq!(outcome.failures[0].container.as_deref(), Some("a"));
+    assert!(world.fake.calls().contains(&"start b".to_owned()));
+}
+
+#[tokio::test]
+async fn a_container_that_did_not_start_is_removed_and_its_sibling_starts() {
+    let world = World::new();
+    world
+        .fake
+        .fail("start a", CriCode::Other, "exec format error");
+    let outcome = world.sync(&pod(&["a", "b"]), nothing()).await;
+    assert_eq!(
+        world.fake.calls()[2..],
+        ["create a#0", "start a", "remove a", "create b#0", "start b"]
+    );
+    assert_eq!(outcome.failures.len(), 1);
+    assert!(outcome.timings.containers_started.is_none());
+}
+
+#[tokio::test]
+async fn no_network_holds_back_a_pod_but_not_one_on_the_host_network() {
+    let world = World::new();
+    world.fake.network_down("cni plugin not initialized");
+    let mut pod = pod(&["a"]);
+    for (host_network, expected) in [
+        (
+            false,
+            "NetworkNotReady retry=soon: network is not ready: cni plugin not initialized | again in 1s",
+        ),
+        (true, "ok"),
+    ] {
+        if let Some(spec) = &mut pod.spec {
+            spec.host_network = Some(host_network);
+        }
+        let request = SyncPodRequest {
+            pod: Arc::new(pod.clone()),
+            observed: Arc::new(nothing()),
+            backoff: BackoffTable::default(),
+            network_ready: false,
+        };
+        let outcome = world
+            .runtime
+            .sync_pod(request, CancellationToken::new())
+            .await;
+        assert_eq!(line(&world, &outcome), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_init_container_holds_back_the_rest_and_a_failed_sidecar_does_not() {
+    async fn check(first: windlass_types::corev1::Container, expected: &str) {
+        let world = World::new();
+        world.fake.fail("create first#0", CriCode::Other, "x");
+        let pod = pod_of(vec![first, container("setup")], vec![container("a")]);
+        let outcome = world.sync(&pod, nothing()).await;
+        assert_eq!(outcome.failures.len(), 1);
+        let calls = world.fake.calls();
+        assert_eq!(calls[2..].join(", "), expected, "{}", outcome.actions);
+    }
+    check(container("first"), "create first#0").await;
+    check(sidecar("first"), "create first#0").await;
+
+    // both had run and died: the sidecar still does not start, the container does
+    let world = World::new();
+    world.clock.set(60);
+    world.fake.fail("create first#1", CriCode::Other, "x");
+    let pod = pod_of(vec![sidecar("first")], vec![container("a")]);
+    let both = observed(vec![
+        seen("a", "a0", ContainerState::Exited, 0),
+        seen("first", "f", ContainerState::Exited, 0),
+    ]);
+    let outcome = world.sync(&pod, both).await;
+    assert_eq!(outcome.actions.to_string(), "init(first#1) start(a#1)");
+    assert_eq!(outcome.failures.len(), 1);
+    assert_eq!(
+        world.fake.calls(),
+        ["create first#1", "create a#1", "start a"]
+    );
+}
+
+#[tokio::test]
+async fn a_crashed_container_is_restarted_counted_and_its_count_written_into_the_next_instance() {
+    let world = World::new();
+    world.clock.set(1);
+    let spec = pod(&["a"]);
+    let dead = observed(vec![seen("a", "a0", ContainerState::Exited, 4)]);
+    let outcome = world.sync(&spec, dead.clone()).await;
+    assert_eq!(world.fake.calls(), ["create a#5", "start a"]);
+    let key = restart_key(&spec, &container("a"));
+    assert_eq!(outcome.backoff.delay(&key).expect("counted").as_secs(), 10);
+
+    // the same observation with that table: now the delay holds
+    world.fake.forget_calls();
+    world.events.take();
+    let outcome = world.sync_with(&spec, dead, outcome.backoff).await;
+    assert!(world.fake.calls().is_empty());
+    assert_eq!(
+        line(&world, &outcome),
+        "CrashLoopBackOff container=a retry=later: back-off 10s restarting failed container=a \
+         pod=web_default(u1) | again in 9s"
+    );
+    assert_eq!(
+        world.events.take(),
+        ["W BackOff a: Back-off restarting failed container a in pod web_default(u1)"]
+    );
+    assert!(!outcome.changed);
+    assert_eq!(outcome.backoff.delay(&key).expect("kept").as_secs(), 10);
+}
+
+#[tokio::test]
+async fn back_off_of_one_container_does_not_hold_back_its_sibling() {
+    let world = World::new();
+    world.clock.set(1);
+    let spec = pod(&["a", "b"]);
+    let mut backoff = BackoffTable::default();
+    backoff.next(
+        &restart_key(&spec, &container("a")),
+        BackoffPolicy::DEFAULT,
+        at(0),
+    );
+    let outcome = world
+        .sync_with(
+            &spec,
+            observed(vec![seen("a", "a0", ContainerState::Exited, 0)]),
+            backoff,
+        )
+        .await;
+    assert_eq!(world.fake.calls(), ["create b#0", "start b"]);
+    assert_eq!(outcome.failures.len(), 1);
+}
+
+#[tokio::test]
+async fn the_restart_count_is_recovered_from_the_logs_that_are_left() {
+    let world = World::new();
+    world.files.put("/var/log/pods/default_web_u1/a/0.log", "");
+    world.files.put(
+        "/var/log/pods/default_web_u1/a/6.log.20260101-000000.gz",
+        "",
+    );
+    let outcome = world.sync(&pod(&["a"]), nothing()).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(world.fake.calls()[2..], ["create a#7", "start a"]);
+    let configs = world.fake.configs();
+    assert_eq!(configs[0].log_path, "a/7.log");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_ends_a_pass_that_hangs_and_keeps_what_it_had_done() {
+    let world = Arc::new(World::new());
+    world.fake.hang("sandbox");
+    let cancel = CancellationToken::new();
+    let task = tokio::spawn({
+        let (world, cancel) = (world.clone(), cancel.clone());
+        async move {
+            let request = SyncPodRequest {
+                pod: Arc::new(pod(&["a"])),
+                observed: Arc::new(nothing()),
+                backoff: BackoffTable::default(),
+                network_ready: true,
+            };
+            world.runtime.sync_pod(request, cancel).await
+        }
+    });
+    until("the call", || !world.fake.calls().is_empty()).await;
+    cancel.cancel();
+    let outcome = task.await.expect("task");
+    assert!(outcome.cancelled && outcome.changed && outcome.failures.is_empty());
+    assert_eq!(world.fake.calls(), ["sandbox web#0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_volume_of_one_pod_delays_no_other_pod() {
+    let world = World::new();
+    let mut stuck = pod(&["a"]);
+    stuck.metadata.uid = Some("u2".into());
+    world.files.hang_volumes(&PodUid::from("u2"), true);
+    let hung = world.sync(&stuck, nothing());
+    let other = pod(&["a"]);
+    let free = world.sync(&other, nothing());
+    tokio::select! {
+        biased;
+        _ = hung => panic!("cannot end"),
+        outcome = free => assert_eq!(line(&world, &outcome), "ok"),
+    }
+}
+
+#[tokio::test]
+async fn a_termination_message_comes_from_its_file_or_from_the_log() {
+    let world = World::new();
+    let mut spec = pod(&["a"]);
+    let mut exited = seen("a", "a0", ContainerState::Exited, 2);
+    let paths = windlass_core::paths::NodePaths::default();
+    assert_eq!(
+        world.runtime.termination_message(&spec, &exited).await,
+        None
+    );
+    world.files.put(
+        &exited.log_path,
+        "2016-10-06T00:17:09Z stdout F one\n2016-10-06T00:17:09Z stderr F two\n",
+    );
+    assert_eq!(
+        world.runtime.termination_message(&spec, &exited).await,
+        None
+    );
+    if let Some(spec) = &mut spec.spec {
+        spec.containers[0].termination_message_policy = Some("FallbackToLogsOnError".into());
+    }
+    let message = world.runtime.termination_message(&spec, &exited).await;
+    assert_eq!(message.as_deref(), Some("one\ntwo\n"));
+    exited.exit_code = 0;
+    assert_eq!(
+        world.runtime.termination_message(&spec, &exited).await,
+        None
+    );
+    let path = crate::termination_log_path(&paths, &PodUid::from("u1"), "a", 2);
+    world.files.put(path, "last words");
+    let message = world.runtime.termination_message(&spec, &exited).await;
+    assert_eq!(message.as_deref(), Some("last words"));
+}
