@@ -16,7 +16,7 @@ pub struct ManifestError {
     /// Which manifest.
     pub origin: Origin,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: Box<Problem>,
 }
 
 /// The ways a manifest can be wrong.
@@ -63,13 +63,13 @@ impl ManifestError {
     pub fn new(origin: &Origin, problem: Problem) -> Self {
         Self {
             origin: origin.clone(),
-            problem,
+            problem: Box::new(problem),
         }
     }
 
     /// What trying again would bring.
     pub fn retry(&self) -> Retry {
-        match self.problem {
+        match *self.problem {
             Problem::Unreadable(_) => Retry::Later,
             _ => Retry::Never,
         }
@@ -77,7 +77,7 @@ impl ManifestError {
 
     /// What the user should do about it.
     pub fn fix(&self) -> &'static str {
-        match &self.problem {
+        match &*self.problem {
             Problem::Unreadable(_) => "check that it exists and that the agent may read it",
             Problem::TooLarge { .. } => "split it, or move the data out of the manifest",
             Problem::NotAFile(_) => "put regular files, or links to them, into the directory",
@@ -101,7 +101,7 @@ impl std::error::Error for ManifestError {}
 impl fmt::Display for ManifestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.origin)?;
-        match &self.problem {
+        match &*self.problem {
             Problem::Unreadable(why) => write!(f, "cannot be read: {why}"),
             Problem::TooLarge { size } => write!(
                 f,

@@ -1,0 +1,129 @@
+//! The HttpSource actor.
+//!
+//! * owns: the last body and its pods
+//! * hears: the answers of its own fetches and its timer
+//! * says: `SourceSnapshot` to PodStorage, only when something changed
+//! * invariant: one fetch at a time; a failure changes no pod
+//! * bound and overflow: one fetch in flight; a full PodStorage holds this actor back
+//! * restart: the next fetch tells everything again, and the same UIDs with it
+
+use std::time::Duration;
+
+use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFuture};
+use bytes::Bytes;
+use http::{HeaderMap, Uri};
+use windlass_actors::{
+    AnswerSender, Answers, Delivery, MailboxSender, SourceSnapshot, answers, spawn_io,
+};
+use windlass_types::PodSource;
+
+use super::io::{FetchError, Fetcher};
+use super::state::{HttpState, Report};
+
+/// What an [`HttpSource`] works with.
+#[derive(Clone, Debug)]
+pub struct HttpSourceConfig {
+    /// `staticPodURL`.
+    pub url: Uri,
+    /// `staticPodURLHeader`.
+    pub headers: HeaderMap,
+    /// Name of this node.
+    pub node_name: String,
+    /// `httpCheckFrequency`.
+    pub period: Duration,
+    /// PodStorage.
+    pub storage: MailboxSender<SourceSnapshot>,
+}
+
+/// See the module page.
+#[derive(Debug)]
+pub struct HttpSource {
+    config: HttpSourceConfig,
+    fetcher: Fetcher,
+    state: HttpState,
+    fetching: bool,
+    answers: AnswerSender<Fetched>,
+    stream: Option<Answers<Fetched>>,
+}
+
+/// The answer of a fetch.
+type Fetched = Result<Bytes, FetchError>;
+
+impl HttpSource {
+    /// A source that has not fetched yet.
+    pub fn new(config: HttpSourceConfig) -> Self {
+        let (sender, stream) = answers();
+        Self {
+            fetcher: Fetcher::new(config.url.clone(), config.headers.clone()),
+            state: HttpState::new(config.url.to_string(), config.node_name.clone()),
+            config,
+            fetching: false,
+            answers: sender,
+            stream: Some(stream),
+        }
+    }
+
+    /// Starts the actor on this thread, which must run a `LocalSet` or an actix `System`.
+    pub fn launch(self) {
+        self.start();
+    }
+
+    fn fetch(&mut self) {
+        if std::mem::replace(&mut self.fetching, true) {
+            return;
+        }
+        let fetcher = self.fetcher.clone();
+        let answers = self.answers.clone();
+        spawn_io("fetch-manifest", async move {
+            answers.answer(fetcher.fetch().await);
+        });
+    }
+
+    fn fetched(&mut self, fetched: Fetched, ctx: &mut Context<Self>) {
+        self.fetching = false;
+        let (news, reports) = self.state.apply(fetched);
+        reports.iter().for_each(log);
+        if let Some(news) = news {
+            let storage = self.config.storage.clone();
+            ctx.wait(news.send(PodSource::Http, storage).into_actor(self));
+        }
+    }
+}
+
+fn log(report: &Report) {
+    match report {
+        Report::Loaded { pods, warnings } => {
+            tracing::info!(pods, "manifest fetched");
+            for warning in warnings {
+                tracing::warn!(%warning, "manifest");
+            }
+        }
+        Report::Failed { error, last } => {
+            tracing::warn!(%error, further_at_debug = last, "no pods from the URL");
+        }
+        Report::StillFailing { error } => tracing::debug!(%error, "no pods from the URL"),
+        Report::Recovered => tracing::info!("the URL delivers pods again"),
+    }
+}
+
+impl Actor for HttpSource {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        let Some(stream) = self.stream.take() else {
+            return ctx.stop();
+        };
+        ctx.add_stream(stream);
+        ctx.run_interval(self.config.period, |this, _| this.fetch());
+        tracing::info!(url = %self.config.url, "fetching manifests");
+        self.fetch();
+    }
+}
+
+impl StreamHandler<Delivery<Fetched>> for HttpSource {
+    fn handle(&mut self, delivery: Delivery<Fetched>, ctx: &mut Context<Self>) {
+        delivery.open(|fetched| self.fetched(fetched, ctx));
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}

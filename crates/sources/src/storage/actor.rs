@@ -1,0 +1,136 @@
+//! The PodStorage actor.
+//!
+//! * owns: the desired pods of every source, the list of refusals
+//! * hears: `SourceSnapshot` from the sources (and from the checkpoint, as `Restore`)
+//! * says: `ConfigChanged` to the SyncLoop; the refusals on a watch
+//! * invariant: changes reach the SyncLoop in the order of their merges, and within one merge
+//!   as removes, adds, updates, deletes, reconciles; at most one change per pod and merge
+//! * bound and overflow: a full SyncLoop mailbox stops this actor, whose full mailbox stops the
+//!   sources: nothing is dropped
+//! * restart: the sources tell everything again
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use actix::{Actor, AsyncContext, Context, StreamHandler, WrapFuture};
+use tokio::sync::watch;
+use windlass_actors::{
+    ConfigChanged, Delivery, Mailbox, MailboxSender, RejectedManifest, SourceSnapshot,
+};
+use windlass_core::merge::{self, Mode, RejectedPod, SourceUpdate};
+use windlass_types::view::EventType;
+use windlass_types::{Clock, EventRecorder, PodOp, PodSource, PodUpdate, Reason};
+
+use super::rejections::Rejections;
+
+/// What a [`PodStorage`] works with.
+#[derive(Debug)]
+pub struct PodStorageDeps {
+    /// How changes are told; the SyncLoop wants [`Mode::Incremental`].
+    pub mode: Mode,
+    /// The configured sources.
+    pub sources: BTreeSet<PodSource>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Told of refused pods.
+    pub events: Arc<dyn EventRecorder>,
+    /// The SyncLoop.
+    pub sync_loop: MailboxSender<ConfigChanged>,
+    /// Everything refused at present.
+    pub rejected: watch::Sender<Vec<RejectedManifest>>,
+}
+
+/// See the module page.
+#[derive(Debug)]
+pub struct PodStorage {
+    deps: PodStorageDeps,
+    pods: merge::PodStorage,
+    rejections: Rejections,
+    mailbox: Option<Mailbox<SourceSnapshot>>,
+}
+
+impl PodStorage {
+    /// A storage that has heard of no pod.
+    pub fn new(deps: PodStorageDeps, mailbox: Mailbox<SourceSnapshot>) -> Self {
+        Self {
+            pods: merge::PodStorage::new(deps.mode, deps.sources.iter().copied()),
+            deps,
+            rejections: Rejections::default(),
+            mailbox: Some(mailbox),
+        }
+    }
+
+    /// Starts the actor on this thread, which must run a `LocalSet` or an actix `System`.
+    pub fn launch(self) {
+        self.start();
+    }
+
+    fn merge(&mut self, snapshot: SourceSnapshot, ctx: &mut Context<Self>) {
+        let SourceSnapshot {
+            source,
+            op,
+            pods,
+            rejected,
+        } = snapshot;
+        let was_ready = self.pods.all_sources_seen();
+        let update = SourceUpdate { source, op, pods };
+        let merged = self.pods.merge(update, self.deps.clock.now());
+        tracing::debug!(%source, %op, decision = %merged, "merged");
+        if !was_ready && self.pods.all_sources_seen() {
+            tracing::info!(sources = ?self.deps.sources, "all sources have spoken");
+        }
+        for refused in &merged.rejected {
+            self.refuse(refused);
+        }
+        // A checkpoint knows nothing of what the source refuses.
+        if op != PodOp::Restore {
+            let pods = self.pods.rejected(source);
+            self.rejections.replace(source, rejected, pods);
+            let all = self.rejections.all();
+            self.deps.rejected.send_if_modified(|known| {
+                let changed = *known != all;
+                *known = all;
+                changed
+            });
+        }
+        if !merged.updates.is_empty() {
+            let told = tell(self.deps.sync_loop.clone(), merged.updates);
+            ctx.wait(told.into_actor(self));
+        }
+    }
+
+    fn refuse(&self, refused: &RejectedPod) {
+        tracing::warn!(source = %refused.source, error = %refused.message, "pod refused");
+        let reason = Reason::FailedValidation;
+        let pod = &refused.pod;
+        let recorder = &self.deps.events;
+        recorder.record(pod, None, EventType::Warning, reason, &refused.message);
+    }
+}
+
+async fn tell(sync_loop: MailboxSender<ConfigChanged>, updates: Vec<PodUpdate>) {
+    for update in updates {
+        if sync_loop.send(ConfigChanged(update)).await.is_err() {
+            tracing::debug!("change not delivered: the agent stops");
+            return;
+        }
+    }
+}
+
+impl Actor for PodStorage {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if let Some(mailbox) = self.mailbox.take() {
+            ctx.add_stream(mailbox);
+        }
+    }
+}
+
+impl StreamHandler<Delivery<SourceSnapshot>> for PodStorage {
+    fn handle(&mut self, delivery: Delivery<SourceSnapshot>, ctx: &mut Context<Self>) {
+        delivery.open(|snapshot| self.merge(snapshot, ctx));
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}

@@ -1,0 +1,148 @@
+//! The actor with a SyncLoop's mailbox at the other end.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt;
+use serde_json::json;
+use tokio::sync::watch;
+use windlass_actors::{
+    ActorKind, ConfigChanged, Mailbox, MailboxSender, RejectedManifest, SourceSnapshot,
+    SystemClock, mailbox,
+};
+use windlass_core::merge::Mode;
+use windlass_metrics::Metrics;
+use windlass_types::view::EventType;
+use windlass_types::{EventRecorder, Pod, PodOp, PodSource, Reason, SharedPod};
+
+use super::{PodStorage, PodStorageDeps};
+
+#[derive(Debug, Default)]
+struct FakeRecorder(Mutex<Vec<String>>);
+
+impl EventRecorder for FakeRecorder {
+    fn record(&self, _: &Pod, _: Option<&str>, _: EventType, reason: Reason, message: &str) {
+        let line = format!("{reason}: {message}");
+        self.0.lock().expect("not poisoned").push(line);
+    }
+}
+
+struct Storage {
+    sources: MailboxSender<SourceSnapshot>,
+    sync_loop: Mailbox<ConfigChanged>,
+    rejected: watch::Receiver<Vec<RejectedManifest>>,
+    events: Arc<FakeRecorder>,
+}
+
+impl Storage {
+    fn start() -> Self {
+        let metrics = Metrics::new().expect("metrics");
+        let (sources, mail) = mailbox(ActorKind::PodStorage, &metrics);
+        let (sender, sync_loop) = mailbox(ActorKind::SyncLoop, &metrics);
+        let (rejected_sender, rejected) = watch::channel(Vec::new());
+        let events = Arc::new(FakeRecorder::default());
+        let deps = PodStorageDeps {
+            mode: Mode::Incremental,
+            sources: BTreeSet::from([PodSource::File]),
+            clock: Arc::new(SystemClock),
+            events: Arc::clone(&events) as Arc<dyn EventRecorder>,
+            sync_loop: sender,
+            rejected: rejected_sender,
+        };
+        PodStorage::new(deps, mail).launch();
+        Self {
+            sources,
+            sync_loop,
+            rejected,
+            events,
+        }
+    }
+
+    async fn say(&self, op: PodOp, pods: Vec<SharedPod>, rejected: &[&str]) {
+        let rejected = rejected.iter().map(|origin| RejectedManifest {
+            origin: (*origin).to_owned(),
+            error: "wrong".to_owned(),
+        });
+        let snapshot = SourceSnapshot {
+            source: PodSource::File,
+            op,
+            pods,
+            rejected: rejected.collect(),
+        };
+        self.sources.send(snapshot).await.expect("delivered");
+    }
+
+    async fn hear(&mut self) -> String {
+        let delivery = self.sync_loop.next().await.expect("a change");
+        delivery.open(|ConfigChanged(update)| update.to_string())
+    }
+}
+
+fn pod(name: &str, uid: &str) -> SharedPod {
+    let pod = json!({"metadata": {"name": name, "namespace": "d", "uid": uid}, "spec": {"containers": []}});
+    Arc::new(serde_json::from_value(pod).expect("a pod"))
+}
+
+async fn local(test: impl Future<Output = ()>) {
+    let limit = std::time::Duration::from_secs(20);
+    let run = tokio::task::LocalSet::new();
+    tokio::time::timeout(limit, run.run_until(test))
+        .await
+        .expect("in time");
+}
+
+#[tokio::test]
+async fn changes_reach_the_sync_loop_in_order_and_refusals_the_watch() {
+    local(async {
+        let mut storage = Storage::start();
+        storage.say(PodOp::Restore, vec![pod("r", "0")], &[]).await;
+        assert_eq!(storage.hear().await, "RESTORE file [r_d]");
+        let pods = vec![pod("a", "1"), pod("a", "2")];
+        storage.say(PodOp::Set, pods, &["/m/x.yaml"]).await;
+        assert_eq!(storage.hear().await, "REMOVE file [r_d]");
+        assert_eq!(storage.hear().await, "ADD file [a_d]");
+        let rejected: Vec<String> = storage
+            .rejected
+            .borrow_and_update()
+            .iter()
+            .map(|r| r.origin.clone())
+            .collect();
+        assert_eq!(rejected, ["/m/x.yaml", "pod a_d"]);
+        assert_eq!(
+            *storage.events.0.lock().expect("not poisoned"),
+            [
+                "FailedValidation: Error validating pod a_d from file due to duplicate pod name \"a\", ignoring"
+            ]
+        );
+        storage.say(PodOp::Set, vec![], &[]).await;
+        assert_eq!(storage.hear().await, "REMOVE file [a_d]");
+        assert!(storage.rejected.borrow().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_sync_loop_holds_everything_back_and_loses_nothing() {
+    local(async {
+        let mut storage = Storage::start();
+        let rounds = 4 * ActorKind::SyncLoop.mailbox_bound();
+        let sources = storage.sources.clone();
+        let sending = tokio::spawn(async move {
+            for round in 0..rounds {
+                let name = format!("p{round}");
+                let snapshot = SourceSnapshot {
+                    source: PodSource::File,
+                    op: PodOp::Add,
+                    pods: vec![pod(&name, &name)],
+                    rejected: Vec::new(),
+                };
+                sources.send(snapshot).await.expect("delivered");
+            }
+        });
+        for round in 0..rounds {
+            assert_eq!(storage.hear().await, format!("ADD file [p{round}_d]"));
+        }
+        sending.await.expect("sent");
+    })
+    .await;
+}
