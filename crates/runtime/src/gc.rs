@@ -192,7 +192,7 @@ impl PodRuntime {
             }
             Ok::<(), String>(())
         });
-        report.containers = note(removals, &mut report.failures).await;
+        report.containers = note(removals.collect(), &mut report.failures).await;
     }
 
     async fn remove_sandboxes(&self, sandboxes: &[SandboxId], report: &mut GcReport) {
@@ -203,7 +203,7 @@ impl PodRuntime {
             ignore_missing(runtime.stop_pod_sandbox(id).await).map_err(failed)?;
             ignore_missing(runtime.remove_pod_sandbox(id).await).map_err(failed)
         });
-        report.sandboxes = note(removals, &mut report.failures).await;
+        report.sandboxes = note(removals.collect(), &mut report.failures).await;
     }
 
     async fn remove_logs(&self, plan: &GcPlan, report: &mut GcReport) {
@@ -212,18 +212,18 @@ impl PodRuntime {
             let removed = files.remove_log_dir(name).await;
             removed.map_err(|error| format!("log directory {name}: {error}"))
         });
-        report.log_dirs = note(dirs, &mut report.failures).await;
+        report.log_dirs = note(dirs.collect(), &mut report.failures).await;
         let links = plan.links.iter().map(|name| async move {
             let removed = files.remove_link(name).await;
             removed.map_err(|error| format!("log link {name}: {error}"))
         });
-        report.links = note(links, &mut report.failures).await;
+        report.links = note(links.collect(), &mut report.failures).await;
     }
 }
 
 /// Runs removals a few at a time, counts those that worked and notes the others.
 async fn note<F: Future<Output = Result<(), String>>>(
-    removals: impl Iterator<Item = F>,
+    removals: Vec<F>,
     failures: &mut Vec<String>,
 ) -> usize {
     let results: Vec<_> = futures::stream::iter(removals)

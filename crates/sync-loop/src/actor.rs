@@ -211,8 +211,9 @@ impl SyncLoop {
         }
         let runtime = self.deps.runtime.clone();
         spawn_io("remove-dead-containers", async move {
-            if let Err(error) = runtime.remove_dead_containers(&observed, all).await {
-                tracing::warn!(pod = %observed.uid, %error, "dead containers not removed");
+            let report = runtime.remove_dead_containers(&observed, all).await;
+            for failure in &report.failures {
+                tracing::warn!(pod = %observed.uid, failure, "dead container not removed");
             }
         });
     }

@@ -88,7 +88,7 @@ pub async fn finish(
         let report = runtime
             .collect_garbage(known, snapshots.sources_ready)
             .await;
-        tracing::debug!(?report, "garbage collected");
+        tracing::debug!(%report, "garbage collected");
     }
     let took = begin.elapsed();
     if took > SLOW {

@@ -10,6 +10,8 @@ pub mod pod_watch;
 
 pub mod builders;
 pub mod fake_runtime;
+pub mod node_sim;
 
 pub use builders::PodBuilder;
 pub use fake_runtime::FakeRuntime;
+pub use node_sim::{NodeSim, simulate};

@@ -1,0 +1,316 @@
+//! A node on a virtual clock: the real actors and the real core over a model runtime.
+//!
+//! [`simulate`] runs a scenario on one thread with paused time, so a day takes as long as the
+//! work in it. Nothing in the agent is replaced but its edges: the CRI port is a
+//! [`FakeRuntime`], pod files are in memory, the pod source is the scenario. The same seed and
+//! scenario give the same [`NodeSim::log`], line for line.
+//!
+//! [`NodeSim::kill_agent`] is `kill -9`: the actors are dropped where they stand, and whatever
+//! they had under way never reaches the runtime again ([`fence`]).
+
+mod fence;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+use windlass::wiring::{self, Agent, AgentParts, SourceParts};
+use windlass_actors::{SimClock, SourceSnapshot};
+use windlass_core::node_facts::NodeFacts;
+use windlass_core::paths::NodePaths;
+use windlass_metrics::Metrics;
+use windlass_runtime::RuntimeOptions;
+use windlass_runtime::files::MemoryFiles;
+use windlass_status::PodEntryView;
+use windlass_types::{Clock, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
+
+use crate::fake_runtime::FakeRuntime;
+use fence::Fence;
+
+/// Where simulated time begins: 2026-01-01T00:00:00Z.
+const EPOCH: i64 = 1_767_225_600;
+/// How often a predicate is looked at, in virtual time.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// One simulated node.
+pub struct NodeSim {
+    /// The model runtime: script behaviours, inject faults, read its calls.
+    pub runtime: FakeRuntime,
+    /// The pods' files.
+    pub files: MemoryFiles,
+    /// Metrics of all incarnations of the agent.
+    pub metrics: Metrics,
+    /// The scenario's dice.
+    pub dice: SmallRng,
+    clock: Arc<SimClock>,
+    began: Instant,
+    desired: Vec<SharedPod>,
+    agent: Option<Incarnation>,
+    notes: Rc<RefCell<Vec<(Timestamp, String)>>>,
+}
+
+/// One life of the agent's process.
+struct Incarnation {
+    agent: Agent,
+    fence: Fence,
+    kill: Option<oneshot::Sender<()>>,
+    gone: oneshot::Receiver<()>,
+}
+
+impl fmt::Debug for NodeSim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeSim")
+            .field("at", &self.began.elapsed())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs a scenario on a virtual clock; the agent is started before it.
+///
+/// # Panics
+/// When the scenario does, or when no runtime can be made.
+pub fn simulate<R>(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> R {
+    #[expect(clippy::expect_used, reason = "a test cannot go on without a runtime")]
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a tokio runtime");
+    let local = LocalSet::new();
+    local.block_on(&tokio, async {
+        let mut sim = NodeSim::new(seed);
+        sim.start_agent().await;
+        scenario(&mut sim).await
+    })
+}
+
+impl NodeSim {
+    #[expect(clippy::expect_used, reason = "constants that are in range")]
+    fn new(seed: u64) -> Self {
+        let epoch = Timestamp::from_second(EPOCH).expect("in range");
+        let clock = Arc::new(SimClock::starting_at(epoch));
+        Self {
+            runtime: FakeRuntime::new(clock.clone(), seed),
+            files: MemoryFiles::new(NodePaths::default()),
+            metrics: Metrics::new().expect("families have distinct names"),
+            dice: SmallRng::seed_from_u64(seed),
+            clock,
+            began: Instant::now(),
+            desired: Vec::new(),
+            agent: None,
+            notes: Rc::default(),
+        }
+    }
+
+    /// Starts the agent's process; nothing happens if it runs.
+    pub async fn start_agent(&mut self) {
+        if self.agent.is_some() {
+            return;
+        }
+        self.note("agent started");
+        let fence = Fence::new(self.runtime.clone());
+        let parts = AgentParts {
+            runtime: Arc::new(fence.clone()),
+            images: Arc::new(fence.clone()),
+            files: Arc::new(self.files.clone()),
+            clock: self.clock.clone(),
+            metrics: self.metrics.clone(),
+            node: Arc::new(NodeFacts {
+                node_name: "sim".into(),
+                ..NodeFacts::default()
+            }),
+            host_ips: Vec::new(),
+            runtime_options: RuntimeOptions::default(),
+            sources: SourceParts {
+                fed: BTreeSet::from([PodSource::File]),
+                ..SourceParts::default()
+            },
+            backoff: None,
+            sync_frequency: Duration::from_secs(60),
+            start_concurrency: 4,
+        };
+        let actors = LocalSet::new();
+        let agent = actors.run_until(async { wiring::spawn(parts) }).await;
+        let (kill, killed) = oneshot::channel::<()>();
+        let (ended, gone) = oneshot::channel();
+        tokio::task::spawn_local(async move {
+            tokio::select! {
+                biased;
+                _ = killed => {}
+                () = actors => {}
+            }
+            // the actors were dropped with their set; whoever waits may go on
+            let _ = ended.send(());
+        });
+        self.agent = Some(Incarnation {
+            agent,
+            fence,
+            kill: Some(kill),
+            gone,
+        });
+        self.deliver().await;
+    }
+
+    /// `kill -9`.
+    pub async fn kill_agent(&mut self) {
+        if let Some(mut incarnation) = self.agent.take() {
+            self.note("agent killed");
+            incarnation.fence.raise();
+            incarnation.agent.shutdown.token().cancel();
+            drop(incarnation.kill.take());
+            let _ = incarnation.gone.await;
+        }
+    }
+
+    /// Replaces the set of desired pods, as a manifest directory that is read again does.
+    pub async fn desire(&mut self, pods: impl IntoIterator<Item = Pod>) {
+        self.desired = pods.into_iter().map(Arc::new).collect();
+        let names: Vec<_> = self
+            .desired
+            .iter()
+            .map(|pod| pod.uid().to_string())
+            .collect();
+        self.note(format!("desired: {}", names.join(" ")));
+        self.deliver().await;
+    }
+
+    async fn deliver(&self) {
+        if let Some(incarnation) = &self.agent {
+            let snapshot = SourceSnapshot {
+                source: PodSource::File,
+                op: PodOp::Set,
+                pods: self.desired.clone(),
+                rejected: Vec::new(),
+            };
+            // an agent that is being killed no longer hears
+            let _ = incarnation.agent.sources.send(snapshot).await;
+        }
+    }
+
+    /// Lets virtual time pass.
+    pub async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// Waits for a predicate; looked at every 50 ms of virtual time.
+    ///
+    /// # Panics
+    /// When it does not become true within `limit`, with the end of the log.
+    pub async fn until(&self, what: &str, limit: Duration, mut is_true: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + limit;
+        while !is_true(self) {
+            assert!(
+                Instant::now() < deadline,
+                "not within {limit:?}: {what}\n{}\nboard:\n{}",
+                self.log()
+                    .iter()
+                    .rev()
+                    .take(40)
+                    .rev()
+                    .cloned()
+                    .collect::<Vec<_>>()
+                    .join("\n"),
+                self.board_lines().join("\n"),
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The running agent's handles.
+    pub fn agent(&self) -> Option<&Agent> {
+        self.agent.as_ref().map(|incarnation| &incarnation.agent)
+    }
+
+    /// The board's entry of a pod in namespace `default`.
+    pub fn view(&self, name: &str) -> Option<PodEntryView> {
+        self.agent()?
+            .board
+            .find("default", name)
+            .into_iter()
+            .next_back()
+    }
+
+    /// Phase of a pod, or an empty text.
+    pub fn phase(&self, name: &str) -> String {
+        self.view(name)
+            .and_then(|view| view.status.phase.clone())
+            .unwrap_or_default()
+    }
+
+    /// Reason of a pod's blocker, or an empty text.
+    pub fn blocker(&self, name: &str) -> &'static str {
+        self.view(name)
+            .and_then(|view| view.blocker)
+            .map_or("", |blocker| blocker.reason.as_str())
+    }
+
+    /// The present.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Writes a line into the log.
+    pub fn note(&self, text: impl Into<String>) {
+        self.notes
+            .borrow_mut()
+            .push((self.clock.now(), text.into()));
+    }
+
+    /// Everything that happened: notes of the scenario and calls to the runtime, in order.
+    pub fn log(&self) -> Vec<String> {
+        let mut lines: Vec<_> = self.notes.borrow().clone();
+        let reads = [
+            "status",
+            "version",
+            "list_",
+            "container_status",
+            "podsandbox_status",
+        ];
+        lines.extend(
+            self.runtime
+                .calls()
+                .iter()
+                .filter(|call| !reads.iter().any(|r| call.operation.as_str().starts_with(r)))
+                .map(|call| (call.at, call.to_string())),
+        );
+        lines.sort_by_key(|(at, _)| *at);
+        let epoch = i128::from(EPOCH) * 1_000_000_000;
+        lines
+            .into_iter()
+            .map(|(at, text)| {
+                let milliseconds = (at.as_nanosecond() - epoch) / 1_000_000;
+                format!(
+                    "{:>9}.{:03} {text}",
+                    milliseconds / 1000,
+                    milliseconds % 1000
+                )
+            })
+            .collect()
+    }
+
+    fn board_lines(&self) -> Vec<String> {
+        let Some(agent) = self.agent() else {
+            return vec!["no agent".into()];
+        };
+        let line = |view: PodEntryView| {
+            format!(
+                "{} {} {} {}",
+                view.pod.uid(),
+                view.worker_phase,
+                windlass_core::status::status_line(&view.status),
+                view.blocker
+                    .map(|blocker| blocker.to_string())
+                    .unwrap_or_default()
+            )
+        };
+        agent.board.snapshot().into_iter().map(line).collect()
+    }
+}

@@ -1,0 +1,152 @@
+//! What stands between one life of the agent and the runtime.
+//!
+//! When it is raised the agent is dead: calls it has under way never return to it and it can
+//! make no new ones. What it had asked before still happens, as on a real node.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use windlass_cri::{CriResult, ImageService, RuntimeEventStream, RuntimeService};
+use windlass_types::cri::{
+    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
+    RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+};
+use windlass_types::{ContainerId, SandboxId};
+
+use crate::fake_runtime::FakeRuntime;
+
+/// A runtime that one life of the agent talks to.
+#[derive(Clone, Debug)]
+pub(super) struct Fence {
+    runtime: FakeRuntime,
+    raised: Arc<AtomicBool>,
+}
+
+impl Fence {
+    pub(super) fn new(runtime: FakeRuntime) -> Self {
+        Self {
+            runtime,
+            raised: Arc::default(),
+        }
+    }
+
+    /// The agent dies.
+    pub(super) fn raise(&self) {
+        self.raised.store(true, Ordering::Relaxed);
+    }
+
+    async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
+        self.stop_the_dead().await;
+        let answer = call.await;
+        self.stop_the_dead().await;
+        answer
+    }
+
+    async fn stop_the_dead(&self) {
+        if self.raised.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[async_trait]
+impl RuntimeService for Fence {
+    async fn version(&self) -> CriResult<RuntimeVersion> {
+        self.pass(self.runtime.version()).await
+    }
+
+    async fn status(&self) -> CriResult<RuntimeStatus> {
+        self.pass(self.runtime.status()).await
+    }
+
+    async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {
+        self.pass(self.runtime.run_pod_sandbox(config, handler))
+            .await
+    }
+
+    async fn stop_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
+        self.pass(self.runtime.stop_pod_sandbox(id)).await
+    }
+
+    async fn remove_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
+        self.pass(self.runtime.remove_pod_sandbox(id)).await
+    }
+
+    async fn pod_sandbox_status(&self, id: &SandboxId) -> CriResult<SandboxDetail> {
+        self.pass(self.runtime.pod_sandbox_status(id)).await
+    }
+
+    async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
+        self.pass(self.runtime.list_pod_sandboxes(filter)).await
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        config: &ContainerConfig,
+        sandbox_config: &SandboxConfig,
+    ) -> CriResult<ContainerId> {
+        self.pass(
+            self.runtime
+                .create_container(sandbox, config, sandbox_config),
+        )
+        .await
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> CriResult<()> {
+        self.pass(self.runtime.start_container(id)).await
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {
+        self.pass(self.runtime.stop_container(id, grace)).await
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> CriResult<()> {
+        self.pass(self.runtime.remove_container(id)).await
+    }
+
+    async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>> {
+        self.pass(self.runtime.list_containers(filter)).await
+    }
+
+    async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail> {
+        self.pass(self.runtime.container_status(id)).await
+    }
+
+    async fn events(&self) -> CriResult<RuntimeEventStream> {
+        let stream = self.pass(self.runtime.events()).await?;
+        let raised = Arc::clone(&self.raised);
+        let alive = move || !raised.load(Ordering::Relaxed);
+        Ok(stream
+            .take_while(move |_| std::future::ready(alive()))
+            .boxed())
+    }
+}
+
+#[async_trait]
+impl ImageService for Fence {
+    async fn list_images(&self) -> CriResult<Vec<ImageInfo>> {
+        self.pass(self.runtime.list_images()).await
+    }
+
+    async fn image_status(&self, image: &str) -> CriResult<Option<ImageInfo>> {
+        self.pass(self.runtime.image_status(image)).await
+    }
+
+    async fn pull_image(
+        &self,
+        image: &str,
+        auth: Option<&ImageAuth>,
+        sandbox_config: &SandboxConfig,
+    ) -> CriResult<String> {
+        self.pass(self.runtime.pull_image(image, auth, sandbox_config))
+            .await
+    }
+
+    async fn remove_image(&self, image: &str) -> CriResult<()> {
+        self.pass(self.runtime.remove_image(image)).await
+    }
+}

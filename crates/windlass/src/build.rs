@@ -1,0 +1,242 @@
+//! From the configuration and the machine to the parts of the agent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use windlass_config::checks::{CgroupVersion, cgroup_version};
+use windlass_config::node::{MachineNet, NodeIdentity, identify};
+use windlass_config::{Config, KubeletConfiguration};
+use windlass_core::backoff::BackoffPolicy;
+use windlass_core::node_facts::NodeFacts;
+use windlass_core::paths::NodePaths;
+use windlass_cri::{CriClient, CriOptions};
+use windlass_metrics::Metrics;
+use windlass_runtime::files::{HostFiles, HostFilesConfig};
+use windlass_runtime::{PullOptions, RuntimeOptions};
+use windlass_store::{BackoffFile, Store};
+use windlass_types::Clock;
+
+use crate::wiring::{AgentParts, SourceParts};
+
+/// Pods that start at a time when `--start-concurrency` is 0. Four keep two cores and the
+/// runtime's metadata lock busy; more only make every pod of a burst slower (measured: the
+/// median of 50 pods is ready at half of the burst's time with 4, near its end with 50).
+const START_CONCURRENCY: usize = 4;
+
+/// Makes the parts of an agent that runs on this machine. Blocks on the disk.
+pub fn agent_parts(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+) -> anyhow::Result<AgentParts> {
+    let kubelet = &config.kubelet;
+    let identity = identify(&config.flags, &MachineNet::read())?;
+    tracing::info!(node = identity.name, ips = ?identity.ips, "node");
+    let options = CriOptions {
+        timeout: kubelet.runtime_request_timeout.to_std(),
+        ..CriOptions::new(metrics.clone())
+    };
+    let runtime = Arc::new(
+        CriClient::connect(&kubelet.container_runtime_endpoint, options.clone())
+            .context("containerRuntimeEndpoint")?,
+    );
+    let images = match kubelet.image_service_endpoint.as_str() {
+        "" => Arc::clone(&runtime),
+        endpoint => {
+            Arc::new(CriClient::connect(endpoint, options).context("imageServiceEndpoint")?)
+        }
+    };
+    let node = node_facts(config, &identity);
+    let files = HostFiles::new(HostFilesConfig::new(node.paths.clone()));
+    let store = Store::open(node.paths.root_dir.join("windlass"))
+        .context("the agent's own state under --root-dir")?;
+    let backoff = BackoffFile::open(store).context("restart back-off")?;
+    let restart_backoff = BackoffPolicy {
+        max: kubelet
+            .crash_loop_backoff
+            .max_container_restart_period
+            .map_or(BackoffPolicy::DEFAULT.max, |period| period.to_std()),
+        ..BackoffPolicy::DEFAULT
+    };
+    Ok(AgentParts {
+        runtime,
+        images,
+        files: Arc::new(files),
+        clock,
+        metrics,
+        host_ips: identity.ips.clone(),
+        runtime_options: RuntimeOptions {
+            restart_backoff,
+            pull: pull_options(kubelet),
+            ..RuntimeOptions::default()
+        },
+        sources: source_parts(config, &identity)?,
+        node: Arc::new(node),
+        backoff: Some(backoff),
+        sync_frequency: kubelet.sync_frequency.to_std(),
+        start_concurrency: match config.flags.start_concurrency {
+            0 => START_CONCURRENCY,
+            width => width,
+        },
+    })
+}
+
+fn pull_options(kubelet: &KubeletConfiguration) -> PullOptions {
+    PullOptions {
+        serialize: kubelet.serialize_image_pulls,
+        max_parallel: kubelet
+            .max_parallel_image_pulls
+            .and_then(|n| u32::try_from(n).ok()),
+        qps: kubelet.registry_pull_qps as f32,
+        burst: u32::try_from(kubelet.registry_burst).unwrap_or(0),
+    }
+}
+
+fn source_parts(config: &Config, identity: &NodeIdentity) -> anyhow::Result<SourceParts> {
+    let kubelet = &config.kubelet;
+    let url = match kubelet.static_pod_url.as_str() {
+        "" => None,
+        text => Some(
+            text.parse::<Uri>()
+                .with_context(|| format!("staticPodURL {text:?}"))?,
+        ),
+    };
+    Ok(SourceParts {
+        node_name: identity.name.clone(),
+        file: (!kubelet.static_pod_path.is_empty())
+            .then(|| PathBuf::from(&kubelet.static_pod_path)),
+        file_period: kubelet.file_check_frequency.to_std(),
+        url,
+        url_headers: headers(&kubelet.static_pod_url_header)?,
+        url_period: kubelet.http_check_frequency.to_std(),
+        fed: BTreeSet::new(),
+    })
+}
+
+fn headers(configured: &BTreeMap<String, Vec<String>>) -> anyhow::Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for (name, values) in configured {
+        let header = HeaderName::try_from(name.as_str())
+            .with_context(|| format!("staticPodURLHeader: {name:?} is no header name"))?;
+        for value in values {
+            // the value may be a secret: it is not repeated
+            let value = HeaderValue::try_from(value.as_str())
+                .with_context(|| format!("staticPodURLHeader: a value of {name} is malformed"))?;
+            headers.append(header.clone(), value);
+        }
+    }
+    Ok(headers)
+}
+
+fn node_facts(config: &Config, identity: &NodeIdentity) -> NodeFacts {
+    let kubelet = &config.kubelet;
+    let cgroup_v2 = cgroup_version().is_ok_and(|version| version == CgroupVersion::V2);
+    let memory = memory_capacity(&read("/proc/meminfo"));
+    NodeFacts {
+        node_name: identity.name.clone(),
+        node_ips: identity.ips.clone(),
+        cluster_dns: kubelet
+            .cluster_dns
+            .iter()
+            .filter_map(|ip| ip.parse::<IpAddr>().ok())
+            .collect(),
+        cluster_domain: kubelet.cluster_domain.clone(),
+        resolv_conf: Some(PathBuf::from(&kubelet.resolv_conf))
+            .filter(|path| !path.as_os_str().is_empty()),
+        allocatable_cpu_milli: cpu_count(&read("/proc/stat")) * 1000,
+        allocatable_memory: memory,
+        allocatable_ephemeral_storage: storage_capacity(&config.flags.root_dir),
+        memory_capacity: memory,
+        paths: NodePaths {
+            root_dir: config.flags.root_dir.clone(),
+            pod_logs_dir: PathBuf::from(&kubelet.pod_logs_dir),
+        },
+        seccomp_default: kubelet.seccomp_default,
+        cpu_cfs_quota: kubelet.cpu_cfs_quota,
+        cpu_cfs_quota_period: nonzero(kubelet.cpu_cfs_quota_period.to_std()),
+        cgroup_v2,
+        single_process_oom_kill: kubelet.single_process_oom_kill.unwrap_or(!cgroup_v2),
+        selinux_enabled: Path::new("/sys/fs/selinux/enforce").exists(),
+        thermal_throttle_paths: thermal_throttle_paths(),
+    }
+}
+
+fn nonzero(period: Duration) -> Duration {
+    if period.is_zero() {
+        Duration::from_millis(100)
+    } else {
+        period
+    }
+}
+
+/// What cannot be read counts as absent: each caller has a value for that.
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// `MemTotal` of `/proc/meminfo`, in bytes.
+fn memory_capacity(meminfo: &str) -> i64 {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<i64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// CPUs that are online, from the per-CPU lines of `/proc/stat`.
+fn cpu_count(stat: &str) -> i64 {
+    let is_cpu = |line: &&str| {
+        line.strip_prefix("cpu")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    (stat.lines().filter(is_cpu).count() as i64).max(1)
+}
+
+/// Size of the file system that holds pods, in bytes; its nearest existing parent counts.
+fn storage_capacity(root_dir: &Path) -> i64 {
+    let stat = root_dir
+        .ancestors()
+        .find_map(|dir| rustix::fs::statvfs(dir).ok());
+    stat.and_then(|s| i64::try_from(s.f_blocks.saturating_mul(s.f_frsize)).ok())
+        .unwrap_or(0)
+}
+
+fn thermal_throttle_paths() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir("/sys/devices/system/cpu") else {
+        return Vec::new();
+    };
+    let mut paths: Vec<_> = entries
+        .flatten()
+        .filter(|e| {
+            let name = e.file_name();
+            let digits = name.to_str().and_then(|name| name.strip_prefix("cpu"));
+            digits.is_some_and(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
+        })
+        .map(|e| e.path().join("thermal_throttle"))
+        .filter(|path| path.exists())
+        .filter_map(|path| path.to_str().map(str::to_owned))
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cpu_count, memory_capacity};
+
+    #[test]
+    fn the_machine_is_read_from_its_own_files() {
+        assert_eq!(
+            memory_capacity("MemFree: 1 kB\nMemTotal:       24606344 kB\n"),
+            25196896256
+        );
+        assert_eq!(memory_capacity("garbage"), 0);
+        assert_eq!(cpu_count("cpu  1 2\ncpu0 1 2\ncpu1 1 2\nintr 5\n"), 2);
+        assert_eq!(cpu_count(""), 1);
+    }
+}

@@ -1,0 +1,91 @@
+//! The named checks behind `/healthz`: does the loop turn, is the runtime being listed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_config::KubeletConfiguration;
+use windlass_server::{HealthCheck, HealthSource};
+use windlass_types::{Clock, Timestamp};
+
+use crate::wiring::Agent;
+
+/// Upstream's limit for the age of the last listing.
+const PLEG_LIMIT: Duration = Duration::from_secs(180);
+/// Upstream's least limit for the age of the last iteration.
+const SYNC_LOOP_LIMIT: Duration = Duration::from_secs(300);
+
+/// What the checks look at.
+#[derive(Debug)]
+pub struct AgentHealth {
+    agent: Agent,
+    clock: Arc<dyn Clock>,
+    /// Twice `syncFrequency` if that is more than five minutes.
+    loop_limit: Duration,
+    /// Before the first iteration or listing, age counts from here.
+    started: Timestamp,
+}
+
+impl AgentHealth {
+    /// The health of an agent that starts now.
+    pub fn new(agent: Agent, clock: Arc<dyn Clock>, config: &KubeletConfiguration) -> Self {
+        let started = clock.now();
+        let loop_limit = SYNC_LOOP_LIMIT.max(config.sync_frequency.to_std() * 2);
+        Self {
+            agent,
+            clock,
+            loop_limit,
+            started,
+        }
+    }
+}
+
+impl HealthSource for AgentHealth {
+    fn checks(&self) -> Vec<HealthCheck> {
+        let now = self.clock.now().as_second();
+        let age = |last: i64| {
+            now - if last == 0 {
+                self.started.as_second()
+            } else {
+                last
+            }
+        };
+        let iteration = age(self.agent.sync_loop_health.last_iteration());
+        let listing = age(self.agent.pleg_health.last_listing());
+        vec![
+            check("syncloop", "iteration", iteration, self.loop_limit),
+            check("pleg", "listing of the runtime", listing, PLEG_LIMIT),
+        ]
+    }
+
+    fn before_scrape(&self) {
+        self.agent.publish_mailbox_metrics();
+    }
+}
+
+fn check(name: &'static str, what: &str, age: i64, limit: Duration) -> HealthCheck {
+    let limit = limit.as_secs();
+    let result = if age.max(0) as u64 <= limit {
+        Ok(format!("last {what} {age} s ago"))
+    } else {
+        Err(format!("last {what} {age} s ago, the limit is {limit} s"))
+    };
+    HealthCheck { name, result }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_fails_only_beyond_its_limit() {
+        assert!(check("x", "y", 180, PLEG_LIMIT).result.is_ok());
+        assert!(
+            check("x", "y", -3, PLEG_LIMIT).result.is_ok(),
+            "the clock was set back"
+        );
+        let error = check("pleg", "listing", 181, PLEG_LIMIT)
+            .result
+            .expect_err("too old");
+        assert_eq!(error, "last listing 181 s ago, the limit is 180 s");
+    }
+}

@@ -1,0 +1,115 @@
+//! The process itself: limits, memory, threads, the lock file and signals.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use rustix::fs::FlockOperation;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use windlass_config::KubeletConfiguration;
+
+/// Threads for I/O. Actors have the main thread; gRPC and timers of a node need little.
+const IO_THREADS: usize = 2;
+/// Threads for file operations, which may hang with their file system. Idle ones end.
+const FILE_THREADS: usize = 16;
+/// Stacks: the deepest calls are the YAML and JSON decoders, which bound their own depth.
+const STACK: usize = 512 * 1024;
+
+/// The one tokio runtime.
+pub(crate) fn tokio_runtime() -> anyhow::Result<Arc<Runtime>> {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(IO_THREADS)
+        .max_blocking_threads(FILE_THREADS)
+        .thread_stack_size(STACK)
+        .thread_name("windlass-io")
+        .enable_all()
+        .build()
+        .context("threads cannot be started")?;
+    Ok(Arc::new(runtime))
+}
+
+/// Limits and memory. What the machine refuses is said and lived with.
+pub(crate) fn prepare(config: &KubeletConfiguration) {
+    bound_malloc();
+    let files = u64::try_from(config.max_open_files).unwrap_or(0);
+    let hard = getrlimit(Resource::Nofile).maximum;
+    let wanted = Rlimit {
+        current: Some(files),
+        maximum: hard.map(|hard| hard.max(files)),
+    };
+    let within = Rlimit {
+        current: hard.map_or(Some(files), |hard| Some(hard.min(files))),
+        maximum: hard,
+    };
+    if setrlimit(Resource::Nofile, wanted)
+        .or_else(|_| setrlimit(Resource::Nofile, within))
+        .is_err()
+    {
+        tracing::warn!(files, "maxOpenFiles cannot be set");
+    }
+    let adjustment = config.oom_score_adj.to_string();
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", &adjustment) {
+        tracing::warn!(%error, adjustment, "oomScoreAdj cannot be set (CAP_SYS_RESOURCE is missing?)");
+    }
+}
+
+/// One malloc arena for all threads: they allocate little at once, and every further arena
+/// keeps its own free lists resident.
+#[expect(
+    unsafe_code,
+    reason = "mallopt has no safe wrapper; called before any thread starts"
+)]
+fn bound_malloc() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: plain setters of the C library's allocator, on the only thread there is yet.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 * 1024);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 * 1024);
+    }
+}
+
+/// `--root-dir`, mode 0750 when it is new.
+pub(crate) fn make_root_dir(path: &Path) -> anyhow::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o750)
+        .create(path)
+        .with_context(|| {
+            format!(
+                "--root-dir={}: the directory cannot be made (run as root?)",
+                path.display()
+            )
+        })
+}
+
+/// Takes `--lock-file`; the lock lives as long as the returned file.
+pub(crate) fn lock(path: Option<&Path>) -> anyhow::Result<Option<File>> {
+    let Some(path) = path else { return Ok(None) };
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("--lock-file={}", path.display()))?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .with_context(|| format!("--lock-file={}: another process holds it", path.display()))?;
+    Ok(Some(file))
+}
+
+/// Waits for SIGTERM or SIGINT.
+pub(crate) async fn wait_for_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

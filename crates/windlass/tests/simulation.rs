@@ -1,0 +1,412 @@
+//! The whole agent on a virtual clock: scenarios by name, and random ones by seed.
+
+#![allow(missing_docs)]
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use windlass_cri::CriCode;
+use windlass_testing::fake_runtime::{Behaviour, EventMode, Fault, Operation};
+use windlass_testing::{NodeSim, PodBuilder, simulate};
+use windlass_types::{ContainerState, Pod};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn pod(name: &str) -> PodBuilder {
+    PodBuilder::new(name).container("app", "busybox:1")
+}
+
+fn latencies(sim: &NodeSim) {
+    sim.runtime.add_image("busybox:1");
+    sim.runtime
+        .set_latency(Operation::RunPodSandbox, Duration::from_millis(80));
+    sim.runtime
+        .set_latency(Operation::CreateContainer, Duration::from_millis(20));
+    sim.runtime
+        .set_latency(Operation::StartContainer, Duration::from_millis(40));
+}
+
+#[test]
+fn a_pod_starts_within_its_runtimes_own_time_and_stops_when_it_is_removed() {
+    simulate(1, async |sim| {
+        latencies(sim);
+        sim.desire([pod("web").build()]).await;
+        sim.until("web runs", SECOND, |sim| sim.phase("web") == "Running")
+            .await;
+        assert_eq!(sim.blocker("web"), "");
+        sim.desire([]).await;
+        sim.until("web is gone", 40 * SECOND, |sim| sim.view("web").is_none())
+            .await;
+        assert!(
+            sim.runtime
+                .sandboxes()
+                .iter()
+                .all(|(_, _, _, ready)| !ready)
+        );
+    });
+}
+
+#[test]
+fn a_crash_looping_container_waits_ten_seconds_doubling_and_its_sibling_is_left_alone() {
+    simulate(2, async |sim| {
+        latencies(sim);
+        sim.runtime
+            .set_behaviour("crash", Behaviour::exits(SECOND, 1));
+        sim.desire([pod("loop").container("crash", "busybox:1").build()])
+            .await;
+        let uid = "loop-uid".into();
+        sim.until("five starts", 10 * MINUTE, |sim| {
+            sim.runtime.starts(&uid, "crash") == 5
+        })
+        .await;
+        let starts = sim.runtime.calls_of(Operation::StartContainer, "");
+        let crash: Vec<_> = starts
+            .iter()
+            .filter(|call| call.subject.contains("/crash#"))
+            .map(|c| c.at)
+            .collect();
+        let gaps: Vec<_> = crash
+            .windows(2)
+            .map(|pair| pair[1].duration_since(pair[0]).as_secs())
+            .collect();
+        // one second of life, then the delay; the first restart is immediate, as upstream
+        assert_eq!(gaps, [1, 11, 21, 41], "{:?}", sim.log());
+        assert_eq!(sim.runtime.starts(&uid, "app"), 1);
+        sim.until("blocked", MINUTE, |sim| {
+            sim.blocker("loop") == "CrashLoopBackOff"
+        })
+        .await;
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn a_killed_agent_restarts_no_container_and_counts_no_restart() {
+    simulate(3, async |sim| {
+        latencies(sim);
+        let pods: Vec<Pod> = (0..20).map(|i| pod(&format!("p{i}")).build()).collect();
+        sim.desire(pods).await;
+        let all_run = |sim: &NodeSim| (0..20).all(|i| sim.phase(&format!("p{i}")) == "Running");
+        sim.until("all run", MINUTE, all_run).await;
+        let before = sim.runtime.all_containers();
+        for _ in 0..10 {
+            sim.kill_agent().await;
+            sim.pass(SECOND).await;
+            sim.start_agent().await;
+            sim.until("all run", MINUTE, all_run).await;
+            sim.pass(3 * SECOND).await;
+        }
+        assert_eq!(sim.runtime.all_containers(), before);
+    });
+}
+
+#[test]
+fn a_runtime_that_vanishes_for_a_minute_finds_its_pods_as_they_were() {
+    simulate(4, async |sim| {
+        latencies(sim);
+        sim.desire([pod("a").build(), pod("b").build()]).await;
+        let both = |sim: &NodeSim| sim.phase("a") == "Running" && sim.phase("b") == "Running";
+        sim.until("both run", MINUTE, both).await;
+        let before = sim.runtime.all_containers();
+        sim.runtime.set_down(true);
+        sim.until("blocker", MINUTE, |sim| {
+            sim.blocker("a") == "RuntimeNotReady"
+        })
+        .await;
+        sim.pass(MINUTE).await;
+        sim.runtime.set_down(false);
+        sim.until("clear", MINUTE, |sim| sim.blocker("a").is_empty())
+            .await;
+        sim.pass(MINUTE).await;
+        assert_eq!(sim.runtime.all_containers(), before);
+    });
+}
+
+#[test]
+fn a_sandbox_that_never_starts_delays_no_other_pod() {
+    simulate(5, async |sim| {
+        latencies(sim);
+        sim.runtime
+            .inject(Fault::hang(Operation::RunPodSandbox).on("default/sick"));
+        let mut pods = vec![pod("sick").build()];
+        pods.extend((0..10).map(|i| pod(&format!("well{i}")).build()));
+        sim.desire(pods).await;
+        let well = |sim: &NodeSim| (0..10).all(|i| sim.phase(&format!("well{i}")) == "Running");
+        sim.until("the others run", 2 * SECOND, well).await;
+        assert_eq!(sim.phase("sick"), "Pending");
+        sim.desire((0..10).map(|i| pod(&format!("well{i}")).build()))
+            .await;
+        sim.until("a hanging start can be removed", MINUTE, |sim| {
+            sim.view("sick").is_none()
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_status_call_that_hangs_for_one_sandbox_delays_no_other_pod() {
+    simulate(6, async |sim| {
+        latencies(sim);
+        sim.runtime
+            .inject(Fault::hang(Operation::PodSandboxStatus).on("default/sick"));
+        let mut pods = vec![pod("sick").build()];
+        pods.extend((0..10).map(|i| pod(&format!("well{i}")).build()));
+        sim.desire(pods).await;
+        let well = |sim: &NodeSim| (0..10).all(|i| sim.phase(&format!("well{i}")) == "Running");
+        sim.until("the others run", 5 * SECOND, well).await;
+        sim.pass(10 * MINUTE).await;
+        assert!(well(sim));
+        sim.runtime.release(Operation::PodSandboxStatus);
+        sim.runtime.clear_faults();
+        sim.until("it recovers", 10 * MINUTE, |sim| {
+            sim.phase("sick") == "Running"
+        })
+        .await;
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn an_edited_pod_is_replaced_only_after_the_old_one_stopped() {
+    simulate(7, async |sim| {
+        latencies(sim);
+        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.desire([pod("web").grace(5).build()]).await;
+        sim.until("runs", MINUTE, |sim| sim.phase("web") == "Running")
+            .await;
+        sim.desire([pod("web").uid("edited").grace(5).build()])
+            .await;
+        sim.until("waits", SECOND, |sim| {
+            let agent = sim.agent().expect("agent");
+            let held = agent
+                .board
+                .get(&"edited".into())
+                .and_then(|entry| entry.blocker);
+            held.is_some_and(|b| b.reason.as_str() == "WaitingForPredecessor")
+        })
+        .await;
+        sim.until("replaced", MINUTE, |sim| {
+            sim.runtime.running(&"edited".into(), "app").is_some()
+        })
+        .await;
+        assert!(sim.runtime.running(&"web-uid".into(), "app").is_none());
+    });
+}
+
+#[test]
+fn a_job_completes_and_its_sandbox_is_stopped() {
+    simulate(8, async |sim| {
+        latencies(sim);
+        sim.runtime
+            .set_behaviour("app", Behaviour::exits(2 * SECOND, 0));
+        sim.desire([pod("job").restart_policy("Never").build()])
+            .await;
+        sim.until("done", MINUTE, |sim| sim.phase("job") == "Succeeded")
+            .await;
+        let stopped = |sim: &NodeSim| {
+            sim.runtime
+                .sandboxes()
+                .iter()
+                .all(|(_, _, _, ready)| !ready)
+        };
+        sim.until("stopped", MINUTE, stopped).await;
+        sim.pass(10 * MINUTE).await;
+        assert_eq!(sim.runtime.starts(&"job-uid".into(), "app"), 1);
+        assert_eq!(sim.phase("job"), "Succeeded");
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.until("still done", MINUTE, |sim| sim.phase("job") == "Succeeded")
+            .await;
+        sim.pass(10 * MINUTE).await;
+        assert_eq!(sim.runtime.starts(&"job-uid".into(), "app"), 1);
+    });
+}
+
+#[test]
+fn a_pod_that_vanished_while_the_agent_was_down_is_stopped_as_an_orphan() {
+    simulate(9, async |sim| {
+        latencies(sim);
+        sim.desire([pod("gone").build(), pod("kept").build()]).await;
+        sim.until("runs", MINUTE, |sim| sim.phase("gone") == "Running")
+            .await;
+        sim.kill_agent().await;
+        sim.desire([pod("kept").build()]).await;
+        sim.start_agent().await;
+        let gone = |sim: &NodeSim| sim.runtime.running(&"gone-uid".into(), "app").is_none();
+        sim.until("orphan stopped", MINUTE, gone).await;
+        assert!(sim.runtime.running(&"kept-uid".into(), "app").is_some());
+        let left = |sim: &NodeSim| sim.runtime.containers(&"gone-uid".into()).is_empty();
+        sim.until("collected", 5 * MINUTE, left).await;
+    });
+}
+
+#[test]
+fn without_events_a_death_is_found_by_the_relist_within_a_second() {
+    simulate(10, async |sim| {
+        latencies(sim);
+        sim.runtime.set_event_mode(EventMode::Unimplemented);
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.desire([pod("web").build()]).await;
+        sim.until("runs", MINUTE, |sim| sim.phase("web") == "Running")
+            .await;
+        sim.pass(MINUTE).await;
+        let app = sim.runtime.running(&"web-uid".into(), "app").expect("runs");
+        sim.runtime.kill_container(&app.id, 1);
+        sim.until("restarted", 2 * SECOND, |sim| {
+            sim.runtime.starts(&"web-uid".into(), "app") == 2
+        })
+        .await;
+    });
+}
+
+/// Random pods, random faults, random deaths of the agent; then peace, and all must be well.
+async fn storm(sim: &mut NodeSim) -> Vec<String> {
+    latencies(sim);
+    sim.runtime
+        .set_behaviour("job", Behaviour::exits(20 * SECOND, 0));
+    sim.runtime
+        .set_behaviour("crash", Behaviour::exits(5 * SECOND, 1));
+    sim.runtime
+        .set_behaviour("init", Behaviour::exits(2 * SECOND, 0));
+    sim.runtime.set_behaviour("stubborn", Behaviour::stubborn());
+    let all = || -> Vec<Pod> {
+        let image = "busybox:1";
+        vec![
+            pod("web").build(),
+            pod("pair").container("second", image).build(),
+            PodBuilder::new("job")
+                .container("job", image)
+                .restart_policy("OnFailure")
+                .build(),
+            PodBuilder::new("crash").container("crash", image).build(),
+            pod("init").init_container("init", image).build(),
+            PodBuilder::new("stubborn")
+                .container("stubborn", image)
+                .grace(5)
+                .build(),
+            pod("host").host_network().build(),
+        ]
+    };
+    sim.desire(all()).await;
+    for _ in 0..30 {
+        let time = Duration::from_millis(sim.dice.random_range(10..8000));
+        sim.pass(time).await;
+        disturb(sim, &all).await;
+        sim.runtime.assert_invariants();
+    }
+    sim.note("peace");
+    sim.runtime.set_down(false);
+    sim.runtime.clear_faults();
+    sim.start_agent().await;
+    sim.desire(all()).await;
+    let steady = ["web", "pair", "init", "stubborn", "host"];
+    sim.until("steady pods run", 30 * MINUTE, |sim| {
+        steady
+            .iter()
+            .all(|name| sim.phase(name) == "Running" && sim.blocker(name).is_empty())
+    })
+    .await;
+    sim.until("the job is done", 30 * MINUTE, |sim| {
+        sim.phase("job") == "Succeeded"
+    })
+    .await;
+    sim.pass(10 * MINUTE).await;
+    assert!(
+        steady.iter().all(|name| sim.phase(name) == "Running"),
+        "not steady"
+    );
+    let wanted: Vec<_> = all().iter().map(windlass_types::PodExt::uid).collect();
+    let strays: Vec<_> = sim
+        .runtime
+        .all_containers()
+        .into_iter()
+        .filter(|c| c.state == ContainerState::Running && !wanted.contains(&c.uid))
+        .collect();
+    assert!(strays.is_empty(), "{strays:?}");
+    sim.runtime.assert_invariants();
+    sim.log()
+}
+
+async fn disturb(sim: &mut NodeSim, all: &dyn Fn() -> Vec<Pod>) {
+    let operations = [
+        Operation::RunPodSandbox,
+        Operation::CreateContainer,
+        Operation::StartContainer,
+        Operation::StopContainer,
+        Operation::StopPodSandbox,
+        Operation::ContainerStatus,
+        Operation::PodSandboxStatus,
+        Operation::ListContainers,
+    ];
+    let operation = *operations.choose(&mut sim.dice).expect("not empty");
+    let containers = sim.runtime.all_containers();
+    let running: Vec<_> = containers
+        .iter()
+        .filter(|c| c.state == ContainerState::Running)
+        .collect();
+    let victim = running.choose(&mut sim.dice).map(|c| c.id.clone());
+    match sim.dice.random_range(0..12) {
+        0 => {
+            if let Some(id) = victim {
+                sim.note(format!("kill container {id}"));
+                sim.runtime.kill_container(&id, 137);
+            }
+        }
+        1 => {
+            let sandboxes = sim.runtime.sandboxes();
+            if let Some((id, ..)) = sandboxes.choose(&mut sim.dice) {
+                sim.note(format!("kill sandbox {id}"));
+                sim.runtime.kill_sandbox(id);
+            }
+        }
+        2 => sim
+            .runtime
+            .inject(Fault::fail(operation, 2, CriCode::Other, "dice")),
+        3 => sim.runtime.inject(Fault::lose_reply(operation, 1)),
+        4 => sim.runtime.set_down(true),
+        5 => sim.runtime.set_down(false),
+        6 => sim.runtime.drop_events(3),
+        7 => sim.runtime.duplicate_events(3),
+        8 => sim.kill_agent().await,
+        9 => sim.start_agent().await,
+        10 => {
+            let keep: Vec<_> = all()
+                .into_iter()
+                .filter(|_| sim.dice.random_bool(0.6))
+                .collect();
+            sim.desire(keep).await;
+        }
+        _ => {
+            let edited = all().into_iter().map(|mut pod| {
+                if sim.dice.random_bool(0.3) {
+                    let uid = format!("{}-{}", windlass_types::PodExt::uid(&pod), "edited");
+                    pod.metadata.uid = Some(uid);
+                }
+                pod
+            });
+            let edited: Vec<_> = edited.collect();
+            sim.desire(edited).await;
+        }
+    }
+}
+
+#[test]
+fn after_any_storm_every_pod_is_as_asked() {
+    for seed in 0..25 {
+        simulate(seed, storm);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_log() {
+    let first = simulate(42, storm);
+    let second = simulate(42, storm);
+    for (i, (a, b)) in first.iter().zip(&second).enumerate() {
+        assert_eq!(a, b, "line {i}");
+    }
+    assert_eq!(first.len(), second.len());
+    assert!(first.len() > 100, "too little happened");
+}
