@@ -10,6 +10,7 @@ mod references;
 #[cfg(test)]
 mod tests;
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use windlass_types::corev1::{PodStatus, Toleration};
@@ -21,6 +22,9 @@ use crate::manifest::{self, ManifestError, Origin, ParsedPod, Problem};
 use crate::{defaults, validation, yaml};
 
 pub use references::{ApiReference, api_references};
+
+/// Unknown fields of one pod that are listed one by one.
+const MOST_WARNINGS: usize = 20;
 
 /// What a good manifest holds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,6 +39,7 @@ pub struct Loaded {
 /// a manifest is rarely what was meant; other manifests are not concerned.
 pub fn load(bytes: &[u8], origin: &Origin, node_name: &str) -> Result<Loaded, ManifestError> {
     let mut loaded = Loaded::default();
+    let positions = LazyCell::new(|| yaml::Locator::new(bytes));
     for parsed in manifest::parse(bytes, origin)? {
         let ParsedPod {
             mut pod,
@@ -42,7 +47,7 @@ pub fn load(bytes: &[u8], origin: &Origin, node_name: &str) -> Result<Loaded, Ma
             path,
             unknown_fields,
         } = parsed;
-        let locate = |field: &str| yaml::locate(bytes, document, &yaml::join(&path, field));
+        let locate = |field: &str| positions.locate(document, &yaml::join(&path, field));
         make_static(&mut pod, origin, node_name);
 
         let mut errors = validation::validate(&pod);
@@ -64,12 +69,19 @@ pub fn load(bytes: &[u8], origin: &Origin, node_name: &str) -> Result<Loaded, Ma
                 Problem::ApiReferences(references),
             ));
         }
-        for field in unknown_fields {
-            let line = yaml::locate(bytes, document, &field)
+        let more = unknown_fields.len().saturating_sub(MOST_WARNINGS);
+        for field in unknown_fields.into_iter().take(MOST_WARNINGS) {
+            let line = positions
+                .locate(document, &field)
                 .map_or(String::new(), |p| format!("line {}: ", p.line));
             loaded.warnings.push(format!(
                 "{origin}: {line}unknown field {field:?} is ignored"
             ));
+        }
+        if more > 0 {
+            loaded
+                .warnings
+                .push(format!("{origin}: {more} more unknown fields are ignored"));
         }
         loaded.pods.push(Arc::new(pod));
     }

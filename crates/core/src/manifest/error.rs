@@ -9,6 +9,9 @@ use crate::static_pod::ApiReference;
 use crate::validation::FieldError;
 use crate::yaml::{Position, YamlError};
 
+/// Errors of one manifest that are spelled out; a log line has to end somewhere.
+const MOST_SHOWN: usize = 20;
+
 /// Why a manifest gives no pods. Trying again is useless until the manifest changes, except
 /// where it could not be read.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,10 +133,13 @@ impl fmt::Display for ManifestError {
 }
 
 fn write_list(f: &mut fmt::Formatter<'_>, list: &[impl fmt::Display]) -> fmt::Result {
-    for (index, item) in list.iter().enumerate() {
+    for (index, item) in list.iter().take(MOST_SHOWN).enumerate() {
         write!(f, "{}{item}", if index == 0 { "" } else { "; " })?;
     }
-    Ok(())
+    match list.len().saturating_sub(MOST_SHOWN) {
+        0 => Ok(()),
+        more => write!(f, "; and {more} more"),
+    }
 }
 
 fn write_position(f: &mut fmt::Formatter<'_>, position: &Option<Position>) -> fmt::Result {

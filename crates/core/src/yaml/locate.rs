@@ -12,19 +12,32 @@ use super::Position;
 /// The position of the field at `path` (`spec.containers[0].image`) in a text's `document`-th
 /// non-empty document, or of the deepest ancestor that exists. `None` if the text is no YAML.
 pub fn locate(bytes: &[u8], document: usize, path: &str) -> Option<Position> {
-    let text = super::text(bytes).ok()?;
-    let documents: Vec<Spanned<Node>> =
-        serde_saphyr::from_multiple_with_options(text, super::options()).ok()?;
-    let mut node = documents.get(document)?;
-    let mut rest = path;
-    while !rest.is_empty() {
-        match step(&node.value, rest) {
-            Some((child, tail)) => (node, rest) = (child, tail),
-            None => break,
-        }
+    Locator::new(bytes).locate(document, path)
+}
+
+/// A text parsed with its positions, for more than one question.
+#[derive(Debug)]
+pub struct Locator(Vec<Spanned<Node>>);
+
+impl Locator {
+    /// Parses a text; one that is no YAML has no positions.
+    pub fn new(bytes: &[u8]) -> Self {
+        let documents = super::text(bytes)
+            .ok()
+            .and_then(|text| serde_saphyr::from_multiple_with_options(text, super::options()).ok());
+        Self(documents.unwrap_or_default())
     }
-    let position = super::position(node.referenced);
-    (position.line > 0).then_some(position)
+
+    /// See [`locate`].
+    pub fn locate(&self, document: usize, path: &str) -> Option<Position> {
+        let mut node = self.0.get(document)?;
+        let mut rest = path;
+        while let Some((child, tail)) = step(&node.value, rest) {
+            (node, rest) = (child, tail);
+        }
+        let position = super::position(node.referenced);
+        (position.line > 0).then_some(position)
+    }
 }
 
 /// A value that remembers only its children.
