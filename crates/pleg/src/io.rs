@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_actors::{AnswerSender, SlotSender};
 use windlass_core::pleg::{RuntimePods, observe};
 use windlass_cri::{CriCode, CriError, CriResult, RuntimeService};
-use windlass_types::cri::{ListFilter, RuntimeEvent};
+use windlass_types::cri::{ContainerDetail, ContainerSummary, ListFilter, RuntimeEvent};
 use windlass_types::{Clock, ObservedPod, PodUid};
 
 use crate::actor::{Answer, Hint};
@@ -68,11 +68,7 @@ async fn read_pod(
             .iter()
             .map(|s| found(runtime.pod_sandbox_status(&s.id))),
     );
-    let container_details = try_join_all(
-        containers
-            .iter()
-            .map(|c| found(runtime.container_status(&c.id))),
-    );
+    let container_details = try_join_all(containers.iter().map(|c| container(runtime, c)));
     let (sandbox_details, container_details) =
         futures::future::try_join(sandbox_details, container_details).await?;
     let pod = observe(
@@ -85,6 +81,18 @@ async fn read_pod(
         pod,
         summary: RuntimePods::new(sandboxes, containers),
     })
+}
+
+/// One container in detail. Its status does not say in which sandbox it is; the list does.
+async fn container(
+    runtime: &dyn RuntimeService,
+    summary: &ContainerSummary,
+) -> CriResult<Option<ContainerDetail>> {
+    let detail = found(runtime.container_status(&summary.id)).await?;
+    Ok(detail.map(|mut detail| {
+        detail.observed.sandbox_id = summary.sandbox_id.clone();
+        detail
+    }))
 }
 
 /// The pod that owns a container which no listing has shown yet.

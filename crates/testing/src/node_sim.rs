@@ -301,14 +301,20 @@ impl NodeSim {
             return vec!["no agent".into()];
         };
         let line = |view: PodEntryView| {
+            let events: Vec<_> = view
+                .events
+                .iter()
+                .map(|e| format!("\n    {}x {} {}", e.count, e.reason, e.message))
+                .collect();
             format!(
-                "{} {} {} {}",
+                "{} {} {} {}{}",
                 view.pod.uid(),
                 view.worker_phase,
                 windlass_core::status::status_line(&view.status),
                 view.blocker
                     .map(|blocker| blocker.to_string())
-                    .unwrap_or_default()
+                    .unwrap_or_default(),
+ events.concat()
             )
         };
         agent.board.snapshot().into_iter().map(line).collect()
