@@ -1,8 +1,8 @@
 //! The PodWorkers actor: the registry of all workers.
 //!
 //! * owns: who has a worker, who waits behind a predecessor, the lanes to the workers
-//! * hears: `UpdatePod` (coalesced per UID), `GetPodWorkers`, `WorkerFinished`
-//! * says: `UpdatePod` into a worker's own lane
+//! * hears: `UpdatePod` (coalesced per UID), `GetPodWorkers`, `WorkerFinished`, `RuntimeState`
+//! * says: `UpdatePod` and `RuntimeState` into a worker's own lane
 //! * invariant: one worker per UID; one worker per name of a static pod
 //! * bound and overflow: memory grows with pods, never with messages; nothing is dropped
 //! * restart: workers are made again from what the sources say; they adopt what runs
@@ -11,15 +11,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
+use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
-    ActorKind, Delivery, Mailbox, PodWorkersMessage, SlotReceiver, SlotSender, UpdatePod,
-    WorkerPhase, slots,
+    ActorKind, Delivery, Mailbox, PodWorkersMessage, RuntimeState, SlotReceiver, SlotSender,
+    UpdatePod, WorkerPhase, slots,
 };
 use windlass_core::backoff::BackoffTable;
 use windlass_types::PodUid;
 
 use super::state::{Registry, RegistryEffect};
-use crate::worker::actor::{Begin, PodWorkerActor};
+use crate::worker::actor::{Begin, PodWorkerActor, WorkerNews};
 use crate::worker::{WorkerDeps, report};
 
 /// What PodWorkers begins with.
@@ -37,7 +38,7 @@ pub struct PodWorkers {
     deps: Arc<WorkerDeps>,
     backoff: BTreeMap<PodUid, BackoffTable>,
     registry: Registry,
-    lanes: BTreeMap<PodUid, SlotSender<(), UpdatePod>>,
+    lanes: BTreeMap<PodUid, SlotSender<(), WorkerNews>>,
     streams: Option<(SlotReceiver<PodUid, UpdatePod>, Mailbox<PodWorkersMessage>)>,
 }
 
@@ -71,7 +72,13 @@ impl PodWorkers {
                 }
                 RegistryEffect::Forward(uid, update) => {
                     if let Some(lane) = self.lanes.get(&uid) {
-                        lane.put((), update);
+                        lane.put(
+                            (),
+                            WorkerNews {
+                                update: Some(update),
+                                ..WorkerNews::default()
+                            },
+                        );
                     }
                 }
                 RegistryEffect::Hold {
@@ -130,6 +137,8 @@ impl Actor for PodWorkers {
             ctx.add_stream(updates);
             ctx.add_stream(mailbox);
         }
+        let state = self.deps.runtime_state.clone();
+        ctx.add_stream(WatchStream::from_changes(state));
     }
 }
 
@@ -155,6 +164,21 @@ impl StreamHandler<Delivery<PodWorkersMessage>> for PodWorkers {
                 self.carry_out(effects);
             }
         });
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<RuntimeState> for PodWorkers {
+    /// Workers are told one after another, so that pods that waited start in a fixed order.
+    fn handle(&mut self, state: RuntimeState, _: &mut Context<Self>) {
+        for lane in self.lanes.values() {
+            let news = WorkerNews {
+                runtime: Some(state.clone()),
+                ..WorkerNews::default()
+            };
+            lane.put((), news);
+        }
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -1,7 +1,7 @@
 //! The PodWorker actor: one for each pod UID.
 //!
 //! * owns: the pod's state machine, its back-off table, its entry on the board
-//! * hears: `UpdatePod` (coalesced, its own lane), `RuntimeState`, answers of its own job
+//! * hears: `UpdatePod` and `RuntimeState` (coalesced, its own lane), answers of its own job
 //! * says: `WorkerFinished` to PodWorkers; its results to the board
 //! * invariant: one job in flight; phases never go back; answers of other jobs change nothing
 //! * bound and overflow: one coalescing slot, one job, one timer; a kill never waits in line
@@ -13,10 +13,9 @@ use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandler};
 use tokio::time::Instant;
-use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{
-    AnswerSender, Answers, Delivery, KillPod, PodWorkersMessage, RuntimeState, SlotReceiver,
+    AnswerSender, Answers, Delivery, KillPod, Merge, PodWorkersMessage, RuntimeState, SlotReceiver,
     UpdatePod, WorkerFinished, answers, spawn_io,
 };
 use windlass_core::backoff::BackoffTable;
@@ -27,6 +26,26 @@ use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 use super::WorkerDeps;
 use super::jobs::{self, JobAnswer, SyncJob, SyncReport};
 use super::report::Report;
+
+/// What the registry tells a worker; the newest word of each kind counts.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerNews {
+    /// What is asked of the pod.
+    pub update: Option<UpdatePod>,
+    /// Whether the runtime can be worked with.
+    pub runtime: Option<RuntimeState>,
+}
+
+impl Merge for WorkerNews {
+    fn merge(&mut self, newer: Self) {
+        match (&mut self.update, newer.update) {
+            (Some(waiting), Some(update)) => waiting.merge(update),
+            (waiting, Some(update)) => *waiting = Some(update),
+            (_, None) => {}
+        }
+        self.runtime = newer.runtime.or_else(|| self.runtime.take());
+    }
+}
 
 /// What a worker begins with.
 #[derive(Debug)]
@@ -51,7 +70,7 @@ pub struct PodWorkerActor {
     job: Option<(JobId, CancellationToken, Instant)>,
     timer: Option<SpawnHandle>,
     answers: AnswerSender<JobAnswer>,
-    streams: Option<(SlotReceiver<(), UpdatePod>, Answers<JobAnswer>)>,
+    streams: Option<(SlotReceiver<(), WorkerNews>, Answers<JobAnswer>)>,
     begin: Option<Input>,
 }
 
@@ -61,7 +80,7 @@ impl PodWorkerActor {
         uid: PodUid,
         deps: Arc<WorkerDeps>,
         begin: Begin,
-        updates: SlotReceiver<(), UpdatePod>,
+        updates: SlotReceiver<(), WorkerNews>,
     ) -> Self {
         let (answer_sender, answer_stream) = answers();
         let runtime = deps.runtime_state.borrow().clone();
@@ -280,6 +299,15 @@ impl PodWorkerActor {
         }
     }
 
+    fn runtime_state(&mut self, state: RuntimeState, ctx: &mut Context<Self>) {
+        let network_came = self.runtime.network_error.is_some() && state.network_error.is_none();
+        self.runtime = state;
+        self.handle(Input::Gate(self.runtime.usable()), ctx);
+        if network_came {
+            self.handle(Input::Look, ctx);
+        }
+    }
+
     fn publish(&mut self) {
         self.report
             .publish(self.machine.phase(), &self.runtime, &self.deps);
@@ -311,16 +339,20 @@ impl Actor for PodWorkerActor {
             ctx.add_stream(updates);
             ctx.add_stream(answers);
         }
-        ctx.add_stream(WatchStream::from_changes(self.deps.runtime_state.clone()));
         if let Some(input) = self.begin.take() {
             self.handle(input, ctx);
         }
     }
 }
 
-impl StreamHandler<((), UpdatePod)> for PodWorkerActor {
-    fn handle(&mut self, ((), update): ((), UpdatePod), ctx: &mut Context<Self>) {
-        self.update(update, ctx);
+impl StreamHandler<((), WorkerNews)> for PodWorkerActor {
+    fn handle(&mut self, ((), news): ((), WorkerNews), ctx: &mut Context<Self>) {
+        if let Some(state) = news.runtime {
+            self.runtime_state(state, ctx);
+        }
+        if let Some(update) = news.update {
+            self.update(update, ctx);
+        }
     }
 
     // the registry lets go of a worker's lane only when the worker has finished
@@ -330,19 +362,6 @@ impl StreamHandler<((), UpdatePod)> for PodWorkerActor {
 impl StreamHandler<Delivery<JobAnswer>> for PodWorkerActor {
     fn handle(&mut self, delivery: Delivery<JobAnswer>, ctx: &mut Context<Self>) {
         delivery.open(|answer| self.answer(answer, ctx));
-    }
-
-    fn finished(&mut self, _: &mut Context<Self>) {}
-}
-
-impl StreamHandler<RuntimeState> for PodWorkerActor {
-    fn handle(&mut self, state: RuntimeState, ctx: &mut Context<Self>) {
-        let network_came = self.runtime.network_error.is_some() && state.network_error.is_none();
-        self.runtime = state;
-        self.handle(Input::Gate(self.runtime.usable()), ctx);
-        if network_came {
-            self.handle(Input::Look, ctx);
-        }
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -149,13 +149,14 @@ pub async fn kill(
             retry: error.retry(),
         })?;
     let observed = deps.pleg.inspect(uid).await?;
-    match observed.running().next() {
+    let alive = observed
+        .running()
+        .next()
+        .map(|container| container.name.clone());
+    match alive {
         None => Ok(observed),
-        Some(container) => Err(JobError {
-            message: format!(
-                "container {} still runs after it was stopped",
-                container.name
-            ),
+        Some(name) => Err(JobError {
+            message: format!("container {name} still runs after it was stopped"),
             retry: Retry::Soon,
         }),
     }
