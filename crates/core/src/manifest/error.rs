@@ -86,6 +86,9 @@ impl ManifestError {
             Problem::NotAFile(_) => "put regular files, or links to them, into the directory",
             Problem::Empty => "write a Pod into it, or remove it",
             Problem::Yaml(YamlError::NotText { .. }) => "replace it by a Pod in YAML or JSON",
+            Problem::Yaml(YamlError::Type { message, .. }) if is_unquoted_text(message) => {
+                "put the value in quotes: YAML takes numbers, and words like yes, no, on, off, y and n, for something other than text"
+            }
             Problem::Yaml(YamlError::Type { .. }) => "write the field as the Pod API defines it",
             Problem::Yaml(_) => "correct the YAML",
             Problem::NotAPod { .. } => {
@@ -130,6 +133,15 @@ impl fmt::Display for ManifestError {
         }?;
         write!(f, " ({})", self.fix())
     }
+}
+
+/// A text was wanted, and YAML 1.1 made something else of it.
+fn is_unquoted_text(message: &str) -> bool {
+    let scalar = ["boolean", "integer", "floating point"];
+    message.ends_with("expected a string")
+        && scalar
+            .iter()
+            .any(|kind| message.starts_with(&format!("invalid type: {kind}")))
 }
 
 fn write_list(f: &mut fmt::Formatter<'_>, list: &[impl fmt::Display]) -> fmt::Result {

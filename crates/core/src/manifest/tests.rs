@@ -88,7 +88,7 @@ fn every_error_names_file_line_field_and_fix() {
     );
     check(
         b"apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: 5\n",
-        "error: /etc/m/web.yaml: line 5, column 11: spec.containers[0].name: invalid type: integer `5`, expected a string (write the field as the Pod API defines it)",
+        "error: /etc/m/web.yaml: line 5, column 11: spec.containers[0].name: invalid type: integer `5`, expected a string (put the value in quotes: YAML takes numbers, and words like yes, no, on, off, y and n, for something other than text)",
     );
 }
 

@@ -1,5 +1,6 @@
 //! What the whole way from bytes to static pods yields.
 
+use proptest::prelude::*;
 use serde_json::json;
 use windlass_types::{PodExt, PodSource, names};
 
@@ -110,4 +111,27 @@ fn one_bad_pod_refuses_its_whole_manifest() {
         &format!("{WEB}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: b}}\nspec: {{}}\n"),
         "error: /m/web.yaml: line 13: spec.containers: Required value (correct the named fields)",
     );
+}
+
+/// A manifest that touches most of what is decoded, defaulted and validated.
+const RICH: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\n  labels: &l {a: b, c/d: e}\n  annotations: *l\nspec:\n  hostNetwork: true\n  initContainers:\n  - {name: i, image: 'x@sha256:0', restartPolicy: Always, command: [a, \"b\\n\"]}\n  containers:\n  - name: a\n    image: r:5000/x:1\n    ports: [{containerPort: 80, hostPort: 80}]\n    env:\n    - {name: N, valueFrom: {fieldRef: {fieldPath: metadata.labels['a']}}}\n    resources: {limits: {cpu: 1, memory: 1.5Gi}, requests: {cpu: 100m}}\n    livenessProbe: {httpGet: {port: web, path: /}, periodSeconds: 5}\n    lifecycle: {preStop: {exec: {command: [sh, -c, |\n      x]}}}\n    securityContext: {runAsUser: 0, seccompProfile: {type: Localhost, localhostProfile: p}}\n    volumeMounts: [{name: v, mountPath: /v, subPath: a/b}]\n  volumes:\n  - {name: v, projected: {defaultMode: 0644, sources: [{downwardAPI: {items: [{path: p, fieldRef: {fieldPath: metadata.name}}]}}]}}\n  tolerations: [{key: k, operator: Exists, effect: NoExecute, tolerationSeconds: 5}]\n---\n";
+
+proptest! {
+    // The agent aborts on a panic, so no manifest may cause one.
+    #[test]
+    fn no_bytes_make_the_loader_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        cuts in prop::collection::vec((0..RICH.len(), 0..12usize, "[ -~\n\t]{0,8}"), 0..6),
+    ) {
+        let _ = load(&bytes, &file("/m/x"), "n");
+        let mut text = RICH.to_owned();
+        for (at, length, replacement) in cuts {
+            let at = at.min(text.len());
+            let end = (at + length).min(text.len());
+            text.replace_range(at..end, &replacement);
+        }
+        if let Err(error) = load(text.as_bytes(), &file("/m/x"), "n") {
+            prop_assert!(error.to_string().starts_with("/m/x: "));
+        }
+    }
 }
