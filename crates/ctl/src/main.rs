@@ -1,2 +1,84 @@
-//! (being written)
-fn main() {}
+//! `windlassctl`: shows what the node agent runs, over its local socket.
+//!
+//! What is printed is computed by pure functions of the agent's answer and a `now`; this file
+//! only connects them. Exit code 0 is success, 1 an error, which is one line with its remedy.
+
+mod args;
+mod client;
+mod error;
+mod pod;
+
+mod age;
+mod status;
+mod table;
+
+mod describe;
+mod explain;
+mod get;
+mod logs;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use windlass_types::Timestamp;
+
+use crate::args::{Arguments, Command};
+use crate::client::Client;
+use crate::error::Error;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // help and version are answers, not errors
+            let failed = error.use_stderr();
+            let _printed = error.print();
+            return if failed {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(run(arguments)),
+        Err(error) => Err(Error::Output(error)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // whoever read our output has what it wanted (`windlassctl … | head`)
+        Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            let _printed = writeln!(io::stderr(), "windlassctl: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<(), Error> {
+    if let Command::Version = arguments.command {
+        writeln!(io::stdout(), "windlassctl v{}", env!("CARGO_PKG_VERSION"))?;
+        return Ok(());
+    }
+    let client = Client::connect(&arguments.socket()).await?;
+    match arguments.command {
+        Command::Get(get) => get::run(client, &get).await,
+        Command::Describe(describe) => describe::run(client, &describe).await,
+        Command::Explain(explain) => explain::run(client, &explain).await,
+        Command::Logs(logs) => logs::run(client, &logs).await,
+        Command::Version => Ok(()),
+    }
+}
+
+/// The present, for ages.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the CLI is a process of its own; this is its one clock"
+)]
+fn now() -> Timestamp {
+    Timestamp::now()
+}

@@ -1,0 +1,182 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use jiff::SignedDuration;
+
+/// Where the agent listens unless its `--root-dir` is another.
+const DEFAULT_SOCKET: &str = "/var/lib/kubelet/windlass.sock";
+/// Names the socket for all commands of a shell.
+const SOCKET_VARIABLE: &str = "WINDLASS_SOCKET";
+
+/// Shows the pods of the Windlass node agent on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "windlassctl", version)]
+pub(crate) struct Arguments {
+    /// The agent's socket, <root-dir>/windlass.sock [default: $WINDLASS_SOCKET, else
+    /// /var/lib/kubelet/windlass.sock].
+    #[arg(long, global = true, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+impl Arguments {
+    /// The socket to use.
+    pub(crate) fn socket(&self) -> PathBuf {
+        choose_socket(self.socket.clone(), std::env::var_os(SOCKET_VARIABLE))
+    }
+}
+
+fn choose_socket(flag: Option<PathBuf>, variable: Option<OsString>) -> PathBuf {
+    let variable = variable.filter(|path| !path.is_empty()).map(PathBuf::from);
+    flag.or(variable)
+        .unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET))
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List pods, or follow how they change.
+    Get(GetArgs),
+    /// Show everything about one pod.
+    Describe(PodArgs),
+    /// Say the one thing that keeps a pod from what was asked.
+    Explain(ExplainArgs),
+    /// Print a container's log.
+    Logs(LogsArgs),
+    /// Print the version.
+    Version,
+}
+
+/// The kind of object; there is one.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Kind {
+    /// A pod.
+    #[value(name = "pod", aliases = ["pods", "po"])]
+    Pod,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// More columns: addresses, phases of the start, blocker.
+    Wide,
+    /// The Kubernetes objects as JSON.
+    Json,
+    /// The Kubernetes objects as YAML.
+    Yaml,
+    /// Only the names.
+    Name,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// pods
+    kind: Kind,
+    /// Name of one pod.
+    pub(crate) name: Option<String>,
+    /// Namespace.
+    #[arg(short, long, default_value = "default")]
+    pub(crate) namespace: String,
+    /// Pods of all namespaces.
+    #[arg(short = 'A', long)]
+    pub(crate) all_namespaces: bool,
+    /// How to print.
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<Output>,
+    /// Go on and print what changes; on a terminal as one table that stays in place.
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PodArgs {
+    /// pod
+    kind: Kind,
+    /// Name of the pod.
+    pub(crate) name: String,
+    /// Namespace.
+    #[arg(short, long, default_value = "default")]
+    pub(crate) namespace: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    #[command(flatten)]
+    pub(crate) pod: PodArgs,
+    /// How to print.
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<ExplainOutput>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExplainOutput {
+    /// One JSON object.
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Name of the pod.
+    pub(crate) pod: String,
+    /// Namespace.
+    #[arg(short, long, default_value = "default")]
+    pub(crate) namespace: String,
+    /// Container; may be left out if the pod has one.
+    #[arg(short, long, default_value = "", hide_default_value = true)]
+    pub(crate) container: String,
+    /// Go on as lines come.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only the last lines.
+    #[arg(long, value_name = "LINES")]
+    pub(crate) tail: Option<u32>,
+    /// Only lines not older than this: 30s, 5m, 2h30m.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) since: Option<SignedDuration>,
+    /// Put the time of writing before each line.
+    #[arg(long)]
+    pub(crate) timestamps: bool,
+    /// The instance before the present one.
+    #[arg(short, long)]
+    pub(crate) previous: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::{Arguments, choose_socket};
+
+    #[test]
+    fn commands_are_spelled_as_kubectl_has_them() {
+        for line in [
+            "get pods",
+            "get po web -n other -o wide",
+            "get pod -A --watch",
+            "describe pod web",
+            "explain pod web -o json",
+            "logs web -c app -f --tail 10 --since 5m --timestamps",
+            "logs web -p --since 2h30m --socket /x",
+            "version",
+        ] {
+            let words = std::iter::once("windlassctl").chain(line.split(' '));
+            assert!(Arguments::try_parse_from(words).is_ok(), "{line}");
+        }
+        assert!(Arguments::try_parse_from(["windlassctl", "get", "nodes"]).is_err());
+    }
+
+    #[test]
+    fn the_socket_is_the_flag_then_the_variable_then_the_default() {
+        let check = |flag: Option<&str>, variable: Option<&str>, expected: &str| {
+            let socket = choose_socket(flag.map(Into::into), variable.map(Into::into));
+            assert_eq!(socket.to_str(), Some(expected));
+        };
+        check(Some("/a"), Some("/b"), "/a");
+        check(None, Some("/b"), "/b");
+        check(None, Some(""), "/var/lib/kubelet/windlass.sock");
+        check(None, None, "/var/lib/kubelet/windlass.sock");
+    }
+}

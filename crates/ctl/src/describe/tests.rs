@@ -1,0 +1,137 @@
+use serde_json::json;
+use windlass_proto::windlass_v1 as proto;
+
+use super::text;
+use crate::pod::tests::view;
+
+#[test]
+fn a_page_shows_the_pod_its_containers_and_what_happened() {
+    let mut web = view(&json!({
+        "metadata": {
+            "name": "web-n1", "namespace": "default", "uid": "abc",
+            "labels": {"app": "web", "tier": "front"},
+        },
+        "spec": {
+            "nodeName": "n1",
+            "volumes": [{"name": "data", "hostPath": {"path": "/srv"}}],
+            "containers": [{
+                "name": "app", "image": "web:1", "command": ["sh", "-c"], "args": ["serve"],
+                "ports": [{"containerPort": 80, "hostPort": 8080}],
+                "env": [
+                    {"name": "A", "value": "1"},
+                    {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                ],
+                "resources": {"limits": {"memory": "64Mi"}},
+                "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true}],
+            }],
+        },
+        "status": {
+            "phase": "Running", "podIP": "10.88.0.4", "hostIP": "10.0.0.5", "qosClass": "Burstable",
+            "startTime": "2026-11-21T04:00:00Z",
+            "conditions": [
+                {"type": "Ready", "status": "False", "reason": "ContainersNotReady"},
+            ],
+            "containerStatuses": [{
+                "name": "app", "image": "web:1", "imageID": "sha256:1", "containerID": "containerd://c2",
+                "ready": false, "restartCount": 2,
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 20s"}},
+                "lastState": {"terminated": {"exitCode": 3, "reason": "Error",
+                    "startedAt": "2026-11-21T04:00:10Z", "finishedAt": "2026-11-21T04:00:11Z"}},
+            }],
+        },
+    }));
+    let at = |seconds: i64| {
+        Some(prost_types::Timestamp {
+            seconds: 1_795_233_600 + seconds,
+            nanos: 0,
+        })
+    };
+    web.entry.events = vec![proto::Event {
+        r#type: "Warning".to_owned(),
+        reason: "BackOff".to_owned(),
+        container: Some("app".to_owned()),
+        message: "restart delayed".to_owned(),
+        count: 4,
+        first: at(10),
+        last: at(50),
+    }];
+    web.entry.warnings = vec!["spec.dnsPolicy".to_owned()];
+    let now = "2026-11-21T04:01:00Z".parse().expect("time");
+    let expected = "\
+Name:             web-n1
+Namespace:        default
+UID:              abc
+Source:           file
+Node:             n1/10.0.0.5
+Start Time:       2026-11-21T04:00:00Z (60s ago)
+Labels:           app=web
+                  tier=front
+Annotations:      <none>
+Status:           CrashLoopBackOff
+Phase:            Running
+Worker:           Syncing
+IP:               10.88.0.4
+QoS Class:        Burstable
+Restart Policy:   Always
+Containers:
+  app:
+    Container ID:   containerd://c2
+    Image:          web:1
+    Image ID:       sha256:1
+    Ports:          80/TCP (host 8080)
+    Command:
+      sh
+      -c
+    Args:
+      serve
+    State:          Waiting
+      Reason:       CrashLoopBackOff
+      Message:      back-off 20s
+    Last State:     Terminated
+      Reason:       Error
+      Exit Code:    3
+      Started:      2026-11-21T04:00:10Z
+      Finished:     2026-11-21T04:00:11Z
+    Ready:          False
+    Restart Count:  2
+    Limits:
+      memory:       64Mi
+    Environment:
+      A:            1
+      IP:           (status.podIP)
+    Mounts:
+      /data from data (ro)
+Conditions:
+  Type    Status   Reason
+  Ready   False    ContainersNotReady
+Volumes:
+  data:
+    Type:           hostPath
+    path:           /srv
+Start:
+  total:            -
+  wait:             -
+  sandbox:          -
+  image:            -
+  init:             -
+  containers:       -
+Warnings:
+  spec.dnsPolicy: not acted upon by this version
+Events:
+  Type      Reason    Age                   Message
+  Warning   BackOff   10s (x4 over 50s)     app: restart delayed
+Blocker:
+  pod default/web-n1 is as asked (Running)
+";
+    let text = text(&web, now);
+    for (line, expected) in text.lines().zip(expected.lines()) {
+        assert_eq!(
+            line.split_whitespace().collect::<Vec<_>>(),
+            expected.split_whitespace().collect::<Vec<_>>(),
+            "{text}"
+        );
+        let indent = |text: &str| text.len() - text.trim_start().len();
+        assert_eq!(indent(line), indent(expected), "{text}");
+    }
+    assert_eq!(text.lines().count(), expected.lines().count(), "{text}");
+}

@@ -1,0 +1,186 @@
+//! READY, STATUS and RESTARTS of a pod, computed as kubectl's printer does.
+
+use windlass_types::corev1::{Container, ContainerStatus, PodStatus};
+use windlass_types::{PodExt, Timestamp};
+
+use crate::age;
+use crate::pod::PodView;
+
+/// The three columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// `1/2`.
+    pub(crate) ready: String,
+    /// `Running`, `Init:0/1`, `CrashLoopBackOff`, …
+    pub(crate) status: String,
+    /// `3 (12s ago)`.
+    pub(crate) restarts: String,
+}
+
+/// Restarts and when the last one became necessary.
+#[derive(Clone, Copy, Default)]
+struct Restarts {
+    count: i64,
+    last: Option<Timestamp>,
+}
+
+impl Restarts {
+    fn add(&mut self, status: &ContainerStatus) {
+        self.count += i64::from(status.restart_count);
+        let last = status
+            .last_state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref());
+        let finished = last
+            .and_then(|last| last.finished_at.as_ref())
+            .map(|time| time.0);
+        self.last = self.last.max(finished);
+    }
+}
+
+/// Computes the columns.
+pub(crate) fn summary(view: &PodView, now: Timestamp) -> Summary {
+    let status = view.status();
+    let init = init_progress(view.pod.init_containers(), &status);
+    let total = view.pod.containers().len()
+        + view
+            .pod
+            .init_containers()
+            .iter()
+            .filter(|c| is_sidecar(c))
+            .count();
+    let mut ready = init.ready_sidecars;
+    let mut restarts = init.restarts;
+    let mut text = init.blocking.clone().unwrap_or_else(|| {
+        let phase = status.phase.clone().unwrap_or_else(|| "Unknown".to_owned());
+        status
+            .reason
+            .clone()
+            .filter(|reason| !reason.is_empty())
+            .unwrap_or(phase)
+    });
+    if init.blocking.is_none() || has_condition(&status, "Initialized") {
+        restarts = init.sidecar_restarts;
+        let apps = app_progress(&status, &mut restarts);
+        ready += apps.ready;
+        text = apps.reason.unwrap_or(text);
+        // a container that completed does not hide the ones that still run
+        if text == "Completed" && apps.any_running {
+            let ready = has_condition(&status, "Ready");
+            text = if ready { "Running" } else { "NotReady" }.to_owned();
+        }
+    }
+    let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let leaving =
+        view.pod.metadata.deletion_timestamp.is_some() || view.entry.worker_phase == "Terminating";
+    if leaving && !over {
+        text = "Terminating".to_owned();
+    }
+    Summary {
+        ready: format!("{ready}/{total}"),
+        status: text,
+        restarts: match restarts {
+            Restarts {
+                count,
+                last: Some(last),
+            } if count > 0 => {
+                format!("{count} ({} ago)", age::age(Some(last), now))
+            }
+            Restarts { count, .. } => count.to_string(),
+        },
+    }
+}
+
+struct InitProgress {
+    /// What the pod shows while an init container is not done.
+    blocking: Option<String>,
+    restarts: Restarts,
+    sidecar_restarts: Restarts,
+    ready_sidecars: usize,
+}
+
+fn init_progress(containers: &[Container], status: &PodStatus) -> InitProgress {
+    let mut progress = InitProgress {
+        blocking: None,
+        restarts: Restarts::default(),
+        sidecar_restarts: Restarts::default(),
+        ready_sidecars: 0,
+    };
+    for (index, status) in status.init_container_statuses.iter().flatten().enumerate() {
+        progress.restarts.add(status);
+        let container = containers.iter().find(|c| c.name == status.name);
+        let sidecar = container.is_some_and(is_sidecar);
+        if sidecar {
+            progress.sidecar_restarts.add(status);
+        }
+        let state = status.state.as_ref();
+        let terminated = state.and_then(|s| s.terminated.as_ref());
+        let waiting = state.and_then(|s| s.waiting.as_ref()?.reason.as_deref());
+        if terminated.is_some_and(|t| t.exit_code == 0) {
+            continue;
+        }
+        if sidecar && status.started == Some(true) {
+            progress.ready_sidecars += usize::from(status.ready);
+            continue;
+        }
+        progress.blocking = Some(match (terminated, waiting) {
+            (Some(ended), _) => format!("Init:{}", ended_text(ended)),
+            (None, Some(reason)) if !matches!(reason, "" | "PodInitializing") => {
+                format!("Init:{reason}")
+            }
+            _ => format!("Init:{index}/{}", containers.len()),
+        });
+        break;
+    }
+    progress
+}
+
+struct AppProgress {
+    /// The first container that has something to say.
+    reason: Option<String>,
+    ready: usize,
+    any_running: bool,
+}
+
+fn app_progress(status: &PodStatus, restarts: &mut Restarts) -> AppProgress {
+    let mut progress = AppProgress {
+        reason: None,
+        ready: 0,
+        any_running: false,
+    };
+    // from the last to the first, so that the first one's reason stays
+    for status in status.container_statuses.iter().flatten().rev() {
+        restarts.add(status);
+        let Some(state) = &status.state else { continue };
+        let waiting = state.waiting.as_ref().and_then(|w| w.reason.as_deref());
+        if let Some(reason) = waiting.filter(|reason| !reason.is_empty()) {
+            progress.reason = Some(reason.to_owned());
+        } else if let Some(ended) = &state.terminated {
+            progress.reason = Some(ended_text(ended));
+        } else if status.ready && state.running.is_some() {
+            progress.any_running = true;
+            progress.ready += 1;
+        }
+    }
+    progress
+}
+
+fn ended_text(ended: &windlass_types::corev1::ContainerStateTerminated) -> String {
+    match (ended.reason.as_deref(), ended.signal) {
+        (Some(reason), _) if !reason.is_empty() => reason.to_owned(),
+        (_, Some(signal)) if signal != 0 => format!("Signal:{signal}"),
+        _ => format!("ExitCode:{}", ended.exit_code),
+    }
+}
+
+fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+fn has_condition(status: &PodStatus, name: &str) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|condition| condition.type_ == name && condition.status == "True")
+}
+
+#[cfg(test)]
+mod tests;
