@@ -116,18 +116,22 @@ impl CriClient {
     ) -> CriResult<T> {
         let started = Instant::now();
         let result = match deadline {
-            None => call
+            None => call.await,
+            Some(deadline) => tokio::time::timeout(deadline, call)
                 .await
-                .map_err(|status| CriError::from_status(operation, &status)),
-            Some(deadline) => match tokio::time::timeout(deadline, call).await {
-                Ok(answer) => answer.map_err(|status| CriError::from_status(operation, &status)),
-                Err(_) => Err(CriError::new(
-                    operation,
-                    CriCode::DeadlineExceeded,
-                    format!("no answer within {deadline:?}"),
-                )),
-            },
+                .unwrap_or_else(|_| Err(tonic::Status::deadline_exceeded("no answer in time"))),
         };
+        let result = result.map_err(|status| {
+            let error = CriError::from_status(operation, &status);
+            // The transport and some servers call their own end of time a cancellation.
+            match deadline.is_some_and(|deadline| started.elapsed() >= deadline) {
+                true => CriError {
+                    code: CriCode::DeadlineExceeded,
+                    ..error
+                },
+                false => error,
+            }
+        });
         self.observe(operation, started, result.is_err());
         result.map(tonic::Response::into_inner)
     }

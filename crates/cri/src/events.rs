@@ -4,33 +4,45 @@
 //! containerd, whose event service answers on the same socket; its events carry no pod UID.
 //! Servers written in Go send no headers before the first event, so an open stream cannot be told
 //! from one being opened: after [`SETTLE`] it counts as open, and a refusal becomes its first item.
+//!
+//! containerd tells of an event before its CRI plugin has taken note of it: for an exit that is
+//! measured at 30 to 200 ms, in which the container is still reported as running. A hint that is
+//! answered too early would be lost until the next relist, so each waits until the plugin's own
+//! list agrees with it (see [`confirm`]).
 
 use std::time::Duration;
 
-use futures::{StreamExt, TryFutureExt};
+use futures::{Stream, StreamExt, TryFutureExt};
 use prost::Message;
 use tokio::time::Instant;
 use tonic::metadata::MetadataValue;
 use windlass_proto::containerd_events::service::events_client::EventsClient;
 use windlass_proto::containerd_events::service::{Envelope, SubscribeRequest};
 use windlass_proto::{containerd_events as ctd, cri_v1 as pb};
-use windlass_types::cri::{RuntimeEvent, RuntimeEventKind};
+use windlass_types::ContainerState;
+use windlass_types::cri::{ListFilter, RuntimeEvent, RuntimeEventKind};
 
 use crate::client::CriClient;
 use crate::convert;
 use crate::error::{CriCode, CriError, CriResult};
-use crate::port::RuntimeEventStream;
+use crate::port::{RuntimeEventStream, RuntimeService};
 
 const OPERATION: &str = "get_container_events";
 /// containerd namespace of everything that its CRI plugin runs.
 const NAMESPACE: &str = "k8s.io";
 /// A server that refuses does so at once; one that is silent this long has accepted.
-const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE: Duration = Duration::from_millis(200);
 /// Both filters also keep the events of exec probes and of other containerd clients away.
 const FILTERS: [&str; 2] = [
-    r#"namespace==k8s.io,topic~="^/tasks/(start|exit|oom|delete)$""#,
+    r#"namespace==k8s.io,topic~="^/tasks/(start|oom|delete)$""#,
     r#"namespace==k8s.io,topic~="^/containers/(create|delete)$""#,
 ];
+
+/// Hints that wait for the CRI plugin at once. More wait on the connection, not in memory: the
+/// bound is above what one node stops or starts within the second that a hint may wait.
+const CONFIRMING: usize = 64;
+/// Looks at the plugin's list per hint; the waits between them double from 1 ms, 1 s in all.
+const LOOKS: u32 = 10;
 
 /// Opens the stream; see [`crate::RuntimeService::events`].
 pub(crate) async fn subscribe(client: &CriClient) -> CriResult<RuntimeEventStream> {
@@ -41,7 +53,16 @@ pub(crate) async fn subscribe(client: &CriClient) -> CriResult<RuntimeEventStrea
         Err(_) => Ok(opening.try_flatten_stream().boxed()),
     };
     client.observe(OPERATION, started, result.is_err());
-    result
+    result.map(|stream| until_error(stream).boxed())
+}
+
+/// The first error is the end: what a broken transport says after it means nothing.
+fn until_error(stream: RuntimeEventStream) -> impl Stream<Item = CriResult<RuntimeEvent>> {
+    stream.scan(false, |failed, item| {
+        let item = (!*failed).then_some(item);
+        *failed |= matches!(item, Some(Err(_)));
+        std::future::ready(item)
+    })
 }
 
 async fn open(client: CriClient) -> CriResult<RuntimeEventStream> {
@@ -82,6 +103,7 @@ async fn open_containerd(client: &CriClient) -> CriResult<RuntimeEventStream> {
         .await
         .map_err(|status| CriError::from_status(OPERATION, &status))?
         .into_inner();
+    let client = client.clone();
     Ok(stream
         .filter_map(|item| async {
             match item {
@@ -89,14 +111,68 @@ async fn open_containerd(client: &CriClient) -> CriResult<RuntimeEventStream> {
                 Err(status) => Some(Err(CriError::from_status(OPERATION, &status))),
             }
         })
+        .map(move |item| confirm(client.clone(), item))
+        .buffer_unordered(CONFIRMING)
         .boxed())
+}
+
+/// Holds a hint back until the CRI plugin agrees with it, or until it has had its time.
+async fn confirm(client: CriClient, item: CriResult<RuntimeEvent>) -> CriResult<RuntimeEvent> {
+    let event = item?;
+    for look in 0..LOOKS {
+        match seen(&client, &event.id).await {
+            Ok(seen) if agrees(event.kind, seen) => return Ok(event),
+            Ok(_) => tokio::time::sleep(Duration::from_millis(1 << look)).await,
+            // Whoever takes the hint meets the error where it can be handled.
+            Err(_) => return Ok(event),
+        }
+    }
+    Ok(event)
+}
+
+/// What the CRI plugin says of a container or sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Absent,
+    Created,
+    Live,
+    Ended,
+}
+
+/// Asks the lists rather than for a status: an ID that is not there is then no error.
+async fn seen(client: &CriClient, id: &str) -> CriResult<Seen> {
+    let filter = ListFilter {
+        id: Some(id.to_owned()),
+        ..ListFilter::default()
+    };
+    if let Some(container) = client.list_containers(&filter).await?.first() {
+        return Ok(match container.state {
+            ContainerState::Created => Seen::Created,
+            ContainerState::Running | ContainerState::Unknown => Seen::Live,
+            ContainerState::Exited => Seen::Ended,
+        });
+    }
+    Ok(match client.list_pod_sandboxes(&filter).await?.first() {
+        Some(sandbox) if sandbox.ready => Seen::Live,
+        Some(_) => Seen::Ended,
+        None => Seen::Absent,
+    })
+}
+
+fn agrees(kind: RuntimeEventKind, seen: Seen) -> bool {
+    match kind {
+        // A sandbox is listed only once it runs: nothing to wait for.
+        RuntimeEventKind::Created | RuntimeEventKind::Oom => true,
+        RuntimeEventKind::Started => matches!(seen, Seen::Live | Seen::Ended),
+        RuntimeEventKind::Stopped => matches!(seen, Seen::Ended | Seen::Absent),
+        RuntimeEventKind::Deleted => seen == Seen::Absent,
+    }
 }
 
 /// One containerd event as a hint; `None` for what says nothing about a container's life.
 ///
-/// An exit is told twice, when the process ends and when containerd has cleaned up after it:
-/// the CRI plugin updates its own state between the two or shortly after, so that a reader woken
-/// by the first alone could still see the container running.
+/// The end of a container is `TaskDelete`, when containerd has cleaned up after the process:
+/// the CRI plugin takes note only after that, so that `TaskExit` would wait for nothing.
 fn event_from_envelope(envelope: &Envelope) -> Option<RuntimeEvent> {
     if envelope.namespace != NAMESPACE {
         return None;
@@ -122,13 +198,13 @@ fn event_from_envelope(envelope: &Envelope) -> Option<RuntimeEvent> {
             RuntimeEventKind::Oom,
             decode::<ctd::TaskOom>(name, bytes)?.container_id,
         ),
-        "containerd.events.TaskExit" => {
-            let exit = decode::<ctd::TaskExit>(name, bytes)?;
-            own_process(exit.container_id, &exit.id)?
-        }
         "containerd.events.TaskDelete" => {
             let delete = decode::<ctd::TaskDelete>(name, bytes)?;
-            own_process(delete.container_id, &delete.id)?
+            // An exec in the container has an ID of its own.
+            if !delete.id.is_empty() && delete.id != delete.container_id {
+                return None;
+            }
+            (RuntimeEventKind::Stopped, delete.container_id)
         }
         _ => return None,
     };
@@ -137,11 +213,6 @@ fn event_from_envelope(envelope: &Envelope) -> Option<RuntimeEvent> {
         id,
         uid: None,
     })
-}
-
-/// The end of a container's own process; the end of an exec in it is nobody's business here.
-fn own_process(container: String, process: &str) -> Option<(RuntimeEventKind, String)> {
-    (process.is_empty() || process == container).then_some((RuntimeEventKind::Stopped, container))
 }
 
 fn decode<M: Message + Default>(name: &str, bytes: &[u8]) -> Option<M> {
@@ -157,7 +228,9 @@ mod tests {
     use windlass_proto::containerd_events as ctd;
     use windlass_proto::containerd_events::service::Envelope;
 
-    use super::event_from_envelope;
+    use windlass_types::cri::RuntimeEventKind;
+
+    use super::{Seen, agrees, event_from_envelope};
 
     #[track_caller]
     fn check(namespace: &str, type_url: &str, message: &impl Message, expected: &str) {
@@ -191,9 +264,9 @@ mod tests {
         let oom = ctd::TaskOom {
             container_id: "c".into(),
         };
-        let exit = |id: &str| ctd::TaskExit {
+        let exit = ctd::TaskExit {
             container_id: "c".into(),
-            id: id.into(),
+            id: "c".into(),
             ..Default::default()
         };
         let task_delete = |id: &str| ctd::TaskDelete {
@@ -225,18 +298,7 @@ mod tests {
             &oom,
             "Oom c None",
         );
-        check(
-            "k8s.io",
-            "containerd.events.TaskExit",
-            &exit("c"),
-            "Stopped c None",
-        );
-        check(
-            "k8s.io",
-            "containerd.events.TaskExit",
-            &exit("exec-1"),
-            "nothing",
-        );
+        check("k8s.io", "containerd.events.TaskExit", &exit, "nothing");
         check(
             "k8s.io",
             "containerd.events.TaskDelete",
@@ -251,11 +313,26 @@ mod tests {
         );
         check("k8s.io", "containerd.events.TaskPaused", &start, "nothing");
         check("moby", "containerd.events.TaskStart", &start, "nothing");
-        check(
-            "k8s.io",
-            "containerd.events.TaskStart",
-            &"not that message".to_owned(),
-            "nothing",
-        );
+        check("k8s.io", "containerd.events.TaskStart", &7_u64, "nothing");
+    }
+
+    #[test]
+    fn a_hint_waits_for_the_plugin_to_agree() {
+        use RuntimeEventKind::{Created, Deleted, Oom, Started, Stopped};
+        let all = [Seen::Absent, Seen::Created, Seen::Live, Seen::Ended];
+        for (kind, expected) in [
+            (Created, "Absent Created Live Ended"),
+            (Oom, "Absent Created Live Ended"),
+            (Started, "Live Ended"),
+            (Stopped, "Absent Ended"),
+            (Deleted, "Absent"),
+        ] {
+            let agreed = all.into_iter().filter(|seen| agrees(kind, *seen));
+            let line = agreed
+                .map(|seen| format!("{seen:?}"))
+                .collect::<Vec<_>>()
+                .join(" ");
+            assert_eq!(line, expected, "{kind:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::cri_v1::AuthConfig;
+use crate::cri_v1::{AuthConfig, KeyValue};
 
 impl fmt::Debug for AuthConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -12,9 +12,31 @@ impl fmt::Debug for AuthConfig {
     }
 }
 
+/// An environment variable: its value often comes from a Secret.
+impl fmt::Debug for KeyValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyValue")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use crate::cri_v1::{AuthConfig, PullImageRequest};
+    use crate::cri_v1::{AuthConfig, ContainerConfig, KeyValue, PullImageRequest};
+
+    #[test]
+    fn a_container_configuration_prints_no_value_of_its_environment() {
+        let config = ContainerConfig {
+            envs: vec![KeyValue {
+                key: "TOKEN".into(),
+                value: "secret".into(),
+            }],
+            ..Default::default()
+        };
+        let text = format!("{config:?}");
+        assert!(text.contains("TOKEN") && !text.contains("secret"), "{text}");
+    }
 
     #[test]
     fn a_pull_request_prints_no_secret() {

@@ -23,7 +23,7 @@ const PROTOS: &[(&str, &str)] = &[
 ];
 
 /// Messages that carry secrets: their `Debug` is written by hand in `crates/proto`.
-const SECRET_MESSAGES: &[&str] = &[".runtime.v1.AuthConfig"];
+const SECRET_MESSAGES: &[&str] = &[".runtime.v1.AuthConfig", ".runtime.v1.KeyValue"];
 
 fn main() -> anyhow::Result<ExitCode> {
     let check = match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {

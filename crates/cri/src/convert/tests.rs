@@ -1,3 +1,5 @@
+//! What goes over the wire and back is the same; what old runtimes leave out has a meaning.
+
 use std::collections::BTreeMap;
 
 use windlass_proto::cri_v1 as pb;

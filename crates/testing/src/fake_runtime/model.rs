@@ -130,6 +130,14 @@ impl Model {
         self.reserved.remove(name);
     }
 
+    /// Whether the object that reserved a name exists by now.
+    pub(super) fn is_made(&self, name: &str) -> bool {
+        self.reserved.get(name).is_some_and(|id| {
+            self.sandboxes.contains_key(&SandboxId::from(id.as_str()))
+                || self.containers.contains_key(&ContainerId::from(id.as_str()))
+        })
+    }
+
     // ---- time ----
 
     /// Lets everything happen that was due by `now`, in the order in which it was due.

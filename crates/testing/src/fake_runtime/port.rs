@@ -159,10 +159,9 @@ impl RuntimeService for FakeRuntime {
             Ok(id)
         });
         // Kept if the sandbox is there, whatever the caller hears.
-        reservation.kept |= self.shell.change(|state| {
-            let mut made = state.model.sandboxes.values();
-            made.any(|sandbox| sandbox_name(&sandbox.config) == reservation.name)
-        });
+        reservation.kept |= self
+            .shell
+            .change(|state| state.model.is_made(&reservation.name));
         result
     }
 
@@ -218,13 +217,9 @@ impl RuntimeService for FakeRuntime {
             model.make_container(&id, sandbox, config.clone(), name, now)?;
             Ok(id)
         });
-        reservation.kept |= self.shell.change(|state| {
-            state
-                .model
-                .containers
-                .values()
-                .any(|c| c.reserved_name == reservation.name)
-        });
+        reservation.kept |= self
+            .shell
+            .change(|state| state.model.is_made(&reservation.name));
         result
     }
 

@@ -336,64 +336,71 @@ impl Events for FakeRuntime {
             return Err(Status::failed_precondition("namespace is required"));
         }
         let events = RuntimeService::events(self).await.map_err(refuse)?;
-        let stream = events.map(|item| match item {
-            Ok(event) => Ok(envelope(&event)),
-            Err(error) => Err(refuse(error)),
+        let stream = events.flat_map(|item| {
+            futures::stream::iter(match item {
+                Ok(event) => envelopes(&event).into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(refuse(error))],
+            })
         });
         Ok(Response::new(stream.boxed()))
     }
 }
 
-/// An event in containerd's own form.
-fn envelope(event: &RuntimeEvent) -> Envelope {
+/// An event in containerd's own form; the end of a process is told twice there.
+fn envelopes(event: &RuntimeEvent) -> Vec<Envelope> {
     let id = event.id.clone();
-    let (topic, name, value) = match event.kind {
-        RuntimeEventKind::Created => (
-            "/containers/create",
-            "ContainerCreate",
-            ctd::ContainerCreate {
+    match event.kind {
+        RuntimeEventKind::Created => {
+            let message = ctd::ContainerCreate {
                 id,
                 ..Default::default()
-            }
-            .encode_to_vec(),
-        ),
-        RuntimeEventKind::Started => (
-            "/tasks/start",
-            "TaskStart",
-            ctd::TaskStart {
+            };
+            vec![envelope("/containers/create", "ContainerCreate", &message)]
+        }
+        RuntimeEventKind::Started => {
+            let message = ctd::TaskStart {
                 container_id: id,
                 pid: 1,
-            }
-            .encode_to_vec(),
-        ),
-        RuntimeEventKind::Stopped => (
-            "/tasks/exit",
-            "TaskExit",
-            ctd::TaskExit {
+            };
+            vec![envelope("/tasks/start", "TaskStart", &message)]
+        }
+        RuntimeEventKind::Stopped => {
+            let exit = ctd::TaskExit {
                 container_id: id.clone(),
-                id,
+                id: id.clone(),
                 ..Default::default()
-            }
-            .encode_to_vec(),
-        ),
-        RuntimeEventKind::Deleted => (
-            "/containers/delete",
-            "ContainerDelete",
-            ctd::ContainerDelete { id }.encode_to_vec(),
-        ),
-        RuntimeEventKind::Oom => (
-            "/tasks/oom",
-            "TaskOOM",
-            ctd::TaskOom { container_id: id }.encode_to_vec(),
-        ),
-    };
+            };
+            let delete = ctd::TaskDelete {
+                container_id: id,
+                ..Default::default()
+            };
+            vec![
+                envelope("/tasks/exit", "TaskExit", &exit),
+                envelope("/tasks/delete", "TaskDelete", &delete),
+            ]
+        }
+        RuntimeEventKind::Deleted => {
+            let message = ctd::ContainerDelete { id };
+            vec![envelope("/containers/delete", "ContainerDelete", &message)]
+        }
+        RuntimeEventKind::Oom => {
+            vec![envelope(
+                "/tasks/oom",
+                "TaskOOM",
+                &ctd::TaskOom { container_id: id },
+            )]
+        }
+    }
+}
+
+fn envelope(topic: &str, name: &str, message: &impl Message) -> Envelope {
     Envelope {
         timestamp: None,
         namespace: "k8s.io".to_owned(),
         topic: topic.to_owned(),
         event: Some(Any {
             type_url: format!("containerd.events.{name}"),
-            value,
+            value: message.encode_to_vec(),
         }),
     }
 }

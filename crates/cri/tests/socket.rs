@@ -1,0 +1,472 @@
+//! The client over a real Unix socket, against the model runtime's server.
+
+#![allow(clippy::expect_used, reason = "a helper of a test fails it")]
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tempfile::TempDir;
+use windlass_actors::clock::SystemClock;
+use windlass_cri::{CriClient, CriCode, CriOptions, CriResult, ImageService, RuntimeService};
+use windlass_metrics::Metrics;
+use windlass_testing::FakeRuntime;
+use windlass_testing::fake_runtime::{Behaviour, EventMode, Fault, Operation, Pull, ServeGuard};
+use windlass_types::cri::{ContainerConfig, ListFilter, SandboxConfig};
+use windlass_types::{ContainerId, ContainerState, Retry, SandboxId, names};
+
+/// Deadline of every wait in these tests; none comes near it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct World {
+    fake: FakeRuntime,
+    client: CriClient,
+    metrics: Metrics,
+    socket: PathBuf,
+    guard: Option<ServeGuard>,
+    _dir: TempDir,
+}
+
+impl World {
+    fn new(timeout: Duration) -> Self {
+        let dir = tempfile::tempdir().expect("directory");
+        let socket = dir.path().join("cri.sock");
+        let fake = FakeRuntime::new(Arc::new(SystemClock), 1);
+        fake.add_image("busybox");
+        let metrics = Metrics::new().expect("metrics");
+        let options = CriOptions {
+            timeout,
+            ..CriOptions::new(metrics.clone())
+        };
+        let endpoint = format!("unix://{}", socket.display());
+        let client = CriClient::connect(&endpoint, options).expect("endpoint");
+        let mut world = Self {
+            fake,
+            client,
+            metrics,
+            socket,
+            guard: None,
+            _dir: dir,
+        };
+        world.serve();
+        world
+    }
+
+    fn serve(&mut self) {
+        self.guard = Some(self.fake.serve(&self.socket).expect("served"));
+    }
+
+    async fn started(&self) -> (SandboxId, ContainerId) {
+        let client = &self.client;
+        let sandbox = client
+            .run_pod_sandbox(&sandbox_config(), "")
+            .await
+            .expect("sandbox");
+        let container = client
+            .create_container(&sandbox, &container_config(), &sandbox_config())
+            .await
+            .expect("container");
+        client.start_container(&container).await.expect("started");
+        (sandbox, container)
+    }
+
+    fn count(&self, operation: Operation, subject: &str) -> usize {
+        self.fake.calls_of(operation, subject).len()
+    }
+}
+
+fn sandbox_config() -> SandboxConfig {
+    SandboxConfig {
+        name: "web".into(),
+        namespace: "default".into(),
+        uid: "u1".into(),
+        log_directory: "/var/log/pods/default_web_u1".into(),
+        labels: [(names::LABEL_POD_UID.to_owned(), "u1".to_owned())].into(),
+        ..SandboxConfig::default()
+    }
+}
+
+fn container_config() -> ContainerConfig {
+    ContainerConfig {
+        name: "app".into(),
+        attempt: 2,
+        image: "busybox".into(),
+        envs: vec![("A".into(), "1".into())],
+        labels: [(names::LABEL_POD_UID.to_owned(), "u1".to_owned())].into(),
+        annotations: [(names::ANN_CONTAINER_HASH.to_owned(), "ab".to_owned())].into(),
+        log_path: "app/2.log".into(),
+        ..ContainerConfig::default()
+    }
+}
+
+#[track_caller]
+fn code<T: std::fmt::Debug>(result: CriResult<T>) -> CriCode {
+    result.expect_err("an error").code
+}
+
+/// Tries until the answer is as wanted.
+async fn eventually<T, F: Future<Output = T>>(
+    mut ask: impl FnMut() -> F,
+    good: impl Fn(&T) -> bool,
+) -> T {
+    let attempts = async {
+        loop {
+            let answer = ask().await;
+            if good(&answer) {
+                return answer;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, attempts)
+        .await
+        .expect("in time")
+}
+
+#[tokio::test]
+async fn a_pod_lives_and_goes_over_the_socket() {
+    let world = World::new(PATIENCE);
+    let client = &world.client;
+    let version = client.version().await.expect("version");
+    assert_eq!(
+        (version.name.as_str(), version.api_version.as_str()),
+        ("fake", "v1")
+    );
+    let status = client.status().await.expect("status");
+    assert_eq!((status.runtime_error, status.network_error), (None, None));
+
+    let (sandbox, container) = world.started().await;
+    assert_eq!(
+        world.fake.container_config(&container),
+        Some(container_config())
+    );
+    assert_eq!(world.fake.sandbox_config(&sandbox), Some(sandbox_config()));
+
+    let filter = ListFilter::of_pod(&"u1".into());
+    let rows = client.list_pod_sandboxes(&filter).await.expect("rows");
+    assert_eq!(
+        (rows.len(), rows[0].ready, rows[0].uid.as_str()),
+        (1, true, "u1")
+    );
+    let detail = client.pod_sandbox_status(&sandbox).await.expect("detail");
+    assert_eq!(format!("{:?}", detail.ips), "[10.88.0.2]");
+    let rows = client.list_containers(&filter).await.expect("rows");
+    assert_eq!(rows.len(), 1);
+    assert_eq!(
+        (rows[0].state, rows[0].attempt),
+        (ContainerState::Running, 2)
+    );
+    assert_eq!(rows[0].sandbox_id, sandbox);
+    let detail = client
+        .container_status(&container)
+        .await
+        .expect("detail")
+        .observed;
+    assert_eq!((detail.hash, detail.finished_at), (Some(0xab), None));
+    assert_eq!(detail.log_path, "/var/log/pods/default_web_u1/app/2.log");
+
+    client
+        .stop_container(&container, Duration::from_secs(5))
+        .await
+        .expect("stopped");
+    let detail = client
+        .container_status(&container)
+        .await
+        .expect("detail")
+        .observed;
+    assert_eq!(
+        (detail.state, detail.exit_code),
+        (ContainerState::Exited, 143)
+    );
+    client.remove_container(&container).await.expect("removed");
+    client.stop_pod_sandbox(&sandbox).await.expect("stopped");
+    client.remove_pod_sandbox(&sandbox).await.expect("removed");
+    assert!(
+        client
+            .list_pod_sandboxes(&ListFilter::default())
+            .await
+            .expect("rows")
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn images_come_and_go_over_the_socket() {
+    let world = World::new(PATIENCE);
+    let client = &world.client;
+    assert_eq!(client.image_status("nginx").await.expect("answer"), None);
+    let id = client
+        .pull_image("nginx", None, &sandbox_config())
+        .await
+        .expect("pulled");
+    let image = client
+        .image_status("nginx")
+        .await
+        .expect("answer")
+        .expect("there");
+    assert_eq!(image.id, id);
+    assert_eq!(client.list_images().await.expect("images").len(), 2);
+    client.remove_image("nginx").await.expect("removed");
+    client
+        .remove_image("nginx")
+        .await
+        .expect("not being there is fine");
+    world.fake.set_pull("nope", Pull::not_found("nope"));
+    let error = client
+        .pull_image("nope", None, &sandbox_config())
+        .await
+        .expect_err("refused");
+    assert_eq!(error.code, CriCode::NotFound);
+    assert!(
+        error.message.starts_with("failed to pull and unpack image"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_stopped_and_removed_and_has_no_status() {
+    let world = World::new(PATIENCE);
+    let client = &world.client;
+    let (sandbox, container) = (SandboxId::from("s"), ContainerId::from("c"));
+    client
+        .stop_container(&container, Duration::ZERO)
+        .await
+        .expect("fine");
+    client.remove_container(&container).await.expect("fine");
+    client.stop_pod_sandbox(&sandbox).await.expect("fine");
+    client.remove_pod_sandbox(&sandbox).await.expect("fine");
+    assert_eq!(
+        code(client.container_status(&container).await),
+        CriCode::NotFound
+    );
+    assert_eq!(
+        code(client.pod_sandbox_status(&sandbox).await),
+        CriCode::NotFound
+    );
+    assert_eq!(
+        code(client.start_container(&container).await),
+        CriCode::NotFound
+    );
+
+    // Runtimes lose the code of inner errors: the text decides, but not for a start, where a
+    // missing binary is "not found" as well.
+    let lost = "rpc error: container \"c\": not found";
+    for operation in [Operation::RemoveContainer, Operation::StartContainer] {
+        world
+            .fake
+            .inject(Fault::fail(operation, 1, CriCode::Other, lost));
+    }
+    client.remove_container(&container).await.expect("fine");
+    assert_eq!(
+        code(client.start_container(&container).await),
+        CriCode::Other
+    );
+}
+
+#[tokio::test]
+async fn every_call_ends_at_its_own_deadline() {
+    let world = World::new(Duration::from_millis(200));
+    let (_, container) = world.started().await;
+    for operation in [
+        Operation::Status,
+        Operation::ListContainers,
+        Operation::StopContainer,
+        Operation::RunPodSandbox,
+    ] {
+        world.fake.inject(Fault::hang(operation));
+    }
+    let timed = async |call: &mut (dyn Future<Output = CriCode> + Unpin)| {
+        let before = tokio::time::Instant::now();
+        let code = tokio::time::timeout(PATIENCE, call).await.expect("in time");
+        (code, before.elapsed().as_millis() / 100)
+    };
+    let client = &world.client;
+    let late = CriCode::DeadlineExceeded;
+    let mut call = Box::pin(async { code(client.status().await) });
+    assert_eq!(timed(&mut call).await, (late, 2));
+    let (config, other) = (
+        SandboxConfig {
+            attempt: 1,
+            ..sandbox_config()
+        },
+        Duration::from_millis(400),
+    );
+    let mut call = Box::pin(async { code(client.run_pod_sandbox(&config, "").await) });
+    assert_eq!(timed(&mut call).await, (late, 4), "twice the usual");
+    let mut call = Box::pin(async { code(client.stop_container(&container, other).await) });
+    assert_eq!(timed(&mut call).await, (late, 6), "grace on top");
+    // A pull has none.
+    world.fake.set_pull(
+        "slow",
+        Pull {
+            takes: Duration::from_millis(700),
+            error: None,
+        },
+    );
+    client
+        .pull_image("slow", None, &sandbox_config())
+        .await
+        .expect("pulled");
+}
+
+#[tokio::test]
+async fn the_client_comes_back_with_the_socket() {
+    let mut world = World::new(PATIENCE);
+    world.client.version().await.expect("version");
+    world.guard = None;
+    let error = world.client.version().await.expect_err("gone");
+    assert_eq!(
+        (error.code, error.retry()),
+        (CriCode::Unavailable, Retry::Soon)
+    );
+    // By now a connection was refused, and the reason names the socket.
+    let error = world.client.version().await.expect_err("gone");
+    assert!(error.message.contains("cri.sock"), "{error}");
+    world.serve();
+    let client = &world.client;
+    eventually(|| client.version(), |answer| answer.is_ok())
+        .await
+        .expect("version");
+}
+
+#[tokio::test]
+async fn a_call_under_way_fails_when_the_runtime_dies() {
+    let mut world = World::new(PATIENCE);
+    world.fake.inject(Fault::hang(Operation::Status));
+    let client = world.client.clone();
+    let call = tokio::spawn(async move { client.status().await });
+    eventually(
+        || async { world.count(Operation::Status, "") },
+        |count| *count == 1,
+    )
+    .await;
+    world.guard = None;
+    let result = tokio::time::timeout(PATIENCE, call)
+        .await
+        .expect("in time")
+        .expect("joined");
+    assert_eq!(code(result), CriCode::Unavailable);
+}
+
+#[tokio::test]
+async fn answers_up_to_sixteen_mebibytes_are_taken() {
+    let world = World::new(PATIENCE);
+    let megabyte = "x".repeat(1 << 20);
+    for number in 0..14 {
+        world.fake.add_image_with(&format!("big{number}"), |image| {
+            image.username.clone_from(&megabyte);
+        });
+    }
+    assert_eq!(world.client.list_images().await.expect("14 MiB").len(), 15);
+    for number in 14..17 {
+        world.fake.add_image_with(&format!("big{number}"), |image| {
+            image.username.clone_from(&megabyte);
+        });
+    }
+    assert_eq!(code(world.client.list_images().await), CriCode::Other);
+}
+
+#[tokio::test]
+async fn cri_events_carry_the_pod() {
+    let world = World::new(PATIENCE);
+    world
+        .fake
+        .set_behaviour("app", Behaviour::exits(Duration::from_millis(50), 1));
+    let mut events = world.client.events().await.expect("events");
+    assert_eq!(world.count(Operation::Events, ""), 1);
+    let (_, container) = world.started().await;
+    let mut lines = Vec::new();
+    while lines.len() < 5 {
+        let event = tokio::time::timeout(PATIENCE, events.next())
+            .await
+            .expect("in time");
+        let event = event.expect("event").expect("event");
+        assert_eq!(event.uid, Some("u1".into()));
+        let what = if event.id == container.as_str() {
+            "container"
+        } else {
+            "sandbox"
+        };
+        lines.push(format!("{what} {:?}", event.kind));
+    }
+    assert_eq!(
+        lines,
+        [
+            "sandbox Created",
+            "sandbox Started",
+            "container Created",
+            "container Started",
+            "container Stopped",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn without_cri_events_containerds_are_used() {
+    let world = World::new(PATIENCE);
+    world.fake.set_event_mode(EventMode::Containerd);
+    let mut events = world.client.events().await.expect("events");
+    let (_, container) = world.started().await;
+    world.fake.oom_kill(&container);
+    let mut lines = Vec::new();
+    while lines.len() < 6 {
+        let event = tokio::time::timeout(PATIENCE, events.next())
+            .await
+            .expect("in time");
+        let event = event.expect("event").expect("event");
+        assert_eq!(event.uid, None);
+        lines.push(format!("{:?}", event.kind));
+    }
+    // Hints wait for the list to agree with them, so that they may overtake each other.
+    lines.sort();
+    assert_eq!(
+        lines.join(" "),
+        "Created Created Oom Started Started Stopped"
+    );
+}
+
+#[tokio::test]
+async fn a_runtime_without_events_says_so() {
+    let world = World::new(PATIENCE);
+    world.fake.set_event_mode(EventMode::Off);
+    let result = world.client.events().await.map(|_| ());
+    assert_eq!(code(result), CriCode::Unimplemented);
+}
+
+#[tokio::test]
+async fn an_event_stream_ends_with_an_error_when_the_runtime_dies() {
+    let mut world = World::new(PATIENCE);
+    let mut events = world.client.events().await.expect("events");
+    world.guard = None;
+    let last = tokio::time::timeout(PATIENCE, events.next())
+        .await
+        .expect("in time");
+    assert_eq!(code(last.expect("an end")), CriCode::Unavailable);
+    let after = tokio::time::timeout(PATIENCE, events.next())
+        .await
+        .expect("in time");
+    assert!(after.is_none());
+}
+
+#[tokio::test]
+async fn calls_are_counted_under_upstreams_names() {
+    let world = World::new(PATIENCE);
+    world.started().await;
+    world
+        .client
+        .container_status(&"c".into())
+        .await
+        .expect_err("not there");
+    let text = world.metrics.render().expect("text");
+    for line in [
+        "kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"} 1",
+        "kubelet_runtime_operations_total{operation_type=\"create_container\"} 1",
+        "kubelet_runtime_operations_total{operation_type=\"start_container\"} 1",
+        "kubelet_runtime_operations_errors_total{operation_type=\"container_status\"} 1",
+        "kubelet_run_podsandbox_duration_seconds_count{runtime_handler=\"\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} not in {text}");
+    }
+}
