@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use windlass_actors::RejectedManifest;
 use windlass_core::static_pod::Loaded;
-use windlass_types::{SharedPod, Timestamp};
+use windlass_types::{PodExt, SharedPod, Timestamp};
 
 use super::io::{FileScan, Scan};
 use crate::snapshot::News;
@@ -216,6 +216,7 @@ impl FileSet {
                 })
             })
             .collect();
+        rejected.extend(self.duplicates());
         if let Some(error) = &self.failure {
             rejected.push(RejectedManifest {
                 origin: self.path.display().to_string(),
@@ -226,5 +227,28 @@ impl FileSet {
             pods: self.told.then(|| pods.collect()),
             rejected,
         }
+    }
+
+    /// Pods of a name that an earlier manifest has taken. They are told all the same: the merger
+    /// refuses them and records the event, but cannot know the two files.
+    fn duplicates(&self) -> Vec<RejectedManifest> {
+        let mut taken = BTreeMap::new();
+        let mut duplicates = Vec::new();
+        for (path, state) in &self.files {
+            for pod in &state.pods {
+                let name = pod.full_name();
+                let first = *taken.entry(name.clone()).or_insert(path);
+                if first != path {
+                    let (path, first) = (path.display(), first.display());
+                    duplicates.push(RejectedManifest {
+                        origin: path.to_string(),
+                        error: format!(
+                            "{path}: pod {name} is defined by {first} already (rename or remove one of them)"
+                        ),
+                    });
+                }
+            }
+        }
+        duplicates
     }
 }

@@ -6,150 +6,168 @@
 //! is noticed at once. A finished write counts, not every write before it.
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
-use rustix::io::Errno;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use notify::event::{AccessKind, AccessMode, ModifyKind};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::Notify;
 
-/// What is watched, by watch descriptor: everything in a directory, or one name.
-type Watches = BTreeMap<i32, Option<OsString>>;
+/// A directory as it was when it was watched: another one under the same path is another.
+type Identity = (u64, u64);
 
-/// One inotify instance.
+/// One inotify instance, through `notify`.
 #[derive(Debug)]
 pub(super) struct Watcher {
-    fd: AsyncFd<OwnedFd>,
-    watches: Mutex<Watches>,
+    notify: Mutex<RecommendedWatcher>,
+    watched: Mutex<BTreeMap<PathBuf, Identity>>,
+    shared: Arc<Shared>,
+}
+
+/// What the thread of `notify` and the actor share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Something happened that matters.
+    dirty: AtomicBool,
+    wake: Notify,
+    wanted: Mutex<Wanted>,
+}
+
+/// What matters at present.
+#[derive(Debug, Default)]
+struct Wanted {
+    /// The manifest directory: everything in it.
+    directory: Option<PathBuf>,
+    /// The one entry of the nearest existing ancestor that leads to the path.
+    entry: Option<PathBuf>,
 }
 
 impl Watcher {
     /// An instance that watches nothing. Fails when the user has too many of them
     /// (`fs.inotify.max_user_instances`).
-    #[expect(
-        deprecated,
-        reason = "the successor is an unsafe fn; an OwnedFd keeps what that asks for"
-    )]
     pub(super) fn new() -> io::Result<Self> {
-        let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let shared = Arc::new(Shared::default());
+        let handler = Arc::clone(&shared);
+        let notify = notify::recommended_watcher(move |event| handler.hear(event));
         Ok(Self {
-            fd: AsyncFd::with_interest(fd, Interest::READABLE)?,
-            watches: Mutex::default(),
+            notify: Mutex::new(notify.map_err(into_io)?),
+            watched: Mutex::default(),
+            shared,
         })
     }
 
     /// Watches what there is of `path` now. Blocking; done before each read of the path, so
     /// that nothing happens between the two unnoticed.
     pub(super) fn arm(&self, path: &Path) {
-        let mut wanted = Vec::new();
-        if path.is_dir() {
-            wanted.push((path.to_owned(), None));
-        }
-        wanted.extend(ancestor(path));
-        let mut watches = self.watches();
-        let mut next = Watches::new();
-        for (directory, name) in wanted {
-            match inotify::add_watch(self.fd.get_ref(), &directory, events()) {
-                Ok(descriptor) => {
-                    next.insert(descriptor, name);
+        let directory = path.is_dir().then(|| path.to_owned());
+        let ancestor = ancestor(path);
+        let entry = ancestor.as_ref().map(|(dir, name)| dir.join(name));
+        let wanted: Vec<_> =
+            directory.iter().cloned().chain(ancestor.map(|(dir, _)| dir)).collect();
+        *lock(&self.shared.wanted) = Wanted { directory, entry };
+        let mut notify = lock(&self.notify);
+        let mut watched = lock(&self.watched);
+        watched.retain(|path, identity| {
+            let stays = wanted.contains(path) && identity_of(path) == Some(*identity);
+            if !stays {
+                // fails if the directory is gone, and its watch with it
+                let _ = notify.unwatch(path);
+            }
+            stays
+        });
+        for directory in wanted {
+            let Some(identity) = identity_of(&directory) else { continue };
+            if watched.contains_key(&directory) {
+                continue;
+            }
+            match notify.watch(&directory, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    watched.insert(directory, identity);
                 }
-                // The periodic read finds what is not watched.
+                // the periodic read finds what is not watched
                 Err(error) => {
                     tracing::debug!(directory = %directory.display(), %error, "not watched");
                 }
             }
         }
-        for descriptor in watches.keys().filter(|d| !next.contains_key(d)) {
-            // Fails if the kernel has dropped it already, with its directory.
-            let _ = inotify::remove_watch(self.fd.get_ref(), *descriptor);
-        }
-        *watches = next;
     }
 
     /// Waits for an event that concerns the path.
-    pub(super) async fn changed(&self) -> io::Result<()> {
-        loop {
-            let mut ready = self.fd.readable().await?;
-            if self.read_events()? {
-                return Ok(());
-            }
-            ready.clear_ready();
+    pub(super) async fn changed(&self) {
+        while !self.shared.dirty.swap(false, Ordering::AcqRel) {
+            self.shared.wake.notified().await;
         }
     }
 
     /// Forgets events that the read about to begin covers anyway.
     pub(super) fn drain(&self) {
-        if let Err(error) = self.read_events() {
-            tracing::debug!(%error, "inotify events not read");
-        }
-    }
-
-    /// Takes all waiting events; true if one of them matters.
-    fn read_events(&self) -> io::Result<bool> {
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut reader = Reader::new(self.fd.get_ref(), &mut buffer);
-        let mut matters = false;
-        loop {
-            match reader.next() {
-                Ok(event) => {
-                    let name = event.file_name().map(|n| OsStr::from_bytes(n.to_bytes()));
-                    matters |= self.concerns(event.wd(), event.events(), name);
-                }
-                Err(Errno::WOULDBLOCK) => return Ok(matters),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    fn concerns(&self, descriptor: i32, events: ReadFlags, name: Option<&OsStr>) -> bool {
-        if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-            return true;
-        }
-        match self.watches().get(&descriptor) {
-            // A directory that is no longer wanted, or of which the kernel says its last word.
-            None => false,
-            Some(None) => true,
-            // An event without a name is about the ancestor itself.
-            Some(Some(wanted)) => name.is_none_or(|name| name == wanted),
-        }
-    }
-
-    fn watches(&self) -> MutexGuard<'_, Watches> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.dirty.store(false, Ordering::Release);
     }
 }
 
-fn events() -> WatchFlags {
-    WatchFlags::CREATE
-        | WatchFlags::DELETE
-        | WatchFlags::CLOSE_WRITE
-        | WatchFlags::MOVED_FROM
-        | WatchFlags::MOVED_TO
-        | WatchFlags::ATTRIB
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF
-        | WatchFlags::ONLYDIR
+impl Shared {
+    /// Runs on the thread of `notify`.
+    fn hear(&self, event: notify::Result<Event>) {
+        let matters = match event {
+            Ok(event) => event.need_rescan() || (counts(&event.kind) && self.concerns(&event)),
+            // events were lost or a watch failed: look again
+            Err(error) => {
+                tracing::debug!(%error, "file events");
+                true
+            }
+        };
+        if matters {
+            self.dirty.store(true, Ordering::Release);
+            self.wake.notify_one();
+        }
+    }
+
+    fn concerns(&self, event: &Event) -> bool {
+        let wanted = lock(&self.wanted);
+        let inside = |path: &PathBuf| {
+            let directory = wanted.directory.as_deref();
+            directory.is_some_and(|d| path == d || path.parent() == Some(d))
+        };
+        event.paths.iter().any(|path| wanted.entry.as_ref() == Some(path) || inside(path))
+    }
+}
+
+/// Creations, removals, renames, changed attributes and finished writes.
+fn counts(kind: &EventKind) -> bool {
+    match kind {
+        EventKind::Access(kind) => *kind == AccessKind::Close(AccessMode::Write),
+        EventKind::Modify(kind) => !matches!(kind, ModifyKind::Data(_)),
+        EventKind::Any | EventKind::Create(_) | EventKind::Remove(_) | EventKind::Other => true,
+    }
+}
+
+fn identity_of(path: &Path) -> Option<Identity> {
+    std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+fn into_io(error: notify::Error) -> io::Error {
+    match error.kind {
+        notify::ErrorKind::Io(error) => error,
+        _ => io::Error::other(error),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The nearest existing directory above `path` and the name below it that leads to `path`.
-fn ancestor(path: &Path) -> Option<(PathBuf, Option<OsString>)> {
+fn ancestor(path: &Path) -> Option<(PathBuf, &OsStr)> {
     let mut below = path;
     while let Some(parent) = below.parent() {
         // a relative path's last parent is empty and means the working directory
-        let directory = if parent.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            parent
-        };
+        let directory = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
         if directory.is_dir() {
-            return Some((directory.to_owned(), below.file_name().map(OsStr::to_owned)));
+            return Some((directory.to_owned(), below.file_name()?));
         }
         below = parent;
     }

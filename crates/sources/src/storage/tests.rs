@@ -146,3 +146,45 @@ async fn a_full_sync_loop_holds_everything_back_and_loses_nothing() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn of_two_manifests_with_one_name_the_first_runs_until_it_goes() {
+    local(async {
+        let directory = tempfile::TempDir::new().expect("a directory");
+        let write = |file: &str, image: &str| {
+            let text = format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{containers: [{{name: c, image: {image}}}]}}\n"
+            );
+            std::fs::write(directory.path().join(file), text).expect("written");
+        };
+        write("a.yaml", "a");
+        write("b.yaml", "b");
+        let mut storage = Storage::start();
+        crate::FileSource::new(crate::FileSourceConfig {
+            path: directory.path().to_owned(),
+            node_name: "n".into(),
+            period: std::time::Duration::from_secs(3600),
+            clock: Arc::new(SystemClock),
+            storage: storage.sources.clone(),
+        })
+        .launch();
+        assert_eq!(storage.hear().await, "ADD file [web-n_default]");
+        let rejected = storage.rejected.borrow_and_update().clone();
+        let errors: Vec<&str> = rejected.iter().map(|r| r.error.as_str()).collect();
+        let at = directory.path().display();
+        assert_eq!(
+            errors,
+            [
+                &format!(
+                    "{at}/b.yaml: pod web-n_default is defined by {at}/a.yaml already (rename or remove one of them)"
+                ),
+                "Error validating pod web-n_default from file due to duplicate pod name \"web-n\", ignoring",
+            ]
+        );
+        std::fs::remove_file(directory.path().join("a.yaml")).expect("removed");
+        assert_eq!(storage.hear().await, "REMOVE file [web-n_default]");
+        assert_eq!(storage.hear().await, "ADD file [web-n_default]");
+        assert!(storage.rejected.borrow().is_empty());
+    })
+    .await;
+}
