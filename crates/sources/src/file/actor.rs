@@ -70,8 +70,6 @@ enum Answer {
     Scanned(Scan),
     /// The watch job ended with an event.
     Changed,
-    /// The watch job cannot go on.
-    WatchFailed(std::io::Error),
 }
 
 impl FileSource {
@@ -143,10 +141,8 @@ impl FileSource {
         };
         let answers = self.answers.clone();
         spawn_io("watch-manifests", async move {
-            answers.answer(match watcher.changed().await {
-                Ok(()) => Answer::Changed,
-                Err(error) => Answer::WatchFailed(error),
-            });
+            watcher.changed().await;
+            answers.answer(Answer::Changed);
         });
     }
 
@@ -163,10 +159,6 @@ impl FileSource {
                     this.await_change();
                     this.begin_pass();
                 });
-            }
-            Answer::WatchFailed(error) => {
-                tracing::warn!(%error, "watching the manifests failed");
-                self.watcher = None;
             }
             Answer::Scanned(scan) => {
                 let due = self.pass == Pass::RunningAndDue;

@@ -66,8 +66,11 @@ impl Watcher {
         let directory = path.is_dir().then(|| path.to_owned());
         let ancestor = ancestor(path);
         let entry = ancestor.as_ref().map(|(dir, name)| dir.join(name));
-        let wanted: Vec<_> =
-            directory.iter().cloned().chain(ancestor.map(|(dir, _)| dir)).collect();
+        let wanted: Vec<_> = directory
+            .iter()
+            .cloned()
+            .chain(ancestor.map(|(dir, _)| dir))
+            .collect();
         *lock(&self.shared.wanted) = Wanted { directory, entry };
         let mut notify = lock(&self.notify);
         let mut watched = lock(&self.watched);
@@ -80,7 +83,9 @@ impl Watcher {
             stays
         });
         for directory in wanted {
-            let Some(identity) = identity_of(&directory) else { continue };
+            let Some(identity) = identity_of(&directory) else {
+                continue;
+            };
             if watched.contains_key(&directory) {
                 continue;
             }
@@ -132,7 +137,10 @@ impl Shared {
             let directory = wanted.directory.as_deref();
             directory.is_some_and(|d| path == d || path.parent() == Some(d))
         };
-        event.paths.iter().any(|path| wanted.entry.as_ref() == Some(path) || inside(path))
+        event
+            .paths
+            .iter()
+            .any(|path| wanted.entry.as_ref() == Some(path) || inside(path))
     }
 }
 
@@ -146,7 +154,9 @@ fn counts(kind: &EventKind) -> bool {
 }
 
 fn identity_of(path: &Path) -> Option<Identity> {
-    std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+    std::fs::metadata(path)
+        .ok()
+        .map(|meta| (meta.dev(), meta.ino()))
 }
 
 fn into_io(error: notify::Error) -> io::Error {
@@ -165,7 +175,11 @@ fn ancestor(path: &Path) -> Option<(PathBuf, &OsStr)> {
     let mut below = path;
     while let Some(parent) = below.parent() {
         // a relative path's last parent is empty and means the working directory
-        let directory = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        let directory = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
         if directory.is_dir() {
             return Some((directory.to_owned(), below.file_name()?));
         }
