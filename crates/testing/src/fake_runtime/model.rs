@@ -134,7 +134,9 @@ impl Model {
     pub(super) fn is_made(&self, name: &str) -> bool {
         self.reserved.get(name).is_some_and(|id| {
             self.sandboxes.contains_key(&SandboxId::from(id.as_str()))
-                || self.containers.contains_key(&ContainerId::from(id.as_str()))
+                || self
+                    .containers
+                    .contains_key(&ContainerId::from(id.as_str()))
         })
     }
 
