@@ -71,15 +71,30 @@ async fn watch(mut client: Client, args: &GetArgs, namespace: Option<&str>) -> R
         if live {
             draw(&pods, args)?;
         } else if !changed.is_empty() {
-            let text = many(&changed, args, crate::now())?;
-            let table = matches!(args.output, None | Some(Output::Wide));
-            let skip = if headed && table {
-                text.find('\n').map_or(0, |end| end + 1)
-            } else {
-                0
-            };
+            print(&changes(&changed, args, headed, crate::now())?)?;
             headed = true;
-            print(&text[skip..])?;
+        }
+    }
+}
+
+/// What a script gets of a change: rows below one heading, or object after object.
+fn changes(
+    pods: &[PodView],
+    args: &GetArgs,
+    headed: bool,
+    now: Timestamp,
+) -> Result<String, Error> {
+    match args.output {
+        Some(Output::Json) => pods.iter().map(|view| one(view, args, now)).collect(),
+        Some(Output::Yaml) => pods
+            .iter()
+            .map(|view| Ok(format!("---\n{}", one(view, args, now)?)))
+            .collect(),
+        Some(Output::Name) => many(pods, args, now),
+        None | Some(Output::Wide) => {
+            let text = many(pods, args, now)?;
+            let heading = text.find('\n').map_or(0, |end| end + 1);
+            Ok(text[if headed { heading } else { 0 }..].to_owned())
         }
     }
 }

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use windlass_types::Timestamp;
 
-/// Column at which values begin.
-const VALUES: usize = 18;
+/// Column at which values begin, at the outer two levels and further in.
+const VALUES: (usize, usize) = (18, 20);
 
 /// A page under construction.
 #[derive(Debug, Default)]
@@ -30,7 +30,8 @@ impl Page {
     /// `Name:   value`; further lines of the value are aligned with its first.
     pub(super) fn field(&mut self, level: usize, name: &str, value: &str) {
         // a value needs a blank before it even if the name is longer than the column allows
-        let width = VALUES.saturating_sub(level * 2).max(name.len() + 2);
+        let column = if level < 2 { VALUES.0 } else { VALUES.1 };
+        let width = column.saturating_sub(level * 2).max(name.len() + 2);
         let mut lines = value.lines();
         let first = lines.next().unwrap_or_default();
         let text = format!("{:width$}{first}", format!("{name}:"));

@@ -134,3 +134,17 @@ fn a_watch_keeps_the_latest_of_each_pod() {
     step(message(true, &[stuck()], &[]), "", ("job", 1));
     step(message(false, &[web()], &[]), "job", ("job", 0));
 }
+
+#[test]
+fn a_script_gets_rows_below_one_heading_or_object_after_object() {
+    let now = "2026-11-21T04:01:30Z".parse().expect("time");
+    let text = |line: &str, headed| changes(&[stuck()], &args(line), headed, now).expect("text");
+    let row = "job    0/1     Pending   0          <unknown>\n";
+    assert_eq!(
+        text("", false),
+        format!("NAME   READY   STATUS    RESTARTS   AGE\n{row}")
+    );
+    assert_eq!(text("", true), row);
+    assert!(text("-o json", true).starts_with("{\n  \"apiVersion\": \"v1\",\n  \"kind\": \"Pod\""));
+    assert!(text("-o yaml", true).starts_with("---\napiVersion: v1\nkind: Pod\n"));
+}

@@ -1,0 +1,190 @@
+//! The program itself against a server on a real socket: what it prints and how it exits.
+
+#![allow(clippy::expect_used, reason = "a test that cannot go on has failed")]
+
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use async_trait::async_trait;
+use serde_json::json;
+use tokio::net::UnixListener;
+use tokio::process::Command;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+use windlass_proto::windlass_v1 as proto;
+use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
+
+/// An agent with one pod, `web-n1`, whose log is two lines.
+#[derive(Debug)]
+struct FakeAgent;
+
+fn web() -> proto::PodEntry {
+    let pod = json!({
+        "metadata": {"name": "web-n1", "namespace": "default", "uid": "u"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "app", "image": "web"}]},
+        "status": {"phase": "Pending"},
+    });
+    proto::PodEntry {
+        pod_json: pod.to_string().into(),
+        source: "file".to_owned(),
+        worker_phase: "Syncing".to_owned(),
+        blocker: Some(proto::Blocker {
+            reason: "ErrImageNeverPull".to_owned(),
+            container: Some("app".to_owned()),
+            message: "image web is not on the node".to_owned(),
+            ..proto::Blocker::default()
+        }),
+        ..proto::PodEntry::default()
+    }
+}
+
+#[async_trait]
+impl Windlass for FakeAgent {
+    async fn list_pods(
+        &self,
+        request: Request<proto::ListPodsRequest>,
+    ) -> Result<Response<proto::ListPodsResponse>, Status> {
+        let namespace = request.into_inner().namespace;
+        let pods = match namespace.as_deref() {
+            None | Some("default") => vec![web()],
+            Some(_) => Vec::new(),
+        };
+        Ok(Response::new(proto::ListPodsResponse { pods }))
+    }
+
+    /// Never ends, and says the same again as fast as it is read.
+    async fn watch_pods(
+        &self,
+        _request: Request<proto::ListPodsRequest>,
+    ) -> Result<Response<BoxStream<proto::WatchPodsResponse>>, Status> {
+        let messages = std::iter::repeat_with(|| {
+            Ok(proto::WatchPodsResponse {
+                snapshot: false,
+                pods: vec![web()],
+                removed: Vec::new(),
+            })
+        });
+        Ok(Response::new(Box::pin(tokio_stream::iter(messages))))
+    }
+
+    async fn read_log(
+        &self,
+        request: Request<proto::ReadLogRequest>,
+    ) -> Result<Response<BoxStream<proto::ReadLogResponse>>, Status> {
+        let request = request.into_inner();
+        if request.container == "db" {
+            return Err(Status::invalid_argument(
+                "pod web-n1 has no container db, it has: app",
+            ));
+        }
+        assert_eq!(request.pod, "web-n1", "the short name was resolved");
+        let lines = ["one\n", "two\n"].map(|line| Ok(proto::ReadLogResponse { data: line.into() }));
+        Ok(Response::new(Box::pin(tokio_stream::iter(lines))))
+    }
+}
+
+fn start(socket: &Path) {
+    let listener = UnixListener::bind(socket).expect("socket");
+    let server = tonic::transport::Server::builder().add_service(WindlassServer::new(FakeAgent));
+    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+}
+
+async fn run(socket: &Path, line: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_windlassctl"))
+        .args(line.split_whitespace())
+        .env("WINDLASS_SOCKET", socket)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .expect("the program runs")
+}
+
+/// Runs a command and compares exit code, output and errors as one text.
+async fn check(socket: &Path, line: &str, expected: &str) {
+    let output = run(socket, line).await;
+    let text = format!(
+        "{} {}{}",
+        output.status.code().unwrap_or(-1),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert_eq!(text, expected, "{line}");
+}
+
+#[tokio::test]
+async fn answers_go_to_stdout_and_errors_are_one_line_with_exit_code_1() {
+    let directory = tempfile::tempdir().expect("directory");
+    let socket = directory.path().join("windlass.sock");
+    start(&socket);
+    let table = "NAME     READY   STATUS    RESTARTS   AGE\n\
+                 web-n1   0/1     Pending   0          <unknown>\n";
+    check(&socket, "get pods", &format!("0 {table}")).await;
+    check(
+        &socket,
+        "get pods web",
+        &format!("0 {table}pod web: showing web-n1\n"),
+    )
+    .await;
+    check(
+        &socket,
+        "get pods -n other",
+        "0 No pods found in namespace other.\n",
+    )
+    .await;
+    check(&socket, "get pods -A -o name", "0 pod/web-n1\n").await;
+    check(&socket, "logs web-n1", "0 one\ntwo\n").await;
+    check(
+        &socket,
+        "explain pod web-n1",
+        "0 pod default/web-n1, container app: ErrImageNeverPull\n  \
+         what:       image web is not on the node\n  \
+         since:      unknown\n  \
+         next retry: none by itself: something must change first\n",
+    )
+    .await;
+    check(
+        &socket,
+        "describe pod nope",
+        "1 windlassctl: pod nope not found in namespace default: it has web-n1\n",
+    )
+    .await;
+    check(
+        &socket,
+        "logs web-n1 -c db",
+        "1 windlassctl: pod web-n1 has no container db, it has: app\n",
+    )
+    .await;
+    let missing = directory.path().join("none.sock");
+    let place = directory.path().display();
+    check(
+        &missing,
+        "get pods",
+        &format!(
+            "1 windlassctl: no socket at {place}/none.sock: is windlass running with --root-dir \
+             {place}? Name another socket with --socket\n"
+        ),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_reader_that_has_enough_ends_the_program_quietly() {
+    let directory = tempfile::tempdir().expect("directory");
+    let socket = directory.path().join("windlass.sock");
+    start(&socket);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_windlassctl"))
+        .args(["get", "pods", "--watch"])
+        .env("WINDLASS_SOCKET", &socket)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the program runs");
+    // like `| head -0`: the pipe is closed while the program writes
+    drop(child.stdout.take());
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(20), child.wait_with_output());
+    let output = ended.await.expect("it ends").expect("output");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
