@@ -110,16 +110,20 @@ pub enum Answer {
 
 type Waiter = oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>;
 
+/// What the Pleg hears.
+#[derive(Debug)]
+struct Streams {
+    mailbox: Mailbox<PlegMessage>,
+    answers: Answers<Answer>,
+    hints: SlotReceiver<String, Hint>,
+}
+
 /// See the module page.
 #[derive(Debug)]
 pub struct Pleg {
     deps: PlegDeps,
     answers: AnswerSender<Answer>,
-    streams: Option<(
-        Mailbox<PlegMessage>,
-        Answers<Answer>,
-        SlotReceiver<String, Hint>,
-    )>,
+    streams: Option<Streams>,
     hints: SlotSender<String, Hint>,
     known: RuntimePods,
     queue: InspectQueue<Waiter>,
@@ -141,7 +145,11 @@ impl Pleg {
         Self {
             deps,
             answers: answer_sender,
-            streams: Some((mailbox, answer_stream, hint_stream)),
+            streams: Some(Streams {
+                mailbox,
+                answers: answer_stream,
+                hints: hint_stream,
+            }),
             hints,
             known: RuntimePods::default(),
             queue: InspectQueue::default(),
@@ -380,10 +388,10 @@ impl Actor for Pleg {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some((mailbox, answers, hints)) = self.streams.take() {
-            ctx.add_stream(mailbox);
-            ctx.add_stream(answers);
-            ctx.add_stream(hints);
+        if let Some(streams) = self.streams.take() {
+            ctx.add_stream(streams.mailbox);
+            ctx.add_stream(streams.answers);
+            ctx.add_stream(streams.hints);
         }
         spawn_io(
             "runtime-events",

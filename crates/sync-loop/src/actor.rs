@@ -229,8 +229,7 @@ impl SyncLoop {
         let deps = self.deps.clone();
         let answers = self.answers.clone();
         spawn_io("housekeeping-plan", async move {
-            let plan =
-                housekeeping::decide(&snapshots, &deps.cache, &deps.workers, &deps.runtime).await;
+            let plan = housekeeping::decide(&snapshots, &deps).await;
             answers.answer(SyncLoopEvent::HousekeepingPlanned(plan));
         });
     }

@@ -1,13 +1,16 @@
 //! The periodic clean-up, off the loop: take the snapshots, let the plan be carried out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_actors::{PodWorkersHandle, StatusCache};
+use windlass_actors::WorkerPhase;
 use windlass_core::housekeeping::{HousekeepingInput, HousekeepingPlan, plan};
+use windlass_metrics::Metrics;
 use windlass_runtime::PodRuntime;
 use windlass_types::{ContainerState, ObservedPod, PodUid};
+
+use crate::actor::SyncLoopDeps;
 
 /// A clean-up that takes longer than this is worth a warning.
 const SLOW: Duration = Duration::from_secs(15);
@@ -27,21 +30,17 @@ pub struct Snapshots {
 ///
 /// The runtime's side is read first: a pod that starts meanwhile then has a worker and is no
 /// orphan.
-pub async fn decide(
-    snapshots: &Snapshots,
-    cache: &StatusCache,
-    workers: &PodWorkersHandle,
-    runtime: &PodRuntime,
-) -> HousekeepingPlan {
+pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingPlan {
     if !snapshots.sources_ready {
         return HousekeepingPlan::default();
     }
-    let observed = cache.all();
-    let Ok(phases) = workers.phases().await else {
+    let observed = deps.cache.all();
+    let Ok(phases) = deps.workers.phases().await else {
         return HousekeepingPlan::default();
     };
+    publish_working_pods(&phases, &snapshots.desired, &deps.metrics);
     let directories = if snapshots.collect_garbage {
-        runtime.list_pod_dirs().await.unwrap_or_else(|error| {
+        deps.runtime.list_pod_dirs().await.unwrap_or_else(|error| {
             tracing::warn!(%error, "listing pod directories failed");
             BTreeSet::new()
         })
@@ -60,6 +59,33 @@ pub async fn decide(
         desired: snapshots.desired.clone(),
         directories,
     })
+}
+
+/// `kubelet_working_pods`: workers by phase and by whether their pod is still desired.
+fn publish_working_pods(
+    phases: &BTreeMap<PodUid, WorkerPhase>,
+    desired: &BTreeSet<PodUid>,
+    metrics: &Metrics,
+) {
+    let lifecycles = [
+        (WorkerPhase::Syncing, "sync"),
+        (WorkerPhase::Terminating, "terminating"),
+        (WorkerPhase::Terminated, "terminated"),
+    ];
+    for (phase, lifecycle) in lifecycles {
+        for (is_desired, config) in [(true, "desired"), (false, "orphan")] {
+            let counts = |(uid, of): &(&PodUid, &WorkerPhase)| {
+                **of == phase && desired.contains(*uid) == is_desired
+            };
+            let count = phases.iter().filter(counts).count();
+            // every pod is static as long as there is no API server
+            let labels = [lifecycle, config, "true"];
+            metrics
+                .working_pods
+                .with_label_values(&labels)
+                .set(count as f64);
+        }
+    }
 }
 
 fn is_alive(pod: &ObservedPod) -> bool {

@@ -58,7 +58,7 @@ impl HealthSource for AgentHealth {
     }
 
     fn before_scrape(&self) {
-        self.agent.publish_mailbox_metrics();
+        self.agent.publish_metrics();
     }
 }
 

@@ -50,7 +50,11 @@ fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let config = windlass_config::load(flags)?;
     let logging = &config.kubelet.logging;
-    logging::init(logging::format(logging), logging.verbosity, Arc::clone(&clock))?;
+    logging::init(
+        logging::format(logging),
+        logging.verbosity,
+        Arc::clone(&clock),
+    )?;
     for warning in &config.warnings {
         tracing::warn!(%warning, "configuration");
     }

@@ -123,8 +123,21 @@ struct Lanes {
 }
 
 impl Agent {
-    /// Writes depth and age of every mailbox into the metrics, for a scrape.
-    pub fn publish_mailbox_metrics(&self) {
+    /// Brings the gauges that are computed only when someone looks up to date: depth and age of
+    /// every mailbox, and what the sources refuse.
+    pub fn publish_metrics(&self) {
+        let rejected = self.rejected.borrow();
+        let of_url = rejected
+            .iter()
+            .filter(|r| r.origin.starts_with("http"))
+            .count();
+        for (source, count) in [("http", of_url), ("file", rejected.len() - of_url)] {
+            self.metrics
+                .source_rejected
+                .with_label_values(&[source])
+                .set(count as f64);
+        }
+        drop(rejected);
         self.sources.publish_metrics();
         self.pleg.mailbox.publish_metrics();
         self.lanes.config.publish_metrics();

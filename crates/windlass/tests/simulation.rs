@@ -1,6 +1,6 @@
 //! The whole agent on a virtual clock: scenarios by name, and random ones by seed.
 
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::expect_used)]
 
 use std::time::Duration;
 
@@ -246,7 +246,7 @@ fn a_pod_that_vanished_while_the_agent_was_down_is_stopped_as_an_orphan() {
 fn without_events_a_death_is_found_by_the_relist_within_a_second() {
     simulate(10, async |sim| {
         latencies(sim);
-        sim.runtime.set_event_mode(EventMode::Unimplemented);
+        sim.runtime.set_event_mode(EventMode::Off);
         sim.kill_agent().await;
         sim.start_agent().await;
         sim.desire([pod("web").build()]).await;

@@ -189,15 +189,15 @@ impl Report {
     }
 
     fn note_running(&mut self, deps: &WorkerDeps, now: Timestamp) {
-        if self.timings.running.is_none() && self.status.phase.as_deref() == Some("Running") {
-            self.timings.running = Some(now);
-            // a pod that was adopted did not start now
-            if self.timings.containers_started.is_some() {
-                deps.metrics.started_pods.inc();
-                if let Some(took) = seconds_between(self.timings.seen, now) {
-                    deps.metrics.pod_start_duration.observe(took);
-                }
-            }
+        if self.timings.running.is_some() || self.status.phase.as_deref() != Some("Running") {
+            return;
+        }
+        self.timings.running = Some(now);
+        // a pod that was adopted did not start now
+        if self.timings.containers_started.is_some()
+            && let Some(took) = seconds_between(self.timings.seen, now)
+        {
+            deps.metrics.pod_start_duration.observe(took);
         }
     }
 
