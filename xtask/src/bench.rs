@@ -11,7 +11,7 @@ mod report;
 use std::time::Duration;
 
 use anyhow::Context;
-use windlass_testing::containerd::PrivateContainerd;
+use windlass_testbed::containerd::PrivateContainerd;
 
 use self::bare::Bare;
 use self::fleet::Fleet;

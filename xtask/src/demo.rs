@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::time::{Instant, MissedTickBehavior};
-use windlass_testing::agent::{Agent, AgentOptions};
-use windlass_testing::containerd::PrivateContainerd;
-use windlass_testing::pod_watch::{PodTable, PodView};
+use windlass_testbed::agent::{Agent, AgentOptions};
+use windlass_testbed::containerd::PrivateContainerd;
+use windlass_testbed::pod_watch::{PodTable, PodView};
 
 use crate::terminal::{self, Screen};
 use crate::{phases, run};

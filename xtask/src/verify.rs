@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use anyhow::Context;
-use windlass_testing::debian;
+use windlass_testbed::debian;
 
 use crate::{run, tidy};
 

@@ -1,12 +1,7 @@
-//! What tests, the demo and the benchmark stand on: a private containerd with images, and models
-//! of the outside world. A dev-dependency only: nothing that ships links it.
+//! What tests stand on: models of the outside world, and the real thing from `windlass-testbed`.
+//! A dev-dependency only: nothing that ships links it.
 
-pub mod containerd;
-pub mod debian;
-pub mod images;
-
-pub mod agent;
-pub mod pod_watch;
+pub use windlass_testbed::{agent, containerd, images, pod_watch};
 
 pub mod builders;
 pub mod fake_runtime;

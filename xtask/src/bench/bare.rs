@@ -7,8 +7,8 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::time::Instant;
 use windlass_cri::{CriClient, CriOptions, RuntimeService};
 use windlass_metrics::Metrics;
-use windlass_testing::containerd::PrivateContainerd;
-use windlass_testing::images;
+use windlass_testbed::containerd::PrivateContainerd;
+use windlass_testbed::images;
 use windlass_types::cri::{
     ContainerConfig, ContainerSecurity, LinuxResources, ListFilter, SandboxConfig, SecurityProfile,
 };

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::time::Instant;
-use windlass_testing::agent::{Agent, AgentOptions};
-use windlass_testing::containerd::PrivateContainerd;
-use windlass_testing::images;
-use windlass_testing::pod_watch::{PodTable, PodWatch};
+use windlass_testbed::agent::{Agent, AgentOptions};
+use windlass_testbed::containerd::PrivateContainerd;
+use windlass_testbed::images;
+use windlass_testbed::pod_watch::{PodTable, PodWatch};
 
 use super::Started;
 use super::process::Process;

@@ -55,15 +55,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "testing",
-        &["actors", "core", "cri", "metrics", "proto", "runtime"],
+        &[
+            "actors", "core", "cri", "metrics", "proto", "runtime", "status", "testbed", "windlass",
+        ],
     ),
-    ("xtask", &["cri", "metrics", "proto", "testing"]),
+    ("testbed", &["proto"]),
+    ("xtask", &["cri", "metrics", "proto", "testbed"]),
     ("codegen", &[]),
 ];
 
 /// A test may use the testing kit, and the real thing that its crate is used with.
 const TEST_ONLY: &[&str] = &[
-    "testing", "actors", "core", "cri", "metrics", "proto", "config",
+    "testing", "testbed", "actors", "core", "cri", "metrics", "proto", "config",
 ];
 
 /// Crates that decide or describe, and never wait or touch the outside.

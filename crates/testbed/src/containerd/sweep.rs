@@ -33,15 +33,27 @@ const SHARED_DIRECTORIES: &[&str] = &[
 /// File in the instance's directory that lists what was there before it.
 const EXISTED: &str = "existed-before";
 
-/// Notes which shared directories and cgroups exist before the instance does: those stay.
+/// Notes which shared directories and cgroups exist before the instance does: those stay. What
+/// another instance that lives at the moment did not find is that one's, or an instance's before
+/// it: whoever ends last removes it.
 pub(super) fn record_what_exists(base: &Path) -> anyhow::Result<()> {
+    let others: Vec<String> = entries(base.parent().unwrap_or(base))
+        .iter()
+        .filter(|dir| dir.as_path() != base && dir.to_string_lossy().contains("/windlass-"))
+        .filter_map(|dir| fs::read_to_string(dir.join(EXISTED)).ok())
+        .collect();
+    let found_by_all = |path: &str| {
+        others
+            .iter()
+            .all(|record| record.lines().any(|line| line == path))
+    };
     let cgroups = pod_cgroups()
         .into_iter()
         .map(|dir| dir.to_string_lossy().into_owned());
     let shared = SHARED_DIRECTORIES.iter().map(|dir| (*dir).to_owned());
     let existing: Vec<String> = shared
         .chain(cgroups)
-        .filter(|dir| Path::new(dir).exists())
+        .filter(|dir| Path::new(dir).exists() && found_by_all(dir))
         .collect();
     fs::write(base.join(EXISTED), existing.join("\n")).context("cannot write the record")
 }

@@ -12,8 +12,8 @@ use windlass_proto::cri_v1::{
     ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, PodSandboxConfig,
     PodSandboxMetadata, PodSandboxStatusRequest, RunPodSandboxRequest, StartContainerRequest,
 };
-use windlass_testing::containerd::PrivateContainerd;
-use windlass_testing::images;
+use windlass_testbed::containerd::PrivateContainerd;
+use windlass_testbed::images;
 
 fn quiet(_: &str) {}
 

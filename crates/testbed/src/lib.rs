@@ -1,0 +1,11 @@
+//! A real machine to test on: a private containerd with images, and an agent that runs on it.
+//!
+//! Apart from `windlass-testing`, which links the code under test: this crate knows the agent only
+//! as a program with a socket, so that `cargo xtask` builds whatever state that code is in.
+
+pub mod containerd;
+pub mod debian;
+pub mod images;
+
+pub mod agent;
+pub mod pod_watch;
