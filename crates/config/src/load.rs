@@ -275,7 +275,15 @@ impl Layers {
         if !faults.is_empty() {
             return Err(ConfigError::Invalid(faults));
         }
+        let origin = origin_of("featureGates");
         self.warn_of_inert_fields(&kubelet);
+        self.warnings
+            .extend(gates.changed().map(|(gate, on)| Warning {
+                origin: origin.clone(),
+                field: format!("featureGates.{}", gate.name),
+                // no decision of this version asks a gate; the first that does makes a list of them
+                message: format!("set to {on}, but nothing follows from this gate in this version"),
+            }));
         self.warn_of_flags(flags);
         Ok(Config {
             kubelet,

@@ -298,6 +298,7 @@ fn unknown_and_inert_fields_are_warned_of_once() {
         &[
             "--config=@/k.yaml",
             "--cgroup-root=/x",
+            "--feature-gates=EventedPLEG=true,EnvFiles=true",
             "--pod-infra-container-image=pause",
         ],
         &[
@@ -306,6 +307,7 @@ fn unknown_and_inert_fields_are_warned_of_once() {
             "--cgroup-root: cgroupRoot: accepted, but nothing follows from it in this version, which lacks QoS and pod cgroups",
             "@/k.yaml: iptablesDropBit: accepted and ignored: without effect upstream as well",
             "@/k.yaml: maxPods: accepted, but nothing follows from it in this version, which lacks pod admission by node limits",
+            "--feature-gates: featureGates.EventedPLEG: set to true, but nothing follows from this gate in this version",
             "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it",
         ],
     );
