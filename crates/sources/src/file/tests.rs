@@ -395,6 +395,27 @@ async fn a_directory_may_be_missing_come_vanish_and_return() {
 }
 
 #[tokio::test]
+async fn a_directory_that_is_replaced_in_an_instant_is_still_watched() {
+    local(async {
+        let directory = TempDir::new().expect("a directory");
+        let at = directory.path().join("manifests");
+        fs::create_dir(&at).expect("created");
+        let mut source = Source::start(&at, NEVER);
+        source.expect("[]").await;
+        for round in 0..20 {
+            // The new directory often gets the inode of the old one.
+            fs::remove_dir_all(&at).expect("removed");
+            fs::create_dir(&at).expect("created");
+            write(&at, "a.yaml", manifest(&format!("a{round}")));
+            source.expect(&format!("[a{round}]")).await;
+            write(&at, "b.yaml", manifest("b"));
+            source.expect(&format!("[a{round} b]")).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_single_file_may_be_given_and_may_vanish_and_return() {
     local(async {
         let directory = TempDir::new().expect("a directory");

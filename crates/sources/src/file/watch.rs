@@ -33,6 +33,9 @@ pub(super) struct Watcher {
 struct Shared {
     /// Something happened that matters.
     dirty: AtomicBool,
+    /// A watched directory was removed or renamed. One that took its place may have the same
+    /// inode, so what is watched cannot be told from the file system any more.
+    stale: AtomicBool,
     wake: Notify,
     wanted: Mutex<Wanted>,
 }
@@ -74,8 +77,9 @@ impl Watcher {
         *lock(&self.shared.wanted) = Wanted { directory, entry };
         let mut notify = lock(&self.notify);
         let mut watched = lock(&self.watched);
+        let stale = self.shared.stale.swap(false, Ordering::AcqRel);
         watched.retain(|path, identity| {
-            let stays = wanted.contains(path) && identity_of(path) == Some(*identity);
+            let stays = !stale && wanted.contains(path) && identity_of(path) == Some(*identity);
             if !stays {
                 // fails if the directory is gone, and its watch with it
                 let _ = notify.unwatch(path);
@@ -118,7 +122,13 @@ impl Shared {
     /// Runs on the thread of `notify`.
     fn hear(&self, event: notify::Result<Event>) {
         let matters = match event {
-            Ok(event) => event.need_rescan() || (counts(&event.kind) && self.concerns(&event)),
+            Ok(event) => {
+                let displaced = displaces(&event.kind) && self.is_watched(&event);
+                if displaced {
+                    self.stale.store(true, Ordering::Release);
+                }
+                displaced || event.need_rescan() || (counts(&event.kind) && self.concerns(&event))
+            }
             // events were lost or a watch failed: look again
             Err(error) => {
                 tracing::debug!(%error, "file events");
@@ -129,6 +139,15 @@ impl Shared {
             self.dirty.store(true, Ordering::Release);
             self.wake.notify_one();
         }
+    }
+
+    /// True if the event is about a watched directory itself.
+    fn is_watched(&self, event: &Event) -> bool {
+        let wanted = lock(&self.wanted);
+        let ancestor = wanted.entry.as_deref().and_then(Path::parent);
+        let watched = [wanted.directory.as_deref(), ancestor];
+        let is_watched = |path: &PathBuf| watched.contains(&Some(path.as_path()));
+        event.paths.iter().any(is_watched)
     }
 
     fn concerns(&self, event: &Event) -> bool {
@@ -151,6 +170,13 @@ fn counts(kind: &EventKind) -> bool {
         EventKind::Modify(kind) => !matches!(kind, ModifyKind::Data(_)),
         EventKind::Any | EventKind::Create(_) | EventKind::Remove(_) | EventKind::Other => true,
     }
+}
+
+fn displaces(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_))
+    )
 }
 
 fn identity_of(path: &Path) -> Option<Identity> {
