@@ -6,8 +6,8 @@
 //! runtime and the file system through ports, to users through the event recorder, and tells
 //! its caller in a [`SyncPodOutcome`] what it came to.
 //!
-//! Not here: lifecycle hooks, ephemeral containers and pull secrets. Validation refuses pods that
-//! use the first two; images are pulled without credentials.
+//! Not here: lifecycle hooks, ephemeral containers and pull secrets, because the port has no exec
+//! and no source brings secrets yet. `windlass_core::unsupported` tells the user of each.
 
 mod config;
 pub mod files;

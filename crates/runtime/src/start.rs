@@ -10,7 +10,6 @@ use windlass_types::view::EventType;
 use windlass_types::{ContainerId, PodExt, Reason, Retry};
 
 use crate::images::PresentImage;
-use crate::kill::ignore_missing;
 use crate::request::StartFailure;
 use crate::sync::{Pass, Sandbox};
 use crate::termination::termination_log_path;
@@ -147,13 +146,10 @@ impl Pass<'_> {
         id: &ContainerId,
     ) -> Result<(), StartFailure> {
         let runtime = &self.runtime.deps().runtime;
+        // What did not start stays: exited (the runtime's answer to a bad command) it is a crash
+        // with an exit code and a back-off; still created it is removed by the next pass;
+        // running after all, because only the answer was late, it must not be killed.
         if let Err(error) = runtime.start_container(id).await {
-            // kept, it would hold the name and attempt that the next try needs; if this fails
-            // too, the next pass sees it as created and removes it
-            let removed = ignore_missing(runtime.remove_container(id).await);
-            if let Err(error) = removed {
-                tracing::warn!(container = %id, %error, "container that did not start stays");
-            }
             return Err(self.failure(container, Reason::RunContainerError, &error));
         }
         self.normal(container, Reason::Started, "Container started");

@@ -1,3 +1,5 @@
+//! State files whole, torn and foreign.
+
 use std::fs;
 
 use serde::{Deserialize, Serialize};

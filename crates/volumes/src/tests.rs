@@ -1,3 +1,5 @@
+//! Volumes and removal on a real file system.
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;

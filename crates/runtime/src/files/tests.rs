@@ -1,3 +1,5 @@
+//! The node's files in a temporary directory, and the lanes.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,3 +1,5 @@
+//! Reading logs that are written, rotated and tampered with meanwhile.
+
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! The rate limiter on paused time.
+
 use std::time::Duration;
 
 use tokio::time::Instant;

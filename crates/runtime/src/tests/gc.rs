@@ -1,3 +1,5 @@
+//! What is collected and what is kept.
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Pull policies, back-off, limits and shared pulls.
+
 use std::sync::Arc;
 use std::time::Duration;
 

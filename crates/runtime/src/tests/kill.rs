@@ -1,3 +1,5 @@
+//! Order, grace and failures of stops.
+
 use std::sync::Arc;
 use std::time::Duration;
 

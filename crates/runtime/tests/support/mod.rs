@@ -1,0 +1,165 @@
+//! An executor, the runtime it talks to, and the reads that the PLEG would make.
+
+#![allow(
+    dead_code,
+    missing_docs,
+    missing_debug_implementations,
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "shared by several test binaries"
+)]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use windlass_core::backoff::BackoffTable;
+use windlass_core::node_facts::NodeFacts;
+use windlass_core::pleg::observe;
+use windlass_cri::{ImageService, RuntimeService};
+use windlass_metrics::Metrics;
+use windlass_runtime::{
+    PodFiles, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome, SyncPodRequest,
+};
+use windlass_types::cri::ListFilter;
+use windlass_types::view::EventType;
+use windlass_types::{
+    Clock, ContainerState, EventRecorder, ObservedPod, Pod, PodExt, PodUid, Reason, Timestamp,
+};
+
+/// Longer than the delays before a fourth restart (70 s), shorter than a test runner's patience.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Time that passes with tokio's, paused or not.
+#[derive(Debug)]
+pub struct TokioClock(tokio::time::Instant);
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        let start = Timestamp::from_second(1_700_000_000).expect("in range");
+        start.saturating_add(self.0.elapsed()).expect("in range")
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Events(Mutex<Vec<String>>);
+
+impl Events {
+    pub fn lines(&self) -> Vec<String> {
+        self.0.lock().expect("lock").clone()
+    }
+}
+
+impl EventRecorder for Events {
+    fn record(&self, _: &Pod, container: Option<&str>, _: EventType, reason: Reason, text: &str) {
+        let line = format!("{reason} {}: {text}", container.unwrap_or("-"));
+        self.0.lock().expect("lock").push(line);
+    }
+}
+
+pub struct Agent {
+    pub cri: Arc<dyn RuntimeService>,
+    pub events: Arc<Events>,
+    pub clock: Arc<dyn Clock>,
+    pub runtime: PodRuntime,
+}
+
+impl Agent {
+    pub fn new<R: RuntimeService + ImageService>(
+        cri: Arc<R>,
+        files: Arc<dyn PodFiles>,
+        clock: Arc<dyn Clock>,
+        node: NodeFacts,
+    ) -> Self {
+        let events = Arc::new(Events::default());
+        Self {
+            runtime: PodRuntime::new(PodRuntimeDeps {
+                runtime: cri.clone(),
+                images: cri.clone(),
+                files,
+                events: events.clone(),
+                clock: clock.clone(),
+                node: Arc::new(node),
+                metrics: Metrics::new().expect("metrics"),
+                options: RuntimeOptions::default(),
+            }),
+            cri,
+            events,
+            clock,
+        }
+    }
+
+    /// What the PLEG would publish for a pod.
+    pub async fn observe(&self, uid: &PodUid) -> ObservedPod {
+        let now = self.clock.now();
+        let filter = ListFilter::of_pod(uid);
+        let mut sandboxes = Vec::new();
+        for row in self
+            .cri
+            .list_pod_sandboxes(&filter)
+            .await
+            .expect("sandboxes")
+        {
+            sandboxes.extend(self.cri.pod_sandbox_status(&row.id).await);
+        }
+        let mut containers = Vec::new();
+        for row in self.cri.list_containers(&filter).await.expect("containers") {
+            // ContainerStatus does not say which sandbox, the list does
+            if let Ok(mut detail) = self.cri.container_status(&row.id).await {
+                detail.observed.sandbox_id = row.sandbox_id;
+                containers.push(detail);
+            }
+        }
+        observe(uid, sandboxes, containers, now)
+    }
+
+    pub async fn pass(&self, pod: &Arc<Pod>, backoff: BackoffTable) -> SyncPodOutcome {
+        let observed = Arc::new(self.observe(&pod.uid()).await);
+        let request = SyncPodRequest {
+            pod: pod.clone(),
+            observed,
+            backoff,
+            network_ready: true,
+        };
+        self.runtime
+            .sync_pod(request, CancellationToken::new())
+            .await
+    }
+
+    /// Passes each 100 ms until the condition holds.
+    pub async fn drive(
+        &self,
+        pod: &Arc<Pod>,
+        mut backoff: BackoffTable,
+        holds: impl Fn(&ObservedPod) -> bool,
+    ) -> BackoffTable {
+        let begun = tokio::time::Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let outcome = self.pass(pod, backoff).await;
+            backoff = outcome.backoff;
+            if holds(&self.observe(&pod.uid()).await) {
+                return backoff;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let seen = self.observe(&pod.uid()).await;
+        let mut events = self.events.lines();
+        events.dedup();
+        panic!("not reached: {seen:#?}\n{events:#?}");
+    }
+}
+
+pub fn all_running(pod: &Pod, observed: &ObservedPod) -> bool {
+    let running = |name: &str| {
+        let latest = observed.latest(name);
+        latest.is_some_and(|c| c.state == ContainerState::Running)
+    };
+    pod.containers().iter().all(|c| running(&c.name))
+}
