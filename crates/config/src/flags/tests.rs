@@ -1,3 +1,5 @@
+//! Command lines and the settings they become.
+
 use std::ffi::OsString;
 
 use super::KubeletFlags;

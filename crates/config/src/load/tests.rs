@@ -1,3 +1,5 @@
+//! Files and flags and the configuration they become, or the error.
+
 use std::ffi::OsString;
 use std::path::Path;
 

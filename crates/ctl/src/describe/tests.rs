@@ -1,3 +1,5 @@
+//! One whole page.
+
 use serde_json::json;
 use windlass_proto::windlass_v1 as proto;
 

@@ -1,3 +1,5 @@
+//! Lists as tables and objects, and the state a watch keeps.
+
 use clap::Parser;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Pods and the columns kubectl would show for them.
+
 use serde_json::{Value, json};
 
 use super::summary;

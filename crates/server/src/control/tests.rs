@@ -1,3 +1,5 @@
+//! The control API over a real socket, on a board filled by hand.
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! The health port, asked over TCP.
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Requests for a log and the file they mean.
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
