@@ -8,6 +8,7 @@ mod fleet;
 mod process;
 mod report;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -41,6 +42,9 @@ pub(crate) struct Options {
     /// Cargo profile to build windlass with.
     #[arg(long, default_value = "release")]
     profile: String,
+    /// Take this binary of windlass instead of building one.
+    #[arg(long, conflicts_with = "profile")]
+    windlass: Option<PathBuf>,
     /// Write the table to docs/PERFORMANCE.md.
     #[arg(long)]
     write: bool,
@@ -52,7 +56,7 @@ const KILL_PODS: usize = 20;
 const KIB_PER_MIB: f64 = 1024.0;
 
 pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
-    let binary = run::build_agent(&options.profile)?;
+    let binary = run::agent(options.windlass.as_deref(), &options.profile)?;
     // Whoever loses the race is dropped, and dropping cleans up.
     let report = tokio::select! {
         report = measure(options, &binary) => report?,
@@ -68,7 +72,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(options: &Options, binary: &std::path::Path) -> anyhow::Result<Report> {
+async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
     let containerd = PrivateContainerd::start("bench", run::step).await?;
     let bare = Bare::new(&containerd, options.concurrency)?;
     let mut fleet = Fleet::start(&containerd, binary, options.concurrency).await?;

@@ -30,6 +30,9 @@ pub(crate) struct Options {
     /// Cargo profile to build windlass with.
     #[arg(long, default_value = "dev")]
     profile: String,
+    /// Take this binary of windlass instead of building one.
+    #[arg(long, conflicts_with = "profile")]
+    windlass: Option<PathBuf>,
     /// File or directory of manifests to run.
     #[arg(long, default_value = "examples")]
     manifests: PathBuf,
@@ -75,7 +78,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     if !manifests.exists() {
         bail!("{} does not exist", manifests.display());
     }
-    let binary = run::build_agent(&options.profile)?;
+    let binary = run::agent(options.windlass.as_deref(), &options.profile)?;
 
     let mut interrupted = pin!(run::interrupted());
     // An interrupt drops the future, and with it what it has started so far.

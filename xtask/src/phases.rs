@@ -2,8 +2,11 @@
 
 use windlass_proto::windlass_v1::StartTimings;
 
-/// The phases in order: `1.24s = wait 0.01 + sandbox 0.52 + images 0.00 + init 0.31 + start 0.40`.
-/// Phases that a pod has not passed yet are left out.
+/// Shorter phases are not worth a reader's eye.
+const SHOWN: f64 = 0.01;
+
+/// The phases in order: `1.24s = wait 0.01 + sandbox 0.52 + init 0.31 + start 0.40`. Phases that
+/// a pod has not passed yet, or passed in no time, are left out.
 pub(crate) fn line(timings: &StartTimings) -> String {
     let Some(seen) = seconds(timings.seen.as_ref()) else {
         return String::new();
@@ -21,7 +24,9 @@ pub(crate) fn line(timings: &StartTimings) -> String {
     for (name, moment) in steps {
         if let Some(moment) = moment {
             // Images and init containers overlap, so a later phase may end before an earlier one.
-            parts.push(format!("{name} {:.2}", (moment - from).max(0.0)));
+            if moment - from >= SHOWN {
+                parts.push(format!("{name} {:.2}", moment - from));
+            }
             from = from.max(moment);
         }
     }
@@ -69,6 +74,7 @@ mod tests {
         let timings = StartTimings {
             seen: at(0),
             dispatched: at(10),
+            images_ready: at(511),
             sandbox_ready: at(510),
             containers_started: at(700),
             ..StartTimings::default()

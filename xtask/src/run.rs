@@ -65,8 +65,17 @@ pub(crate) async fn interrupted() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the agent and returns the path of the binary.
-pub(crate) fn build_agent(profile: &str) -> anyhow::Result<PathBuf> {
+/// The agent's binary: the given one, or one built with the profile.
+pub(crate) fn agent(given: Option<&Path>, profile: &str) -> anyhow::Result<PathBuf> {
+    match given {
+        Some(path) => path
+            .canonicalize()
+            .with_context(|| path.display().to_string()),
+        None => build_agent(profile),
+    }
+}
+
+fn build_agent(profile: &str) -> anyhow::Result<PathBuf> {
     let args = [
         "build",
         "--package",

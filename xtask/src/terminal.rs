@@ -4,7 +4,7 @@
 use std::io::{IsTerminal, Write};
 
 /// Longest cell; the rest is cut.
-const MAX_CELL: usize = 72;
+const MAX_CELL: usize = 100;
 /// Terminal codes: no line wrapping while a table is drawn, so that one row is one line.
 const WRAP_OFF: &str = "\x1b[?7l";
 const WRAP_ON: &str = "\x1b[?7h";
