@@ -22,11 +22,24 @@ use crate::request::{KillPodError, KillPodRequest};
 /// Every container gets this long to end, whatever is left of its grace period.
 pub(crate) const MINIMUM_GRACE: Duration = Duration::from_secs(2);
 
+/// A kill does not wait longer than this for a fresh list; the observation then has to do.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
+
 /// What of a pod is to be stopped.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Targets {
     containers: Vec<(String, ContainerId)>,
     sandboxes: Vec<SandboxId>,
+}
+
+impl Targets {
+    fn observed(observed: &ObservedPod) -> Self {
+        let running = observed.running();
+        Self {
+            containers: running.map(|c| (c.name.clone(), c.id.clone())).collect(),
+            sandboxes: observed.sandboxes.iter().map(|s| s.id.clone()).collect(),
+        }
+    }
 }
 
 impl PodRuntime {
@@ -91,25 +104,24 @@ impl PodRuntime {
     async fn targets(&self, observed: &ObservedPod) -> Targets {
         let filter = ListFilter::of_pod(&observed.uid);
         let runtime = &self.deps().runtime;
-        let (containers, sandboxes) = futures::future::join(
+        let lists = futures::future::join(
             runtime.list_containers(&filter),
             runtime.list_pod_sandboxes(&filter),
-        )
-        .await;
+        );
+        let Ok((containers, sandboxes)) = tokio::time::timeout(LIST_PATIENCE, lists).await else {
+            return Targets::observed(observed);
+        };
         let containers = match containers {
             Ok(list) => list
                 .into_iter()
                 .filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
                 .map(|c| (c.name, c.id))
                 .collect(),
-            Err(_) => observed
-                .running()
-                .map(|c| (c.name.clone(), c.id.clone()))
-                .collect(),
+            Err(_) => Targets::observed(observed).containers,
         };
         let sandboxes = match sandboxes {
             Ok(list) => list.into_iter().map(|s| s.id).collect(),
-            Err(_) => observed.sandboxes.iter().map(|s| s.id.clone()).collect(),
+            Err(_) => Targets::observed(observed).sandboxes,
         };
         Targets {
             containers,

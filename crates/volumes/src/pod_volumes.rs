@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{UnmountFlags, unmount};
 use windlass_core::quantity::Quantity;
-use windlass_types::corev1::Volume;
+use windlass_core::resources::pod_limit;
+use windlass_types::corev1::{ResourceRequirements, Volume};
 use windlass_types::{Pod, PodExt};
 
 use crate::empty_dir::{self, Ownership};
@@ -69,7 +70,7 @@ pub fn set_up_volume(pod_dir: &Path, pod: &Pod, volume: &Volume) -> Result<(), V
         &volume.name,
         source,
         &dir,
-        size_limit,
+        memory_size(pod, size_limit),
         Ownership { fs_group },
     )
 }
@@ -85,6 +86,27 @@ pub fn tear_down_pod_volumes(pod_dir: &Path) -> Result<(), VolumeError> {
             .map_err(|error| VolumeError::io("unmount", &mount.path, error))?;
     }
     Ok(())
+}
+
+/// Size of a memory volume: its own limit or the pod's memory limit, whichever is less, because
+/// what is written counts against that. With neither the kernel's default holds, half of the
+/// node's memory (upstream: the node's allocatable memory).
+fn memory_size(pod: &Pod, size_limit: Option<u64>) -> Option<u64> {
+    let limits = |resources: Option<&ResourceRequirements>| {
+        let limits = resources.and_then(|r| r.limits.as_ref());
+        limits.is_some_and(|l| l.contains_key("memory"))
+    };
+    let mut all = pod.init_containers().iter().chain(pod.containers());
+    let limited = limits(PodExt::spec(pod).resources.as_ref())
+        || all.all(|container| limits(container.resources.as_ref()));
+    // one container without a limit leaves the pod without one
+    let pod_limit = limited.then(|| pod_limit(pod, "memory")).flatten();
+    let pod_limit = pod_limit.and_then(|q| u64::try_from(q.value()).ok());
+    [size_limit, pod_limit]
+        .into_iter()
+        .flatten()
+        .filter(|size| *size > 0)
+        .min()
 }
 
 fn parse_size(volume: &str, text: &str) -> Result<u64, VolumeError> {
@@ -119,4 +141,44 @@ fn kind_of(volume: &Volume) -> &'static str {
         .into_iter()
         .find_map(|(name, set)| set.then_some(name))
         .unwrap_or("other than emptyDir and hostPath")
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+    use windlass_types::corev1::{Container, PodSpec};
+
+    use super::*;
+
+    fn container(limit: Option<&str>) -> Container {
+        let limits = limit.map(|text| [("memory".to_owned(), Quantity(text.into()))].into());
+        Container {
+            resources: limits.map(|limits| ResourceRequirements {
+                limits: Some(limits),
+                ..ResourceRequirements::default()
+            }),
+            ..Container::default()
+        }
+    }
+
+    #[test]
+    fn a_memory_volume_is_no_larger_than_its_limit_and_the_pods() {
+        let check = |limits: &[Option<&str>], own: Option<u64>, expected: Option<u64>| {
+            let pod = Pod {
+                spec: Some(PodSpec {
+                    containers: limits.iter().map(|l| container(*l)).collect(),
+                    ..PodSpec::default()
+                }),
+                ..Pod::default()
+            };
+            assert_eq!(memory_size(&pod, own), expected, "{limits:?} {own:?}");
+        };
+        check(&[None], None, None);
+        check(&[None], Some(7), Some(7));
+        check(&[Some("1Ki"), Some("1Ki")], None, Some(2048));
+        check(&[Some("1Ki"), Some("1Ki")], Some(4096), Some(2048));
+        check(&[Some("1Ki"), Some("1Ki")], Some(7), Some(7));
+        check(&[Some("1Ki"), None], Some(4096), Some(4096));
+        check(&[Some("1Ki")], Some(0), Some(1024));
+    }
 }

@@ -123,6 +123,16 @@ async fn what_started_after_the_observation_is_stopped_too_and_the_observation_s
     assert_eq!(stops(&world), ["stop a1 5s", "stop-sandbox s0"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_that_hangs_does_not_keep_a_pod_from_being_stopped() {
+    let world = World::new();
+    world.fake.hang("list-containers");
+    let seen = observed(vec![seen("a", "a1", ContainerState::Running, 1)]);
+    let result = world.runtime.kill_pod(kill(None, seen, 5)).await;
+    assert!(result.is_ok());
+    assert_eq!(stops(&world), ["stop a1 5s", "stop-sandbox s0"]);
+}
+
 #[tokio::test]
 async fn what_is_gone_counts_as_stopped_and_one_failure_does_not_keep_the_rest() {
     let world = World::new();
