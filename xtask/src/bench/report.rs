@@ -141,16 +141,19 @@ pub(super) fn write(table: &str) -> anyhow::Result<()> {
 
 /// The command that repeats this run.
 fn command(options: &Options) -> String {
+    let binary = match &options.windlass {
+        Some(path) => format!("--windlass {}", path.display()),
+        None => format!("--profile {}", options.profile),
+    };
     format!(
         "cargo xtask bench --serial {} --burst {} --rounds {} --concurrency {} --idle-seconds {} \
-         --kills {} --profile {}",
+         --kills {} {binary}",
         options.serial,
         options.burst,
         options.rounds,
         options.concurrency,
         options.idle_seconds,
         options.kills,
-        options.profile
     )
 }
 
