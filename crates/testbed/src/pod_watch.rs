@@ -43,8 +43,12 @@ pub struct PodView {
     pub namespace: String,
     /// Name, with the node's name behind it.
     pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
     /// `status.phase`.
     pub phase: String,
+    /// `status.podIP`, empty before there is one.
+    pub ip: String,
     /// The `Ready` condition is true.
     pub ready: bool,
     /// App containers.
@@ -212,14 +216,16 @@ impl PodView {
         let view = Self {
             namespace: text(&pod["metadata"]["namespace"]),
             name: text(&pod["metadata"]["name"]),
+            uid: text(&pod["metadata"]["uid"]),
             phase: text(&status["phase"]),
+            ip: text(&status["podIP"]),
             ready,
             containers: containers(&status["containerStatuses"]),
             init_containers: containers(&status["initContainerStatuses"]),
             blocker: entry.blocker,
             timings: entry.timings.unwrap_or_default(),
         };
-        Ok((text(&pod["metadata"]["uid"]), view))
+        Ok((view.uid.clone(), view))
     }
 
     /// What `kubectl get pods` would show as status: the reason of a container that does not
