@@ -24,5 +24,5 @@ pub use clock::{SimClock, SystemClock};
 pub use kind::ActorKind;
 pub use mailbox::{Delivery, Mailbox, MailboxSender, SendError, TrySendError, mailbox};
 pub use slots::{Merge, SlotReceiver, SlotSender, slots};
-pub use spawn::{Shutdown, spawn_io};
+pub use spawn::{Shutdown, run_actors, spawn_io, start_actor};
 pub use status_cache::StatusCache;

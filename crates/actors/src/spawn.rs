@@ -1,10 +1,27 @@
-//! Starting work: I/O futures by name, and an orderly end.
+//! Starting work: actors on their thread, I/O futures by name, and an orderly end.
 
 use std::future::Future;
+use std::sync::Arc;
+
+use actix::{Actor, Context};
+use tokio::runtime::Runtime;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
+
+/// Runs the agent: its actors and `main` on this thread, all I/O on the threads of `runtime`.
+pub fn run_actors<F: Future>(runtime: &Arc<Runtime>, main: F) -> F::Output {
+    let shared = Arc::clone(runtime);
+    let system = actix::System::with_tokio_rt(move || shared);
+    system.block_on(main)
+}
+
+/// Starts an actor on the present thread: inside [`run_actors`], or a `LocalSet` in simulations.
+/// What it hears are its own streams, so nobody needs its address.
+pub fn start_actor<A: Actor<Context = Context<A>>>(actor: A) {
+    drop(actor.start());
+}
 
 /// Runs I/O outside the actor's thread, under a name that shows in every line it logs.
 pub fn spawn_io<F>(name: &'static str, future: F) -> tokio::task::JoinHandle<F::Output>

@@ -63,11 +63,7 @@ fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     }
     process::prepare(&config.kubelet);
     let runtime = process::tokio_runtime()?;
-    let system = actix::System::with_tokio_rt({
-        let runtime = Arc::clone(&runtime);
-        move || runtime
-    });
-    system.block_on(agent(&config, clock))
+    windlass_actors::run_actors(&runtime, agent(&config, clock))
 }
 
 /// Runs until a signal asks for the end. Containers go on running.

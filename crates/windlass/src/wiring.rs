@@ -9,13 +9,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Actor;
 use http::{HeaderMap, Uri};
 use tokio::sync::watch;
 use windlass_actors::{
     ActorKind, ConfigChanged, MailboxSender, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle,
     PodWorkersMessage, RejectedManifest, RuntimeState, Shutdown, SlotSender, SourceSnapshot,
-    StatusCache, mailbox, slots,
+    StatusCache, mailbox, slots, start_actor,
 };
 use windlass_core::merge::Mode;
 use windlass_core::node_facts::NodeFacts;
@@ -202,7 +201,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         cancel: shutdown.token(),
         health: pleg_health.clone(),
     };
-    Pleg::new(pleg_deps, pleg_mailbox).start();
+    start_actor(Pleg::new(pleg_deps, pleg_mailbox));
 
     let worker = WorkerDeps {
         runtime: runtime.clone(),
@@ -221,7 +220,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         worker,
         backoff: backoff.unwrap_or_default(),
     };
-    PodWorkers::new(registry, update_slots, workers_mailbox).start();
+    start_actor(PodWorkers::new(registry, update_slots, workers_mailbox));
 
     let sync_loop_health = SyncLoopHealth::default();
     let sync_loop = SyncLoopDeps {
@@ -235,7 +234,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         metrics: metrics.clone(),
         health: sync_loop_health.clone(),
     };
-    SyncLoop::new(sync_loop, config_mailbox, change_slots).start();
+    start_actor(SyncLoop::new(sync_loop, config_mailbox, change_slots));
 
     let (rejected_sender, rejected) = watch::channel(Vec::new());
     let storage = PodStorageDeps {
@@ -246,7 +245,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sync_loop: config_sender.clone(),
         rejected: rejected_sender,
     };
-    PodStorage::new(storage, storage_mailbox).start();
+    start_actor(PodStorage::new(storage, storage_mailbox));
     spawn_sources(parts.sources, &storage_sender, &parts.clock);
 
     Agent {
@@ -279,7 +278,7 @@ fn spawn_sources(
             clock: Arc::clone(clock),
             storage: storage.clone(),
         };
-        FileSource::new(config).start();
+        start_actor(FileSource::new(config));
     }
     if let Some(url) = parts.url {
         let config = HttpSourceConfig {
@@ -289,6 +288,6 @@ fn spawn_sources(
             period: parts.url_period,
             storage: storage.clone(),
         };
-        HttpSource::new(config).start();
+        start_actor(HttpSource::new(config));
     }
 }

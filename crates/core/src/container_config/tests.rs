@@ -1,3 +1,5 @@
+//! Container configurations, a line for each part that differs from the plain one.
+
 use serde_json::{Value, json};
 use windlass_types::PodExt;
 use windlass_types::cri::SecurityProfile;

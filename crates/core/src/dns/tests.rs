@@ -1,3 +1,5 @@
+//! Resolver configurations of pods, by the line they come to.
+
 use windlass_types::corev1::{PodDNSConfig, PodSpec};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Environments, expansion and field references, by the line they come to.
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Host names and hosts files, word for word.
+
 use windlass_types::corev1::PodSpec;
 
 use super::*;

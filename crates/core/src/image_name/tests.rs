@@ -1,3 +1,5 @@
+//! Image references and pull decisions, by the line they come to.
+
 use super::*;
 
 /// `reference registry repository tag`, or what is wrong.

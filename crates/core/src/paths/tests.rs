@@ -1,3 +1,5 @@
+//! Paths of pods, word for word.
+
 use super::*;
 
 fn pod(name: &str) -> Pod {

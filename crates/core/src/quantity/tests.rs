@@ -1,3 +1,5 @@
+//! Quantities: tables of texts and amounts, and what holds for all of them.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Kernel settings from requests and limits, by the line they come to.
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Sandbox configurations, a line for each part that differs from the plain one.
+
 use serde_json::{Value, json};
 
 use super::*;

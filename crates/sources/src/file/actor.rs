@@ -89,11 +89,6 @@ impl FileSource {
         }
     }
 
-    /// Starts the actor on this thread, which must run a `LocalSet` or an actix `System`.
-    pub fn launch(self) {
-        self.start();
-    }
-
     fn begin_pass(&mut self) {
         if self.pass != Pass::Idle {
             self.pass = Pass::RunningAndDue;

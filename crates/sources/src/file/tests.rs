@@ -273,14 +273,13 @@ impl Source {
     fn start(path: &Path, period: Duration) -> Self {
         let metrics = Metrics::new().expect("metrics");
         let (storage, mailbox) = mailbox(ActorKind::PodStorage, &metrics);
-        FileSource::new(FileSourceConfig {
+        windlass_actors::start_actor(FileSource::new(FileSourceConfig {
             path: path.to_owned(),
             node_name: NODE.to_owned(),
             period,
             clock: Arc::new(SystemClock),
             storage,
-        })
-        .launch();
+        }));
         Self { mailbox }
     }
 

@@ -63,11 +63,6 @@ impl HttpSource {
         }
     }
 
-    /// Starts the actor on this thread, which must run a `LocalSet` or an actix `System`.
-    pub fn launch(self) {
-        self.start();
-    }
-
     fn fetch(&mut self) {
         if std::mem::replace(&mut self.fetching, true) {
             return;

@@ -185,14 +185,13 @@ async fn pods_are_fetched_again_and_again_with_the_given_headers() {
         let (storage, mut mailbox) = mailbox(ActorKind::PodStorage, &metrics);
         let mut headers = HeaderMap::new();
         headers.insert("x-token", HeaderValue::from_static("t"));
-        HttpSource::new(HttpSourceConfig {
+        windlass_actors::start_actor(HttpSource::new(HttpSourceConfig {
             url: server.uri(),
             headers,
             node_name: "n".into(),
             period: Duration::from_millis(20),
             storage,
-        })
-        .launch();
+        }));
         expect(&mut mailbox, "?[] -1").await;
         server.set(StatusCode::OK, manifest("a"));
         expect(&mut mailbox, "[a-n] -0").await;

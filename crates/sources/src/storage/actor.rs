@@ -60,11 +60,6 @@ impl PodStorage {
         }
     }
 
-    /// Starts the actor on this thread, which must run a `LocalSet` or an actix `System`.
-    pub fn launch(self) {
-        self.start();
-    }
-
     fn merge(&mut self, snapshot: SourceSnapshot, ctx: &mut Context<Self>) {
         let SourceSnapshot {
             source,

@@ -49,7 +49,7 @@ impl Storage {
             sync_loop: sender,
             rejected: rejected_sender,
         };
-        PodStorage::new(deps, mail).launch();
+        windlass_actors::start_actor(PodStorage::new(deps, mail));
         Self {
             sources,
             sync_loop,
@@ -160,14 +160,13 @@ async fn of_two_manifests_with_one_name_the_first_runs_until_it_goes() {
         write("a.yaml", "a");
         write("b.yaml", "b");
         let mut storage = Storage::start();
-        crate::FileSource::new(crate::FileSourceConfig {
+        windlass_actors::start_actor(crate::FileSource::new(crate::FileSourceConfig {
             path: directory.path().to_owned(),
             node_name: "n".into(),
             period: std::time::Duration::from_secs(3600),
             clock: Arc::new(SystemClock),
             storage: storage.sources.clone(),
-        })
-        .launch();
+        }));
         assert_eq!(storage.hear().await, "ADD file [web-n_default]");
         let rejected = storage.rejected.borrow_and_update().clone();
         let errors: Vec<&str> = rejected.iter().map(|r| r.error.as_str()).collect();
