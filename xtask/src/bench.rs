@@ -181,6 +181,8 @@ async fn bursts(
                 medians.push(median(&started.seconds));
                 shares.push(median(&started.seconds) / started.wall());
                 fleet.remove_pods(&names).await?;
+                // What it still cleans up must not slow the other side down.
+                fleet.settle().await?;
             } else {
                 let started = bare.start_pods(&names).await?;
                 theirs.push(started.wall());
