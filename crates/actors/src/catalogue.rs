@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+pub use windlass_types::view::RejectedManifest;
 use windlass_types::{
     ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate, SharedPod, Timestamp,
 };
@@ -28,15 +29,6 @@ pub struct SourceSnapshot {
     pub pods: Vec<SharedPod>,
     /// What was refused in this pass, for the user.
     pub rejected: Vec<RejectedManifest>,
-}
-
-/// A manifest, or one pod of it, that a source refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RejectedManifest {
-    /// File path or URL.
-    pub origin: String,
-    /// The whole error: what, where in the file, how to fix it.
-    pub error: String,
 }
 
 /// Message: PodStorage tells the SyncLoop what changed in the set of desired pods.

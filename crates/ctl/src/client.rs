@@ -51,6 +51,22 @@ impl Client {
         ))
     }
 
+    /// Manifests that the agent's sources refuse at present, as `origin: error` lines.
+    pub(crate) async fn rejected(&mut self) -> Result<Vec<String>, Error> {
+        let request = proto::ListRejectedManifestsRequest {};
+        match self.0.list_rejected_manifests(request).await {
+            Ok(answer) => Ok(answer
+                .into_inner()
+                .rejected
+                .into_iter()
+                .map(rejection)
+                .collect()),
+            // an agent of an earlier version
+            Err(status) if status.code() == tonic::Code::Unimplemented => Ok(Vec::new()),
+            Err(status) => Err(status.into()),
+        }
+    }
+
     /// The pods of a namespace, or of all.
     pub(crate) async fn list(&mut self, namespace: Option<&str>) -> Result<Vec<PodView>, Error> {
         let request = filter(namespace);
@@ -79,6 +95,16 @@ fn filter(namespace: Option<&str>) -> proto::ListPodsRequest {
     proto::ListPodsRequest {
         namespace: namespace.map(str::to_owned),
         name: None,
+    }
+}
+
+/// Errors usually name their origin themselves.
+fn rejection(manifest: proto::RejectedManifest) -> String {
+    let proto::RejectedManifest { origin, error } = manifest;
+    if error.starts_with(&origin) {
+        error
+    } else {
+        format!("{origin}: {error}")
     }
 }
 

@@ -33,12 +33,25 @@ pub(crate) async fn run(mut client: Client, args: &GetArgs) -> Result<(), Error>
         return print(&one(&found, args, crate::now())?);
     }
     let pods = client.list(namespace).await?;
+    tell_rejected(&client.rejected().await?);
     if pods.is_empty() && matches!(args.output, None | Some(Output::Wide)) {
         let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
         eprintln!("No pods found{place}.");
         return Ok(());
     }
     print(&many(&pods, args, crate::now())?)
+}
+
+/// A manifest that was refused is no pod and has no row; whoever looks for it should know why.
+fn tell_rejected(rejected: &[String]) {
+    match rejected.len() {
+        0 => return,
+        1 => eprintln!("1 manifest was refused:"),
+        count => eprintln!("{count} manifests were refused:"),
+    }
+    for line in rejected {
+        eprintln!("  {line}");
+    }
 }
 
 fn print(text: &str) -> Result<(), Error> {

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
@@ -21,6 +22,7 @@ use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_runtime::logs::{LogOptions, LogSource, read_log};
 use windlass_status::{BoardSubscription, PodBoard, PodEntryView};
+use windlass_types::view::RejectedManifest;
 use windlass_types::{Clock, PodExt, PodUid};
 
 use crate::convert;
@@ -39,6 +41,8 @@ const LINES_PER_MESSAGE: usize = 64;
 pub struct ControlService {
     /// The pods.
     pub board: PodBoard,
+    /// What the pod sources refuse at present.
+    pub rejected: watch::Receiver<Vec<RejectedManifest>>,
     /// Where their logs are.
     pub paths: NodePaths,
     /// The present, for `since_seconds`.
@@ -97,6 +101,20 @@ impl Windlass for ControlService {
             .map(encode)
             .collect::<Result<_, _>>()?;
         Ok(Response::new(proto::ListPodsResponse { pods }))
+    }
+
+    async fn list_rejected_manifests(
+        &self,
+        _: Request<proto::ListRejectedManifestsRequest>,
+    ) -> Result<Response<proto::ListRejectedManifestsResponse>, Status> {
+        let refused = self.rejected.borrow();
+        let rejected = refused.iter().map(|manifest| proto::RejectedManifest {
+            origin: manifest.origin.clone(),
+            error: manifest.error.clone(),
+        });
+        Ok(Response::new(proto::ListRejectedManifestsResponse {
+            rejected: rejected.collect(),
+        }))
     }
 
     async fn watch_pods(

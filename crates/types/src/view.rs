@@ -30,6 +30,15 @@ impl fmt::Display for Blocker {
     }
 }
 
+/// A manifest, or one pod of it, that a source refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectedManifest {
+    /// File path or URL.
+    pub origin: String,
+    /// The whole error: what, where in the file, how to fix it.
+    pub error: String,
+}
+
 /// `type` of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {

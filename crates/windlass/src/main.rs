@@ -120,6 +120,7 @@ async fn serve(
     let listener = windlass_server::bind_socket(&socket).context("local API socket")?;
     let service = ControlService {
         board: agent.board.clone(),
+        rejected: agent.rejected.clone(),
         paths: paths.clone(),
         clock,
         shutdown: token,

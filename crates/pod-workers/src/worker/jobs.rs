@@ -10,7 +10,7 @@ use windlass_core::actions::{ActionsInput, compute_pod_actions};
 use windlass_core::backoff::BackoffTable;
 use windlass_core::pod_worker::JobId;
 use windlass_runtime::{KillPodRequest, PodRuntime, SyncPodOutcome, SyncPodRequest};
-use windlass_types::{ObservedPod, PodUid, Retry, SharedPod, Timestamp};
+use windlass_types::{ContainerState, ObservedPod, Pod, PodUid, Retry, SharedPod, Timestamp};
 
 use super::WorkerDeps;
 
@@ -91,6 +91,7 @@ pub async fn sync(
         false => None,
     };
     dispatched(deps.clock.now());
+    let pod = SharedPod::clone(&job.pod);
     let request = SyncPodRequest {
         pod: job.pod,
         observed: Arc::clone(&observed),
@@ -104,10 +105,38 @@ pub async fn sync(
     } else {
         Ok(observed)
     };
+    let observed = match observed {
+        Ok(observed) => Ok(with_termination_messages(deps, &pod, observed).await),
+        Err(error) => Err(error),
+    };
     SyncReport {
         observed,
         outcome: Some(outcome),
     }
+}
+
+/// Adds what ended containers left as their termination message; the runtime does not know it.
+async fn with_termination_messages(
+    deps: &WorkerDeps,
+    pod: &Pod,
+    observed: Arc<ObservedPod>,
+) -> Arc<ObservedPod> {
+    let mut messages = Vec::new();
+    for (index, container) in observed.containers.iter().enumerate() {
+        if container.state == ContainerState::Exited
+            && let Some(message) = deps.runtime.termination_message(pod, container).await
+        {
+            messages.push((index, message));
+        }
+    }
+    if messages.is_empty() {
+        return observed;
+    }
+    let mut observed = Arc::unwrap_or_clone(observed);
+    for (index, message) in messages {
+        observed.containers[index].message = message;
+    }
+    Arc::new(observed)
 }
 
 fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
@@ -136,7 +165,7 @@ pub async fn kill(
         return Ok(observed);
     }
     let request = KillPodRequest {
-        pod,
+        pod: pod.clone(),
         observed,
         grace,
         message: String::new(),
@@ -148,7 +177,10 @@ pub async fn kill(
             message: error.to_string(),
             retry: error.retry(),
         })?;
-    let observed = deps.pleg.inspect(uid).await?;
+    let mut observed = deps.pleg.inspect(uid).await?;
+    if let Some(pod) = &pod {
+        observed = with_termination_messages(deps, pod, observed).await;
+    }
     let alive = observed
         .running()
         .next()

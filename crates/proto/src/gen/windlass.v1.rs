@@ -14,6 +14,22 @@ pub struct ListPodsResponse {
     #[prost(message, repeated, tag = "1")]
     pub pods: ::prost::alloc::vec::Vec<PodEntry>,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListRejectedManifestsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListRejectedManifestsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub rejected: ::prost::alloc::vec::Vec<RejectedManifest>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RejectedManifest {
+    /// File path or URL.
+    #[prost(string, tag = "1")]
+    pub origin: ::prost::alloc::string::String,
+    /// What is wrong, where in the file, and how to fix it.
+    #[prost(string, tag = "2")]
+    pub error: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WatchPodsResponse {
     /// The first message: pods holds everything that matches, and a client drops what it had.
@@ -268,6 +284,33 @@ pub mod windlass_client {
                 .insert(GrpcMethod::new("windlass.v1.Windlass", "WatchPods"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Manifests that the pod sources refuse at present.
+        pub async fn list_rejected_manifests(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListRejectedManifestsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListRejectedManifestsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.Windlass/ListRejectedManifests",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("windlass.v1.Windlass", "ListRejectedManifests"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         /// The log of one container, as its bytes come.
         pub async fn read_log(
             &mut self,
@@ -324,6 +367,16 @@ pub mod windlass_server {
             request: tonic::Request<super::ListPodsRequest>,
         ) -> std::result::Result<
             tonic::Response<BoxStream<super::WatchPodsResponse>>,
+            tonic::Status,
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// Manifests that the pod sources refuse at present.
+        async fn list_rejected_manifests(
+            &self,
+            request: tonic::Request<super::ListRejectedManifestsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListRejectedManifestsResponse>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -500,6 +553,52 @@ pub mod windlass_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.Windlass/ListRejectedManifests" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListRejectedManifestsSvc<T: Windlass>(pub Arc<T>);
+                    impl<
+                        T: Windlass,
+                    > tonic::server::UnaryService<super::ListRejectedManifestsRequest>
+                    for ListRejectedManifestsSvc<T> {
+                        type Response = super::ListRejectedManifestsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListRejectedManifestsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Windlass>::list_rejected_manifests(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListRejectedManifestsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -43,6 +43,11 @@ impl World {
         let board = PodBoard::new();
         let shutdown = CancellationToken::new();
         let service = ControlService {
+            rejected: watch::channel(vec![RejectedManifest {
+                origin: "/m/bad.yaml".into(),
+                error: "line 3: no".into(),
+            }])
+            .1,
             board: board.clone(),
             paths: NodePaths {
                 root_dir: directory.path().to_owned(),
@@ -380,5 +385,18 @@ async fn following_ends_when_the_container_has() {
         .expect("message");
     assert_eq!(next.data, "last words\n");
     assert!(within(stream.message()).await.expect("no error").is_none());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn refused_manifests_are_listed_with_their_error() {
+    let mut world = World::start().await;
+    let request = proto::ListRejectedManifestsRequest {};
+    let answer = within(world.client.list_rejected_manifests(request))
+        .await
+        .expect("answer");
+    let line = |m: proto::RejectedManifest| format!("{}: {}", m.origin, m.error);
+    let lines: Vec<_> = answer.into_inner().rejected.into_iter().map(line).collect();
+    assert_eq!(lines, ["/m/bad.yaml: line 3: no"]);
     world.stop().await;
 }
