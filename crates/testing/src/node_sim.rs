@@ -314,7 +314,7 @@ impl NodeSim {
                 view.blocker
                     .map(|blocker| blocker.to_string())
                     .unwrap_or_default(),
- events.concat()
+                events.concat()
             )
         };
         agent.board.snapshot().into_iter().map(line).collect()
