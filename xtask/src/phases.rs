@@ -73,7 +73,7 @@ mod tests {
     fn a_start_is_split_into_the_phases_it_has_passed() {
         let timings = StartTimings {
             seen: at(0),
-            dispatched: at(10),
+            dispatched: at(20),
             images_ready: at(511),
             sandbox_ready: at(510),
             containers_started: at(700),
@@ -81,7 +81,7 @@ mod tests {
         };
         assert_eq!(
             line(&timings),
-            "0.70s = wait 0.01 + sandbox 0.50 + start 0.19"
+            "0.70s = wait 0.02 + sandbox 0.49 + start 0.19"
         );
         assert_eq!(line(&StartTimings::default()), "");
     }
