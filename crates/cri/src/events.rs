@@ -7,8 +7,8 @@
 //!
 //! containerd tells of an event before its CRI plugin has taken note of it: for an exit that is
 //! measured at 30 to 200 ms, in which the container is still reported as running. A hint that is
-//! answered too early would be lost until the next relist, so each waits until the plugin's own
-//! list agrees with it (see [`confirm`]).
+//! answered too early would be lost until the next relist, so that of an end waits until the plugin's
+//! own list agrees with it (see [`confirm`]).
 
 use std::time::Duration;
 
@@ -116,9 +116,16 @@ async fn open_containerd(client: &CriClient) -> CriResult<RuntimeEventStream> {
         .boxed())
 }
 
-/// Holds a hint back until the CRI plugin agrees with it, or until it has had its time.
+/// Holds the hint of an end back until the CRI plugin agrees with it, or until it has had its
+/// time. A start is not worth the calls: whoever starts a container looks at it afterwards.
 async fn confirm(client: CriClient, item: CriResult<RuntimeEvent>) -> CriResult<RuntimeEvent> {
     let event = item?;
+    if !matches!(
+        event.kind,
+        RuntimeEventKind::Stopped | RuntimeEventKind::Deleted
+    ) {
+        return Ok(event);
+    }
     for look in 0..LOOKS {
         match seen(&client, &event.id).await {
             Ok(seen) if agrees(event.kind, seen) => return Ok(event),
@@ -161,9 +168,7 @@ async fn seen(client: &CriClient, id: &str) -> CriResult<Seen> {
 
 fn agrees(kind: RuntimeEventKind, seen: Seen) -> bool {
     match kind {
-        // A sandbox is listed only once it runs: nothing to wait for.
-        RuntimeEventKind::Created | RuntimeEventKind::Oom => true,
-        RuntimeEventKind::Started => matches!(seen, Seen::Live | Seen::Ended),
+        RuntimeEventKind::Created | RuntimeEventKind::Started | RuntimeEventKind::Oom => true,
         RuntimeEventKind::Stopped => matches!(seen, Seen::Ended | Seen::Absent),
         RuntimeEventKind::Deleted => seen == Seen::Absent,
     }
@@ -319,11 +324,12 @@ mod tests {
     #[test]
     fn a_hint_waits_for_the_plugin_to_agree() {
         use RuntimeEventKind::{Created, Deleted, Oom, Started, Stopped};
+        // what agrees with everything is passed on without asking
         let all = [Seen::Absent, Seen::Created, Seen::Live, Seen::Ended];
         for (kind, expected) in [
             (Created, "Absent Created Live Ended"),
             (Oom, "Absent Created Live Ended"),
-            (Started, "Live Ended"),
+            (Started, "Absent Created Live Ended"),
             (Stopped, "Absent Ended"),
             (Deleted, "Absent"),
         ] {
