@@ -262,6 +262,241 @@ fn without_events_a_death_is_found_by_the_relist_within_a_second() {
     });
 }
 
+#[test]
+fn an_agent_that_is_there_before_its_runtime_says_so_and_starts_its_pods_later() {
+    simulate(11, async |sim| {
+        latencies(sim);
+        sim.kill_agent().await;
+        sim.runtime.set_down(true);
+        sim.start_agent().await;
+        sim.desire([pod("a").build(), pod("b").build()]).await;
+        sim.until("blocker", MINUTE, |sim| {
+            sim.blocker("a") == "RuntimeNotReady"
+        })
+        .await;
+        sim.pass(10 * MINUTE).await;
+        assert_eq!(sim.blocker("b"), "RuntimeNotReady");
+        sim.runtime.set_down(false);
+        let both = |sim: &NodeSim| sim.phase("a") == "Running" && sim.phase("b") == "Running";
+        sim.until("both run", 15 * SECOND, both).await;
+        assert_eq!(sim.runtime.starts(&"a-uid".into(), "app"), 1);
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn an_agent_restarted_without_its_runtime_adopts_what_runs_once_it_is_back() {
+    simulate(12, async |sim| {
+        latencies(sim);
+        sim.desire([pod("kept").build(), pod("gone").build()]).await;
+        let both = |sim: &NodeSim| sim.phase("kept") == "Running" && sim.phase("gone") == "Running";
+        sim.until("both run", MINUTE, both).await;
+        let kept = sim.runtime.running(&"kept-uid".into(), "app");
+        sim.runtime.set_down(true);
+        sim.kill_agent().await;
+        sim.desire([pod("kept").build()]).await;
+        sim.start_agent().await;
+        sim.pass(10 * MINUTE).await;
+        sim.runtime.set_down(false);
+        sim.until("the orphan is stopped", MINUTE, |sim| {
+            sim.runtime.running(&"gone-uid".into(), "app").is_none()
+        })
+        .await;
+        sim.pass(5 * MINUTE).await;
+        assert_eq!(sim.runtime.running(&"kept-uid".into(), "app"), kept);
+        assert_eq!(sim.phase("kept"), "Running");
+    });
+}
+
+#[test]
+fn an_image_that_may_not_be_pulled_is_waited_for_and_delays_no_other_pod() {
+    simulate(13, async |sim| {
+        latencies(sim);
+        let never = PodBuilder::new("never").container_with("app", "private:1", |c| {
+            c.image_pull_policy = Some("Never".to_owned());
+        });
+        sim.desire([never.build(), pod("well").build()]).await;
+        sim.until("well runs", SECOND, |sim| sim.phase("well") == "Running")
+            .await;
+        sim.until("never says why", MINUTE, |sim| {
+            sim.blocker("never") == "ErrImageNeverPull"
+        })
+        .await;
+        sim.pass(10 * MINUTE).await;
+        assert!(sim.runtime.calls_of(Operation::PullImage, "").is_empty());
+        assert_eq!(sim.runtime.starts(&"well-uid".into(), "app"), 1);
+        sim.runtime.add_image("private:1");
+        sim.until("never runs", MINUTE, |sim| sim.phase("never") == "Running")
+            .await;
+    });
+}
+
+#[test]
+fn pulls_that_hang_delay_no_pod_whose_image_is_there() {
+    simulate(14, async |sim| {
+        latencies(sim);
+        sim.runtime.inject(Fault::hang(Operation::PullImage));
+        // as many as may start at a time
+        let mut pods: Vec<Pod> = (0..4)
+            .map(|i| {
+                let name = format!("pulling{i}");
+                PodBuilder::new(&name).container("app", "slow:1").build()
+            })
+            .collect();
+        sim.desire(pods.clone()).await;
+        sim.pass(SECOND).await;
+        pods.push(pod("well").build());
+        sim.desire(pods).await;
+        sim.until("well runs", 10 * SECOND, |sim| {
+            sim.phase("well") == "Running"
+        })
+        .await;
+        sim.pass(10 * MINUTE).await;
+        assert_eq!(sim.phase("pulling0"), "Pending");
+        sim.runtime.release(Operation::PullImage);
+        sim.until("they run", MINUTE, |sim| {
+            (0..4).all(|i| sim.phase(&format!("pulling{i}")) == "Running")
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_container_that_exits_at_once_is_not_started_faster_than_its_back_off() {
+    simulate(15, async |sim| {
+        latencies(sim);
+        sim.runtime
+            .set_behaviour("crash", Behaviour::exits(Duration::ZERO, 3));
+        let loops = (0..5).map(|i| {
+            let name = format!("loop{i}");
+            PodBuilder::new(&name)
+                .container("crash", "busybox:1")
+                .build()
+        });
+        sim.desire(loops.chain([pod("well").build()])).await;
+        sim.pass(10 * MINUTE).await;
+        for i in 0..5 {
+            // at 0, at once again, then after 10, 20, 40, 80, 160 and 300 s
+            let starts = sim.runtime.starts(&format!("loop{i}-uid").into(), "crash");
+            assert!((7..=8).contains(&starts), "{starts} starts of loop{i}");
+            assert_eq!(sim.blocker(&format!("loop{i}")), "CrashLoopBackOff");
+        }
+        assert_eq!(sim.runtime.starts(&"well-uid".into(), "app"), 1);
+        assert_eq!(sim.phase("well"), "Running");
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn a_container_that_ignores_sigterm_is_killed_after_its_grace_and_delays_no_other_pod() {
+    simulate(16, async |sim| {
+        latencies(sim);
+        let stubborn = || {
+            PodBuilder::new("stubborn")
+                .container("stubborn", "busybox:1")
+                .grace(20)
+                .build()
+        };
+        sim.runtime.set_behaviour("stubborn", Behaviour::stubborn());
+        sim.desire([stubborn()]).await;
+        sim.until("runs", MINUTE, |sim| sim.phase("stubborn") == "Running")
+            .await;
+        sim.desire([pod("next").build()]).await;
+        sim.until("the next runs", SECOND, |sim| {
+            sim.phase("next") == "Running"
+        })
+        .await;
+        let runs = |sim: &NodeSim| {
+            let uid = "stubborn-uid".into();
+            sim.runtime.running(&uid, "stubborn").is_some()
+        };
+        sim.pass(18 * SECOND).await;
+        assert!(runs(sim), "killed before its grace period ended");
+        sim.until("killed", 2 * SECOND, |sim| !runs(sim)).await;
+        sim.until("gone", 2 * SECOND, |sim| sim.view("stubborn").is_none())
+            .await;
+    });
+}
+
+#[test]
+fn without_a_pod_network_only_pods_on_the_host_network_start() {
+    simulate(17, async |sim| {
+        latencies(sim);
+        sim.runtime
+            .set_network_error(Some("cni plugin not initialized"));
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.desire([pod("pod").build(), pod("host").host_network().build()])
+            .await;
+        sim.until("host runs", MINUTE, |sim| sim.phase("host") == "Running")
+            .await;
+        sim.until("pod says why", MINUTE, |sim| {
+            sim.blocker("pod") == "NetworkNotReady"
+        })
+        .await;
+        sim.runtime.set_network_error(None);
+        sim.until("pod runs", 10 * SECOND, |sim| sim.phase("pod") == "Running")
+            .await;
+    });
+}
+
+#[test]
+fn a_failing_init_container_holds_back_its_own_pod_only() {
+    simulate(18, async |sim| {
+        latencies(sim);
+        let twice = vec![Behaviour::exits(SECOND, 1), Behaviour::exits(SECOND, 0)];
+        sim.runtime.script("default/retry/init", twice);
+        sim.runtime
+            .set_behaviour("default/never/init", Behaviour::exits(SECOND, 1));
+        let with_init = |name: &str| pod(name).init_container("init", "busybox:1");
+        sim.desire([
+            with_init("retry").restart_policy("OnFailure").build(),
+            with_init("never").restart_policy("Never").build(),
+            pod("well").build(),
+        ])
+        .await;
+        sim.until("well runs", SECOND, |sim| sim.phase("well") == "Running")
+            .await;
+        sim.until("retry runs", MINUTE, |sim| sim.phase("retry") == "Running")
+            .await;
+        assert_eq!(sim.runtime.starts(&"retry-uid".into(), "init"), 2);
+        sim.until("never failed", MINUTE, |sim| sim.phase("never") == "Failed")
+            .await;
+        sim.pass(10 * MINUTE).await;
+        assert_eq!(sim.runtime.starts(&"never-uid".into(), "app"), 0);
+        assert_eq!(sim.runtime.starts(&"retry-uid".into(), "app"), 1);
+    });
+}
+
+#[test]
+fn after_a_reboot_every_pod_runs_again_but_no_finished_job() {
+    simulate(19, async |sim| {
+        latencies(sim);
+        sim.runtime
+            .set_behaviour("job", Behaviour::exits(SECOND, 0));
+        let job = PodBuilder::new("job")
+            .container("job", "busybox:1")
+            .restart_policy("Never");
+        sim.desire([pod("web").build(), job.build()]).await;
+        sim.until("done", MINUTE, |sim| {
+            sim.phase("web") == "Running" && sim.phase("job") == "Succeeded"
+        })
+        .await;
+        sim.kill_agent().await;
+        sim.runtime.reboot();
+        sim.start_agent().await;
+        let web = |sim: &NodeSim| sim.runtime.running(&"web-uid".into(), "app");
+        sim.until("web runs", MINUTE, |sim| web(sim).is_some())
+            .await;
+        sim.pass(10 * MINUTE).await;
+        assert_eq!(web(sim).map(|app| app.attempt), Some(1));
+        assert_eq!(sim.runtime.starts(&"web-uid".into(), "app"), 2);
+        assert_eq!(sim.phase("job"), "Succeeded");
+        assert_eq!(sim.runtime.starts(&"job-uid".into(), "job"), 1);
+        sim.runtime.assert_invariants();
+    });
+}
+
 /// Random pods, random faults, random deaths of the agent; then peace, and all must be well.
 async fn storm(sim: &mut NodeSim) -> Vec<String> {
     latencies(sim);
