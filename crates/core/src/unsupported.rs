@@ -39,7 +39,7 @@ fn pod_fields(spec: &PodSpec, lines: &mut Vec<String>) {
         ),
         (
             has(&spec.readiness_gates),
-            "readinessGates: they do not hold back Ready",
+            "readinessGates: nothing here sets their conditions, the pod never becomes Ready",
         ),
         (
             has(&spec.resource_claims),
@@ -246,7 +246,7 @@ mod tests {
             }),
             &[
                 "activeDeadlineSeconds: the pod is not stopped when it passes",
-                "readinessGates: they do not hold back Ready",
+                "readinessGates: nothing here sets their conditions, the pod never becomes Ready",
                 "hostUsers: a pod with hostUsers=false is not started",
                 "volume conf: configMap volumes are not supported",
                 "volume huge: emptyDir (huge pages) volumes are not supported",

@@ -10,8 +10,9 @@ use anyhow::Context;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use windlass_config::checks::{CgroupVersion, cgroup_version};
 use windlass_config::node::{MachineNet, NodeIdentity, identify};
-use windlass_config::{Config, KubeletConfiguration};
+use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
 use windlass_core::backoff::BackoffPolicy;
+use windlass_core::container_gc::GcPolicy;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::paths::NodePaths;
 use windlass_cri::{CriClient, CriOptions};
@@ -73,6 +74,7 @@ pub fn agent_parts(
         runtime_options: RuntimeOptions {
             restart_backoff,
             pull: pull_options(kubelet),
+            gc: gc_policy(&config.flags),
             ..RuntimeOptions::default()
         },
         sources: source_parts(config, &identity)?,
@@ -94,6 +96,16 @@ fn pull_options(kubelet: &KubeletConfiguration) -> PullOptions {
             .and_then(|n| u32::try_from(n).ok()),
         qps: kubelet.registry_pull_qps as f32,
         burst: u32::try_from(kubelet.registry_burst).unwrap_or(0),
+    }
+}
+
+/// The flags of the container garbage collection; a negative number is no limit.
+fn gc_policy(flags: &KubeletFlags) -> GcPolicy {
+    GcPolicy {
+        max_per_container: usize::try_from(flags.maximum_dead_containers_per_container)
+            .unwrap_or(usize::MAX),
+        max_total: usize::try_from(flags.maximum_dead_containers).ok(),
+        min_age: flags.minimum_container_ttl_duration.to_std(),
     }
 }
 
@@ -227,7 +239,35 @@ fn thermal_throttle_paths() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cpu_count, memory_capacity};
+    use std::ffi::OsString;
+    use std::time::Duration;
+
+    use windlass_config::KubeletFlags;
+    use windlass_core::container_gc::GcPolicy;
+
+    use super::{cpu_count, gc_policy, memory_capacity};
+
+    #[test]
+    fn the_flags_say_how_many_dead_containers_are_kept() {
+        fn check(args: &[&str], expected: GcPolicy) {
+            let args = std::iter::once("windlass").chain(args.iter().copied());
+            let flags = KubeletFlags::from_args(args.map(OsString::from)).expect("valid");
+            assert_eq!(gc_policy(&flags), expected);
+        }
+        check(&[], GcPolicy::DEFAULT);
+        check(
+            &[
+                "--maximum-dead-containers-per-container=-1",
+                "--maximum-dead-containers=7",
+                "--minimum-container-ttl-duration=1m",
+            ],
+            GcPolicy {
+                max_per_container: usize::MAX,
+                max_total: Some(7),
+                min_age: Duration::from_secs(60),
+            },
+        );
+    }
 
     #[test]
     fn the_machine_is_read_from_its_own_files() {
