@@ -70,3 +70,65 @@ impl EventRecorder for EventLog {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_types::Timestamp;
+    use windlass_types::corev1::PodStatus;
+    use windlass_types::view::StartTimings;
+
+    use super::*;
+    use crate::board::PodEntryView;
+
+    #[derive(Debug)]
+    struct Fixed;
+
+    impl Clock for Fixed {
+        fn now(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+    }
+
+    #[test]
+    fn equal_events_are_counted_and_the_oldest_goes_when_the_list_is_full() {
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some("u".into());
+        let pod = Arc::new(pod);
+        let board = PodBoard::new();
+        board.publish(PodEntryView {
+            pod: Arc::clone(&pod),
+            status: Arc::new(PodStatus::default()),
+            worker_phase: "Syncing",
+            blocker: None,
+            events: Vec::new(),
+            timings: StartTimings::default(),
+            warnings: Vec::new(),
+        });
+        let log = EventLog::new(board.clone(), Arc::new(Fixed));
+        let record = |container, message: &str| {
+            log.record(
+                &pod,
+                Some(container),
+                EventType::Warning,
+                Reason::BackOff,
+                message,
+            );
+        };
+        let lines = || -> Vec<String> {
+            let events = board.get(&pod.uid()).expect("on the board").events;
+            let name = |e: &PodEvent| e.container.clone().unwrap_or_default();
+            let line = |e: &PodEvent| format!("{}x {} {}", e.count, name(e), e.message);
+            events.iter().map(line).collect()
+        };
+        for (container, message) in [("a", "x"), ("b", "x"), ("a", "x"), ("a", "y")] {
+            record(container, message);
+        }
+        assert_eq!(lines(), ["1x b x", "2x a x", "1x a y"]);
+        for n in 0..EVENTS_PER_POD - 1 {
+            record("c", &n.to_string());
+        }
+        let kept = lines();
+        assert_eq!(kept.len(), EVENTS_PER_POD);
+        assert_eq!(kept[0], "1x a y");
+    }
+}

@@ -179,6 +179,24 @@ mod tests {
     }
 
     #[test]
+    fn additions_run_in_the_order_of_their_creation() {
+        let created = |uid: &str, second| {
+            let mut pod = Arc::unwrap_or_clone(pod(uid));
+            pod.metadata.creation_timestamp = windlass_types::Timestamp::from_second(second)
+                .ok()
+                .map(windlass_types::metav1::Time);
+            Arc::new(pod)
+        };
+        let dispatches = DesiredPods::default().apply(PodUpdate {
+            op: PodOp::Add,
+            source: PodSource::File,
+            pods: vec![created("new", 20), created("old", 10), pod("static")],
+        });
+        let line: Vec<_> = dispatches.iter().map(Dispatch::to_string).collect();
+        assert_eq!(line, ["run(static)", "run(old)", "run(new)"]);
+    }
+
+    #[test]
     fn a_checkpoint_does_not_make_its_source_ready() {
         let configured = BTreeSet::from([PodSource::File]);
         let mut desired = DesiredPods::default();

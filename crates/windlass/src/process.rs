@@ -113,3 +113,41 @@ pub(crate) async fn wait_for_signal() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{lock, make_root_dir};
+
+    #[test]
+    fn a_lock_file_is_held_by_one_process_and_free_after_its_end() {
+        let directory = scratch("lock");
+        make_root_dir(&directory).expect("made");
+        let path = directory.join("windlass.lock");
+        let held = lock(Some(&path)).expect("free");
+        let error = lock(Some(&path)).expect_err("held");
+        let text = format!("{error:#}");
+        assert!(text.contains("another process holds it"), "{text}");
+        assert!(text.contains(&path.display().to_string()), "{text}");
+        drop(held);
+        assert!(lock(Some(&path)).expect("free again").is_some());
+        assert!(lock(None).expect("not asked for").is_none());
+        std::fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[test]
+    fn a_root_directory_that_cannot_be_made_is_named_with_the_fix() {
+        let file = scratch("file");
+        std::fs::write(&file, "").expect("written");
+        let error = make_root_dir(&file.join("below")).expect_err("a file is in the way");
+        let text = format!("{error:#}");
+        assert!(text.starts_with("--root-dir="), "{text}");
+        assert!(text.contains("(run as root?)"), "{text}");
+        std::fs::remove_file(&file).expect("removed");
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("windlass-{name}-{}", std::process::id()))
+    }
+}

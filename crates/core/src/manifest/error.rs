@@ -96,7 +96,7 @@ impl ManifestError {
             }
             Problem::Invalid(_) => "correct the named fields",
             Problem::ApiReferences(_) => {
-                "use hostPath, emptyDir, downwardAPI or literal values instead"
+                "use hostPath, emptyDir, fieldRef or literal values instead"
             }
         }
     }

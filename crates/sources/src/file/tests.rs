@@ -123,7 +123,7 @@ fn every_bad_manifest_is_refused_by_its_own_error_and_the_good_ones_load() {
     let (pods, errors) = pass(at);
     assert_eq!(pods, ["good-n", "good-n", "l1-n", "l2-n", "unknown-n"]);
     let errors: Vec<String> = errors.iter().map(|(n, e)| format!("{n}: {e}")).collect();
-    let api = "api.yaml: line 6: spec.volumes[0].secret: a static pod may not refer to secrets (use hostPath, emptyDir, downwardAPI or literal values instead)";
+    let api = "api.yaml: line 6: spec.volumes[0].secret: a static pod may not refer to secrets (use hostPath, emptyDir, fieldRef or literal values instead)";
     let files = "(put regular files, or links to them, into the directory)";
     let expected = [
         api.to_owned(),
