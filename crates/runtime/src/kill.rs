@@ -74,6 +74,28 @@ impl PodRuntime {
         Err(error)
     }
 
+    /// What of a pod is alive, as the runtime lists it: `container <name>` for each that runs,
+    /// `sandbox <id>` for each that is ready.
+    ///
+    /// # Errors
+    /// The runtime does not answer.
+    pub async fn alive(&self, uid: &PodUid) -> Result<Vec<String>, KillPodError> {
+        let filter = ListFilter::of_pod(uid);
+        let runtime = &self.deps().runtime;
+        let failed = |error| KillPodError {
+            failures: vec![("the pod".to_owned(), error)],
+        };
+        let containers = runtime.list_containers(&filter).await.map_err(failed)?;
+        let sandboxes = runtime.list_pod_sandboxes(&filter).await.map_err(failed)?;
+        let runs = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
+        let running = containers.iter().filter(|c| runs(c.state));
+        let ready = sandboxes.iter().filter(|s| s.ready);
+        Ok(running
+            .map(|c| format!("container {}", c.name))
+            .chain(ready.map(|s| format!("sandbox {}", s.id)))
+            .collect())
+    }
+
     /// Stops one container and records why.
     pub(crate) async fn kill_container(
         &self,

@@ -9,7 +9,7 @@ use windlass_actors::InspectError;
 use windlass_core::actions::{ActionsInput, compute_pod_actions};
 use windlass_core::backoff::BackoffTable;
 use windlass_core::pod_worker::JobId;
-use windlass_runtime::{KillPodRequest, PodRuntime, SyncPodOutcome, SyncPodRequest};
+use windlass_runtime::{KillPodError, KillPodRequest, PodRuntime, SyncPodOutcome, SyncPodRequest};
 use windlass_types::{ContainerState, ObservedPod, Pod, PodUid, Retry, SharedPod, Timestamp};
 
 use super::WorkerDeps;
@@ -43,6 +43,15 @@ impl From<InspectError> for JobError {
         Self {
             message: error.to_string(),
             retry: Retry::Soon,
+        }
+    }
+}
+
+impl From<KillPodError> for JobError {
+    fn from(error: KillPodError) -> Self {
+        Self {
+            message: error.to_string(),
+            retry: error.retry(),
         }
     }
 }
@@ -153,49 +162,44 @@ fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) ->
 }
 
 /// Stops everything of a pod and makes sure that it stopped.
+///
+/// What lives is taken from the runtime's lists, not from a read of the pod: a pod of which a
+/// status call hangs can still be stopped.
 pub async fn kill(
     deps: &WorkerDeps,
     uid: &PodUid,
     pod: Option<SharedPod>,
     grace: Duration,
 ) -> Result<Arc<ObservedPod>, JobError> {
-    // a fresh read: the sync that was interrupted may have started something
-    let observed = deps.pleg.inspect(uid).await?;
-    if nothing_alive(&observed) {
-        return Ok(observed);
+    let seen = deps.pleg.cache.get(uid);
+    let seen = seen.unwrap_or_else(|| {
+        Arc::new(ObservedPod {
+            uid: uid.clone(),
+            ..ObservedPod::default()
+        })
+    });
+    if !deps.runtime.alive(uid).await?.is_empty() {
+        let observed = Arc::clone(&seen);
+        let request = KillPodRequest {
+            pod: pod.clone(),
+            observed,
+            grace,
+            message: String::new(),
+        };
+        deps.runtime.kill_pod(request).await?;
+        if let Some(left) = deps.runtime.alive(uid).await?.first() {
+            return Err(JobError {
+                message: format!("{left} still runs after it was stopped"),
+                retry: Retry::Soon,
+            });
+        }
     }
-    let request = KillPodRequest {
-        pod: pod.clone(),
-        observed,
-        grace,
-        message: String::new(),
-    };
-    deps.runtime
-        .kill_pod(request)
-        .await
-        .map_err(|error| JobError {
-            message: error.to_string(),
-            retry: error.retry(),
-        })?;
-    let mut observed = deps.pleg.inspect(uid).await?;
-    if let Some(pod) = &pod {
-        observed = with_termination_messages(deps, pod, observed).await;
-    }
-    let alive = observed
-        .running()
-        .next()
-        .map(|container| container.name.clone());
-    match alive {
-        None => Ok(observed),
-        Some(name) => Err(JobError {
-            message: format!("container {name} still runs after it was stopped"),
-            retry: Retry::Soon,
-        }),
-    }
-}
-
-fn nothing_alive(observed: &ObservedPod) -> bool {
-    observed.running().next().is_none() && observed.sandboxes.iter().all(|s| !s.ready)
+    // only for the status: the pod is stopped whether it can be read or not
+    let observed = deps.pleg.inspect(uid).await.unwrap_or(seen);
+    Ok(match &pod {
+        Some(pod) => with_termination_messages(deps, pod, observed).await,
+        None => observed,
+    })
 }
 
 /// Releases volumes and directories. The dead containers and sandboxes go with the garbage
