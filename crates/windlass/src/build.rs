@@ -13,6 +13,7 @@ use windlass_config::node::{MachineNet, NodeIdentity, identify};
 use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
 use windlass_core::backoff::BackoffPolicy;
 use windlass_core::container_gc::GcPolicy;
+use windlass_core::dns::check_host_resolv_conf;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::paths::NodePaths;
 use windlass_cri::{CriClient, CriOptions};
@@ -53,6 +54,7 @@ pub fn agent_parts(
         }
     };
     let node = node_facts(config, &identity);
+    warn_of_resolv_conf(&node);
     let files = HostFiles::new(HostFilesConfig::new(node.paths.clone()));
     let store = Store::open(node.paths.root_dir.join("windlass"))
         .context("the agent's own state under --root-dir")?;
@@ -175,6 +177,16 @@ fn node_facts(config: &Config, identity: &NodeIdentity) -> NodeFacts {
         single_process_oom_kill: kubelet.single_process_oom_kill.unwrap_or(!cgroup_v2),
         selinux_enabled: Path::new("/sys/fs/selinux/enforce").exists(),
         thermal_throttle_paths: thermal_throttle_paths(),
+    }
+}
+
+/// Said once at start, as upstream does; each pod that is affected says it again.
+fn warn_of_resolv_conf(node: &NodeFacts) {
+    let Some(path) = node.resolv_conf.as_ref().and_then(|path| path.to_str()) else {
+        return;
+    };
+    if let Some(message) = check_host_resolv_conf(path, &read(path), &node.cluster_domain) {
+        tracing::warn!(reason = "CheckLimitsForResolvConf", message, "node");
     }
 }
 
