@@ -1,0 +1,361 @@
+//! One private containerd, one agent on it, and what a test looks at.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
+use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
+use windlass_proto::cri_v1::{
+    Container, ContainerState, ContainerStatus, ContainerStatusRequest, ExecSyncRequest,
+    ListContainersRequest, ListPodSandboxRequest, PodSandbox, PodSandboxState,
+};
+use windlass_proto::windlass_v1::windlass_client::WindlassClient;
+use windlass_proto::windlass_v1::{ListPodsRequest, PodEntry};
+use windlass_testing::agent::{Agent, AgentOptions};
+use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
+
+/// Pause between two looks at something that has no event.
+const POLL: Duration = Duration::from_millis(50);
+/// For what takes a moment on an idle machine and much longer on two busy cores.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// What a theme runs on.
+pub(crate) struct Bed {
+    /// First: a failed test shows it before the rest is taken down.
+    last_words: LastWords,
+    pub(crate) watch: PodWatch,
+    pub(crate) agent: Agent,
+    pub(crate) containerd: PrivateContainerd,
+    pub(crate) manifests: PathBuf,
+}
+
+/// Containers need root. Without it a developer's run says so and goes on; CI must not.
+pub(crate) fn skipped() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    assert!(
+        root || std::env::var_os("CI").is_none(),
+        "CI must run the tests on containerd as root"
+    );
+    if !root {
+        eprintln!("skipped: containers need root: run the same command with sudo");
+    }
+    !root
+}
+
+/// The program under test.
+pub(crate) fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_windlass"))
+}
+
+/// Waits until `look` finds something; what it found last as an error is in the message.
+pub(crate) async fn eventually<T>(
+    what: &str,
+    deadline: Duration,
+    mut look: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
+    let end = Instant::now() + deadline;
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) if Instant::now() > end => {
+                panic!("not within {deadline:?}: {what}; there is {seen}")
+            }
+            Err(_) => tokio::time::sleep(POLL).await,
+        }
+    }
+}
+
+impl Bed {
+    /// A containerd and an agent with an empty manifest directory.
+    pub(crate) async fn start(name: &str) -> Self {
+        let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
+        Self::on(containerd, binary())
+    }
+
+    /// An agent on `containerd`, whatever state that is in.
+    pub(crate) fn on(containerd: PrivateContainerd, binary: &Path) -> Self {
+        let manifests = containerd.base().join("manifests");
+        std::fs::create_dir_all(&manifests).unwrap();
+        let agent = Agent::start(&containerd, binary, &manifests, AgentOptions::default()).unwrap();
+        Self {
+            last_words: LastWords(agent.log_file()),
+            watch: agent.watch(),
+            agent,
+            containerd,
+            manifests,
+        }
+    }
+
+    /// Ends the agent and starts another one that reads its pods at `manifests`.
+    pub(crate) async fn restart_with(&mut self, manifests: &Path) {
+        self.agent.terminate().await.unwrap();
+        let options = AgentOptions::default();
+        self.agent = Agent::start(&self.containerd, binary(), manifests, options).unwrap();
+        self.watch = self.agent.watch();
+    }
+
+    /// Ends everything; fails if the agent does not end by itself.
+    pub(crate) async fn stop(mut self) {
+        self.agent.check_alive().unwrap();
+        self.agent.terminate().await.unwrap();
+        drop(self.last_words);
+        self.containerd.stop().await.unwrap();
+    }
+
+    /// `kill -9`, and a new process; the watch has its view of the pods again afterwards.
+    pub(crate) async fn kill_and_respawn(&mut self) {
+        let snapshots = self.watch.now().snapshots;
+        self.agent.kill().unwrap();
+        self.agent.spawn().unwrap();
+        self.wait("the agent answers again", |table| {
+            table.connected && table.snapshots > snapshots
+        })
+        .await;
+    }
+
+    // ---- manifests
+
+    /// Puts a manifest in place as tools do: a dot-file, then a rename.
+    pub(crate) fn apply(&self, file: &str, text: &str) {
+        self.apply_bytes(file, text.as_bytes());
+    }
+
+    pub(crate) fn apply_bytes(&self, file: &str, content: &[u8]) {
+        let hidden = self.manifests.join(format!(".{file}.new"));
+        std::fs::write(&hidden, content).unwrap();
+        std::fs::rename(hidden, self.manifests.join(file)).unwrap();
+    }
+
+    pub(crate) fn remove(&self, file: &str) {
+        std::fs::remove_file(self.manifests.join(file)).unwrap();
+    }
+
+    // ---- what the agent says
+
+    pub(crate) async fn wait(
+        &mut self,
+        what: &str,
+        wanted: impl FnMut(&PodTable) -> bool,
+    ) -> PodTable {
+        self.watch.wait_for(what, SOON, wanted).await.unwrap()
+    }
+
+    /// Waits until a pod is ready.
+    pub(crate) async fn ready(&mut self, name: &str) -> PodView {
+        let wanted = |table: &PodTable| table.pod(name).is_some_and(|pod| pod.ready);
+        let table = self.wait(&format!("{name} is ready"), wanted).await;
+        table.pod(name).unwrap().clone()
+    }
+
+    /// Waits until a pod shows this status.
+    pub(crate) async fn status(&mut self, name: &str, status: &str) -> PodView {
+        let wanted = |table: &PodTable| table.pod(name).is_some_and(|pod| pod.status() == status);
+        let table = self.wait(&format!("{name} is {status}"), wanted).await;
+        table.pod(name).unwrap().clone()
+    }
+
+    /// Waits until the agent no longer lists a pod.
+    pub(crate) async fn gone(&mut self, name: &str) {
+        self.wait(&format!("{name} is gone"), |table| {
+            table.connected && table.pod(name).is_none()
+        })
+        .await;
+    }
+
+    /// Everything the agent says about a pod.
+    pub(crate) async fn entry(&self, name: &str) -> PodEntry {
+        let endpoint = format!("unix://{}", self.agent.socket().display());
+        let channel = Endpoint::try_from(endpoint).unwrap().connect().await;
+        let request = ListPodsRequest {
+            name: Some(format!("{name}-node")),
+            ..ListPodsRequest::default()
+        };
+        let answer = WindlassClient::new(channel.unwrap())
+            .list_pods(request)
+            .await;
+        let mut pods = answer.unwrap().into_inner().pods;
+        assert_eq!(pods.len(), 1, "entries of {name}");
+        pods.remove(0)
+    }
+
+    /// A pod with its status, as JSON.
+    pub(crate) async fn pod(&self, name: &str) -> Value {
+        serde_json::from_slice(&self.entry(name).await.pod_json).unwrap()
+    }
+
+    /// Waits until the agent has logged a line with all of these words.
+    pub(crate) async fn logged(&self, words: &[&str]) {
+        let file = self.agent.log_file();
+        eventually(&format!("a log line with {words:?}"), SOON, async || {
+            let log = std::fs::read_to_string(&file).unwrap();
+            let found = log
+                .lines()
+                .any(|line| words.iter().all(|word| line.contains(word)));
+            found.then_some(()).ok_or_else(|| "no such line".to_owned())
+        })
+        .await;
+    }
+
+    /// Status code and body of a GET on the health port.
+    pub(crate) async fn http(&self, path: &str) -> Result<(u16, String), std::io::Error> {
+        let address = ("127.0.0.1", self.agent.healthz_port());
+        let mut stream = tokio::net::TcpStream::connect(address).await?;
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        Ok((code.unwrap_or(0), body.to_owned()))
+    }
+
+    /// Runs `windlassctl` against the agent.
+    pub(crate) async fn ctl(&self, args: &[&str]) -> Output {
+        self.ctl_command(args).output().await.unwrap()
+    }
+
+    /// A `windlassctl` to be started.
+    pub(crate) fn ctl_command(&self, args: &[&str]) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(windlassctl());
+        command.arg("--socket").arg(self.agent.socket()).args(args);
+        command
+            .stdin(std::process::Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Standard output of a `windlassctl` that must succeed.
+    pub(crate) async fn ctl_output(&self, args: &[&str]) -> String {
+        let output = self.ctl(args).await;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "windlassctl {args:?}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    // ---- what the runtime says
+
+    async fn cri(&self) -> RuntimeServiceClient<Channel> {
+        let endpoint = Endpoint::try_from(self.containerd.endpoint()).unwrap();
+        RuntimeServiceClient::new(endpoint.connect().await.unwrap())
+    }
+
+    /// All containers of a pod (its name without the node's), newest first.
+    pub(crate) async fn containers(&self, pod: &str) -> Vec<Container> {
+        let request = ListContainersRequest::default();
+        let answer = self.cri().await.list_containers(request).await.unwrap();
+        let mut list = answer.into_inner().containers;
+        list.retain(|c| c.labels["io.kubernetes.pod.name"] == format!("{pod}-node"));
+        list.sort_by_key(|c| std::cmp::Reverse(c.created_at));
+        list
+    }
+
+    /// Containers of a pod that run.
+    pub(crate) async fn running(&self, pod: &str) -> Vec<Container> {
+        let mut list = self.containers(pod).await;
+        list.retain(|c| c.state == ContainerState::ContainerRunning as i32);
+        list
+    }
+
+    /// All sandboxes of a pod.
+    pub(crate) async fn sandboxes(&self, pod: &str) -> Vec<PodSandbox> {
+        let request = ListPodSandboxRequest::default();
+        let answer = self.cri().await.list_pod_sandbox(request).await.unwrap();
+        let mut list = answer.into_inner().items;
+        list.retain(|s| s.labels["io.kubernetes.pod.name"] == format!("{pod}-node"));
+        list
+    }
+
+    /// Sandboxes of a pod that are ready.
+    pub(crate) async fn ready_sandboxes(&self, pod: &str) -> Vec<PodSandbox> {
+        let mut list = self.sandboxes(pod).await;
+        list.retain(|s| s.state == PodSandboxState::SandboxReady as i32);
+        list
+    }
+
+    /// Status of a container and its process ID (0 if it does not run).
+    pub(crate) async fn container_status(&self, id: &str) -> (ContainerStatus, i32) {
+        let request = ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: true,
+        };
+        let answer = self.cri().await.container_status(request).await.unwrap();
+        let answer = answer.into_inner();
+        let info: Value = serde_json::from_str(&answer.info["info"]).unwrap();
+        let pid = info["pid"].as_i64().unwrap_or(0) as i32;
+        (answer.status.unwrap(), pid)
+    }
+
+    /// Output of a shell command in the running container `container` of a pod.
+    pub(crate) async fn exec(&self, pod: &str, container: &str, script: &str) -> String {
+        let running = self.running(pod).await;
+        let found = running
+            .iter()
+            .find(|c| c.labels["io.kubernetes.container.name"] == container);
+        let request = ExecSyncRequest {
+            container_id: found.expect("a running container").id.clone(),
+            cmd: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+            timeout: 20,
+        };
+        let answer = self.cri().await.exec_sync(request).await.unwrap();
+        let answer = answer.into_inner();
+        let stderr = String::from_utf8_lossy(&answer.stderr);
+        assert_eq!(answer.exit_code, 0, "{script}: {stderr}");
+        String::from_utf8(answer.stdout.to_vec()).unwrap()
+    }
+}
+
+/// A bare container ID, without the runtime's name that a pod's status puts before it.
+pub(crate) fn bare(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or(id)
+}
+
+/// Sends a signal to a process that is not ours.
+pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid).expect("a process ID");
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// `windlassctl` of the same build. Cargo builds it for a test of the workspace; a test of this
+/// crate alone has it built once.
+fn windlassctl() -> PathBuf {
+    let path = binary().with_file_name("windlassctl");
+    if !path.exists() {
+        let mut build = std::process::Command::new(env!("CARGO"));
+        build.args([
+            "build",
+            "--quiet",
+            "-p",
+            "windlass-ctl",
+            "--bin",
+            "windlassctl",
+        ]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        assert!(
+            build.status().unwrap().success(),
+            "cannot build windlassctl"
+        );
+    }
+    path
+}
+
+/// Shows the end of the agent's log when a test fails.
+struct LastWords(PathBuf);
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(&self.0).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(400)..];
+            eprintln!("--- the agent's log ends with\n{}\n---", tail.join("\n"));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What happens on disk happens to the pods: edits, removals, renames, vanishing directories.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::bed::{Bed, SOON, bare, eventually, skipped};
+use crate::manifest::{shell, shell_with};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_pods_follow_their_manifests() {
+    if skipped() {
+        return;
+    }
+    let mut bed = Bed::start("i-edits").await;
+    // a bystander that nothing here may touch
+    bed.apply("calm.yaml", &shell("calm", "HOLD"));
+    let calm = bed.ready("calm").await.containers;
+
+    an_edit_replaces_the_pod(&mut bed).await;
+    a_removed_pod_may_finish(&mut bed).await;
+    a_rename_swaps_two_pods(&mut bed).await;
+    assert_eq!(bed.ready("calm").await.containers, calm, "the bystander");
+    a_directory_vanishes_and_returns(&mut bed).await;
+    a_single_file_is_enough(&mut bed).await;
+    bed.stop().await;
+}
+
+/// A container that writes down its life, and takes a moment to end.
+fn diary(version: &str, volume: &str) -> String {
+    let script = format!(
+        "echo start {version} >> /diary/text; \
+         trap 'sleep 0.5; echo stop {version} >> /diary/text; exit' TERM; \
+         while true; do sleep 1000 & wait $!; done"
+    );
+    let text = shell_with("diary", "", &script);
+    let mounts = ", volumeMounts: [{name: diary, mountPath: /diary}]}\n";
+    let text = text.trim_end().trim_end_matches('}').to_owned() + mounts;
+    format!("{text}  volumes: [{{name: diary, hostPath: {{path: {volume}}}}}]\n")
+}
+
+async fn an_edit_replaces_the_pod(bed: &mut Bed) {
+    let dir = bed.containerd.base().join("diary");
+    std::fs::create_dir(&dir).unwrap();
+    let volume = dir.display().to_string();
+    let text = async || std::fs::read_to_string(dir.join("text")).unwrap_or_default();
+    let written = async |expected: &str| {
+        eventually("the diary", Duration::from_secs(30), async || {
+            let text = text().await;
+            (text == expected).then_some(()).ok_or(text)
+        })
+        .await;
+    };
+    bed.apply("diary.yaml", &diary("one", &volume));
+    written("start one\n").await;
+    // three edits in a row: the last one wins, whatever is skipped; never two live
+    bed.apply("diary.yaml", &diary("two", &volume));
+    written("start one\nstop one\nstart two\n").await;
+    assert_eq!(bed.running("diary").await.len(), 1, "instances that live");
+    assert_eq!(bed.ready_sandboxes("diary").await.len(), 1);
+    // the same content again is no edit
+    bed.apply("diary.yaml", &diary("two", &volume));
+    bed.remove("diary.yaml");
+    bed.gone("diary").await;
+    written("start one\nstop one\nstart two\nstop two\n").await;
+    assert!(bed.running("diary").await.is_empty());
+    assert!(bed.ready_sandboxes("diary").await.is_empty());
+}
+
+async fn a_removed_pod_may_finish(bed: &mut Bed) {
+    let stubborn = "trap 'echo got TERM' TERM; while true; do sleep 1000 & wait $!; done";
+    bed.apply("stubborn.yaml", &shell("stubborn", stubborn));
+    let view = bed.ready("stubborn").await;
+    let id = bare(&view.containers[0].id).to_owned();
+    let (status, pid) = bed.container_status(&id).await;
+    let begun = Instant::now();
+    bed.remove("stubborn.yaml");
+    // its log and its container go soon after it, so look while it dies
+    let mut log = String::new();
+    eventually(
+        "SIGKILL after the grace period",
+        Duration::from_secs(2 + 5),
+        async || {
+            if let Ok(text) = std::fs::read_to_string(&status.log_path) {
+                log = text;
+            }
+            let alive = Path::new(&format!("/proc/{pid}/exe")).exists();
+            (!alive)
+                .then_some(())
+                .ok_or_else(|| "the process".to_owned())
+        },
+    )
+    .await;
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_secs(2), "killed after {took:?}");
+    assert!(log.contains("got TERM"), "{log}");
+    bed.gone("stubborn").await;
+}
+
+async fn a_rename_swaps_two_pods(bed: &mut Bed) {
+    bed.apply("swap.yaml", &shell("before", "HOLD"));
+    bed.ready("before").await;
+    bed.apply("swap.yaml", &shell("after", "HOLD"));
+    bed.ready("after").await;
+    bed.gone("before").await;
+    // moved to another file name within the directory: the same pod
+    let id = bed.ready("after").await.containers[0].id.clone();
+    let dir = bed.manifests.clone();
+    std::fs::rename(dir.join("swap.yaml"), dir.join("moved.yaml")).unwrap();
+    bed.apply("marker.yaml", &shell("marker", "HOLD"));
+    bed.ready("marker").await;
+    let now = bed.ready("after").await;
+    assert_eq!(bed.running("after").await.len(), 1);
+    // a static pod's UID is made of its source path as well, so this may be a new instance, but
+    // never two and never none
+    let _moved_or_adopted = now.containers[0].id == id;
+    bed.remove("moved.yaml");
+    bed.remove("marker.yaml");
+    bed.gone("after").await;
+    bed.gone("marker").await;
+}
+
+async fn a_directory_vanishes_and_returns(bed: &mut Bed) {
+    let before = bed.ready("calm").await.containers[0].id.clone();
+    let away = bed.manifests.with_extension("away");
+    std::fs::rename(&bed.manifests, &away).unwrap();
+    // upstream: a missing path is an empty set of pods
+    bed.gone("calm").await;
+    std::fs::rename(&away, &bed.manifests).unwrap();
+    let after = bed.ready("calm").await.containers[0].id.clone();
+    assert_ne!(before, after);
+    // and the new directory is watched, not only listed
+    bed.apply("new.yaml", &shell("new", "HOLD"));
+    let begun = Instant::now();
+    bed.ready("new").await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(15),
+        "noticed by the 20 s listing, not by the watch"
+    );
+    // swapped in an instant: no moment without a directory
+    let other = bed.manifests.with_extension("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("third.yaml"), shell("third", "HOLD")).unwrap();
+    std::fs::rename(&bed.manifests, &away).unwrap();
+    std::fs::rename(&other, &bed.manifests).unwrap();
+    bed.ready("third").await;
+    bed.gone("calm").await;
+    bed.gone("new").await;
+}
+
+async fn a_single_file_is_enough(bed: &mut Bed) {
+    let file = bed.containerd.base().join("one.yaml");
+    std::fs::write(&file, shell("single", "HOLD")).unwrap();
+    bed.restart_with(&file).await;
+    let first = bed.ready("single").await.containers[0].id.clone();
+    eventually("the pods of the directory are stopped", SOON, async || {
+        let running = bed.running("third").await.len();
+        (running == 0)
+            .then_some(())
+            .ok_or_else(|| running.to_string())
+    })
+    .await;
+    // edited in place by a rename, as editors do
+    let next = file.with_extension("next");
+    std::fs::write(&next, shell("single", "echo edited; HOLD")).unwrap();
+    std::fs::rename(&next, &file).unwrap();
+    bed.wait("single is replaced", |table| {
+        let pod = table.pod("single");
+        pod.is_some_and(|pod| pod.ready && pod.containers[0].id != first)
+    })
+    .await;
+    std::fs::remove_file(&file).unwrap();
+    bed.gone("single").await;
+}

@@ -1,0 +1,18 @@
+//! The agent as a program on a real containerd: what issue 2 promises, seen from outside.
+//!
+//! Each test is one theme with one private containerd and one agent, because starting them costs
+//! more than what a theme does with them. Nothing here reaches into the agent: it is driven by
+//! manifests and signals, and judged by CRI, the disk, its socket and its log.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // every function here is part of a test
+
+mod bed;
+mod manifest;
+
+mod bad_input;
+mod control;
+mod edits;
+mod outages;
+mod removal;
+mod restarts;
+mod specification;

@@ -1,0 +1,187 @@
+//! The agent dies, the runtime dies: what runs goes on running.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass_proto::cri_v1::ContainerState;
+use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::pod_watch::PodTable;
+
+use crate::bed::{Bed, bare, binary, eventually, skipped};
+use crate::manifest::shell;
+
+const PODS: usize = 20;
+const KILLS: usize = 10;
+
+/// Container ID and restart count of each pod.
+fn instances(table: &PodTable) -> BTreeMap<String, (String, u64)> {
+    let of = |pod: &windlass_testing::pod_watch::PodView| {
+        let main = &pod.containers[0];
+        (pod.name.clone(), (main.id.clone(), main.restarts))
+    };
+    table.pods.values().map(of).collect()
+}
+
+fn all_ready(table: &PodTable, count: usize) -> bool {
+    table.connected && table.pods.len() == count && table.pods.values().all(|pod| pod.ready)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_ten_kills_of_the_agent_change_no_container() {
+    if skipped() {
+        return;
+    }
+    let mut bed = Bed::start("i-kills").await;
+    for n in 0..PODS {
+        let name = format!("p{n}");
+        bed.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
+    }
+    // the first two hit it in the middle of the starts
+    for started in [2, 9] {
+        bed.wait("some pods run", |table| {
+            table.pods.values().filter(|pod| pod.ready).count() >= started
+        })
+        .await;
+        bed.agent.kill().unwrap();
+        bed.agent.spawn().unwrap();
+    }
+    let before = bed
+        .wait("all pods run", |table| all_ready(table, PODS))
+        .await;
+    let before = instances(&before);
+    // a start that is under way ends with its caller: containerd cuts it off, and that counts
+    for (pod, (_, restarts)) in &before {
+        assert!(*restarts <= 1, "{pod} was started {restarts} times again");
+    }
+    for n in 0..PODS {
+        let pod = format!("p{n}");
+        let running = bed.running(&pod).await;
+        assert_eq!(running.len(), 1, "running containers of {pod}");
+        assert_eq!(
+            bed.ready_sandboxes(&pod).await.len(),
+            1,
+            "sandboxes of {pod}"
+        );
+        let (id, _) = &before[&format!("{pod}-node")];
+        assert_eq!(running[0].id, bare(id), "container of {pod}");
+    }
+    for kill in 0..KILLS {
+        if kill % 3 == 0 {
+            // at once, before it knows anything
+            bed.agent.kill().unwrap();
+            bed.agent.spawn().unwrap();
+        }
+        bed.kill_and_respawn().await;
+        if kill % 2 == 0 {
+            bed.wait("all pods run", |table| all_ready(table, PODS))
+                .await;
+        }
+    }
+    let after = bed
+        .wait("all pods run", |table| all_ready(table, PODS))
+        .await;
+    assert_eq!(instances(&after), before);
+    for n in 0..PODS {
+        let pod = format!("p{n}");
+        assert_eq!(
+            bed.running(&pod).await.len(),
+            1,
+            "running containers of {pod}"
+        );
+        assert_eq!(
+            bed.ready_sandboxes(&pod).await.len(),
+            1,
+            "sandboxes of {pod}"
+        );
+    }
+    bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_runtime_that_is_away_costs_no_pod() {
+    if skipped() {
+        return;
+    }
+    let mut containerd = PrivateContainerd::start("i-outage", |_| {}).await.unwrap();
+    containerd.kill_daemon().unwrap();
+    let mut bed = Bed::on(containerd, binary());
+
+    // ---- the agent is first
+    bed.apply("early.yaml", &shell("early", "HOLD"));
+    let seen = bed
+        .wait("early waits for the runtime", |table| {
+            table.pod("early").is_some_and(|pod| pod.blocker.is_some())
+        })
+        .await;
+    let blocker = seen.pod("early").unwrap().blocker.clone().unwrap();
+    let text = format!("{} {}", blocker.reason, blocker.message).to_lowercase();
+    assert!(text.contains("runtime"), "{blocker:?}");
+    assert!(
+        bed.ctl_output(&["get", "pods"])
+            .await
+            .contains("early-node")
+    );
+    let (code, body) = bed.http("/healthz").await.unwrap();
+    assert_eq!(
+        (code, &*body),
+        (200, "ok"),
+        "the loop turns, the listing is not old yet"
+    );
+    let (code, _) = bed.http("/metrics").await.unwrap();
+    assert_eq!(code, 200);
+    bed.containerd.start_daemon().await.unwrap();
+    let early = bed.ready("early").await.containers[0].clone();
+
+    // ---- the runtime goes away under running pods
+    bed.apply(
+        "exits.yaml",
+        &shell(
+            "exits",
+            "while ! test -e /proc/1/cwd/tmp/go; do sleep 0.1; done; exit 3",
+        ),
+    );
+    let exits = bed.ready("exits").await.containers[0].clone();
+    let (_, pid) = bed.container_status(bare(&exits.id)).await;
+    bed.containerd.kill_daemon().unwrap();
+    bed.apply("late.yaml", &shell("late", "HOLD"));
+    bed.wait("late waits for the runtime", |table| {
+        table.pod("late").is_some_and(|pod| pod.blocker.is_some())
+    })
+    .await;
+    // a container ends while nobody watches, a pod is removed
+    std::fs::write(format!("/proc/{pid}/root/tmp/go"), "").unwrap();
+    eventually(
+        "the container has ended",
+        Duration::from_secs(20),
+        async || {
+            let alive = std::path::Path::new(&format!("/proc/{pid}/root/tmp")).exists();
+            (!alive).then_some(()).ok_or_else(|| "alive".to_owned())
+        },
+    )
+    .await;
+    let table = bed.watch.now();
+    assert!(
+        table
+            .pod("early")
+            .is_some_and(|pod| pod.containers[0].id == early.id)
+    );
+    bed.agent.check_alive().unwrap();
+    // an agent that is killed meanwhile comes up without a runtime again
+    bed.kill_and_respawn().await;
+    bed.containerd.start_daemon().await.unwrap();
+
+    bed.ready("late").await;
+    let now = bed.ready("early").await.containers[0].clone();
+    assert_eq!(now, early, "no restart");
+    bed.wait("exits is restarted", |table| {
+        table
+            .pod("exits")
+            .is_some_and(|pod| pod.restarts() == 1 && pod.ready)
+    })
+    .await;
+    let (old, _) = bed.container_status(bare(&exits.id)).await;
+    assert_eq!(old.state, ContainerState::ContainerExited as i32);
+    let (code, _) = bed.http("/healthz").await.unwrap();
+    assert_eq!(code, 200);
+    bed.stop().await;
+}

@@ -1,0 +1,237 @@
+//! Which containers are started again, when, and what a pod that cannot start says.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::bed::{Bed, skipped};
+use crate::manifest::{fill, shell, shell_with};
+
+const ORDERED: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: ordered}
+spec:
+  terminationGracePeriodSeconds: 1
+  initContainers:
+    - {name: one, image: IMAGE, command: [sh, -c, "sleep 0.3; echo one >> /v/t"], volumeMounts: [{name: v, mountPath: /v}]}
+    # fails the first time: it is tried again before anything else starts
+    - {name: two, image: IMAGE, command: [sh, -c, "echo two >> /v/t; test -e /v/again || { touch /v/again; exit 1; }"], volumeMounts: [{name: v, mountPath: /v}]}
+    - {name: sidecar, image: IMAGE, restartPolicy: Always, command: [sh, -c, "echo sidecar >> /v/t; HOLD"], volumeMounts: [{name: v, mountPath: /v}]}
+  containers:
+    - {name: main, image: IMAGE, command: [sh, -c, "echo main >> /v/t; HOLD"], volumeMounts: [{name: v, mountPath: /v}]}
+  volumes: [{name: v, emptyDir: {}}]
+"#;
+
+const BROKEN: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  hostNetwork: true
+  containers: [{name: main, FIELDS}]
+"#;
+
+fn broken(name: &str, fields: &str) -> String {
+    fill(&BROKEN.replace("NAME", name).replace("FIELDS", fields))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_containers_are_restarted_as_their_policy_says() {
+    if skipped() {
+        return;
+    }
+    let mut bed = Bed::start("i-restarts").await;
+    bed.apply("calm.yaml", &shell("calm", "HOLD"));
+    let calm = bed.ready("calm").await.containers;
+
+    bed.apply("loop.yaml", &shell("loop", "echo crash; exit 7"));
+    bed.apply("ordered.yaml", &fill(ORDERED));
+    let policy = |policy: &str| format!("  restartPolicy: {policy}");
+    bed.apply(
+        "never.yaml",
+        &shell_with("never", &policy("Never"), "exit 5"),
+    );
+    bed.apply(
+        "done.yaml",
+        &shell_with("done", &policy("OnFailure"), "exit 0"),
+    );
+    bed.apply(
+        "retry.yaml",
+        &shell_with("retry", &policy("OnFailure"), "exit 6"),
+    );
+
+    back_off_survives_the_agent(&mut bed).await;
+    policies(&mut bed).await;
+    init_containers_in_order(&mut bed).await;
+    what_cannot_start_says_why(&mut bed).await;
+    assert_eq!(bed.ready("calm").await.containers, calm, "the bystander");
+    bed.stop().await;
+}
+
+async fn back_off_survives_the_agent(bed: &mut Bed) {
+    // crash, restart at once, crash: now it waits for 10 s
+    bed.wait("loop waits after its first restart", |table| {
+        table.pod("loop").is_some_and(|pod| {
+            let main = &pod.containers[0];
+            main.restarts == 1 && main.reason == "CrashLoopBackOff"
+        })
+    })
+    .await;
+    let entry = bed.entry("loop").await;
+    let blocker = entry.blocker.expect("a blocker");
+    assert_eq!(blocker.reason, "CrashLoopBackOff");
+    let promised = blocker.next_retry.expect("when").seconds;
+    let newest = bed.containers("loop").await.remove(0);
+    let (status, _) = bed.container_status(&newest.id).await;
+    assert_eq!(status.exit_code, 7);
+
+    bed.kill_and_respawn().await;
+    let again = bed.status("loop", "CrashLoopBackOff").await;
+    assert_eq!(
+        again.containers[0].restarts, 1,
+        "not restarted by the agent's own restart"
+    );
+    let promise = bed.entry("loop").await.blocker.and_then(|b| b.next_retry);
+    assert_eq!(promise.expect("when").seconds, promised, "the promise");
+
+    bed.wait("loop is restarted once more", |table| {
+        table.pod("loop").is_some_and(|pod| pod.restarts() == 2)
+    })
+    .await;
+    let containers = bed.containers("loop").await;
+    let waited = containers[0].created_at - status.finished_at;
+    let waited = Duration::from_nanos(waited.max(0) as u64);
+    assert!(waited >= Duration::from_secs(10), "waited only {waited:?}");
+    assert!(waited < Duration::from_secs(20), "waited {waited:?}");
+}
+
+async fn policies(bed: &mut Bed) {
+    bed.wait("each policy has come to its end", |table| {
+        let phase = |name: &str| table.pod(name).map_or("", |pod| &pod.phase);
+        let retried = table.pod("retry").is_some_and(|pod| pod.restarts() >= 1);
+        phase("never") == "Failed" && phase("done") == "Succeeded" && retried
+    })
+    .await;
+    for (name, reason, code) in [("never", "Error", 5), ("done", "Completed", 0)] {
+        let pod = bed.pod(name).await;
+        let status = &pod["status"]["containerStatuses"][0];
+        assert_eq!(status["restartCount"], 0, "{name}");
+        assert_eq!(status["state"]["terminated"]["reason"], reason, "{name}");
+        assert_eq!(status["state"]["terminated"]["exitCode"], code, "{name}");
+        assert!(
+            bed.ready_sandboxes(name).await.is_empty(),
+            "sandbox of {name}"
+        );
+    }
+    let retry = bed.pod("retry").await;
+    let last = &retry["status"]["containerStatuses"][0]["lastState"]["terminated"];
+    assert_eq!(last["exitCode"], 6, "{retry}");
+}
+
+async fn init_containers_in_order(bed: &mut Bed) {
+    bed.ready("ordered").await;
+    let text = bed.exec("ordered", "main", "cat /v/t").await;
+    assert_eq!(text, "one\ntwo\ntwo\nsidecar\nmain\n");
+    let pod = bed.pod("ordered").await;
+    let init = pod["status"]["initContainerStatuses"].as_array().unwrap();
+    let counts: Vec<&Value> = init.iter().map(|status| &status["restartCount"]).collect();
+    assert_eq!(counts, [0, 1, 0], "restarts of the init containers");
+    // the next instance of a container writes its own log
+    let uid = pod["metadata"]["uid"].as_str().unwrap();
+    let logs = bed.containerd.base().join("logs");
+    let log = logs.join(format!("default_ordered-node_{uid}/two/1.log"));
+    assert!(log.exists(), "{}", log.display());
+}
+
+async fn what_cannot_start_says_why(bed: &mut Bed) {
+    bed.apply(
+        "never-pull.yaml",
+        &broken(
+            "never-pull",
+            "image: no.such/image:1, imagePullPolicy: Never",
+        ),
+    );
+    bed.apply(
+        "no-registry.yaml",
+        &broken("no-registry", r#"image: "127.0.0.1:1/x:1""#),
+    );
+    bed.apply(
+        "bad-name.yaml",
+        &broken("bad-name", r#"image: "UPPER/Case::""#),
+    );
+    bed.apply(
+        "no-command.yaml",
+        &broken("no-command", "image: IMAGE, command: [/no/such/program]"),
+    );
+    bed.apply(
+        "bad-dir.yaml",
+        &broken(
+            "bad-dir",
+            "image: IMAGE, workingDir: /etc/passwd, command: [sh]",
+        ),
+    );
+    bed.apply(
+        "not-root.yaml",
+        &broken(
+            "not-root",
+            "image: IMAGE, securityContext: {runAsNonRoot: true}",
+        ),
+    );
+
+    let message = async |bed: &Bed, name: &str| {
+        let pod = bed.pod(name).await;
+        let state = &pod["status"]["containerStatuses"][0]["state"];
+        let detail = state["waiting"]
+            .as_object()
+            .or(state["terminated"].as_object());
+        detail.unwrap()["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    bed.status("never-pull", "ErrImageNeverPull").await;
+    let text = message(bed, "never-pull").await;
+    assert!(text.contains("no.such/image:1"), "{text}");
+    bed.status("no-registry", "ImagePullBackOff").await;
+    let entry = bed.entry("no-registry").await;
+    assert!(
+        entry
+            .events
+            .iter()
+            .any(|e| e.message.contains("ErrImagePull")),
+        "{:?}",
+        entry.events
+    );
+    let blocker = entry.blocker.unwrap();
+    assert!(blocker.message.contains("127.0.0.1:1/x:1"), "{blocker:?}");
+    assert!(blocker.next_retry.is_some(), "{blocker:?}");
+    bed.status("bad-name", "InvalidImageName").await;
+    bed.status("not-root", "CreateContainerConfigError").await;
+    let text = message(bed, "not-root").await;
+    assert!(text.contains("runAsNonRoot"), "{text}");
+
+    for name in ["no-command", "bad-dir"] {
+        let stuck = |pod: &windlass_testing::pod_watch::PodView| {
+            let reasons = [
+                "RunContainerError",
+                "CreateContainerError",
+                "CrashLoopBackOff",
+            ];
+            reasons.contains(&pod.status())
+        };
+        bed.wait(&format!("{name} says that it cannot start"), |table| {
+            table.pod(name).is_some_and(stuck)
+        })
+        .await;
+    }
+    let entry = bed.entry("no-command").await;
+    assert!(
+        entry
+            .events
+            .iter()
+            .any(|e| e.message.contains("/no/such/program")),
+        "{:?}",
+        entry.events
+    );
+}
