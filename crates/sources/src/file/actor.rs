@@ -191,6 +191,7 @@ fn log(report: &Report) {
         Report::Refused { error, kept } => {
             tracing::warn!(%error, kept, "manifest refused");
         }
+        Report::Duplicate { error } => tracing::warn!(%error, "pod refused"),
         Report::Expired { path, pods } => {
             tracing::warn!(manifest = %path.display(), pods, "manifest stayed bad, its pods go");
         }

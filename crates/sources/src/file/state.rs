@@ -54,6 +54,11 @@ pub enum Report {
         /// Number of pods kept from its last good content.
         kept: usize,
     },
+    /// A pod of a manifest has the name of a pod of an earlier manifest.
+    Duplicate {
+        /// The whole error, with both files.
+        error: String,
+    },
     /// A manifest that stayed bad lost its pods.
     Expired {
         /// Its path.
@@ -116,6 +121,7 @@ impl FileSet {
         if self.last.as_ref() == Some(&news) {
             return (None, reports);
         }
+        reports.extend(self.new_duplicates());
         self.last = Some(news.clone());
         // A first failure with nothing to refuse has nothing to tell.
         let empty = news.pods.is_none() && news.rejected.is_empty();
@@ -227,6 +233,17 @@ impl FileSet {
             pods: self.told.then(|| pods.collect()),
             rejected,
         }
+    }
+
+    /// The duplicates that have not been told yet.
+    fn new_duplicates(&self) -> Vec<Report> {
+        let known = self.last.as_ref().map_or(&[][..], |news| &news.rejected);
+        let new = self.duplicates().into_iter();
+        new.filter(|duplicate| !known.contains(duplicate))
+            .map(|duplicate| Report::Duplicate {
+                error: duplicate.error,
+            })
+            .collect()
     }
 
     /// Pods of a name that an earlier manifest has taken. They are told all the same: the merger
