@@ -334,23 +334,21 @@ impl Pleg {
         }
     }
 
+    /// What this agent creates and starts is read when its job ends, and what someone else
+    /// starts is found by the next listing. Only an end may not wait.
     fn hint(&mut self, id: String, hint: Hint) {
-        let ended = hint
-            .kinds
-            .iter()
-            .any(|kind| !matches!(kind, RuntimeEventKind::Created | RuntimeEventKind::Started));
-        let owner = hint.uid.or_else(|| self.known.owner(&id));
-        match owner {
+        let begins = [RuntimeEventKind::Created, RuntimeEventKind::Started];
+        if hint.kinds.iter().all(|kind| begins.contains(kind)) {
+            return;
+        }
+        match hint.uid.or_else(|| self.known.owner(&id)) {
             Some(uid) => {
                 if hint.kinds.contains(&RuntimeEventKind::Stopped) {
                     self.queue.expect_exit(&uid, &id);
                 }
                 self.inspect(&uid, None);
             }
-            // what this agent starts is read when its job ends; what someone else starts is
-            // found by the next listing. Only an end may not wait.
-            None if ended => self.look_up_owner(id),
-            None => {}
+            None => self.look_up_owner(id),
         }
     }
 
