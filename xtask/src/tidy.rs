@@ -167,6 +167,7 @@ fn check() -> anyhow::Result<Vec<Finding>> {
         documents::messages,
         documents::actor_graph,
         documents::code_map,
+        documents::coverage,
         licenses::check,
     ];
     Ok(rules.iter().flat_map(|rule| rule(&workspace)).collect())

@@ -71,10 +71,6 @@ fn pod_fields(spec: &PodSpec, lines: &mut Vec<String>) {
             security.and_then(|s| s.supplemental_groups_policy.as_deref()) == Some("Strict"),
             "securityContext.supplementalGroupsPolicy: a pod with Strict is not started",
         ),
-        (
-            security.is_some_and(|s| s.fs_group.is_some()) && has(&spec.volumes),
-            "securityContext.fsGroup: processes get the group, ownership of volumes is not changed",
-        ),
     ];
     lines.extend(
         checks
@@ -207,6 +203,7 @@ mod tests {
     fn a_pod_within_this_version_has_no_lines() {
         check(
             json!({
+                "securityContext": {"fsGroup": 2000},
                 "volumes": [
                     {"name": "a", "emptyDir": {}},
                     {"name": "b", "emptyDir": {"medium": "Memory"}},

@@ -7,6 +7,7 @@ use super::{Finding, Workspace};
 const CATALOGUE: &str = "crates/actors/src/catalogue.rs";
 const ACTORS: &str = "docs/actors.md";
 const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
+const COVERAGE: &str = "docs/COVERAGE.md";
 
 /// The message table and the catalogue have the same messages.
 pub(crate) fn messages(workspace: &Workspace) -> Vec<Finding> {
@@ -68,6 +69,84 @@ pub(crate) fn code_map(workspace: &Workspace) -> Vec<Finding> {
             Finding::new(ARCHITECTURE, 1, what, "say in one line what it is for")
         })
         .collect()
+}
+
+/// Every test that the coverage page names exists in its package.
+pub(crate) fn coverage(workspace: &Workspace) -> Vec<Finding> {
+    let tests: BTreeSet<(&str, &str)> = workspace
+        .sources
+        .iter()
+        .flat_map(|(path, text)| functions(text).map(|name| (directory(path), name)))
+        .collect();
+    named_tests(&workspace.text(COVERAGE))
+        .into_iter()
+        .filter(|test| !tests.contains(&(test.directory.as_str(), test.function.as_str())))
+        .map(|test| {
+            let NamedTest {
+                directory,
+                function,
+                line,
+            } = test;
+            let what = format!("{directory} has no test {function}");
+            let fix = "name the test as `cargo nextest list` prints it, or change the row";
+            Finding::new(COVERAGE, line, what, fix)
+        })
+        .collect()
+}
+
+/// A test as a document names it.
+#[derive(Debug, PartialEq)]
+struct NamedTest {
+    /// `crates/core`.
+    directory: String,
+    function: String,
+    line: usize,
+}
+
+/// Texts in backticks that read as a line of `cargo nextest list`: a binary of this workspace,
+/// one space, a path.
+fn named_tests(document: &str) -> Vec<NamedTest> {
+    let mut tests = Vec::new();
+    for (index, line) in document.lines().enumerate() {
+        for code in line.split('`').skip(1).step_by(2) {
+            let Some((binary, path)) = code.split_once(' ') else {
+                continue;
+            };
+            let package = binary.split("::").next().unwrap_or_default();
+            let directory = match package.strip_prefix("windlass") {
+                Some("") => "crates/windlass".to_owned(),
+                Some(rest) if rest.starts_with('-') => format!("crates/{}", &rest[1..]),
+                None if package == "xtask" => package.to_owned(),
+                _ => continue,
+            };
+            let is_path = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+            if path.chars().all(is_path) {
+                tests.push(NamedTest {
+                    directory,
+                    function: path.rsplit("::").next().unwrap_or_default().to_owned(),
+                    line: index + 1,
+                });
+            }
+        }
+    }
+    tests
+}
+
+/// The package's directory: `crates/core/src/x.rs` is in `crates/core`, `xtask/…` in `xtask`.
+fn directory(path: &str) -> &str {
+    let parts = if path.starts_with("crates/") { 2 } else { 1 };
+    let end = path.match_indices('/').nth(parts - 1);
+    &path[..end.map_or(path.len(), |(at, _)| at)]
+}
+
+/// Names of the functions defined in a file, those of property tests included.
+fn functions(source: &str) -> impl Iterator<Item = &str> {
+    source.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let rest = line.strip_prefix("async ").unwrap_or(line);
+        let name = rest.strip_prefix("fn ")?;
+        Some(name.split(['(', '<']).next().unwrap_or_default().trim_end())
+    })
 }
 
 /// Types whose documentation begins with `Message:`, with the line of their name.
@@ -140,6 +219,24 @@ mod tests {
         assert_eq!(names(marked_messages(code)), ["PodChanged", "KillPod"]);
         let table = "| Message | From |\n|---|---|\n| `PodChanged` | Pleg |\n\n| Actor |\n| X |\n";
         assert_eq!(names(table_messages(table)), ["PodChanged"]);
+    }
+
+    #[test]
+    fn tests_are_found_by_package_and_name() {
+        let document = "text `windlass get pods`\n| `windlass-core a::tests::b`, `windlass::bin/windlass c` \
+                        | `fn` `xtask::bin/xtask d::e` `kubelet x` `windlass --config kubelet.yaml` |";
+        let found: Vec<String> = named_tests(document)
+            .iter()
+            .map(|t| format!("{} {} {}", t.line, t.directory, t.function))
+            .collect();
+        assert_eq!(
+            found,
+            ["2 crates/core b", "2 crates/windlass c", "2 xtask e"]
+        );
+        assert_eq!(directory("crates/core/src/x.rs"), "crates/core");
+        assert_eq!(directory("xtask/src/tidy.rs"), "xtask");
+        let source = "#[test]\nfn plain() {\n    async fn inner<T>() {}\n    let fn_like = 1;\n";
+        assert_eq!(functions(source).collect::<Vec<_>>(), ["plain", "inner"]);
     }
 
     #[test]
