@@ -78,6 +78,7 @@ async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
     let mut fleet = Fleet::start(&containerd, binary, options.concurrency).await?;
     let mut report = Report::default();
     idle(options, &mut fleet, &mut report).await?;
+    bare.remove_dead().await?;
     serial(options, &mut fleet, &bare, &mut report).await?;
     bursts(options, &mut fleet, &bare, &mut report).await?;
     kills(options, &mut fleet, &bare, &mut report).await?;
@@ -134,17 +135,9 @@ async fn serial(
     for round in 0..=options.serial {
         let name = vec![format!("serial-{round}")];
         for windlass in [round % 2 == 0, round % 2 != 0] {
-            let seconds = if windlass {
-                let started = fleet.start_pods(&name).await?;
-                fleet.remove_pods(&name).await?;
-                started.wall()
-            } else {
-                let started = bare.start_pods(&name).await?;
-                bare.remove_pods(&started).await?;
-                started.wall()
-            };
+            let started = turn(windlass, &name, fleet, bare).await?;
             if round > 0 {
-                if windlass { &mut ours } else { &mut theirs }.push(seconds);
+                if windlass { &mut ours } else { &mut theirs }.push(started.wall());
             }
         }
     }
@@ -175,19 +168,15 @@ async fn bursts(
         ));
         let names = names(&format!("burst-{round}"), options.burst);
         for windlass in [round % 2 == 0, round % 2 != 0] {
+            let started = turn(windlass, &names, fleet, bare).await?;
             if windlass {
-                let started = fleet.start_pods(&names).await?;
                 ours.push(started.wall());
                 medians.push(median(&started.seconds));
                 shares.push(median(&started.seconds) / started.wall());
-                fleet.remove_pods(&names).await?;
-                // What it still cleans up must not slow the other side down.
-                fleet.settle().await?;
             } else {
-                let started = bare.start_pods(&names).await?;
                 theirs.push(started.wall());
-                bare.remove_pods(&started).await?;
             }
+            fleet.settle().await?;
         }
     }
     let what = format!("burst of {}, wall", options.burst);
@@ -198,6 +187,28 @@ async fn bursts(
     );
     report.share(&what, median(&medians), median(&ours), median(&shares), 0.6);
     Ok(())
+}
+
+/// Starts pods on one of the sides and leaves the runtime empty.
+async fn turn(
+    windlass: bool,
+    names: &[String],
+    fleet: &mut Fleet,
+    bare: &Bare,
+) -> anyhow::Result<Started> {
+    let started = if windlass {
+        let started = fleet.start_pods(names).await?;
+        fleet.remove_pods(names).await?;
+        started
+    } else {
+        fleet.freeze()?;
+        let started = bare.start_pods(names).await?;
+        bare.remove_pods(&started).await?;
+        fleet.thaw()?;
+        started
+    };
+    bare.remove_dead().await?;
+    Ok(started)
 }
 
 /// Kills the agent again and again while pods run.

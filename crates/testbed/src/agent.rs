@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::containerd::{PrivateContainerd, wait_for_exit};
 use crate::pod_watch::PodWatch;
@@ -112,15 +113,29 @@ impl Agent {
         Ok(())
     }
 
+    /// Freezes the process: as long as it lasts, it is as if there were no agent.
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets a frozen process go on.
+    pub fn thaw(&self) -> anyhow::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        match self.pid().and_then(|pid| Pid::from_raw(pid as i32)) {
+            Some(pid) => Ok(kill_process(pid, signal)?),
+            None => Ok(()),
+        }
+    }
+
     /// Asks the process to end and waits until it has.
     pub async fn terminate(&mut self) -> anyhow::Result<()> {
-        let Some(child) = &self.child else {
+        let Some(pid) = self.pid() else {
             return Ok(());
         };
-        let pid = child.id();
-        if let Some(raw) = rustix::process::Pid::from_raw(pid as i32) {
-            rustix::process::kill_process(raw, rustix::process::Signal::TERM)?;
-        }
+        self.signal(Signal::TERM)?;
         let ended = tokio::task::spawn_blocking(move || wait_for_exit(pid, STOP_DEADLINE)).await?;
         self.kill()?;
         if !ended {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use anyhow::ensure;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::time::Instant;
 use windlass_cri::{CriClient, CriOptions, RuntimeService};
@@ -18,6 +20,11 @@ use super::Started;
 
 /// Pods removed at a time; not measured.
 const REMOVALS: usize = 8;
+
+/// How long it may take until the runtime is empty again.
+const CLEAN_DEADLINE: Duration = Duration::from_secs(60);
+/// Pause between two looks at it.
+const POLL: Duration = Duration::from_millis(50);
 
 /// A client that asks the runtime for what the agent would ask.
 #[derive(Debug)]
@@ -62,6 +69,31 @@ impl Bare {
             .buffer_unordered(REMOVALS)
             .try_collect()
             .await
+    }
+
+    /// Removes what the agent has stopped until the runtime is empty. The agent itself would
+    /// do it minutes later, and then perhaps in the middle of what is measured next.
+    pub(super) async fn remove_dead(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + CLEAN_DEADLINE;
+        loop {
+            let sandboxes = self.cri.list_pod_sandboxes(&ListFilter::default()).await?;
+            if sandboxes.is_empty() {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{} sandboxes stay",
+                sandboxes.len()
+            );
+            let dead = sandboxes.iter().filter(|sandbox| !sandbox.ready);
+            stream::iter(dead)
+                .for_each_concurrent(REMOVALS, |sandbox| async {
+                    // Fails while the agent is still at it; the next turn sees.
+                    let _ = self.cri.remove_pod_sandbox(&sandbox.id).await;
+                })
+                .await;
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     /// Every container on the runtime, dead ones too.

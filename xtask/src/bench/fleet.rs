@@ -144,6 +144,16 @@ impl Fleet {
         ))
     }
 
+    /// Freezes the agent: it takes every pod on the runtime for its own, and would stop those of
+    /// the bare side as strangers.
+    pub(super) fn freeze(&self) -> anyhow::Result<()> {
+        self.agent.freeze()
+    }
+
+    pub(super) fn thaw(&self) -> anyhow::Result<()> {
+        self.agent.thaw()
+    }
+
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         self.agent.terminate().await
     }
