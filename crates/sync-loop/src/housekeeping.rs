@@ -8,7 +8,7 @@ use windlass_actors::WorkerPhase;
 use windlass_core::housekeeping::{HousekeepingInput, HousekeepingPlan, plan};
 use windlass_metrics::Metrics;
 use windlass_runtime::PodRuntime;
-use windlass_types::{ContainerState, ObservedPod, PodUid};
+use windlass_types::PodUid;
 
 use crate::actor::SyncLoopDeps;
 
@@ -51,7 +51,7 @@ pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingP
         sources_ready: true,
         running: observed
             .iter()
-            .filter(|p| is_alive(p))
+            .filter(|pod| pod.is_alive())
             .map(|p| p.uid.clone())
             .collect(),
         in_runtime: observed.iter().map(|pod| pod.uid.clone()).collect(),
@@ -86,14 +86,6 @@ fn publish_working_pods(
                 .set(count as f64);
         }
     }
-}
-
-fn is_alive(pod: &ObservedPod) -> bool {
-    pod.sandboxes.iter().any(|s| s.ready)
-        || pod
-            .containers
-            .iter()
-            .any(|c| c.state == ContainerState::Running)
 }
 
 /// Removes what the plan leaves to be removed, and collects the runtime's garbage.

@@ -56,6 +56,11 @@ impl ObservedPod {
             .filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
     }
 
+    /// True if a sandbox is ready or a container runs.
+    pub fn is_alive(&self) -> bool {
+        self.sandboxes.iter().any(|s| s.ready) || self.running().next().is_some()
+    }
+
     /// True if the runtime has neither sandbox nor container of this pod.
     pub fn is_empty(&self) -> bool {
         self.sandboxes.is_empty() && self.containers.is_empty()

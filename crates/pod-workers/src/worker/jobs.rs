@@ -6,13 +6,22 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use windlass_actors::InspectError;
-use windlass_core::actions::{ActionsInput, compute_pod_actions};
+use windlass_core::actions::{ActionsInput, PodActions, compute_pod_actions};
 use windlass_core::backoff::BackoffTable;
 use windlass_core::pod_worker::JobId;
-use windlass_runtime::{KillPodError, KillPodRequest, PodRuntime, SyncPodOutcome, SyncPodRequest};
-use windlass_types::{ContainerState, ObservedPod, Pod, PodUid, Retry, SharedPod, Timestamp};
+use windlass_runtime::{
+    KillPodError, KillPodRequest, PodRuntime, StartFailure, SyncPodOutcome, SyncPodRequest,
+};
+use windlass_types::view::StartTimings;
+use windlass_types::{
+    ContainerState, ObservedPod, Pod, PodExt, PodUid, Reason, Retry, SharedPod, Timestamp,
+};
 
 use super::WorkerDeps;
+
+/// Pause before a pod looks again whether its predecessor has gone; housekeeping, which stops it,
+/// comes every two seconds.
+const PREDECESSOR_RETRY: Duration = Duration::from_millis(500);
 
 /// What a job tells its worker.
 #[derive(Debug)]
@@ -85,7 +94,7 @@ pub async fn sync(
     cancel: CancellationToken,
     dispatched: impl FnOnce(Timestamp),
 ) -> SyncReport {
-    let uid = windlass_types::PodExt::uid(&*job.pod);
+    let uid = job.pod.uid();
     let observed = match deps.pleg.observed(&uid).await {
         Ok(observed) => observed,
         Err(error) => {
@@ -95,7 +104,11 @@ pub async fn sync(
             };
         }
     };
-    let slot = match starts_something(deps, &job, &observed) {
+    let starts = starts_something(deps, &job, &observed);
+    if starts && let Some(predecessor) = predecessor(deps, &job.pod) {
+        return wait_for_predecessor(deps, job, observed, &predecessor);
+    }
+    let slot = match starts {
         true => deps.pacer.acquire().await,
         false => None,
     };
@@ -159,6 +172,50 @@ fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) ->
     actions.create_sandbox
         || !actions.init_to_start.is_empty()
         || !actions.containers_to_start.is_empty()
+}
+
+/// A pod of the same name that the runtime still has alive. Among pods with a worker the registry
+/// keeps that from happening; this one was edited while the agent was away, has no worker, and
+/// is stopped by housekeeping once every source has spoken.
+fn predecessor(deps: &WorkerDeps, pod: &Pod) -> Option<PodUid> {
+    let same_name = |seen: &ObservedPod| {
+        seen.name == pod.name() && seen.namespace == pod.namespace() && seen.uid != pod.uid()
+    };
+    let all = deps.pleg.cache.all();
+    let mut of_name = all.iter().filter(|seen| same_name(seen) && seen.is_alive());
+    of_name
+        .next()
+        .filter(|_| pod.is_static())
+        .map(|seen| seen.uid.clone())
+}
+
+fn wait_for_predecessor(
+    deps: &WorkerDeps,
+    job: SyncJob,
+    observed: Arc<ObservedPod>,
+    predecessor: &PodUid,
+) -> SyncReport {
+    let retry_at = deps.clock.now().checked_add(PREDECESSOR_RETRY).ok();
+    let failure = StartFailure {
+        container: None,
+        reason: Reason::WaitingForPredecessor,
+        message: format!("the pod of the same name with UID {predecessor} still runs"),
+        retry: Retry::Soon,
+        retry_at,
+    };
+    let outcome = SyncPodOutcome {
+        actions: PodActions::default(),
+        failures: vec![failure],
+        backoff: job.backoff,
+        timings: StartTimings::default(),
+        changed: false,
+        retry_at,
+        cancelled: false,
+    };
+    SyncReport {
+        observed: Ok(observed),
+        outcome: Some(outcome),
+    }
 }
 
 /// Stops everything of a pod and makes sure that it stopped.

@@ -291,6 +291,16 @@ impl Bed {
         (answer.status.unwrap(), pid)
     }
 
+    /// Process ID of the running container `container` of a pod.
+    pub(crate) async fn process(&self, pod: &str, container: &str) -> i32 {
+        let running = self.running(pod).await;
+        let found = running
+            .iter()
+            .find(|c| c.labels["io.kubernetes.container.name"] == container);
+        let id = &found.expect("a running container").id;
+        self.container_status(id).await.1
+    }
+
     /// Output of a shell command in the running container `container` of a pod.
     pub(crate) async fn exec(&self, pod: &str, container: &str, script: &str) -> String {
         let running = self.running(pod).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::bed::{Bed, SOON, bare, eventually, skipped};
-use crate::manifest::{shell, shell_with};
+use crate::manifest::{fill, shell, shell_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_containerd_pods_follow_their_manifests() {
@@ -19,6 +19,9 @@ async fn on_containerd_pods_follow_their_manifests() {
     let calm = bed.ready("calm").await.containers;
 
     an_edit_replaces_the_pod(&mut bed).await;
+    an_edit_while_the_agent_is_away_replaces_the_pod(&mut bed).await;
+    a_removal_survives_the_agent(&mut bed).await;
+    sidecars_end_last(&mut bed).await;
     a_removed_pod_may_finish(&mut bed).await;
     a_rename_swaps_two_pods(&mut bed).await;
     assert_eq!(bed.ready("calm").await.containers, calm, "the bystander");
@@ -40,32 +43,98 @@ fn diary(version: &str, volume: &str) -> String {
     format!("{text}  volumes: [{{name: diary, hostPath: {{path: {volume}}}}}]\n")
 }
 
+/// Waits until the file `text` in `dir` holds this.
+async fn written(dir: &Path, expected: &str) {
+    eventually("the diary", SOON, async || {
+        let text = std::fs::read_to_string(dir.join("text")).unwrap_or_default();
+        (text == expected).then_some(()).ok_or(text)
+    })
+    .await;
+}
+
 async fn an_edit_replaces_the_pod(bed: &mut Bed) {
     let dir = bed.containerd.base().join("diary");
     std::fs::create_dir(&dir).unwrap();
     let volume = dir.display().to_string();
-    let text = async || std::fs::read_to_string(dir.join("text")).unwrap_or_default();
-    let written = async |expected: &str| {
-        eventually("the diary", Duration::from_secs(30), async || {
-            let text = text().await;
-            (text == expected).then_some(()).ok_or(text)
-        })
-        .await;
-    };
     bed.apply("diary.yaml", &diary("one", &volume));
-    written("start one\n").await;
+    written(&dir, "start one\n").await;
     // three edits in a row: the last one wins, whatever is skipped; never two live
     bed.apply("diary.yaml", &diary("two", &volume));
-    written("start one\nstop one\nstart two\n").await;
+    written(&dir, "start one\nstop one\nstart two\n").await;
     assert_eq!(bed.running("diary").await.len(), 1, "instances that live");
     assert_eq!(bed.ready_sandboxes("diary").await.len(), 1);
     // the same content again is no edit
     bed.apply("diary.yaml", &diary("two", &volume));
     bed.remove("diary.yaml");
     bed.gone("diary").await;
-    written("start one\nstop one\nstart two\nstop two\n").await;
+    written(&dir, "start one\nstop one\nstart two\nstop two\n").await;
     assert!(bed.running("diary").await.is_empty());
     assert!(bed.ready_sandboxes("diary").await.is_empty());
+}
+
+/// The predecessor runs, but no source and no worker knows it any more: it is stopped all the
+/// same before its successor of the same name starts.
+async fn an_edit_while_the_agent_is_away_replaces_the_pod(bed: &mut Bed) {
+    let dir = bed.containerd.base().join("diary");
+    std::fs::write(dir.join("text"), "").unwrap();
+    let volume = dir.display().to_string();
+    bed.apply("diary.yaml", &diary("three", &volume));
+    written(&dir, "start three\n").await;
+    bed.agent.kill().unwrap();
+    bed.apply("diary.yaml", &diary("four", &volume));
+    bed.agent.spawn().unwrap();
+    written(&dir, "start three\nstop three\nstart four\n").await;
+}
+
+/// The agent is killed while a pod it stops uses its grace period.
+async fn a_removal_survives_the_agent(bed: &mut Bed) {
+    let dir = bed.containerd.base().join("diary");
+    let pid = bed.process("diary", "main").await;
+    std::fs::write(dir.join("text"), "").unwrap();
+    bed.remove("diary.yaml");
+    bed.wait("diary is being stopped", |table| {
+        table.pod("diary").is_none_or(|pod| !pod.ready)
+    })
+    .await;
+    bed.kill_and_respawn().await;
+    written(&dir, "stop four\n").await;
+    eventually("its process ends", SOON, async || {
+        let alive = Path::new(&format!("/proc/{pid}/exe")).exists();
+        (!alive).then_some(()).ok_or_else(|| "alive".to_owned())
+    })
+    .await;
+    bed.gone("diary").await;
+}
+
+/// The app containers are told first, then the sidecars, the last one first.
+async fn sidecars_end_last(bed: &mut Bed) {
+    let dir = bed.containerd.base().join("order");
+    std::fs::create_dir(&dir).unwrap();
+    let mut text = "apiVersion: v1\nkind: Pod\nmetadata: {name: order}\nspec:\n  \
+        hostNetwork: true\n  terminationGracePeriodSeconds: 20\n"
+        .to_owned();
+    let container = |name: &str, more: &str| {
+        let script = format!(
+            "trap 'sleep 0.3; echo {name} >> /v/text; exit' TERM; \
+             while true; do sleep 1000 & wait $!; done"
+        );
+        let script = serde_json::to_string(&script).unwrap();
+        fill(&format!(
+            "  - {{name: {name}, image: IMAGE, {more}command: [sh, -c, {script}], \
+             volumeMounts: [{{name: v, mountPath: /v}}]}}\n"
+        ))
+    };
+    text += "  initContainers:\n";
+    text += &container("first", "restartPolicy: Always, ");
+    text += &container("second", "restartPolicy: Always, ");
+    text += "  containers:\n";
+    text += &container("app", "");
+    text += &format!("  volumes: [{{name: v, hostPath: {{path: {}}}}}]\n", dir.display());
+    bed.apply("order.yaml", &text);
+    bed.ready("order").await;
+    bed.remove("order.yaml");
+    written(&dir, "app\nsecond\nfirst\n").await;
+    bed.gone("order").await;
 }
 
 async fn a_removed_pod_may_finish(bed: &mut Bed) {
