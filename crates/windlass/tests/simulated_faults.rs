@@ -1,0 +1,258 @@
+//! The whole agent on a virtual clock, with one thing going wrong at a time: what its own pod
+//! shows, that it recovers by itself, and that the pod next to it notices nothing.
+
+#![allow(missing_docs, clippy::expect_used)]
+
+use std::time::Duration;
+
+use windlass_cri::CriCode;
+use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
+use windlass_testing::{NodeSim, PodBuilder, simulate};
+use windlass_types::PodUid;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn pod(name: &str) -> PodBuilder {
+    PodBuilder::new(name).container("app", "busybox:1").grace(5)
+}
+
+fn uid(name: &str) -> PodUid {
+    format!("{name}-uid").into()
+}
+
+fn runs(sim: &NodeSim, name: &str) -> bool {
+    sim.runtime.running(&uid(name), "app").is_some()
+}
+
+/// Runs a scenario next to a pod that must not notice it.
+fn beside_a_bystander(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim)) {
+    simulate(seed, async |sim| {
+        sim.runtime.add_image("busybox:1");
+        sim.runtime
+            .set_latency(Operation::RunPodSandbox, Duration::from_millis(80));
+        sim.runtime
+            .set_latency(Operation::StartContainer, Duration::from_millis(40));
+        sim.desire([pod("bystander").build()]).await;
+        sim.until("the bystander runs", SECOND, |sim| runs(sim, "bystander"))
+            .await;
+        let before = sim.runtime.running(&uid("bystander"), "app");
+        scenario(sim).await;
+        let after = sim.runtime.running(&uid("bystander"), "app");
+        assert_eq!(after, before, "the bystander was touched");
+        assert_eq!(sim.blocker("bystander"), "");
+        sim.runtime.assert_invariants();
+    });
+}
+
+async fn desire(sim: &mut NodeSim, pods: impl IntoIterator<Item = PodBuilder>) {
+    let pods = pods.into_iter().chain([pod("bystander")]);
+    sim.desire(pods.map(PodBuilder::build)).await;
+}
+
+#[test]
+fn a_container_removed_behind_the_agents_back_is_started_again() {
+    beside_a_bystander(1, async |sim| {
+        desire(sim, [pod("web")]).await;
+        sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
+        for round in 1..4 {
+            let app = sim.runtime.running(&uid("web"), "app").expect("runs");
+            sim.runtime.lose_container(&app.id);
+            sim.until("web runs again", MINUTE, |sim| {
+                let now = sim.runtime.running(&uid("web"), "app");
+                now.is_some_and(|now| now.id != app.id)
+            })
+            .await;
+            sim.until("its status says so", MINUTE, |sim| {
+                sim.phase("web") == "Running" && sim.blocker("web").is_empty()
+            })
+            .await;
+            let restarts = sim.view("web").and_then(|view| {
+                let statuses = view.status.container_statuses.clone()?;
+                statuses.first().map(|status| status.restart_count)
+            });
+            assert_eq!(restarts, Some(round), "restarts are counted");
+        }
+    });
+}
+
+#[test]
+fn a_container_in_an_unknown_state_is_stopped_before_its_successor_starts() {
+    beside_a_bystander(2, async |sim| {
+        desire(sim, [pod("web")]).await;
+        sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
+        let app = sim.runtime.running(&uid("web"), "app").expect("runs");
+        sim.runtime.set_unknown(&app.id);
+        sim.until("web runs again", MINUTE, |sim| {
+            let now = sim.runtime.running(&uid("web"), "app");
+            now.is_some_and(|now| now.id != app.id)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_container_killed_for_memory_is_reported_as_that() {
+    beside_a_bystander(3, async |sim| {
+        desire(sim, [pod("web").restart_policy("Never")]).await;
+        sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
+        let app = sim.runtime.running(&uid("web"), "app").expect("runs");
+        sim.runtime.oom_kill(&app.id);
+        sim.until("web failed", MINUTE, |sim| sim.phase("web") == "Failed")
+            .await;
+        assert_eq!(sim.blocker("web"), "OOMKilled");
+    });
+}
+
+#[test]
+fn a_pod_that_cannot_be_stopped_says_so_and_holds_back_only_its_successor() {
+    beside_a_bystander(4, async |sim| {
+        desire(sim, [pod("web")]).await;
+        sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
+        // a sandbox that could be stopped would take its containers with it
+        for operation in [Operation::StopContainer, Operation::StopPodSandbox] {
+            let stuck = Fault::fail(operation, usize::MAX, CriCode::Other, "task is stuck");
+            sim.runtime.inject(stuck.on("default/web"));
+        }
+        let edited = || pod("web").uid("edited");
+        desire(sim, [edited(), pod("next")]).await;
+        sim.until("next runs", SECOND, |sim| runs(sim, "next"))
+            .await;
+        sim.pass(10 * MINUTE).await;
+        assert!(runs(sim, "web"), "it could not be stopped");
+        assert!(sim.runtime.running(&"edited".into(), "app").is_none());
+        let tries = sim.runtime.calls_of(Operation::StopContainer, "").len();
+        assert!((10..=1000).contains(&tries), "{tries} tries in 10 minutes");
+        let view = sim.agent().expect("agent").board.get(&uid("web"));
+        let events = view.expect("still there").events;
+        assert!(
+            events.iter().any(|e| e.message.contains("task is stuck")),
+            "{events:?}"
+        );
+        sim.runtime.clear_faults();
+        sim.until("its successor runs", 2 * MINUTE, |sim| {
+            sim.runtime.running(&"edited".into(), "app").is_some()
+        })
+        .await;
+        assert!(!runs(sim, "web"));
+    });
+}
+
+#[test]
+fn a_sandbox_that_hangs_past_every_deadline_ends_as_one_pod() {
+    beside_a_bystander(5, async |sim| {
+        sim.runtime
+            .inject(Fault::hang(Operation::RunPodSandbox).on("default/web"));
+        desire(sim, [pod("web")]).await;
+        sim.pass(20 * MINUTE).await;
+        assert_eq!(sim.phase("web"), "Pending");
+        assert_eq!(sim.blocker("web"), "CreatePodSandboxError");
+        sim.runtime.clear_faults();
+        sim.until("web runs", 5 * MINUTE, |sim| runs(sim, "web"))
+            .await;
+        sim.pass(10 * MINUTE).await;
+        let ready = sim.runtime.sandboxes();
+        let ready = ready
+            .iter()
+            .filter(|(_, of, _, ready)| *ready && *of == uid("web"));
+        assert_eq!(ready.count(), 1);
+        assert_eq!(sim.runtime.starts(&uid("web"), "app"), 1);
+    });
+}
+
+#[test]
+fn a_volume_that_fails_blocks_its_pod_until_it_works() {
+    beside_a_bystander(6, async |sim| {
+        sim.files.fail_volumes(&uid("web"), Some("no space left"));
+        desire(sim, [pod("web")]).await;
+        sim.until("web says why", MINUTE, |sim| {
+            sim.blocker("web") == "FailedMount"
+        })
+        .await;
+        sim.pass(10 * MINUTE).await;
+        sim.files.fail_volumes(&uid("web"), None);
+        sim.until("web runs", MINUTE, |sim| runs(sim, "web")).await;
+        assert_eq!(sim.runtime.starts(&uid("web"), "app"), 1);
+    });
+}
+
+#[test]
+fn a_volume_that_hangs_does_not_keep_its_pod_from_being_removed() {
+    beside_a_bystander(7, async |sim| {
+        sim.files.hang_volumes(&uid("web"), true);
+        desire(sim, [pod("web")]).await;
+        sim.pass(MINUTE).await;
+        assert_eq!(sim.phase("web"), "Pending");
+        desire(sim, [pod("next")]).await;
+        sim.until("next runs", SECOND, |sim| runs(sim, "next"))
+            .await;
+        sim.files.hang_volumes(&uid("web"), false);
+        sim.until("web is gone", MINUTE, |sim| sim.view("web").is_none())
+            .await;
+    });
+}
+
+#[test]
+fn garbage_that_cannot_be_removed_is_tried_again_and_delays_nothing() {
+    beside_a_bystander(8, async |sim| {
+        desire(sim, [pod("web")]).await;
+        sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
+        sim.runtime
+            .inject(Fault::hang(Operation::RemoveContainer).on("default/web"));
+        desire(sim, []).await;
+        sim.until("web is stopped", MINUTE, |sim| !runs(sim, "web"))
+            .await;
+        sim.pass(5 * MINUTE).await;
+        desire(sim, [pod("next")]).await;
+        sim.until("next runs", SECOND, |sim| runs(sim, "next"))
+            .await;
+        sim.runtime.clear_faults();
+        sim.until("web is collected", 5 * MINUTE, |sim| {
+            sim.runtime.containers(&uid("web")).is_empty()
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_lost_event_stream_is_opened_again_and_nothing_is_missed() {
+    beside_a_bystander(9, async |sim| {
+        desire(sim, [pod("web")]).await;
+        sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
+        for _ in 0..5 {
+            sim.runtime.disconnect_events();
+            let app = sim.runtime.running(&uid("web"), "app").expect("runs");
+            sim.runtime.kill_container(&app.id, 1);
+            sim.until("web runs again", 7 * MINUTE, |sim| {
+                let now = sim.runtime.running(&uid("web"), "app");
+                now.is_some_and(|now| now.id != app.id)
+            })
+            .await;
+            sim.pass(11 * MINUTE).await;
+        }
+        assert_eq!(sim.runtime.starts(&uid("web"), "app"), 6);
+    });
+}
+
+#[test]
+fn a_runtime_that_vanishes_in_the_middle_of_a_stop_ends_it_when_it_is_back() {
+    beside_a_bystander(10, async |sim| {
+        sim.runtime
+            .set_behaviour("default/web/app", Behaviour::stubborn());
+        desire(sim, [pod("web").grace(30)]).await;
+        sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
+        desire(sim, []).await;
+        sim.pass(5 * SECOND).await;
+        sim.runtime.set_down(true);
+        sim.pass(5 * MINUTE).await;
+        sim.runtime.set_down(false);
+        sim.until("web is gone", 2 * MINUTE, |sim| {
+            sim.view("web").is_none() && !runs(sim, "web")
+        })
+        .await;
+        sim.until("the bystander is as asked", MINUTE, |sim| {
+            sim.blocker("bystander").is_empty()
+        })
+        .await;
+    });
+}
