@@ -129,7 +129,10 @@ async fn sidecars_end_last(bed: &mut Bed) {
     text += &container("second", "restartPolicy: Always, ");
     text += "  containers:\n";
     text += &container("app", "");
-    text += &format!("  volumes: [{{name: v, hostPath: {{path: {}}}}}]\n", dir.display());
+    text += &format!(
+        "  volumes: [{{name: v, hostPath: {{path: {}}}}}]\n",
+        dir.display()
+    );
     bed.apply("order.yaml", &text);
     bed.ready("order").await;
     bed.remove("order.yaml");
