@@ -12,7 +12,8 @@ use windlass_metrics::Metrics;
 use windlass_testbed::containerd::PrivateContainerd;
 use windlass_testbed::images;
 use windlass_types::cri::{
-    ContainerConfig, ContainerSecurity, LinuxResources, ListFilter, SandboxConfig, SecurityProfile,
+    ContainerConfig, ContainerSecurity, LinuxResources, ListFilter, NamespaceMode,
+    NamespaceOptions, SandboxConfig, SecurityProfile,
 };
 use windlass_types::{PodUid, SandboxId};
 
@@ -21,6 +22,28 @@ use super::Started;
 /// Pods removed at a time; not measured.
 const REMOVALS: usize = 8;
 
+/// What a kubelet asks to hide from every container: each is a mount that the start waits for.
+const MASKED_PATHS: [&str; 12] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+const READONLY_PATHS: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
 /// How long it may take until the runtime is empty again.
 const CLEAN_DEADLINE: Duration = Duration::from_secs(60);
 /// Pause between two looks at it.
@@ -124,7 +147,6 @@ impl Bare {
             hostname: uid.clone(),
             log_directory: log_directory.display().to_string(),
             labels: labels.clone().into(),
-            cgroup_parent: format!("/kubepods/besteffort/pod{uid}"),
             ..SandboxConfig::default()
         };
         let container_config = ContainerConfig {
@@ -138,9 +160,14 @@ impl Bare {
                 oom_score_adj: 1000,
                 ..LinuxResources::default()
             },
-            // What a pod that asks for nothing gets from a kubelet.
             security: ContainerSecurity {
+                namespaces: NamespaceOptions {
+                    pid: NamespaceMode::Container,
+                    ..NamespaceOptions::default()
+                },
                 seccomp: SecurityProfile::Unconfined,
+                masked_paths: MASKED_PATHS.map(str::to_owned).to_vec(),
+                readonly_paths: READONLY_PATHS.map(str::to_owned).to_vec(),
                 ..ContainerSecurity::default()
             },
             ..ContainerConfig::default()

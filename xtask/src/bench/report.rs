@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::Options;
+use super::{Options, median, percentile};
 use crate::run;
 
 const DOCUMENT: &str = "docs/PERFORMANCE.md";
@@ -78,18 +78,16 @@ impl Report {
         );
     }
 
-    /// A time of windlass as a share of another of its own.
-    pub(super) fn share(&mut self, what: &str, part: f64, whole: f64, share: f64, target: f64) {
-        let time = format!(
-            "{} of {}",
-            Unit::Seconds.show(part),
-            Unit::Seconds.show(whole)
-        );
-        self.push(
-            [what, &time, "", &times(share)],
-            share,
-            Target::times(target),
-        );
+    /// The same for times taken in rounds: the ratio is the median of the rounds' ratios, because
+    /// the two of a round were taken in the same weather.
+    pub(super) fn rounds(&mut self, what: &str, times: &[f64], others: &[f64], target: f64) {
+        let ratios: Vec<f64> = times.iter().zip(others).map(|(a, b)| a / b).collect();
+        let ratio = median(&ratios);
+        let shown = Unit::Seconds.show(median(times));
+        let other = Unit::Seconds.show(median(others));
+        let (low, high) = (percentile(&ratios, 0), percentile(&ratios, 100));
+        let range = format!("{} ({low:.2}–{high:.2})", self::times(ratio));
+        self.push([what, &shown, &other, &range], ratio, Target::times(target));
     }
 
     fn push(&mut self, [what, ours, bare, ratio]: [&str; 4], value: f64, target: Target) {
@@ -114,7 +112,7 @@ impl Report {
         writeln!(text, "Machine: {}.\n", machine()?)?;
         writeln!(
             text,
-            "| what | windlass | bare CRI | ratio | target | met |"
+            "| what | windlass | compared with | ratio | target | met |"
         )?;
         writeln!(text, "|---|---|---|---|---|---|")?;
         for row in &self.rows {
