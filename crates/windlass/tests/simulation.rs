@@ -169,6 +169,23 @@ fn a_status_call_that_hangs_for_one_sandbox_delays_no_other_pod() {
 }
 
 #[test]
+fn a_pod_whose_status_cannot_be_read_can_still_be_stopped() {
+    simulate(11, async |sim| {
+        latencies(sim);
+        sim.desire([pod("sick").build()]).await;
+        sim.until("runs", MINUTE, |sim| sim.phase("sick") == "Running")
+            .await;
+        sim.runtime
+            .inject(Fault::hang(Operation::PodSandboxStatus).on("default/sick"));
+        sim.desire([]).await;
+        let stopped = |sim: &NodeSim| sim.runtime.running(&"sick-uid".into(), "app").is_none();
+        sim.until("stopped", SECOND, stopped).await;
+        sim.until("forgotten", MINUTE, |sim| sim.view("sick").is_none())
+            .await;
+    });
+}
+
+#[test]
 fn an_edited_pod_is_replaced_only_after_the_old_one_stopped() {
     simulate(7, async |sim| {
         latencies(sim);
