@@ -27,8 +27,8 @@ pub(crate) struct Options {
     /// Pods of a burst.
     #[arg(long, default_value_t = 50)]
     burst: usize,
-    /// Bursts on each side.
-    #[arg(long, default_value_t = 3)]
+    /// Bursts on each side; an even number lets each side be first as often.
+    #[arg(long, default_value_t = 6)]
     rounds: usize,
     /// Pods started at a time, on both sides.
     #[arg(long, default_value_t = 4)]
