@@ -240,7 +240,8 @@ impl Bed {
 
     // ---- what the runtime says
 
-    async fn cri(&self) -> RuntimeServiceClient<Channel> {
+    /// A client of the runtime.
+    pub(crate) async fn cri(&self) -> RuntimeServiceClient<Channel> {
         let endpoint = Endpoint::try_from(self.containerd.endpoint()).unwrap();
         RuntimeServiceClient::new(endpoint.connect().await.unwrap())
     }

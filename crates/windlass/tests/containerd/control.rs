@@ -21,6 +21,10 @@ async fn on_containerd_windlassctl_shows_what_runs() {
     let mut bed = Bed::on(containerd, &kubelet);
     bed.apply("steady.yaml", &shell("steady", "seq 1 100; HOLD"));
     bed.apply("crash.yaml", &shell("crash", "echo attempt; exit 9"));
+    let wide = "head -c 50000 /dev/zero | tr '\\0' x; echo; HOLD";
+    let unsupported = "  activeDeadlineSeconds: 1000";
+    bed.apply("wide.yaml", &shell_with("wide", unsupported, wide));
+    bed.ready("wide").await;
     let talks = "echo first; while ! test -e /tmp/go; do sleep 0.1; done; echo last";
     bed.apply(
         "talks.yaml",
@@ -67,7 +71,7 @@ async fn tables(bed: &Bed) {
     let json = bed.ctl_output(&["get", "pods", "-o", "json"]).await;
     let list: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(list["kind"], "List");
-    assert_eq!(list["items"].as_array().unwrap().len(), 3);
+    assert_eq!(list["items"].as_array().unwrap().len(), 4);
     let json = bed
         .ctl_output(&["get", "pod", "steady-node", "-o", "json"])
         .await;
@@ -103,6 +107,9 @@ async fn pages(bed: &Bed) {
     ] {
         assert!(page.contains(word), "{word} in {page}");
     }
+    let page = bed.ctl_output(&["describe", "pod", "wide-node"]).await;
+    let warning = "activeDeadlineSeconds: the pod is not stopped when it passes";
+    assert!(page.contains(warning), "{page}");
     let why = bed.ctl_output(&["explain", "pod", "crash-node"]).await;
     assert!(why.contains("container main: CrashLoopBackOff"), "{why}");
     assert!(why.contains("next retry: in "), "{why}");
@@ -131,6 +138,12 @@ async fn logs(bed: &mut Bed) {
     );
     let previous = bed.ctl_output(&["logs", "crash-node", "-p"]).await;
     assert_eq!(previous, "attempt\n");
+
+    // a line that the runtime split is one line again
+    let wide = bed.ctl_output(&["logs", "wide-node"]).await;
+    assert_eq!(wide.len(), 50_001, "{} lines", wide.lines().count());
+    let none = bed.ctl(&["logs", "steady-node", "--previous"]).await;
+    assert!(!none.status.success(), "there is no previous instance");
 
     // -f shows lines as they come and ends with the container
     let mut command = bed.ctl_command(&["logs", "-f", "talks-node"]);

@@ -16,3 +16,4 @@ mod outages;
 mod removal;
 mod restarts;
 mod specification;
+mod storm;

@@ -7,7 +7,7 @@ use windlass_proto::cri_v1::ContainerState;
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::pod_watch::PodTable;
 
-use crate::bed::{Bed, bare, binary, eventually, skipped};
+use crate::bed::{Bed, SOON, bare, binary, eventually, skipped};
 use crate::manifest::{shell, shell_with};
 
 const PODS: usize = 20;
@@ -80,6 +80,10 @@ async fn on_containerd_ten_kills_of_the_agent_change_no_container() {
                 .await;
         }
     }
+    // the gentle way is no different
+    bed.agent.terminate().await.unwrap();
+    bed.agent.spawn().unwrap();
+    bed.kill_and_respawn().await;
     let after = bed
         .wait("all pods run", |table| all_ready(table, PODS))
         .await;
@@ -143,6 +147,8 @@ async fn on_containerd_a_runtime_that_is_away_costs_no_pod() {
             "while ! test -e /proc/1/cwd/tmp/go; do sleep 0.1; done; exit 3",
         ),
     );
+    bed.apply("goes.yaml", &shell("goes", "HOLD"));
+    bed.ready("goes").await;
     let exits = bed.ready("exits").await.containers[0].clone();
     let (_, pid) = bed.container_status(bare(&exits.id)).await;
     bed.containerd.kill_daemon().unwrap();
@@ -152,6 +158,7 @@ async fn on_containerd_a_runtime_that_is_away_costs_no_pod() {
     })
     .await;
     // a container ends while nobody watches, a pod is removed
+    bed.remove("goes.yaml");
     std::fs::write(format!("/proc/{pid}/root/tmp/go"), "").unwrap();
     eventually(
         "the container has ended",
@@ -180,6 +187,13 @@ async fn on_containerd_a_runtime_that_is_away_costs_no_pod() {
         table
             .pod("exits")
             .is_some_and(|pod| pod.restarts() == 1 && pod.ready)
+    })
+    .await;
+    eventually("the pod removed meanwhile is stopped", SOON, async || {
+        let running = bed.running("goes").await.len();
+        (running == 0)
+            .then_some(())
+            .ok_or_else(|| running.to_string())
     })
     .await;
     let (old, _) = bed.container_status(bare(&exits.id)).await;

@@ -23,6 +23,17 @@ spec:
   volumes: [{name: v, emptyDir: {}}]
 "#;
 
+/// Takes more memory than it may have.
+const GREEDY: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: greedy}
+spec:
+  hostNetwork: true
+  restartPolicy: Never
+  containers: [{name: main, image: IMAGE, command: [tail, /dev/zero], resources: {limits: {memory: 16Mi}}}]
+"#;
+
 const BROKEN: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -61,7 +72,10 @@ async fn on_containerd_containers_are_restarted_as_their_policy_says() {
         &shell_with("retry", &policy("OnFailure"), "exit 6"),
     );
 
+    bed.apply("greedy.yaml", &fill(GREEDY));
+
     back_off_survives_the_agent(&mut bed).await;
+    out_of_memory(&mut bed).await;
     policies(&mut bed).await;
     init_containers_in_order(&mut bed).await;
     what_cannot_start_says_why(&mut bed).await;
@@ -104,6 +118,13 @@ async fn back_off_survives_the_agent(bed: &mut Bed) {
     let waited = Duration::from_nanos(waited.max(0) as u64);
     assert!(waited >= Duration::from_secs(10), "waited only {waited:?}");
     assert!(waited < Duration::from_secs(20), "waited {waited:?}");
+}
+
+async fn out_of_memory(bed: &mut Bed) {
+    bed.status("greedy", "OOMKilled").await;
+    let pod = bed.pod("greedy").await;
+    let end = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!(end["exitCode"], 137, "{pod}");
 }
 
 async fn policies(bed: &mut Bed) {
