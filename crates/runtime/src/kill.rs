@@ -13,7 +13,7 @@ use windlass_types::metav1::ObjectMeta;
 use windlass_types::pod::SharedPod;
 use windlass_types::view::EventType;
 use windlass_types::{
-    ContainerId, ContainerState, ObservedPod, Pod, PodExt, PodUid, Reason, SandboxId,
+    ContainerId, ContainerState, ObservedPod, Pod, PodExt, PodUid, Reason, SandboxId, names,
 };
 
 use crate::PodRuntime;
@@ -94,6 +94,30 @@ impl PodRuntime {
             .map(|c| format!("container {}", c.name))
             .chain(ready.map(|s| format!("sandbox {}", s.id)))
             .collect())
+    }
+
+    /// A pod of the same namespace and name but another UID that has something alive. Asks the
+    /// runtime itself: what was listed before may not show it yet.
+    pub async fn namesake(&self, pod: &Pod) -> CriResult<Option<PodUid>> {
+        let labels = [
+            (names::LABEL_POD_NAME, pod.name()),
+            (names::LABEL_POD_NAMESPACE, pod.namespace()),
+        ];
+        let filter = ListFilter {
+            labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            ..ListFilter::default()
+        };
+        let runtime = &self.deps().runtime;
+        let sandboxes = runtime.list_pod_sandboxes(&filter).await?;
+        let containers = runtime.list_containers(&filter).await?;
+        let runs = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
+        let ready = sandboxes.into_iter().filter(|s| s.ready).map(|s| s.uid);
+        let running = containers
+            .into_iter()
+            .filter(|c| runs(c.state))
+            .map(|c| c.uid);
+        let own = pod.uid();
+        Ok(ready.chain(running).find(|uid| *uid != own))
     }
 
     /// Stops one container and records why.

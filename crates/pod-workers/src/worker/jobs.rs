@@ -105,8 +105,22 @@ pub async fn sync(
         }
     };
     let starts = starts_something(deps, &job, &observed);
-    if starts && let Some(predecessor) = predecessor(deps, &job.pod) {
-        return wait_for_predecessor(deps, job, observed, &predecessor);
+    // once a pod has something in the runtime, its predecessor is gone
+    if starts && job.pod.is_static() && observed.is_empty() {
+        match deps.runtime.namesake(&job.pod).await {
+            Ok(None) => {}
+            Ok(Some(uid)) => return wait_for_predecessor(deps, job, observed, &uid),
+            Err(error) => {
+                let error = JobError {
+                    message: error.to_string(),
+                    retry: error.retry(),
+                };
+                return SyncReport {
+                    observed: Err(error),
+                    outcome: None,
+                };
+            }
+        }
     }
     let slot = match starts {
         true => deps.pacer.acquire().await,
@@ -174,21 +188,9 @@ fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) ->
         || !actions.containers_to_start.is_empty()
 }
 
-/// A pod of the same name that the runtime still has alive. Among pods with a worker the registry
-/// keeps that from happening; this one was edited while the agent was away, has no worker, and
-/// is stopped by housekeeping once every source has spoken.
-fn predecessor(deps: &WorkerDeps, pod: &Pod) -> Option<PodUid> {
-    let same_name = |seen: &ObservedPod| {
-        seen.name == pod.name() && seen.namespace == pod.namespace() && seen.uid != pod.uid()
-    };
-    let all = deps.pleg.cache.all();
-    let mut of_name = all.iter().filter(|seen| same_name(seen) && seen.is_alive());
-    of_name
-        .next()
-        .filter(|_| pod.is_static())
-        .map(|seen| seen.uid.clone())
-}
-
+/// A pod of the same name is alive. Among pods with a worker the registry keeps that from
+/// happening; this one was edited while the agent was away, has no worker, and is stopped by
+/// housekeeping once every source has spoken.
 fn wait_for_predecessor(
     deps: &WorkerDeps,
     job: SyncJob,
