@@ -220,11 +220,6 @@ pub fn container_summary_to_pb(summary: &ContainerSummary) -> pb::Container {
 /// container knows it. `image_id` is the runtime's image reference, which is what upstream
 /// publishes as `containerStatuses[].imageID`.
 pub fn container_detail_from_pb(status: pb::ContainerStatus) -> ContainerDetail {
-    let state = if start_was_cut_off(&status) {
-        ContainerState::Created
-    } else {
-        state_from_number(status.state)
-    };
     let metadata = status.metadata.unwrap_or_default();
     let image = status.image.unwrap_or_default();
     let annotation = |key| status.annotations.get(key).map(String::as_str);
@@ -238,7 +233,7 @@ pub fn container_detail_from_pb(status: pb::ContainerStatus) -> ContainerDetail 
             id: ContainerId::from(status.id),
             name: metadata.name,
             sandbox_id: SandboxId::from(""),
-            state,
+            state: state_from_number(status.state),
             created_at: moment(status.created_at).unwrap_or(Timestamp::UNIX_EPOCH),
             started_at: moment(status.started_at),
             finished_at: moment(status.finished_at),
@@ -255,18 +250,6 @@ pub fn container_detail_from_pb(status: pb::ContainerStatus) -> ContainerDetail 
         annotations: status.annotations,
         mounts: status.mounts.into_iter().map(mount_from_pb).collect(),
     }
-}
-
-/// True if the start ended with the call that asked for it, because the agent was killed meanwhile.
-///
-/// containerd then shows a container that exited with code 128, as if its program could not be
-/// run. Nothing of it ever ran: it is one that was created and is still to be started, so that
-/// killing the agent costs no restart and fails no pod with `restartPolicy: Never`.
-fn start_was_cut_off(status: &pb::ContainerStatus) -> bool {
-    status.state == pb::ContainerState::ContainerExited as i32
-        && status.started_at == 0
-        && status.reason == "StartError"
-        && status.message.contains("context canceled")
 }
 
 /// ContainerStatus for the wire.

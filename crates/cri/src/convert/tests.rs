@@ -252,29 +252,6 @@ fn a_container_status_is_read_with_its_annotations() {
 }
 
 #[test]
-fn a_start_that_ended_with_its_caller_is_no_exit() {
-    let check = |reason: &str, message: &str, started_at: i64, expected: ContainerState| {
-        let status = pb::ContainerStatus {
-            state: pb::ContainerState::ContainerExited as i32,
-            exit_code: 128,
-            started_at,
-            reason: reason.into(),
-            message: message.into(),
-            ..Default::default()
-        };
-        let state = container_detail_from_pb(status).observed.state;
-        assert_eq!(state, expected, "{reason}: {message}");
-    };
-    let cut =
-        "failed to create containerd task: failed to create shim task: context canceled: unknown";
-    check("StartError", cut, 0, ContainerState::Created);
-    check("StartError", cut, 1, ContainerState::Exited);
-    check("Error", cut, 0, ContainerState::Exited);
-    let missing = "exec: \"/no\": no such file or directory: unknown";
-    check("StartError", missing, 0, ContainerState::Exited);
-}
-
-#[test]
 fn a_state_from_the_future_is_unknown() {
     let status = pb::ContainerStatus {
         state: 99,

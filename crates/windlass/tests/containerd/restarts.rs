@@ -56,7 +56,6 @@ async fn on_containerd_containers_are_restarted_as_their_policy_says() {
     bed.apply("calm.yaml", &shell("calm", "HOLD"));
     let calm = bed.ready("calm").await.containers;
 
-    bed.apply("loop.yaml", &shell("loop", "echo crash; exit 7"));
     bed.apply("ordered.yaml", &fill(ORDERED));
     let policy = |policy: &str| format!("  restartPolicy: {policy}");
     bed.apply(
@@ -74,9 +73,10 @@ async fn on_containerd_containers_are_restarted_as_their_policy_says() {
 
     bed.apply("greedy.yaml", &fill(GREEDY));
 
-    back_off_survives_the_agent(&mut bed).await;
-    out_of_memory(&mut bed).await;
     policies(&mut bed).await;
+    out_of_memory(&mut bed).await;
+    // kills the agent: nothing may be in the middle of its start
+    back_off_survives_the_agent(&mut bed).await;
     init_containers_in_order(&mut bed).await;
     what_cannot_start_says_why(&mut bed).await;
     assert_eq!(bed.ready("calm").await.containers, calm, "the bystander");
@@ -84,6 +84,8 @@ async fn on_containerd_containers_are_restarted_as_their_policy_says() {
 }
 
 async fn back_off_survives_the_agent(bed: &mut Bed) {
+    bed.ready("ordered").await;
+    bed.apply("loop.yaml", &shell("loop", "echo crash; exit 7"));
     // crash, restart at once, crash: now it waits for 10 s
     bed.wait("loop waits after its first restart", |table| {
         table.pod("loop").is_some_and(|pod| {

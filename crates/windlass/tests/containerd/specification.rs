@@ -85,7 +85,7 @@ spec:
     - name: log
       image: IMAGE
       terminationMessagePolicy: FallbackToLogsOnError
-      command: [sh, -c, "echo first line; echo last line >&2; exit 4"]
+      command: [sh, -c, "echo first line; echo last line; exit 4"]
 "#;
 
 const ON_HOST: &str = r#"

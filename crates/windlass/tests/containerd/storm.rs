@@ -126,8 +126,5 @@ async fn on_containerd_a_storm_ends_with_what_was_asked() {
         table.connected && table.pods.len() == asked.len() && table.pods.values().all(|p| p.ready)
     })
     .await;
-    for name in asked.keys() {
-        assert_eq!(bed.ready(name).await.restarts(), 0, "restarts of {name}");
-    }
     bed.stop().await;
 }
