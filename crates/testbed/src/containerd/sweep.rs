@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::mount::{UnmountFlags, unmount};
+use sha2::{Digest, Sha256};
 
 use super::{network, process};
 
@@ -18,13 +20,14 @@ const KILL_DEADLINE: Duration = Duration::from_secs(30);
 const KILL_ROUNDS: u32 = 5;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
+const SHIM_SOCKETS: &str = "/run/containerd/s";
 const CNI_CACHE: &str = "/var/lib/cni/results";
 const LOG_SYMLINKS: &str = "/var/log/containers";
 /// Top-level cgroups of pods: the Kubernetes one, and containerd's where a pod names none.
 const POD_CGROUPS: &[&str] = &["kubepods", "k8s.io"];
 /// Directories that programs create outside of the instance, children first.
 const SHARED_DIRECTORIES: &[&str] = &[
-    "/run/containerd/s",
+    SHIM_SOCKETS,
     "/run/containerd",
     CNI_CACHE,
     "/var/lib/cni",
@@ -65,20 +68,16 @@ pub(super) fn sweep(base: &Path) -> anyhow::Result<()> {
     let name = name.strip_prefix("windlass-").unwrap_or(&name).to_owned();
     // Without a record nothing was started that creates any of these.
     let record = fs::read_to_string(base.join(EXISTED)).ok();
-    let sandboxes = entries(&base.join("root/io.containerd.grpc.v1.cri/sandboxes"));
-    let bundles: Vec<PathBuf> = entries(&base.join("state/io.containerd.runtime.v2.task"))
-        .iter()
-        .flat_map(|namespace| entries(namespace))
-        .collect();
+    kill(base)?;
+
+    // Nobody writes here any more.
+    let sandboxes = names(&base.join("root/io.containerd.grpc.v1.cri/sandboxes"));
+    let bundles = entries(&base.join("state/io.containerd.runtime.v2.task/k8s.io"));
     let cgroups: Vec<String> = bundles
         .iter()
         .filter_map(|bundle| cgroup_of(bundle))
         .collect();
-
-    kill(base)?;
-    for bundle in &bundles {
-        remove_shim_socket(bundle);
-    }
+    remove_shim_sockets(base, &sandboxes);
     unmount_below(base)?;
     network::remove(&name)?;
     remove_cni_cache(&name, &sandboxes);
@@ -118,11 +117,15 @@ fn kill(base: &Path) -> anyhow::Result<()> {
     bail!("processes do not end: {pids:?}")
 }
 
-/// A shim's socket lies in a directory that all containerds share, under the hash of its name.
-fn remove_shim_socket(bundle: &Path) {
-    let address = fs::read_to_string(bundle.join("address")).unwrap_or_default();
-    if let Some(socket) = address.trim().strip_prefix("unix://") {
-        let _ = fs::remove_file(socket);
+/// Shims listen in a directory that all containerds share, each on a socket named by a hash of
+/// containerd's address, the namespace and the sandbox' ID. A shim that was killed early has not
+/// written its address down yet, so the name is made up again here.
+fn remove_shim_sockets(base: &Path, ids: &[String]) {
+    for id in ids {
+        let name = base.join("containerd.sock").join("k8s.io").join(id);
+        let hash = Sha256::digest(name.as_os_str().as_bytes());
+        let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let _ = fs::remove_file(Path::new(SHIM_SOCKETS).join(hash));
     }
 }
 
@@ -141,7 +144,7 @@ fn unmount_below(base: &Path) -> anyhow::Result<()> {
 }
 
 /// CNI caches each result until the network is torn down, which a kill skips.
-fn remove_cni_cache(name: &str, sandboxes: &[PathBuf]) {
+fn remove_cni_cache(name: &str, sandboxes: &[String]) {
     let network = format!("{}-", network::network_name(name));
     for file in entries(Path::new(CNI_CACHE)) {
         let file_name = file
@@ -149,10 +152,7 @@ fn remove_cni_cache(name: &str, sandboxes: &[PathBuf]) {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let of_sandbox = sandboxes
-            .iter()
-            .filter_map(|dir| dir.file_name())
-            .any(|id| file_name.contains(&*id.to_string_lossy()));
+        let of_sandbox = sandboxes.iter().any(|id| file_name.contains(id));
         if of_sandbox || file_name.starts_with(&network) {
             let _ = fs::remove_file(file);
         }
@@ -237,6 +237,15 @@ fn hierarchies() -> Vec<PathBuf> {
     entries(&root)
         .into_iter()
         .filter(|dir| dir.is_dir())
+        .collect()
+}
+
+/// Names of a directory's entries; empty if there is no such directory.
+fn names(dir: &Path) -> Vec<String> {
+    let names = entries(dir);
+    let names = names.iter().filter_map(|entry| entry.file_name());
+    names
+        .map(|name| name.to_string_lossy().into_owned())
         .collect()
 }
 
