@@ -105,7 +105,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     if options.keep {
         run::step("left running; what you can do now:");
         eprintln!(
-            "      target/…/windlassctl --socket {} get pods",
+            "      cargo run -q -p windlass-ctl -- --socket {} get pods",
             agent.socket().display()
         );
         eprintln!(
