@@ -47,10 +47,19 @@ impl fmt::Display for HousekeepingPlan {
         let mut first = true;
         for (word, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
             let uids: Vec<_> = list.iter().map(PodUid::as_str).collect();
-            write!(f, "{}{word}({})", if first { "" } else { " " }, uids.join(" "))?;
+            write!(
+                f,
+                "{}{word}({})",
+                if first { "" } else { " " },
+                uids.join(" ")
+            )?;
             first = false;
         }
-        if first { f.write_str("nothing") } else { Ok(()) }
+        if first {
+            f.write_str("nothing")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -94,7 +103,11 @@ mod tests {
         };
         assert_eq!(plan(&input).to_string(), expected, "{input:?}");
         input.sources_ready = false;
-        assert_eq!(plan(&input).to_string(), "nothing", "before the sources are ready");
+        assert_eq!(
+            plan(&input).to_string(),
+            "nothing",
+            "before the sources are ready"
+        );
     }
 
     #[test]
@@ -105,6 +118,9 @@ mod tests {
         check(["", "", "", "", "a b"], "directories(a b)");
         check(["a", "a", "a", "", "a"], "undesired(a)");
         check(["a", "a", "", "a", "a"], "nothing");
-        check(["a", "a b", "c", "c", "a b c d"], "orphans(a) directories(d)");
+        check(
+            ["a", "a b", "c", "c", "a b c d"],
+            "orphans(a) directories(d)",
+        );
     }
 }

@@ -81,7 +81,9 @@ impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start(id, Job::Sync) => write!(f, "sync#{}", id.0),
-            Self::Start(id, Job::Kill { grace }) => write!(f, "kill#{}({}s)", id.0, grace.as_secs()),
+            Self::Start(id, Job::Kill { grace }) => {
+                write!(f, "kill#{}({}s)", id.0, grace.as_secs())
+            }
             Self::Start(id, Job::Release) => write!(f, "release#{}", id.0),
             Self::Cancel(id) => write!(f, "cancel#{}", id.0),
             Self::Wake(at) => write!(f, "wake@{}", at.as_second()),
@@ -131,7 +133,12 @@ pub struct PodWorker {
 impl PodWorker {
     /// A worker for a pod that is to run. `own_grace` is the pod's own grace period,
     /// `sync_frequency` the period at which it is looked at although nothing happened.
-    pub fn new(uid: PodUid, own_grace: Duration, sync_frequency: Duration, gate_open: bool) -> Self {
+    pub fn new(
+        uid: PodUid,
+        own_grace: Duration,
+        sync_frequency: Duration,
+        gate_open: bool,
+    ) -> Self {
         Self {
             uid,
             phase: Phase::Syncing,
@@ -215,10 +222,18 @@ impl PodWorker {
         self.job = None;
         match (self.phase, result) {
             (Phase::Syncing, JobResult::Synced { terminal: true, .. }) => {
-                self.phase = Phase::Terminating { grace: self.own_grace.max(MIN_GRACE) };
+                self.phase = Phase::Terminating {
+                    grace: self.own_grace.max(MIN_GRACE),
+                };
                 self.look_again = true;
             }
-            (Phase::Syncing, JobResult::Synced { retry_at, terminal: false }) => {
+            (
+                Phase::Syncing,
+                JobResult::Synced {
+                    retry_at,
+                    terminal: false,
+                },
+            ) => {
                 let resync = later(now, self.jittered(self.sync_frequency));
                 self.wake(retry_at.map_or(resync, |at| at.min(resync)), effects);
             }

@@ -15,7 +15,10 @@ fn worker() -> PodWorker {
 }
 
 fn synced() -> JobResult {
-    JobResult::Synced { retry_at: None, terminal: false }
+    JobResult::Synced {
+        retry_at: None,
+        terminal: false,
+    }
 }
 
 /// Feeds inputs at their times and compares the effects, one line for each input.
@@ -46,8 +49,16 @@ fn a_pod_syncs_is_killed_and_released() {
             (3, Input::Done(JobId(2), synced()), "wake sync#3"),
             (4, Input::Done(JobId(3), synced()), "wake"),
             (5, Input::Kill(None), "kill#4(30s)"),
-            (6, Input::Done(JobId(4), JobResult::Killed(Ok(()))), "release#5"),
-            (7, Input::Done(JobId(5), JobResult::Released(Ok(()))), "finished"),
+            (
+                6,
+                Input::Done(JobId(4), JobResult::Killed(Ok(()))),
+                "release#5",
+            ),
+            (
+                7,
+                Input::Done(JobId(5), JobResult::Released(Ok(()))),
+                "finished",
+            ),
             (8, Input::Look, ""),
             (8, Input::Kill(Some(SECOND)), ""),
             (9, Input::Tick, ""),
@@ -62,7 +73,11 @@ fn a_kill_interrupts_a_sync_and_a_shorter_grace_interrupts_the_kill() {
         &[
             (0, Input::Desired, "sync#1"),
             (1, Input::Kill(None), "cancel#1"),
-            (1, Input::Done(JobId(1), JobResult::Cancelled), "kill#2(30s)"),
+            (
+                1,
+                Input::Done(JobId(1), JobResult::Cancelled),
+                "kill#2(30s)",
+            ),
             (2, Input::Kill(Some(60 * SECOND)), ""),
             (3, Input::Kill(Some(5 * SECOND)), "cancel#2"),
             (3, Input::Done(JobId(2), JobResult::Cancelled), "kill#3(5s)"),
@@ -91,23 +106,38 @@ fn a_kill_that_finished_just_before_its_cancellation_counts() {
         &[
             (0, Input::Kill(None), "kill#1(30s)"),
             (1, Input::Kill(Some(SECOND)), "cancel#1"),
-            (1, Input::Done(JobId(1), JobResult::Killed(Ok(()))), "release#2"),
+            (
+                1,
+                Input::Done(JobId(1), JobResult::Killed(Ok(()))),
+                "release#2",
+            ),
         ],
     );
 }
 
 #[test]
 fn a_completed_pod_is_stopped_and_released_by_itself() {
-    let terminal = JobResult::Synced { retry_at: None, terminal: true };
+    let terminal = JobResult::Synced {
+        retry_at: None,
+        terminal: true,
+    };
     check(
         worker(),
         &[
             (0, Input::Desired, "sync#1"),
             (1, Input::Done(JobId(1), terminal), "kill#2(30s)"),
             (1, Input::Desired, ""),
-            (2, Input::Done(JobId(2), JobResult::Killed(Err(Retry::Soon))), "wake"),
+            (
+                2,
+                Input::Done(JobId(2), JobResult::Killed(Err(Retry::Soon))),
+                "wake",
+            ),
             (9, Input::Tick, "kill#3(30s)"),
-            (9, Input::Done(JobId(3), JobResult::Killed(Ok(()))), "release#4"),
+            (
+                9,
+                Input::Done(JobId(3), JobResult::Killed(Ok(()))),
+                "release#4",
+            ),
         ],
     );
 }
@@ -145,10 +175,19 @@ fn an_answer_of_another_job_is_ignored() {
 fn the_timer_is_the_earlier_of_retry_and_resync_within_half_and_one_and_a_half_periods() {
     let mut worker = worker();
     worker.handle(Input::Desired, at(0));
-    let retry = JobResult::Synced { retry_at: Some(at(10)), terminal: false };
-    assert_eq!(worker.handle(Input::Done(JobId(1), retry), at(0)), [Effect::Wake(at(10))]);
+    let retry = JobResult::Synced {
+        retry_at: Some(at(10)),
+        terminal: false,
+    };
+    assert_eq!(
+        worker.handle(Input::Done(JobId(1), retry), at(0)),
+        [Effect::Wake(at(10))]
+    );
     assert_eq!(worker.handle(Input::Tick, at(9)), []);
-    assert_eq!(worker.handle(Input::Tick, at(10)), [Effect::Start(JobId(2), Job::Sync)]);
+    assert_eq!(
+        worker.handle(Input::Tick, at(10)),
+        [Effect::Start(JobId(2), Job::Sync)]
+    );
     worker.handle(Input::Done(JobId(2), synced()), at(100));
     let wake = worker.wake_at().expect("armed").as_second();
     assert!((130..=190).contains(&wake), "{wake}");

@@ -1,0 +1,96 @@
+//! The health port and the local API: bound before anything is started, served afterwards.
+//!
+//! The socket in the root directory is also what keeps a second agent away: it is refused while
+//! the first one lives, before the second has touched a pod.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::net::{TcpListener, UnixListener};
+use windlass::health::AgentHealth;
+use windlass::wiring::Agent;
+use windlass_config::{Config, KubeletConfiguration};
+use windlass_core::paths::NodePaths;
+use windlass_metrics::Metrics;
+use windlass_server::{ControlService, bind_health, bind_socket, serve_control, serve_health};
+use windlass_types::Clock;
+
+/// Bound, not yet served.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    health: Option<TcpListener>,
+    control: UnixListener,
+    paths: NodePaths,
+}
+
+impl Servers {
+    /// Opens the health port and the socket.
+    pub(crate) async fn bind(config: &Config) -> anyhow::Result<Self> {
+        let paths = NodePaths {
+            root_dir: config.flags.root_dir.clone(),
+            pod_logs_dir: PathBuf::from(&config.kubelet.pod_logs_dir),
+        };
+        let socket = paths.root_dir.join("windlass.sock");
+        let control = bind_socket(&socket).context("local API socket")?;
+        tracing::debug!(socket = %socket.display(), "local API bound");
+        Ok(Self {
+            health: health_listener(&config.kubelet).await?,
+            control,
+            paths,
+        })
+    }
+
+    /// Serves until the agent's shutdown.
+    pub(crate) fn serve(
+        self,
+        agent: &Agent,
+        kubelet: &KubeletConfiguration,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+    ) {
+        let token = agent.shutdown.token();
+        if let Some(listener) = self.health {
+            let health = AgentHealth::new(agent.clone(), Arc::clone(&clock), kubelet);
+            let ended = token.clone().cancelled_owned();
+            let server = serve_health(listener, Arc::new(health), metrics, ended);
+            agent.shutdown.track(report_end("healthz", server));
+        }
+        let service = ControlService {
+            board: agent.board.clone(),
+            rejected: agent.rejected.clone(),
+            paths: self.paths,
+            clock,
+            shutdown: token,
+        };
+        let server = serve_control(self.control, service);
+        agent.shutdown.track(report_end("local API", server));
+    }
+}
+
+/// `healthzPort` on `healthzBindAddress`; port 0 turns it off.
+async fn health_listener(kubelet: &KubeletConfiguration) -> anyhow::Result<Option<TcpListener>> {
+    let port = u16::try_from(kubelet.healthz_port)
+        .ok()
+        .filter(|port| *port != 0);
+    let Some(port) = port else { return Ok(None) };
+    let address: IpAddr = kubelet
+        .healthz_bind_address
+        .parse()
+        .context("healthzBindAddress")?;
+    let listener = bind_health(address, port).await.with_context(|| {
+        format!("healthzPort {port} on {address} cannot be opened (is another kubelet running?)")
+    })?;
+    Ok(Some(listener))
+}
+
+/// A server that ends by itself leaves the pods running but is worth an error.
+async fn report_end<E: std::fmt::Display>(
+    name: &'static str,
+    server: impl Future<Output = Result<(), E>>,
+) {
+    if let Err(error) = server.await {
+        tracing::error!(name, %error, "server ended");
+    }
+}
