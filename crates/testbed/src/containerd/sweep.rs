@@ -40,11 +40,7 @@ const EXISTED: &str = "existed-before";
 /// another instance that lives at the moment did not find is that one's, or an instance's before
 /// it: whoever ends last removes it.
 pub(super) fn record_what_exists(base: &Path) -> anyhow::Result<()> {
-    let others: Vec<String> = entries(base.parent().unwrap_or(base))
-        .iter()
-        .filter(|dir| dir.as_path() != base && dir.to_string_lossy().contains("/windlass-"))
-        .filter_map(|dir| fs::read_to_string(dir.join(EXISTED)).ok())
-        .collect();
+    let others = other_records(base);
     let found_by_all = |path: &str| {
         others
             .iter()
@@ -59,6 +55,15 @@ pub(super) fn record_what_exists(base: &Path) -> anyhow::Result<()> {
         .filter(|dir| Path::new(dir).exists() && found_by_all(dir))
         .collect();
     fs::write(base.join(EXISTED), existing.join("\n")).context("cannot write the record")
+}
+
+/// What other instances that live at the moment have noted.
+fn other_records(base: &Path) -> Vec<String> {
+    entries(base.parent().unwrap_or(base))
+        .iter()
+        .filter(|dir| dir.as_path() != base && dir.to_string_lossy().contains("/windlass-"))
+        .filter_map(|dir| fs::read_to_string(dir.join(EXISTED)).ok())
+        .collect()
 }
 
 /// Ends the processes of the instance at `base` and removes everything it owns except the
@@ -86,7 +91,7 @@ pub(super) fn sweep(base: &Path) -> anyhow::Result<()> {
         remove_cgroup(cgroup);
     }
     if let Some(record) = &record {
-        remove_what_is_new(record);
+        remove_what_is_new(base, record);
     }
     for entry in entries(base) {
         if entry.file_name().is_some_and(|name| name == "lock") {
@@ -126,6 +131,19 @@ fn remove_shim_sockets(base: &Path, ids: &[String]) {
         let hash = Sha256::digest(name.as_os_str().as_bytes());
         let hash: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         let _ = fs::remove_file(Path::new(SHIM_SOCKETS).join(hash));
+    }
+}
+
+/// A daemon that was killed while it made a sandbox forgets it, and so do we: of that one only the
+/// socket is left. Where the directory is ours, what nobody listens on can go.
+fn remove_dead_shim_sockets() {
+    let Ok(bound) = fs::read_to_string("/proc/net/unix") else {
+        return;
+    };
+    for socket in entries(Path::new(SHIM_SOCKETS)) {
+        if !bound.contains(&*socket.to_string_lossy()) {
+            let _ = fs::remove_file(socket);
+        }
     }
 }
 
@@ -195,12 +213,18 @@ fn remove_cgroup(cgroup: &str) {
     }
 }
 
-fn remove_what_is_new(record: &str) {
+fn remove_what_is_new(base: &Path, record: &str) {
     let existed: BTreeSet<&Path> = record.lines().map(Path::new).collect();
     for cgroup in pod_cgroups() {
         if !existed.contains(cgroup.as_path()) {
             let _ = remove_tree_of_cgroups(&cgroup);
         }
+    }
+    if !existed.contains(Path::new(SHIM_SOCKETS)) {
+        remove_dead_shim_sockets();
+    }
+    if !existed.contains(Path::new(CNI_CACHE)) && other_records(base).is_empty() {
+        let _ = fs::remove_dir_all(CNI_CACHE);
     }
     for dir in SHARED_DIRECTORIES {
         if !existed.contains(Path::new(dir)) {
