@@ -33,12 +33,31 @@ fn main() -> ExitCode {
     match run(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "windlass cannot run");
-            // logging may not have been started, or be turned off
-            eprintln!("windlass: {error:#}");
+            // before logging is started, or with errors filtered out, stderr has to do
+            let error = whole(&error);
+            if tracing::enabled!(tracing::Level::ERROR) {
+                tracing::error!(error, "windlass cannot run");
+            } else {
+                eprintln!("windlass: {error}");
+            }
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error with its chain; a cause that the text before it quotes is not said twice.
+fn whole(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = if text.is_empty() {
+                cause
+            } else {
+                format!("{text}: {cause}")
+            };
+        }
+    }
+    text
 }
 
 fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
