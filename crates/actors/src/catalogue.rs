@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-pub use windlass_types::view::RejectedManifest;
+pub use windlass_types::view::{RejectedManifest, WorkerPhase};
 use windlass_types::{
-    ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate, SharedPod, Timestamp,
+    ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate, SharedPod,
 };
 
 use crate::mailbox::{MailboxSender, SendError};
@@ -87,18 +87,15 @@ pub struct UpdatePod {
     pub kill: Option<KillPod>,
     /// The run came after the kill: the pod is to come back.
     pub run_after_kill: bool,
-    /// When the first of the coalesced messages was sent.
-    pub since: Timestamp,
 }
 
 impl UpdatePod {
     /// One message of the given kind.
-    pub fn new(kind: UpdateKind, since: Timestamp) -> Self {
+    pub fn new(kind: UpdateKind) -> Self {
         let mut this = Self {
             run: None,
             kill: None,
             run_after_kill: false,
-            since,
         };
         match kind {
             UpdateKind::Run(pod) => this.run = Some(pod),
@@ -135,28 +132,6 @@ impl Merge for KillPod {
         self.removed |= newer.removed;
         self.reason = newer.reason;
         self.orphan = newer.orphan.or_else(|| self.orphan.take());
-    }
-}
-
-/// Phase of a pod worker; it never goes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WorkerPhase {
-    /// Making the runtime match the pod.
-    Syncing,
-    /// Stopping the pod.
-    Terminating,
-    /// Stopped; resources are being or were released.
-    Terminated,
-}
-
-impl WorkerPhase {
-    /// `Syncing`, `Terminating` or `Terminated`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Syncing => "Syncing",
-            Self::Terminating => "Terminating",
-            Self::Terminated => "Terminated",
-        }
     }
 }
 

@@ -22,17 +22,6 @@ pub enum ActorKind {
 }
 
 impl ActorKind {
-    /// All kinds, in the order data flows.
-    pub const ALL: [Self; 7] = [
-        Self::FileSource,
-        Self::HttpSource,
-        Self::PodStorage,
-        Self::SyncLoop,
-        Self::Pleg,
-        Self::PodWorkers,
-        Self::PodWorker,
-    ];
-
     /// Name in metrics, logs and documents.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -49,7 +38,7 @@ impl ActorKind {
     /// How many messages may wait in the actor's mailbox before senders wait.
     pub const fn mailbox_bound(self) -> usize {
         match self {
-            // its own pass, a file event and a timer: at most one of each is ever in flight
+            // hears only its own answers: a pass, an event and a timer, one of each in flight
             Self::FileSource | Self::HttpSource => 4,
             // three sources, each waits for its snapshot to be taken before the next: 3, doubled
             Self::PodStorage => 8,
@@ -60,7 +49,7 @@ impl ActorKind {
             Self::Pleg => 256,
             // answers of 250 pods' workers (one each in flight) plus slack
             Self::PodWorkers => 256,
-            // one job's answer, one timer, one kill: at most one of each is ever in flight
+            // hears a slot and its own answers: one job, one timer, one kill in flight
             Self::PodWorker => 4,
         }
     }

@@ -88,16 +88,6 @@ impl BackoffTable {
         self.entries.get(key).map(|e| e.last_update)
     }
 
-    /// Forgets a key: its next failure starts at the initial delay.
-    pub fn reset(&mut self, key: &str) {
-        self.entries.remove(key);
-    }
-
-    /// Drops keys that would start over anyway.
-    pub fn forget_expired(&mut self, policy: BackoffPolicy, now: Timestamp) {
-        self.entries.retain(|_, entry| !expired(entry, policy, now));
-    }
-
     /// True if no key is remembered.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -14,7 +14,7 @@ pub fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> 
     Ok(proto::PodEntry {
         pod_json: Bytes::from(serde_json::to_vec(&pod)?),
         source: source.to_string(),
-        worker_phase: view.worker_phase.to_owned(),
+        worker_phase: view.worker_phase.to_string(),
         blocker: view.blocker.as_ref().map(blocker),
         events: view.events.iter().map(event).collect(),
         timings: Some(timings(&view.timings)),

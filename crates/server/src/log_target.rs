@@ -3,6 +3,7 @@
 use windlass_proto::windlass_v1::ReadLogRequest;
 use windlass_status::PodEntryView;
 use windlass_types::corev1::ContainerStatus;
+use windlass_types::view::WorkerPhase;
 use windlass_types::{PodExt, SharedPod};
 
 /// One instance of one container.
@@ -83,7 +84,7 @@ pub enum NoLog {
 pub fn log_target(entries: &[PodEntryView], request: &ReadLogRequest) -> Result<LogTarget, NoLog> {
     let entry = entries
         .iter()
-        .min_by_key(|entry| entry.worker_phase != "Syncing")
+        .min_by_key(|entry| entry.worker_phase != WorkerPhase::Syncing)
         .ok_or_else(|| NoLog::Pod {
             namespace: request.namespace.clone(),
             name: request.pod.clone(),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 use windlass_types::corev1::PodStatus;
-use windlass_types::view::{Blocker, PodEvent, StartTimings};
+use windlass_types::view::{Blocker, PodEvent, StartTimings, WorkerPhase};
 use windlass_types::{PodExt, PodUid, SharedPod};
 
 /// Everything a user can be told about one pod.
@@ -18,8 +18,8 @@ pub struct PodEntryView {
     pub pod: SharedPod,
     /// Its status in the API's form.
     pub status: Arc<PodStatus>,
-    /// `Syncing`, `Terminating` or `Terminated`.
-    pub worker_phase: &'static str,
+    /// How far its worker is.
+    pub worker_phase: WorkerPhase,
     /// What keeps it from what was asked.
     pub blocker: Option<Blocker>,
     /// What happened, oldest first.
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    fn view(name: &str, phase: &'static str) -> PodEntryView {
+    fn view(name: &str, phase: WorkerPhase) -> PodEntryView {
         let mut pod = Pod::default();
         pod.metadata.uid = Some(name.into());
         pod.metadata.name = Some(name.into());
@@ -229,14 +229,14 @@ mod tests {
     #[tokio::test]
     async fn a_slow_reader_sees_the_latest_state_and_every_removal() {
         let board = PodBoard::new();
-        board.publish(view("a", "Syncing"));
+        board.publish(view("a", WorkerPhase::Syncing));
         let mut reader = board.subscribe();
         assert_eq!(
             line(&reader.next().await.expect("board")),
             "+[a=Syncing] -[]"
         );
-        board.publish(view("b", "Syncing"));
-        board.publish(view("b", "Terminating"));
+        board.publish(view("b", WorkerPhase::Syncing));
+        board.publish(view("b", WorkerPhase::Terminating));
         board.remove(&"a".into());
         assert_eq!(
             line(&reader.next().await.expect("board")),
@@ -249,9 +249,9 @@ mod tests {
         let board = PodBoard::new();
         let mut reader = board.subscribe();
         assert_eq!(line(&reader.next().await.expect("board")), "+[] -[]");
-        board.publish(view("x", "Syncing"));
+        board.publish(view("x", WorkerPhase::Syncing));
         board.remove(&"x".into());
-        board.publish(view("y", "Syncing"));
+        board.publish(view("y", WorkerPhase::Syncing));
         assert_eq!(
             line(&reader.next().await.expect("board")),
             "+[y=Syncing] -[]"

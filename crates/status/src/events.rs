@@ -98,7 +98,7 @@ mod tests {
         board.publish(PodEntryView {
             pod: Arc::clone(&pod),
             status: Arc::new(PodStatus::default()),
-            worker_phase: "Syncing",
+            worker_phase: windlass_types::view::WorkerPhase::Syncing,
             blocker: None,
             events: Vec::new(),
             timings: StartTimings::default(),

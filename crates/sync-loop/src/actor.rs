@@ -183,9 +183,7 @@ impl SyncLoop {
     }
 
     fn tell(&self, uid: PodUid, kind: UpdateKind) {
-        self.deps
-            .workers
-            .update_pod(uid, UpdatePod::new(kind, self.deps.clock.now()));
+        self.deps.workers.update_pod(uid, UpdatePod::new(kind));
     }
 
     fn pleg(&mut self, uid: PodUid, changed: &PodChanged) {

@@ -39,6 +39,34 @@ pub struct RejectedManifest {
     pub error: String,
 }
 
+/// Phase of a pod worker; it never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WorkerPhase {
+    /// Making the runtime match the pod.
+    Syncing,
+    /// Stopping the pod.
+    Terminating,
+    /// Stopped; resources are being or were released.
+    Terminated,
+}
+
+impl WorkerPhase {
+    /// `Syncing`, `Terminating` or `Terminated`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Syncing => "Syncing",
+            Self::Terminating => "Terminating",
+            Self::Terminated => "Terminated",
+        }
+    }
+}
+
+impl fmt::Display for WorkerPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// `type` of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {

@@ -8,7 +8,7 @@ use windlass_types::corev1::{Container, ContainerPort, LifecycleHandler};
 use windlass_types::{Pod, PodExt, names};
 
 use super::termination_message_path;
-use crate::hash::container_hash;
+use crate::hash::container_hash_text;
 
 /// All annotations of one instance.
 pub(super) fn annotations(
@@ -18,10 +18,7 @@ pub(super) fn annotations(
 ) -> BTreeMap<String, String> {
     let policy = container.termination_message_policy.as_deref();
     let mut out: BTreeMap<String, String> = [
-        (
-            names::ANN_CONTAINER_HASH,
-            format!("{:x}", container_hash(container)),
-        ),
+        (names::ANN_CONTAINER_HASH, container_hash_text(container)),
         (names::ANN_RESTART_COUNT, restart_count.to_string()),
         (
             names::ANN_TERMINATION_MESSAGE_PATH,

@@ -117,11 +117,7 @@ impl PodWorkers {
             .chain(waiting)
             .map(|uid| {
                 let shown = self.deps.board.get(&uid).map(|entry| entry.worker_phase);
-                let phase = match shown {
-                    Some("Terminating") => WorkerPhase::Terminating,
-                    Some("Terminated") => WorkerPhase::Terminated,
-                    _ => WorkerPhase::Syncing,
-                };
+                let phase = shown.unwrap_or(WorkerPhase::Syncing);
                 let phase = self.registry.phase_of(&uid, phase);
                 (uid, phase)
             })

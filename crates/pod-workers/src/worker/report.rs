@@ -219,7 +219,7 @@ impl Report {
         deps.board.publish(PodEntryView {
             pod,
             status: Arc::clone(&self.status),
-            worker_phase: worker_phase.as_str(),
+            worker_phase,
             blocker: self.blocker.clone(),
             events: Vec::new(),
             timings: self.timings.clone(),
@@ -287,7 +287,7 @@ pub fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDeps) {
     deps.board.publish(PodEntryView {
         pod: Arc::clone(pod),
         status: Arc::new(status),
-        worker_phase: WorkerPhase::Syncing.as_str(),
+        worker_phase: WorkerPhase::Syncing,
         blocker: Some(Blocker {
             reason: Reason::WaitingForPredecessor,
             container: None,

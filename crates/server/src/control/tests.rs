@@ -137,7 +137,7 @@ fn view(namespace: &str, name: &str, restarts: i32, state: &str) -> PodEntryView
     PodEntryView {
         pod: Arc::new(serde_json::from_value(pod).expect("pod")),
         status: Arc::new(serde_json::from_value(status).expect("status")),
-        worker_phase: "Syncing",
+        worker_phase: windlass_types::view::WorkerPhase::Syncing,
         blocker: None,
         events: Vec::new(),
         timings: StartTimings::default(),

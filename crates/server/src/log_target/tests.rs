@@ -5,14 +5,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use windlass_proto::windlass_v1::ReadLogRequest;
 use windlass_status::PodEntryView;
-use windlass_types::view::StartTimings;
+use windlass_types::view::{StartTimings, WorkerPhase};
 
 use super::log_target;
 
 /// A pod `web` with containers `app` and `proxy`; `app` has the given status.
-fn entry(phase: &'static str, app: &Value) -> PodEntryView {
+fn entry(phase: WorkerPhase, app: &Value) -> PodEntryView {
     let pod = json!({
-        "metadata": {"name": "web", "namespace": "default", "uid": phase},
+        "metadata": {"name": "web", "namespace": "default", "uid": phase.as_str()},
         "spec": {"containers": [{"name": "app"}, {"name": "proxy"}], "initContainers": [{"name": "init"}]},
     });
     let mut app = app.clone();
@@ -68,7 +68,7 @@ fn check(entries: &[PodEntryView], container: &str, previous: bool, expected: &s
 
 #[test]
 fn the_instance_follows_from_state_and_restart_count() {
-    let of = |status: Value| [entry("Syncing", &status)];
+    let of = |status: Value| [entry(WorkerPhase::Syncing, &status)];
     check(
         &of(running(0, false)),
         "app",
@@ -115,7 +115,7 @@ fn the_instance_follows_from_state_and_restart_count() {
 
 #[test]
 fn what_is_missing_is_named() {
-    let entries = [entry("Syncing", &running(0, false))];
+    let entries = [entry(WorkerPhase::Syncing, &running(0, false))];
     check(&[], "app", false, "pod default/web not found");
     check(
         &entries,
@@ -140,8 +140,8 @@ fn what_is_missing_is_named() {
 #[test]
 fn of_two_pods_with_one_name_the_present_one_counts() {
     let entries = [
-        entry("Terminating", &running(7, true)),
-        entry("Syncing", &running(1, true)),
+        entry(WorkerPhase::Terminating, &running(7, true)),
+        entry(WorkerPhase::Syncing, &running(1, true)),
     ];
     check(&entries, "app", false, "web_default app/1.log running=true");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_actors::UpdateKind;
-use windlass_types::{Pod, Timestamp, names};
+use windlass_types::{Pod, names};
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn pod(uid: &str, name: &str) -> SharedPod {
 }
 
 fn run(uid: &str, name: &str) -> UpdatePod {
-    UpdatePod::new(UpdateKind::Run(pod(uid, name)), Timestamp::UNIX_EPOCH)
+    UpdatePod::new(UpdateKind::Run(pod(uid, name)))
 }
 
 fn kill(removed: bool) -> UpdatePod {
@@ -28,7 +28,7 @@ fn kill(removed: bool) -> UpdatePod {
         removed,
         orphan: None,
     };
-    UpdatePod::new(UpdateKind::Kill(kill), Timestamp::UNIX_EPOCH)
+    UpdatePod::new(UpdateKind::Kill(kill))
 }
 
 enum Step {
