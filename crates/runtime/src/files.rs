@@ -19,6 +19,7 @@ use windlass_types::{PodUid, Retry};
 use windlass_volumes::{RemoveError, VolumeError};
 
 pub use host::{HostFiles, HostFilesConfig};
+pub use lane::SLOTS as FILE_SLOTS;
 pub use memory::MemoryFiles;
 
 /// Files of pods. All calls are idempotent; all fail with [`FilesError::Deadline`] rather than

@@ -11,11 +11,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use windlass_config::KubeletConfiguration;
+use windlass_runtime::files::FILE_SLOTS;
 
 /// Threads for I/O. Actors have the main thread; gRPC and timers of a node need little.
 const IO_THREADS: usize = 2;
-/// Threads for file operations, which may hang with their file system. Idle ones end.
-const FILE_THREADS: usize = 16;
+/// Threads for file operations, which may hang with their file system: all that pods may occupy,
+/// and 32 for manifests and state files. They start on demand, and idle ones end.
+const FILE_THREADS: usize = FILE_SLOTS + 32;
 /// Stacks: the deepest calls are the YAML and JSON decoders, which bound their own depth.
 const STACK: usize = 512 * 1024;
 

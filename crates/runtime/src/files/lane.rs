@@ -12,9 +12,9 @@ use tokio::sync::Semaphore;
 
 use super::FilesError;
 
-/// Blocking threads for file work: a quarter of tokio's 512, so that even this many pods on a
-/// dead server leave DNS and disk writes of the agent room.
-const SLOTS: usize = 128;
+/// Blocking threads for file work of pods. The process must allow more threads than this, so
+/// that even this many pods on a dead server leave manifests and state files room.
+pub const SLOTS: usize = 128;
 
 /// Forgotten lanes are swept when the table reaches this many, well above the pods of a node.
 const SWEEP_AT: usize = 1024;
