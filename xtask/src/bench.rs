@@ -4,6 +4,7 @@
 //! drifts on the machine drifts for both. Figures are ratios where a ratio is what is promised.
 
 mod bare;
+mod cluster;
 mod fleet;
 mod process;
 mod report;
@@ -14,9 +15,9 @@ use std::time::Duration;
 use anyhow::Context;
 use windlass_testbed::containerd::PrivateContainerd;
 
-use self::bare::Bare;
+use self::bare::{Bare, BarePod};
 use self::fleet::Fleet;
-use self::report::{Report, Unit};
+use self::report::{Report, Section, Unit};
 use crate::run;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -48,6 +49,9 @@ pub(crate) struct Options {
     /// Write the table to docs/PERFORMANCE.md.
     #[arg(long)]
     write: bool,
+    /// Measure windlass as a node of a cluster instead of on its own.
+    #[command(flatten)]
+    cluster: cluster::ClusterOptions,
 }
 
 /// Pods that run while the agent is killed.
@@ -56,20 +60,53 @@ const KILL_PODS: usize = 20;
 const KIB_PER_MIB: f64 = 1024.0;
 
 pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
+    if options.cluster.cluster {
+        cluster::with_a_fast_server(options)?;
+    }
     let binary = run::agent(options.windlass.as_deref(), &options.profile)?;
     // Whoever loses the race is dropped, and dropping cleans up.
-    let report = tokio::select! {
-        report = measure(options, &binary) => report?,
+    let (section, command, report) = tokio::select! {
         _ = run::interrupted() => anyhow::bail!("interrupted"),
+        report = cluster::measure(options, &binary), if options.cluster.cluster => {
+            (Section::Cluster, cluster::command(options), report?)
+        }
+        report = measure(options, &binary), if !options.cluster.cluster => {
+            (Section::StandAlone, command(options), report?)
+        }
     };
     let text = report
-        .markdown(options)
+        .markdown(&command)
         .context("cannot describe this machine")?;
     println!("{text}");
     if options.write {
-        report::write(&text)?;
+        report::write(section, &text)?;
     }
     Ok(())
+}
+
+/// The command that repeats this run.
+fn command(options: &Options) -> String {
+    format!(
+        "cargo xtask bench --serial {} --burst {} --rounds {} --concurrency {} --idle-seconds {} \
+         --kills {} {}",
+        options.serial,
+        options.burst,
+        options.rounds,
+        options.concurrency,
+        options.idle_seconds,
+        options.kills,
+        options.binary(),
+    )
+}
+
+impl Options {
+    /// The option that says which binary is measured.
+    fn binary(&self) -> String {
+        match &self.windlass {
+            Some(path) => format!("--windlass {}", path.display()),
+            None => format!("--profile {}", self.profile),
+        }
+    }
 }
 
 async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
@@ -258,10 +295,10 @@ async fn kills(
 
 /// How long each pod took, from the moment the first was asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Started {
-    pub(crate) seconds: Vec<f64>,
-    /// Sandboxes, where the caller has to remove them.
-    pub(crate) sandboxes: Vec<windlass_types::SandboxId>,
+struct Started {
+    seconds: Vec<f64>,
+    /// Pods without an agent, which the caller has to remove.
+    bare: Vec<BarePod>,
 }
 
 impl Started {

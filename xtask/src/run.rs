@@ -71,17 +71,18 @@ pub(crate) fn agent(given: Option<&Path>, profile: &str) -> anyhow::Result<PathB
         Some(path) => path
             .canonicalize()
             .with_context(|| path.display().to_string()),
-        None => build_agent(profile),
+        None => build("windlass", profile),
     }
 }
 
-fn build_agent(profile: &str) -> anyhow::Result<PathBuf> {
+/// Builds the package's binary of the same name with the profile.
+pub(crate) fn build(package: &str, profile: &str) -> anyhow::Result<PathBuf> {
     let args = [
         "build",
         "--package",
-        "windlass",
+        package,
         "--bin",
-        "windlass",
+        package,
         "--profile",
         profile,
     ];
@@ -93,5 +94,5 @@ fn build_agent(profile: &str) -> anyhow::Result<PathBuf> {
         .context("no target_directory")?;
     // Cargo's one profile whose directory is not called like it.
     let dir = if profile == "dev" { "debug" } else { profile };
-    Ok(Path::new(target).join(dir).join("windlass"))
+    Ok(Path::new(target).join(dir).join(package))
 }

@@ -8,7 +8,7 @@ use windlass_testbed::debian;
 use crate::{run, tidy};
 
 /// Tests on a real containerd, as `.config/nextest.toml` names them too.
-const CONTAINERD_TESTS: &str = "test(/(^|::)on_containerd/)";
+const CONTAINERD_TESTS: &str = "test(/(^|::)on_(containerd|fake_cluster|real_cluster)/)";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+pub use windlass_core::status::Verdict;
+use windlass_types::corev1::Node;
 pub use windlass_types::view::{RejectedManifest, WorkerPhase};
 use windlass_types::{
     ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate, SharedPod,
@@ -76,6 +78,8 @@ pub struct KillPod {
     pub removed: bool,
     /// For a pod without a configuration: what runs.
     pub orphan: Option<Arc<ObservedPod>>,
+    /// A phase that was decided for the pod (rejected, evicted, node shutdown); it ends with it.
+    pub verdict: Option<Verdict>,
 }
 
 /// Message: the SyncLoop tells PodWorkers what to do with one pod (coalesced per UID).
@@ -132,6 +136,8 @@ impl Merge for KillPod {
         self.removed |= newer.removed;
         self.reason = newer.reason;
         self.orphan = newer.orphan.or_else(|| self.orphan.take());
+        // the first decision stands: a pod fails once
+        self.verdict = self.verdict.take().or(newer.verdict);
     }
 }
 
@@ -139,7 +145,16 @@ impl Merge for KillPod {
 #[derive(Debug)]
 pub struct GetPodWorkers {
     /// Where the answer goes.
-    pub reply: oneshot::Sender<BTreeMap<PodUid, WorkerPhase>>,
+    pub reply: oneshot::Sender<BTreeMap<PodUid, WorkerStanding>>,
+}
+
+/// What PodWorkers knows of one worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerStanding {
+    /// Its phase.
+    pub phase: WorkerPhase,
+    /// Its pod is a static one; `None` if only the runtime has the pod.
+    pub is_static: Option<bool>,
 }
 
 /// Message: the SyncLoop tells PodWorkers whether the runtime can be worked with.
@@ -149,6 +164,8 @@ pub struct RuntimeState {
     pub runtime_error: Option<String>,
     /// Why the pod network cannot be used; pods without host network wait while this is set.
     pub network_error: Option<String>,
+    /// The last check was answered: an error above is the runtime's own word.
+    pub answered: bool,
 }
 
 impl RuntimeState {
@@ -157,6 +174,7 @@ impl RuntimeState {
         Self {
             runtime_error: Some("not checked yet".into()),
             network_error: None,
+            answered: false,
         }
     }
 
@@ -165,6 +183,48 @@ impl RuntimeState {
         self.runtime_error.is_none()
     }
 }
+
+/// Message: the ApiSource tells the StatusManager what the API server has of one pod (mirror pods
+/// included), coalesced per UID.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ApiPodSeen {
+    /// The newest object.
+    Present(SharedPod),
+    /// The object is gone.
+    Gone,
+}
+
+impl Merge for ApiPodSeen {
+    fn merge(&mut self, newer: Self) {
+        *self = newer;
+    }
+}
+
+/// Message: the object cache tells the SyncLoop that something a pod refers to came, changed or
+/// went (coalesced per pod).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectsChanged;
+
+impl Merge for ObjectsChanged {
+    fn merge(&mut self, Self: Self) {}
+}
+
+/// Message: NodeStatus tells what the API server has as this node's object; `None` before the
+/// first read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeSeen(pub Option<Arc<Node>>);
+
+/// Message: NodeShutdown tells everyone how far the machine's shutdown is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShutdownState {
+    /// The machine is about to shut down: no new pod is admitted, the node is not ready.
+    pub shutting_down: bool,
+}
+
+/// Message: the SyncLoop tells whether every configured source has spoken; until then nothing
+/// may be cleaned up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourcesReady(pub bool);
 
 /// What PodWorkers hears through its mailbox.
 #[derive(Debug)]
@@ -197,8 +257,8 @@ impl PodWorkersHandle {
         self.updates.put(uid, update);
     }
 
-    /// The phase of every worker.
-    pub async fn phases(&self) -> Result<BTreeMap<PodUid, WorkerPhase>, SendError> {
+    /// What PodWorkers knows of every worker.
+    pub async fn standings(&self) -> Result<BTreeMap<PodUid, WorkerStanding>, SendError> {
         let (reply, answer) = oneshot::channel();
         self.mailbox
             .send(PodWorkersMessage::Get(GetPodWorkers { reply }))

@@ -9,6 +9,8 @@ pub enum ActorKind {
     FileSource,
     /// Reads manifests from a URL.
     HttpSource,
+    /// Reads this node's pods from the API server.
+    ApiSource,
     /// Merges the sources.
     PodStorage,
     /// The centre.
@@ -19,6 +21,14 @@ pub enum ActorKind {
     PodWorkers,
     /// One pod.
     PodWorker,
+    /// Brings statuses and mirror pods to the API server.
+    StatusManager,
+    /// Registers the node and reports its status.
+    NodeStatus,
+    /// Renews the node's lease.
+    NodeLease,
+    /// Stops pods before the machine shuts down.
+    NodeShutdown,
 }
 
 impl ActorKind {
@@ -27,11 +37,16 @@ impl ActorKind {
         match self {
             Self::FileSource => "FileSource",
             Self::HttpSource => "HttpSource",
+            Self::ApiSource => "ApiSource",
             Self::PodStorage => "PodStorage",
             Self::SyncLoop => "SyncLoop",
             Self::Pleg => "Pleg",
             Self::PodWorkers => "PodWorkers",
             Self::PodWorker => "PodWorker",
+            Self::StatusManager => "StatusManager",
+            Self::NodeStatus => "NodeStatus",
+            Self::NodeLease => "NodeLease",
+            Self::NodeShutdown => "NodeShutdown",
         }
     }
 
@@ -39,7 +54,7 @@ impl ActorKind {
     pub const fn mailbox_bound(self) -> usize {
         match self {
             // hears only its own answers: a pass, an event and a timer, one of each in flight
-            Self::FileSource | Self::HttpSource => 4,
+            Self::FileSource | Self::HttpSource | Self::ApiSource => 4,
             // three sources, each waits for its snapshot to be taken before the next: 3, doubled
             Self::PodStorage => 8,
             // upstream's update channel: 50; one merge yields at most 5 updates for each source
@@ -51,6 +66,8 @@ impl ActorKind {
             Self::PodWorkers => 256,
             // hears a slot and its own answers: one job, one timer, one kill in flight
             Self::PodWorker => 4,
+            // hears state lanes, slots per pod, and the answers of its own requests
+            Self::StatusManager | Self::NodeStatus | Self::NodeLease | Self::NodeShutdown => 4,
         }
     }
 }

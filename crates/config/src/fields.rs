@@ -30,8 +30,6 @@ pub struct Field {
 
 use Support::{Ignored, NotYet, Yes};
 
-const ADMISSION: &str = "pod admission by node limits";
-const API: &str = "work against an API server";
 const EVICTION: &str = "eviction and local storage limits";
 const IMAGE_GC: &str = "image garbage collection";
 const IMAGES: &str = "verification of image pull credentials";
@@ -40,7 +38,6 @@ const MANAGERS: &str = "the CPU, memory and topology managers";
 const NODE: &str = "node-wide limits and reservations";
 const QOS: &str = "QoS and pod cgroups";
 const SERVER: &str = "the HTTPS server on port 10250";
-const SHUTDOWN: &str = "graceful node shutdown";
 const STATS: &str = "volume statistics";
 const TRACING: &str = "OpenTelemetry tracing";
 const VOLUMES: &str = "flexvolume drivers";
@@ -79,16 +76,16 @@ pub static FIELDS: &[Field] = &[
     plain("tlsCipherSuites", NotYet(SERVER)),
     plain("tlsCurvePreferences", NotYet(SERVER)),
     plain("tlsMinVersion", NotYet(SERVER)),
-    plain("rotateCertificates", NotYet(API)),
-    plain("serverTLSBootstrap", NotYet(API)),
+    plain("rotateCertificates", Yes),
+    plain("serverTLSBootstrap", Yes),
     // authentication: see its parts below
     // authorization: see its parts below
     plain("registryPullQPS", Yes),
     zero("registryBurst", Yes),
     zero("imagePullCredentialsVerificationPolicy", NotYet(IMAGES)),
     plain("preloadedImagesVerificationAllowlist", NotYet(IMAGES)),
-    plain("eventRecordQPS", NotYet(API)),
-    zero("eventBurst", NotYet(API)),
+    plain("eventRecordQPS", Yes),
+    zero("eventBurst", Yes),
     plain("enableDebuggingHandlers", NotYet(SERVER)),
     plain(
         "enableContentionProfiling",
@@ -103,9 +100,9 @@ pub static FIELDS: &[Field] = &[
         "streamingConnectionIdleTimeout",
         Ignored("without effect upstream as well"),
     ),
-    zero("nodeStatusUpdateFrequency", NotYet(API)),
-    zero("nodeStatusReportFrequency", NotYet(API)),
-    zero("nodeLeaseDurationSeconds", NotYet(API)),
+    zero("nodeStatusUpdateFrequency", Yes),
+    zero("nodeStatusReportFrequency", Yes),
+    zero("nodeLeaseDurationSeconds", Yes),
     zero("imageMinimumGCAge", NotYet(IMAGE_GC)),
     plain("imageMaximumGCAge", NotYet(IMAGE_GC)),
     plain("imageGCHighThresholdPercent", NotYet(IMAGE_GC)),
@@ -127,18 +124,21 @@ pub static FIELDS: &[Field] = &[
     plain("qosReserved", NotYet(QOS)),
     zero("runtimeRequestTimeout", Yes),
     zero("hairpinMode", Ignored("validated only, as upstream")),
-    zero("maxPods", NotYet(ADMISSION)),
-    plain("podCIDR", NotYet(NODE)),
+    zero("maxPods", Yes),
+    plain("podCIDR", Yes),
     plain("podPidsLimit", NotYet(QOS)),
     plain("resolvConf", Yes),
     plain("runOnce", Ignored("must stay false, as upstream")),
     plain("cpuCFSQuota", Yes),
     plain("cpuCFSQuotaPeriod", Yes),
-    plain("nodeStatusMaxImages", NotYet(API)),
+    plain("nodeStatusMaxImages", Yes),
     zero("maxOpenFiles", Yes),
-    zero("contentType", NotYet(API)),
-    plain("kubeAPIQPS", NotYet(API)),
-    zero("kubeAPIBurst", NotYet(API)),
+    zero(
+        "contentType",
+        Ignored("the API server is spoken to in JSON"),
+    ),
+    plain("kubeAPIQPS", Yes),
+    zero("kubeAPIBurst", Yes),
     plain("serializeImagePulls", Yes),
     plain("maxParallelImagePulls", Yes),
     plain("evictionHard", NotYet(EVICTION)),
@@ -148,8 +148,8 @@ pub static FIELDS: &[Field] = &[
     plain("evictionMaxPodGracePeriod", NotYet(EVICTION)),
     plain("evictionMinimumReclaim", NotYet(EVICTION)),
     plain("mergeDefaultEvictionSettings", Yes),
-    plain("podsPerCore", NotYet(ADMISSION)),
-    plain("enableControllerAttachDetach", NotYet(API)),
+    plain("podsPerCore", Yes),
+    plain("enableControllerAttachDetach", Yes),
     plain("protectKernelDefaults", NotYet(NODE)),
     plain("makeIPTablesUtilChains", NotYet(NODE)),
     plain(
@@ -167,9 +167,12 @@ pub static FIELDS: &[Field] = &[
     plain("containerLogMaxFiles", NotYet(LOGS)),
     plain("containerLogMaxWorkers", NotYet(LOGS)),
     plain("containerLogMonitorInterval", NotYet(LOGS)),
-    zero("configMapAndSecretChangeDetectionStrategy", NotYet(API)),
-    plain("systemReserved", NotYet(NODE)),
-    plain("kubeReserved", NotYet(NODE)),
+    zero(
+        "configMapAndSecretChangeDetectionStrategy",
+        Ignored("objects that a pod refers to are always watched"),
+    ),
+    plain("systemReserved", Yes),
+    plain("kubeReserved", Yes),
     plain("reservedSystemCPUs", NotYet(NODE)),
     plain(
         "showHiddenMetricsForVersion",
@@ -178,16 +181,16 @@ pub static FIELDS: &[Field] = &[
     plain("systemReservedCgroup", NotYet(NODE)),
     plain("kubeReservedCgroup", NotYet(NODE)),
     plain("enforceNodeAllocatable", NotYet(QOS)),
-    plain("allowedUnsafeSysctls", NotYet(ADMISSION)),
+    plain("allowedUnsafeSysctls", Yes),
     zero("volumePluginDir", NotYet(VOLUMES)),
-    plain("providerID", NotYet(API)),
+    plain("providerID", Yes),
     plain("kernelMemcgNotification", NotYet(EVICTION)),
     // logging: see its parts below
     plain("enableSystemLogHandler", NotYet(SERVER)),
     plain("enableSystemLogQuery", NotYet(SERVER)),
-    plain("shutdownGracePeriod", NotYet(SHUTDOWN)),
-    plain("shutdownGracePeriodCriticalPods", NotYet(SHUTDOWN)),
-    plain("shutdownGracePeriodByPodPriority", NotYet(SHUTDOWN)),
+    plain("shutdownGracePeriod", Yes),
+    plain("shutdownGracePeriodCriticalPods", Yes),
+    plain("shutdownGracePeriodByPodPriority", Yes),
     // crashLoopBackOff: see its parts below
     plain("reservedMemory", NotYet(MANAGERS)),
     plain("enableProfilingHandler", NotYet(SERVER)),
@@ -195,8 +198,8 @@ pub static FIELDS: &[Field] = &[
     plain("seccompDefault", Yes),
     plain("memoryThrottlingFactor", NotYet(QOS)),
     zero("memoryReservationPolicy", NotYet(QOS)),
-    plain("registerWithTaints", NotYet(API)),
-    plain("registerNode", NotYet(API)),
+    plain("registerWithTaints", Yes),
+    plain("registerNode", Yes),
     // tracing: see its parts below
     plain("localStorageCapacityIsolation", NotYet(EVICTION)),
     zero("containerRuntimeEndpoint", Yes),

@@ -10,7 +10,7 @@ use windlass_core::yaml::{self, YamlError};
 
 use crate::fields;
 use crate::flags::{FlagSetting, KubeletFlags};
-use crate::gates::FeatureGates;
+use crate::gates::{FeatureGates, Gate};
 use crate::kubelet::{self, KubeletConfiguration};
 use crate::layers;
 use crate::validate;
@@ -99,14 +99,20 @@ pub enum ConfigError {
         /// Why.
         source: YamlError,
     },
-    /// An API server was named, and this version cannot talk to one.
+    /// Bootstrap credentials are exchanged for others, which need a place.
     #[error(
-        "--{flag}: this version runs stand-alone only, it takes pods from staticPodPath and \
-         staticPodURL: start it without the flag"
+        "--bootstrap-kubeconfig: --kubeconfig is missing: name the file that the credentials \
+         obtained from the cluster are to be written to"
     )]
-    NeedsApi {
-        /// Which flag.
-        flag: &'static str,
+    BootstrapAlone,
+    /// A label that a node may not give itself.
+    #[error(
+        "--node-labels: {label:?} is in a namespace of Kubernetes that a node may not set: use \
+         kubelet.kubernetes.io/, node.kubernetes.io/ or a domain of your own"
+    )]
+    NodeLabel {
+        /// Which.
+        label: String,
     },
     /// The configuration can be read, and it cannot be right.
     #[error("invalid configuration:{}", validate::list(.0))]
@@ -115,15 +121,10 @@ pub enum ConfigError {
 
 /// Reads and checks everything the flags point to.
 pub fn load(flags: &KubeletFlags) -> Result<Config, ConfigError> {
-    // to start without the cluster's pods would look like a node that lost them all
-    for (flag, given) in [
-        ("kubeconfig", &flags.kubeconfig),
-        ("bootstrap-kubeconfig", &flags.bootstrap_kubeconfig),
-    ] {
-        if given.is_some() {
-            return Err(ConfigError::NeedsApi { flag });
-        }
+    if flags.bootstrap_kubeconfig.is_some() && flags.kubeconfig.is_none() {
+        return Err(ConfigError::BootstrapAlone);
     }
+    check_node_labels(flags)?;
     let mut layers = Layers::default();
     match &flags.config_file {
         Some(path) => layers.add_file(path, FileKind::Main)?,
@@ -147,6 +148,50 @@ pub fn load(flags: &KubeletFlags) -> Result<Config, ConfigError> {
         layers.add_flag(setting)?;
     }
     layers.finish(flags)
+}
+
+/// Labels in the namespaces of Kubernetes that a node may give itself (upstream
+/// `kubeletapis.IsKubeletLabel`); the API server refuses the others.
+const OWN_LABELS: [&str; 14] = [
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.kubernetes.io/region",
+    "failure-domain.kubernetes.io/zone",
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/instance-type",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+/// Label namespaces a node may use freely, with everything below them.
+const OWN_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+
+/// The feature gates that decide something in this version.
+const ACTED_UPON: [&str; 3] = [
+    "GracefulNodeShutdown",
+    "GracefulNodeShutdownBasedOnPodPriority",
+    "PodLevelResources",
+];
+
+fn check_node_labels(flags: &KubeletFlags) -> Result<(), ConfigError> {
+    let below = |domain: &str, of: &str| domain == of || domain.ends_with(&format!(".{of}"));
+    for (label, _) in flags.node_labels.iter().flat_map(|labels| &labels.0) {
+        let domain = label.split_once('/').map_or("", |(domain, _)| domain);
+        let reserved = below(domain, "kubernetes.io") || below(domain, "k8s.io");
+        let own = OWN_LABELS.contains(&label.as_str())
+            || OWN_LABEL_DOMAINS.iter().any(|of| below(domain, of));
+        if reserved && !own {
+            return Err(ConfigError::NodeLabel {
+                label: label.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Defaults of an agent that is given no configuration file.
@@ -276,12 +321,12 @@ impl Layers {
             return Err(ConfigError::Invalid(faults));
         }
         let origin = origin_of("featureGates");
+        let inert = |(gate, _): &(&Gate, bool)| !ACTED_UPON.contains(&gate.name);
         self.warn_of_inert_fields(&kubelet);
         self.warnings
-            .extend(gates.changed().map(|(gate, on)| Warning {
+            .extend(gates.changed().filter(inert).map(|(gate, on)| Warning {
                 origin: origin.clone(),
                 field: format!("featureGates.{}", gate.name),
-                // no decision of this version asks a gate; the first that does makes a list of them
                 message: format!("set to {on}, but nothing follows from this gate in this version"),
             }));
         self.warn_of_flags(flags);
@@ -313,8 +358,6 @@ impl Layers {
 
     fn warn_of_flags(&mut self, flags: &KubeletFlags) {
         let inert = [
-            ("cloud-provider", !flags.cloud_provider.is_empty()),
-            ("node-labels", flags.node_labels.is_some()),
             ("exit-on-lock-contention", flags.exit_on_lock_contention),
             ("runtime-cgroups", flags.runtime_cgroups.is_some()),
             (

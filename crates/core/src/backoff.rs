@@ -64,7 +64,8 @@ impl BackoffTable {
         delay
     }
 
-    /// The end of the delay counted from `event`, if it is still ahead of `now`.
+    /// The end of the delay counted from `event`, if it is still ahead of `now`. An event further
+    /// ahead than the delay itself was dated before the clock was set back: it delays nothing.
     pub fn until(
         &self,
         key: &str,
@@ -74,7 +75,8 @@ impl BackoffTable {
     ) -> Option<Timestamp> {
         let entry = self.entries.get(key).filter(|e| !expired(e, policy, now))?;
         let end = event.saturating_add(entry.delay).ok()?;
-        (now < end).then_some(end)
+        let believed = event <= now.saturating_add(entry.delay).ok()?;
+        (now < end && believed).then_some(end)
     }
 
     /// The delay in force for a key, if it has one.
@@ -130,6 +132,20 @@ mod tests {
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + seconds).expect("in range")
+    }
+
+    #[test]
+    fn a_failure_dated_before_the_clock_was_set_back_delays_nothing() {
+        let mut table = BackoffTable::default();
+        table.next("k", BackoffPolicy::DEFAULT, at(0));
+        let until = |now| table.until("k", at(0), BackoffPolicy::DEFAULT, at(now));
+        assert_eq!(until(-3600), None);
+        assert_eq!(
+            until(-5),
+            Some(at(10)),
+            "clocks of two programs may differ a little"
+        );
+        assert_eq!(until(5), Some(at(10)));
     }
 
     #[test]

@@ -51,6 +51,12 @@ pub enum ConfigError {
     /// The same for a field of the pod.
     #[error("{0} is not supported by this version of Windlass")]
     UnsupportedPod(&'static str),
+    /// RuntimeClasses are objects of an API server.
+    #[error(
+        "runtimeClassName: RuntimeClass {0:?} is an object of the API server, which this agent is \
+         not connected to"
+    )]
+    UnresolvedRuntimeClass(String),
     /// `runAsNonRoot` forbids the user the container would run as.
     #[error("{violation} (pod: {pod:?}, container: {container})")]
     RunAsNonRoot {
@@ -70,11 +76,16 @@ impl ConfigError {
     }
 
     /// Only a change of the pod helps, except where a volume, an object or an image may change.
+    /// That an object changed makes the pod's worker look at once; the retry is the net below.
     pub fn retry(&self) -> Retry {
         match self {
             Self::MissingVolume { .. }
             | Self::RunAsNonRoot { .. }
-            | Self::Env(EnvError::MissingObject { .. }) => Retry::Later,
+            | Self::Env(
+                EnvError::MissingObject { .. }
+                | EnvError::MissingKey { .. }
+                | EnvError::TooLarge { .. },
+            ) => Retry::Later,
             _ => Retry::Never,
         }
     }

@@ -4,23 +4,80 @@
 //! has the random order of a Go map; here it is `envFrom`, then `env` as written, then services.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use windlass_types::corev1::{Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
 use windlass_types::{Pod, PodExt};
 
 use crate::node_facts::NodeFacts;
+use crate::projection::{ConfigMapContent, SecretContent};
 use crate::quantity::{Quantity, QuantityError, lookup};
 
+mod variables;
+
+pub use variables::{expand, expand_words};
+
+use variables::Variables;
+
 /// Values from outside the pod, all of the pod's own namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct EnvSources {
     /// Data of ConfigMaps by name.
-    pub config_maps: BTreeMap<String, BTreeMap<String, String>>,
+    pub config_maps: BTreeMap<String, Arc<ConfigMapContent>>,
     /// Data of Secrets by name, decoded.
-    pub secrets: BTreeMap<String, BTreeMap<String, String>>,
+    pub secrets: BTreeMap<String, Arc<SecretContent>>,
     /// Variables that announce services; the container's own win.
     pub services: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for EnvSources {
+    /// Names only: the values may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnvSources")
+            .field("config_maps", &self.config_maps.keys())
+            .field("secrets", &self.secrets.keys())
+            .field("services", &self.services.keys())
+            .finish()
+    }
+}
+
+/// The data of one object as variables have it: what is no text gets replacement characters,
+/// because a variable cannot hold anything else.
+#[derive(Clone, Copy)]
+enum Data<'a> {
+    Text(&'a BTreeMap<String, Arc<str>>),
+    Bytes(&'a BTreeMap<String, Arc<[u8]>>),
+}
+
+impl EnvSources {
+    fn data(&self, kind: EnvObject, name: &str) -> Option<Data<'_>> {
+        match kind {
+            EnvObject::ConfigMap => self.config_maps.get(name).map(|o| Data::Text(&o.data)),
+            EnvObject::Secret => self.secrets.get(name).map(|o| Data::Bytes(&o.data)),
+        }
+    }
+}
+
+impl<'a> Data<'a> {
+    fn get(self, key: &str) -> Option<String> {
+        match self {
+            Self::Text(data) => data.get(key).map(|value| value.to_string()),
+            Self::Bytes(data) => data.get(key).map(|value| text(value)),
+        }
+    }
+
+    fn entries(self) -> Vec<(&'a str, String)> {
+        match self {
+            Self::Text(data) => data.iter().map(|(k, v)| (&**k, v.to_string())).collect(),
+            Self::Bytes(data) => data.iter().map(|(k, v)| (&**k, text(v))).collect(),
+        }
+    }
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).into_owned()
 }
 
 /// What an environment is made of.
@@ -38,28 +95,51 @@ pub struct EnvInput<'a> {
     pub sources: &'a EnvSources,
 }
 
-/// A variable that cannot be given a value.
+/// A kind of object that variables come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnvObject {
+    /// ConfigMap.
+    ConfigMap,
+    /// Secret.
+    Secret,
+}
+
+impl EnvObject {
+    /// The word for it in the API server's (and upstream's) `not found`.
+    fn resource(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+        }
+    }
+}
+
+impl fmt::Display for EnvObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        })
+    }
+}
+
+/// A variable that cannot be given a value. Objects and keys that are missing are told in
+/// upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
     /// The agent does not have the ConfigMap or Secret.
-    #[error("{field}: {kind} {namespace}/{name} is not available on this node")]
+    #[error("{} {name:?} not found", kind.resource())]
     MissingObject {
-        /// Where it is referred to.
-        field: String,
-        /// `configMap` or `secret`.
-        kind: &'static str,
-        /// Namespace.
-        namespace: String,
+        /// Which kind.
+        kind: EnvObject,
         /// Name.
         name: String,
     },
     /// The ConfigMap or Secret has no such key.
-    #[error("{field}: couldn't find key {key} in {kind} {namespace}/{name}")]
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
     MissingKey {
-        /// Where it is referred to.
-        field: String,
-        /// `configMap` or `secret`.
-        kind: &'static str,
+        /// Which kind.
+        kind: EnvObject,
         /// Namespace.
         namespace: String,
         /// Name.
@@ -107,72 +187,41 @@ pub enum EnvError {
         /// Why.
         source: QuantityError,
     },
+    /// More than Linux hands to a process.
+    #[error("{field}: more than 8 MiB, which no process can be given")]
+    TooLarge {
+        /// `env`, `command` or `args`.
+        field: &'static str,
+    },
 }
 
 /// The environment of a container, in order, each name once.
 ///
 /// # Errors
-/// The first variable that cannot be given a value.
+/// The first variable that cannot be given a value, or too much for any process.
 pub fn environment(input: EnvInput<'_>) -> Result<Vec<(String, String)>, EnvError> {
-    let mut env = Vec::new();
+    let services = &input.sources.services;
+    let mut env = Variables::default();
     add_env_from(input, &mut env)?;
     for var in input.container.env.iter().flatten() {
         let value = match (var.value.as_deref(), &var.value_from) {
             (Some(text), _) if !text.is_empty() => Some(expand(text, |name| {
-                lookup_var(&env, &input.sources.services, name)
+                let service = || services.get(name).map(String::as_str);
+                env.get(name).or_else(service)
             })),
             (_, Some(source)) => value_from(input, &var.name, source)?,
             _ => Some(String::new()),
         };
         if let Some(value) = value {
-            set(&mut env, &var.name, value);
+            env.set(&var.name, value)?;
         }
     }
-    for (name, value) in &input.sources.services {
-        if !env.iter().any(|(n, _)| n == name) {
-            env.push((name.clone(), value.clone()));
+    for (name, value) in services {
+        if env.get(name).is_none() {
+            env.set(name, value.clone())?;
         }
     }
-    Ok(env)
-}
-
-/// Replaces `$(NAME)` by what `resolve` says. `$$` stands for `$`, so `$$(NAME)` is kept as
-/// `$(NAME)`; a name that does not resolve and any other `$` stay as they are.
-pub fn expand<'a>(text: &str, resolve: impl Fn(&str) -> Option<&'a str>) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            out.push('$');
-            rest = after;
-        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
-            match resolve(name) {
-                Some(value) => out.push_str(value),
-                None => {
-                    out.push_str("$(");
-                    out.push_str(name);
-                    out.push(')');
-                }
-            }
-            rest = after;
-        } else {
-            out.push('$');
-        }
-    }
-    out.push_str(rest);
-    out
-}
-
-/// Expands each word of a command or argument list from the finished environment.
-pub fn expand_words(words: Option<&Vec<String>>, env: &[(String, String)]) -> Vec<String> {
-    let none = BTreeMap::new();
-    words
-        .into_iter()
-        .flatten()
-        .map(|word| expand(word, |name| lookup_var(env, &none, name)))
-        .collect()
+    Ok(env.into_list())
 }
 
 /// The value of a downward API field. `field` says where it is referred to, for the error.
@@ -302,29 +351,30 @@ fn referred_container<'a>(
         })
 }
 
-fn add_env_from(input: EnvInput<'_>, env: &mut Vec<(String, String)>) -> Result<(), EnvError> {
-    for (index, from) in input.container.env_from.iter().flatten().enumerate() {
-        let (kind, maps, name, optional) = if let Some(r) = &from.config_map_ref {
-            ("configMap", &input.sources.config_maps, &r.name, r.optional)
+/// Every key becomes a variable: since all printable names are valid (1.34), upstream leaves
+/// none out.
+fn add_env_from(input: EnvInput<'_>, env: &mut Variables) -> Result<(), EnvError> {
+    let sources = input.sources;
+    for from in input.container.env_from.iter().flatten() {
+        let (kind, name, optional) = if let Some(r) = &from.config_map_ref {
+            (EnvObject::ConfigMap, &r.name, r.optional)
         } else if let Some(r) = &from.secret_ref {
-            ("secret", &input.sources.secrets, &r.name, r.optional)
+            (EnvObject::Secret, &r.name, r.optional)
         } else {
             continue;
         };
-        let Some(data) = maps.get(name) else {
+        let Some(data) = sources.data(kind, name) else {
             if optional.unwrap_or(false) {
                 continue;
             }
             return Err(EnvError::MissingObject {
-                field: format!("envFrom[{index}]"),
                 kind,
-                namespace: input.pod.namespace().to_owned(),
                 name: name.clone(),
             });
         };
         let prefix = from.prefix.as_deref().unwrap_or_default();
-        for (key, value) in data {
-            set(env, &format!("{prefix}{key}"), value.clone());
+        for (key, value) in data.entries() {
+            env.set(&format!("{prefix}{key}"), value)?;
         }
     }
     Ok(())
@@ -344,12 +394,12 @@ fn value_from(
         return resource_field(input, selector, &field("resourceFieldRef")).map(Some);
     }
     if let Some(r) = &source.config_map_key_ref {
-        let object = ("configMap", r.name.as_str(), &input.sources.config_maps);
-        return key_value(input, object, &r.key, r.optional, &field("configMapKeyRef"));
+        let object = (EnvObject::ConfigMap, r.name.as_str());
+        return key_value(input, object, &r.key, r.optional);
     }
     if let Some(r) = &source.secret_key_ref {
-        let object = ("secret", r.name.as_str(), &input.sources.secrets);
-        return key_value(input, object, &r.key, r.optional, &field("secretKeyRef"));
+        let object = (EnvObject::Secret, r.name.as_str());
+        return key_value(input, object, &r.key, r.optional);
     }
     if source.file_key_ref.is_some() {
         return Err(EnvError::Unsupported {
@@ -360,42 +410,25 @@ fn value_from(
     Ok(Some(String::new()))
 }
 
-type NamedData<'a> = (
-    &'static str,
-    &'a str,
-    &'a BTreeMap<String, BTreeMap<String, String>>,
-);
-
 fn key_value(
     input: EnvInput<'_>,
-    (kind, name, objects): NamedData<'_>,
+    (kind, name): (EnvObject, &str),
     key: &str,
     optional: Option<bool>,
-    field: &str,
 ) -> Result<Option<String>, EnvError> {
-    let data = objects.get(name);
+    let data = input.sources.data(kind, name);
     if let Some(value) = data.and_then(|d| d.get(key)) {
-        return Ok(Some(value.clone()));
+        return Ok(Some(value));
     }
     if optional.unwrap_or(false) {
         return Ok(None);
     }
-    let (field, namespace, name) = (
-        field.to_owned(),
-        input.pod.namespace().to_owned(),
-        name.to_owned(),
-    );
+    let name = name.to_owned();
     Err(match data {
-        None => EnvError::MissingObject {
-            field,
-            kind,
-            namespace,
-            name,
-        },
+        None => EnvError::MissingObject { kind, name },
         Some(_) => EnvError::MissingKey {
-            field,
             kind,
-            namespace,
+            namespace: input.pod.namespace().to_owned(),
             name,
             key: key.to_owned(),
         },
@@ -406,23 +439,6 @@ fn key_value(
 fn subscript(path: &str) -> Option<(&str, &str)> {
     let (map, rest) = path.split_once("['")?;
     Some((map, rest.strip_suffix("']")?))
-}
-
-fn lookup_var<'a>(
-    env: &'a [(String, String)],
-    services: &'a BTreeMap<String, String>,
-    name: &str,
-) -> Option<&'a str> {
-    let own = env.iter().find(|(n, _)| n == name).map(|(_, v)| v);
-    own.or_else(|| services.get(name)).map(String::as_str)
-}
-
-/// A name keeps the place of its first definition and the value of its last.
-fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
-    match env.iter_mut().find(|(n, _)| n == name) {
-        Some(slot) => slot.1 = value,
-        None => env.push((name.to_owned(), value)),
-    }
 }
 
 fn first(ips: &[IpAddr]) -> String {

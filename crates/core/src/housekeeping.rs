@@ -1,7 +1,9 @@
 //! What the periodic clean-up does (upstream `HandlePodCleanups`), decided from snapshots.
 //!
 //! Nothing is cleaned before every configured source has spoken once: a pod nobody mentions may
-//! belong to a source that is still silent.
+//! belong to a source that is still silent. One exception: a pod that runs under the name of a
+//! static pod was that pod before it was edited. It goes as soon as the sources of static pods
+//! have spoken, because the edit may be what brings the API server back.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,6 +16,10 @@ use windlass_types::PodUid;
 pub struct HousekeepingInput {
     /// Every configured source has delivered once.
     pub sources_ready: bool,
+    /// Every configured source of static pods has delivered once.
+    pub statics_ready: bool,
+    /// Pods that have namespace and name of a desired static pod with another UID.
+    pub predecessors: BTreeSet<PodUid>,
     /// Pods of which the runtime has something alive.
     pub running: BTreeSet<PodUid>,
     /// Pods of which the runtime has anything.
@@ -65,10 +71,15 @@ impl fmt::Display for HousekeepingPlan {
 
 /// Compares what is desired with what is worked on, what runs and what lies on the disk.
 pub fn plan(input: &HousekeepingInput) -> HousekeepingPlan {
-    if !input.sources_ready {
-        return HousekeepingPlan::default();
-    }
     let unknown = |uid: &&PodUid| !input.desired.contains(*uid) && !input.workers.contains(*uid);
+    if !input.sources_ready {
+        let running = input.running.iter().filter(|_| input.statics_ready);
+        let replaced = running.filter(|uid| input.predecessors.contains(*uid));
+        return HousekeepingPlan {
+            orphans_to_kill: replaced.filter(unknown).cloned().collect(),
+            ..HousekeepingPlan::default()
+        };
+    }
     HousekeepingPlan {
         orphans_to_kill: input.running.iter().filter(unknown).cloned().collect(),
         workers_to_kill: input.workers.difference(&input.desired).cloned().collect(),
@@ -95,6 +106,8 @@ mod tests {
         let [running, in_runtime, workers, desired, directories] = columns.map(set);
         let mut input = HousekeepingInput {
             sources_ready: true,
+            statics_ready: true,
+            predecessors: BTreeSet::new(),
             running,
             in_runtime,
             workers,
@@ -122,5 +135,23 @@ mod tests {
             ["a", "a b", "c", "c", "a b c d"],
             "orphans(a) directories(d)",
         );
+    }
+
+    #[test]
+    fn what_a_static_pod_replaces_does_not_wait_for_the_api_server() {
+        let mut input = HousekeepingInput {
+            sources_ready: false,
+            statics_ready: true,
+            predecessors: set("old dead worked"),
+            running: set("old worked stranger"),
+            in_runtime: set("old dead worked stranger"),
+            workers: set("worked new"),
+            desired: set("new"),
+            directories: set("old dead stranger"),
+        };
+        assert_eq!(plan(&input).to_string(), "orphans(old)");
+        // another static source may still ask for it
+        input.statics_ready = false;
+        assert_eq!(plan(&input).to_string(), "nothing");
     }
 }

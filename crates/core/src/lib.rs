@@ -14,26 +14,39 @@ pub mod validation;
 pub mod merge;
 
 pub mod actions;
+pub mod admission;
 pub mod backoff;
 pub mod container_gc;
 pub mod hash;
 pub mod pleg;
 pub mod status;
 
+pub mod mirror;
+pub mod status_sync;
+
 pub mod config_error;
 pub mod container_config;
+pub mod credentials;
 pub mod dns;
 pub mod env;
 pub mod hosts;
 pub mod image_name;
+pub mod node_conditions;
 pub mod node_facts;
+pub mod node_object;
 pub mod paths;
+pub mod pod_references;
+pub mod projection;
 pub mod quantity;
 pub mod resources;
 pub mod sandbox_config;
+pub mod service_env;
 pub mod unsupported;
 
 pub mod cri_log;
+
+pub mod event_series;
+pub mod shutdown;
 
 pub mod housekeeping;
 pub mod pod_worker;

@@ -127,7 +127,8 @@ pub struct PodWorker {
     look_again: bool,
     job: Option<(JobId, Job)>,
     next_job: u64,
-    wake_at: Option<Timestamp>,
+    /// The armed timer: its end, and how long it was to run when it was armed.
+    timer: Option<(Timestamp, Duration)>,
 }
 
 impl PodWorker {
@@ -148,7 +149,7 @@ impl PodWorker {
             look_again: false,
             job: None,
             next_job: 1,
-            wake_at: None,
+            timer: None,
         }
     }
 
@@ -157,9 +158,12 @@ impl PodWorker {
         self.phase
     }
 
-    /// When the worker looks again by itself.
-    pub fn wake_at(&self) -> Option<Timestamp> {
-        self.wake_at
+    /// How long from `now` until the worker looks again by itself: a [`Input::Tick`] is due. A
+    /// clock that was set back makes nobody wait longer than the timer was to run.
+    pub fn wakes_in(&self, now: Timestamp) -> Option<Duration> {
+        let (at, armed) = self.timer?;
+        let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+        Some(left.min(armed))
     }
 
     /// The pod's own grace period changed with its spec.
@@ -181,8 +185,9 @@ impl PodWorker {
             Input::Kill(grace) => self.kill(grace, &mut effects),
             Input::Done(id, result) => self.done(id, result, now, &mut effects),
             Input::Tick => {
-                if self.wake_at.is_some_and(|at| at <= now) {
-                    self.wake_at = None;
+                let due = |(at, armed)| at <= now || at > later(now, armed);
+                if self.timer.is_some_and(due) {
+                    self.timer = None;
                     self.look_again = true;
                 }
             }
@@ -235,7 +240,7 @@ impl PodWorker {
                 },
             ) => {
                 let resync = later(now, self.jittered(self.sync_frequency));
-                self.wake(retry_at.map_or(resync, |at| at.min(resync)), effects);
+                self.wake(retry_at.map_or(resync, |at| at.min(resync)), now, effects);
             }
             (Phase::Terminating { .. }, JobResult::Killed(Ok(()))) => {
                 self.phase = Phase::Terminated { released: false };
@@ -243,7 +248,7 @@ impl PodWorker {
             }
             (Phase::Terminated { .. }, JobResult::Released(Ok(()))) => {
                 self.phase = Phase::Terminated { released: true };
-                self.wake_at = None;
+                self.timer = None;
                 effects.push(Effect::Finished);
             }
             (_, JobResult::Killed(Err(retry)) | JobResult::Released(Err(retry))) => {
@@ -252,15 +257,16 @@ impl PodWorker {
                     // what is to be stopped or released is tried for ever
                     Retry::Later | Retry::Never => RETRY_LATER,
                 };
-                self.wake(later(now, self.jittered(delay)), effects);
+                self.wake(later(now, self.jittered(delay)), now, effects);
             }
             // the job was overtaken by a phase change: the new phase's job follows
             (_, _) => self.look_again = true,
         }
     }
 
-    fn wake(&mut self, at: Timestamp, effects: &mut Vec<Effect>) {
-        self.wake_at = Some(at);
+    fn wake(&mut self, at: Timestamp, now: Timestamp, effects: &mut Vec<Effect>) {
+        let armed = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+        self.timer = Some((at, armed));
         effects.push(Effect::Wake(at));
     }
 
@@ -277,7 +283,7 @@ impl PodWorker {
         let id = JobId(self.next_job);
         self.next_job += 1;
         self.look_again = false;
-        self.wake_at = None;
+        self.timer = None;
         self.job = Some((id, job));
         effects.push(Effect::Start(id, job));
     }

@@ -24,7 +24,7 @@ const OOM_GUARANTEED: i64 = -997;
 /// OOM score of pods that are to be killed first.
 const OOM_BEST_EFFORT: i64 = 1000;
 /// Priority from which a pod counts as critical.
-const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// `status.qosClass`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,11 +209,17 @@ pub fn pod_limit(pod: &Pod, name: &str) -> Option<Quantity> {
 
 /// A pod the node cannot work without (`system-node-critical`).
 pub fn is_node_critical(pod: &Pod) -> bool {
-    let spec = PodExt::spec(pod);
-    let critical = pod.is_static()
+    let class = PodExt::spec(pod).priority_class_name.as_deref();
+    is_critical(pod) && class == Some("system-node-critical")
+}
+
+/// A pod that other pods make room for: static, a mirror of a static one, or of a priority from
+/// 2 000 000 000 (upstream `IsCriticalPod`).
+pub fn is_critical(pod: &Pod) -> bool {
+    let priority = PodExt::spec(pod).priority;
+    pod.is_static()
         || pod.annotation(names::ANN_CONFIG_MIRROR).is_some()
-        || spec.priority.is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY);
-    critical && spec.priority_class_name.as_deref() == Some("system-node-critical")
+        || priority.is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY)
 }
 
 /// What [`linux_resources`] needs to know.

@@ -28,6 +28,8 @@ pub struct SandboxInput<'a> {
     pub dns: &'a DnsConfig,
     /// Parent cgroup; empty leaves the runtime's.
     pub cgroup_parent: &'a str,
+    /// Somebody looked up the handler of the pod's RuntimeClass.
+    pub runtime_class_resolved: bool,
 }
 
 /// Makes the request.
@@ -39,7 +41,7 @@ pub fn sandbox_config(input: SandboxInput<'_>) -> Result<SandboxConfig, ConfigEr
     let SandboxInput { pod, node, .. } = input;
     check_pod_names(pod)?;
     check_amounts(pod)?;
-    refuse_weaker_isolation(pod)?;
+    refuse_weaker_isolation(pod, input.runtime_class_resolved)?;
     // on the host network the node's own host name stays
     let hostname = if pod.host_network() {
         String::new()
@@ -120,18 +122,17 @@ pub(crate) fn identity_labels(pod: &Pod) -> [(String, String); 3] {
 
 /// Starting such a pod without what it asks for would leave it less isolated than its author
 /// believes.
-fn refuse_weaker_isolation(pod: &Pod) -> Result<(), ConfigError> {
+fn refuse_weaker_isolation(pod: &Pod, runtime_class_resolved: bool) -> Result<(), ConfigError> {
     let spec = PodExt::spec(pod);
     let security = spec.security_context.as_ref();
     if spec.host_users == Some(false) {
         return Err(ConfigError::UnsupportedPod("hostUsers: false"));
     }
-    if spec
-        .runtime_class_name
-        .as_deref()
-        .is_some_and(|name| !name.is_empty())
-    {
-        return Err(ConfigError::UnsupportedPod("runtimeClassName"));
+    let runtime_class = spec.runtime_class_name.as_deref().unwrap_or_default();
+    if !runtime_class.is_empty() && !runtime_class_resolved {
+        return Err(ConfigError::UnresolvedRuntimeClass(
+            runtime_class.to_owned(),
+        ));
     }
     if security.and_then(|s| s.supplemental_groups_policy.as_deref()) == Some("Strict") {
         return Err(ConfigError::UnsupportedPod(
@@ -186,7 +187,7 @@ fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
 
 /// `net/ipv4/conf/eth0.1/x` and `net.ipv4.conf.eth0/1.x` name the same parameter: whichever
 /// separator comes first is the separator. The runtime wants dots.
-fn dotted_sysctl(name: &str) -> String {
+pub(crate) fn dotted_sysctl(name: &str) -> String {
     if name
         .find(['.', '/'])
         .is_none_or(|at| name.as_bytes()[at] == b'.')

@@ -65,6 +65,9 @@ pub struct Verdict {
     pub reason: String,
     /// `status.message`.
     pub message: String,
+    /// Message of the condition `DisruptionTarget`, if the pod could have gone on here and the
+    /// node ends it (shutdown, eviction). A refused pod was never disrupted.
+    pub disruption: Option<String>,
 }
 
 /// Verdicts of the readiness and startup probes by container name. A running container without
@@ -120,11 +123,7 @@ fn phase_and_reason(
     all: &[&ContainerStatus],
 ) -> (Phase, Option<String>, Option<String>) {
     let old = previous.phase.as_deref().and_then(Phase::parse);
-    let settled = [api.phase.as_deref(), previous.phase.as_deref()]
-        .into_iter()
-        .flatten()
-        .filter_map(Phase::parse)
-        .find(|p| p.is_terminal());
+    let settled = settled_phase(previous, api);
     if settled.is_none()
         && let Some(verdict) = input.verdict
     {
@@ -144,6 +143,13 @@ fn phase_and_reason(
         or_api(&previous.reason, &api.reason),
         or_api(&previous.message, &api.message),
     )
+}
+
+/// The terminal phase that was reached before: no verdict changes it.
+fn settled_phase(previous: &PodStatus, api: &PodStatus) -> Option<Phase> {
+    let phases = [api.phase.as_deref(), previous.phase.as_deref()];
+    let mut phases = phases.into_iter().flatten().filter_map(Phase::parse);
+    phases.find(|phase| phase.is_terminal())
 }
 
 /// Host and pod IPs, the node's primary family first, at most one of each family. A pod keeps

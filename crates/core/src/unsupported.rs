@@ -4,14 +4,14 @@
 //! `describe` and logged once for each pod. Fields whose omission would be unsafe are refused
 //! with a [`crate::config_error::ConfigError`] instead and listed here too.
 
-use windlass_types::corev1::{Container, PodSpec, Volume};
+use windlass_types::corev1::{Container, Volume};
 use windlass_types::{Pod, PodExt};
 
 /// One line for each field, pod first, then volumes, then containers in spec order.
 pub fn unsupported_fields(pod: &Pod) -> Vec<String> {
     let spec = PodExt::spec(pod);
     let mut lines = Vec::new();
-    pod_fields(spec, &mut lines);
+    pod_fields(pod, &mut lines);
     for volume in spec.volumes.iter().flatten() {
         if let Some(kind) = unsupported_volume(volume) {
             lines.push(format!(
@@ -26,7 +26,8 @@ pub fn unsupported_fields(pod: &Pod) -> Vec<String> {
     lines
 }
 
-fn pod_fields(spec: &PodSpec, lines: &mut Vec<String>) {
+fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
+    let spec = PodExt::spec(pod);
     let security = spec.security_context.as_ref();
     let checks = [
         (
@@ -38,8 +39,8 @@ fn pod_fields(spec: &PodSpec, lines: &mut Vec<String>) {
             "activeDeadlineSeconds: the pod is not stopped when it passes",
         ),
         (
-            has(&spec.readiness_gates),
-            "readinessGates: nothing here sets their conditions, the pod never becomes Ready",
+            pod.is_static() && has(&spec.readiness_gates),
+            "readinessGates: nobody sets the conditions of a static pod, it never becomes Ready",
         ),
         (
             has(&spec.resource_claims),
@@ -50,22 +51,8 @@ fn pod_fields(spec: &PodSpec, lines: &mut Vec<String>) {
             "hostUsers: a pod with hostUsers=false is not started",
         ),
         (
-            spec.runtime_class_name
-                .as_deref()
-                .is_some_and(|name| !name.is_empty()),
-            "runtimeClassName: the pod is not started",
-        ),
-        (
-            spec.overhead.is_some(),
-            "overhead: it is passed to the runtime but not accounted for",
-        ),
-        (
             spec.resources.is_some(),
             "resources: pod-level resources bound each container, not the pod as a whole",
-        ),
-        (
-            has(&spec.image_pull_secrets),
-            "imagePullSecrets: images are pulled without them",
         ),
         (
             security.and_then(|s| s.supplemental_groups_policy.as_deref()) == Some("Strict"),
@@ -90,10 +77,10 @@ fn unsupported_volume(volume: &Volume) -> Option<&'static str> {
     }
     let kinds = [
         (volume.host_path.is_some(), None),
-        (volume.config_map.is_some(), Some("configMap")),
-        (volume.secret.is_some(), Some("secret")),
-        (volume.projected.is_some(), Some("projected")),
-        (volume.downward_api.is_some(), Some("downwardAPI")),
+        (volume.config_map.is_some(), None),
+        (volume.secret.is_some(), None),
+        (volume.projected.is_some(), None),
+        (volume.downward_api.is_some(), None),
         (
             volume.persistent_volume_claim.is_some(),
             Some("persistentVolumeClaim"),
@@ -171,8 +158,12 @@ fn container_fields(container: &Container, lines: &mut Vec<String>) {
             "volumeDevices: the container is not started",
         ),
         (
-            has(&container.env_from),
-            "envFrom: ConfigMaps and Secrets cannot be read",
+            container.env.iter().flatten().any(|v| {
+                v.value_from
+                    .as_ref()
+                    .is_some_and(|f| f.file_key_ref.is_some())
+            }),
+            "env.valueFrom.fileKeyRef: the container is not started",
         ),
         (huge_pages, "resources: huge pages are not limited"),
         (
@@ -208,10 +199,17 @@ mod tests {
                     {"name": "a", "emptyDir": {}},
                     {"name": "b", "emptyDir": {"medium": "Memory"}},
                     {"name": "c", "hostPath": {"path": "/x"}},
+                    {"name": "d", "configMap": {"name": "x"}},
+                    {"name": "e", "secret": {"secretName": "x"}},
+                    {"name": "f", "downwardAPI": {}},
+                    {"name": "g", "projected": {}},
                 ],
+                "runtimeClassName": "gvisor",
+                "imagePullSecrets": [{"name": "registry"}],
                 "containers": [{
                     "name": "c", "volumeMounts": [{"name": "a", "mountPath": "/a"}],
                     "resources": {"limits": {"cpu": "1"}},
+                    "envFrom": [{"configMapRef": {"name": "x"}}],
                     "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
                     "restartPolicyRules": [{"action": "Restart"}],
                 }],
@@ -228,7 +226,7 @@ mod tests {
                 "hostUsers": false,
                 "readinessGates": [{"conditionType": "x"}],
                 "volumes": [
-                    {"name": "conf", "configMap": {"name": "x"}},
+                    {"name": "claim", "persistentVolumeClaim": {"claimName": "x"}},
                     {"name": "huge", "emptyDir": {"medium": "HugePages"}},
                     {"name": "odd", "glusterfs": {"endpoints": "e", "path": "p"}},
                 ],
@@ -243,9 +241,8 @@ mod tests {
             }),
             &[
                 "activeDeadlineSeconds: the pod is not stopped when it passes",
-                "readinessGates: nothing here sets their conditions, the pod never becomes Ready",
                 "hostUsers: a pod with hostUsers=false is not started",
-                "volume conf: configMap volumes are not supported",
+                "volume claim: persistentVolumeClaim volumes are not supported",
                 "volume huge: emptyDir (huge pages) volumes are not supported",
                 "volume odd: this kind of volumes are not supported",
                 "container i: lifecycle.preStop: the hook does not run",

@@ -220,7 +220,28 @@ impl RuntimeService for CriClient {
         let status = answer
             .status
             .ok_or_else(|| incomplete("status", "status"))?;
-        Ok(convert::runtime_status_from_pb(status))
+        Ok(RuntimeStatus {
+            handlers: convert::runtime_handlers_from_pb(answer.runtime_handlers),
+            supplemental_groups_policy: answer.features.map(|f| f.supplemental_groups_policy),
+            ..convert::runtime_status_from_pb(status)
+        })
+    }
+
+    async fn update_runtime_config(&self, pod_cidr: &str) -> CriResult<()> {
+        let deadline = self.deadline();
+        let network_config = pb::NetworkConfig {
+            pod_cidr: pod_cidr.to_owned(),
+        };
+        let message = pb::UpdateRuntimeConfigRequest {
+            runtime_config: Some(pb::RuntimeConfig {
+                network_config: Some(network_config),
+            }),
+        };
+        let mut client = self.runtime();
+        let call = client.update_runtime_config(request(message, deadline));
+        self.call("update_runtime_config", deadline, call)
+            .await
+            .map(drop)
     }
 
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {

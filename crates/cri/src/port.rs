@@ -24,6 +24,8 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
     async fn version(&self) -> CriResult<RuntimeVersion>;
     /// Whether runtime and network are ready.
     async fn status(&self) -> CriResult<RuntimeStatus>;
+    /// Tells the runtime the pods' address ranges, joined by commas.
+    async fn update_runtime_config(&self, pod_cidr: &str) -> CriResult<()>;
 
     /// Creates and starts a sandbox; `handler` is the RuntimeClass handler, empty for the default.
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId>;

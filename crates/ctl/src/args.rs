@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Print a container's log.
     Logs(LogsArgs),
+    /// Say which node this is, of which cluster, and whether its API server answers.
+    Status,
     /// Print the version.
     Version,
 }
@@ -160,6 +162,7 @@ mod tests {
             "explain pod web -o json",
             "logs web -c app -f --tail 10 --since 5m --timestamps",
             "logs web -p --since 2h30m --socket /x",
+            "status",
             "version",
         ] {
             let words = std::iter::once("windlassctl").chain(line.split(' '));

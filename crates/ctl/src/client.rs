@@ -67,6 +67,12 @@ impl Client {
         }
     }
 
+    /// What the agent is a node of.
+    pub(crate) async fn node(&mut self) -> Result<proto::GetNodeResponse, Error> {
+        let answer = self.0.get_node(proto::GetNodeRequest {}).await?;
+        Ok(answer.into_inner())
+    }
+
     /// The pods of a namespace, or of all.
     pub(crate) async fn list(&mut self, namespace: Option<&str>) -> Result<Vec<PodView>, Error> {
         let request = filter(namespace);

@@ -16,6 +16,7 @@ mod describe;
 mod explain;
 mod get;
 mod logs;
+mod node;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -70,6 +71,7 @@ async fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Describe(describe) => describe::run(client, &describe).await,
         Command::Explain(explain) => explain::run(client, &explain).await,
         Command::Logs(logs) => logs::run(client, &logs).await,
+        Command::Status => node::run(client).await,
         Command::Version => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! READY, STATUS and RESTARTS of a pod, computed as kubectl's printer does.
 
-use windlass_types::corev1::{Container, ContainerStatus, PodStatus};
+use windlass_types::corev1::{Container, ContainerState, ContainerStatus, PodStatus};
 use windlass_types::{PodExt, Timestamp};
 
 use crate::age;
@@ -51,15 +51,17 @@ pub(crate) fn summary(view: &PodView, now: Timestamp) -> Summary {
             .count();
     let mut ready = init.ready_sidecars;
     let mut restarts = init.restarts;
-    let mut text = init.blocking.clone().unwrap_or_else(|| {
+    let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let of_pod = || {
         let phase = status.phase.clone().unwrap_or_else(|| "Unknown".to_owned());
-        status
-            .reason
-            .clone()
-            .filter(|reason| !reason.is_empty())
-            .unwrap_or(phase)
-    });
-    if init.blocking.is_none() || has_condition(&status, "Initialized") {
+        let reason = status.reason.clone().filter(|reason| !reason.is_empty());
+        reason.unwrap_or(phase)
+    };
+    let mut text = init.blocking.clone().unwrap_or_else(of_pod);
+    if over && never_ran(&status) {
+        // refused: what its containers wait for never comes
+        text = of_pod();
+    } else if init.blocking.is_none() || has_condition(&status, "Initialized") {
         restarts = init.sidecar_restarts;
         let apps = app_progress(&status, &mut restarts);
         ready += apps.ready;
@@ -70,7 +72,6 @@ pub(crate) fn summary(view: &PodView, now: Timestamp) -> Summary {
             text = if ready { "Running" } else { "NotReady" }.to_owned();
         }
     }
-    let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     let leaving =
         view.pod.metadata.deletion_timestamp.is_some() || view.entry.worker_phase == "Terminating";
     if leaving && !over {
@@ -171,6 +172,19 @@ fn ended_text(ended: &windlass_types::corev1::ContainerStateTerminated) -> Strin
         (_, Some(signal)) if signal != 0 => format!("Signal:{signal}"),
         _ => format!("ExitCode:{}", ended.exit_code),
     }
+}
+
+/// No container has ended or runs.
+fn never_ran(status: &PodStatus) -> bool {
+    let lists = [&status.init_container_statuses, &status.container_statuses];
+    let ran = |status: &ContainerStatus| {
+        let began = |state: &Option<ContainerState>| {
+            let state = state.as_ref();
+            state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+        };
+        began(&status.state) || began(&status.last_state)
+    };
+    !lists.into_iter().flatten().flatten().any(ran)
 }
 
 fn is_sidecar(container: &Container) -> bool {

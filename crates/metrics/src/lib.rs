@@ -3,8 +3,9 @@
 //! Names that start with `kubelet_` are upstream's and keep upstream's labels and units; names
 //! that start with `windlass_` have no counterpart there. There is no global registry.
 
+pub use prometheus::Counter;
 use prometheus::{
-    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, Opts, Registry,
+    CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, Opts, Registry,
     TextEncoder,
 };
 
@@ -45,6 +46,8 @@ pub struct Metrics {
     pub started_containers: CounterVec,
     /// `kubelet_started_containers_errors_total{container_type,code}`.
     pub started_containers_errors: CounterVec,
+    /// `kubelet_admission_rejections_total{reason}`.
+    pub admission_rejections: CounterVec,
     /// `kubelet_orphaned_runtime_pods_total`.
     pub orphaned_runtime_pods: Counter,
     /// `kubelet_running_pods`.
@@ -55,14 +58,47 @@ pub struct Metrics {
     pub desired_pods: GaugeVec,
     /// `kubelet_working_pods{lifecycle,config,static}`.
     pub working_pods: GaugeVec,
+    /// `kubelet_mirror_pods`.
+    pub mirror_pods: Gauge,
+    /// `kubelet_pod_status_sync_duration_seconds`: a status changed to the API server has it.
+    pub pod_status_sync_duration: Histogram,
     /// `kubelet_run_podsandbox_duration_seconds{runtime_handler}`.
     pub run_podsandbox_duration: HistogramVec,
     /// `kubelet_run_podsandbox_errors_total{runtime_handler}`.
     pub run_podsandbox_errors: CounterVec,
     /// `kubelet_node_name{node}`.
     pub node_name: GaugeVec,
+    /// `kubelet_active_pods{static}`: pods whose resources count when another is admitted.
+    pub active_pods: GaugeVec,
+    /// `kubelet_restarted_pods_total{static}`: pods that came back under the UID that was removed.
+    pub restarted_pods: CounterVec,
+    /// `kubelet_containers_per_pod_count`: app containers of each pod that is started.
+    pub containers_per_pod: Histogram,
+    /// `kubelet_graceful_shutdown_start_time_seconds`: Unix time; 0 if there was none.
+    pub graceful_shutdown_start: Gauge,
+    /// `kubelet_graceful_shutdown_end_time_seconds`: Unix time; 0 while it is under way.
+    pub graceful_shutdown_end: Gauge,
+    /// `kubelet_node_startup_duration_seconds`: boot to ready. The parts of it follow.
+    pub node_startup: Gauge,
+    /// `kubelet_node_startup_pre_kubelet_duration_seconds`: boot to the agent's start.
+    pub node_startup_pre_kubelet: Gauge,
+    /// `kubelet_node_startup_pre_registration_duration_seconds`: to the first attempt.
+    pub node_startup_pre_registration: Gauge,
+    /// `kubelet_node_startup_registration_duration_seconds`: to the new object.
+    pub node_startup_registration: Gauge,
+    /// `kubelet_node_startup_post_registration_duration_seconds`: to the ready node.
+    pub node_startup_post_registration: Gauge,
+    /// `kubelet_certificate_manager_client_ttl_seconds`, without labels: absent until it is set.
+    pub client_certificate_ttl: GaugeVec,
+    /// `kubelet_certificate_manager_server_ttl_seconds`, without labels: absent until it is set.
+    pub server_certificate_ttl: GaugeVec,
     /// `process_start_time_seconds`.
     pub process_start_time: Gauge,
+
+    /// `rest_client_requests_total{code,host,method}`: requests to the API server.
+    pub rest_client_requests: CounterVec,
+    /// `rest_client_request_duration_seconds{verb,host}`: until the answer begins.
+    pub rest_client_request_duration: HistogramVec,
 
     /// `windlass_mailbox_depth{actor}`: messages waiting.
     pub mailbox_depth: GaugeVec,
@@ -76,6 +112,8 @@ pub struct Metrics {
     pub source_rejected: GaugeVec,
     /// `windlass_sync_loop_events_total{cause}`.
     pub sync_loop_events: CounterVec,
+    /// `windlass_events_dropped_total`: events that had to make room for newer ones.
+    pub events_dropped: Counter,
     /// `windlass_start_slots_in_use`: pods starting at this moment.
     pub start_slots_in_use: Gauge,
 }
@@ -115,21 +153,39 @@ impl Metrics {
             started_pods_errors: r.counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods.")?,
             started_containers: r.counters("kubelet_started_containers_total", "Cumulative number of containers started.", &["container_type"])?,
             started_containers_errors: r.counters("kubelet_started_containers_errors_total", "Cumulative number of errors when starting containers.", &["container_type", "code"])?,
+            admission_rejections: r.counters("kubelet_admission_rejections_total", "Cumulative number of pods that this node refused.", &["reason"])?,
             orphaned_runtime_pods: r.counter("kubelet_orphaned_runtime_pods_total", "Pods found running without a configuration.")?,
             running_pods: r.gauge("kubelet_running_pods", "Pods that have a running sandbox.")?,
             running_containers: r.gauges("kubelet_running_containers", "Containers by state.", &["container_state"])?,
             desired_pods: r.gauges("kubelet_desired_pods", "Pods the agent is asked to run.", &["static"])?,
             working_pods: r.gauges("kubelet_working_pods", "Pods the agent works on, by lifecycle, presence in the configuration and kind.", &["lifecycle", "config", "static"])?,
+            mirror_pods: r.gauge("kubelet_mirror_pods", "Mirror pods of this node that the API server has.")?,
+            pod_status_sync_duration: r.histogram("kubelet_pod_status_sync_duration_seconds", "Seconds from a change of a pod's status to the API server having it.", vec![0.010, 0.050, 0.100, 0.500, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0])?,
             run_podsandbox_duration: r.histograms("kubelet_run_podsandbox_duration_seconds", "Duration in seconds of RunPodSandbox, by RuntimeClass handler.", default_buckets(), &["runtime_handler"])?,
             run_podsandbox_errors: r.counters("kubelet_run_podsandbox_errors_total", "Errors of RunPodSandbox, by RuntimeClass handler.", &["runtime_handler"])?,
             node_name: r.gauges("kubelet_node_name", "The node's name; always 1.", &["node"])?,
+            active_pods: r.gauges("kubelet_active_pods", "Pods that count when another pod is admitted.", &["static"])?,
+            restarted_pods: r.counters("kubelet_restarted_pods_total", "Pods removed and asked for again with the same UID while the agent ran.", &["static"])?,
+            containers_per_pod: r.histogram("kubelet_containers_per_pod_count", "Containers per pod that is started.", exponential(1.0, 2.0, 5))?,
+            graceful_shutdown_start: r.gauge("kubelet_graceful_shutdown_start_time_seconds", "Unix time at which the last graceful shutdown began.")?,
+            graceful_shutdown_end: r.gauge("kubelet_graceful_shutdown_end_time_seconds", "Unix time at which the last graceful shutdown ended.")?,
+            node_startup: r.gauge("kubelet_node_startup_duration_seconds", "Seconds from the machine's boot to the new node being ready.")?,
+            node_startup_pre_kubelet: r.gauge("kubelet_node_startup_pre_kubelet_duration_seconds", "Seconds from the machine's boot to the agent's start.")?,
+            node_startup_pre_registration: r.gauge("kubelet_node_startup_pre_registration_duration_seconds", "Seconds from the agent's start to its first attempt to register.")?,
+            node_startup_registration: r.gauge("kubelet_node_startup_registration_duration_seconds", "Seconds from the first attempt to register to the new node object.")?,
+            node_startup_post_registration: r.gauge("kubelet_node_startup_post_registration_duration_seconds", "Seconds from the new node object to the node being ready.")?,
+            client_certificate_ttl: r.gauges("kubelet_certificate_manager_client_ttl_seconds", "Seconds until the client certificate runs out, negative afterwards; +Inf without one.", &[])?,
+            server_certificate_ttl: r.gauges("kubelet_certificate_manager_server_ttl_seconds", "Seconds until the serving certificate runs out, negative afterwards; +Inf without one.", &[])?,
             process_start_time: r.gauge("process_start_time_seconds", "Unix time at which the process started.")?,
+            rest_client_requests: r.counters("rest_client_requests_total", "Number of HTTP requests to the API server, by status code, host and method.", &["code", "host", "method"])?,
+            rest_client_request_duration: r.histograms("rest_client_request_duration_seconds", "Seconds until the API server answers a request, by verb and host.", vec![0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0], &["verb", "host"])?,
             mailbox_depth: r.gauges("windlass_mailbox_depth", "Messages waiting in an actor's mailbox.", &["actor"])?,
             mailbox_oldest: r.gauges("windlass_mailbox_oldest_seconds", "Age in seconds of the oldest message waiting in an actor's mailbox.", &["actor"])?,
             mailbox_dropped: r.counters("windlass_mailbox_dropped_total", "Hints an actor's mailbox refused because it was full; each is re-derived by a relist.", &["actor"])?,
             mailbox_messages: r.counters("windlass_mailbox_messages_total", "Messages an actor has taken from its mailbox.", &["actor"])?,
             source_rejected: r.gauges("windlass_source_rejected_manifests", "Manifests the last pass of a pod source refused.", &["source"])?,
             sync_loop_events: r.counters("windlass_sync_loop_events_total", "Iterations of the SyncLoop by cause.", &["cause"])?,
+            events_dropped: r.counter("windlass_events_dropped_total", "Events for the API server that made room for newer ones.")?,
             start_slots_in_use: r.gauge("windlass_start_slots_in_use", "Pods that hold a start slot.")?,
             registry,
         })

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use windlass_actors::{MailboxSender, PlegHandle, PodWorkersMessage, RuntimeState};
 use windlass_core::backoff::BackoffPolicy;
 use windlass_metrics::Metrics;
-use windlass_runtime::PodRuntime;
+use windlass_runtime::{PodObjects, PodRuntime};
 use windlass_status::{EventRecorder, PodBoard};
 use windlass_store::BackoffFile;
 use windlass_types::Clock;
@@ -27,6 +27,8 @@ pub struct WorkerDeps {
     pub runtime: PodRuntime,
     /// Knows and reads what the runtime has.
     pub pleg: PlegHandle,
+    /// Knows what pods refer to.
+    pub objects: Arc<dyn PodObjects>,
     /// Start slots.
     pub pacer: StartPacer,
     /// Where results are published.

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use windlass_core::config_error::ConfigError;
 use windlass_core::container_config::{ContainerInput, ImageUser, container_config};
 use windlass_core::dns::pod_dns;
-use windlass_core::env::EnvSources;
 use windlass_core::hosts::{hosts_file, pod_hostname};
 use windlass_core::sandbox_config::{SandboxInput, sandbox_config};
 use windlass_types::corev1::Container;
@@ -17,6 +16,7 @@ use windlass_volumes::volume_path;
 
 use crate::PodRuntime;
 use crate::images::PresentImage;
+use crate::inputs::PodInputs;
 use crate::request::StartFailure;
 use crate::sync::{Pass, Sandbox};
 use crate::termination::termination_log_path;
@@ -30,6 +30,7 @@ impl PodRuntime {
     pub(crate) async fn make_sandbox_config(
         &self,
         pod: &Pod,
+        inputs: &PodInputs,
         attempt: u32,
         announce: bool,
     ) -> Result<SandboxConfig, StartFailure> {
@@ -63,20 +64,23 @@ impl PodRuntime {
             node: &deps.node,
             dns: &dns.config,
             cgroup_parent: &deps.options.cgroup_parent,
+            runtime_class_resolved: inputs.runtime_handler.is_some(),
         })
         .map_err(|error| invalid(error.to_string(), error.retry()))
     }
+}
 
+impl Pass<'_> {
     /// The request for one container.
     pub(crate) fn make_container_config(
         &self,
-        pod: &Pod,
         container: &Container,
         image: &PresentImage,
         sandbox: &Sandbox,
         restart_count: u32,
     ) -> Result<ContainerConfig, ConfigError> {
-        let deps = self.deps();
+        let deps = self.runtime.deps();
+        let pod = self.pod();
         let (uid, node_paths) = (pod.uid(), &deps.node.paths);
         let termination_log =
             termination_log_path(node_paths, &uid, &container.name, restart_count);
@@ -101,14 +105,10 @@ impl PodRuntime {
             volumes: &volumes,
             hosts_file: Some(&deps.node.paths.etc_hosts(&pod.uid())),
             termination_log: Some(&termination_log),
-            // ConfigMaps, Secrets and services come from an API server; without one a variable
-            // that names them fails in plain words
-            env_sources: &EnvSources::default(),
+            env_sources: &self.req.inputs.env,
         })
     }
-}
 
-impl Pass<'_> {
     /// Writes the pod's hosts file anew: host aliases may have changed.
     pub(crate) async fn write_hosts(&self, sandbox: &Sandbox) -> Result<(), StartFailure> {
         let deps = self.runtime.deps();

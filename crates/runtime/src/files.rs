@@ -7,16 +7,20 @@
 mod host;
 mod lane;
 mod memory;
+mod shown;
 
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_core::paths::UnsafeName;
 use windlass_types::pod::SharedPod;
-use windlass_types::{PodUid, Retry};
+use windlass_types::{PodUid, Retry, Timestamp};
 use windlass_volumes::{RemoveError, VolumeError};
+
+use crate::inputs::PodInputs;
 
 pub use host::{HostFiles, HostFilesConfig};
 pub use lane::SLOTS as FILE_SLOTS;
@@ -26,8 +30,22 @@ pub use memory::MemoryFiles;
 /// hang.
 #[async_trait]
 pub trait PodFiles: Send + Sync + Debug + 'static {
-    /// Makes the pod's directories (data and logs) and sets up its volumes.
-    async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError>;
+    /// Makes the pod's directories (data and logs) and sets up its volumes. `now` dates what is
+    /// written.
+    async fn prepare_pod(
+        &self,
+        pod: &SharedPod,
+        inputs: &Arc<PodInputs>,
+        now: Timestamp,
+    ) -> Result<(), FilesError>;
+    /// Brings the volumes of a running pod that show API objects up to date. What is shown
+    /// already costs nothing.
+    async fn refresh_volumes(
+        &self,
+        pod: &SharedPod,
+        inputs: &Arc<PodInputs>,
+        now: Timestamp,
+    ) -> Result<(), FilesError>;
     /// Text of a file of the node, such as `resolv.conf`.
     async fn read_node_file(&self, path: &Path) -> Result<String, FilesError>;
     /// Replaces the pod's `etc-hosts` file, mode 0644.

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::time::Instant;
 use windlass_core::backoff::{BackoffPolicy, BackoffTable, pull_key};
+use windlass_core::credentials::Keyring;
 use windlass_core::image_name::{ImageName, ImageNameError, PullDecision, PullPolicy, should_pull};
 use windlass_cri::error::CriError;
 use windlass_types::corev1::Container;
@@ -23,6 +24,19 @@ pub(crate) struct PresentImage {
     pub(crate) image_ref: String,
     /// What the runtime knows about it, for its user.
     pub(crate) info: ImageInfo,
+}
+
+/// Whose image, and what is needed to get it.
+#[derive(Clone, Copy)]
+pub(crate) struct WantedImage<'a> {
+    /// The pod.
+    pub(crate) pod: &'a Pod,
+    /// The container of it.
+    pub(crate) container: &'a Container,
+    /// Credentials that the pod may use.
+    pub(crate) keyring: &'a Keyring,
+    /// The sandbox, for runtimes that choose a snapshotter by it.
+    pub(crate) sandbox_config: &'a SandboxConfig,
 }
 
 /// Images that this pass already has: containers of one pod often share one.
@@ -64,18 +78,23 @@ impl PodRuntime {
     /// Looks for the image and pulls it if its policy says so.
     pub(crate) async fn ensure_image(
         &self,
-        pod: &Pod,
-        container: &Container,
-        sandbox_config: &SandboxConfig,
+        wanted: WantedImage<'_>,
         backoff: &mut BackoffTable,
         images: &mut ImagesOfPass,
     ) -> Result<PresentImage, StartFailure> {
+        let WantedImage {
+            pod,
+            container,
+            keyring,
+            sandbox_config,
+        } = wanted;
         let image = container.image.as_deref().unwrap_or_default();
         let step = ImageStep {
             runtime: self,
             pod,
             container,
             image,
+            keyring,
         };
         let name = ImageName::parse(image).map_err(|error| step.invalid_name(&error))?;
         let policy = PullPolicy::of(container);
@@ -99,6 +118,7 @@ struct ImageStep<'a> {
     pod: &'a Pod,
     container: &'a Container,
     image: &'a str,
+    keyring: &'a Keyring,
 }
 
 impl ImageStep<'_> {
@@ -152,10 +172,11 @@ impl ImageStep<'_> {
             &format!("Pulling image {:?}", self.image),
         );
         let begun = Instant::now();
+        let credentials = self.keyring.lookup(self.image);
         match self
             .runtime
             .puller()
-            .pull(reference, None, sandbox_config)
+            .pull(reference, &credentials, sandbox_config)
             .await
         {
             Err(error) => Err(self.pull_failed(&error, &key, policy, backoff)),

@@ -6,13 +6,17 @@
 //! runtime and the file system through ports, to users through the event recorder, and tells
 //! its caller in a [`SyncPodOutcome`] what it came to.
 //!
-//! Not here: lifecycle hooks, ephemeral containers and pull secrets, because the port has no exec
-//! and no source brings secrets yet. `windlass_core::unsupported` tells the user of each.
+//! What a pod refers to comes with the request, resolved ([`PodInputs`]): nothing here waits for
+//! an API server.
+//!
+//! Not here: lifecycle hooks and ephemeral containers, because the port has no exec.
+//! `windlass_core::unsupported` tells the user of each.
 
 mod config;
 pub mod files;
 mod gc;
 mod images;
+mod inputs;
 mod kill;
 mod log_text;
 pub mod logs;
@@ -31,6 +35,7 @@ use windlass_types::PodUid;
 
 pub use files::{FilesError, HostFiles, HostFilesConfig, MemoryFiles, PodFiles};
 pub use gc::GcReport;
+pub use inputs::{InputsError, NoObjects, PodInputs, PodObjects};
 pub use options::{PodRuntimeDeps, RuntimeOptions};
 pub use pull::PullOptions;
 pub use request::{
@@ -48,6 +53,7 @@ struct Inner {
     puller: pull::Puller,
     pull_errors: images::PullErrors,
     active: gc::ActivePods,
+    sandbox_stops: kill::SandboxStops,
 }
 
 impl PodRuntime {
@@ -57,6 +63,7 @@ impl PodRuntime {
             puller: pull::Puller::new(deps.images.clone(), deps.options.pull),
             pull_errors: images::PullErrors::default(),
             active: gc::ActivePods::default(),
+            sandbox_stops: kill::SandboxStops::default(),
             deps,
         }))
     }
@@ -98,6 +105,10 @@ impl PodRuntime {
 
     fn puller(&self) -> &pull::Puller {
         &self.0.puller
+    }
+
+    fn sandbox_stops(&self) -> &kill::SandboxStops {
+        &self.0.sandbox_stops
     }
 
     fn active(&self) -> &gc::ActivePods {

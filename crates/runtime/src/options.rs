@@ -44,8 +44,8 @@ pub struct RuntimeOptions {
     pub pull: PullOptions,
     /// How many dead containers are kept.
     pub gc: GcPolicy,
-    /// RuntimeClass handler for every sandbox; empty is the runtime's default. RuntimeClass
-    /// objects are not read yet, so a pod cannot choose.
+    /// RuntimeClass handler for the sandbox of a pod without a RuntimeClass; empty is the
+    /// runtime's default.
     pub handler: String,
     /// Parent cgroup of every pod; empty leaves it to the runtime.
     pub cgroup_parent: String,

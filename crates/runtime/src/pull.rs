@@ -1,14 +1,14 @@
 //! Image pulls: shared between pods, limited in number and in rate.
 //!
 //! *owns* the pulls under way and the rate limiter · *invariant* one image is pulled once at a
-//! time, however many pods want it, and the pull lives as long as one of them waits · *bound* one
-//! entry for each image being pulled; callers over the limit wait in order · *restart* nothing to
+//! time with the same credentials, however many pods want it, and the pull lives as long as one of
+//! them waits · *bound* one entry for each image and credentials being pulled; callers over the limit wait in order · *restart* nothing to
 //! restore: the runtime keeps the layers it has.
 //!
 //! Upstream refuses a pull over the rate (`pull QPS exceeded`) and puts the pod into back-off;
 //! here it waits for its turn, which no user has to understand.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use windlass_cri::error::CriResult;
+use windlass_cri::error::{CriError, CriResult};
 use windlass_cri::port::ImageService;
 use windlass_types::cri::{ImageAuth, SandboxConfig};
 
@@ -54,6 +54,8 @@ pub(crate) struct Pulled {
     pub(crate) pulling: Duration,
 }
 
+/// Image and credentials.
+type PullKey = (String, Option<ImageAuth>);
 type PullFuture = BoxFuture<'static, CriResult<Pulled>>;
 type SharedPull = Shared<PullFuture>;
 
@@ -64,7 +66,7 @@ pub(crate) struct Puller {
     /// Fair: the longest waiting caller is next.
     slots: Option<Arc<Semaphore>>,
     rate: Arc<TokenBucket>,
-    under_way: Mutex<HashMap<String, WeakShared<PullFuture>>>,
+    under_way: Mutex<HashMap<PullKey, WeakShared<PullFuture>>>,
 }
 
 impl Puller {
@@ -82,14 +84,28 @@ impl Puller {
         }
     }
 
-    /// Pulls an image or joins the pull of it that is under way.
+    /// Pulls an image with the first credentials that work, or anonymously if there are none,
+    /// as upstream: who has credentials for a registry does not fall back to none. A pull that
+    /// is under way is joined.
     pub(crate) async fn pull(
         &self,
         image: &str,
-        auth: Option<&ImageAuth>,
+        credentials: &[ImageAuth],
         sandbox_config: &SandboxConfig,
     ) -> CriResult<Pulled> {
-        self.join(image, auth, sandbox_config).await
+        let Some((first, rest)) = credentials.split_first() else {
+            return self.join(image, None, sandbox_config).await;
+        };
+        let mut result = self.join(image, Some(first), sandbox_config).await;
+        let mut messages = Vec::new();
+        for auth in rest {
+            match result {
+                Ok(_) => break,
+                Err(error) => messages.push(error.message),
+            }
+            result = self.join(image, Some(auth), sandbox_config).await;
+        }
+        result.map_err(|error| joined(messages, error))
     }
 
     fn join(
@@ -103,16 +119,16 @@ impl Puller {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         under_way.retain(|_, pull| pull.upgrade().is_some_and(|pull| pull.peek().is_none()));
-        // pulls with credentials are not shared: one pod's secret must not serve another
-        let shareable = auth.is_none();
-        if shareable && let Some(pull) = under_way.get(image).and_then(WeakShared::upgrade) {
+        // one pod's secret must not serve another: only equal credentials share a pull
+        let key = (image.to_owned(), auth.cloned());
+        if let Some(pull) = under_way.get(&key).and_then(WeakShared::upgrade) {
             return pull;
         }
         let pull = self
             .start(image.to_owned(), auth.cloned(), sandbox_config.clone())
             .shared();
-        if shareable && let Some(weak) = pull.downgrade() {
-            under_way.insert(image.to_owned(), weak);
+        if let Some(weak) = pull.downgrade() {
+            under_way.insert(key, weak);
         }
         pull
     }
@@ -143,13 +159,26 @@ impl Puller {
     }
 }
 
+/// The last error with what the earlier attempts said, each text once.
+fn joined(mut messages: Vec<String>, last: CriError) -> CriError {
+    messages.push(last.message);
+    let mut seen = BTreeSet::new();
+    messages.retain(|message| seen.insert(message.clone()));
+    let message = match messages.as_slice() {
+        [only] => only.clone(),
+        many => format!("[{}]", many.join(", ")),
+    };
+    CriError { message, ..last }
+}
+
 /// Lets `qps` callers a second through, `burst` at once; the others wait in order of arrival.
 #[derive(Debug)]
 struct TokenBucket {
     qps: f64,
     burst: f64,
-    /// When the bucket would have been full at the latest; tokens are the time since.
-    state: Mutex<Option<(f64, Instant)>>,
+    /// Tokens, and when they were counted. The first in the queue holds it until its token is
+    /// there; a pull that nobody wants any more leaves the queue and has cost nothing.
+    state: tokio::sync::Mutex<Option<(f64, Instant)>>,
 }
 
 impl TokenBucket {
@@ -157,31 +186,28 @@ impl TokenBucket {
         Self {
             qps: f64::from(qps),
             burst: f64::from(burst.max(1)),
-            state: Mutex::new(None),
+            state: tokio::sync::Mutex::default(),
         }
     }
 
     async fn take(&self) {
-        let wait = self.reserve(Instant::now());
-        if !wait.is_zero() {
-            tokio::time::sleep(wait).await;
+        if self.qps <= 0.0 {
+            return;
         }
+        let mut state = self.state.lock().await;
+        let missing = 1.0 - self.tokens(*state, Instant::now());
+        if missing > 0.0 {
+            let wait = Duration::try_from_secs_f64(missing / self.qps);
+            tokio::time::sleep(wait.unwrap_or(Duration::MAX)).await;
+        }
+        let now = Instant::now();
+        *state = Some(((self.tokens(*state, now) - 1.0).max(0.0), now));
     }
 
-    /// Takes a token, on credit if there is none, and returns how long it takes to earn it.
-    fn reserve(&self, now: Instant) -> Duration {
-        if self.qps <= 0.0 {
-            return Duration::ZERO;
-        }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    fn tokens(&self, state: Option<(f64, Instant)>, now: Instant) -> f64 {
         let (tokens, since) = state.unwrap_or((self.burst, now));
         let earned = now.saturating_duration_since(since).as_secs_f64() * self.qps;
-        let left = (tokens + earned).min(self.burst) - 1.0;
-        *state = Some((left, now));
-        if left >= 0.0 {
-            return Duration::ZERO;
-        }
-        Duration::from_secs_f64(-left / self.qps)
+        (tokens + earned).min(self.burst)
     }
 }
 

@@ -8,21 +8,37 @@ use windlass_core::backoff::BackoffTable;
 use windlass_cri::error::CriError;
 use windlass_types::pod::SharedPod;
 use windlass_types::view::StartTimings;
-use windlass_types::{ObservedPod, PodUid, Reason, Retry, Timestamp};
+use windlass_types::{ObservedPod, PodExt, PodUid, Reason, Retry, Timestamp};
 
 use crate::files::FilesError;
+use crate::inputs::PodInputs;
 
 /// Make the runtime match this pod.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SyncPodRequest {
     /// The pod as asked.
     pub pod: SharedPod,
+    /// What the pod refers to, resolved.
+    pub inputs: Arc<PodInputs>,
     /// The pod as found.
     pub observed: Arc<ObservedPod>,
     /// Delays in force.
     pub backoff: BackoffTable,
     /// The runtime says that it can set up pod networks.
     pub network_ready: bool,
+}
+
+impl std::fmt::Debug for SyncPodRequest {
+    /// The pod by name only: its spec may hold secrets in variables and commands.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SyncPodRequest")
+            .field("pod", &self.pod.full_name())
+            .field("inputs", &self.inputs)
+            .field("observed", &self.observed)
+            .field("backoff", &self.backoff)
+            .field("network_ready", &self.network_ready)
+            .finish()
+    }
 }
 
 /// What one pass came to.

@@ -9,7 +9,7 @@ use windlass_types::cri::ContainerConfig;
 use windlass_types::view::EventType;
 use windlass_types::{ContainerId, PodExt, Reason, Retry};
 
-use crate::images::PresentImage;
+use crate::images::{PresentImage, WantedImage};
 use crate::request::StartFailure;
 use crate::sync::{Pass, Sandbox};
 use crate::termination::termination_log_path;
@@ -61,14 +61,14 @@ impl Pass<'_> {
     ) -> Result<(), StartFailure> {
         let pod = self.req.pod.clone();
         let runtime = self.runtime;
+        let wanted = WantedImage {
+            pod: &pod,
+            container,
+            keyring: &self.req.inputs.keyring,
+            sandbox_config: &sandbox.config,
+        };
         let image = runtime
-            .ensure_image(
-                &pod,
-                container,
-                &sandbox.config,
-                &mut self.req.backoff,
-                &mut self.images,
-            )
+            .ensure_image(wanted, &mut self.req.backoff, &mut self.images)
             .await?;
         self.timings.images_ready = Some(runtime.deps().clock.now());
         let restart_count = match start.restart_count {
@@ -111,8 +111,7 @@ impl Pass<'_> {
         let uid = self.pod().uid();
         let log = termination_log_path(&deps.node.paths, &uid, &container.name, restart_count);
         let config = self
-            .runtime
-            .make_container_config(self.pod(), container, image, sandbox, restart_count)
+            .make_container_config(container, image, sandbox, restart_count)
             .map_err(|error| self.config_failure(container, error.to_string(), error.retry()))?;
         deps.files
             .create_termination_log(&uid, &log)

@@ -10,7 +10,7 @@ use windlass_core::actions::{
 };
 use windlass_types::cri::SandboxConfig;
 use windlass_types::view::{EventType, StartTimings};
-use windlass_types::{Pod, PodExt, Reason, Retry, SandboxId};
+use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId};
 
 use crate::PodRuntime;
 use crate::files::FilesError;
@@ -36,7 +36,7 @@ impl PodRuntime {
         let mut pass = Pass::new(self, req, actions);
         tracing::debug!(pod = %pass.req.pod.full_name(), actions = %pass.actions, "decided");
         pass.report_back_off();
-        if !pass.actions.is_empty() {
+        if !pass.actions.is_empty() || pass.shows_objects() {
             let work = Box::pin(pass.run());
             let done = tokio::select! {
                 biased;
@@ -95,7 +95,7 @@ impl<'a> Pass<'a> {
             || !self.actions.init_to_start.is_empty()
             || !self.actions.containers_to_start.is_empty();
         if !starts_something {
-            return;
+            return self.refresh_volumes().await;
         }
         match self.make_ready().await {
             Ok(sandbox) => self.start_all(&sandbox).await,
@@ -191,7 +191,9 @@ impl<'a> Pass<'a> {
         if self.actions.create_sandbox && !self.req.network_ready && !self.pod().host_network() {
             return Err(self.network_not_ready().await);
         }
-        let prepared = self.runtime.deps().files.prepare_pod(&self.req.pod).await;
+        let deps = self.runtime.deps();
+        let (req, now) = (&self.req, deps.clock.now());
+        let prepared = deps.files.prepare_pod(&req.pod, &req.inputs, now).await;
         if let Err(error) = prepared {
             return Err(self.failed_mount(&error));
         }
@@ -203,6 +205,28 @@ impl<'a> Pass<'a> {
                 ips: self.req.observed.ips.clone(),
             }),
             None => self.create_sandbox(config).await,
+        }
+    }
+
+    /// Whether a container runs that may look at volumes which change with API objects. What is
+    /// about to start gets them set up first.
+    fn shows_objects(&self) -> bool {
+        let mut containers = self.req.observed.containers.iter();
+        !self.req.inputs.volumes.is_empty()
+            && !self.actions.kill_pod
+            && containers.any(|c| c.state == ContainerState::Running)
+    }
+
+    async fn refresh_volumes(&mut self) {
+        if !self.shows_objects() {
+            return;
+        }
+        let deps = self.runtime.deps();
+        let (req, now) = (&self.req, deps.clock.now());
+        let refreshed = deps.files.refresh_volumes(&req.pod, &req.inputs, now).await;
+        if let Err(error) = refreshed {
+            let failure = self.failed_mount(&error);
+            self.fail(failure);
         }
     }
 
@@ -228,7 +252,9 @@ impl<'a> Pass<'a> {
 
     async fn sandbox_config(&self) -> Result<SandboxConfig, StartFailure> {
         let (attempt, new) = (self.actions.attempt, self.actions.sandbox_id.is_none());
-        let made = self.runtime.make_sandbox_config(self.pod(), attempt, new);
+        let made = self
+            .runtime
+            .make_sandbox_config(self.pod(), &self.req.inputs, attempt, new);
         made.await.inspect_err(|failure| {
             let text = format!("Failed to create pod sandbox: {}", failure.message);
             self.event(
@@ -244,10 +270,11 @@ impl<'a> Pass<'a> {
         let deps = self.runtime.deps();
         deps.metrics.started_pods.inc();
         self.changed = true;
-        let created = deps
-            .runtime
-            .run_pod_sandbox(&config, &deps.options.handler)
-            .await;
+        let handler = match self.req.inputs.runtime_handler.as_deref() {
+            Some(handler) if !handler.is_empty() => handler,
+            _ => &deps.options.handler,
+        };
+        let created = deps.runtime.run_pod_sandbox(&config, handler).await;
         let id = created.map_err(|error| {
             deps.metrics.started_pods_errors.inc();
             let message = format!("Failed to create pod sandbox: {}", error.message);

@@ -3,6 +3,7 @@
 mod fake;
 mod gc;
 mod images;
+mod inputs;
 mod kill;
 mod start;
 
@@ -20,7 +21,8 @@ use windlass_types::{
 };
 
 use crate::{
-    MemoryFiles, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome, SyncPodRequest,
+    MemoryFiles, PodInputs, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome,
+    SyncPodRequest,
 };
 
 pub(crate) use fake::{Fake, FixedClock, Recorder};
@@ -73,6 +75,21 @@ impl World {
         self.sync_with(pod, observed, BackoffTable::default()).await
     }
 
+    pub(crate) async fn sync_inputs(
+        &self,
+        pod: &Pod,
+        observed: ObservedPod,
+        inputs: PodInputs,
+    ) -> SyncPodOutcome {
+        let request = SyncPodRequest {
+            inputs: Arc::new(inputs),
+            ..request(pod, observed)
+        };
+        self.runtime
+            .sync_pod(request, CancellationToken::new())
+            .await
+    }
+
     pub(crate) async fn sync_with(
         &self,
         pod: &Pod,
@@ -80,14 +97,22 @@ impl World {
         backoff: BackoffTable,
     ) -> SyncPodOutcome {
         let request = SyncPodRequest {
-            pod: Arc::new(pod.clone()),
-            observed: Arc::new(observed),
             backoff,
-            network_ready: true,
+            ..request(pod, observed)
         };
         self.runtime
             .sync_pod(request, CancellationToken::new())
             .await
+    }
+}
+
+pub(crate) fn request(pod: &Pod, observed: ObservedPod) -> SyncPodRequest {
+    SyncPodRequest {
+        pod: Arc::new(pod.clone()),
+        inputs: Arc::default(),
+        observed: Arc::new(observed),
+        backoff: BackoffTable::default(),
+        network_ready: true,
     }
 }
 

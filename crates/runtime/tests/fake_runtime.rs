@@ -147,6 +147,7 @@ async fn a_pass_cancelled_anywhere_is_finished_by_the_next() {
             let cancel = CancellationToken::new();
             let request = SyncPodRequest {
                 pod: pod.clone(),
+                inputs: Arc::default(),
                 observed: Arc::new(agent.observe(&pod.uid()).await),
                 backoff: backoff.clone(),
                 network_ready: true,

@@ -14,19 +14,23 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::SystemClock;
 use windlass_core::backoff::BackoffTable;
+use windlass_core::credentials::{DockerConfigFormat, Keyring};
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::paths::NodePaths;
+use windlass_core::projection::{PayloadFile, VolumePayload};
 use windlass_cri::{CriClient, CriOptions, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::{LogOptions, LogSource, read_log};
-use windlass_runtime::{HostFiles, HostFilesConfig, KillPodRequest};
+use windlass_runtime::{HostFiles, HostFilesConfig, KillPodRequest, PodInputs, SyncPodOutcome};
 use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::registry::{self, PrivateRegistry};
 use windlass_testing::{PodBuilder, images};
 use windlass_types::corev1::{
-    Container, EmptyDirVolumeSource, HostPathVolumeSource, Volume, VolumeMount,
+    Container, EmptyDirVolumeSource, HostPathVolumeSource, PodSecurityContext,
+    ProjectedVolumeSource, Volume, VolumeMount,
 };
 use windlass_types::cri::{ContainerConfig, SandboxConfig};
-use windlass_types::{ContainerState, Pod, PodExt};
+use windlass_types::{ContainerState, ObservedPod, Pod, PodExt};
 
 fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
     let options = CriOptions::new(Metrics::new().expect("metrics"));
@@ -186,6 +190,153 @@ async fn on_containerd_a_pod_with_volumes_runs_tells_its_last_words_and_leaves_n
             .count(),
         0
     );
+    containerd.stop().await.expect("stopped");
+}
+
+fn showing(token: &str) -> Arc<PodInputs> {
+    let file = PayloadFile {
+        data: token.as_bytes().into(),
+        mode: 0o600,
+        owner: None,
+    };
+    let payload = VolumePayload {
+        files: [("token".to_owned(), file)].into(),
+        in_memory: true,
+    };
+    Arc::new(PodInputs {
+        volumes: [("api".to_owned(), payload)].into(),
+        ..PodInputs::default()
+    })
+}
+
+/// Mounts the volume `api` where another volume is mounted inside of it.
+fn with_token(pod: &mut Pod) {
+    let mount = |name: &str, path: &str| VolumeMount {
+        name: name.into(),
+        mount_path: path.into(),
+        ..VolumeMount::default()
+    };
+    let spec = pod.spec.get_or_insert_default();
+    spec.security_context = Some(PodSecurityContext {
+        run_as_user: Some(1000),
+        fs_group: Some(2000),
+        ..PodSecurityContext::default()
+    });
+    spec.volumes = Some(vec![
+        Volume {
+            name: "api".into(),
+            projected: Some(ProjectedVolumeSource::default()),
+            ..Volume::default()
+        },
+        Volume {
+            name: "scratch".into(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        },
+    ]);
+    for container in &mut spec.containers {
+        container.volume_mounts = Some(vec![
+            mount("api", "/var/run/api"),
+            mount("scratch", "/var/run/api/scratch"),
+        ]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_token_is_read_by_the_pods_group_and_replaced_under_a_running_container() {
+    let containerd = PrivateContainerd::start("t-rt-token", |_| ())
+        .await
+        .expect("containerd");
+    let (mut agent, paths) = agent(&containerd);
+    let script = "cd /var/run/api; cat token; echo; touch new 2>/dev/null && echo writable; \
+                  touch scratch/ok && echo nested; \
+                  until [ \"$(cat token)\" = second ]; do sleep 0.1; done; \
+                  cat token > /dev/termination-log";
+    let pod = PodBuilder::new("reader")
+        .container_with("app", images::BUSYBOX, shell(script))
+        .with(with_token)
+        .build();
+    let pod = Arc::new(pod);
+    agent.inputs = showing("first");
+    let backoff = agent
+        .drive(&pod, BackoffTable::default(), |seen| {
+            all_running(&pod, seen)
+        })
+        .await;
+    agent.inputs = showing("second");
+    let ended = |seen: &ObservedPod| {
+        let app = seen.latest("app");
+        app.is_some_and(|c| c.state == ContainerState::Exited)
+    };
+    agent.drive(&pod, backoff, ended).await;
+    let seen = agent.observe(&pod.uid()).await;
+    let app = seen.containers.iter().find(|c| c.restart_count == 0);
+    let app = app.expect("the first instance");
+    let words = agent.runtime.termination_message(&pod, app).await;
+    assert_eq!(words.as_deref(), Some("second"));
+    let log = std::fs::read_to_string(&app.log_path).expect("log");
+    let said: Vec<&str> = log.lines().filter_map(|l| l.split(' ').nth(3)).collect();
+    assert_eq!(said, ["first", "nested"], "{log}");
+
+    let request = KillPodRequest {
+        pod: Some(pod.clone()),
+        observed: Arc::new(seen),
+        grace: Duration::from_secs(2),
+        message: String::new(),
+    };
+    agent.runtime.kill_pod(request).await.expect("killed");
+    let cleaned = agent.runtime.cleanup_pod(&pod.uid()).await;
+    cleaned.expect("the token's tmpfs is unmounted");
+    assert!(!paths.pod_dir(&pod.uid()).exists());
+    containerd.stop().await.expect("stopped");
+}
+
+fn knowing(host: &str, passwords: &[&str]) -> Arc<PodInputs> {
+    // a longer path is tried before its host
+    let places = [host.to_owned(), format!("{host}/team")];
+    let entry = |(place, password): (String, &&str)| {
+        let auth = serde_json::json!({"username": registry::USER, "password": password});
+        (place, auth)
+    };
+    let auths: serde_json::Map<_, _> = places.into_iter().zip(passwords).map(entry).collect();
+    let text = serde_json::json!({"auths": auths}).to_string();
+    let format = DockerConfigFormat::ConfigJson;
+    let read = Keyring::from_file(format, text.as_bytes(), "test");
+    Arc::new(PodInputs {
+        keyring: read.keyring,
+        ..PodInputs::default()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_private_image_is_pulled_with_the_credentials_that_work() {
+    let containerd = PrivateContainerd::start("t-rt-pull", |_| ())
+        .await
+        .expect("containerd");
+    let (mut agent, _) = agent(&containerd);
+    let private = PrivateRegistry::start().await.expect("registry");
+    let pod = PodBuilder::new("private")
+        .container_with("app", &private.image(), |_| ())
+        .build();
+    let pod = Arc::new(pod);
+    let failure = |outcome: &SyncPodOutcome| {
+        let failures: Vec<_> = outcome.failures.iter().map(ToString::to_string).collect();
+        failures.join("; ")
+    };
+    let outcome = agent.pass(&pod, BackoffTable::default()).await;
+    assert!(
+        failure(&outcome).contains("ErrImagePull"),
+        "{}",
+        failure(&outcome)
+    );
+    assert_eq!(private.refused(), 0, "nobody had a password");
+
+    agent.inputs = knowing(&private.host(), &[registry::PASSWORD, "wrong"]);
+    let outcome = agent.pass(&pod, BackoffTable::default()).await;
+    assert_eq!(failure(&outcome), "");
+    assert!(private.refused() > 0, "the wrong one was tried first");
+    let seen = agent.observe(&pod.uid()).await;
+    assert!(all_running(&pod, &seen), "{seen:?}");
     containerd.stop().await.expect("stopped");
 }
 

@@ -22,7 +22,7 @@ use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_runtime::logs::{LogOptions, LogSource, read_log};
 use windlass_status::{BoardSubscription, PodBoard, PodEntryView};
-use windlass_types::view::RejectedManifest;
+use windlass_types::view::{NodeStanding, RejectedManifest};
 use windlass_types::{Clock, PodExt, PodUid};
 
 use crate::convert;
@@ -36,6 +36,12 @@ const REQUESTS_PER_CONNECTION: usize = 16;
 /// 4 MiB: a line is at most 1 MiB only if a container writes it so, 16 KiB as the runtimes cut.
 const LINES_PER_MESSAGE: usize = 64;
 
+/// Where it comes from what the agent is a node of. Must not block.
+pub trait NodeSource: Send + Sync + std::fmt::Debug + 'static {
+    /// At this moment.
+    fn standing(&self) -> NodeStanding;
+}
+
 /// What the service reads from.
 #[derive(Clone, Debug)]
 pub struct ControlService {
@@ -43,6 +49,8 @@ pub struct ControlService {
     pub board: PodBoard,
     /// What the pod sources refuse at present.
     pub rejected: watch::Receiver<Vec<RejectedManifest>>,
+    /// What the agent is a node of.
+    pub node: Arc<dyn NodeSource>,
     /// Where their logs are.
     pub paths: NodePaths,
     /// The present, for `since_seconds`.
@@ -115,6 +123,13 @@ impl Windlass for ControlService {
         Ok(Response::new(proto::ListRejectedManifestsResponse {
             rejected: rejected.collect(),
         }))
+    }
+
+    async fn get_node(
+        &self,
+        _: Request<proto::GetNodeRequest>,
+    ) -> Result<Response<proto::GetNodeResponse>, Status> {
+        Ok(Response::new(convert::node(self.node.standing())))
     }
 
     async fn watch_pods(

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use windlass_proto::windlass_v1 as proto;
 use windlass_status::PodEntryView;
-use windlass_types::view::{Blocker, PodEvent, StartTimings};
+use windlass_types::view::{Blocker, NodeStanding, PodEvent, StartTimings};
 use windlass_types::{PodExt, Timestamp};
 
 /// One pod as clients see it. Fails only if the pod cannot be written as JSON.
@@ -20,6 +20,23 @@ pub fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> 
         timings: Some(timings(&view.timings)),
         warnings: view.warnings.clone(),
     })
+}
+
+/// What the agent is a node of.
+pub fn node(standing: NodeStanding) -> proto::GetNodeResponse {
+    proto::GetNodeResponse {
+        name: standing.name,
+        cluster: standing.cluster.map(|cluster| proto::Cluster {
+            server: cluster.server,
+            has_identity: cluster.has_identity,
+            ready: cluster.ready,
+            contact: cluster.contact.map(|contact| proto::ApiContact {
+                error: contact.error,
+                since: Some(timestamp(contact.since)),
+                last: contact.last.map(timestamp),
+            }),
+        }),
+    }
 }
 
 fn blocker(blocker: &Blocker) -> proto::Blocker {

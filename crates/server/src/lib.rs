@@ -11,6 +11,6 @@ pub mod convert;
 pub mod log_target;
 pub mod socket;
 
-pub use control::{ControlService, serve_control};
+pub use control::{ControlService, NodeSource, serve_control};
 pub use healthz::{HealthCheck, HealthSource, bind_health, serve_health};
 pub use socket::{BindError, bind_socket};

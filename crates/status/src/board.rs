@@ -20,6 +20,11 @@ pub struct PodEntryView {
     pub status: Arc<PodStatus>,
     /// How far its worker is.
     pub worker_phase: WorkerPhase,
+    /// The runtime was asked about the pod. Before that the status says nothing of what runs and
+    /// is not to be reported.
+    pub looked: bool,
+    /// The worker has finished: volumes and directories of the pod are gone too.
+    pub released: bool,
     /// What keeps it from what was asked.
     pub blocker: Option<Blocker>,
     /// What happened, oldest first.
@@ -209,6 +214,8 @@ mod tests {
             pod: Arc::new(pod),
             status: Arc::default(),
             worker_phase: phase,
+            looked: true,
+            released: false,
             blocker: None,
             events: Vec::new(),
             timings: StartTimings::default(),

@@ -26,6 +26,10 @@ impl EventLog {
 }
 
 impl EventRecorder for EventLog {
+    fn record_node(&self, event_type: EventType, reason: Reason, message: &str) {
+        tracing::info!(kind = event_type.as_str(), %reason, message, "node event");
+    }
+
     fn record(
         &self,
         pod: &Pod,
@@ -99,6 +103,8 @@ mod tests {
             pod: Arc::clone(&pod),
             status: Arc::new(PodStatus::default()),
             worker_phase: windlass_types::view::WorkerPhase::Syncing,
+            looked: true,
+            released: false,
             blocker: None,
             events: Vec::new(),
             timings: StartTimings::default(),

@@ -6,12 +6,16 @@
 //! later version is renamed to `<name>.corrupt-<n>`, reported, and treated as absent, so that
 //! the agent starts from the runtime and its sources instead of not at all.
 //!
-//! Calls block on the disk. [`BackoffFile`] shows how an owner writes off its hot path.
+//! Calls of [`Store`] block on the disk; [`BackoffFile`] and [`AdmittedPods`] write off the hot path of
+//! their owners.
 
+mod admitted_pods;
 mod backoff_file;
 mod error;
 mod store;
+mod table_file;
 
+pub use admitted_pods::AdmittedPods;
 pub use backoff_file::{BackoffFile, BackoffTables};
 pub use error::StoreError;
 pub use store::{FORMAT_VERSION, Store};

@@ -16,8 +16,9 @@ use crate::error::StoreError;
 /// Version of the envelope. A file of a later version is set aside, not guessed at.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// A state file is read whole, so its size is bounded: far above the tables of 500 pods.
-const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+/// A state file is read whole, so its size is bounded: far above the tables and the specs
+/// of 500 pods.
+const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Copies kept of one file's unusable content; the last one is replaced after that.
 const MAX_CORRUPT_COPIES: u32 = 8;

@@ -1,13 +1,15 @@
 //! The SyncLoop actor: the centre.
 //!
 //! * owns: the set of desired pods, whether the runtime can be worked with
-//! * hears: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG (coalesced per pod),
-//!   its own ticks, answers of its runtime checks and clean-ups
-//! * says: `UpdatePod` to PodWorkers, `RuntimeState` to every worker
+//! * hears: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG and `ObjectsChanged` from
+//!   the object cache (coalesced per pod), its own ticks, answers of its runtime checks and
+//!   clean-ups
+//! * says: `UpdatePod` to PodWorkers, `RuntimeState` to every worker, `SourcesReady` to whoever
+//!   cleans up
 //! * invariant: an iteration never waits; no pod is stopped as an orphan before all sources
-//!   have spoken
+//!   have spoken, except for what a static pod replaces
 //! * bound and overflow: config changes wait in a mailbox of 50 and hold PodStorage back when it
-//!   is full; PLEG changes coalesce per pod; one check and one clean-up are in flight at most
+//!   is full; PLEG and object changes coalesce per pod; one check and one clean-up are in flight at most
 //! * restart: none by itself, a panic ends the process; the set is rebuilt from the sources
 
 use std::collections::BTreeSet;
@@ -18,18 +20,26 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
-    AnswerSender, Answers, ConfigChanged, Delivery, KillPod, Mailbox, PodChanged, PodWorkersHandle,
-    RuntimeState, SlotReceiver, StatusCache, UpdateKind, UpdatePod, answers, spawn_io,
+    AnswerSender, Answers, ConfigChanged, Delivery, KillPod, Mailbox, NodeSeen, ObjectsChanged,
+    PodChanged, PodWorkersHandle, RuntimeState, ShutdownState, SlotReceiver, SourcesReady,
+    StatusCache, UpdateKind, UpdatePod, answers, spawn_io,
 };
+use windlass_core::admission::NodeAbilities;
 use windlass_core::housekeeping::HousekeepingPlan;
 use windlass_cri::RuntimeService;
 use windlass_metrics::Metrics;
 use windlass_runtime::PodRuntime;
+use windlass_store::AdmittedPods;
+use windlass_types::corev1::Node;
+use windlass_types::view::EventType;
 use windlass_types::{
-    Clock, ContainerState, PodExt, PodLifecycleEventKind, PodSource, PodUid, SharedPod,
+    Clock, ContainerState, EventRecorder, PodExt, PodLifecycleEventKind, PodOp, PodSource, PodUid,
+    SharedPod,
 };
 
-use crate::desired::{DesiredPods, Dispatch};
+use crate::admissions::{Admissions, Surroundings};
+use crate::desired::DesiredPods;
+use crate::dispatch::Dispatch;
 use crate::event::SyncLoopEvent;
 use crate::housekeeping::{self, Snapshots};
 use crate::runtime_check::RuntimeCheck;
@@ -58,12 +68,33 @@ pub struct SyncLoopDeps {
     pub runtime: PodRuntime,
     /// Tells every worker how the runtime is.
     pub runtime_state: watch::Sender<RuntimeState>,
+    /// Tells whether every source has spoken.
+    pub sources_ready: watch::Sender<SourcesReady>,
+    /// What pods are admitted against.
+    pub admission: AdmissionDeps,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Metrics.
     pub metrics: Metrics,
     /// Read by the health check.
     pub health: SyncLoopHealth,
+}
+
+/// What pods are admitted against, and where it is remembered.
+#[derive(Clone, Debug)]
+pub struct AdmissionDeps {
+    /// The node as the API server has it.
+    pub node: watch::Receiver<NodeSeen>,
+    /// The node as the agent would register it: what counts before, or without, an API server.
+    pub initial_node: Arc<Node>,
+    /// What machine and configuration allow.
+    pub abilities: Arc<NodeAbilities>,
+    /// Whether the machine is about to shut down.
+    pub shutdown: watch::Receiver<ShutdownState>,
+    /// Where admitted pods are remembered; `None` in simulations without a disk.
+    pub checkpoint: Option<AdmittedPods>,
+    /// Where rejections are told.
+    pub events: Arc<dyn EventRecorder>,
 }
 
 /// When the loop last turned, readable from anywhere.
@@ -82,6 +113,7 @@ impl SyncLoopHealth {
 pub struct SyncLoop {
     deps: SyncLoopDeps,
     desired: DesiredPods,
+    admissions: Admissions,
     check: RuntimeCheck,
     cleaning: bool,
     housekeepings: u32,
@@ -94,6 +126,7 @@ pub struct SyncLoop {
 struct Streams {
     config: Mailbox<ConfigChanged>,
     pleg: SlotReceiver<PodUid, PodChanged>,
+    objects: SlotReceiver<PodUid, ObjectsChanged>,
     answers: Answers<SyncLoopEvent>,
 }
 
@@ -103,11 +136,13 @@ impl SyncLoop {
         deps: SyncLoopDeps,
         config: Mailbox<ConfigChanged>,
         pleg: SlotReceiver<PodUid, PodChanged>,
+        objects: SlotReceiver<PodUid, ObjectsChanged>,
     ) -> Self {
         let (answer_sender, answers) = answers();
         Self {
             deps,
             desired: DesiredPods::default(),
+            admissions: Admissions::default(),
             check: RuntimeCheck::default(),
             cleaning: false,
             housekeepings: 0,
@@ -116,6 +151,7 @@ impl SyncLoop {
             streams: Some(Streams {
                 config,
                 pleg,
+                objects,
                 answers,
             }),
         }
@@ -137,11 +173,18 @@ impl SyncLoop {
         match event {
             SyncLoopEvent::Config(update) => {
                 tracing::info!(%update, "config");
+                let restored = update.op == PodOp::Restore;
                 for dispatch in self.desired.apply(update) {
+                    let dispatch = self.admit(dispatch, restored);
                     self.dispatch(dispatch);
                 }
+                let ready = SourcesReady(self.desired.sources_ready(&self.deps.sources));
+                self.deps
+                    .sources_ready
+                    .send_if_modified(|known| std::mem::replace(known, ready) != ready);
             }
             SyncLoopEvent::Pleg(uid, changed) => self.pleg(uid, &changed),
+            SyncLoopEvent::Objects(uid) => self.tell(uid, UpdateKind::Sync),
             SyncLoopEvent::SyncTick => self.publish_gauges(),
             SyncLoopEvent::HousekeepingTick => self.begin_housekeeping(),
             SyncLoopEvent::HousekeepingPlanned(plan) => self.carry_out(plan),
@@ -154,32 +197,47 @@ impl SyncLoop {
         }
     }
 
+    fn admit(&mut self, dispatch: Dispatch, restored: bool) -> Dispatch {
+        let deps = &self.deps.admission;
+        let seen = deps.node.borrow().0.clone();
+        let around = Surroundings {
+            node: seen.as_ref().unwrap_or(&deps.initial_node),
+            abilities: &deps.abilities,
+            shutting_down: deps.shutdown.borrow().shutting_down,
+            restored,
+            runs: match &dispatch {
+                Dispatch::Run(pod) => {
+                    let observed = self.deps.cache.get(&pod.uid());
+                    observed.is_some_and(|observed| !observed.is_empty())
+                }
+                _ => false,
+            },
+        };
+        let (dispatch, rejection) = self.admissions.consider(dispatch, around);
+        if let (Dispatch::Reject(pod, verdict), Some(rejection)) = (&dispatch, rejection) {
+            let metrics = &self.deps.metrics;
+            metrics
+                .admission_rejections
+                .with_label_values(&[&verdict.reason])
+                .inc();
+            deps.events.record(
+                pod,
+                None,
+                EventType::Warning,
+                rejection.event_reason(),
+                &rejection.message,
+            );
+        }
+        if let Some(checkpoint) = &deps.checkpoint {
+            remember(checkpoint, &dispatch, &self.admissions);
+        }
+        dispatch
+    }
+
     fn dispatch(&self, dispatch: Dispatch) {
         tracing::debug!(%dispatch, "dispatch");
-        let kill = |removed, grace, reason: &str| {
-            UpdateKind::Kill(KillPod {
-                grace,
-                reason: reason.to_owned(),
-                removed,
-                orphan: None,
-            })
-        };
-        match dispatch {
-            Dispatch::Run(pod) => self.tell(pod.uid(), UpdateKind::Run(pod)),
-            Dispatch::Sync(uid) => self.tell(uid, UpdateKind::Sync),
-            Dispatch::Delete(pod) => {
-                let uid = pod.uid();
-                let grace = pod.metadata.deletion_grace_period_seconds;
-                let grace = grace
-                    .and_then(|s| u64::try_from(s).ok())
-                    .map(Duration::from_secs);
-                self.tell(uid.clone(), UpdateKind::Run(pod));
-                self.tell(uid, kill(false, grace, "the pod was deleted"));
-            }
-            Dispatch::Remove(uid) => {
-                self.tell(uid, kill(true, None, "the pod was removed from its source"));
-            }
-        }
+        let (uid, update) = dispatch.into_update();
+        self.deps.workers.update_pod(uid, update);
     }
 
     fn tell(&self, uid: PodUid, kind: UpdateKind) {
@@ -235,7 +293,10 @@ impl SyncLoop {
     fn snapshots(&self) -> Snapshots {
         Snapshots {
             desired: self.desired.uids(),
+            static_pods: self.desired.static_uids(),
             sources_ready: self.desired.sources_ready(&self.deps.sources),
+            statics_ready: self.desired.statics_ready(&self.deps.sources),
+            statics: self.desired.static_names(),
             collect_garbage: self.garbage_wanted,
         }
     }
@@ -254,6 +315,7 @@ impl SyncLoop {
                     reason: "the pod runs without a configuration".into(),
                     removed: true,
                     orphan: Some(observed),
+                    verdict: None,
                 };
                 self.tell(uid.clone(), UpdateKind::Kill(kill));
             }
@@ -274,7 +336,7 @@ impl SyncLoop {
         let answers = self.answers.clone();
         spawn_io("housekeeping", async move {
             // a pod that is still being stopped is known too
-            let workers = deps.workers.phases().await.unwrap_or_default();
+            let workers = deps.workers.standings().await.unwrap_or_default();
             let known: BTreeSet<PodUid> = snapshots
                 .desired
                 .iter()
@@ -352,6 +414,20 @@ impl SyncLoop {
     }
 }
 
+/// Static pods come back with their manifests; the API server's pods are written down.
+fn remember(checkpoint: &AdmittedPods, dispatch: &Dispatch, admissions: &Admissions) {
+    match dispatch {
+        Dispatch::Run(pod) | Dispatch::Delete(pod) => {
+            if !pod.is_static() && admissions.is_admitted(&pod.uid()) {
+                checkpoint.record(pod);
+            }
+        }
+        Dispatch::End(pod) => checkpoint.forget(&pod.uid()),
+        Dispatch::Remove(uid) => checkpoint.forget(uid),
+        Dispatch::Sync(_) | Dispatch::Reject(..) => {}
+    }
+}
+
 impl Actor for SyncLoop {
     type Context = Context<Self>;
 
@@ -359,6 +435,7 @@ impl Actor for SyncLoop {
         if let Some(streams) = self.streams.take() {
             ctx.add_stream(streams.config);
             ctx.add_stream(streams.pleg);
+            ctx.add_stream(streams.objects);
             ctx.add_stream(streams.answers);
         }
         ctx.run_interval(SYNC_TICK, |this, ctx| {
@@ -382,6 +459,14 @@ impl StreamHandler<Delivery<ConfigChanged>> for SyncLoop {
 impl StreamHandler<(PodUid, PodChanged)> for SyncLoop {
     fn handle(&mut self, (uid, changed): (PodUid, PodChanged), ctx: &mut Context<Self>) {
         self.iterate(SyncLoopEvent::Pleg(uid, changed), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<(PodUid, ObjectsChanged)> for SyncLoop {
+    fn handle(&mut self, (uid, _): (PodUid, ObjectsChanged), ctx: &mut Context<Self>) {
+        self.iterate(SyncLoopEvent::Objects(uid), ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -1,33 +1,10 @@
 //! The set of desired pods (upstream's pod manager) and what a change asks of the workers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-use windlass_types::{PodExt, PodOp, PodSource, PodUid, PodUpdate, SharedPod};
+use windlass_types::{Pod, PodExt, PodFullName, PodOp, PodSource, PodUid, PodUpdate, SharedPod};
 
-/// What a config change asks of one worker.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Dispatch {
-    /// Run this pod.
-    Run(SharedPod),
-    /// Look at the pod again.
-    Sync(PodUid),
-    /// Delete gracefully: the pod carries a deletion mark.
-    Delete(SharedPod),
-    /// The pod vanished from its source.
-    Remove(PodUid),
-}
-
-impl fmt::Display for Dispatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Run(pod) => write!(f, "run({})", pod.uid()),
-            Self::Sync(uid) => write!(f, "sync({uid})"),
-            Self::Delete(pod) => write!(f, "delete({})", pod.uid()),
-            Self::Remove(uid) => write!(f, "remove({uid})"),
-        }
-    }
-}
+use crate::dispatch::Dispatch;
 
 /// Desired pods by UID, and which sources have spoken.
 #[derive(Debug, Default)]
@@ -40,6 +17,12 @@ impl DesiredPods {
     /// The UIDs of all desired pods.
     pub fn uids(&self) -> BTreeSet<PodUid> {
         self.pods.keys().cloned().collect()
+    }
+
+    /// The UIDs of those that do not come from the API server.
+    pub fn static_uids(&self) -> BTreeSet<PodUid> {
+        let statics = self.pods.iter().filter(|(_, pod)| pod.is_static());
+        statics.map(|(uid, _)| uid.clone()).collect()
     }
 
     /// All desired pods.
@@ -55,6 +38,18 @@ impl DesiredPods {
     /// True once every configured source has delivered.
     pub fn sources_ready(&self, configured: &BTreeSet<PodSource>) -> bool {
         configured.is_subset(&self.seen)
+    }
+
+    /// True once every configured source of static pods has delivered.
+    pub fn statics_ready(&self, configured: &BTreeSet<PodSource>) -> bool {
+        let mut statics = configured.iter().filter(|s| **s != PodSource::Api);
+        statics.all(|source| self.seen.contains(source))
+    }
+
+    /// Names of the desired static pods.
+    pub fn static_names(&self) -> BTreeSet<PodFullName> {
+        let statics = self.pods.values().filter(|pod| pod.is_static());
+        statics.map(|pod| pod.full_name()).collect()
     }
 
     /// Takes a change in and says what it asks of the workers, in order.
@@ -82,11 +77,7 @@ impl DesiredPods {
                 .collect(),
             PodOp::Reconcile => pods
                 .into_iter()
-                .map(|pod| {
-                    let uid = pod.uid();
-                    self.pods.insert(uid.clone(), pod);
-                    Dispatch::Sync(uid)
-                })
+                .filter_map(|pod| self.reconcile(pod))
                 .collect(),
             PodOp::Set => self.set(source, pods),
         }
@@ -96,9 +87,23 @@ impl DesiredPods {
         self.pods.insert(pod.uid(), SharedPod::clone(&pod));
         if pod.metadata.deletion_timestamp.is_some() {
             Dispatch::Delete(pod)
+        } else if has_ended(&pod) {
+            Dispatch::End(pod)
         } else {
             Dispatch::Run(pod)
         }
+    }
+
+    /// Only the status changed at the API server, most often because this agent wrote it. Its
+    /// worker hears of it when the pod has ended or when somebody else's condition, which the
+    /// pod's readiness waits for, changed.
+    fn reconcile(&mut self, pod: SharedPod) -> Option<Dispatch> {
+        let before = self.pods.insert(pod.uid(), SharedPod::clone(&pod));
+        if has_ended(&pod) {
+            return Some(Dispatch::End(pod));
+        }
+        let changed = before.is_none_or(|old| readiness_gates(&old) != readiness_gates(&pod));
+        changed.then(|| self.run(pod))
     }
 
     fn remove(&mut self, uid: &PodUid) -> Option<Dispatch> {
@@ -124,11 +129,37 @@ impl DesiredPods {
     }
 }
 
+/// True for a pod that the API server has in a terminal phase.
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    !pod.is_static() && matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The conditions that the pod's readiness gates name, with their status.
+fn readiness_gates(pod: &Pod) -> Vec<(&str, Option<&str>)> {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref());
+    let status = |name: &str| {
+        let conditions = conditions.unwrap_or_default().iter();
+        conditions
+            .filter(|c| c.type_ == name)
+            .map(|c| c.status.as_str())
+            .next()
+    };
+    let gates = PodExt::spec(pod).readiness_gates.iter().flatten();
+    gates
+        .map(|gate| (gate.condition_type.as_str(), status(&gate.condition_type)))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use windlass_types::{Pod, names};
+    use windlass_types::corev1::{PodCondition, PodReadinessGate, PodSpec, PodStatus};
+    use windlass_types::names;
 
     use super::*;
 
@@ -170,12 +201,51 @@ mod tests {
             (PodOp::Add, "a b", "run(a) run(b)"),
             (PodOp::Update, "a", "run(a)"),
             (PodOp::Delete, "a!", "delete(a)"),
-            (PodOp::Reconcile, "b", "sync(b)"),
+            (PodOp::Reconcile, "b", ""),
             (PodOp::Remove, "a c", "remove(a)"),
             (PodOp::Set, "b d", "run(d)"),
             (PodOp::Set, "d", "remove(b)"),
             (PodOp::Set, "", "remove(d)"),
         ]);
+    }
+
+    /// A pod of the API server in `phase`, with a readiness gate that is `gate`.
+    fn api_pod(uid: &str, phase: &str, gate: &str) -> SharedPod {
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some(uid.into());
+        pod.spec = Some(PodSpec {
+            readiness_gates: Some(vec![PodReadinessGate {
+                condition_type: "lb".into(),
+            }]),
+            ..PodSpec::default()
+        });
+        pod.status = Some(PodStatus {
+            phase: Some(phase.into()),
+            conditions: Some(vec![PodCondition {
+                type_: "lb".into(),
+                status: gate.into(),
+                ..PodCondition::default()
+            }]),
+            ..PodStatus::default()
+        });
+        Arc::new(pod)
+    }
+
+    #[test]
+    fn a_status_from_the_server_reaches_the_worker_only_if_it_decides_something() {
+        let mut desired = DesiredPods::default();
+        let mut check = |op, phase: &str, gate: &str, expected: &str| {
+            let pods = vec![api_pod("a", phase, gate)];
+            let source = PodSource::Api;
+            let dispatches = desired.apply(PodUpdate { op, source, pods });
+            let line: Vec<_> = dispatches.iter().map(Dispatch::to_string).collect();
+            assert_eq!(line.join(" "), expected, "{op} {phase} {gate}");
+        };
+        check(PodOp::Add, "Pending", "False", "run(a)");
+        check(PodOp::Reconcile, "Running", "False", "");
+        check(PodOp::Reconcile, "Running", "True", "run(a)");
+        check(PodOp::Reconcile, "Succeeded", "True", "end(a)");
+        check(PodOp::Add, "Failed", "False", "end(a)");
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub enum SyncLoopEvent {
     Config(PodUpdate),
     /// The PLEG saw a pod change.
     Pleg(PodUid, PodChanged),
+    /// Something that a pod refers to came, changed or went.
+    Objects(PodUid),
     /// A second has passed.
     SyncTick,
     /// Two seconds have passed.
@@ -31,6 +33,7 @@ impl SyncLoopEvent {
         match self {
             Self::Config(_) => "config",
             Self::Pleg(_, _) => "pleg",
+            Self::Objects(_) => "objects",
             Self::SyncTick => "sync",
             Self::HousekeepingTick | Self::HousekeepingPlanned(_) | Self::HousekeepingDone => {
                 "housekeeping"

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_actors::WorkerPhase;
+use windlass_actors::{WorkerPhase, WorkerStanding};
 use windlass_core::housekeeping::{HousekeepingInput, HousekeepingPlan, plan};
 use windlass_metrics::Metrics;
 use windlass_runtime::PodRuntime;
-use windlass_types::PodUid;
+use windlass_types::{PodFullName, PodUid};
 
 use crate::actor::SyncLoopDeps;
 
@@ -20,8 +20,14 @@ const SLOW: Duration = Duration::from_secs(15);
 pub struct Snapshots {
     /// Desired pods.
     pub desired: BTreeSet<PodUid>,
+    /// Those of them that do not come from the API server.
+    pub static_pods: BTreeSet<PodUid>,
     /// Every source has delivered.
     pub sources_ready: bool,
+    /// Every source of static pods has delivered.
+    pub statics_ready: bool,
+    /// Names of the desired static pods.
+    pub statics: BTreeSet<PodFullName>,
     /// Garbage of the runtime is collected this time.
     pub collect_garbage: bool,
 }
@@ -31,15 +37,15 @@ pub struct Snapshots {
 /// The runtime's side is read first: a pod that starts meanwhile then has a worker and is no
 /// orphan.
 pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingPlan {
-    if !snapshots.sources_ready {
+    if !snapshots.sources_ready && !snapshots.statics_ready {
         return HousekeepingPlan::default();
     }
     let observed = deps.cache.all();
-    let Ok(phases) = deps.workers.phases().await else {
+    let Ok(workers) = deps.workers.standings().await else {
         return HousekeepingPlan::default();
     };
-    publish_working_pods(&phases, &snapshots.desired, &deps.metrics);
-    let directories = if snapshots.collect_garbage {
+    publish_working_pods(&workers, snapshots, &deps.metrics);
+    let directories = if snapshots.collect_garbage && snapshots.sources_ready {
         deps.runtime.list_pod_dirs().await.unwrap_or_else(|error| {
             tracing::warn!(%error, "listing pod directories failed");
             BTreeSet::new()
@@ -47,44 +53,87 @@ pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingP
     } else {
         BTreeSet::new()
     };
+    let predecessors = observed.iter().filter(|pod| {
+        let name = PodFullName {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+        };
+        snapshots.statics.contains(&name) && !snapshots.desired.contains(&pod.uid)
+    });
     plan(&HousekeepingInput {
-        sources_ready: true,
+        sources_ready: snapshots.sources_ready,
+        statics_ready: snapshots.statics_ready,
+        predecessors: predecessors.map(|pod| pod.uid.clone()).collect(),
         running: observed
             .iter()
             .filter(|pod| pod.is_alive())
             .map(|p| p.uid.clone())
             .collect(),
         in_runtime: observed.iter().map(|pod| pod.uid.clone()).collect(),
-        workers: phases.into_keys().collect(),
+        workers: workers.into_keys().collect(),
         desired: snapshots.desired.clone(),
         directories,
     })
 }
 
-/// `kubelet_working_pods`: workers by phase and by whether their pod is still desired.
+/// Brings `kubelet_working_pods` and `kubelet_active_pods` up to date.
 fn publish_working_pods(
-    phases: &BTreeMap<PodUid, WorkerPhase>,
-    desired: &BTreeSet<PodUid>,
+    workers: &BTreeMap<PodUid, WorkerStanding>,
+    snapshots: &Snapshots,
     metrics: &Metrics,
 ) {
-    let lifecycles = [
+    let mut counts = BTreeMap::new();
+    let mut active = [("true", 0), ("", 0)];
+    for (uid, standing) in workers {
+        let desired = snapshots.desired.contains(uid);
+        let is_static = if desired {
+            Some(snapshots.static_pods.contains(uid))
+        } else {
+            standing.is_static
+        };
+        let config = match is_static {
+            Some(_) if desired => "desired",
+            Some(_) => "orphan",
+            None => "runtime_only",
+        };
+        let labels = (standing.phase, config, label(is_static));
+        *counts.entry(labels).or_insert(0) += 1;
+        if desired && standing.phase != WorkerPhase::Terminated {
+            active[usize::from(is_static != Some(true))].1 += 1;
+        }
+    }
+    for (label, count) in active {
+        let gauge = metrics.active_pods.with_label_values(&[label]);
+        gauge.set(f64::from(count));
+    }
+    // a combination that nobody has any more is 0, not absent
+    let kinds = [
+        ("desired", Some(true)),
+        ("desired", Some(false)),
+        ("orphan", Some(true)),
+        ("orphan", Some(false)),
+        ("runtime_only", None),
+    ];
+    for (phase, lifecycle) in [
         (WorkerPhase::Syncing, "sync"),
         (WorkerPhase::Terminating, "terminating"),
         (WorkerPhase::Terminated, "terminated"),
-    ];
-    for (phase, lifecycle) in lifecycles {
-        for (is_desired, config) in [(true, "desired"), (false, "orphan")] {
-            let counts = |(uid, of): &(&PodUid, &WorkerPhase)| {
-                **of == phase && desired.contains(*uid) == is_desired
-            };
-            let count = phases.iter().filter(counts).count();
-            // every pod is static as long as there is no API server
-            let labels = [lifecycle, config, "true"];
-            metrics
-                .working_pods
-                .with_label_values(&labels)
-                .set(count as f64);
+    ] {
+        for (config, is_static) in kinds {
+            let count = counts.get(&(phase, config, label(is_static)));
+            let labels = [lifecycle, config, label(is_static)];
+            let gauge = metrics.working_pods.with_label_values(&labels);
+            gauge.set(f64::from(count.copied().unwrap_or(0)));
         }
+    }
+}
+
+/// Upstream's values of the label `static`.
+fn label(is_static: Option<bool>) -> &'static str {
+    match is_static {
+        Some(true) => "true",
+        Some(false) => "",
+        None => "unknown",
     }
 }
 
@@ -111,5 +160,62 @@ pub async fn finish(
     let took = begin.elapsed();
     if took > SLOW {
         tracing::warn!(seconds = took.as_secs(), "housekeeping is slow");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_are_counted_by_where_they_come_from_even_when_they_are_on_their_way_out() {
+        let standing = |phase, is_static| WorkerStanding { phase, is_static };
+        let (sync, ending, ended) = (
+            WorkerPhase::Syncing,
+            WorkerPhase::Terminating,
+            WorkerPhase::Terminated,
+        );
+        let workers = [
+            // has not published itself yet
+            ("static", standing(sync, None)),
+            ("api", standing(sync, Some(false))),
+            ("rejected", standing(ended, Some(false))),
+            ("removed", standing(ending, Some(false))),
+            ("manifest-gone", standing(ending, Some(true))),
+            ("nobody's", standing(ending, None)),
+        ];
+        let uids = |uids: &[&str]| uids.iter().map(|uid| PodUid::from(*uid)).collect();
+        let mut snapshots = Snapshots {
+            desired: uids(&["static", "api", "rejected", "not-begun"]),
+            static_pods: uids(&["static"]),
+            sources_ready: true,
+            statics_ready: true,
+            statics: BTreeSet::new(),
+            collect_garbage: false,
+        };
+        let metrics = Metrics::new().expect("families");
+        let workers = workers.map(|(uid, standing)| (PodUid::from(uid), standing));
+        publish_working_pods(&workers.into(), &snapshots, &metrics);
+        let counted = || {
+            let text = metrics.render().expect("text");
+            let lines = text.lines().filter(|line| line.starts_with("kubelet_"));
+            let lines = lines.filter(|line| !line.ends_with(" 0"));
+            let lines = lines.filter(|line| line.contains('{'));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let expected = [
+            r#"kubelet_active_pods{static=""} 1"#,
+            r#"kubelet_active_pods{static="true"} 1"#,
+            r#"kubelet_working_pods{config="desired",lifecycle="sync",static=""} 1"#,
+            r#"kubelet_working_pods{config="desired",lifecycle="sync",static="true"} 1"#,
+            r#"kubelet_working_pods{config="desired",lifecycle="terminated",static=""} 1"#,
+            r#"kubelet_working_pods{config="orphan",lifecycle="terminating",static=""} 1"#,
+            r#"kubelet_working_pods{config="orphan",lifecycle="terminating",static="true"} 1"#,
+            r#"kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"} 1"#,
+        ];
+        assert_eq!(counted(), expected);
+        snapshots.desired.clear();
+        publish_working_pods(&BTreeMap::new(), &snapshots, &metrics);
+        assert!(counted().is_empty(), "{:?}", counted());
     }
 }

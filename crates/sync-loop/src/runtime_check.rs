@@ -28,10 +28,12 @@ impl RuntimeCheck {
             Ok(status) => RuntimeState {
                 runtime_error: status.runtime_error.clone(),
                 network_error: status.network_error.clone(),
+                answered: true,
             },
             Err(error) => RuntimeState {
                 runtime_error: Some(format!("the container runtime does not answer: {error}")),
                 network_error: None,
+                answered: false,
             },
         };
         if state.runtime_error.is_none() && state.network_error.is_none() {

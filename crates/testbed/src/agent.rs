@@ -25,6 +25,11 @@ pub struct AgentOptions {
     pub config: String,
     /// More flags.
     pub args: Vec<String>,
+    /// `--kubeconfig`: the cluster to join.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--bootstrap-kubeconfig`: what to ask for a client certificate with. The file of
+    /// `kubeconfig` is written by the agent then.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
 }
 
 /// A running agent; dropping it kills it. Its containers live on.
@@ -40,6 +45,18 @@ pub struct Agent {
 impl Agent {
     /// Starts `binary` on `containerd` with the manifests of a file or directory.
     pub fn start(
+        containerd: &PrivateContainerd,
+        binary: &Path,
+        manifests: &Path,
+        options: AgentOptions,
+    ) -> anyhow::Result<Self> {
+        let mut agent = Self::prepare(containerd, binary, manifests, options)?;
+        agent.spawn()?;
+        Ok(agent)
+    }
+
+    /// Writes what `binary` is to be started with; [`Agent::spawn`] starts it.
+    pub fn prepare(
         containerd: &PrivateContainerd,
         binary: &Path,
         manifests: &Path,
@@ -73,20 +90,25 @@ impl Agent {
             format!("--root-dir={}", dir.join("root").display()),
             format!("--hostname-override={NODE_NAME}"),
             format!("--node-ip={}", containerd.network().gateway()),
+            format!("--cert-dir={}", dir.join("certs").display()),
         ];
+        for (flag, path) in [
+            ("--kubeconfig", &options.kubeconfig),
+            ("--bootstrap-kubeconfig", &options.bootstrap_kubeconfig),
+        ] {
+            args.extend(path.iter().map(|path| format!("{flag}={}", path.display())));
+        }
         args.extend(options.args);
-        let mut agent = Self {
+        Ok(Self {
             binary: binary.to_owned(),
             dir,
             args,
             child: None,
             healthz,
-        };
-        agent.spawn()?;
-        Ok(agent)
+        })
     }
 
-    /// Starts the process again after [`Agent::kill`].
+    /// Starts the process, for the first time or again after [`Agent::kill`].
     pub fn spawn(&mut self) -> anyhow::Result<()> {
         std::fs::create_dir_all(self.root_dir())?;
         let mut options = std::fs::OpenOptions::new();

@@ -131,20 +131,35 @@ impl Layer {
     }
 }
 
-/// Writes an OCI image layout with one image as a tar archive that `ctr images import` reads.
-fn write_archive(
-    path: &Path,
-    name: &str,
-    layer: Layer,
-    runtime_config: Value,
-) -> anyhow::Result<PathBuf> {
+/// What an image is made of.
+pub(crate) struct Blobs {
+    pub(crate) manifest: Vec<u8>,
+    pub(crate) config: Vec<u8>,
+    pub(crate) layer: Vec<u8>,
+}
+
+/// An image with nothing but busybox, which sleeps.
+pub(crate) fn sleeper() -> anyhow::Result<Blobs> {
+    let mut layer = Layer::new();
+    layer.file("busybox", 0o755, &std::fs::read(BUSYBOX_BINARY)?)?;
+    blobs(
+        layer,
+        json!({ "Entrypoint": ["/busybox", "sleep", "1000"] }),
+    )
+}
+
+fn architecture() -> anyhow::Result<&'static str> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => bail!("no image architecture for {other}"),
+    }
+}
+
+fn blobs(layer: Layer, runtime_config: Value) -> anyhow::Result<Blobs> {
     let layer = layer.0.into_inner()?;
     let layer_digest = digest(&layer);
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => bail!("no image architecture for {other}"),
-    };
+    let architecture = architecture()?;
     let config = serde_json::to_vec(&json!({
         "architecture": architecture,
         "os": "linux",
@@ -165,13 +180,32 @@ fn write_archive(
             "size": layer.len(),
         }],
     }))?;
+    Ok(Blobs {
+        manifest,
+        config,
+        layer,
+    })
+}
+
+/// Writes an OCI image layout with one image as a tar archive that `ctr images import` reads.
+fn write_archive(
+    path: &Path,
+    name: &str,
+    layer: Layer,
+    runtime_config: Value,
+) -> anyhow::Result<PathBuf> {
+    let Blobs {
+        manifest,
+        config,
+        layer,
+    } = blobs(layer, runtime_config)?;
     let index = serde_json::to_vec(&json!({
         "schemaVersion": 2,
         "manifests": [{
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
             "digest": digest(&manifest),
             "size": manifest.len(),
-            "platform": { "architecture": architecture, "os": "linux" },
+            "platform": { "architecture": architecture()?, "os": "linux" },
             "annotations": { "io.containerd.image.name": name },
         }],
     }))?;
@@ -188,7 +222,7 @@ fn write_archive(
     Ok(path.to_owned())
 }
 
-fn digest(content: &[u8]) -> String {
+pub(crate) fn digest(content: &[u8]) -> String {
     let hex: String = Sha256::digest(content)
         .iter()
         .map(|byte| format!("{byte:02x}"))

@@ -70,6 +70,14 @@ impl PodBuilder {
         self.annotation(names::ANN_CONFIG_SOURCE, source.as_str())
     }
 
+    /// A pod of the API server that is bound to a node; the server gives it its UID.
+    pub fn bound_to(self, node: &str) -> Self {
+        let mut builder = self.source(PodSource::Api);
+        builder.pod.metadata.uid = None;
+        builder.spec().node_name = Some(node.to_owned());
+        builder
+    }
+
     /// One annotation.
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         let annotations = self.pod.metadata.annotations.get_or_insert_default();

@@ -1,7 +1,8 @@
 //! What tests stand on: models of the outside world, and the real thing from `windlass-testbed`.
 //! A dev-dependency only: nothing that ships links it.
 
-pub use windlass_testbed::{agent, containerd, images, pod_watch};
+pub use windlass_fake_api::FakeApiServer;
+pub use windlass_testbed::{agent, containerd, control_plane, images, pod_watch, registry};
 
 pub mod builders;
 pub mod fake_runtime;
@@ -9,4 +10,4 @@ pub mod node_sim;
 
 pub use builders::PodBuilder;
 pub use fake_runtime::FakeRuntime;
-pub use node_sim::{NodeSim, simulate};
+pub use node_sim::{NodeSim, simulate, simulate_cluster};

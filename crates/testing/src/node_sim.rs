@@ -2,13 +2,16 @@
 //!
 //! [`simulate`] runs a scenario on one thread with paused time, so a day takes as long as the
 //! work in it. Nothing in the agent is replaced but its edges: the CRI port is a
-//! [`FakeRuntime`], pod files are in memory, the pod source is the scenario. The same seed and
-//! scenario give the same [`NodeSim::log`], line for line.
+//! [`FakeRuntime`], pod files are in memory, the source of static pods is the scenario. In
+//! [`simulate_cluster`] the node belongs to a [`FakeApiServer`] in the same process. The same seed
+//! and scenario give the same [`NodeSim::log`], line for line.
 //!
 //! [`NodeSim::kill_agent`] is `kill -9`: the actors are dropped where they stand, and whatever
 //! they had under way never reaches the runtime again ([`fence`]).
 
+mod clock;
 mod fence;
+mod fenced_api;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -22,18 +25,27 @@ use rand::rngs::SmallRng;
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
+use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
+use windlass::cluster::ClusterParts;
 use windlass::wiring::{self, Agent, AgentParts, SourceParts};
 use windlass_actors::{SimClock, SourceSnapshot};
+use windlass_client::ApiClients;
+use windlass_core::admission::{NodeAbilities, SysctlAllowList};
 use windlass_core::node_facts::NodeFacts;
+use windlass_core::node_object::{MachineFacts, NodeSettings, ResourceSettings};
 use windlass_core::paths::NodePaths;
+use windlass_fake_api::{FakeApiServer, User};
 use windlass_metrics::Metrics;
+use windlass_node::{Machine, NodeStatusSettings};
 use windlass_runtime::RuntimeOptions;
 use windlass_runtime::files::MemoryFiles;
 use windlass_status::PodEntryView;
 use windlass_types::{Clock, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
 
 use crate::fake_runtime::FakeRuntime;
+use clock::NodeClock;
 use fence::Fence;
+use fenced_api::FencedApi;
 
 /// Where simulated time begins: 2026-01-01T00:00:00Z.
 const EPOCH: i64 = 1_767_225_600;
@@ -46,15 +58,53 @@ pub struct NodeSim {
     pub runtime: FakeRuntime,
     /// The pods' files.
     pub files: MemoryFiles,
+    /// The API server, which the agent knows in [`simulate_cluster`].
+    pub api: FakeApiServer,
     /// Metrics of all incarnations of the agent.
     pub metrics: Metrics,
     /// The scenario's dice.
     pub dice: SmallRng,
-    clock: Arc<SimClock>,
+    /// Pods that the checkpoint of admitted pods has at the next start of the agent.
+    pub checkpoint: Vec<SharedPod>,
+    in_cluster: bool,
+    clock: Arc<NodeClock>,
     began: Instant,
     desired: Vec<SharedPod>,
+    manifests_silent: bool,
     agent: Option<Incarnation>,
     notes: Rc<RefCell<Vec<(Timestamp, String)>>>,
+}
+
+/// Name of the simulated node.
+const NODE: &str = "sim";
+
+/// What the simulated node says of itself: room for every scenario.
+fn node_settings() -> NodeSettings {
+    NodeSettings {
+        name: NODE.into(),
+        hostname: NODE.into(),
+        ips: vec![[10, 0, 0, 1].into()],
+        kubelet_version: KUBERNETES_VERSION.into(),
+        kubelet_port: 10250,
+        max_images: Some(50),
+        resources: ResourceSettings {
+            max_pods: 2000,
+            ..ResourceSettings::default()
+        },
+        ..NodeSettings::default()
+    }
+}
+
+fn machine() -> MachineFacts {
+    MachineFacts {
+        boot_id: "boot".into(),
+        operating_system: "linux".into(),
+        architecture: "amd64".into(),
+        cpus: 1000,
+        memory: 1 << 42,
+        storage: 1 << 42,
+        ..MachineFacts::default()
+    }
 }
 
 /// One life of the agent's process.
@@ -78,6 +128,22 @@ impl fmt::Debug for NodeSim {
 /// # Panics
 /// When the scenario does, or when no runtime can be made.
 pub fn simulate<R>(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> R {
+    run(seed, false, async |sim| {
+        sim.start_agent().await;
+        scenario(sim).await
+    })
+}
+
+/// Runs a scenario on a virtual clock with the node `sim` of a cluster. The scenario starts the
+/// agent, so that it can prepare the API server first.
+///
+/// # Panics
+/// When the scenario does, or when no runtime can be made.
+pub fn simulate_cluster<R>(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> R {
+    run(seed, true, scenario)
+}
+
+fn run<R>(seed: u64, in_cluster: bool, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> R {
     #[expect(clippy::expect_used, reason = "a test cannot go on without a runtime")]
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -86,25 +152,29 @@ pub fn simulate<R>(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> 
         .expect("a tokio runtime");
     let local = LocalSet::new();
     local.block_on(&tokio, async {
-        let mut sim = NodeSim::new(seed);
-        sim.start_agent().await;
+        let mut sim = NodeSim::new(seed, in_cluster);
         scenario(&mut sim).await
     })
 }
 
 impl NodeSim {
     #[expect(clippy::expect_used, reason = "constants that are in range")]
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, in_cluster: bool) -> Self {
         let epoch = Timestamp::from_second(EPOCH).expect("in range");
-        let clock = Arc::new(SimClock::starting_at(epoch));
+        let time = SimClock::starting_at(epoch);
+        let clock = Arc::new(NodeClock::following(time));
         Self {
             runtime: FakeRuntime::new(clock.clone(), seed),
             files: MemoryFiles::new(NodePaths::default()),
             metrics: Metrics::new().expect("families have distinct names"),
             dice: SmallRng::seed_from_u64(seed),
+            api: FakeApiServer::with_clock(Arc::new(time)),
+            checkpoint: Vec::new(),
+            in_cluster,
             clock,
             began: Instant::now(),
             desired: Vec::new(),
+            manifests_silent: false,
             agent: None,
             notes: Rc::default(),
         }
@@ -117,6 +187,25 @@ impl NodeSim {
         }
         self.note("agent started");
         let fence = Fence::new(self.runtime.clone());
+        let settings = node_settings();
+        let machine = machine();
+        let initial_node = node_before_registration(&settings, &machine, self.clock.now());
+        let cluster = self.in_cluster.then(|| ClusterParts {
+            clients: ApiClients::in_process(FencedApi {
+                server: self.api.service(User::node(NODE)),
+                fence: fence.clone(),
+            }),
+            status: NodeStatusSettings {
+                node: Arc::new(settings),
+                register: true,
+                reset_extended_resources: true,
+                update_frequency: Duration::from_secs(10),
+                report_frequency: Duration::from_secs(300),
+            },
+            machine: Machine::Fixed(machine),
+            lease_seconds: 40,
+            certificates: None,
+        });
         let parts = AgentParts {
             runtime: Arc::new(fence.clone()),
             images: Arc::new(fence.clone()),
@@ -124,16 +213,31 @@ impl NodeSim {
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             node: Arc::new(NodeFacts {
-                node_name: "sim".into(),
+                node_name: NODE.into(),
                 ..NodeFacts::default()
             }),
+            initial_node: Arc::new(initial_node),
+            abilities: Arc::new(NodeAbilities {
+                sysctls: SysctlAllowList::default(),
+                app_armor: false,
+                pod_level_resources: true,
+                declared_features: None,
+            }),
+            credential_dirs: None,
+            machine_shutdown: None,
             host_ips: Vec::new(),
+            pod_cidr: String::new(),
             runtime_options: RuntimeOptions::default(),
             sources: SourceParts {
+                node_name: NODE.into(),
+                api: cluster.is_some(),
                 fed: BTreeSet::from([PodSource::File]),
                 ..SourceParts::default()
             },
+            cluster,
             backoff: None,
+            admitted: None,
+            restored: self.checkpoint.clone(),
             sync_frequency: Duration::from_secs(60),
             start_concurrency: 4,
         };
@@ -182,7 +286,15 @@ impl NodeSim {
         self.deliver().await;
     }
 
+    /// While silent, the source of static pods says nothing, not even that there are none.
+    pub fn silence_manifests(&mut self, silent: bool) {
+        self.manifests_silent = silent;
+    }
+
     async fn deliver(&self) {
+        if self.manifests_silent {
+            return;
+        }
         if let Some(incarnation) = &self.agent {
             let snapshot = SourceSnapshot {
                 source: PodSource::File,
@@ -252,7 +364,14 @@ impl NodeSim {
             .map_or("", |blocker| blocker.reason.as_str())
     }
 
-    /// The present.
+    /// Sets the node's wall clock forward or, below zero, back. Time itself goes on, and the API
+    /// server's clock stays right.
+    pub fn step_clock(&self, seconds: i64) {
+        self.note(format!("clock stepped by {seconds} s"));
+        self.clock.step(seconds);
+    }
+
+    /// The present, as the node's wall clock has it.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

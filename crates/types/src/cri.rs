@@ -231,7 +231,7 @@ pub struct ContainerSecurity {
 }
 
 /// `ContainerConfig`.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct ContainerConfig {
     /// Name in the pod spec.
     pub name: String,
@@ -267,6 +267,30 @@ pub struct ContainerConfig {
     pub resources: LinuxResources,
     /// Security settings.
     pub security: ContainerSecurity,
+}
+
+impl std::fmt::Debug for ContainerConfig {
+    /// Everything but what may be secret: the values of variables, and the words of the command
+    /// in which they may be repeated.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.envs.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("ContainerConfig")
+            .field("name", &self.name)
+            .field("attempt", &self.attempt)
+            .field("image", &self.image)
+            .field("user_specified_image", &self.user_specified_image)
+            .field("command", &self.command.len())
+            .field("args", &self.args.len())
+            .field("working_dir", &self.working_dir)
+            .field("envs", &names)
+            .field("mounts", &self.mounts)
+            .field("labels", &self.labels)
+            .field("annotations", &self.annotations)
+            .field("log_path", &self.log_path)
+            .field("resources", &self.resources)
+            .field("security", &self.security)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Which sandboxes or containers to list. Empty lists all.
@@ -371,6 +395,22 @@ pub struct RuntimeStatus {
     pub runtime_error: Option<String>,
     /// Why `NetworkReady` is false; `None` when it is true.
     pub network_error: Option<String>,
+    /// Handlers that a RuntimeClass may name; the default one has an empty name. Empty if the
+    /// runtime does not tell.
+    pub handlers: Vec<RuntimeHandler>,
+    /// `features.supplemental_groups_policy`; `None` if the runtime does not tell.
+    pub supplemental_groups_policy: Option<bool>,
+}
+
+/// A handler of the runtime and what it can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeHandler {
+    /// Name, empty for the default one.
+    pub name: String,
+    /// Mounts can be made read-only with everything below them.
+    pub recursive_read_only_mounts: bool,
+    /// Pods can have their own user namespace.
+    pub user_namespaces: bool,
 }
 
 /// An image on the node.
@@ -393,7 +433,7 @@ pub struct ImageInfo {
 }
 
 /// Credentials for a pull.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct ImageAuth {
     /// User.
     pub username: String,

@@ -28,8 +28,12 @@ pub use reason::Reason;
 pub use retry::Retry;
 pub use update::{PodOp, PodSource, PodUpdate};
 
+/// The Kubernetes coordination.k8s.io/v1 types (`Lease`), from `k8s-openapi`.
+pub use k8s_openapi::api::coordination::v1 as coordinationv1;
 /// The Kubernetes core/v1 types (`Container`, `PodSpec`, …), from `k8s-openapi`.
 pub use k8s_openapi::api::core::v1 as corev1;
+/// The Kubernetes node.k8s.io/v1 types (`RuntimeClass`), from `k8s-openapi`.
+pub use k8s_openapi::api::node::v1 as nodev1;
 /// The Kubernetes meta/v1 types (`ObjectMeta`, `Time`, …), from `k8s-openapi`.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as metav1;
 

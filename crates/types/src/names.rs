@@ -35,6 +35,9 @@ pub const ANN_CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 pub const ANN_CONFIG_HASH: &str = "kubernetes.io/config.hash";
 /// Pod annotation: on a mirror pod, the hash of the static pod it mirrors.
 pub const ANN_CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Annotation of our own, never sent: the pod comes from this node's checkpoint, and the API
+/// server has not confirmed it yet.
+pub const ANN_RESTORED: &str = "windlass.dev/restored";
 
 /// Default directory of container logs, `podLogsDir`.
 pub const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";

@@ -26,4 +26,7 @@ pub trait EventRecorder: Send + Sync + Debug + 'static {
         reason: Reason,
         message: &str,
     );
+
+    /// Records one event of the node itself.
+    fn record_node(&self, event_type: EventType, reason: Reason, message: &str);
 }

@@ -97,10 +97,78 @@ reasons! {
     FailedValidation = "FailedValidation",
     /// A volume could not be set up.
     FailedMount = "FailedMount",
+    /// A pull secret is missing or malformed; the pull goes on without it.
+    FailedToRetrieveImagePullSecret = "FailedToRetrieveImagePullSecret",
     /// The pod's nameserver or search list was cut.
     DnsConfigForming = "DNSConfigForming",
     /// ClusterFirst without a cluster DNS address.
     MissingClusterDns = "MissingClusterDNS",
+
+    // admission: reasons of refused pods
+    /// Too little CPU left.
+    OutOfCpu = "OutOfcpu",
+    /// Too little memory left.
+    OutOfMemory = "OutOfmemory",
+    /// Too little local storage left.
+    OutOfEphemeralStorage = "OutOfephemeral-storage",
+    /// The node has as many pods as it may have.
+    OutOfPods = "OutOfpods",
+    /// Too little left of another resource; its name is in the message.
+    OutOfResource = "OutOfResource",
+    /// Node selector or required node affinity.
+    NodeAffinity = "NodeAffinity",
+    /// `spec.nodeName` is another node.
+    NodeName = "NodeName",
+    /// A port of the host is taken.
+    NodePorts = "NodePorts",
+    /// A `NoExecute` taint is not tolerated.
+    TaintToleration = "TaintToleration",
+    /// `spec.os` is another system.
+    PodOsNotSupported = "PodOSNotSupported",
+    /// The pod's `kubernetes.io/os` label is another system.
+    PodOsSelectorNodeLabelDoesNotMatch = "PodOSSelectorNodeLabelDoesNotMatch",
+    /// `supplementalGroupsPolicy: Strict` needs a runtime that knows it.
+    SupplementalGroupsPolicyNotSupported = "SupplementalGroupsPolicyNotSupported",
+    /// The kernel does not enforce AppArmor.
+    AppArmor = "AppArmor",
+    /// A sysctl is not allowed.
+    SysctlForbidden = "SysctlForbidden",
+    /// The node is short of a resource.
+    Evicted = "Evicted",
+    /// The machine is about to shut down.
+    NodeShutdown = "NodeShutdown",
+    /// Pod-level resources are switched off.
+    PodLevelResourcesNotSupported = "PodLevelResourcesNotSupported",
+    /// The node does not declare a feature the pod needs.
+    PodFeatureUnsupported = "PodFeatureUnsupported",
+
+    // node events
+    /// A shutdown of the machine began or was cancelled.
+    Shutdown = "Shutdown",
+    /// The agent starts.
+    Starting = "Starting",
+    /// The machine was booted since the last report.
+    Rebooted = "Rebooted",
+    /// The node can run pods.
+    NodeReady = "NodeReady",
+    /// The node cannot run pods.
+    NodeNotReady = "NodeNotReady",
+    /// The node was uncordoned.
+    NodeSchedulable = "NodeSchedulable",
+    /// The node was cordoned.
+    NodeNotSchedulable = "NodeNotSchedulable",
+    /// Memory is available.
+    NodeHasSufficientMemory = "NodeHasSufficientMemory",
+    /// Memory is short.
+    NodeHasInsufficientMemory = "NodeHasInsufficientMemory",
+    /// Disk space is available.
+    NodeHasNoDiskPressure = "NodeHasNoDiskPressure",
+    /// Disk space is short.
+    NodeHasDiskPressure = "NodeHasDiskPressure",
+    /// Process IDs are available.
+    NodeHasSufficientPid = "NodeHasSufficientPID",
+    /// Process IDs are short.
+    NodeHasInsufficientPid = "NodeHasInsufficientPID",
 
     // Windlass' own blockers, used where upstream has no word
     /// Everything runs, but a probe or a readiness gate says no.
@@ -111,6 +179,8 @@ reasons! {
     WaitingForStartSlot = "WaitingForStartSlot",
     /// An earlier pod of the same name still terminates.
     WaitingForPredecessor = "WaitingForPredecessor",
+    /// Nothing of the pod runs, and the API server has not said yet that it is still wanted.
+    WaitingForApiServer = "WaitingForApiServer",
     /// The pod is being stopped.
     Terminating = "Terminating",
 }
@@ -118,5 +188,35 @@ reasons! {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl Reason {
+    /// The reasons a pod can be refused for.
+    const REJECTIONS: [Self; 17] = [
+        Self::OutOfCpu,
+        Self::OutOfMemory,
+        Self::OutOfEphemeralStorage,
+        Self::OutOfPods,
+        Self::NodeAffinity,
+        Self::NodeName,
+        Self::NodePorts,
+        Self::TaintToleration,
+        Self::PodOsNotSupported,
+        Self::PodOsSelectorNodeLabelDoesNotMatch,
+        Self::SupplementalGroupsPolicyNotSupported,
+        Self::AppArmor,
+        Self::SysctlForbidden,
+        Self::Evicted,
+        Self::NodeShutdown,
+        Self::PodLevelResourcesNotSupported,
+        Self::PodFeatureUnsupported,
+    ];
+
+    /// The reason for a text of a refused pod's status; [`Reason::OutOfResource`] for one that
+    /// names a resource this list does not have.
+    pub fn of_rejection(text: &str) -> Self {
+        let known = Self::REJECTIONS.into_iter().find(|r| r.as_str() == text);
+        known.unwrap_or(Self::OutOfResource)
     }
 }

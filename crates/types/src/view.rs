@@ -39,6 +39,39 @@ pub struct RejectedManifest {
     pub error: String,
 }
 
+/// What the agent is a node of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeStanding {
+    /// Name of the node.
+    pub name: String,
+    /// The cluster; `None` for a stand-alone agent.
+    pub cluster: Option<ClusterStanding>,
+}
+
+/// How the agent stands with its cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterStanding {
+    /// URL of the API server; empty in simulations.
+    pub server: String,
+    /// Nothing is asked before there is a client certificate.
+    pub has_identity: bool,
+    /// Status of the condition `Ready` of the node object; `None` before the object was seen.
+    pub ready: Option<String>,
+    /// Whether the API server answers; `None` before it was asked.
+    pub contact: Option<ApiContact>,
+}
+
+/// Whether the API server answers the node's heartbeat.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiContact {
+    /// Why it does not, from the newest attempt.
+    pub error: Option<String>,
+    /// Since when it has been so.
+    pub since: Timestamp,
+    /// When it last did; a request that hangs has not failed yet.
+    pub last: Option<Timestamp>,
+}
+
 /// Phase of a pod worker; it never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WorkerPhase {

@@ -35,12 +35,22 @@ pub(crate) fn set_up(
             kind: format!("emptyDir with medium {medium}"),
         });
     }
+    make_directory(dir, medium == "Memory", size_limit, ownership)
+}
+
+/// A directory of the pod that every user of it may write to, on a tmpfs of its own if `memory`.
+pub(crate) fn make_directory(
+    dir: &Path,
+    memory: bool,
+    size_limit: Option<u64>,
+    ownership: Ownership,
+) -> Result<(), VolumeError> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o750)
         .create(dir)
         .map_err(|error| VolumeError::io("create directory", dir, error))?;
-    if medium == "Memory" {
+    if memory {
         mount_memory(dir, size_limit)?;
     }
     open_to_all(dir, ownership).map_err(|error| VolumeError::io("set the mode of", dir, error))

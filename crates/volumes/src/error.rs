@@ -32,6 +32,24 @@ pub enum VolumeError {
         /// `is not a directory`, in upstream's words.
         wanted: &'static str,
     },
+    /// Nobody resolved what the volume shows.
+    #[error(
+        "volume {volume:?}: nobody resolved the content of this {kind} volume, because the agent \
+         is not connected to an API server"
+    )]
+    NoContent {
+        /// Name in the pod spec.
+        volume: String,
+        /// Field name of the type.
+        kind: &'static str,
+    },
+    /// Content that was replaced cannot be removed.
+    #[error("cannot remove former content: {source}")]
+    Leftover {
+        /// Which, and why.
+        #[source]
+        source: RemoveError,
+    },
     /// The file system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -58,7 +76,10 @@ impl VolumeError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unsupported { .. } | Self::Invalid { .. } => Retry::Never,
-            Self::HostPathType { .. } | Self::Io { .. } => Retry::Later,
+            Self::HostPathType { .. }
+            | Self::NoContent { .. }
+            | Self::Leftover { .. }
+            | Self::Io { .. } => Retry::Later,
         }
     }
 }

@@ -3,44 +3,87 @@
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{UnmountFlags, unmount};
+use windlass_core::projection::{VolumePayload, VolumePayloads};
 use windlass_core::quantity::Quantity;
 use windlass_core::resources::pod_limit;
 use windlass_types::corev1::{ResourceRequirements, Volume};
-use windlass_types::{Pod, PodExt};
+use windlass_types::{Pod, PodExt, Timestamp};
 
+use crate::atomic_writer::{WriteOptions, write_payload};
 use crate::empty_dir::{self, Ownership};
 use crate::error::VolumeError;
 use crate::host_path::check_host_path;
 use crate::mount_info::mounts_beneath;
+use crate::nested::{make_nested_mount_points, nested_mount_points};
 
 /// Directory of upstream's emptyDir plugin under `volumes/`.
 const EMPTY_DIR_PLUGIN: &str = "kubernetes.io~empty-dir";
+
+/// Directories below `volumes/` in which this agent mounts.
+const PLUGINS: [&str; 5] = [
+    EMPTY_DIR_PLUGIN,
+    "kubernetes.io~configmap",
+    "kubernetes.io~secret",
+    "kubernetes.io~downward-api",
+    "kubernetes.io~projected",
+];
 
 /// Where a volume's content is on the node; `None` for a type this agent cannot make.
 pub fn volume_path(pod_dir: &Path, volume: &Volume) -> Option<PathBuf> {
     if let Some(source) = &volume.host_path {
         return Some(PathBuf::from(&source.path));
     }
-    volume.empty_dir.as_ref()?;
-    Some(
-        pod_dir
-            .join("volumes")
-            .join(EMPTY_DIR_PLUGIN)
-            .join(&volume.name),
-    )
+    let plugin = match payload_kind(volume) {
+        Some((_, plugin)) => plugin,
+        None if volume.empty_dir.is_some() => EMPTY_DIR_PLUGIN,
+        None => return None,
+    };
+    Some(pod_dir.join("volumes").join(plugin).join(&volume.name))
 }
 
 /// Sets up every volume of the pod that a container uses or not, as upstream does. Stops at
-/// the first that fails.
-pub fn set_up_pod_volumes(pod_dir: &Path, pod: &Pod) -> Result<(), VolumeError> {
+/// the first that fails. `payloads` are what the volumes show of the API server, `now` dates
+/// them.
+pub fn set_up_pod_volumes(
+    pod_dir: &Path,
+    pod: &Pod,
+    payloads: &VolumePayloads,
+    now: Timestamp,
+) -> Result<(), VolumeError> {
     for volume in PodExt::spec(pod).volumes.iter().flatten() {
-        set_up_volume(pod_dir, pod, volume)?;
+        set_up_volume(pod_dir, pod, volume, payloads.get(&volume.name), now)?;
     }
     Ok(())
 }
 
+/// Brings what running containers see of the API server up to date. A volume that fails keeps
+/// what it shows and does not keep the others from theirs.
+///
+/// # Errors
+/// The first failure.
+pub fn refresh_pod_volumes(
+    pod_dir: &Path,
+    pod: &Pod,
+    payloads: &VolumePayloads,
+    now: Timestamp,
+) -> Result<(), VolumeError> {
+    let volumes = PodExt::spec(pod).volumes.iter().flatten();
+    let mut result = Ok(());
+    for volume in volumes.filter(|volume| payload_kind(volume).is_some()) {
+        let payload = payloads.get(&volume.name);
+        result = result.and(set_up_volume(pod_dir, pod, volume, payload, now));
+    }
+    result
+}
+
 /// Sets up one volume.
-pub fn set_up_volume(pod_dir: &Path, pod: &Pod, volume: &Volume) -> Result<(), VolumeError> {
+pub fn set_up_volume(
+    pod_dir: &Path,
+    pod: &Pod,
+    volume: &Volume,
+    payload: Option<&VolumePayload>,
+    now: Timestamp,
+) -> Result<(), VolumeError> {
     // validation refuses such names long before; here they would leave the pod's directory
     if volume.name.is_empty() || volume.name.contains('/') || volume.name.starts_with('.') {
         return Err(VolumeError::Invalid {
@@ -51,41 +94,88 @@ pub fn set_up_volume(pod_dir: &Path, pod: &Pod, volume: &Volume) -> Result<(), V
     if let Some(source) = &volume.host_path {
         return check_host_path(&volume.name, source);
     }
-    let (Some(source), Some(dir)) = (&volume.empty_dir, volume_path(pod_dir, volume)) else {
+    let Some(dir) = volume_path(pod_dir, volume) else {
         return Err(VolumeError::Unsupported {
             volume: volume.name.clone(),
             kind: kind_of(volume).to_owned(),
         });
     };
+    let Some(source) = &volume.empty_dir else {
+        return show_payload(&dir, pod, volume, payload, now);
+    };
     let size_limit = match &source.size_limit {
         None => None,
         Some(quantity) => Some(parse_size(&volume.name, &quantity.0)?),
     };
-    let fs_group = PodExt::spec(pod)
-        .security_context
-        .as_ref()
-        .and_then(|context| context.fs_group)
-        .and_then(|gid| u32::try_from(gid).ok());
     empty_dir::set_up(
         &volume.name,
         source,
         &dir,
         memory_size(pod, size_limit),
-        Ownership { fs_group },
+        ownership(pod),
     )
 }
 
 /// Unmounts every memory volume of a pod and whatever containers left mounted in its volumes,
 /// deepest first. Content goes with it.
 pub fn tear_down_pod_volumes(pod_dir: &Path) -> Result<(), VolumeError> {
-    let volumes = pod_dir.join("volumes").join(EMPTY_DIR_PLUGIN);
-    let mounts = mounts_beneath(&volumes)
-        .map_err(|error| VolumeError::io("list the mounts below", &volumes, error))?;
-    for mount in mounts.iter().rev() {
-        unmount(&mount.path, UnmountFlags::NOFOLLOW)
-            .map_err(|error| VolumeError::io("unmount", &mount.path, error))?;
+    for plugin in PLUGINS {
+        let volumes = pod_dir.join("volumes").join(plugin);
+        let mounts = mounts_beneath(&volumes)
+            .map_err(|error| VolumeError::io("list the mounts below", &volumes, error))?;
+        for mount in mounts.iter().rev() {
+            unmount(&mount.path, UnmountFlags::NOFOLLOW)
+                .map_err(|error| VolumeError::io("unmount", &mount.path, error))?;
+        }
     }
     Ok(())
+}
+
+fn show_payload(
+    dir: &Path,
+    pod: &Pod,
+    volume: &Volume,
+    payload: Option<&VolumePayload>,
+    now: Timestamp,
+) -> Result<(), VolumeError> {
+    let Some(payload) = payload else {
+        return Err(VolumeError::NoContent {
+            volume: volume.name.clone(),
+            kind: kind_of(volume),
+        });
+    };
+    let nested = nested_mount_points(pod, &volume.name);
+    let ownership = ownership(pod);
+    let size = memory_size(pod, None);
+    empty_dir::make_directory(dir, payload.in_memory, size, ownership)?;
+    make_nested_mount_points(dir, &nested)?;
+    let options = WriteOptions {
+        fs_group: ownership.fs_group,
+        now,
+    };
+    let written = write_payload(&volume.name, dir, &payload.files, options)?;
+    tracing::debug!(volume = %dir.display(), ?written, "content");
+    Ok(())
+}
+
+fn ownership(pod: &Pod) -> Ownership {
+    let context = PodExt::spec(pod).security_context.as_ref();
+    let fs_group = context
+        .and_then(|context| context.fs_group)
+        .and_then(|gid| u32::try_from(gid).ok());
+    Ownership { fs_group }
+}
+
+/// Field name and plugin directory of a volume that shows a payload.
+fn payload_kind(volume: &Volume) -> Option<(&'static str, &'static str)> {
+    let kinds = [
+        (volume.config_map.is_some(), "configMap", PLUGINS[1]),
+        (volume.secret.is_some(), "secret", PLUGINS[2]),
+        (volume.downward_api.is_some(), "downwardAPI", PLUGINS[3]),
+        (volume.projected.is_some(), "projected", PLUGINS[4]),
+    ];
+    let found = kinds.into_iter().find(|(on, _, _)| *on)?;
+    Some((found.1, found.2))
 }
 
 /// Size of a memory volume: its own limit or the pod's memory limit, whichever is less, because
@@ -121,11 +211,10 @@ fn parse_size(volume: &str, text: &str) -> Result<u64, VolumeError> {
 
 /// The field that is set, for the error text.
 fn kind_of(volume: &Volume) -> &'static str {
+    if let Some((kind, _)) = payload_kind(volume) {
+        return kind;
+    }
     let kinds = [
-        ("configMap", volume.config_map.is_some()),
-        ("secret", volume.secret.is_some()),
-        ("downwardAPI", volume.downward_api.is_some()),
-        ("projected", volume.projected.is_some()),
         (
             "persistentVolumeClaim",
             volume.persistent_volume_claim.is_some(),

@@ -7,15 +7,22 @@ use std::path::Path;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use windlass_types::Pod;
+use windlass_core::projection::{PayloadFile, VolumePayload, VolumePayloads};
 use windlass_types::corev1::{
-    EmptyDirVolumeSource, HostPathVolumeSource, PodSecurityContext, PodSpec, Volume,
+    Container, EmptyDirVolumeSource, HostPathVolumeSource, PodSecurityContext, PodSpec, Volume,
+    VolumeMount,
 };
+use windlass_types::{Pod, Timestamp};
 
 use crate::{
-    RemoveError, check_host_path, mount_info, mounts_beneath, remove_tree, set_up_pod_volumes,
+    RemoveError, VolumeError, check_host_path, mount_info, mounts_beneath, remove_tree,
     tear_down_pod_volumes, volume_path,
 };
+
+/// Volumes that show nothing of the API server.
+fn set_up_pod_volumes(dir: &Path, pod: &Pod) -> Result<(), VolumeError> {
+    crate::set_up_pod_volumes(dir, pod, &VolumePayloads::new(), Timestamp::default())
+}
 
 fn temp() -> tempfile::TempDir {
     tempfile::tempdir().expect("temp dir")
@@ -212,7 +219,15 @@ fn what_the_agent_cannot_make_is_refused_in_plain_words() {
             config_map: Some(Default::default()),
             ..Volume::default()
         },
-        "volume \"settings\": volume type configMap is not supported by this agent yet (never)",
+        "volume \"settings\": nobody resolved the content of this configMap volume, because the agent is not connected to an API server (later)",
+    );
+    check(
+        Volume {
+            name: "claim".into(),
+            persistent_volume_claim: Some(Default::default()),
+            ..Volume::default()
+        },
+        "volume \"claim\": volume type persistentVolumeClaim is not supported by this agent yet (never)",
     );
     check(
         empty_dir("huge", Some("HugePages"), None),
@@ -226,6 +241,135 @@ fn what_the_agent_cannot_make_is_refused_in_plain_words() {
         empty_dir("../../x", None, None),
         "volume \"../../x\": not a volume name (never)",
     );
+}
+
+#[test]
+fn a_volume_of_the_api_server_is_shown_kept_current_and_goes_at_teardown() {
+    let dir = temp();
+    let volume = |name: &str| Volume {
+        name: name.into(),
+        ..Volume::default()
+    };
+    let volumes = vec![
+        Volume {
+            config_map: Some(Default::default()),
+            ..volume("cm")
+        },
+        Volume {
+            secret: Some(Default::default()),
+            ..volume("s")
+        },
+        Volume {
+            downward_api: Some(Default::default()),
+            ..volume("d")
+        },
+        Volume {
+            projected: Some(Default::default()),
+            ..volume("p")
+        },
+    ];
+    let places = ["configmap/cm", "secret/s", "downward-api/d", "projected/p"];
+    let mut pod = pod(volumes);
+    let mounts = [
+        ("/p", "p"),
+        ("/p/nested/deep", "cm"),
+        ("/p/nested/deep/er", "d"),
+    ];
+    let mounts = mounts.map(|(path, name)| VolumeMount {
+        mount_path: path.into(),
+        name: name.into(),
+        ..VolumeMount::default()
+    });
+    if let Some(spec) = &mut pod.spec {
+        spec.containers = vec![Container {
+            volume_mounts: Some(mounts.to_vec()),
+            ..Container::default()
+        }];
+    }
+    let in_memory = may_mount();
+    let payloads = |text: &str| {
+        let file = PayloadFile {
+            data: text.as_bytes().into(),
+            mode: 0o644,
+            owner: None,
+        };
+        let payload = |memory: bool| VolumePayload {
+            files: [("key".to_owned(), file.clone())].into(),
+            in_memory: memory && in_memory,
+        };
+        let memory = [("cm", false), ("s", true), ("d", true), ("p", true)];
+        memory
+            .map(|(name, memory)| (name.to_owned(), payload(memory)))
+            .into()
+    };
+    for text in ["1", "2"] {
+        let payloads: VolumePayloads = payloads(text);
+        crate::set_up_pod_volumes(dir.path(), &pod, &payloads, Timestamp::default())
+            .expect("set up");
+        for place in places {
+            let path = dir
+                .path()
+                .join("volumes")
+                .join(format!("kubernetes.io~{place}"));
+            let read = fs::read_to_string(path.join("key")).expect("read");
+            assert_eq!(read, text, "{place}");
+            assert_eq!(mode(&path), 0o777, "{place}");
+        }
+    }
+    let nested = dir
+        .path()
+        .join("volumes/kubernetes.io~projected/p/nested/deep");
+    assert_eq!(mode(&nested), 0o755);
+    assert_eq!(fs::read_dir(&nested).expect("list").count(), 0);
+    if in_memory {
+        let mounts = mounts_beneath(dir.path()).expect("mounts");
+        let mut names: Vec<_> = mounts.iter().filter_map(|m| m.path.file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["d", "p", "s"]);
+    }
+    tear_down_pod_volumes(dir.path()).expect("tear down");
+    assert!(mounts_beneath(dir.path()).expect("mounts").is_empty());
+    remove_tree(dir.path()).expect("remove");
+}
+
+#[test]
+fn a_refresh_does_what_it_can_and_tells_the_first_failure() {
+    let dir = temp();
+    let config_map = |name: &str| Volume {
+        name: name.into(),
+        config_map: Some(Default::default()),
+        ..Volume::default()
+    };
+    let pod = pod(vec![
+        config_map("bad"),
+        config_map("missing"),
+        config_map("good"),
+    ]);
+    let payload = |path: &str| VolumePayload {
+        files: [(
+            path.to_owned(),
+            PayloadFile {
+                data: [].into(),
+                mode: 0o644,
+                owner: None,
+            },
+        )]
+        .into(),
+        in_memory: false,
+    };
+    let payloads = [
+        ("bad".to_owned(), payload("../x")),
+        ("good".to_owned(), payload("x")),
+    ]
+    .into();
+    let now = Timestamp::default();
+    let result = crate::refresh_pod_volumes(dir.path(), &pod, &payloads, now);
+    assert_eq!(
+        result.expect_err("bad").to_string(),
+        "volume \"bad\": the path \"../x\" must not start with '..'"
+    );
+    let good = dir.path().join("volumes/kubernetes.io~configmap/good/x");
+    assert!(good.exists());
 }
 
 #[test]

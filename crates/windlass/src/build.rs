@@ -1,5 +1,7 @@
 //! From the configuration and the machine to the parts of the agent.
 
+pub mod node;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -16,19 +18,26 @@ use windlass_core::container_gc::GcPolicy;
 use windlass_core::dns::check_host_resolv_conf;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::paths::NodePaths;
+use windlass_core::quantity::lookup;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_metrics::Metrics;
+use windlass_node::MachineRoots;
+use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::{PullOptions, RuntimeOptions};
-use windlass_store::{BackoffFile, Store};
+use windlass_store::{AdmittedPods, BackoffFile, Store};
 use windlass_types::Clock;
+use windlass_types::corev1::Node;
 
-use crate::wiring::{AgentParts, SourceParts};
+use crate::cluster;
+use crate::wiring::{AgentParts, MachineShutdown, SourceParts};
 
 /// Pods that start at a time when `--start-concurrency` is 0. Four keep two cores and the
 /// runtime's metadata lock busy; more only make every pod of a burst slower (measured: the
 /// median of 50 pods is ready at half of the burst's time with 4, near its end with 50).
 const START_CONCURRENCY: usize = 4;
+/// Where logind's drop-in files lie.
+const LOGIND_CONF: &str = "/etc/systemd/logind.conf.d";
 
 /// Makes the parts of an agent that runs on this machine. Blocks on the disk.
 pub fn agent_parts(
@@ -53,12 +62,37 @@ pub fn agent_parts(
             Arc::new(CriClient::connect(endpoint, options).context("imageServiceEndpoint")?)
         }
     };
-    let node = node_facts(config, &identity);
+    let settings = Arc::new(node::node_settings(config, &identity));
+    let roots = MachineRoots::of_this_machine(config.flags.root_dir.clone());
+    let machine = roots.read();
+    let abilities = node::abilities(config, &machine)?;
+    let initial_node = node::node_before_registration(&settings, &machine, clock.now());
+    let node = node_facts(config, &identity, &initial_node);
     warn_of_resolv_conf(&node);
+    let cluster = match &config.flags.kubeconfig {
+        None => None,
+        Some(path) => {
+            let surroundings = (&metrics, clock.now());
+            Some(cluster::connect(
+                config,
+                path,
+                settings,
+                roots,
+                surroundings,
+            )?)
+        }
+    };
     let files = HostFiles::new(HostFilesConfig::new(node.paths.clone()));
     let store = Store::open(node.paths.root_dir.join("windlass"))
         .context("the agent's own state under --root-dir")?;
-    let backoff = BackoffFile::open(store).context("restart back-off")?;
+    let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
+    let (admitted, restored) = match &cluster {
+        Some(_) => {
+            let (file, pods) = AdmittedPods::open(store).context("admitted pods")?;
+            (Some(file), pods)
+        }
+        None => (None, Vec::new()),
+    };
     let restart_backoff = BackoffPolicy {
         max: kubelet
             .crash_loop_backoff
@@ -66,6 +100,15 @@ pub fn agent_parts(
             .map_or(BackoffPolicy::DEFAULT.max, |period| period.to_std()),
         ..BackoffPolicy::DEFAULT
     };
+    // what it changes upstream besides the configuration's shape
+    let keeps_times = config
+        .gates
+        .enabled("GracefulNodeShutdownBasedOnPodPriority");
+    let record = keeps_times.then(|| ShutdownRecord {
+        root_dir: config.flags.root_dir.clone(),
+        clock: Arc::clone(&clock),
+        metrics: metrics.clone(),
+    });
     Ok(AgentParts {
         runtime,
         images,
@@ -73,15 +116,31 @@ pub fn agent_parts(
         clock,
         metrics,
         host_ips: identity.ips.clone(),
+        pod_cidr: kubelet.pod_cidr.clone(),
         runtime_options: RuntimeOptions {
             restart_backoff,
             pull: pull_options(kubelet),
             gc: gc_policy(&config.flags),
             ..RuntimeOptions::default()
         },
-        sources: source_parts(config, &identity)?,
+        sources: SourceParts {
+            api: cluster.is_some(),
+            ..source_parts(config, &identity)?
+        },
         node: Arc::new(node),
+        initial_node: Arc::new(initial_node),
+        abilities,
+        credential_dirs: Some(node::credential_dirs(&config.flags.root_dir)),
+        machine_shutdown: Some(MachineShutdown {
+            periods: node::shutdown_periods(config),
+            bus: LogindBus::system(),
+            logind_conf_dir: PathBuf::from(LOGIND_CONF),
+            record,
+        }),
+        cluster,
         backoff: Some(backoff),
+        admitted,
+        restored,
         sync_frequency: kubelet.sync_frequency.to_std(),
         start_concurrency: match config.flags.start_concurrency {
             0 => START_CONCURRENCY,
@@ -128,6 +187,7 @@ fn source_parts(config: &Config, identity: &NodeIdentity) -> anyhow::Result<Sour
         url,
         url_headers: headers(&kubelet.static_pod_url_header)?,
         url_period: kubelet.http_check_frequency.to_std(),
+        api: false,
         fed: BTreeSet::new(),
     })
 }
@@ -147,8 +207,12 @@ fn headers(configured: &BTreeMap<String, Vec<String>>) -> anyhow::Result<HeaderM
     Ok(headers)
 }
 
-fn node_facts(config: &Config, identity: &NodeIdentity) -> NodeFacts {
+fn node_facts(config: &Config, identity: &NodeIdentity, initial: &Node) -> NodeFacts {
     let kubelet = &config.kubelet;
+    let status = initial.status.as_ref();
+    let allocatable = status.and_then(|status| status.allocatable.as_ref());
+    // what cannot be read is what the machine has
+    let amount = |name| lookup(allocatable, name).ok().flatten();
     let cgroup_v2 = cgroup_version().is_ok_and(|version| version == CgroupVersion::V2);
     let memory = memory_capacity(&read("/proc/meminfo"));
     NodeFacts {
@@ -162,9 +226,13 @@ fn node_facts(config: &Config, identity: &NodeIdentity) -> NodeFacts {
         cluster_domain: kubelet.cluster_domain.clone(),
         resolv_conf: Some(PathBuf::from(&kubelet.resolv_conf))
             .filter(|path| !path.as_os_str().is_empty()),
-        allocatable_cpu_milli: cpu_count(&read("/proc/stat")) * 1000,
-        allocatable_memory: memory,
-        allocatable_ephemeral_storage: storage_capacity(&config.flags.root_dir),
+        allocatable_cpu_milli: amount("cpu").map_or_else(
+            || cpu_count(&read("/proc/stat")) * 1000,
+            |q| q.milli_value(),
+        ),
+        allocatable_memory: amount("memory").map_or(memory, |q| q.value()),
+        allocatable_ephemeral_storage: amount("ephemeral-storage")
+            .map_or_else(|| storage_capacity(&config.flags.root_dir), |q| q.value()),
         memory_capacity: memory,
         paths: NodePaths {
             root_dir: config.flags.root_dir.clone(),

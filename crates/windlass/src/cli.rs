@@ -3,10 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+use windlass::build::node::KUBERNETES_VERSION;
 use windlass_config::KubeletFlags;
-
-/// Kubernetes version whose node behaviour this version follows.
-pub(crate) const KUBERNETES_VERSION: &str = "v1.36.0";
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -91,12 +89,12 @@ mod tests {
         let ours = concat!(
             "print Windlass v",
             env!("CARGO_PKG_VERSION"),
-            " (Kubernetes v1.36.0)"
+            " (Kubernetes v1.36.2)"
         );
         check(&["/usr/bin/windlass", "--version"], ours);
         check(
             &["/usr/bin/kubelet", "--version"],
-            "print Kubernetes v1.36.0",
+            "print Kubernetes v1.36.2",
         );
         check(
             &["windlass", "--version=raw"],

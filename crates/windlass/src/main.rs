@@ -5,6 +5,7 @@ mod logging;
 mod process;
 mod servers;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,12 +105,14 @@ async fn agent(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
 }
 
 fn announce(config: &Config) {
+    let cluster = config.flags.kubeconfig.as_deref();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         static_pods = config.kubelet.static_pod_path,
         runtime = config.kubelet.container_runtime_endpoint,
         root_dir = %config.flags.root_dir.display(),
-        "windlass is running stand-alone"
+        kubeconfig = %cluster.map_or("none, stand-alone".into(), Path::to_string_lossy),
+        "windlass is running"
     );
     // without a supervisor nobody listens
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

@@ -60,6 +60,7 @@ impl Servers {
         let service = ControlService {
             board: agent.board.clone(),
             rejected: agent.rejected.clone(),
+            node: Arc::new(agent.node.clone()),
             paths: self.paths,
             clock,
             shutdown: token,

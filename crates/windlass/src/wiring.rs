@@ -1,7 +1,10 @@
-//! Who is connected to whom: the only file that knows every actor.
+//! Who is connected to whom: the only place that knows every actor.
 //!
-//! Mailboxes are made first, then each actor is given the ends it needs and started. Nothing
-//! here decides anything; `docs/actors.md` draws the same graph.
+//! Mailboxes are made first, then each actor is given the ends it needs and started; those that
+//! only a node of a cluster has are in [`cluster`]. Nothing here decides anything;
+//! `docs/actors.md` draws the same graph.
+
+mod cluster;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,14 +15,20 @@ use std::time::Duration;
 use http::{HeaderMap, Uri};
 use tokio::sync::watch;
 use windlass_actors::{
-    ActorKind, ConfigChanged, MailboxSender, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle,
-    PodWorkersMessage, RejectedManifest, RuntimeState, Shutdown, SlotSender, SourceSnapshot,
-    StatusCache, mailbox, slots, start_actor,
+    ActorKind, ConfigChanged, MailboxSender, NodeSeen, ObjectsChanged, PlegHandle, PlegMessage,
+    PodChanged, PodWorkersHandle, PodWorkersMessage, RejectedManifest, RuntimeState, Shutdown,
+    ShutdownState, SlotSender, SourceSnapshot, SourcesReady, StatusCache, mailbox, slots, spawn_io,
+    start_actor,
 };
+use windlass_core::admission::NodeAbilities;
 use windlass_core::merge::Mode;
 use windlass_core::node_facts::NodeFacts;
+use windlass_core::shutdown::ShutdownPeriods;
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
+use windlass_node::shutdown::{LogindBus, NodeShutdown, NodeShutdownConfig, ShutdownRecord};
+use windlass_node::{PodCidrDeps, keep_pod_cidr};
+use windlass_objects::{CredentialDirs, ObjectCache, ObjectCacheDeps};
 use windlass_pleg::{Pleg, PlegDeps, PlegHealth};
 use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartPacer, WorkerDeps};
@@ -28,10 +37,15 @@ use windlass_runtime::{PodRuntime, PodRuntimeDeps, RuntimeOptions};
 use windlass_sources::{
     FileSource, FileSourceConfig, HttpSource, HttpSourceConfig, PodStorage, PodStorageDeps,
 };
-use windlass_status::{EventLog, EventRecorder, PodBoard};
-use windlass_store::{BackoffFile, BackoffTables};
-use windlass_sync_loop::{SyncLoop, SyncLoopDeps, SyncLoopHealth};
-use windlass_types::{Clock, PodSource, PodUid};
+use windlass_status::PodBoard;
+use windlass_store::{AdmittedPods, BackoffFile, BackoffTables};
+use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
+use windlass_types::corev1::Node;
+use windlass_types::{Clock, PodOp, PodSource, PodUid, SharedPod, names};
+
+use crate::cluster::ClusterParts;
+use crate::standing::AgentNode;
+use cluster::{ClusterWiring, event_recorder, spawn_cluster};
 
 /// Everything the actors are made of.
 #[derive(Debug)]
@@ -48,18 +62,48 @@ pub struct AgentParts {
     pub metrics: Metrics,
     /// Facts about the node.
     pub node: Arc<NodeFacts>,
+    /// The node as it would be registered: what pods are admitted against until the API server
+    /// has one.
+    pub initial_node: Arc<Node>,
+    /// What machine and configuration allow pods.
+    pub abilities: Arc<NodeAbilities>,
+    /// Where the node's registry credentials are looked for; `None` in simulations.
+    pub credential_dirs: Option<CredentialDirs>,
+    /// The machine's shutdown; `None` in simulations.
+    pub machine_shutdown: Option<MachineShutdown>,
+    /// The cluster, if this is a node of one.
+    pub cluster: Option<ClusterParts>,
     /// The node's addresses.
     pub host_ips: Vec<IpAddr>,
+    /// `podCIDR`: address range of pods until the node object has one.
+    pub pod_cidr: String,
     /// Settings of the executor.
     pub runtime_options: RuntimeOptions,
     /// The pod sources.
     pub sources: SourceParts,
     /// Back-off that survives the agent; `None` in simulations without a disk.
     pub backoff: Option<(BackoffFile, BackoffTables)>,
+    /// Where admitted pods are remembered; `None` in simulations without a disk.
+    pub admitted: Option<AdmittedPods>,
+    /// Pods that an earlier life of the agent admitted.
+    pub restored: Vec<SharedPod>,
     /// `syncFrequency`.
     pub sync_frequency: Duration,
     /// Pods that start at a time.
     pub start_concurrency: usize,
+}
+
+/// How pods are ended before the machine goes down.
+#[derive(Clone, Debug)]
+pub struct MachineShutdown {
+    /// Who gets how long.
+    pub periods: ShutdownPeriods,
+    /// Where logind is.
+    pub bus: LogindBus,
+    /// Directory of logind's drop-in files.
+    pub logind_conf_dir: PathBuf,
+    /// Where the times of a shutdown are kept.
+    pub record: Option<ShutdownRecord>,
 }
 
 /// Which pod sources there are.
@@ -77,6 +121,8 @@ pub struct SourceParts {
     pub url_headers: HeaderMap,
     /// `httpCheckFrequency`.
     pub url_period: Duration,
+    /// The API server.
+    pub api: bool,
     /// Sources that are fed through [`Agent::sources`] from outside, as simulations do.
     pub fed: BTreeSet<PodSource>,
 }
@@ -85,8 +131,10 @@ impl SourceParts {
     fn configured(&self) -> BTreeSet<PodSource> {
         let file = self.file.as_ref().map(|_| PodSource::File);
         let http = self.url.as_ref().map(|_| PodSource::Http);
+        let api = self.api.then_some(PodSource::Api);
         file.into_iter()
             .chain(http)
+            .chain(api)
             .chain(self.fed.iter().copied())
             .collect()
     }
@@ -107,6 +155,8 @@ pub struct Agent {
     pub sync_loop_health: SyncLoopHealth,
     /// When the runtime was last listed.
     pub pleg_health: PlegHealth,
+    /// Which node this is, and of what.
+    pub node: AgentNode,
     /// Ends everything.
     pub shutdown: Shutdown,
     lanes: Lanes,
@@ -137,6 +187,7 @@ impl Agent {
                 .set(count as f64);
         }
         drop(rejected);
+        self.node.publish_metrics(&self.metrics);
         self.sources.publish_metrics();
         self.pleg.mailbox.publish_metrics();
         self.lanes.config.publish_metrics();
@@ -149,12 +200,24 @@ impl Agent {
 /// Starts every actor. Call it on the thread that is to run them, inside an actix system or a
 /// tokio `LocalSet`.
 pub fn spawn(parts: AgentParts) -> Agent {
-    let metrics = parts.metrics;
+    let metrics = parts.metrics.clone();
     let shutdown = Shutdown::new();
     let board = PodBoard::new();
     let cache = StatusCache::new();
-    let events: Arc<dyn EventRecorder> =
-        Arc::new(EventLog::new(board.clone(), Arc::clone(&parts.clock)));
+    let events = event_recorder(&parts, &board);
+    let (node_sender, node_seen) = watch::channel(NodeSeen::default());
+    let (shutdown_sender, machine_state) = watch::channel(ShutdownState::default());
+    let (ready_sender, sources_ready) = watch::channel(SourcesReady::default());
+    let (object_sender, object_slots) =
+        slots::<PodUid, ObjectsChanged>(ActorKind::SyncLoop, &metrics);
+    let objects = ObjectCache::new(ObjectCacheDeps {
+        clients: parts.cluster.as_ref().map(|it| it.clients.clone()),
+        clock: Arc::clone(&parts.clock),
+        events: Arc::clone(&events),
+        changed: object_sender,
+        node: Arc::clone(&parts.node),
+        credential_dirs: parts.credential_dirs,
+    });
 
     let (storage_sender, storage_mailbox) = mailbox(ActorKind::PodStorage, &metrics);
     let (config_sender, config_mailbox) = mailbox::<ConfigChanged>(ActorKind::SyncLoop, &metrics);
@@ -174,12 +237,14 @@ pub fn spawn(parts: AgentParts) -> Agent {
     };
 
     let (backoff_file, backoff) = parts.backoff.unzip();
+
     let settings = WorkerSettings {
         sync_frequency: parts.sync_frequency,
         restart_policy: parts.runtime_options.restart_backoff,
         host_ips: parts.host_ips,
         runtime_name: "containerd".into(),
     };
+    let images = Arc::clone(&parts.images);
     let runtime = PodRuntime::new(PodRuntimeDeps {
         runtime: Arc::clone(&parts.runtime),
         images: parts.images,
@@ -205,13 +270,14 @@ pub fn spawn(parts: AgentParts) -> Agent {
 
     let worker = WorkerDeps {
         runtime: runtime.clone(),
+        objects: Arc::new(objects),
         pleg: pleg.clone(),
         pacer: StartPacer::new(parts.start_concurrency, metrics.clone()),
         board: board.clone(),
         events: Arc::clone(&events),
         clock: Arc::clone(&parts.clock),
         metrics: metrics.clone(),
-        runtime_state: state,
+        runtime_state: state.clone(),
         backoff_file,
         registry: workers_sender,
         settings,
@@ -227,25 +293,79 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sources: parts.sources.configured(),
         workers: workers.clone(),
         cache,
-        cri: parts.runtime,
+        cri: Arc::clone(&parts.runtime),
         runtime,
         runtime_state: state_sender,
+        sources_ready: ready_sender,
+        admission: AdmissionDeps {
+            node: node_seen.clone(),
+            initial_node: parts.initial_node,
+            abilities: parts.abilities,
+            shutdown: machine_state.clone(),
+            checkpoint: parts.admitted,
+            events: Arc::clone(&events),
+        },
         clock: Arc::clone(&parts.clock),
         metrics: metrics.clone(),
         health: sync_loop_health.clone(),
     };
-    start_actor(SyncLoop::new(sync_loop, config_mailbox, change_slots));
+    let sync_loop = SyncLoop::new(sync_loop, config_mailbox, change_slots, object_slots);
+    start_actor(sync_loop);
+
+    let pod_cidr = PodCidrDeps {
+        configured: parts.pod_cidr,
+        node: node_seen.clone(),
+        runtime_state: state.clone(),
+        runtime: Arc::clone(&parts.runtime),
+    };
+    spawn_io("pod-cidr", keep_pod_cidr(pod_cidr));
 
     let (rejected_sender, rejected) = watch::channel(Vec::new());
     let storage = PodStorageDeps {
         mode: Mode::Incremental,
         sources: parts.sources.configured(),
         clock: Arc::clone(&parts.clock),
-        events,
+        events: Arc::clone(&events),
         sync_loop: config_sender.clone(),
         rejected: rejected_sender,
     };
     start_actor(PodStorage::new(storage, storage_mailbox));
+    restore(parts.restored, &storage_sender);
+    if let Some(machine) = parts.machine_shutdown {
+        start_actor(NodeShutdown::new(NodeShutdownConfig {
+            periods: machine.periods,
+            bus: machine.bus,
+            logind_conf_dir: machine.logind_conf_dir,
+            record: machine.record,
+            workers: workers.clone(),
+            board: board.clone(),
+            recorder: Arc::clone(&events),
+            state: shutdown_sender,
+        }));
+    }
+    let cluster = parts.cluster.map(|cluster| {
+        spawn_cluster(ClusterWiring {
+            cluster,
+            node_name: parts.sources.node_name.clone(),
+            runtime: parts.runtime,
+            images,
+            clock: Arc::clone(&parts.clock),
+            metrics: metrics.clone(),
+            events,
+            board: board.clone(),
+            storage: storage_sender.clone(),
+            runtime_state: state,
+            machine_state,
+            sources_ready,
+            node_sender,
+            node_seen,
+        })
+    });
+    let node = AgentNode {
+        name: parts.sources.node_name.clone(),
+        cluster,
+        clock: Arc::clone(&parts.clock),
+    };
     spawn_sources(parts.sources, &storage_sender, &parts.clock);
 
     Agent {
@@ -255,6 +375,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sync_loop_health,
         pleg_health,
         rejected,
+        node,
         shutdown,
         lanes: Lanes {
             config: config_sender,
@@ -262,6 +383,30 @@ pub fn spawn(parts: AgentParts) -> Agent {
             workers,
         },
         metrics,
+    }
+}
+
+/// What an earlier life of the agent admitted is the first that PodStorage hears of. What runs is
+/// looked after from the start; what does not waits until the API server confirms it.
+fn restore(pods: Vec<SharedPod>, storage: &MailboxSender<SourceSnapshot>) {
+    if pods.is_empty() {
+        return;
+    }
+    let unconfirmed = |mut pod: SharedPod| {
+        let annotations = &mut Arc::make_mut(&mut pod).metadata.annotations;
+        let mark = (names::ANN_RESTORED.to_owned(), "true".to_owned());
+        annotations.get_or_insert_default().extend([mark]);
+        pod
+    };
+    let pods = pods.into_iter().map(unconfirmed).collect();
+    let snapshot = SourceSnapshot {
+        source: PodSource::Api,
+        op: PodOp::Restore,
+        pods,
+        rejected: Vec::new(),
+    };
+    if storage.try_send(snapshot).is_err() {
+        tracing::error!("admitted pods not restored");
     }
 }
 

@@ -15,12 +15,14 @@ use windlass_types::cri::{
     ContainerConfig, ContainerSecurity, LinuxResources, ListFilter, NamespaceMode,
     NamespaceOptions, SandboxConfig, SecurityProfile,
 };
-use windlass_types::{PodUid, SandboxId};
+use windlass_types::{ContainerId, PodUid, SandboxId};
 
 use super::Started;
 
-/// Pods removed at a time; not measured.
+/// Pods removed at a time where it is not measured.
 const REMOVALS: usize = 8;
+/// Seconds that a container has to end; the image ends at once.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// What a kubelet asks to hide from every container: each is a mount that the start waits for.
 const MASKED_PATHS: [&str; 12] = [
@@ -49,6 +51,13 @@ const CLEAN_DEADLINE: Duration = Duration::from_secs(60);
 /// Pause between two looks at it.
 const POLL: Duration = Duration::from_millis(50);
 
+/// A pod that was started without an agent.
+#[derive(Clone, Debug)]
+pub(super) struct BarePod {
+    sandbox: SandboxId,
+    container: ContainerId,
+}
+
 /// A client that asks the runtime for what the agent would ask.
 #[derive(Debug)]
 pub(super) struct Bare {
@@ -67,31 +76,55 @@ impl Bare {
         })
     }
 
-    /// Starts the pods in order, a bounded number at a time.
+    /// Starts the pods in order, as many at a time as was said at the beginning.
     pub(super) async fn start_pods(&self, names: &[String]) -> anyhow::Result<Started> {
+        self.start_pods_at(self.concurrency, names).await
+    }
+
+    /// Starts the pods in order, `concurrency` at a time.
+    pub(super) async fn start_pods_at(
+        &self,
+        concurrency: usize,
+        names: &[String],
+    ) -> anyhow::Result<Started> {
         let begin = Instant::now();
-        let started: Vec<(f64, SandboxId)> = stream::iter(names)
+        let started: Vec<(f64, BarePod)> = stream::iter(names)
             .map(|name| async move {
-                let sandbox = self.start_pod(name).await?;
-                anyhow::Ok((begin.elapsed().as_secs_f64(), sandbox))
+                let pod = self.start_pod(name).await?;
+                anyhow::Ok((begin.elapsed().as_secs_f64(), pod))
             })
-            .buffer_unordered(self.concurrency)
+            .buffer_unordered(concurrency)
             .try_collect()
             .await?;
-        let (seconds, sandboxes) = started.into_iter().unzip();
-        Ok(Started { seconds, sandboxes })
+        let (seconds, bare) = started.into_iter().unzip();
+        Ok(Started { seconds, bare })
     }
 
     pub(super) async fn remove_pods(&self, started: &Started) -> anyhow::Result<()> {
-        stream::iter(&started.sandboxes)
-            .map(|sandbox| async move {
-                self.cri.stop_pod_sandbox(sandbox).await?;
-                self.cri.remove_pod_sandbox(sandbox).await?;
+        self.stop_and_remove(REMOVALS, started).await?;
+        Ok(())
+    }
+
+    /// Stops the containers, stops and removes the sandboxes, `concurrency` pods at a time, and
+    /// returns the seconds it took.
+    pub(super) async fn stop_and_remove(
+        &self,
+        concurrency: usize,
+        started: &Started,
+    ) -> anyhow::Result<f64> {
+        let begin = Instant::now();
+        stream::iter(&started.bare)
+            .map(|pod| async move {
+                self.cri.stop_container(&pod.container, GRACE).await?;
+                self.cri.stop_pod_sandbox(&pod.sandbox).await?;
+                // with the containers in it
+                self.cri.remove_pod_sandbox(&pod.sandbox).await?;
                 anyhow::Ok(())
             })
-            .buffer_unordered(REMOVALS)
-            .try_collect()
-            .await
+            .buffer_unordered(concurrency)
+            .try_collect::<()>()
+            .await?;
+        Ok(begin.elapsed().as_secs_f64())
     }
 
     /// Removes what the agent has stopped until the runtime is empty. The agent itself would
@@ -128,7 +161,7 @@ impl Bare {
             .collect())
     }
 
-    async fn start_pod(&self, name: &str) -> anyhow::Result<SandboxId> {
+    async fn start_pod(&self, name: &str) -> anyhow::Result<BarePod> {
         let uid = format!("bare-{name}");
         let log_directory = self.logs.join(&uid);
         std::fs::create_dir_all(log_directory.join("main"))?;
@@ -178,7 +211,7 @@ impl Bare {
             .create_container(&sandbox, &container_config, &sandbox_config)
             .await?;
         self.cri.start_container(&container).await?;
-        Ok(sandbox)
+        Ok(BarePod { sandbox, container })
     }
 }
 

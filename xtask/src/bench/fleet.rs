@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
 use tokio::time::Instant;
 use windlass_testbed::agent::{Agent, AgentOptions};
 use windlass_testbed::containerd::PrivateContainerd;
@@ -12,14 +11,10 @@ use windlass_testbed::images;
 use windlass_testbed::pod_watch::{PodTable, PodWatch};
 
 use super::Started;
-use super::process::Process;
+use super::process::{self, Process};
 
 /// How long any number of pods may take to get where they are going.
 const DEADLINE: Duration = Duration::from_secs(180);
-/// The agent is settled when it uses at most [`SETTLED_CPU`] over this time.
-const SETTLE_WINDOW: Duration = Duration::from_secs(2);
-/// Two ticks of the kernel's clock: one tick may be a rounding of next to nothing.
-const SETTLED_CPU: f64 = 0.02;
 
 /// An agent and its manifests.
 #[derive(Debug)]
@@ -41,8 +36,8 @@ impl Fleet {
         std::fs::create_dir_all(&manifests)?;
         std::fs::create_dir_all(&staging)?;
         let options = AgentOptions {
-            config: String::new(),
             args: vec![format!("--start-concurrency={concurrency}")],
+            ..AgentOptions::default()
         };
         let agent = Agent::start(containerd, binary, &manifests, options)?;
         let mut watch = agent.watch();
@@ -75,7 +70,7 @@ impl Fleet {
         let seconds = ready.map(|at| (at - begin).as_secs_f64()).collect();
         Ok(Started {
             seconds,
-            sandboxes: Vec::new(),
+            bare: Vec::new(),
         })
     }
 
@@ -114,17 +109,7 @@ impl Fleet {
 
     /// Waits until the agent has nothing to do.
     pub(super) async fn settle(&mut self) -> anyhow::Result<()> {
-        let process = self.process()?;
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            self.agent.check_alive()?;
-            let before = process.cpu_seconds()?;
-            tokio::time::sleep(SETTLE_WINDOW).await;
-            if process.cpu_seconds()? - before <= SETTLED_CPU {
-                return Ok(());
-            }
-            anyhow::ensure!(Instant::now() < deadline, "the agent does not come to rest");
-        }
+        process::settle(&mut self.agent).await
     }
 
     /// Name, ID and restart count of every container the agent reports.
@@ -139,9 +124,7 @@ impl Fleet {
     }
 
     pub(super) fn process(&self) -> anyhow::Result<Process> {
-        Ok(Process::new(
-            self.agent.pid().context("the agent does not run")?,
-        ))
+        Process::of(&self.agent)
     }
 
     /// Freezes the agent: it takes every pod on the runtime for its own, and would stop those of

@@ -1,13 +1,38 @@
 //! What the kernel says a process uses.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::Context;
+use tokio::time::Instant;
+use windlass_testbed::agent::Agent;
 
 /// Ticks of the kernel's clock in a second, in `/proc`: USER_HZ, 100 on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Fields of `/proc/PID/stat` behind the name; utime and stime are the 14th and 15th of all.
 const UTIME: usize = 11;
+
+/// The agent is settled when it uses at most [`SETTLED_CPU`] over this time.
+const SETTLE_WINDOW: Duration = Duration::from_secs(2);
+/// Two ticks of the kernel's clock: one tick may be a rounding of next to nothing.
+const SETTLED_CPU: f64 = 0.02;
+/// How long it may take until an agent is settled.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(180);
+
+/// Waits until the agent has nothing to do.
+pub(super) async fn settle(agent: &mut Agent) -> anyhow::Result<()> {
+    let process = Process::of(agent)?;
+    let deadline = Instant::now() + SETTLE_DEADLINE;
+    loop {
+        agent.check_alive()?;
+        let before = process.cpu_seconds()?;
+        tokio::time::sleep(SETTLE_WINDOW).await;
+        if process.cpu_seconds()? - before <= SETTLED_CPU {
+            return Ok(());
+        }
+        anyhow::ensure!(Instant::now() < deadline, "the agent does not come to rest");
+    }
+}
 
 /// A process by its PID.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +41,9 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(pid: u32) -> Self {
-        Self { pid }
+    pub(super) fn of(agent: &Agent) -> anyhow::Result<Self> {
+        let pid = agent.pid().context("the agent does not run")?;
+        Ok(Self { pid })
     }
 
     /// Resident memory in KiB.
@@ -44,7 +70,9 @@ mod tests {
 
     #[test]
     fn this_process_uses_memory_and_time() {
-        let process = Process::new(std::process::id());
+        let process = Process {
+            pid: std::process::id(),
+        };
         assert!(process.rss_kib().unwrap() > 100);
         assert!(process.cpu_seconds().unwrap() < 3600.0);
     }

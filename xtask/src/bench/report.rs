@@ -5,17 +5,34 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::{Options, median, percentile};
+use super::{median, percentile};
 use crate::run;
 
 const DOCUMENT: &str = "docs/PERFORMANCE.md";
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
+
+/// The part of the document that a run writes, between two markers with this name.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Section {
+    /// An agent on its own.
+    StandAlone,
+    /// A node of a cluster.
+    Cluster,
+}
+
+impl Section {
+    fn name(self) -> &'static str {
+        match self {
+            Self::StandAlone => "bench",
+            Self::Cluster => "bench-cluster",
+        }
+    }
+}
 
 /// What a figure counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
     Seconds,
+    Milliseconds,
     MiB,
     PercentOfCore,
     Count,
@@ -25,9 +42,10 @@ impl Unit {
     fn show(self, value: f64) -> String {
         match self {
             Self::Seconds => format!("{value:.3} s"),
+            Self::Milliseconds => format!("{value:.1} ms"),
             Self::MiB => format!("{value:.1} MiB"),
             Self::PercentOfCore => format!("{value:.2} % of a core"),
-            Self::Count => format!("{value:.0}"),
+            Self::Count => format!("{value}"),
         }
     }
 }
@@ -101,12 +119,12 @@ impl Report {
         self.rows.push(row);
     }
 
-    pub(super) fn markdown(&self, options: &Options) -> anyhow::Result<String> {
+    /// The table, with the command that repeats the run.
+    pub(super) fn markdown(&self, command: &str) -> anyhow::Result<String> {
         let mut text = String::new();
         writeln!(
             text,
-            "Command: `{}`, commit {}.",
-            command(options),
+            "Command: `{command}`, commit {}.",
             output("git", &["describe", "--always", "--dirty"])?
         )?;
         writeln!(text, "Machine: {}.\n", machine()?)?;
@@ -122,37 +140,25 @@ impl Report {
     }
 }
 
-/// Puts the table between the markers of the document.
-pub(super) fn write(table: &str) -> anyhow::Result<()> {
+/// Puts the table between the markers of its section of the document.
+pub(super) fn write(section: Section, table: &str) -> anyhow::Result<()> {
     let path = run::root().join(DOCUMENT);
     let document = std::fs::read_to_string(&path).with_context(|| DOCUMENT.to_owned())?;
-    let (head, rest) = document
-        .split_once(BEGIN)
-        .with_context(|| format!("{DOCUMENT} has no {BEGIN}"))?;
-    let (_, tail) = rest
-        .split_once(END)
-        .with_context(|| format!("{DOCUMENT} has no {END}"))?;
-    std::fs::write(&path, format!("{head}{BEGIN}\n{table}{END}{tail}"))?;
+    std::fs::write(&path, replace(&document, section, table)?)?;
     run::step(&format!("wrote {DOCUMENT}"));
     Ok(())
 }
 
-/// The command that repeats this run.
-fn command(options: &Options) -> String {
-    let binary = match &options.windlass {
-        Some(path) => format!("--windlass {}", path.display()),
-        None => format!("--profile {}", options.profile),
-    };
-    format!(
-        "cargo xtask bench --serial {} --burst {} --rounds {} --concurrency {} --idle-seconds {} \
-         --kills {} {binary}",
-        options.serial,
-        options.burst,
-        options.rounds,
-        options.concurrency,
-        options.idle_seconds,
-        options.kills,
-    )
+fn replace(document: &str, section: Section, table: &str) -> anyhow::Result<String> {
+    let begin = format!("<!-- {}:begin -->", section.name());
+    let end = format!("<!-- {}:end -->", section.name());
+    let (head, rest) = document
+        .split_once(&begin)
+        .with_context(|| format!("{DOCUMENT} has no {begin}"))?;
+    let (_, tail) = rest
+        .split_once(&end)
+        .with_context(|| format!("{DOCUMENT} has no {end}"))?;
+    Ok(format!("{head}{begin}\n{table}{end}{tail}"))
 }
 
 /// Processor, cores, memory, kernel, runtime and date.
@@ -191,4 +197,23 @@ fn output(program: &str, args: &[&str]) -> anyhow::Result<String> {
         .output()
         .with_context(|| format!("cannot run {program}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_section_is_replaced_between_its_own_markers() {
+        let document = "a\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nb\n\
+                        <!-- bench-cluster:begin --><!-- bench-cluster:end -->\nc";
+        let document = replace(document, Section::Cluster, "two\n").unwrap();
+        let document = replace(&document, Section::StandAlone, "one\n").unwrap();
+        assert_eq!(
+            document,
+            "a\n<!-- bench:begin -->\none\n<!-- bench:end -->\nb\n\
+             <!-- bench-cluster:begin -->\ntwo\n<!-- bench-cluster:end -->\nc"
+        );
+        assert!(replace("nothing", Section::Cluster, "").is_err());
+    }
 }

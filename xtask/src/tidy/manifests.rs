@@ -17,31 +17,46 @@ const EDGES: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("config", &["core"]),
     ("store", &["core"]),
+    ("client", &["metrics"]),
+    ("certs", &["client", "core"]),
+    ("fake-api", &["client"]),
+    (
+        "node",
+        &["actors", "client", "core", "cri", "metrics", "status"],
+    ),
+    (
+        "objects",
+        &["actors", "client", "core", "metrics", "runtime"],
+    ),
     ("cri", &["proto", "metrics"]),
     ("actors", &["core", "metrics"]),
     ("volumes", &["core"]),
     ("runtime", &["core", "cri", "metrics", "store", "volumes"]),
-    ("sources", &["actors", "core", "metrics"]),
+    ("sources", &["actors", "client", "core", "metrics"]),
     (
         "sync-loop",
-        &["actors", "core", "cri", "metrics", "runtime"],
+        &["actors", "core", "cri", "metrics", "runtime", "store"],
     ),
     (
         "pod-workers",
         &["actors", "core", "metrics", "runtime", "status", "store"],
     ),
     ("pleg", &["actors", "core", "cri", "metrics"]),
-    ("status", &["actors", "core", "metrics"]),
+    ("status", &["actors", "client", "core", "metrics"]),
     ("server", &["core", "metrics", "proto", "runtime", "status"]),
     ("ctl", &["proto"]),
     (
         "windlass",
         &[
             "actors",
+            "certs",
+            "client",
             "config",
             "core",
             "cri",
             "metrics",
+            "node",
+            "objects",
             "pleg",
             "pod-workers",
             "runtime",
@@ -56,17 +71,22 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "testing",
         &[
-            "actors", "core", "cri", "metrics", "proto", "runtime", "status", "testbed", "windlass",
+            "actors", "client", "core", "cri", "fake-api", "metrics", "node", "objects", "proto",
+            "runtime", "status", "testbed", "windlass",
         ],
     ),
     ("testbed", &["proto"]),
-    ("xtask", &["cri", "metrics", "proto", "testbed"]),
+    (
+        "xtask",
+        &["client", "cri", "fake-api", "metrics", "proto", "testbed"],
+    ),
     ("codegen", &[]),
 ];
 
 /// A test may use the testing kit, and the real thing that its crate is used with.
 const TEST_ONLY: &[&str] = &[
-    "testing", "testbed", "actors", "core", "cri", "metrics", "proto", "config",
+    "testing", "testbed", "fake-api", "client", "actors", "core", "cri", "metrics", "proto",
+    "config",
 ];
 
 /// Crates that decide or describe, and never wait or touch the outside.

@@ -279,15 +279,51 @@ fn a_file_that_is_no_configuration_is_named_with_the_place() {
 }
 
 #[test]
-fn a_cluster_is_refused_until_this_version_can_work_in_one() {
+fn bootstrap_credentials_need_a_place_for_those_they_are_exchanged_for() {
+    let bootstrap = "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf";
     check(
         &[],
-        &["--kubeconfig=/etc/kubernetes/kubelet.conf"],
+        &[bootstrap],
         &[],
-        "error: --kubeconfig: this version runs stand-alone only, it takes pods from staticPodPath \
-         and staticPodURL: start it without the flag",
+        "error: --bootstrap-kubeconfig: --kubeconfig is missing: name the file that the \
+         credentials obtained from the cluster are to be written to",
     );
+    let kubeconfig = "--kubeconfig=/etc/kubernetes/kubelet.conf";
+    check(&[], &[bootstrap, kubeconfig], &["maxPods"], "maxPods=110");
     check(&[], &["--kubeconfig="], &["maxPods"], "maxPods=110");
+}
+
+#[test]
+fn a_node_labels_itself_only_where_it_may() {
+    let refused = |label: &str| {
+        format!(
+            "error: --node-labels: {label:?} is in a namespace of Kubernetes that a node may not \
+             set: use kubelet.kubernetes.io/, node.kubernetes.io/ or a domain of your own"
+        )
+    };
+    for label in [
+        "node-role.kubernetes.io/worker",
+        "a.k8s.io/b",
+        "kubernetes.io/x",
+    ] {
+        check(
+            &[],
+            &[&format!("--node-labels={label}=1")],
+            &[],
+            &refused(label),
+        );
+    }
+    for label in [
+        "zone",
+        "example.com/a",
+        "node.kubernetes.io/exclude",
+        "x.node.kubernetes.io/y",
+        "topology.kubernetes.io/zone",
+        "notk8s.io/a",
+    ] {
+        let flag = format!("--node-labels={label}=1");
+        check(&[], &[&flag], &["maxPods"], "maxPods=110");
+    }
 }
 
 #[test]
@@ -308,7 +344,6 @@ fn unknown_and_inert_fields_are_warned_of_once() {
             "@/k.yaml: maxPodz: unknown field (line 3, column 10): it is ignored, remove or correct it",
             "--cgroup-root: cgroupRoot: accepted, but nothing follows from it in this version, which lacks QoS and pod cgroups",
             "@/k.yaml: iptablesDropBit: accepted and ignored: without effect upstream as well",
-            "@/k.yaml: maxPods: accepted, but nothing follows from it in this version, which lacks pod admission by node limits",
             "--feature-gates: featureGates.EventedPLEG: set to true, but nothing follows from this gate in this version",
             "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it",
         ],

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use windlass_types::PodExt;
-use windlass_types::corev1::VolumeMount;
+use windlass_types::corev1::{Volume, VolumeMount};
 use windlass_types::cri::{Mount, MountPropagation};
 
 use super::{ContainerInput, termination_message_path};
@@ -70,6 +70,8 @@ fn volume_mount(input: ContainerInput<'_>, mount: &VolumeMount) -> Result<Mount,
             volume: mount.name.clone(),
             container: input.container.name.clone(),
         })?;
+    let mut volumes = PodExt::spec(input.pod).volumes.iter().flatten();
+    let source = volumes.find(|volume| volume.name == mount.name);
     let container_path = if mount.mount_path.starts_with('/') {
         mount.mount_path.clone()
     } else {
@@ -78,16 +80,23 @@ fn volume_mount(input: ContainerInput<'_>, mount: &VolumeMount) -> Result<Mount,
     Ok(Mount {
         container_path,
         host_path: text(host_path),
-        readonly: mount.read_only.unwrap_or(false),
-        selinux_relabel: input.node.selinux_enabled && is_empty_dir(input, &mount.name),
+        readonly: mount.read_only.unwrap_or(false) || source.is_some_and(shows_object),
+        selinux_relabel: input.node.selinux_enabled && source.is_some_and(belongs_to_pod),
         propagation: propagation(mount)?,
     })
 }
 
+/// Content that others own is mounted read-only whatever the mount says.
+fn shows_object(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
+}
+
 /// Content that belongs to the pod alone may be relabeled; the node's own files may not.
-fn is_empty_dir(input: ContainerInput<'_>, volume: &str) -> bool {
-    let mut volumes = PodExt::spec(input.pod).volumes.iter().flatten();
-    volumes.any(|v| v.name == volume && v.empty_dir.is_some())
+fn belongs_to_pod(volume: &Volume) -> bool {
+    volume.empty_dir.is_some() || shows_object(volume)
 }
 
 fn propagation(mount: &VolumeMount) -> Result<MountPropagation, ConfigError> {

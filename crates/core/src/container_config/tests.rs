@@ -243,6 +243,26 @@ fn volumes_come_first_then_hosts_and_the_termination_log() {
 }
 
 #[test]
+fn what_shows_api_objects_is_read_only_whatever_the_mount_says() {
+    let sources = [
+        json!({"configMap": {"name": "x"}}),
+        json!({"secret": {"secretName": "x"}}),
+        json!({"downwardAPI": {}}),
+        json!({"projected": {}}),
+    ];
+    for mut source in sources {
+        source["name"] = json!("data");
+        let mount = json!({"name": "data", "mountPath": "/x", "readOnly": false});
+        let case = case(
+            json!({"name": "c", "volumeMounts": [mount]}),
+            json!({"volumes": [source]}),
+        );
+        let expected = format!("/x<-/vol/data ro Private; {HOSTS}; {LAST_WORDS}");
+        assert_eq!(case.mounts(), expected, "{source}");
+    }
+}
+
+#[test]
 fn without_an_address_only_host_network_pods_get_a_hosts_file() {
     let mut pod_network = case(json!({"name": "c"}), json!({}));
     pod_network.ips.clear();
@@ -460,10 +480,7 @@ fn a_missing_variable_source_is_a_config_error_that_may_pass() {
     )
     .config()
     .expect_err("missing");
-    assert_eq!(
-        error.to_string(),
-        "envFrom[0]: secret ns/s is not available on this node"
-    );
+    assert_eq!(error.to_string(), "secret \"s\" not found");
     assert_eq!(
         (error.reason(), error.retry()),
         (Reason::CreateContainerConfigError, Retry::Later)

@@ -216,6 +216,22 @@ fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
+fn config_map(pairs: &[(&str, &str)]) -> Arc<ConfigMapContent> {
+    let data = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).into()));
+    Arc::new(ConfigMapContent {
+        data: data.collect(),
+        ..ConfigMapContent::default()
+    })
+}
+
+fn secret(pairs: &[(&str, &[u8])]) -> Arc<SecretContent> {
+    let data = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).into()));
+    Arc::new(SecretContent {
+        data: data.collect(),
+        ..SecretContent::default()
+    })
+}
+
 fn from_objects() -> Case {
     let mut case = case(json!({
         "name": "c",
@@ -232,10 +248,10 @@ fn from_objects() -> Case {
     }));
     case.sources
         .config_maps
-        .insert("conf".to_owned(), data(&[("A", "1"), ("B", "2")]));
+        .insert("conf".to_owned(), config_map(&[("A", "1"), ("B", "2")]));
     case.sources
         .secrets
-        .insert("pw".to_owned(), data(&[("k", "s3cret")]));
+        .insert("pw".to_owned(), secret(&[("k", b"s3cret")]));
     case.sources.services = data(&[("KEY", "not-this"), ("SVC_HOST", "10.96.0.1")]);
     case
 }
@@ -249,16 +265,12 @@ fn env_from_comes_first_and_services_fill_what_is_left() {
     );
     case.sources
         .secrets
-        .insert("pw".to_owned(), BTreeMap::new());
-    assert_eq!(
-        case.line(),
-        "env[KEY].valueFrom.secretKeyRef: couldn't find key k in secret ns/pw"
-    );
+        .insert("pw".to_owned(), secret(&[("k", b"no\xfftext")]));
+    assert!(case.line().contains("KEY=no\u{fffd}text"));
+    case.sources.secrets.insert("pw".to_owned(), secret(&[]));
+    assert_eq!(case.line(), "couldn't find key k in Secret ns/pw");
     case.sources.config_maps.clear();
-    assert_eq!(
-        case.line(),
-        "envFrom[0]: configMap ns/conf is not available on this node"
-    );
+    assert_eq!(case.line(), "configmap \"conf\" not found");
 }
 
 #[test]
@@ -270,8 +282,40 @@ fn commands_expand_from_the_finished_environment() {
         "$(B)$$(A)".to_owned(),
     ];
     assert_eq!(
-        expand_words(Some(&words), &env),
+        expand_words("args", Some(&words), &env).expect("words"),
         ["run", "--n=1", "$(B)$(A)"]
     );
-    assert!(expand_words(None, &env).is_empty());
+    assert_eq!(expand_words("args", None, &env), Ok(Vec::new()));
+}
+
+#[test]
+fn variables_that_double_end_before_the_memory_does() {
+    let double =
+        |n: usize| json!({"name": format!("V{n}"), "value": format!("$(V{0})$(V{0})", n - 1)});
+    let mut env = vec![json!({"name": "V0", "value": "0123456789"})];
+    env.extend((1..64).map(double));
+    let case = case(json!({"name": "c", "env": env}));
+    let too_large = "env: more than 8 MiB, which no process can be given";
+    assert_eq!(case.line(), too_large);
+    let large = [("A".to_owned(), "x".repeat(1 << 20))];
+    let error = |words: Vec<String>| {
+        let words = expand_words("args", Some(&words), &large);
+        words.expect_err("too large").to_string()
+    };
+    let too_large = "args: more than 8 MiB, which no process can be given";
+    assert_eq!(error(vec!["$(A)".repeat(1 << 20)]), too_large);
+    assert_eq!(error(vec!["$(A)".to_owned(); 1 << 20]), too_large);
+}
+
+#[test]
+fn an_object_of_very_many_keys_is_read_in_no_time() {
+    let mut case = case(json!({"name": "c", "envFrom": [
+        {"configMapRef": {"name": "conf"}}, {"configMapRef": {"name": "conf"}},
+    ]}));
+    let keys: Vec<_> = (0..150_000).map(|n| n.to_string()).collect();
+    let pairs: Vec<_> = keys.iter().map(|key| (key.as_str(), "")).collect();
+    let map = config_map(&pairs);
+    case.sources.config_maps.insert("conf".to_owned(), map);
+    // to compare each with each would take longer than the test may
+    assert_eq!(case.line().split(' ').count(), keys.len());
 }

@@ -189,8 +189,31 @@ fn the_timer_is_the_earlier_of_retry_and_resync_within_half_and_one_and_a_half_p
         [Effect::Start(JobId(2), Job::Sync)]
     );
     worker.handle(Input::Done(JobId(2), synced()), at(100));
-    let wake = worker.wake_at().expect("armed").as_second();
-    assert!((130..=190).contains(&wake), "{wake}");
+    let wake = worker.wakes_in(at(100)).expect("armed").as_secs();
+    assert!((30..=90).contains(&wake), "{wake}");
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_nobody_wait_longer_than_the_timer_was_to_run() {
+    let failed = || JobResult::Killed(Err(Retry::Later));
+    let terminating = |now| {
+        let mut worker = worker();
+        worker.handle(Input::Kill(None), at(now));
+        worker.handle(Input::Done(JobId(1), failed()), at(now));
+        worker
+    };
+    let mut worker = terminating(10_000);
+    let armed = worker.wakes_in(at(10_000)).expect("armed");
+    assert!((5 * SECOND..=15 * SECOND).contains(&armed), "{armed:?}");
+    // something else makes the timer be armed anew
+    worker.handle(Input::Look, at(6_400));
+    assert_eq!(worker.wakes_in(at(6_400)), Some(armed));
+    let effects = worker.handle(Input::Tick, at(6_420));
+    assert_eq!(effects.len(), 1, "tried again: {effects:?}");
+    // a timer that fires a moment early is armed for the rest
+    let mut worker = terminating(10_000);
+    assert_eq!(worker.handle(Input::Tick, at(10_001)), []);
+    assert_eq!(worker.wakes_in(at(10_001)), Some(armed - SECOND));
 }
 
 fn inputs() -> impl Strategy<Value = Vec<(u8, u64, u64)>> {

@@ -29,6 +29,7 @@ fn config(spec: Value) -> Result<SandboxConfig, ConfigError> {
             servers: vec!["10.96.0.10".to_owned()],
             ..DnsConfig::default()
         },
+        runtime_class_resolved: false,
         cgroup_parent: "",
     })
 }
@@ -129,7 +130,8 @@ fn a_pod_is_not_started_with_less_isolation_than_it_asks_for() {
     );
     check(
         json!({"runtimeClassName": "gvisor", "containers": [{"name": "c"}]}),
-        &refused("runtimeClassName"),
+        "runtimeClassName: RuntimeClass \"gvisor\" is an object of the API server, which this \
+         agent is not connected to",
     );
     check(
         json!({

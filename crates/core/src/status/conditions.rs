@@ -5,7 +5,7 @@ use windlass_types::corev1::{Container, ContainerStatus, PodCondition, PodStatus
 use windlass_types::metav1::Time;
 
 use super::phase::{Phase, has_initialized};
-use super::{StatusInput, whole_seconds};
+use super::{StatusInput, settled_phase, whole_seconds};
 use crate::actions::{SandboxVerdict, is_sidecar, sandbox_verdict};
 
 /// Types computed here; the rest is foreign and kept as the API server has it.
@@ -23,6 +23,8 @@ const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
 /// Set by whoever disrupts the pod, node agent included: kept wherever it was seen.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// Its reason if this agent ends the pod.
+const BY_KUBELET: &str = "TerminationByKubelet";
 
 /// Status, reason and message of a condition.
 struct Truth {
@@ -67,6 +69,10 @@ pub(super) fn conditions(
         list.retain(|c| c.type_ != DISRUPTION_TARGET);
         list.push(disrupted.clone());
     }
+    if let Some(disrupted) = disrupted_here(input, previous, &list) {
+        list.retain(|c| c.type_ != DISRUPTION_TARGET);
+        list.push(disrupted);
+    }
 
     let containers_ready = containers_ready(input, status, phase);
     let ready = if containers_ready.value {
@@ -105,6 +111,33 @@ pub(super) fn conditions(
         });
     }
     list
+}
+
+/// The condition of a pod that this agent ends before its time. It replaces what somebody else
+/// said before, whose transition time stays: the pod was disrupted then.
+fn disrupted_here(
+    input: &StatusInput<'_>,
+    previous: &PodStatus,
+    list: &[PodCondition],
+) -> Option<PodCondition> {
+    let message = input.verdict?.disruption.as_ref()?;
+    let empty = PodStatus::default();
+    let api = input.pod.status.as_ref().unwrap_or(&empty);
+    if settled_phase(previous, api).is_some() {
+        return None;
+    }
+    let before = |c: &&PodCondition| c.type_ == DISRUPTION_TARGET && c.status == "True";
+    let since = list.iter().find(before);
+    let since = since.and_then(|c| c.last_transition_time.clone());
+    Some(PodCondition {
+        type_: DISRUPTION_TARGET.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(BY_KUBELET.to_owned()),
+        message: Some(message.clone()),
+        last_transition_time: since.or_else(|| Some(Time(whole_seconds(input.now)))),
+        last_probe_time: None,
+        observed_generation: input.pod.metadata.generation,
+    })
 }
 
 /// Sidecars and app containers are ready.

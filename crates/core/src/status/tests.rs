@@ -437,6 +437,7 @@ fn a_verdict_fails_the_pod_and_a_terminal_phase_stays() {
         phase: Phase::Failed,
         reason: "DeadlineExceeded".into(),
         message: "Pod was active on the node longer than the specified deadline".into(),
+        disruption: None,
     };
     let case = Case::new("Always a", "sb0 a=run").with(|c| c.verdict = Some(late));
     case.shows(&format!("Failed (DeadlineExceeded) {STARTED} a:running#0*"));
@@ -450,6 +451,59 @@ fn a_verdict_fails_the_pod_and_a_terminal_phase_stays() {
     Case::new("Always a", "sb0 a=run")
         .with(|c| c.pod.status.get_or_insert_default().phase = Some("Succeeded".into()))
         .shows(&format!("Succeeded {STARTED} a:running#0*"));
+}
+
+#[test]
+fn a_pod_that_the_node_ends_is_a_disruption_target_and_one_it_refuses_is_not() {
+    let target = |status: &PodStatus| {
+        let conditions = status.conditions.as_deref().unwrap_or_default();
+        let mut targets = conditions.iter().filter(|c| c.type_ == "DisruptionTarget");
+        let target = targets.next().cloned();
+        assert_eq!(targets.next(), None, "one at most");
+        target.map(|c| {
+            let since = c.last_transition_time.expect("time").0.as_second() - at(0).as_second();
+            let reason = c.reason.unwrap_or_default();
+            let message = c.message.unwrap_or_default();
+            format!("{}@{since} {reason}: {message}", c.status)
+        })
+    };
+    let ours = "TerminationByKubelet: Pod was terminated in response to imminent node shutdown.";
+    let shutdown = || Some(crate::shutdown::shutdown_verdict());
+    let running = || Case::new("Always a", "sb0 a=run");
+
+    let case = running().with(|c| c.verdict = shutdown());
+    let first = case.status();
+    let expected = format!("True@5000 {ours}");
+    assert_eq!(target(&first).as_deref(), Some(expected.as_str()));
+    let later = case.with(|c| c.previous = Some(first)).status_at(9000);
+    assert_eq!(target(&later).as_deref(), Some(expected.as_str()));
+
+    // somebody else disrupted it before: our word, their time
+    let evicted = running().with(|c| {
+        c.verdict = shutdown();
+        let condition = PodCondition {
+            type_: "DisruptionTarget".into(),
+            status: "True".into(),
+            reason: Some("EvictionByEvictionAPI".into()),
+            last_transition_time: Some(Time(at(3000))),
+            ..PodCondition::default()
+        };
+        c.pod.status.get_or_insert_default().conditions = Some(vec![condition]);
+    });
+    let expected = format!("True@3000 {ours}");
+    assert_eq!(
+        target(&evicted.status()).as_deref(),
+        Some(expected.as_str())
+    );
+
+    let done = running().with(|c| {
+        c.verdict = shutdown();
+        c.pod.status.get_or_insert_default().phase = Some("Succeeded".into());
+    });
+    assert_eq!(target(&done.status()), None, "it had ended by itself");
+    let refused = crate::admission::Rejection::new("OutOfcpu", "no room");
+    let refused = running().with(|c| c.verdict = Some(refused.into()));
+    assert_eq!(target(&refused.status()), None);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use windlass_proto::cri_v1 as pb;
 use windlass_types::cri::{
-    ContainerDetail, ContainerSummary, ImageInfo, RuntimeEvent, RuntimeEventKind, RuntimeStatus,
-    SandboxDetail, SandboxSummary,
+    ContainerDetail, ContainerSummary, ImageInfo, RuntimeEvent, RuntimeEventKind, RuntimeHandler,
+    RuntimeStatus, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{
     ContainerId, ContainerState, ObservedContainer, PodUid, SandboxId, Timestamp, names,
@@ -32,7 +32,25 @@ pub fn runtime_status_from_pb(status: pb::RuntimeStatus) -> RuntimeStatus {
     RuntimeStatus {
         runtime_error: complaint(RUNTIME_READY),
         network_error: complaint(NETWORK_READY),
+        ..RuntimeStatus::default()
     }
+}
+
+/// Handlers of the runtime, in the order of their names: containerd's own order varies.
+pub fn runtime_handlers_from_pb(handlers: Vec<pb::RuntimeHandler>) -> Vec<RuntimeHandler> {
+    let mut handlers: Vec<_> = handlers
+        .into_iter()
+        .map(|handler| {
+            let features = handler.features.unwrap_or_default();
+            RuntimeHandler {
+                name: handler.name,
+                recursive_read_only_mounts: features.recursive_read_only_mounts,
+                user_namespaces: features.user_namespaces,
+            }
+        })
+        .collect();
+    handlers.sort_by(|a, b| a.name.cmp(&b.name));
+    handlers
 }
 
 /// Status of the runtime for the wire.

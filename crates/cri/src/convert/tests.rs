@@ -299,6 +299,27 @@ fn addresses_of_a_host_network_sandbox_are_not_the_pods() {
 }
 
 #[test]
+fn handlers_come_in_the_order_of_their_names_and_silence_means_no_features() {
+    let handler = |name: &str, features| pb::RuntimeHandler {
+        name: name.into(),
+        features,
+    };
+    let all = pb::RuntimeHandlerFeatures {
+        recursive_read_only_mounts: true,
+        user_namespaces: true,
+    };
+    let handlers = runtime_handlers_from_pb(vec![handler("runc", Some(all)), handler("", None)]);
+    let line = |h: &windlass_types::cri::RuntimeHandler| {
+        format!(
+            "{}:{}:{}",
+            h.name, h.recursive_read_only_mounts, h.user_namespaces
+        )
+    };
+    let lines: Vec<_> = handlers.iter().map(line).collect();
+    assert_eq!(lines, [":false:false", "runc:true:true"]);
+}
+
+#[test]
 fn a_condition_that_is_false_or_missing_says_why() {
     let status = runtime_status_from_pb(pb::RuntimeStatus {
         conditions: vec![pb::RuntimeCondition {

@@ -212,3 +212,19 @@ fn a_pod_that_is_being_stopped_says_so() {
         assert_eq!(summary(&view, now).status, expected);
     }
 }
+
+#[test]
+fn a_refused_pod_shows_why_and_not_what_its_containers_waited_for() {
+    let apps = [container("app", &waiting("ContainerCreating"), false, 0)];
+    let init = [container("init", &waiting("PodInitializing"), false, 0)];
+    let refused = json!({"reason": "OutOfcpu"});
+    check(&pod("Failed", &[], &apps, &refused), "0/1 OutOfcpu 0");
+    check(&pod("Failed", &init, &apps, &refused), "0/1 OutOfcpu 0");
+    check(
+        &pod("Pending", &[], &apps, &json!({})),
+        "0/1 ContainerCreating 0",
+    );
+    // one that ran shows how it ended
+    let apps = [container("app", &ended("Error", 1, 0), false, 0)];
+    check(&pod("Failed", &[], &apps, &refused), "0/1 Error 0");
+}

@@ -7,17 +7,17 @@
 //! * bound and overflow: memory grows with pods, never with messages; nothing is dropped
 //! * restart: workers are made again from what the sources say; they adopt what runs
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
     ActorKind, Delivery, Mailbox, PodWorkersMessage, RuntimeState, SlotReceiver, SlotSender,
-    UpdatePod, WorkerPhase, slots,
+    UpdatePod, WorkerPhase, WorkerStanding, slots,
 };
 use windlass_core::backoff::BackoffTable;
-use windlass_types::PodUid;
+use windlass_types::{PodExt, PodUid};
 
 use super::state::{Registry, RegistryEffect};
 use crate::worker::actor::{Begin, PodWorkerActor, WorkerNews};
@@ -59,12 +59,21 @@ impl PodWorkers {
     }
 
     fn carry_out(&mut self, effects: Vec<RegistryEffect>) {
+        self.count_comebacks(&effects);
         for effect in effects {
             tracing::debug!(%effect, "pod workers");
             match effect {
                 RegistryEffect::Spawn(uid, pod) => {
+                    let containers = pod.containers().len();
+                    self.deps
+                        .metrics
+                        .containers_per_pod
+                        .observe(containers as f64);
                     let backoff = self.backoff.remove(&uid).unwrap_or_default();
                     self.spawn(uid, Begin::Run(pod, backoff));
+                }
+                RegistryEffect::SpawnEnding(uid, pod, kill) => {
+                    self.spawn(uid, Begin::End(pod, kill));
                 }
                 RegistryEffect::SpawnOrphan(uid, kill) => {
                     self.deps.metrics.orphaned_runtime_pods.inc();
@@ -99,6 +108,24 @@ impl PodWorkers {
         }
     }
 
+    /// `kubelet_restarted_pods_total`: a pod that is forgotten and at once asked for again.
+    fn count_comebacks(&self, effects: &[RegistryEffect]) {
+        let mut forgotten = BTreeSet::new();
+        for effect in effects {
+            match effect {
+                RegistryEffect::Forget(uid) => {
+                    forgotten.insert(uid);
+                }
+                RegistryEffect::Spawn(uid, pod) if forgotten.contains(uid) => {
+                    let label = if pod.is_static() { "true" } else { "" };
+                    let restarted = &self.deps.metrics.restarted_pods;
+                    restarted.with_label_values(&[label]).inc();
+                }
+                _ => {}
+            }
+        }
+    }
+
     fn spawn(&mut self, uid: PodUid, begin: Begin) {
         let (lane, updates) = slots(ActorKind::PodWorker, &self.deps.metrics);
         self.lanes.insert(uid.clone(), lane);
@@ -106,20 +133,21 @@ impl PodWorkers {
     }
 
     /// Phases as the board shows them; a worker that has not published yet is syncing.
-    fn phases(&self) -> BTreeMap<PodUid, WorkerPhase> {
-        let waiting = self
-            .registry
-            .waiting()
-            .map(|pod| windlass_types::PodExt::uid(&**pod));
+    fn standings(&self) -> BTreeMap<PodUid, WorkerStanding> {
+        let waiting = self.registry.waiting().map(|pod| pod.uid());
         self.registry
             .uids()
             .cloned()
             .chain(waiting)
             .map(|uid| {
-                let shown = self.deps.board.get(&uid).map(|entry| entry.worker_phase);
-                let phase = shown.unwrap_or(WorkerPhase::Syncing);
-                let phase = self.registry.phase_of(&uid, phase);
-                (uid, phase)
+                let shown = self.deps.board.get(&uid);
+                let phase = shown.as_ref().map(|entry| entry.worker_phase);
+                let phase = phase.unwrap_or(WorkerPhase::Syncing);
+                let standing = WorkerStanding {
+                    phase: self.registry.phase_of(&uid, phase),
+                    is_static: shown.map(|entry| entry.pod.is_static()),
+                };
+                (uid, standing)
             })
             .collect()
     }
@@ -152,7 +180,7 @@ impl StreamHandler<Delivery<PodWorkersMessage>> for PodWorkers {
         delivery.open(|message| match message {
             PodWorkersMessage::Get(query) => {
                 // whoever asked may have gone
-                let _ = query.reply.send(self.phases());
+                let _ = query.reply.send(self.standings());
             }
             PodWorkersMessage::Finished(finished) => {
                 self.lanes.remove(&finished.uid);

@@ -15,6 +15,9 @@ use windlass_types::{PodExt, PodFullName, PodUid, SharedPod};
 pub enum RegistryEffect {
     /// Start a worker for a desired pod.
     Spawn(PodUid, SharedPod),
+    /// Start a worker for a pod that is only to be ended: deleted while the agent was away,
+    /// rejected, or already in a terminal phase.
+    SpawnEnding(PodUid, SharedPod, KillPod),
     /// Start a worker that stops a pod without a configuration.
     SpawnOrphan(PodUid, KillPod),
     /// Tell a worker.
@@ -36,6 +39,7 @@ impl fmt::Display for RegistryEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Spawn(uid, _) => write!(f, "spawn({uid})"),
+            Self::SpawnEnding(uid, _, _) => write!(f, "spawn-ending({uid})"),
             Self::SpawnOrphan(uid, _) => write!(f, "spawn-orphan({uid})"),
             Self::Forward(uid, update) => {
                 let run = if update.run.is_some() { " run" } else { "" };
@@ -54,6 +58,18 @@ struct Worker {
     finished: bool,
     removed: bool,
     comeback: Option<SharedPod>,
+}
+
+impl Worker {
+    /// A worker that holds no name against others.
+    fn nameless(removed: bool) -> Self {
+        Self {
+            name: None,
+            finished: false,
+            removed,
+            comeback: None,
+        }
+    }
 }
 
 /// All workers and everyone who waits.
@@ -101,11 +117,12 @@ impl Registry {
             worker.comeback = None;
         }
         if worker.removed {
-            // a kill that came after the run has the last word
+            // whichever came last has the last word
             let wanted = update.run.take();
-            if update.kill.is_none() || update.run_after_kill {
-                worker.comeback = wanted.or_else(|| worker.comeback.take());
-            }
+            worker.comeback = match &update.kill {
+                Some(_) if !update.run_after_kill => None,
+                _ => wanted.or_else(|| worker.comeback.take()),
+            };
         }
         if worker.finished {
             return if worker.removed {
@@ -141,16 +158,16 @@ impl Registry {
     fn update_unknown(&mut self, uid: &PodUid, update: UpdatePod) -> Vec<RegistryEffect> {
         match (update.run, update.kill) {
             (Some(pod), None) => self.admit(pod),
-            (Some(pod), Some(_)) if update.run_after_kill => self.admit(pod),
+            // it went and came back; a pod that was refused or deleted is only news of itself
+            (Some(pod), Some(kill)) if update.run_after_kill && kill.removed => self.admit(pod),
             (_, Some(kill)) if kill.orphan.is_some() => {
-                let worker = Worker {
-                    name: None,
-                    finished: false,
-                    removed: true,
-                    comeback: None,
-                };
-                self.workers.insert(uid.clone(), worker);
+                self.workers.insert(uid.clone(), Worker::nameless(true));
                 vec![RegistryEffect::SpawnOrphan(uid.clone(), kill)]
+            }
+            // it never runs here, so it waits for no other pod of its name
+            (Some(pod), Some(kill)) if !kill.removed => {
+                self.workers.insert(uid.clone(), Worker::nameless(false));
+                vec![RegistryEffect::SpawnEnding(uid.clone(), pod, kill)]
             }
             _ => Vec::new(),
         }

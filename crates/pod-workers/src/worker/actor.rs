@@ -24,7 +24,7 @@ use windlass_types::view::EventType;
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 
 use super::WorkerDeps;
-use super::jobs::{self, JobAnswer, SyncJob, SyncReport};
+use super::jobs::{self, JobAnswer, Progress, SyncJob, SyncReport};
 use super::report::Report;
 
 /// What the registry tells a worker; the newest word of each kind counts.
@@ -52,6 +52,8 @@ impl Merge for WorkerNews {
 pub enum Begin {
     /// A desired pod, with the back-off that survived the agent.
     Run(SharedPod, BackoffTable),
+    /// A pod that is only to be ended.
+    End(SharedPod, KillPod),
     /// A pod without a configuration that is to be stopped.
     Orphan(KillPod),
 }
@@ -84,15 +86,22 @@ impl PodWorkerActor {
     ) -> Self {
         let (answer_sender, answer_stream) = answers();
         let runtime = deps.runtime_state.borrow().clone();
-        let (pod, backoff, input, kill_reason) = match begin {
-            Begin::Run(pod, backoff) => (Some(pod), backoff, Input::Desired, String::new()),
-            Begin::Orphan(kill) => (
-                None,
-                BackoffTable::default(),
-                Input::Kill(kill.grace),
-                kill.reason,
-            ),
+        let (pod, backoff, kill) = match begin {
+            Begin::Run(pod, backoff) => (Some(pod), backoff, None),
+            Begin::End(pod, kill) => (Some(pod), BackoffTable::default(), Some(kill)),
+            Begin::Orphan(kill) => (None, BackoffTable::default(), Some(kill)),
         };
+        let mut report = Report::new(pod.clone(), deps.clock.now());
+        let (input, kill_reason) = match kill {
+            None => (Input::Desired, String::new()),
+            Some(kill) => {
+                report.decided(kill.verdict);
+                (Input::Kill(kill.grace), kill.reason)
+            }
+        };
+        if let Some(pod) = &pod {
+            deps.objects.register(pod);
+        }
         let own_grace = pod.as_deref().map_or(Duration::from_secs(1), own_grace);
         let machine = PodWorker::new(
             uid.clone(),
@@ -101,7 +110,7 @@ impl PodWorkerActor {
             runtime.usable(),
         );
         Self {
-            report: Report::new(pod.clone(), deps.clock.now()),
+            report,
             uid,
             deps,
             machine,
@@ -144,9 +153,7 @@ impl PodWorkerActor {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
-        if let Some(at) = self.machine.wake_at() {
-            let delay = at.duration_since(self.deps.clock.now());
-            let delay = Duration::try_from(delay).unwrap_or(Duration::ZERO);
+        if let Some(delay) = self.machine.wakes_in(self.deps.clock.now()) {
             self.timer = Some(ctx.run_later(delay, |this, ctx| {
                 this.timer = None;
                 this.handle(Input::Tick, ctx);
@@ -169,11 +176,11 @@ impl PodWorkerActor {
                     network_ready: self.runtime.network_error.is_none(),
                 };
                 spawn_io("sync-pod", async move {
-                    let dispatched = |at| answers.answer(JobAnswer::Dispatched(id, at));
+                    let progress = |news| answers.answer(JobAnswer::Progress(id, news));
                     let report = tokio::select! {
                         biased;
                         () = token.cancelled() => None,
-                        report = jobs::sync(&deps, job, token.clone(), dispatched) => Some(report),
+                        report = jobs::sync(&deps, job, token.clone(), &progress) => Some(report),
                     };
                     answers.answer(match report {
                         Some(report) => JobAnswer::Synced(id, Box::new(report)),
@@ -206,13 +213,15 @@ impl PodWorkerActor {
 
     fn answer(&mut self, answer: JobAnswer, ctx: &mut Context<Self>) {
         let (id, operation, result) = match answer {
-            JobAnswer::Dispatched(id, at) => {
-                if self
-                    .job
-                    .as_ref()
-                    .is_some_and(|(current, _, _)| *current == id)
-                {
-                    self.report.dispatched(at, &self.deps.metrics);
+            JobAnswer::Progress(id, progress) => {
+                let current = self.job.as_ref().map(|(current, _, _)| *current);
+                if current == Some(id) {
+                    match progress {
+                        Progress::Observed(observed) => self.report.observed(observed),
+                        Progress::Dispatched(at) => {
+                            self.report.dispatched(at, &self.deps.metrics);
+                        }
+                    }
                     self.publish();
                 }
                 return;
@@ -288,11 +297,13 @@ impl PodWorkerActor {
         let had_run = run.is_some();
         if let Some(pod) = run {
             self.machine.set_own_grace(own_grace(&pod));
+            self.deps.objects.register(&pod);
             self.report.desired(Arc::clone(&pod));
             self.pod = Some(pod);
         }
         if let Some(kill) = kill {
             self.kill_reason = kill.reason;
+            self.report.decided(kill.verdict);
             self.handle(Input::Kill(kill.grace), ctx);
         } else {
             self.handle(if had_run { Input::Desired } else { Input::Look }, ctx);
@@ -315,6 +326,7 @@ impl PodWorkerActor {
 
     fn finish(&self, ctx: &mut Context<Self>) {
         tracing::info!(pod = %self.uid, "pod stopped and released");
+        self.deps.objects.unregister(&self.uid);
         let finished = WorkerFinished {
             uid: self.uid.clone(),
         };

@@ -10,11 +10,12 @@ use windlass_core::actions::{ActionsInput, PodActions, compute_pod_actions};
 use windlass_core::backoff::BackoffTable;
 use windlass_core::pod_worker::JobId;
 use windlass_runtime::{
-    KillPodError, KillPodRequest, PodRuntime, StartFailure, SyncPodOutcome, SyncPodRequest,
+    InputsError, KillPodError, KillPodRequest, PodInputs, PodRuntime, StartFailure, SyncPodOutcome,
+    SyncPodRequest,
 };
-use windlass_types::view::StartTimings;
+use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
-    ContainerState, ObservedPod, Pod, PodExt, PodUid, Reason, Retry, SharedPod, Timestamp,
+    ContainerState, ObservedPod, Pod, PodExt, PodUid, Reason, Retry, SharedPod, Timestamp, names,
 };
 
 use super::WorkerDeps;
@@ -22,12 +23,18 @@ use super::WorkerDeps;
 /// Pause before a pod looks again whether its predecessor has gone; housekeeping, which stops it,
 /// comes every two seconds.
 const PREDECESSOR_RETRY: Duration = Duration::from_millis(500);
+/// How long a running pod's sync waits for fresh content of its volumes.
+const REFRESH: Duration = Duration::from_secs(2);
+/// Pause after the API server did not answer.
+const INPUTS_RETRY_SOON: Duration = Duration::from_secs(1);
+/// Pause after an object was missing or wrong; its appearance ends the pause.
+const INPUTS_RETRY_LATER: Duration = Duration::from_secs(30);
 
 /// What a job tells its worker.
 #[derive(Debug)]
 pub enum JobAnswer {
-    /// A sync got its start slot at this moment.
-    Dispatched(JobId, Timestamp),
+    /// A sync that goes on has news.
+    Progress(JobId, Progress),
     /// A sync ended.
     Synced(JobId, Box<SyncReport>),
     /// A kill ended.
@@ -36,6 +43,15 @@ pub enum JobAnswer {
     Released(JobId, Result<(), JobError>),
     /// The job was cancelled.
     Cancelled(JobId),
+}
+
+/// How far a sync is.
+#[derive(Debug)]
+pub enum Progress {
+    /// The pod was found like this before anything was done.
+    Observed(Arc<ObservedPod>),
+    /// The sync got its start slot at this moment.
+    Dispatched(Timestamp),
 }
 
 /// Why a job failed as a whole.
@@ -87,12 +103,14 @@ pub struct SyncJob {
 
 /// Compares the pod with what runs and carries out the difference.
 ///
-/// `dispatched` is told when the pod has its start slot; a sync that starts nothing needs none.
+/// `progress` is told how the pod was found and when it has its start slot; a sync that starts
+/// nothing needs none. What the pod refers to is resolved before it takes a slot: an object that
+/// is missing delays no other pod.
 pub async fn sync(
     deps: &WorkerDeps,
     job: SyncJob,
     cancel: CancellationToken,
-    dispatched: impl FnOnce(Timestamp),
+    progress: &(impl Fn(Progress) + Sync),
 ) -> SyncReport {
     let uid = job.pod.uid();
     let observed = match deps.pleg.observed(&uid).await {
@@ -104,7 +122,21 @@ pub async fn sync(
             };
         }
     };
+    progress(Progress::Observed(Arc::clone(&observed)));
     let starts = starts_something(deps, &job, &observed);
+    // it may have ended, and been removed, while nobody could tell this agent; what a reboot left
+    // of it is no sign of the contrary
+    if starts && !observed.is_alive() && job.pod.annotation(names::ANN_RESTORED).is_some() {
+        let failure = StartFailure {
+            container: None,
+            reason: Reason::WaitingForApiServer,
+            message: "known from an earlier life of the agent, to be confirmed by the API server"
+                .to_owned(),
+            retry: Retry::Later,
+            retry_at: None,
+        };
+        return not_started(job, observed, failure);
+    }
     // once a pod has something in the runtime, its predecessor is gone
     if starts && job.pod.is_static() && observed.is_empty() {
         match deps.runtime.namesake(&job.pod).await {
@@ -122,17 +154,22 @@ pub async fn sync(
             }
         }
     }
+    let inputs = match inputs(deps, &job.pod, starts).await {
+        Ok(inputs) => inputs,
+        Err(error) => return wait_for_inputs(deps, job, observed, error),
+    };
     let slot = match starts {
         true => deps.pacer.acquire().await,
         false => None,
     };
-    dispatched(deps.clock.now());
+    progress(Progress::Dispatched(deps.clock.now()));
     let pod = SharedPod::clone(&job.pod);
     let request = SyncPodRequest {
         pod: job.pod,
         observed: Arc::clone(&observed),
         backoff: job.backoff,
         network_ready: job.network_ready,
+        inputs: Arc::new(inputs),
     };
     let outcome = deps.runtime.sync_pod(request, cancel).await;
     drop(slot);
@@ -175,6 +212,42 @@ async fn with_termination_messages(
     Arc::new(observed)
 }
 
+/// What the pod refers to. A pod that starts something waits for it; one that runs has its
+/// volumes refreshed if that is possible at once.
+async fn inputs(
+    deps: &WorkerDeps,
+    pod: &SharedPod,
+    starts: bool,
+) -> Result<PodInputs, InputsError> {
+    if starts {
+        return deps.objects.inputs(pod).await;
+    }
+    if !has_payload_volumes(pod) {
+        return Ok(PodInputs::default());
+    }
+    let refreshed = tokio::time::timeout(REFRESH, deps.objects.inputs(pod)).await;
+    match refreshed {
+        Ok(Ok(inputs)) => Ok(inputs),
+        // what the pod sees stays as it is
+        Ok(Err(error)) => {
+            tracing::debug!(pod = %pod.full_name(), %error, "volumes not refreshed");
+            Ok(PodInputs::default())
+        }
+        Err(_) => Ok(PodInputs::default()),
+    }
+}
+
+/// True if a volume shows API objects or the pod's own fields, which may change while it runs.
+fn has_payload_volumes(pod: &Pod) -> bool {
+    let volumes = PodExt::spec(pod).volumes.iter().flatten();
+    volumes.into_iter().any(|v| {
+        v.config_map.is_some()
+            || v.secret.is_some()
+            || v.downward_api.is_some()
+            || v.projected.is_some()
+    })
+}
+
 fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
     let actions = compute_pod_actions(ActionsInput {
         pod: &job.pod,
@@ -190,21 +263,55 @@ fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) ->
 
 /// A pod of the same name is alive. Among pods with a worker the registry keeps that from
 /// happening; this one was edited while the agent was away, has no worker, and is stopped by
-/// housekeeping once every source has spoken.
+/// housekeeping once the sources of static pods have spoken.
 fn wait_for_predecessor(
     deps: &WorkerDeps,
     job: SyncJob,
     observed: Arc<ObservedPod>,
     predecessor: &PodUid,
 ) -> SyncReport {
-    let retry_at = deps.clock.now().checked_add(PREDECESSOR_RETRY).ok();
     let failure = StartFailure {
         container: None,
         reason: Reason::WaitingForPredecessor,
         message: format!("the pod of the same name with UID {predecessor} still runs"),
         retry: Retry::Soon,
-        retry_at,
+        retry_at: deps.clock.now().checked_add(PREDECESSOR_RETRY).ok(),
     };
+    not_started(job, observed, failure)
+}
+
+/// Something the pod refers to cannot be had. A change of the object brings the pod back at
+/// once, the time is for what no watch tells.
+fn wait_for_inputs(
+    deps: &WorkerDeps,
+    job: SyncJob,
+    observed: Arc<ObservedPod>,
+    error: InputsError,
+) -> SyncReport {
+    let delay = match error.retry {
+        Retry::Soon => INPUTS_RETRY_SOON,
+        Retry::Later | Retry::Never => INPUTS_RETRY_LATER,
+    };
+    deps.events.record(
+        &job.pod,
+        None,
+        EventType::Warning,
+        error.reason,
+        &error.message,
+    );
+    let failure = StartFailure {
+        container: None,
+        reason: error.reason,
+        message: error.message,
+        retry: error.retry,
+        retry_at: deps.clock.now().checked_add(delay).ok(),
+    };
+    not_started(job, observed, failure)
+}
+
+/// A sync that ended before it touched anything.
+fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) -> SyncReport {
+    let retry_at = failure.retry_at;
     let outcome = SyncPodOutcome {
         actions: PodActions::default(),
         failures: vec![failure],
@@ -237,24 +344,26 @@ pub async fn kill(
             ..ObservedPod::default()
         })
     });
-    if !deps.runtime.alive(uid).await?.is_empty() {
-        let observed = Arc::clone(&seen);
-        let request = KillPodRequest {
-            pod: pod.clone(),
-            observed,
-            grace,
-            message: String::new(),
-        };
-        deps.runtime.kill_pod(request).await?;
-        if let Some(left) = deps.runtime.alive(uid).await?.first() {
-            return Err(JobError {
-                message: format!("{left} still runs after it was stopped"),
-                retry: Retry::Soon,
-            });
+    let request = KillPodRequest {
+        pod: pod.clone(),
+        observed: Arc::clone(&seen),
+        grace,
+        message: String::new(),
+    };
+    deps.runtime.kill_pod(request).await?;
+    let observed = match deps.pleg.inspect(uid).await {
+        Ok(observed) if !observed.is_alive() => observed,
+        // the lists have the last word: the pod may be stopped although it cannot be read
+        read => {
+            if let Some(left) = deps.runtime.alive(uid).await?.first() {
+                return Err(JobError {
+                    message: format!("{left} still runs after it was stopped"),
+                    retry: Retry::Soon,
+                });
+            }
+            read.unwrap_or(seen)
         }
-    }
-    // only for the status: the pod is stopped whether it can be read or not
-    let observed = deps.pleg.inspect(uid).await.unwrap_or(seen);
+    };
     Ok(match &pod {
         Some(pod) => with_termination_messages(deps, pod, observed).await,
         None => observed,

@@ -7,7 +7,7 @@ use windlass_actors::{RuntimeState, WorkerPhase};
 use windlass_core::actions::BackingOff;
 use windlass_core::pod_worker::Phase as MachinePhase;
 use windlass_core::status::{
-    BlockerInput, Failures, ProbeVerdicts, StatusInput, blocker, generate_status,
+    BlockerInput, Failures, ProbeVerdicts, StatusInput, Verdict, blocker, generate_status,
 };
 use windlass_core::unsupported::unsupported_fields;
 use windlass_metrics::Metrics;
@@ -37,11 +37,16 @@ pub struct Report {
     failures: Failures,
     backing_off: Vec<BackingOff>,
     status: Arc<PodStatus>,
+    /// The status is the one that came with the pod.
+    repeated: bool,
     blocker: Option<Blocker>,
     timings: StartTimings,
     stopping: Option<Blocker>,
+    verdict: Option<Verdict>,
     next_sync: Option<Timestamp>,
     synced_once: bool,
+    /// The runtime was asked about the pod; before that a status would be a guess.
+    looked: bool,
     created_at: Timestamp,
 }
 
@@ -55,11 +60,14 @@ impl Report {
             failures: Failures::new(),
             backing_off: Vec::new(),
             status: Arc::default(),
+            repeated: true,
             blocker: None,
             timings: StartTimings::default(),
             stopping: None,
+            verdict: None,
             next_sync: None,
             synced_once: false,
+            looked: false,
             created_at: now,
         };
         if let Some(pod) = pod {
@@ -96,6 +104,12 @@ impl Report {
     /// The pod was read without a sync.
     pub fn observed(&mut self, observed: Arc<ObservedPod>) {
         self.observed = observed;
+        self.looked = true;
+    }
+
+    /// A phase was decided for the pod; the first decision stands.
+    pub fn decided(&mut self, verdict: Option<Verdict>) {
+        self.verdict = self.verdict.take().or(verdict);
     }
 
     /// The pod is being stopped.
@@ -133,7 +147,7 @@ impl Report {
             self.take_timings(outcome.timings);
         }
         match report.observed {
-            Ok(observed) => self.observed = observed,
+            Ok(observed) => self.observed(observed),
             Err(error) => {
                 retry_at = now.saturating_add(Duration::from_secs(1)).ok();
                 let failure = (Reason::FailedSync, error.message);
@@ -147,7 +161,7 @@ impl Report {
                 terminal: false,
             };
         };
-        self.status = Arc::new(self.generate(&pod, deps, false, now));
+        self.renew_status(&pod, deps, false, now);
         self.note_running(deps, now);
         let phase = self.status.phase.as_deref();
         // a pod with a pending failure is tried again, whatever its containers say
@@ -155,8 +169,19 @@ impl Report {
         SyncSummary { retry_at, terminal }
     }
 
+    /// Before anybody looked the last known status stands: a container that was running is not
+    /// lost because it was not seen yet.
+    fn renew_status(&mut self, pod: &Pod, deps: &WorkerDeps, terminal: bool, now: Timestamp) {
+        let known = pod.status.as_ref().filter(|status| status.phase.is_some());
+        let known = known.filter(|_| !self.looked && !terminal);
+        let status = known.cloned();
+        let status = status.unwrap_or_else(|| self.generate(pod, deps, terminal, now));
+        self.status = Arc::new(status);
+        self.repeated = known.is_some();
+    }
+
     fn generate(&self, pod: &Pod, deps: &WorkerDeps, terminal: bool, now: Timestamp) -> PodStatus {
-        let previous = (*self.status != PodStatus::default()).then_some(&*self.status);
+        let previous = (!self.repeated).then_some(&*self.status);
         generate_status(StatusInput {
             pod,
             observed: &self.observed,
@@ -167,7 +192,7 @@ impl Report {
             host_ips: &deps.settings.host_ips,
             runtime_name: &deps.settings.runtime_name,
             terminal,
-            verdict: None,
+            verdict: self.verdict.as_ref(),
             now,
         })
     }
@@ -210,16 +235,18 @@ impl Report {
             MachinePhase::Terminating { .. } => WorkerPhase::Terminating,
             MachinePhase::Terminated { .. } => WorkerPhase::Terminated,
         };
-        let done = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        if worker_phase != WorkerPhase::Syncing && !done || !self.synced_once {
-            let terminal = worker_phase != WorkerPhase::Syncing;
-            self.status = Arc::new(self.generate(&pod, deps, terminal, now));
+        if worker_phase != WorkerPhase::Syncing || !self.synced_once {
+            // only now can nothing of the pod run any more
+            let terminal = worker_phase == WorkerPhase::Terminated;
+            self.renew_status(&pod, deps, terminal, now);
         }
         self.blocker = self.find_blocker(&pod, worker_phase, runtime, deps, now);
         deps.board.publish(PodEntryView {
             pod,
             status: Arc::clone(&self.status),
             worker_phase,
+            looked: self.looked || worker_phase == WorkerPhase::Terminated,
+            released: phase == MachinePhase::Terminated { released: true },
             blocker: self.blocker.clone(),
             events: Vec::new(),
             timings: self.timings.clone(),
@@ -254,11 +281,13 @@ impl Report {
                 next_retry,
             })
         };
-        if let Some(error) = &runtime.runtime_error {
+        // of a pod that has stopped, or never ran, nothing waits
+        let waits = phase != WorkerPhase::Terminated;
+        if let Some(error) = runtime.runtime_error.as_ref().filter(|_| waits) {
             let next = now.saturating_add(Duration::from_secs(5)).ok();
             return wait(Reason::RuntimeNotReady, error.clone(), next);
         }
-        if !self.synced_once && self.timings.dispatched.is_none() {
+        if waits && !self.synced_once && self.timings.dispatched.is_none() {
             let width = deps.pacer.width();
             let message = format!("waiting for its turn: {width} pods start at a time");
             let mut blocker = wait(Reason::WaitingForStartSlot, message, None)?;
@@ -288,6 +317,8 @@ pub fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDeps) {
         pod: Arc::clone(pod),
         status: Arc::new(status),
         worker_phase: WorkerPhase::Syncing,
+        looked: false,
+        released: false,
         blocker: Some(Blocker {
             reason: Reason::WaitingForPredecessor,
             container: None,

@@ -30,6 +30,43 @@ pub struct RejectedManifest {
     #[prost(string, tag = "2")]
     pub error: ::prost::alloc::string::String,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetNodeRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetNodeResponse {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Absent: the agent stands alone.
+    #[prost(message, optional, tag = "2")]
+    pub cluster: ::core::option::Option<Cluster>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Cluster {
+    /// URL of the API server.
+    #[prost(string, tag = "1")]
+    pub server: ::prost::alloc::string::String,
+    /// False: the node waits for its first client certificate and asks nothing yet.
+    #[prost(bool, tag = "2")]
+    pub has_identity: bool,
+    /// Status of the Node object's condition Ready; absent before the object was seen.
+    #[prost(string, optional, tag = "3")]
+    pub ready: ::core::option::Option<::prost::alloc::string::String>,
+    /// Absent before the API server was asked.
+    #[prost(message, optional, tag = "4")]
+    pub contact: ::core::option::Option<ApiContact>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApiContact {
+    /// Why the node's heartbeat fails; absent if it succeeds.
+    #[prost(string, optional, tag = "1")]
+    pub error: ::core::option::Option<::prost::alloc::string::String>,
+    /// Since when it has been so.
+    #[prost(message, optional, tag = "2")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// When it last succeeded; a heartbeat that hangs has not failed yet.
+    #[prost(message, optional, tag = "3")]
+    pub last: ::core::option::Option<::prost_types::Timestamp>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WatchPodsResponse {
     /// The first message: pods holds everything that matches, and a client drops what it had.
@@ -311,6 +348,31 @@ pub mod windlass_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// What the agent is a node of, and whether the API server answers.
+        pub async fn get_node(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetNodeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetNodeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.Windlass/GetNode",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.Windlass", "GetNode"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The log of one container, as its bytes come.
         pub async fn read_log(
             &mut self,
@@ -377,6 +439,16 @@ pub mod windlass_server {
             request: tonic::Request<super::ListRejectedManifestsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListRejectedManifestsResponse>,
+            tonic::Status,
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// What the agent is a node of, and whether the API server answers.
+        async fn get_node(
+            &self,
+            request: tonic::Request<super::GetNodeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetNodeResponse>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -588,6 +660,49 @@ pub mod windlass_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListRejectedManifestsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.Windlass/GetNode" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetNodeSvc<T: Windlass>(pub Arc<T>);
+                    impl<T: Windlass> tonic::server::UnaryService<super::GetNodeRequest>
+                    for GetNodeSvc<T> {
+                        type Response = super::GetNodeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetNodeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Windlass>::get_node(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetNodeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -15,11 +15,15 @@ use rustix::fs::OFlags;
 use windlass_core::paths::{self, NodePaths};
 use windlass_types::names::CONTAINER_LOGS_DIR;
 use windlass_types::pod::SharedPod;
-use windlass_types::{PodExt, PodUid};
-use windlass_volumes::{remove_tree, set_up_pod_volumes, tear_down_pod_volumes};
+use windlass_types::{PodExt, PodUid, Timestamp};
+use windlass_volumes::{
+    refresh_pod_volumes, remove_tree, set_up_pod_volumes, tear_down_pod_volumes,
+};
 
 use super::lane::Lanes;
+use super::shown::{Digest, Shown};
 use super::{FilesError, PodFiles};
+use crate::inputs::PodInputs;
 use crate::log_text::tail_of_log;
 use crate::logs::open_beneath;
 
@@ -53,6 +57,7 @@ impl HostFilesConfig {
 pub struct HostFiles {
     config: Arc<HostFilesConfig>,
     lanes: Lanes,
+    shown: Shown,
 }
 
 impl HostFiles {
@@ -60,6 +65,7 @@ impl HostFiles {
     pub fn new(config: HostFilesConfig) -> Self {
         Self {
             lanes: Lanes::new(config.deadline),
+            shown: Shown::default(),
             config: Arc::new(config),
         }
     }
@@ -73,14 +79,46 @@ impl HostFiles {
 
 #[async_trait]
 impl PodFiles for HostFiles {
-    async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError> {
-        let (pod, config) = (pod.clone(), self.config.clone());
-        let uid = pod.uid();
+    async fn prepare_pod(
+        &self,
+        pod: &SharedPod,
+        inputs: &Arc<PodInputs>,
+        now: Timestamp,
+    ) -> Result<(), FilesError> {
+        let (pod, inputs, config) = (pod.clone(), inputs.clone(), self.config.clone());
+        let (uid, digest) = (pod.uid(), Digest::of(&inputs.volumes));
+        // until it is done nobody knows what is shown
+        self.shown.forget(&uid);
         self.lanes
             .run(uid.as_str(), "setting up volumes", move || {
-                prepare(&config.paths, &pod)
+                prepare(&config.paths, &pod, &inputs, now)
             })
-            .await
+            .await?;
+        self.shown.set(uid, digest);
+        Ok(())
+    }
+
+    async fn refresh_volumes(
+        &self,
+        pod: &SharedPod,
+        inputs: &Arc<PodInputs>,
+        now: Timestamp,
+    ) -> Result<(), FilesError> {
+        let (uid, digest) = (pod.uid(), Digest::of(&inputs.volumes));
+        if self.shown.is(&uid, digest) {
+            return Ok(());
+        }
+        paths::check_pod_names(pod)?;
+        let (pod, inputs) = (pod.clone(), inputs.clone());
+        let dir = self.config.paths.pod_dir(&uid);
+        self.shown.forget(&uid);
+        self.lanes
+            .run(uid.as_str(), "refreshing volumes", move || {
+                Ok(refresh_pod_volumes(&dir, &pod, &inputs.volumes, now)?)
+            })
+            .await?;
+        self.shown.set(uid, digest);
+        Ok(())
     }
 
     async fn read_node_file(&self, path: &Path) -> Result<String, FilesError> {
@@ -192,6 +230,7 @@ impl PodFiles for HostFiles {
 
     async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError> {
         paths::check_component("pod UID", uid.as_str())?;
+        self.shown.forget(uid);
         let dir = self.config.paths.pod_dir(uid);
         self.lanes
             .run(uid.as_str(), "removing the pod directory", move || {
@@ -255,7 +294,12 @@ impl PodFiles for HostFiles {
     }
 }
 
-fn prepare(paths: &NodePaths, pod: &SharedPod) -> Result<(), FilesError> {
+fn prepare(
+    paths: &NodePaths,
+    pod: &SharedPod,
+    inputs: &PodInputs,
+    now: Timestamp,
+) -> Result<(), FilesError> {
     paths::check_pod_names(pod)?;
     let uid = pod.uid();
     make_dir(&paths.pods_dir(), 0o750)?;
@@ -266,7 +310,12 @@ fn prepare(paths: &NodePaths, pod: &SharedPod) -> Result<(), FilesError> {
         make_dir(&paths.container_dir(&uid, &container.name), 0o750)?;
         make_dir(&paths.container_log_dir(pod, &container.name), 0o750)?;
     }
-    Ok(set_up_pod_volumes(&paths.pod_dir(&uid), pod)?)
+    Ok(set_up_pod_volumes(
+        &paths.pod_dir(&uid),
+        pod,
+        &inputs.volumes,
+        now,
+    )?)
 }
 
 fn make_dir(path: &Path, mode: u32) -> Result<(), FilesError> {

@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use windlass_core::paths::{self, NodePaths};
+use windlass_core::projection::{VolumePayload, VolumePayloads};
 use windlass_types::pod::SharedPod;
-use windlass_types::{PodExt, PodUid};
+use windlass_types::{PodExt, PodUid, Timestamp};
 
 use super::{FilesError, PodFiles};
+use crate::inputs::PodInputs;
 use crate::log_text::tail_of_log;
 
 /// Implementation of [`PodFiles`] in memory. Clones share the content.
@@ -30,7 +32,21 @@ struct State {
     links: BTreeMap<PathBuf, PathBuf>,
     failing: BTreeMap<PodUid, String>,
     hanging: BTreeSet<PodUid>,
+    payloads: BTreeMap<PodUid, VolumePayloads>,
     calls: Vec<String>,
+}
+
+impl State {
+    fn check(&self, paths: &NodePaths, uid: &PodUid) -> Result<(), FilesError> {
+        match self.failing.get(uid) {
+            None => Ok(()),
+            Some(text) => Err(FilesError::io(
+                "set up volumes in",
+                &paths.pod_dir(uid),
+                io::Error::other(text.clone()),
+            )),
+        }
+    }
 }
 
 impl MemoryFiles {
@@ -42,7 +58,7 @@ impl MemoryFiles {
         }
     }
 
-    /// Makes [`PodFiles::prepare_pod`] of a pod fail with this text, or succeed again.
+    /// Makes the set-up and the refresh of a pod's volumes fail with this text, or succeed again.
     pub fn fail_volumes(&self, uid: &PodUid, message: Option<&str>) {
         let mut state = self.lock();
         match message {
@@ -59,6 +75,11 @@ impl MemoryFiles {
         } else {
             state.hanging.remove(uid);
         }
+    }
+
+    /// What a volume of a pod shows of the API server.
+    pub fn payload(&self, uid: &PodUid, volume: &str) -> Option<VolumePayload> {
+        self.lock().payloads.get(uid)?.get(volume).cloned()
     }
 
     /// Puts a file there, such as the termination message that a container would write.
@@ -94,19 +115,19 @@ impl MemoryFiles {
 
 #[async_trait]
 impl PodFiles for MemoryFiles {
-    async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError> {
+    async fn prepare_pod(
+        &self,
+        pod: &SharedPod,
+        inputs: &Arc<PodInputs>,
+        _now: Timestamp,
+    ) -> Result<(), FilesError> {
         paths::check_pod_names(pod)?;
         let uid = pod.uid();
         let hangs = {
             let mut state = self.call("prepare", &uid);
-            if let Some(text) = state.failing.get(&uid) {
-                return Err(FilesError::io(
-                    "set up volumes in",
-                    &self.paths.pod_dir(&uid),
-                    io::Error::other(text.clone()),
-                ));
-            }
+            state.check(&self.paths, &uid)?;
             state.pods.insert(uid.clone());
+            state.payloads.insert(uid.clone(), inputs.volumes.clone());
             let name = format!("{}_{}_{}", pod.namespace(), pod.name(), uid);
             state.logs.insert(name);
             state.hanging.contains(&uid)
@@ -114,6 +135,22 @@ impl PodFiles for MemoryFiles {
         if hangs {
             std::future::pending::<()>().await;
         }
+        Ok(())
+    }
+
+    async fn refresh_volumes(
+        &self,
+        pod: &SharedPod,
+        inputs: &Arc<PodInputs>,
+        _now: Timestamp,
+    ) -> Result<(), FilesError> {
+        let uid = pod.uid();
+        if self.lock().payloads.get(&uid) == Some(&inputs.volumes) {
+            return Ok(());
+        }
+        let mut state = self.call("refresh", &uid);
+        state.check(&self.paths, &uid)?;
+        state.payloads.insert(uid, inputs.volumes.clone());
         Ok(())
     }
 
@@ -200,6 +237,7 @@ impl PodFiles for MemoryFiles {
         let dir = self.paths.pod_dir(uid);
         let mut state = self.call("remove-pod", uid);
         state.pods.remove(uid);
+        state.payloads.remove(uid);
         state.files.retain(|path, _| !path.starts_with(&dir));
         Ok(())
     }

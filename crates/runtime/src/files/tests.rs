@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::paths::NodePaths;
-use windlass_types::PodUid;
+use windlass_core::projection::{PayloadFile, VolumePayload};
+use windlass_types::corev1::{ConfigMapVolumeSource, Volume};
+use windlass_types::{PodExt, PodUid, SharedPod, Timestamp};
 
 use super::lane::Lanes;
 use super::{FilesError, HostFiles, HostFilesConfig, PodFiles};
+use crate::PodInputs;
 use crate::tests::pod;
 
 struct Node {
@@ -32,6 +35,11 @@ fn node() -> Node {
     Node { dir, files, paths }
 }
 
+async fn prepare(files: &HostFiles, pod: &SharedPod) -> Result<(), FilesError> {
+    let now = Timestamp::default();
+    files.prepare_pod(pod, &Arc::default(), now).await
+}
+
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("metadata").permissions().mode() & 0o7777
 }
@@ -41,7 +49,7 @@ async fn a_pods_directories_come_with_upstreams_modes_and_go_without_a_trace() {
     let node = node();
     let (pod, uid) = (Arc::new(pod(&["a"])), PodUid::from("u1"));
     for _ in 0..2 {
-        node.files.prepare_pod(&pod).await.expect("prepare");
+        prepare(&node.files, &pod).await.expect("prepare");
     }
     let dir = node.paths.pod_dir(&uid);
     assert_eq!(mode(&dir), 0o750);
@@ -172,7 +180,7 @@ async fn names_that_leave_their_directory_are_refused() {
             "{result:?}"
         );
     };
-    refused(node.files.prepare_pod(&Arc::new(evil)).await);
+    refused(prepare(&node.files, &Arc::new(evil)).await);
     refused(node.files.remove_pod_dir(&PodUid::from("..")).await);
     refused(node.files.remove_pod_dir(&PodUid::from("")).await);
     refused(node.files.remove_log_dir("..").await);
@@ -201,4 +209,64 @@ async fn a_hung_call_keeps_its_own_lane_and_no_other() {
             .expect("free again"),
         4
     );
+}
+
+fn showing(text: &str) -> Arc<PodInputs> {
+    let file = PayloadFile {
+        data: text.as_bytes().into(),
+        mode: 0o644,
+        owner: None,
+    };
+    let payload = VolumePayload {
+        files: [("key".to_owned(), file)].into(),
+        in_memory: false,
+    };
+    Arc::new(PodInputs {
+        volumes: [("conf".to_owned(), payload)].into(),
+        ..PodInputs::default()
+    })
+}
+
+#[tokio::test]
+async fn content_is_refreshed_when_it_changed_and_nothing_is_read_when_it_did_not() {
+    let node = node();
+    let mut pod = pod(&["a"]);
+    if let Some(spec) = &mut pod.spec {
+        spec.volumes = Some(vec![Volume {
+            name: "conf".into(),
+            config_map: Some(ConfigMapVolumeSource::default()),
+            ..Volume::default()
+        }]);
+    }
+    let (pod, now) = (Arc::new(pod), Timestamp::default());
+    let key = node
+        .paths
+        .pod_dir(&pod.uid())
+        .join("volumes/kubernetes.io~configmap/conf/key");
+    let read = || fs::read_to_string(&key);
+    let refresh = |files, text| {
+        let (pod, inputs) = (pod.clone(), showing(text));
+        async move {
+            let files: &HostFiles = files;
+            files.refresh_volumes(&pod, &inputs, now).await
+        }
+    };
+    let first = node.files.prepare_pod(&pod, &showing("1"), now).await;
+    first.expect("prepare");
+    assert_eq!(read().expect("read"), "1");
+    refresh(&node.files, "2").await.expect("refresh");
+    assert_eq!(read().expect("read"), "2");
+
+    // proof that an unchanged payload costs no look: this damage would be repaired by one
+    fs::remove_file(&key).expect("remove");
+    refresh(&node.files, "2").await.expect("refresh");
+    assert!(read().is_err());
+    let restarted = HostFiles::new(HostFilesConfig::new(node.paths.clone()));
+    refresh(&restarted, "2").await.expect("refresh");
+    assert_eq!(read().expect("a new agent compares the files"), "2");
+
+    node.files.remove_pod_dir(&pod.uid()).await.expect("remove");
+    let again = node.files.prepare_pod(&pod, &showing("2"), now).await;
+    again.expect("prepare");
+    assert_eq!(read().expect("read"), "2");
 }

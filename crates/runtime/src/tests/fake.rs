@@ -144,7 +144,12 @@ impl RuntimeService for Fake {
         Ok(RuntimeStatus {
             runtime_error: None,
             network_error: self.0.lock().expect("lock").network_error.clone(),
+            ..RuntimeStatus::default()
         })
+    }
+
+    async fn update_runtime_config(&self, _: &str) -> CriResult<()> {
+        Ok(())
     }
 
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {
@@ -245,10 +250,11 @@ impl ImageService for Fake {
     async fn pull_image(
         &self,
         image: &str,
-        _: Option<&ImageAuth>,
+        auth: Option<&ImageAuth>,
         _: &SandboxConfig,
     ) -> CriResult<String> {
-        self.call("pull", image).await?;
+        let user = auth.map_or(String::new(), |auth| format!(" as {}", auth.username));
+        self.call("pull", format!("{image}{user}")).await?;
         self.have_image(image);
         Ok(format!("sha256:{image}"))
     }
@@ -269,6 +275,8 @@ impl Recorder {
 }
 
 impl EventRecorder for Recorder {
+    fn record_node(&self, _: EventType, _: Reason, _: &str) {}
+
     fn record(
         &self,
         _: &Pod,

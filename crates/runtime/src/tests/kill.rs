@@ -221,3 +221,31 @@ async fn a_container_that_was_created_but_never_started_is_removed_first() {
     assert_eq!(line(&world, &outcome), "ok");
     assert_eq!(stops(&world), ["remove a0", "create a#3", "start a"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn hung_sandboxes_hold_up_the_stop_of_others_for_a_moment_only() {
+    let world = World::new();
+    for hung in 0..8 {
+        world.fake.hang(&format!("stop-sandbox hung-{hung}"));
+        world.fake.add_sandbox(sandbox(&format!("hung-{hung}")));
+    }
+    world.fake.add_sandbox(sandbox("healthy"));
+    let begun = tokio::time::Instant::now();
+    let killing = world
+        .runtime
+        .kill_pod(kill(Some(pod(&["a"])), nothing(), 30));
+    let mut killing = std::pin::pin!(killing);
+    let wait = |duration| tokio::time::sleep(duration);
+    tokio::select! {
+        _ = &mut killing => panic!("hung sandboxes were stopped"),
+        () = wait(Duration::from_millis(1900)) => {}
+    }
+    let healthy = "stop-sandbox healthy".to_owned();
+    assert!(!world.fake.calls().contains(&healthy), "eight at a time");
+    tokio::select! {
+        _ = &mut killing => panic!("hung sandboxes were stopped"),
+        () = wait(Duration::from_millis(200)) => {}
+    }
+    assert!(world.fake.calls().contains(&healthy));
+    assert!(begun.elapsed() < Duration::from_secs(3));
+}

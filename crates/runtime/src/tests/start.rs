@@ -183,6 +183,7 @@ async fn no_network_holds_back_a_pod_but_not_one_on_the_host_network() {
         }
         let request = SyncPodRequest {
             pod: Arc::new(pod.clone()),
+            inputs: Arc::default(),
             observed: Arc::new(nothing()),
             backoff: BackoffTable::default(),
             network_ready: false,
@@ -303,6 +304,7 @@ async fn cancelling_ends_a_pass_that_hangs_and_keeps_what_it_had_done() {
         async move {
             let request = SyncPodRequest {
                 pod: Arc::new(pod(&["a"])),
+                inputs: Arc::default(),
                 observed: Arc::new(nothing()),
                 backoff: BackoffTable::default(),
                 network_ready: true,

@@ -20,7 +20,7 @@ use windlass_core::pleg::observe;
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::{
-    PodFiles, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome, SyncPodRequest,
+    PodFiles, PodInputs, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome, SyncPodRequest,
 };
 use windlass_types::cri::ListFilter;
 use windlass_types::view::EventType;
@@ -58,6 +58,8 @@ impl Events {
 }
 
 impl EventRecorder for Events {
+    fn record_node(&self, _: EventType, _: Reason, _: &str) {}
+
     fn record(&self, _: &Pod, container: Option<&str>, _: EventType, reason: Reason, text: &str) {
         let line = format!("{reason} {}: {text}", container.unwrap_or("-"));
         self.0.lock().expect("lock").push(line);
@@ -69,6 +71,8 @@ pub struct Agent {
     pub events: Arc<Events>,
     pub clock: Arc<dyn Clock>,
     pub runtime: PodRuntime,
+    /// What the pods of the next passes refer to.
+    pub inputs: Arc<PodInputs>,
 }
 
 impl Agent {
@@ -90,6 +94,7 @@ impl Agent {
                 metrics: Metrics::new().expect("metrics"),
                 options: RuntimeOptions::default(),
             }),
+            inputs: Arc::default(),
             cri,
             events,
             clock,
@@ -124,6 +129,7 @@ impl Agent {
         let observed = Arc::new(self.observe(&pod.uid()).await);
         let request = SyncPodRequest {
             pod: pod.clone(),
+            inputs: self.inputs.clone(),
             observed,
             backoff,
             network_ready: true,

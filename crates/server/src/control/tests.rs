@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
-use windlass_types::view::{Blocker, StartTimings};
+use windlass_types::view::{ApiContact, Blocker, ClusterStanding, StartTimings};
 use windlass_types::{Reason, Timestamp};
 
 use super::*;
@@ -35,6 +35,27 @@ struct World {
     _directory: tempfile::TempDir,
 }
 
+#[derive(Debug)]
+struct Node;
+
+impl NodeSource for Node {
+    fn standing(&self) -> NodeStanding {
+        NodeStanding {
+            name: "n1".into(),
+            cluster: Some(ClusterStanding {
+                server: "https://api:6443".into(),
+                has_identity: true,
+                ready: Some("True".into()),
+                contact: Some(ApiContact {
+                    error: Some("refused".into()),
+                    since: Timestamp::UNIX_EPOCH,
+                    last: None,
+                }),
+            }),
+        }
+    }
+}
+
 impl World {
     async fn start() -> Self {
         let directory = tempfile::tempdir().expect("directory");
@@ -49,6 +70,7 @@ impl World {
             }])
             .1,
             board: board.clone(),
+            node: Arc::new(Node),
             paths: NodePaths {
                 root_dir: directory.path().to_owned(),
                 pod_logs_dir: logs.clone(),
@@ -138,6 +160,8 @@ fn view(namespace: &str, name: &str, restarts: i32, state: &str) -> PodEntryView
         pod: Arc::new(serde_json::from_value(pod).expect("pod")),
         status: Arc::new(serde_json::from_value(status).expect("status")),
         worker_phase: windlass_types::view::WorkerPhase::Syncing,
+        looked: true,
+        released: false,
         blocker: None,
         events: Vec::new(),
         timings: StartTimings::default(),
@@ -398,5 +422,20 @@ async fn refused_manifests_are_listed_with_their_error() {
     let line = |m: proto::RejectedManifest| format!("{}: {}", m.origin, m.error);
     let lines: Vec<_> = answer.into_inner().rejected.into_iter().map(line).collect();
     assert_eq!(lines, ["/m/bad.yaml: line 3: no"]);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_node_is_told_with_how_it_stands_with_its_cluster() {
+    let mut world = World::start().await;
+    let answer = within(world.client.get_node(proto::GetNodeRequest {})).await;
+    let node = answer.expect("answer").into_inner();
+    assert_eq!(node.name, "n1");
+    let cluster = node.cluster.expect("cluster");
+    assert_eq!(cluster.server, "https://api:6443");
+    assert_eq!(cluster.ready.as_deref(), Some("True"));
+    let contact = cluster.contact.expect("contact");
+    assert_eq!(contact.error.as_deref(), Some("refused"));
+    assert_eq!(contact.since, Some(prost_types::Timestamp::default()));
     world.stop().await;
 }

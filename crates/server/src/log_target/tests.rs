@@ -29,6 +29,8 @@ fn entry(phase: WorkerPhase, app: &Value) -> PodEntryView {
         pod: Arc::new(serde_json::from_value(pod).expect("pod")),
         status: Arc::new(serde_json::from_value(status).expect("status")),
         worker_phase: phase,
+        looked: true,
+        released: false,
         blocker: None,
         events: Vec::new(),
         timings: StartTimings::default(),

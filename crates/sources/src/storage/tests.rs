@@ -21,6 +21,8 @@ use super::{PodStorage, PodStorageDeps};
 struct FakeRecorder(Mutex<Vec<String>>);
 
 impl EventRecorder for FakeRecorder {
+    fn record_node(&self, _: EventType, _: Reason, _: &str) {}
+
     fn record(&self, _: &Pod, _: Option<&str>, _: EventType, reason: Reason, message: &str) {
         let line = format!("{reason}: {message}");
         self.0.lock().expect("not poisoned").push(line);

@@ -17,6 +17,11 @@ const PROGRAMS: &[&str] = &[
     "runc",
     "windlass",
     "kubelet",
+    // a control plane of the test that owns the instance
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
 ];
 
 /// Processes of the instance at `base`: its daemons and shims, and all their descendants.

@@ -12,6 +12,8 @@ pub enum Operation {
     Version,
     /// `status`.
     Status,
+    /// `update_runtime_config`.
+    UpdateRuntimeConfig,
     /// `run_podsandbox`.
     RunPodSandbox,
     /// `stop_podsandbox`.
@@ -52,6 +54,7 @@ impl Operation {
         match self {
             Self::Version => "version",
             Self::Status => "status",
+            Self::UpdateRuntimeConfig => "update_runtime_config",
             Self::RunPodSandbox => "run_podsandbox",
             Self::StopPodSandbox => "stop_podsandbox",
             Self::RemovePodSandbox => "remove_podsandbox",
@@ -86,7 +89,7 @@ pub struct Call {
     /// What was called.
     pub operation: Operation,
     /// On what: `namespace/pod` for sandboxes, `namespace/pod/container#attempt` for containers,
-    /// the reference for images, empty for the rest. An object that is not there is its ID.
+    /// the reference for images, the address range for the configuration, empty for the rest. An object that is not there is its ID.
     pub subject: String,
     /// How it ended.
     pub outcome: Outcome,

@@ -130,9 +130,16 @@ impl RuntimeService for FakeRuntime {
                 Ok(RuntimeStatus {
                     runtime_error: model.runtime_error.clone(),
                     network_error: model.network_error.clone(),
+                    ..RuntimeStatus::default()
                 })
             })
             .await
+    }
+
+    async fn update_runtime_config(&self, pod_cidr: &str) -> CriResult<()> {
+        let operation = Operation::UpdateRuntimeConfig;
+        let subject = pod_cidr.to_owned();
+        self.shell.call(operation, subject, |_, _| Ok(())).await
     }
 
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {

@@ -38,7 +38,7 @@ impl Fence {
         self.raised.store(true, Ordering::Relaxed);
     }
 
-    async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
+    pub(super) async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
         self.stop_the_dead().await;
         let answer = call.await;
         self.stop_the_dead().await;
@@ -60,6 +60,11 @@ impl RuntimeService for Fence {
 
     async fn status(&self) -> CriResult<RuntimeStatus> {
         self.pass(self.runtime.status()).await
+    }
+
+    async fn update_runtime_config(&self, pod_cidr: &str) -> CriResult<()> {
+        self.pass(self.runtime.update_runtime_config(pod_cidr))
+            .await
     }
 
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {

@@ -27,8 +27,15 @@ fn kill(removed: bool) -> UpdatePod {
         reason: "test".into(),
         removed,
         orphan: None,
+        verdict: None,
     };
     UpdatePod::new(UpdateKind::Kill(kill))
+}
+
+fn run_and_kill(uid: &str, name: &str, removed: bool) -> UpdatePod {
+    let mut update = run(uid, name);
+    windlass_actors::Merge::merge(&mut update, kill(removed));
+    update
 }
 
 enum Step {
@@ -58,6 +65,20 @@ fn an_edited_static_pod_waits_for_its_predecessor_in_order() {
         (Update("3", run("3", "web")), "hold(3 behind 1)"),
         (Update("2", kill(true)), "forget(2)"),
         (Finished("1"), "forget(1) spawn(3)"),
+    ]);
+}
+
+#[test]
+fn a_pod_that_is_to_end_when_it_is_first_seen_gets_a_worker_that_ends_it() {
+    check(vec![
+        (
+            Update("1", run_and_kill("1", "web", false)),
+            "spawn-ending(1)",
+        ),
+        (Update("2", run("2", "web")), "spawn(2)"),
+        (Finished("1"), ""),
+        (Update("1", kill(true)), "forget(1)"),
+        (Update("3", run_and_kill("3", "web", true)), ""),
     ]);
 }
 
@@ -110,5 +131,32 @@ fn an_orphan_is_stopped_and_forgotten() {
         (Update("1", orphan), "spawn-orphan(1)"),
         (Update("1", run("1", "web")), "forward(1)"),
         (Finished("1"), "forget(1) spawn(1)"),
+    ]);
+}
+
+#[test]
+fn a_pod_that_ends_when_it_is_first_seen_does_not_run_because_it_was_changed_meanwhile() {
+    use windlass_actors::Merge;
+    // refused, then updated by a controller before anybody looked
+    let mut refused_and_updated = run_and_kill("1", "web", false);
+    refused_and_updated.merge(run("1", "web"));
+    check(vec![
+        (Update("1", refused_and_updated), "spawn-ending(1)"),
+        (Finished("1"), ""),
+        (Update("1", run("1", "web")), ""),
+    ]);
+}
+
+#[test]
+fn a_pod_that_is_to_come_back_and_is_deleted_before_does_not_come_back() {
+    check(vec![
+        (Update("1", run("1", "web")), "spawn(1)"),
+        (Update("1", kill(true)), "forward(1 kill)"),
+        (Update("1", run("1", "web")), "forward(1)"),
+        (
+            Update("1", run_and_kill("1", "web", false)),
+            "forward(1 kill)",
+        ),
+        (Finished("1"), "forget(1)"),
     ]);
 }

@@ -1,0 +1,15 @@
+//! Keeps a certificate current, for as long as the agent lives.
+//!
+//! [`plan`] decides what to do now, from the certificate's dates, what the API server thinks of
+//! it and what there is to ask with; [`client`] and [`serving`] do it, in a loop that nothing
+//! ends; `obtain` is one attempt.
+
+pub mod client;
+mod obtain;
+pub mod plan;
+pub mod serving;
+#[cfg(test)]
+mod tests;
+
+pub use client::{Bootstrap, KeepClient, keep_client_certificate};
+pub use serving::{KeepServing, ServingPair, keep_serving_certificate};

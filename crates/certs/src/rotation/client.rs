@@ -1,0 +1,234 @@
+//! The loop of the client certificate.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass_client::{
+    ApiClient, ApiClients, ApiServerConfig, ClientIdentity, ClientLimits, ConfigError, Standing,
+};
+use windlass_types::Clock;
+
+use super::obtain::{self, ObtainError, obtain, on_disk};
+use super::plan::{LONGEST_WAIT, Situation, Step, Validity, newest, pause, step};
+use crate::csr::Identity;
+use crate::store::CertificateStore;
+
+/// How long a decision on a renewal is waited for: upstream's.
+pub(super) const RENEWAL_PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// How long a decision on the first certificate is waited for: upstream's.
+const BOOTSTRAP_PATIENCE: Duration = Duration::from_secs(3600);
+/// Pause before a node without any valid credentials looks again for new ones.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// What [`keep_client_certificate`] works with.
+#[derive(Clone, Debug)]
+pub struct KeepClient {
+    /// Name of the node.
+    pub node: String,
+    /// Files.
+    pub store: CertificateStore,
+    /// `--kubeconfig`: a certificate in it, or in the files that it names, counts like one in
+    /// `store`.
+    pub kubeconfig: Option<PathBuf>,
+    /// The identity that all clients use.
+    pub identity: ClientIdentity,
+    /// Asks with the present certificate.
+    pub client: ApiClient,
+    /// Asks without one.
+    pub bootstrap: Bootstrap,
+    /// `rotateCertificates`.
+    pub rotate: bool,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Credentials that are good for a signing request and nothing else.
+#[derive(Clone, Debug)]
+pub enum Bootstrap {
+    /// There are none.
+    None,
+    /// `--bootstrap-kubeconfig`, read again for each attempt: its token lives for a day, and the
+    /// one who puts a new token there should not have to restart the agent.
+    Kubeconfig(PathBuf),
+    /// A client that has them.
+    Client(Box<ApiClient>),
+}
+
+impl Bootstrap {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Kubeconfig(path) => path.exists(),
+            Self::Client(_) => true,
+        }
+    }
+
+    fn connect(&self) -> Result<Option<ApiClient>, ConfigError> {
+        Ok(match self {
+            Self::None => None,
+            Self::Kubeconfig(path) => {
+                let config = ApiServerConfig::from_kubeconfig(path)?;
+                Some(ApiClients::connect(&config, &ClientLimits::default())?.main)
+            }
+            Self::Client(client) => Some(*client.clone()),
+        })
+    }
+}
+
+/// Keeps the client certificate current: gets the first one, replaces it in time, takes up one
+/// that somebody else put in its place, and finds a way back from one that ran out or that the
+/// API server does not accept any more. Never ends.
+pub async fn keep_client_certificate(keep: KeepClient) {
+    let mut failures = 0;
+    // certificates obtained since the server last accepted one
+    let mut replaced = 0;
+    loop {
+        if keep.identity.standing() == Standing::Accepted {
+            replaced = 0;
+        }
+        let next = keep.next(replaced).await;
+        tracing::debug!(step = %next, "client certificate");
+        match next {
+            Step::Wait(time) => tokio::time::sleep(time).await,
+            Step::Stuck => {
+                failures += 1;
+                if failures == 1 {
+                    tracing::error!(
+                        file = %keep.store.current_path().display(),
+                        kubeconfig = ?keep.kubeconfig,
+                        bootstrap = ?keep.bootstrap,
+                        "the client certificate is not valid and there are no bootstrap \
+                         credentials: put either in its place, a restart is not needed"
+                    );
+                }
+                tokio::time::sleep(STUCK).await;
+            }
+            Step::Renew | Step::Bootstrap => {
+                let outcome = tokio::select! {
+                    outcome = keep.obtain(next) => outcome,
+                    () = keep.recovered(replaced) => {
+                        tracing::info!("a signing request is not needed any more");
+                        continue;
+                    }
+                };
+                match outcome {
+                    Ok(()) => {
+                        failures = 0;
+                        replaced += 1;
+                        // a signer whose certificates are overdue at once must not be kept busy
+                        tokio::time::sleep(LONGEST_WAIT).await;
+                    }
+                    Err(error) => {
+                        failures += 1;
+                        let pause = pause(failures, &keep.node);
+                        tracing::warn!(%error, retry_in = ?pause, "no client certificate");
+                        tokio::time::sleep(pause).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl KeepClient {
+    async fn next(&self, replaced: u32) -> Step {
+        let (validity, bootstrap) = self.load().await;
+        let refused_for = match self.identity.standing() {
+            Standing::RefusedSince(since) => Some(Instant::now().duration_since(since)),
+            Standing::Unknown | Standing::Accepted => None,
+        };
+        let situation = Situation {
+            node: &self.node,
+            validity,
+            refused_for,
+            replaced,
+            rotate: self.rotate,
+            bootstrap,
+        };
+        step(&situation, self.clock.now())
+    }
+
+    /// Ends as soon as nothing has to be asked for: an outsider wrote a new certificate, or the
+    /// server accepts the present one again.
+    async fn recovered(&self, replaced: u32) {
+        loop {
+            tokio::time::sleep(LONGEST_WAIT).await;
+            if matches!(self.next(replaced).await, Step::Wait(_)) {
+                return;
+            }
+        }
+    }
+
+    /// Uses the best certificate there is, in memory or on the disk; its validity, and whether
+    /// there are bootstrap credentials.
+    async fn load(&self) -> (Option<Validity>, bool) {
+        let (store, kubeconfig) = (self.store.clone(), self.kubeconfig.clone());
+        let bootstrap = self.bootstrap.clone();
+        let read = on_disk(move || {
+            let stored = stored(&store);
+            let configured = kubeconfig.and_then(|path| configured(&path));
+            Ok(([stored, configured], bootstrap.is_there()))
+        });
+        // only at shutdown is there no answer
+        let ([stored, configured], bootstrap) = read.await.unwrap_or_default();
+        let candidates = [Some(self.identity.clone()), stored, configured];
+        let dates = candidates
+            .each_ref()
+            .map(|c| c.as_ref().and_then(Validity::of));
+        let Some(best) = newest(&dates, self.clock.now()) else {
+            return (None, bootstrap);
+        };
+        if let Some(identity) = &candidates[best] {
+            self.identity.replace_with(identity);
+        }
+        (dates[best], bootstrap)
+    }
+
+    async fn obtain(&self, step: Step) -> Result<(), ObtainError> {
+        let patience = match step {
+            Step::Bootstrap => BOOTSTRAP_PATIENCE,
+            _ => RENEWAL_PATIENCE,
+        };
+        let bootstrap = match step {
+            Step::Bootstrap => {
+                let bootstrap = self.bootstrap.clone();
+                on_disk(move || Ok(bootstrap.connect()?)).await?
+            }
+            _ => None,
+        };
+        let client = bootstrap.as_ref().unwrap_or(&self.client);
+        let identity = Identity::Client {
+            node: self.node.clone(),
+        };
+        let pair = obtain(&self.store, client, &identity, patience, &*self.clock).await?;
+        self.identity.replace_pem(pair.pem().as_bytes())?;
+        tracing::info!(expires_at = ?self.identity.expires_at(), "client certificate replaced");
+        // it is in use by now, whether or not the disk takes it
+        obtain::keep(&self.store, pair, &*self.clock).await
+    }
+}
+
+fn stored(store: &CertificateStore) -> Option<ClientIdentity> {
+    let pem = match store.current() {
+        Ok(pem) => pem?,
+        Err(error) => {
+            tracing::warn!(%error, "client certificate not read");
+            return None;
+        }
+    };
+    ClientIdentity::from_pem(&pem)
+        .inspect_err(|error| {
+            let file = store.current_path();
+            tracing::warn!(%error, file = %file.display(), "client certificate not usable");
+        })
+        .ok()
+}
+
+/// The certificate of the kubeconfig. Its errors are not worth a word: until the first
+/// certificate is there it names a file that is not.
+fn configured(path: &Path) -> Option<ClientIdentity> {
+    let config = ApiServerConfig::from_kubeconfig(path).ok()?;
+    Some(config.identity().detached())
+}

@@ -1,0 +1,154 @@
+//! The loop of the serving certificate (`serverTLSBootstrap`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use windlass_client::ApiClient;
+use windlass_types::Clock;
+
+use super::client::RENEWAL_PATIENCE;
+use super::obtain::{self, ObtainError, obtain, on_disk};
+use super::plan::{LONGEST_WAIT, Situation, Step, newest, pause, step};
+use crate::certificate::Certificate;
+use crate::csr::{Identity, ServingNames};
+use crate::store::CertificateStore;
+
+/// What [`keep_serving_certificate`] works with.
+#[derive(Clone, Debug)]
+pub struct KeepServing {
+    /// Name of the node.
+    pub node: String,
+    /// Names and addresses of the node; new ones ask for a new certificate. Without an address
+    /// none is asked for, as by upstream.
+    pub names: watch::Receiver<ServingNames>,
+    /// Files.
+    pub store: CertificateStore,
+    /// Asks with the node's client certificate.
+    pub client: ApiClient,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Told of each new pair.
+    pub current: watch::Sender<Option<ServingPair>>,
+}
+
+/// A certificate chain and its key, PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServingPair(Arc<Vec<u8>>);
+
+impl ServingPair {
+    pub(crate) fn new(pem: Vec<u8>) -> Self {
+        Self(Arc::new(pem))
+    }
+
+    /// The text: certificates, the server's own first, then the key.
+    pub fn pem(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ServingPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServingPair(..)")
+    }
+}
+
+/// Keeps the serving certificate current. Ends only when nobody can change the names any more.
+pub async fn keep_serving_certificate(mut keep: KeepServing) {
+    let mut failures = 0;
+    loop {
+        let names = keep.names.borrow_and_update().clone();
+        let next = keep.next(&names).await;
+        tracing::debug!(step = %next, "serving certificate");
+        let pause = match next {
+            Step::Wait(time) => time,
+            // a certificate without an address is good for nothing
+            _ if names.ips.is_empty() => LONGEST_WAIT,
+            _ => {
+                let mut later = keep.names.clone();
+                let outcome = tokio::select! {
+                    outcome = keep.obtain(names) => outcome,
+                    // the request names what the node is not called any more
+                    changed = later.changed() => match changed {
+                        Ok(()) => continue,
+                        Err(_) => return,
+                    },
+                };
+                match outcome {
+                    Ok(()) => {
+                        failures = 0;
+                        LONGEST_WAIT
+                    }
+                    Err(error) => {
+                        failures += 1;
+                        let pause = pause(failures, &keep.node);
+                        tracing::warn!(%error, retry_in = ?pause, "no serving certificate");
+                        pause
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            changed = keep.names.changed() => if changed.is_err() {
+                return;
+            },
+        }
+    }
+}
+
+impl KeepServing {
+    /// Publishes the best pair there is and decides; a pair that lacks a name is as good as none.
+    async fn next(&self, names: &ServingNames) -> Step {
+        let store = self.store.clone();
+        let stored = on_disk(move || Ok(store.current()?)).await;
+        let stored = stored.unwrap_or_else(|error| {
+            tracing::warn!(%error, "serving certificate not read");
+            None
+        });
+        let known = self.current.borrow().clone();
+        let candidates = [known, stored.map(ServingPair::new)];
+        let read = candidates.each_ref().map(|pair| {
+            pair.as_ref()
+                .and_then(|pair| Certificate::of_pem(pair.pem()))
+        });
+        let dates = read.each_ref().map(|it| it.as_ref().map(|it| it.validity));
+        let best = newest(&dates, self.clock.now());
+        if let Some(pair) = best.and_then(|best| candidates[best].clone()) {
+            self.publish(pair);
+        }
+        let certificate = best.and_then(|best| read[best].as_ref());
+        let covering = certificate.filter(|it| it.covers(names));
+        let situation = Situation {
+            node: &self.node,
+            validity: covering.map(|it| it.validity),
+            refused_for: None,
+            replaced: 0,
+            rotate: true,
+            bootstrap: true,
+        };
+        step(&situation, self.clock.now())
+    }
+
+    async fn obtain(&self, names: ServingNames) -> Result<(), ObtainError> {
+        let identity = Identity::Serving {
+            node: self.node.clone(),
+            names,
+        };
+        let patience = RENEWAL_PATIENCE;
+        let pair = obtain(&self.store, &self.client, &identity, patience, &*self.clock).await?;
+        self.publish(ServingPair::new(pair.pem().into_bytes()));
+        tracing::info!("serving certificate replaced");
+        obtain::keep(&self.store, pair, &*self.clock).await
+    }
+
+    fn publish(&self, pair: ServingPair) {
+        self.current.send_if_modified(|known| {
+            let same = known.as_ref() == Some(&pair);
+            if !same {
+                *known = Some(pair);
+            }
+            !same
+        });
+    }
+}

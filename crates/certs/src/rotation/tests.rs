@@ -1,0 +1,106 @@
+//! Rotation by its decisions; the loops run against the fake API server in `tests/`.
+
+use std::time::Duration;
+
+use windlass_types::Timestamp;
+
+use super::plan::{Situation, Validity, newest, pause, step};
+
+fn at(hour: i64) -> Timestamp {
+    Timestamp::from_second(hour * 3600).expect("in range")
+}
+
+fn validity(from: i64, to: i64) -> Validity {
+    Validity {
+        not_before: at(from),
+        not_after: at(to),
+    }
+}
+
+fn situation(validity: Option<Validity>, (rotate, bootstrap): (bool, bool)) -> Situation<'static> {
+    Situation {
+        node: "n1",
+        validity,
+        refused_for: None,
+        replaced: 0,
+        rotate,
+        bootstrap,
+    }
+}
+
+#[test]
+fn a_certificate_is_replaced_in_time_and_a_lost_one_by_bootstrap() {
+    let check = |validity, able, hour, expected: &str| {
+        let decided = step(&situation(validity, able), at(hour));
+        assert_eq!(decided.to_string(), expected);
+    };
+    let long = Some(validity(0, 1000));
+    check(long, (true, true), 1, "wait(60s)");
+    check(long, (true, false), 699, "wait(60s)");
+    check(long, (true, false), 901, "renew");
+    check(long, (false, false), 901, "wait(60s)");
+    check(long, (true, true), 1000, "bootstrap");
+    check(long, (true, false), 1001, "stuck");
+    check(long, (false, true), 1001, "bootstrap");
+    check(None, (true, true), 0, "bootstrap");
+    check(None, (true, false), 0, "stuck");
+    // the clock was set back before the certificate began
+    check(Some(validity(5, 1000)), (true, true), 1, "bootstrap");
+}
+
+#[test]
+fn a_certificate_that_the_server_refuses_for_a_while_is_replaced_by_bootstrap() {
+    let check = |minutes: u64, replaced, bootstrap, expected: &str| {
+        let refused = Situation {
+            refused_for: Some(Duration::from_secs(minutes * 60)),
+            replaced,
+            ..situation(Some(validity(0, 1000)), (true, bootstrap))
+        };
+        assert_eq!(step(&refused, at(1)).to_string(), expected);
+    };
+    check(4, 0, true, "wait(60s)");
+    check(5, 0, true, "bootstrap");
+    check(500, 0, false, "wait(60s)");
+    // the new one was refused as well: less often, but for ever
+    check(9, 1, true, "wait(60s)");
+    check(10, 1, true, "bootstrap");
+    check(79, 9, true, "wait(60s)");
+    check(80, 9, true, "bootstrap");
+}
+
+#[test]
+fn of_several_certificates_the_last_issued_among_the_current_ones_is_used() {
+    let (old, new, gone) = (validity(0, 100), validity(50, 100), validity(60, 70));
+    let check = |candidates: &[Option<Validity>], expected| {
+        assert_eq!(newest(candidates, at(80)), expected);
+    };
+    check(&[None, None], None);
+    check(&[None, Some(gone)], Some(1));
+    check(&[Some(old), Some(gone), Some(new)], Some(2));
+    check(&[Some(old), Some(gone)], Some(0));
+    check(&[Some(new), Some(new)], Some(0));
+}
+
+#[test]
+fn the_moment_of_rotation_is_between_70_and_90_percent_and_differs_between_nodes() {
+    let validity = validity(0, 1000);
+    let moments: Vec<i64> = (0..50)
+        .map(|n| validity.rotate_at(&format!("n{n}")).as_second() / 3600)
+        .collect();
+    assert!(
+        moments.iter().all(|hour| (700..=900).contains(hour)),
+        "{moments:?}"
+    );
+    assert!(moments.iter().any(|hour| *hour < 750) && moments.iter().any(|hour| *hour > 850));
+    assert_eq!(validity.rotate_at("n1"), validity.rotate_at("n1"));
+}
+
+#[test]
+fn pauses_double_to_32_seconds_and_differ_between_nodes_by_a_tenth() {
+    for (failures, seconds) in [(0, 2), (1, 2), (2, 4), (3, 8), (4, 16), (5, 32), (99, 32)] {
+        let pause = pause(failures, "n1");
+        let least = Duration::from_secs(seconds);
+        assert!(pause >= least && pause < least.mul_f64(1.1), "{pause:?}");
+    }
+    assert_ne!(pause(5, "n1"), pause(5, "n2"));
+}

@@ -1,0 +1,154 @@
+//! A certificate in time, too late, and by others.
+
+use std::time::Duration;
+
+use windlass_certs::{Bootstrap, KeepClient};
+use windlass_client::ClientIdentity;
+use windlass_types::{Clock, Timestamp};
+
+use crate::support::{BOOTSTRAPPER, DAY, HOUR, MINUTE, Node, Running, until, within};
+
+/// A certificate of a day, and when it began.
+async fn with_certificate(node: &Node, keep: KeepClient) -> (Running, Timestamp) {
+    node.server.auto_approve_csrs(Some(DAY));
+    let running = Running::keep(keep);
+    let ends = node.certificate().await;
+    (running, ends)
+}
+
+#[tokio::test(start_paused = true)]
+async fn between_70_and_90_percent_of_its_life_a_certificate_is_replaced_by_the_node_itself() {
+    let node = Node::new();
+    let (_running, first) = with_certificate(&node, node.keep()).await;
+    tokio::time::sleep(DAY.mul_f64(0.69)).await;
+    assert_eq!(node.identity.expires_at(), Some(first));
+    tokio::time::sleep(DAY.mul_f64(0.22)).await;
+    let second = node.identity.expires_at().unwrap();
+    let later = second.duration_since(first).as_secs_f64() / DAY.as_secs_f64();
+    assert!((0.69..0.91).contains(&later), "{later}");
+    let askers: Vec<_> = node.csrs(2).await.into_iter().map(|csr| csr.1).collect();
+    assert_eq!(askers, [BOOTSTRAPPER, "system:node:n1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_nobody_approves_stays_one_request() {
+    let node = Node::new();
+    let (_running, first) = with_certificate(&node, node.keep()).await;
+    node.server.auto_approve_csrs(None);
+    tokio::time::sleep(DAY.mul_f64(0.95)).await;
+    // more than an hour of waiting, in pieces of a quarter
+    let (name, _) = node.csrs(2).await.remove(1);
+    node.server.approve_csr(&name, DAY).unwrap();
+    within(MINUTE, until(|| node.identity.expires_at() > Some(first))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_rotation_a_certificate_lives_to_its_end_and_then_the_node_joins_again() {
+    let node = Node::new();
+    let keep = KeepClient {
+        rotate: false,
+        ..node.keep()
+    };
+    let (_running, first) = with_certificate(&node, keep).await;
+    tokio::time::sleep(DAY - HOUR).await;
+    assert_eq!(node.identity.expires_at(), Some(first));
+    tokio::time::sleep(HOUR + 2 * MINUTE).await;
+    assert!(node.identity.expires_at() > Some(node.clock.now()));
+    let askers: Vec<_> = node.csrs(2).await.into_iter().map(|csr| csr.1).collect();
+    assert_eq!(askers, [BOOTSTRAPPER, BOOTSTRAPPER]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_off_until_its_certificate_ran_out_joins_again() {
+    let node = Node::new();
+    let (running, _) = with_certificate(&node, node.keep()).await;
+    until(|| node.store.current_path().exists()).await;
+    running.kill().await;
+    node.server.auto_approve_csrs(None);
+    tokio::time::sleep(400 * DAY).await;
+
+    let keep = KeepClient {
+        identity: ClientIdentity::none(),
+        ..node.keep()
+    };
+    let identity = keep.identity.clone();
+    let _running = Running::keep(keep);
+    let (name, asker) = node.csrs(2).await.remove(1);
+    assert_eq!(asker, BOOTSTRAPPER);
+    node.server.approve_csr(&name, DAY).unwrap();
+    within(
+        MINUTE,
+        until(|| identity.expires_at() > Some(node.clock.now())),
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_an_administrator_puts_there_ends_any_trouble() {
+    let node = Node::new();
+    let keep = KeepClient {
+        bootstrap: Bootstrap::None,
+        rotate: false,
+        ..node.keep()
+    };
+    let other = Node::new();
+    let (_other, _) = with_certificate(&other, other.keep()).await;
+    until(|| other.store.current_path().exists()).await;
+    let _running = Running::keep(keep);
+    tokio::time::sleep(MINUTE).await;
+    assert!(!node.identity.is_present());
+    std::fs::create_dir_all(&node.directory).unwrap();
+    std::fs::copy(other.store.current_path(), node.store.current_path()).unwrap();
+    within(Duration::from_secs(11), node.certificate()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_an_outsider_renewed_is_used_within_a_minute_and_a_torn_one_changes_nothing() {
+    let node = Node::new();
+    let (_running, first) = with_certificate(&node, node.keep()).await;
+    until(|| node.store.current_path().exists()).await;
+    tokio::time::sleep(HOUR).await;
+
+    let other = Node::new();
+    tokio::time::sleep(HOUR).await;
+    let (_other, second) = with_certificate(&other, other.keep()).await;
+    until(|| other.store.current_path().exists()).await;
+    // both clocks read the same base
+    assert!(second < first + Duration::from_secs(2 * 3600));
+    let newer = std::fs::read(other.store.current_path()).unwrap();
+
+    std::fs::write(node.store.current_path(), "-----BEGIN CERT").unwrap();
+    tokio::time::sleep(2 * MINUTE).await;
+    assert_eq!(node.identity.expires_at(), Some(first));
+    std::fs::write(node.store.current_path(), &newer).unwrap();
+    within(
+        2 * MINUTE,
+        until(|| node.identity.expires_at() == Some(second)),
+    )
+    .await;
+    assert_eq!(node.csrs(1).await.len(), 1, "nothing was asked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outsiders_certificate_ends_the_wait_for_an_approval() {
+    let node = Node::new();
+    let _running = node.start();
+    node.csrs(1).await;
+    let other = Node::new();
+    let (_other, _) = with_certificate(&other, other.keep()).await;
+    until(|| other.store.current_path().exists()).await;
+    std::fs::copy(other.store.current_path(), node.store.current_path()).unwrap();
+    within(2 * MINUTE, node.certificate()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signer_whose_certificates_are_overdue_at_once_is_asked_once_a_minute() {
+    let node = Node::new();
+    // backdated by five minutes: 97 % of its life are over when it is signed
+    node.server.auto_approve_csrs(Some(Duration::from_secs(10)));
+    let _running = node.start();
+    node.certificate().await;
+    tokio::time::sleep(10 * MINUTE).await;
+    let asked = crate::support::csrs_of(&node.server).len();
+    assert!((9..=12).contains(&asked), "{asked}");
+}

@@ -1,0 +1,238 @@
+//! Where the API server is and how to prove who asks: from a kubeconfig file.
+//!
+//! | field of the kubeconfig | here |
+//! |---|---|
+//! | `server` | `https://`, host, port, path prefix; over `http://` no credentials are sent (as upstream) |
+//! | `certificate-authority[-data]`, `tls-server-name`, `insecure-skip-tls-verify` | verified by rustls; without an authority the system's bundle |
+//! | `client-certificate[-data]`, `client-key[-data]` | [`ClientIdentity`]; files are read again every minute |
+//! | `token`, `tokenFile`, `username` and `password`, `exec` | the `Authorization` header |
+//! | `proxy-url`, `as`, `auth-provider` | refused: a request would not be what the file asks for |
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls_pki_types::{CertificateDer, ServerName};
+
+use crate::credentials::Source;
+use crate::identity::{ClientIdentity, IdentityError};
+use entry::{Place, current};
+use file::Kubeconfig;
+use write::{certificate_pem, write_document};
+
+pub use write::write_kubeconfig;
+
+mod entry;
+pub(crate) mod file;
+mod write;
+
+/// Address, trust and credentials of one API server.
+#[derive(Clone, Debug)]
+pub struct ApiServerConfig {
+    server: http::Uri,
+    pub(crate) trust: Trust,
+    pub(crate) server_name: Option<ServerName<'static>>,
+    identity: ClientIdentity,
+    pub(crate) source: Source,
+}
+
+/// Which server certificates are accepted.
+#[derive(Clone, Debug)]
+pub(crate) enum Trust {
+    /// Those that these authorities signed.
+    Authorities(Vec<CertificateDer<'static>>),
+    /// Those that the system's authorities signed.
+    System,
+    /// Any.
+    Anything,
+}
+
+/// A kubeconfig that cannot be used: which file, which field, what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file, or one that it names, cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is no kubeconfig. The text is not repeated: it may hold keys.
+    #[error("{}: not a kubeconfig in YAML{}", path.display(), at_line(*line))]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where the reader stopped, from 1.
+        line: Option<u64>,
+    },
+    /// A field is missing, wrong or not supported.
+    #[error("{}: {field}: {problem}", path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The field's path, such as `clusters[default].server`.
+        field: String,
+        /// What is wrong and what to do.
+        problem: String,
+    },
+    /// A client certificate that cannot be used.
+    #[error("{}: {field}: {source}", path.display())]
+    Identity {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// The field's path.
+        field: String,
+        /// Why.
+        source: IdentityError,
+    },
+    /// TLS cannot be set up with these settings.
+    #[error("TLS to {server}: {problem}")]
+    Tls {
+        /// URL of the server.
+        server: String,
+        /// What is wrong and what to do.
+        problem: String,
+    },
+}
+
+fn at_line(line: Option<u64>) -> String {
+    line.map(|line| format!(" (line {line})"))
+        .unwrap_or_default()
+}
+
+impl ApiServerConfig {
+    /// A server without credentials, trusted if one of the authorities in the PEM text `ca`
+    /// signed its certificate; `None` trusts the system's authorities.
+    pub fn new(server: &str, ca: Option<&[u8]>) -> Result<Self, ConfigError> {
+        let place = Place {
+            path: Path::new("(no file)"),
+            entry: "cluster".to_owned(),
+        };
+        Ok(Self {
+            server: place.server(server)?,
+            trust: match ca {
+                Some(pem) => place.authorities("certificate-authority-data", pem)?,
+                None => Trust::System,
+            },
+            server_name: None,
+            identity: ClientIdentity::none(),
+            source: Source::None,
+        })
+    }
+
+    /// Reads a kubeconfig: its current context's cluster and user. Relative paths in it are
+    /// relative to the file.
+    pub fn from_kubeconfig(path: &Path) -> Result<Self, ConfigError> {
+        let text = read(path)?;
+        let options = serde_saphyr::Options::default();
+        let file: Kubeconfig = std::str::from_utf8(&text)
+            .ok()
+            .map(|text| serde_saphyr::from_str_with_options(text, options))
+            .transpose()
+            .map_err(|error| ConfigError::Syntax {
+                path: path.to_owned(),
+                line: error.location().map(|at| at.line()),
+            })?
+            .ok_or_else(|| ConfigError::Syntax {
+                path: path.to_owned(),
+                line: None,
+            })?;
+        let (cluster_name, cluster, user_name, user) = current(path, file)?;
+        let place = Place {
+            path,
+            entry: format!("clusters[{cluster_name}].cluster"),
+        };
+        let (server, trust, server_name) = place.cluster(&cluster)?;
+        let place = Place {
+            path,
+            entry: format!("users[{user_name}].user"),
+        };
+        let (mut identity, mut source) = place.user(user)?;
+        if server.scheme_str() == Some("http") {
+            tracing::warn!(%server, "no TLS: requests are anonymous and can be read by anybody");
+            (identity, source) = (ClientIdentity::none(), Source::None);
+        }
+        Ok(Self {
+            server,
+            trust,
+            server_name,
+            identity,
+            source,
+        })
+    }
+
+    /// URL of the server.
+    pub fn server(&self) -> &http::Uri {
+        &self.server
+    }
+
+    /// The PEM text of the authorities that are trusted; empty if it is the system's.
+    pub fn authorities(&self) -> &[CertificateDer<'static>] {
+        match &self.trust {
+            Trust::Authorities(authorities) => authorities,
+            Trust::System | Trust::Anything => &[],
+        }
+    }
+
+    /// The client certificate, a handle through which it can be replaced at any time.
+    pub fn identity(&self) -> &ClientIdentity {
+        &self.identity
+    }
+
+    /// True if the `Authorization` header proves who asks: a token, a password, a plugin.
+    pub fn has_header(&self) -> bool {
+        !matches!(self.source, Source::None)
+    }
+
+    /// The same server, asked with nothing but this client certificate.
+    #[must_use]
+    pub fn with_identity_alone(mut self, identity: ClientIdentity) -> Self {
+        self.source = Source::None;
+        self.identity = identity;
+        self
+    }
+
+    /// Writes a kubeconfig for the same server, trusted alike, with the client certificate and key
+    /// of these files: mode 0600, in one step.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_kubeconfig(
+        &self,
+        path: &Path,
+        client_cert_file: &Path,
+        client_key_file: &Path,
+    ) -> Result<(), ConfigError> {
+        let mut cluster = serde_json::json!({ "server": self.server.to_string() });
+        match &self.trust {
+            Trust::Authorities(authorities) => {
+                let pem: String = authorities.iter().map(certificate_pem).collect();
+                cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
+            }
+            Trust::System => {}
+            Trust::Anything => cluster["insecure-skip-tls-verify"] = true.into(),
+        }
+        if let Some(name) = &self.server_name {
+            cluster["tls-server-name"] = name.to_str().into();
+        }
+        write_document(path, &cluster, client_cert_file, client_key_file)
+    }
+
+    /// The same server, asked with this client certificate.
+    #[must_use]
+    pub fn with_identity(mut self, identity: ClientIdentity) -> Self {
+        self.identity = identity;
+        self
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    std::fs::read(path).map_err(|source| ConfigError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests;

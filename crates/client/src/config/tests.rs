@@ -1,0 +1,300 @@
+//! Kubeconfig files, good and bad.
+
+use std::os::unix::fs::PermissionsExt;
+
+use rcgen::{CertificateParams, KeyPair};
+
+use super::*;
+
+/// PEM text of a certificate, and of its key.
+fn pem() -> (String, String) {
+    let key = KeyPair::generate().expect("key");
+    let params = CertificateParams::new(vec!["n1".to_owned()]).expect("params");
+    let certificate = params.self_signed(&key).expect("certificate");
+    (certificate.pem(), key.serialize_pem())
+}
+
+/// A kubeconfig with these fields of cluster and user, in a directory with some files.
+fn load(cluster: &str, user: &str) -> Result<ApiServerConfig, String> {
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+         contexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{{cluster}}}}}]\n\
+         users: [{{name: u, user: {{{user}}}}}]\n"
+    );
+    load_text(&text)
+}
+
+fn load_text(text: &str) -> Result<ApiServerConfig, String> {
+    let directory = tempfile::tempdir().expect("directory");
+    let (certificate, key) = pem();
+    let (other, _) = pem();
+    let write = |name: &str, text: &str| {
+        std::fs::write(directory.path().join(name), text).expect("file");
+    };
+    write("ca.crt", &other);
+    write("empty.crt", "nothing here\n");
+    write("current.pem", &format!("{certificate}{key}"));
+    write("client.crt", &certificate);
+    write("client.key", &key);
+    write("other.crt", &other);
+    write("kubeconfig", text);
+    ApiServerConfig::from_kubeconfig(&directory.path().join("kubeconfig")).map_err(|error| {
+        let prefix = format!("{}/", directory.path().display());
+        error.to_string().replace(&prefix, "")
+    })
+}
+
+const SERVER: &str = "server: 'https://10.0.0.1:6443'";
+
+#[test]
+fn a_kubelets_own_kubeconfig_is_read() {
+    let cluster = format!("{SERVER}, certificate-authority: ca.crt, tls-server-name: kubernetes");
+    let user = "client-certificate: current.pem, client-key: current.pem";
+    let config = load(&cluster, user).expect("config");
+    assert_eq!(config.server().to_string(), "https://10.0.0.1:6443/");
+    assert_eq!(config.authorities().len(), 1);
+    assert!(config.identity().expires_at().is_some());
+    assert_eq!(format!("{:?}", config.source), "None");
+    assert!(config.server_name.is_some());
+}
+
+#[test]
+fn credentials_come_from_files_and_data_and_tokens() {
+    let (certificate, key) = pem();
+    let data = |text: &str| STANDARD.encode(text);
+    let both = format!(
+        "client-certificate-data: {}, client-key-data: {}",
+        data(&certificate),
+        data(&key)
+    );
+    let cases = [
+        (both.as_str(), true, "None"),
+        (
+            "client-certificate: client.crt, client-key: client.key",
+            true,
+            "None",
+        ),
+        ("token: abc", false, "Fixed(..)"),
+        ("username: me, password: secret", false, "Fixed(..)"),
+        (
+            "exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}",
+            false,
+            "Plugin(aws)",
+        ),
+        ("", false, "None"),
+    ];
+    for (user, certificate, source) in cases {
+        let config = load(SERVER, user).expect(user);
+        assert_eq!(config.identity().is_present(), certificate, "{user}");
+        assert_eq!(format!("{:?}", config.source), source, "{user}");
+    }
+    let token = load(SERVER, "token: abc, tokenFile: token").expect("config");
+    let source = format!("{:?}", token.source);
+    assert!(
+        source.ends_with("/token)"),
+        "beside the kubeconfig: {source}"
+    );
+}
+
+#[test]
+fn nothing_secret_is_sent_without_tls() {
+    let server = "server: 'http://10.0.0.1:8080'";
+    for user in [
+        "token: hunter2",
+        "username: me, password: hunter2",
+        "client-certificate: client.crt, client-key: client.key",
+    ] {
+        let config = load(server, user).expect(user);
+        assert!(!config.has_header(), "{user}");
+        assert!(!config.identity().is_present(), "{user}");
+    }
+}
+
+#[test]
+fn an_empty_field_is_as_good_as_none() {
+    let config = load(SERVER, "tokenFile: '', token: abc").expect("config");
+    assert_eq!(format!("{:?}", config.source), "Fixed(..)");
+    let config = load(SERVER, "token: '', username: ''").expect("config");
+    assert!(!config.has_header());
+}
+
+#[test]
+fn no_secret_is_in_what_a_config_shows() {
+    let config = load(SERVER, "token: hunter2").expect("config");
+    assert!(!format!("{config:?}").contains("hunter2"));
+}
+
+#[test]
+fn a_cluster_that_cannot_be_used_says_which_field_and_what_to_do() {
+    let both = format!("{SERVER}, insecure-skip-tls-verify: true, certificate-authority: ca.crt");
+    let empty = format!("{SERVER}, certificate-authority: empty.crt");
+    let missing = format!("{SERVER}, certificate-authority: none.crt");
+    let bad = format!("{SERVER}, certificate-authority-data: '%%'");
+    let proxy = format!("{SERVER}, proxy-url: 'http://proxy:3128'");
+    let name = format!("{SERVER}, tls-server-name: 'a b'");
+    let url = "kubeconfig: clusters[k].cluster.server: must be a URL such as https://10.0.0.1:6443";
+    let cases = [
+        ("", url),
+        ("server: 10.0.0.1", url),
+        ("server: 'ftp://10.0.0.1'", url),
+        (
+            &both,
+            "kubeconfig: clusters[k].cluster.insecure-skip-tls-verify: set together with a certificate authority; remove one of the two",
+        ),
+        (
+            &empty,
+            "kubeconfig: clusters[k].cluster.certificate-authority: no certificates in it; it must be PEM text with CERTIFICATE blocks",
+        ),
+        (&missing, "none.crt: No such file or directory (os error 2)"),
+        (
+            &bad,
+            "kubeconfig: clusters[k].cluster.certificate-authority-data: not base64; encode the PEM text with base64 -w0",
+        ),
+        (
+            &proxy,
+            "kubeconfig: clusters[k].cluster.proxy-url: proxies are not supported; remove it and give the node a direct route",
+        ),
+        (
+            &name,
+            "kubeconfig: clusters[k].cluster.tls-server-name: no DNS name and no IP address",
+        ),
+    ];
+    for (cluster, expected) in cases {
+        assert_eq!(load(cluster, "").expect_err(cluster), expected, "{cluster}");
+    }
+}
+
+#[test]
+fn a_user_that_cannot_be_used_says_which_field_and_what_to_do() {
+    let cases = [
+        (
+            "client-key: client.key",
+            "kubeconfig: users[u].user.client-certificate: missing; a client-key needs one",
+        ),
+        (
+            "client-certificate: client.crt",
+            "kubeconfig: users[u].user.client-key: missing; a client-certificate needs one",
+        ),
+        (
+            "client-certificate: none.crt, client-key: client.key",
+            "kubeconfig: users[u].user.client-certificate: none.crt: No such file or directory (os error 2)",
+        ),
+        (
+            "client-certificate: empty.crt, client-key: client.key",
+            "kubeconfig: users[u].user.client-certificate: no CERTIFICATE block in the PEM text of the client certificate",
+        ),
+        (
+            "client-certificate: client.crt, client-key: client.crt",
+            "kubeconfig: users[u].user.client-certificate: no PRIVATE KEY block in the PEM text of the client certificate and its key",
+        ),
+        (
+            "client-certificate: other.crt, client-key: client.key",
+            "kubeconfig: users[u].user.client-certificate: the client certificate or its key cannot be used: keys may not be consistent: KeyMismatch",
+        ),
+        (
+            "as: admin",
+            "kubeconfig: users[u].user.as: impersonation is not supported; remove it, a node acts as itself",
+        ),
+        (
+            "auth-provider: {name: gcp}",
+            "kubeconfig: users[u].user.auth-provider: not supported, nor by upstream since 1.26; use exec or a client certificate",
+        ),
+        (
+            "token: \"a\\nb\"",
+            "kubeconfig: users[u].user.token: has characters that no HTTP header may have",
+        ),
+    ];
+    for (user, expected) in cases {
+        assert_eq!(load(SERVER, user).expect_err(user), expected, "{user}");
+    }
+}
+
+#[test]
+fn a_file_without_the_named_entries_says_which_are_missing() {
+    let context = "current-context: c\ncontexts: [{name: c, context: {cluster: k, user: u}}]\n";
+    let cluster = format!("{context}clusters: [{{name: k, cluster: {{{SERVER}}}}}]\n");
+    let cases = [
+        (
+            "{}",
+            "kubeconfig: current-context: not set; name one of the contexts",
+        ),
+        (
+            "current-context: c",
+            "kubeconfig: current-context: there is no context \"c\"; add it to contexts",
+        ),
+        (
+            context,
+            "kubeconfig: contexts[c].context.cluster: there is no cluster \"k\"; add it to clusters",
+        ),
+        (
+            &cluster,
+            "kubeconfig: contexts[c].context.user: there is no user \"u\"; add it to users",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(load_text(text).expect_err(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn text_that_is_no_yaml_is_not_repeated_in_the_error() {
+    let error = load_text("users:\n- name: u\n  user: [token: hunter2").expect_err("bad");
+    assert!(
+        error.starts_with("kubeconfig: not a kubeconfig in YAML"),
+        "{error}"
+    );
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn a_written_kubeconfig_is_private_and_reads_back() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("new/kubeconfig");
+    let (certificate, key) = pem();
+    let current = directory.path().join("current.pem");
+    std::fs::write(&current, format!("{certificate}{key}")).expect("file");
+    for _ in 0..2 {
+        let ca = Some(certificate.as_bytes());
+        write_kubeconfig(&path, "https://api:6443", ca, &current, &current).expect("written");
+    }
+    let mode = std::fs::metadata(&path).expect("file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let config = ApiServerConfig::from_kubeconfig(&path).expect("config");
+    assert_eq!(config.server().host(), Some("api"));
+    assert_eq!(config.authorities().len(), 1);
+    assert!(config.identity().is_present());
+    let left = std::fs::read_dir(path.parent().expect("parent")).expect("directory");
+    assert_eq!(left.count(), 1, "no temporary file is left");
+}
+
+#[test]
+fn a_kubeconfig_for_the_same_server_trusts_it_alike_and_leaves_the_credentials_behind() {
+    let check = |trust: &str, expected: &str| {
+        let cluster = format!("{SERVER}, {trust}");
+        let config = load(&cluster, "token: joining").expect("config");
+        assert!(config.has_header());
+        let directory = tempfile::tempdir().expect("directory");
+        let (certificate, key) = pem();
+        let pair = directory.path().join("pair.pem");
+        std::fs::write(&pair, format!("{certificate}{key}")).expect("file");
+        let path = directory.path().join("kubelet.conf");
+        config
+            .write_kubeconfig(&path, &pair, &pair)
+            .expect("written");
+        let again = ApiServerConfig::from_kubeconfig(&path).expect("config");
+        assert_eq!(again.server(), config.server());
+        assert_eq!(again.authorities(), config.authorities());
+        assert!(again.identity().is_present() && !again.has_header());
+        let trust = match again.trust {
+            Trust::Authorities(_) => "authorities",
+            Trust::System => "system",
+            Trust::Anything => "anything",
+        };
+        let name = again.server_name.map(|name| name.to_str().into_owned());
+        assert_eq!(format!("{trust} {name:?}"), expected);
+    };
+    check("certificate-authority: ca.crt", "authorities None");
+    check("tls-server-name: kubernetes", "system Some(\"kubernetes\")");
+    check("insecure-skip-tls-verify: true", "anything None");
+}

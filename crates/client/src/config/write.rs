@@ -1,0 +1,79 @@
+//! Writing a kubeconfig.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls_pki_types::CertificateDer;
+
+use super::ConfigError;
+
+/// Writes a kubeconfig with one cluster and one user who has a client certificate, mode 0600, in
+/// one step. `ca` is the PEM text of the server's authority; `None` trusts the system's.
+pub fn write_kubeconfig(
+    path: &Path,
+    server: &str,
+    ca: Option<&[u8]>,
+    client_cert_file: &Path,
+    client_key_file: &Path,
+) -> Result<(), ConfigError> {
+    let mut cluster = serde_json::json!({ "server": server });
+    if let Some(ca) = ca {
+        cluster["certificate-authority-data"] = STANDARD.encode(ca).into();
+    }
+    write_document(path, &cluster, client_cert_file, client_key_file)
+}
+
+pub(super) fn certificate_pem(der: &CertificateDer<'_>) -> String {
+    let text = STANDARD.encode(der);
+    let lines: Vec<&str> = text
+        .as_bytes()
+        .chunks(64)
+        .filter_map(|line| std::str::from_utf8(line).ok())
+        .collect();
+    let body = lines.join("\n");
+    format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
+}
+
+pub(super) fn write_document(
+    path: &Path,
+    cluster: &serde_json::Value,
+    client_cert_file: &Path,
+    client_key_file: &Path,
+) -> Result<(), ConfigError> {
+    // JSON is YAML: no second encoder
+    let document = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "default-cluster", "cluster": cluster }],
+        "users": [{ "name": "default-auth", "user": {
+            "client-certificate": client_cert_file.display().to_string(),
+            "client-key": client_key_file.display().to_string(),
+        }}],
+        "contexts": [{ "name": "default-context", "context": {
+            "cluster": "default-cluster", "user": "default-auth", "namespace": "default",
+        }}],
+        "current-context": "default-context",
+    });
+    write_private(path, format!("{document:#}\n").as_bytes()).map_err(|source| ConfigError::Io {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Writes beside `path`, then renames: a reader sees the old file or the new one.
+fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    std::fs::create_dir_all(directory)?;
+    // mode 0600 is what temporary files are made with
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(text)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    File::open(directory)?.sync_all()
+}

@@ -1,0 +1,106 @@
+//! What can go wrong with a request, sorted by what it means for the caller.
+
+use std::time::Duration;
+
+use windlass_types::Retry;
+
+/// Result of a request.
+pub type ApiResult<T> = Result<T, ApiError>;
+
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{verb} {path}: {message}")]
+pub struct ApiError {
+    /// What it means.
+    pub kind: ApiErrorKind,
+    /// HTTP method or `watch`.
+    pub verb: &'static str,
+    /// Path of the request, without the query.
+    pub path: String,
+    /// The server's words, or what the connection said.
+    pub message: String,
+    /// The server asked to wait this long.
+    pub retry_after: Option<Duration>,
+}
+
+/// The kinds of failure that callers tell apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiErrorKind {
+    /// 404: no such object (or no such API).
+    NotFound,
+    /// 409 `AlreadyExists`.
+    AlreadyExists,
+    /// 409 `Conflict`: the object changed, or a UID precondition does not hold.
+    Conflict,
+    /// 410, `Expired`: the resource version is no longer known.
+    Gone,
+    /// 401.
+    Unauthorized,
+    /// 403.
+    Forbidden,
+    /// 400, 415, 422: the request is wrong, sending it again is useless.
+    Invalid,
+    /// 429.
+    TooManyRequests,
+    /// 5xx.
+    Server,
+    /// No answer in time.
+    Timeout,
+    /// No connection, or it broke.
+    Connection,
+    /// An answer that cannot be understood.
+    Protocol,
+}
+
+/// Longest text of a server that is kept: it goes into logs, events and statuses.
+const LONGEST_MESSAGE: usize = 4096;
+
+impl ApiError {
+    /// An error without a wish of the server; the message is cut if it is very long.
+    pub(crate) fn new(kind: ApiErrorKind, verb: &'static str, path: &str, message: &str) -> Self {
+        let end = message.floor_char_boundary(LONGEST_MESSAGE);
+        let rest = if end < message.len() { "..." } else { "" };
+        Self {
+            kind,
+            verb,
+            path: path.to_owned(),
+            message: format!("{}{rest}", &message[..end]),
+            retry_after: None,
+        }
+    }
+
+    /// What trying again would bring.
+    pub fn retry(&self) -> Retry {
+        match self.kind {
+            ApiErrorKind::Invalid | ApiErrorKind::Protocol => Retry::Never,
+            ApiErrorKind::NotFound
+            | ApiErrorKind::AlreadyExists
+            | ApiErrorKind::Forbidden
+            | ApiErrorKind::Unauthorized => Retry::Later,
+            _ => Retry::Soon,
+        }
+    }
+
+    /// True if the server never answered.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self.kind, ApiErrorKind::Timeout | ApiErrorKind::Connection)
+    }
+}
+
+impl ApiErrorKind {
+    /// What an HTTP status code and the reason of a `Status` object mean.
+    pub fn of(code: u16, reason: &str) -> Self {
+        match (code, reason) {
+            (_, "AlreadyExists") => Self::AlreadyExists,
+            (_, "Expired" | "Gone") | (410, _) => Self::Gone,
+            (404, _) => Self::NotFound,
+            (409, _) => Self::Conflict,
+            (401, _) => Self::Unauthorized,
+            (403, _) => Self::Forbidden,
+            (429, _) => Self::TooManyRequests,
+            (408 | 504, _) => Self::Timeout,
+            (500.., _) => Self::Server,
+            _ => Self::Invalid,
+        }
+    }
+}

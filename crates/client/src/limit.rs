@@ -1,0 +1,83 @@
+//! A token bucket on tokio's clock: callers over the rate wait in order of arrival.
+
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Lets `qps` callers a second through, `burst` at once after a quiet time.
+#[derive(Debug)]
+pub(crate) struct RateLimit {
+    qps: f64,
+    burst: f64,
+    /// Tokens, and when they were counted. The first in the queue holds it until its token is
+    /// there; whoever gives up leaves the queue and has cost nothing.
+    state: Mutex<Option<(f64, Instant)>>,
+}
+
+impl RateLimit {
+    /// `None` if `qps` is no limit.
+    pub(crate) fn new(qps: f64, burst: u32) -> Option<Self> {
+        (qps > 0.0).then(|| Self {
+            qps,
+            burst: f64::from(burst.max(1)),
+            state: Mutex::new(None),
+        })
+    }
+
+    pub(crate) async fn take(&self) {
+        let mut state = self.state.lock().await;
+        let missing = 1.0 - self.tokens(*state, Instant::now());
+        if missing > 0.0 {
+            let wait = Duration::try_from_secs_f64(missing / self.qps);
+            tokio::time::sleep(wait.unwrap_or(Duration::MAX)).await;
+        }
+        let now = Instant::now();
+        *state = Some(((self.tokens(*state, now) - 1.0).max(0.0), now));
+    }
+
+    fn tokens(&self, state: Option<(f64, Instant)>, now: Instant) -> f64 {
+        let (tokens, since) = state.unwrap_or((self.burst, now));
+        let earned = now.saturating_duration_since(since).as_secs_f64() * self.qps;
+        (tokens + earned).min(self.burst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::future::join_all;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_passes_at_once_and_the_rest_waits_in_order() {
+        let limit = RateLimit::new(10.0, 3).expect("a limit");
+        let began = Instant::now();
+        let takes = (0..6).map(|_| async {
+            limit.take().await;
+            began.elapsed().as_millis()
+        });
+        // a timer ends at the next full millisecond, and what it is late is made up for
+        let waits = join_all(takes).await.into_iter().map(|ms| ms / 10);
+        assert_eq!(waits.collect::<Vec<_>>(), [0, 0, 0, 10, 20, 30]);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let began = Instant::now();
+        limit.take().await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert!(RateLimit::new(0.0, 3).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_that_give_up_cost_the_others_nothing() {
+        let limit = RateLimit::new(1.0, 1).expect("a limit");
+        limit.take().await;
+        let given_up = (0..100).map(|_| {
+            let patience = Duration::from_millis(10);
+            tokio::time::timeout(patience, limit.take())
+        });
+        assert!(join_all(given_up).await.iter().all(Result::is_err));
+        let began = Instant::now();
+        limit.take().await;
+        assert!(began.elapsed() <= Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,197 @@
+//! The decisions, by the lines they show.
+
+use super::*;
+
+fn error(kind: ApiErrorKind) -> ApiError {
+    ApiError {
+        kind,
+        verb: "watch",
+        path: "/api/v1/pods".to_owned(),
+        message: String::new(),
+        retry_after: None,
+    }
+}
+
+/// A set that was read up to version 7.
+fn synced() -> Plan {
+    let mut plan = Plan::new(1);
+    assert_eq!(plan.read("7"), None);
+    plan
+}
+
+fn check(plan: &mut Plan, happening: &Happening<'_>, expected: &str) {
+    assert_eq!(plan.after(happening).to_string(), expected, "{happening:?}");
+}
+
+const LONG: Duration = Duration::from_secs(290);
+const SHORT: Duration = Duration::from_millis(10);
+
+#[test]
+fn a_server_without_streaming_lists_is_listed_from_then_on() {
+    use ApiErrorKind::{Invalid, NotFound};
+    for kind in [Invalid, NotFound] {
+        let mut plan = Plan::new(1);
+        assert_eq!(plan.step().to_string(), "streaming list");
+        check(&mut plan, &Happening::Refused(&error(kind)), "list now");
+        assert_eq!(plan.read("7"), None);
+        let gone = error(ApiErrorKind::Gone);
+        check(&mut plan, &Happening::Refused(&gone), "list now");
+    }
+    let mut plan = Plan::new(1);
+    check(&mut plan, &Happening::NoBookmark, "list now");
+}
+
+#[test]
+fn a_streaming_list_that_breaks_is_begun_again() {
+    let mut plan = Plan::new(1);
+    let broken = error(ApiErrorKind::Connection);
+    let broke = Happening::Broke {
+        lived: SHORT,
+        error: &broken,
+    };
+    let first = plan.after(&broke);
+    assert_eq!(first.step, Step::Stream);
+    assert!(!first.pause.is_zero() && first.told);
+}
+
+#[test]
+fn a_watch_that_lived_goes_on_at_once_after_it_was_closed() {
+    let mut plan = synced();
+    check(
+        &mut plan,
+        &Happening::Closed { lived: LONG },
+        "watch from 7 now",
+    );
+    plan.passed("9");
+    plan.passed("8");
+    plan.passed("");
+    check(
+        &mut plan,
+        &Happening::Closed { lived: LONG },
+        "watch from 9 now",
+    );
+}
+
+#[test]
+fn a_watch_that_is_closed_at_once_again_and_again_slows_down() {
+    let mut plan = synced();
+    let pauses: Vec<Duration> = (0..8)
+        .map(|_| {
+            plan.opened();
+            let decision = plan.after(&Happening::Closed { lived: SHORT });
+            assert!(!decision.told, "a close is no error");
+            decision.pause
+        })
+        .collect();
+    bounded(&pauses);
+    check(
+        &mut plan,
+        &Happening::Closed { lived: LONG },
+        "watch from 7 now",
+    );
+}
+
+/// The nth pause is 800 ms doubled n times, ±50 %, at most 30 s.
+fn bounded(pauses: &[Duration]) {
+    for (n, pause) in pauses.iter().enumerate() {
+        let base = Duration::from_millis(800 * (1 << n)).min(LONGEST_PAUSE);
+        let range = base / 2..=(base * 3 / 2).min(LONGEST_PAUSE);
+        assert!(range.contains(pause), "pause {n}: {pause:?} in {range:?}");
+    }
+}
+
+#[test]
+fn failures_keep_the_position_and_back_off_until_one_success() {
+    use ApiErrorKind::{Connection, Forbidden, Server, Timeout, Unauthorized};
+    for kind in [Server, Unauthorized, Forbidden, Connection, Timeout] {
+        let mut plan = synced();
+        let error = error(kind);
+        let pauses: Vec<Duration> = (0..10)
+            .map(|_| {
+                let decision = plan.after(&Happening::Refused(&error));
+                assert_eq!(decision.step.to_string(), "watch from 7", "{kind:?}");
+                assert!(decision.told);
+                decision.pause
+            })
+            .collect();
+        bounded(&pauses);
+        plan.opened();
+        let again = plan.after(&Happening::Refused(&error)).pause;
+        assert_eq!(again, pauses[0], "{kind:?}");
+    }
+}
+
+#[test]
+fn sets_with_other_seeds_do_not_move_in_step() {
+    let pauses: std::collections::BTreeSet<Duration> = (0..50)
+        .map(|seed| {
+            let mut plan = Plan::new(fnv1a_64(0, format!("set {seed}").as_bytes()));
+            plan.after(&Happening::Refused(&error(ApiErrorKind::Server)))
+                .pause
+        })
+        .collect();
+    assert!(pauses.len() > 30, "{} different pauses", pauses.len());
+}
+
+#[test]
+fn the_server_may_ask_for_more_patience() {
+    let mut plan = synced();
+    let mut busy = error(ApiErrorKind::TooManyRequests);
+    busy.retry_after = Some(Duration::from_secs(42));
+    check(
+        &mut plan,
+        &Happening::Refused(&busy),
+        "watch from 7 in 42000 ms, told",
+    );
+    busy.retry_after = Some(Duration::from_secs(86_400));
+    check(
+        &mut plan,
+        &Happening::Refused(&busy),
+        "watch from 7 in 300000 ms, told",
+    );
+}
+
+#[test]
+fn an_expired_version_is_read_anew_at_once_but_not_for_ever() {
+    let gone = error(ApiErrorKind::Gone);
+    let mut plan = synced();
+    let broke = Happening::Broke {
+        lived: LONG,
+        error: &gone,
+    };
+    check(&mut plan, &broke, "streaming list now");
+
+    let mut plan = synced();
+    check(&mut plan, &Happening::Refused(&gone), "streaming list now");
+    let mut pauses = Vec::new();
+    for _ in 0..6 {
+        assert_eq!(plan.read("7"), None);
+        pauses.push(plan.after(&Happening::Refused(&gone)).pause);
+    }
+    assert!(pauses[0] >= FIRST_PAUSE, "{pauses:?}");
+    assert!(pauses[5] >= Duration::from_secs(12), "{pauses:?}");
+}
+
+#[test]
+fn a_version_from_the_future_is_not_waited_for() {
+    let mut plan = synced();
+    let mut ahead = error(ApiErrorKind::Timeout);
+    ahead.message = "Too large resource version: 7, current: 3".to_owned();
+    let decision = plan.after(&Happening::Refused(&ahead));
+    assert_eq!(decision.step, Step::Stream);
+    assert!(decision.told && !decision.pause.is_zero());
+}
+
+#[test]
+fn an_older_set_is_read_again_until_it_is_clear_that_there_is_no_newer_one() {
+    let mut plan = synced();
+    plan.passed("20");
+    plan.after(&Happening::Refused(&error(ApiErrorKind::Gone)));
+    for _ in 0..STALE_SETS {
+        let decision = plan.read("12").expect("too old");
+        assert_eq!(decision.step, Step::Stream);
+        assert!(!decision.pause.is_zero());
+    }
+    assert_eq!(plan.read("12"), None, "a restored backup");
+    assert_eq!(plan.step().to_string(), "watch from 12");
+}

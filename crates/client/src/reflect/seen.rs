@@ -1,0 +1,122 @@
+//! Which version of each object was delivered, so that nothing is told twice or backwards.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::plan::number;
+
+/// Namespace and name.
+pub(super) type Key = (String, String);
+
+/// The objects of a set as its consumer knows them.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    present: BTreeMap<Key, String>,
+    /// Objects that were deleted, oldest first: an older event must not bring them back.
+    deleted: VecDeque<(Key, String)>,
+}
+
+/// Deletions that are remembered. An event that is late by more than so many deletions of one
+/// node's objects has never been seen; a relist forgets them all.
+const DELETIONS: usize = 256;
+
+impl Seen {
+    /// The set is now this one.
+    pub(super) fn replace(&mut self, objects: impl Iterator<Item = (Key, String)>) {
+        self.present = objects.collect();
+        self.deleted.clear();
+    }
+
+    /// Notes that an object has this version; false if that is no news.
+    pub(super) fn applied(&mut self, key: &Key, version: &str) -> bool {
+        if self.knows(key, version) {
+            return false;
+        }
+        self.deleted.retain(|(deleted, _)| deleted != key);
+        self.present.insert(key.clone(), version.to_owned());
+        true
+    }
+
+    /// Notes that an object was deleted at this version; false if that is no news.
+    pub(super) fn removed(&mut self, key: &Key, version: &str) -> bool {
+        // a deletion may carry the version of the last change
+        let late = match self.present.get(key) {
+            Some(present) => older(version, present),
+            None => self.knows(key, version),
+        };
+        if late {
+            return false;
+        }
+        self.present.remove(key);
+        self.deleted.retain(|(deleted, _)| deleted != key);
+        if self.deleted.len() == DELETIONS {
+            self.deleted.pop_front();
+        }
+        self.deleted.push_back((key.clone(), version.to_owned()));
+        true
+    }
+
+    fn knows(&self, key: &Key, version: &str) -> bool {
+        let known = self.present.get(key).or_else(|| {
+            let found = self.deleted.iter().find(|(deleted, _)| deleted == key);
+            found.map(|(_, version)| version)
+        });
+        known
+            .is_some_and(|known| (known == version && !version.is_empty()) || older(version, known))
+    }
+}
+
+/// True if both are numbers and `version` is the lesser.
+fn older(version: &str, than: &str) -> bool {
+    match (number(version), number(than)) {
+        (Some(version), Some(than)) => version < than,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        ("ns".to_owned(), name.to_owned())
+    }
+
+    #[test]
+    fn older_and_repeated_events_are_no_news() {
+        let mut seen = Seen::default();
+        seen.replace([(key("a"), "5".to_owned())].into_iter());
+        assert!(!seen.applied(&key("a"), "5"));
+        assert!(!seen.applied(&key("a"), "4"));
+        assert!(seen.applied(&key("a"), "10"), "compared as numbers");
+        assert!(seen.applied(&key("b"), "9"), "each object by itself");
+        assert!(!seen.removed(&key("a"), "9"), "of an earlier life");
+        assert!(seen.removed(&key("a"), "10"));
+    }
+
+    #[test]
+    fn a_late_event_does_not_bring_a_deleted_object_back() {
+        let mut seen = Seen::default();
+        assert!(seen.applied(&key("a"), "5"));
+        assert!(seen.removed(&key("a"), "7"));
+        assert!(!seen.applied(&key("a"), "6"));
+        assert!(!seen.removed(&key("a"), "7"), "a repeated deletion");
+        assert!(seen.applied(&key("a"), "8"), "a new object of that name");
+    }
+
+    #[test]
+    fn versions_that_are_no_numbers_are_only_compared_for_equality() {
+        let mut seen = Seen::default();
+        assert!(seen.applied(&key("a"), "x2"));
+        assert!(!seen.applied(&key("a"), "x2"));
+        assert!(seen.applied(&key("a"), "x1"));
+    }
+
+    #[test]
+    fn the_memory_of_deletions_is_bounded() {
+        let mut seen = Seen::default();
+        for n in 0..DELETIONS + 10 {
+            assert!(seen.removed(&key(&n.to_string()), "1"));
+        }
+        assert_eq!(seen.deleted.len(), DELETIONS);
+    }
+}

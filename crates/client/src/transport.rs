@@ -1,0 +1,158 @@
+//! One pool of connections to the API server, as a `tower` service.
+//!
+//! HTTP/2 where the server offers it, else HTTP/1.1. Each pool has its own connections, so that
+//! two clients with a pool each never wait for one another.
+//!
+//! **A dead connection** is noticed in two ways. The connection itself sends a ping after
+//! [`KEEP_ALIVE_INTERVAL`] (15 s) of silence and breaks everything on it if nothing comes back
+//! in [`KEEP_ALIVE_TIMEOUT`] (8 s); with at most [`dial::DIAL_TIMEOUT`] (5 s) for the next one
+//! that is 28 s, below the 30 s in which a dead connection must be replaced. A request that its
+//! caller gives up after a second or more, in whose second half not one byte arrived, makes the
+//! connection suspect: the next request opens a new one, so a heartbeat loses one turn, not three.
+//!
+//! **Streams.** A server allows 100 streams on a connection (upstream's default) and leaves the
+//! next request waiting without an error, so at most [`STREAMS`] are begun on one.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::Future;
+use http::header::{AUTHORIZATION, USER_AGENT};
+use http::{HeaderValue, Request, Response, StatusCode};
+use kube::client::Body;
+
+use crate::config::{ApiServerConfig, ConfigError};
+use crate::credentials::{Credentials, CredentialsError};
+use crate::identity::ClientIdentity;
+use dial::Dialer;
+use pool::{Answer, Pool};
+
+mod dial;
+mod heard;
+mod pool;
+mod tls;
+
+/// Silence after which a connection is asked for a sign of life.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// How long that sign may take.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(8);
+/// Most requests on one connection: a server's limit of 100 less what is still being reset.
+const STREAMS: usize = 80;
+/// Most connections of one pool: half of the usual limit of 1024 files. With HTTP/2 that is
+/// 40 960 requests at a time, with HTTP/1.1 512.
+const CONNECTIONS: usize = 512;
+
+/// Sends requests over a pool of its own. Clones share the pool.
+#[derive(Clone)]
+pub(crate) struct Transport {
+    pool: Arc<Pool>,
+    credentials: Arc<Credentials>,
+    identity: ClientIdentity,
+}
+
+/// A request that got no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TransportError {
+    #[error("looking up {host}")]
+    Lookup {
+        host: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{host} has no address")]
+    NoAddress { host: String },
+    #[error("connecting to {address}")]
+    Connect {
+        address: std::net::SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("no connection to {address} in {} s", dial::DIAL_TIMEOUT.as_secs())]
+    ConnectTimeout { address: String },
+    #[error("all {CONNECTIONS} connections are busy")]
+    Full,
+    #[error("the connection failed")]
+    Http(#[from] hyper::Error),
+    #[error(transparent)]
+    Credentials(#[from] Arc<CredentialsError>),
+    #[error("the request has no valid path")]
+    Request(#[from] http::Error),
+}
+
+impl Transport {
+    /// A pool without connections; `credentials` and the identity may be shared with others.
+    pub(crate) fn new(
+        config: &ApiServerConfig,
+        credentials: Arc<Credentials>,
+    ) -> Result<Self, ConfigError> {
+        let identity = config.identity().clone();
+        Ok(Self {
+            pool: Arc::new(Pool::new(Dialer::new(config)?)),
+            credentials,
+            identity,
+        })
+    }
+
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Answer>, TransportError> {
+        request
+            .headers_mut()
+            .insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        let header = self.credentials.header(&self.identity).await?;
+        let again = header.is_some().then(|| copy(&request)).flatten();
+        authorize(&mut request, header.as_ref());
+        let response = self.pool.send(request).await?;
+        if header.is_none() {
+            self.identity.answered(response.status());
+        }
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        let renewed = self
+            .credentials
+            .renewed(header.as_ref(), &self.identity)
+            .await;
+        match (again, renewed) {
+            (Some(mut request), Some(header)) => {
+                authorize(&mut request, Some(&header));
+                self.pool.send(request).await
+            }
+            _ => Ok(response),
+        }
+    }
+}
+
+const AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"));
+
+fn authorize(request: &mut Request<Body>, header: Option<&HeaderValue>) {
+    if let Some(header) = header {
+        request.headers_mut().insert(AUTHORIZATION, header.clone());
+    }
+}
+
+/// The same request once more; `None` if its body streams.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
+}
+
+impl tower::Service<Request<Body>> for Transport {
+    type Response = Response<Answer>;
+    type Error = TransportError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.clone().send(request))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Opening a connection: look up, connect, TLS, HTTP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::Body;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::heard::{Heard, LastHeard};
+use super::pool::{Connection, Sender};
+use super::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, STREAMS, TransportError, tls};
+use crate::config::{ApiServerConfig, ConfigError};
+use crate::identity::ClientIdentity;
+
+/// Longest time for a connection to one address, with TLS: 15 + 8 + 5 < 30 s. An address that
+/// does not answer is tried last the next time.
+pub(super) const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the server may send on a stream before it is read. A connection has this for each of its
+/// streams (20 MiB), so that a watch that nobody reads does not stop the others.
+const STREAM_WINDOW: u32 = 256 << 10;
+
+/// Opens connections to one server.
+pub(super) struct Dialer {
+    pub(super) server: http::Uri,
+    host: String,
+    port: u16,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    pub(super) identity: ClientIdentity,
+    /// Which address of the server is tried first.
+    first: AtomicUsize,
+}
+
+impl Dialer {
+    pub(super) fn new(config: &ApiServerConfig) -> Result<Self, ConfigError> {
+        let server = config.server().clone();
+        // the brackets of an IPv6 address belong to the URL
+        let host = server.host().unwrap_or_default();
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
+        let secure = server.scheme_str() != Some("http");
+        let tls = if secure {
+            let name = match &config.server_name {
+                Some(name) => name.clone(),
+                None => ServerName::try_from(host.clone()).map_err(|_| ConfigError::Tls {
+                    server: server.to_string(),
+                    problem: "its host is no DNS name and no IP address".to_owned(),
+                })?,
+            };
+            let settings = tls::client_config(config)?;
+            Some((TlsConnector::from(Arc::new(settings)), name))
+        } else {
+            None
+        };
+        Ok(Self {
+            port: server.port_u16().unwrap_or(if secure { 443 } else { 80 }),
+            host,
+            server,
+            tls,
+            identity: config.identity().clone(),
+            first: AtomicUsize::new(0),
+        })
+    }
+
+    /// A connection to the first of the server's addresses that answers.
+    pub(super) async fn dial(&self) -> Result<Connection, TransportError> {
+        self.identity.refresh().await;
+        let addresses = self.addresses().await?;
+        let first = self.first.load(Ordering::Relaxed);
+        let mut failure = None;
+        for turn in 0..addresses.len() {
+            let at = (first + turn) % addresses.len();
+            let address = addresses[at];
+            // said before the attempt: its caller may give up during it
+            self.first.store(at + 1, Ordering::Relaxed);
+            match tokio::time::timeout(DIAL_TIMEOUT, self.connect(address)).await {
+                Ok(Ok(connection)) => {
+                    self.first.store(at, Ordering::Relaxed);
+                    return Ok(connection);
+                }
+                Ok(Err(error)) => failure = Some(error),
+                Err(_) => {
+                    failure = Some(TransportError::ConnectTimeout {
+                        address: address.to_string(),
+                    });
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(|| TransportError::NoAddress {
+            host: self.host.clone(),
+        }))
+    }
+
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, TransportError> {
+        let lookup = tokio::net::lookup_host((self.host.as_str(), self.port));
+        match tokio::time::timeout(DIAL_TIMEOUT, lookup).await {
+            Ok(Ok(addresses)) => Ok(addresses.collect()),
+            Ok(Err(source)) => Err(TransportError::Lookup {
+                host: self.host.clone(),
+                source,
+            }),
+            Err(_) => Err(TransportError::ConnectTimeout {
+                address: self.host.clone(),
+            }),
+        }
+    }
+
+    async fn connect(&self, address: SocketAddr) -> Result<Connection, TransportError> {
+        // before the handshake: a certificate that changes during it makes the connection old
+        let generation = self.identity.generation();
+        let failed = |source| TransportError::Connect { address, source };
+        let tcp = TcpStream::connect(address).await.map_err(failed)?;
+        prepare(&tcp).map_err(failed)?;
+        let last = LastHeard::new();
+        let sender = match &self.tls {
+            None => http1(tcp, &last).await?,
+            Some((connector, name)) => {
+                let stream = connector.connect(name.clone(), tcp).await.map_err(failed)?;
+                match stream.get_ref().1.alpn_protocol() {
+                    Some(b"h2") => http2(stream, &last).await?,
+                    _ => http1(stream, &last).await?,
+                }
+            }
+        };
+        tracing::debug!(%address, protocol = sender.protocol(), "connected to the API server");
+        Ok(Connection::new(sender, last, generation))
+    }
+}
+
+/// Small requests leave at once, and a peer that is gone is noticed even when HTTP has no ping:
+/// the same 23 s as with one.
+fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
+    use rustix::net::sockopt;
+    tcp.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(tcp, true)?;
+    sockopt::set_tcp_keepidle(tcp, KEEP_ALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepintvl(tcp, KEEP_ALIVE_TIMEOUT / 2)?;
+    sockopt::set_tcp_keepcnt(tcp, 2)?;
+    Ok(())
+}
+
+pub(super) async fn http2<T>(stream: T, last: &LastHeard) -> Result<Sender, TransportError>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = TokioIo::new(Heard {
+        inner: stream,
+        last: last.clone(),
+    });
+    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(STREAM_WINDOW * STREAMS as u32)
+        .handshake::<_, Body>(io)
+        .await?;
+    let allowed = Arc::new(AtomicUsize::new(STREAMS));
+    let known = allowed.clone();
+    let mut connection = Box::pin(connection);
+    spawn(std::future::poll_fn(move |context| {
+        let polled = connection.as_mut().poll(context);
+        known.store(connection.current_max_send_streams(), Ordering::Relaxed);
+        polled
+    }));
+    Ok(Sender::Http2 { sender, allowed })
+}
+
+async fn http1<T>(stream: T, last: &LastHeard) -> Result<Sender, TransportError>
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = TokioIo::new(Heard {
+        inner: stream,
+        last: last.clone(),
+    });
+    let (mut sender, connection) = hyper::client::conn::http1::handshake::<_, Body>(io).await?;
+    spawn(connection);
+    sender.ready().await?;
+    Ok(Sender::http1(sender))
+}
+
+/// Drives a connection; it ends when the server closes it or nobody holds its sender.
+fn spawn(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) {
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to the API server ended");
+        }
+    });
+}

@@ -1,0 +1,328 @@
+//! Which connection a request goes over.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Request, Response, Uri};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use kube::client::Body;
+use tokio::time::Instant;
+
+use super::dial::Dialer;
+use super::heard::LastHeard;
+use super::{CONNECTIONS, STREAMS, TransportError};
+
+/// A request that was given up sooner says nothing about its connection.
+const SUSPICIOUS: Duration = Duration::from_secs(1);
+/// How often a client certificate that comes from files is compared with them.
+const IDENTITY_PERIOD: Duration = Duration::from_secs(60);
+/// A connection without a request for this long is let go if it is not needed: after a peak
+/// each would send its pings for ever.
+const IDLE: Duration = Duration::from_secs(90);
+/// A connection that is closed under a request before it was sent costs a second attempt; two
+/// such in a row are an error.
+const ATTEMPTS: usize = 2;
+
+/// Connections to one server.
+pub(super) struct Pool {
+    dialer: Dialer,
+    connections: Mutex<Vec<Arc<Connection>>>,
+    /// Held while a connection is opened: a burst of requests opens one and not one for each.
+    dialing: tokio::sync::Mutex<()>,
+    identity_read: Mutex<Option<Instant>>,
+}
+
+/// One open connection.
+pub(super) struct Connection {
+    sender: Sender,
+    last_heard: LastHeard,
+    generation: u64,
+    /// Requests whose answer has not ended.
+    open: AtomicUsize,
+    /// When the last of them ended.
+    idle_since: Mutex<Instant>,
+    suspect: AtomicBool,
+}
+
+/// What speaks HTTP over a connection.
+pub(super) enum Sender {
+    /// Many requests at a time.
+    Http2 {
+        /// The handle of the connection.
+        sender: http2::SendRequest<Body>,
+        /// Most streams that the server allows.
+        allowed: Arc<AtomicUsize>,
+    },
+    /// One request at a time.
+    Http1(Mutex<http1::SendRequest<Body>>),
+}
+
+/// A place on a connection, until the answer has ended.
+pub(super) struct Lease {
+    connection: Arc<Connection>,
+    /// When the request was sent, as long as there is no answer.
+    waiting: Option<Instant>,
+}
+
+/// The body of an answer; it keeps its place on the connection until it ends.
+pub(crate) struct Answer {
+    body: Incoming,
+    lease: Option<Lease>,
+}
+
+impl Pool {
+    pub(super) fn new(dialer: Dialer) -> Self {
+        Self {
+            dialer,
+            connections: Mutex::new(Vec::new()),
+            dialing: tokio::sync::Mutex::new(()),
+            identity_read: Mutex::new(None),
+        }
+    }
+
+    pub(super) async fn send(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<Response<Answer>, TransportError> {
+        self.refresh_identity().await;
+        *request.uri_mut() = absolute(&self.dialer.server, request.uri())?;
+        let mut attempt = 1;
+        loop {
+            let mut lease = self.lease().await?;
+            lease.waiting = Some(Instant::now());
+            match lease.connection.sender.send(request).await {
+                Ok(response) => {
+                    lease.waiting = None;
+                    let lease = Some(lease);
+                    return Ok(response.map(|body| Answer { body, lease }));
+                }
+                Err(mut error) => {
+                    lease.waiting = None;
+                    // a request that comes back was not sent
+                    match error.take_message() {
+                        Some(unsent) if attempt < ATTEMPTS => request = unsent,
+                        _ => return Err(error.into_error().into()),
+                    }
+                    lease.connection.suspect.store(true, Ordering::Relaxed);
+                    attempt += 1;
+                }
+            }
+        }
+    }
+
+    async fn lease(&self) -> Result<Lease, TransportError> {
+        if let Some(lease) = self.free() {
+            return Ok(lease);
+        }
+        let _turn = self.dialing.lock().await;
+        if let Some(lease) = self.free() {
+            return Ok(lease);
+        }
+        if self.lock().len() >= CONNECTIONS {
+            return Err(TransportError::Full);
+        }
+        let connection = Arc::new(self.dialer.dial().await?);
+        let lease = Lease::of(&connection);
+        self.lock().push(connection);
+        Ok(lease)
+    }
+
+    /// A place on an open connection. Connections that are not used any more are let go: their
+    /// last answers may still be streaming.
+    fn free(&self) -> Option<Lease> {
+        let generation = self.dialer.identity.generation();
+        let mut connections = self.lock();
+        connections.retain(|c| c.is_good(generation));
+        drop_surplus(&mut connections);
+        // the fullest first, so that the others run empty after a peak
+        connections
+            .iter()
+            .filter(|c| c.has_room())
+            .max_by_key(|c| c.open.load(Ordering::Relaxed))
+            .map(Lease::of)
+    }
+
+    async fn refresh_identity(&self) {
+        let due = {
+            let mut read = self
+                .identity_read
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let due = read.is_none_or(|at| at.elapsed() >= IDENTITY_PERIOD);
+            if due {
+                *read = Some(Instant::now());
+            }
+            due
+        };
+        if due {
+            self.dialer.identity.refresh().await;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Connection>>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets go of connections that have been idle for long, all but one that may be needed.
+pub(super) fn drop_surplus(connections: &mut Vec<Arc<Connection>>) {
+    let mut room = connections.iter().any(|c| c.is_used() && c.has_room());
+    connections.retain(|c| c.is_used() || !c.is_idle() || !std::mem::replace(&mut room, true));
+}
+
+impl Connection {
+    pub(super) fn new(sender: Sender, last_heard: LastHeard, generation: u64) -> Self {
+        Self {
+            sender,
+            last_heard,
+            generation,
+            open: AtomicUsize::new(0),
+            idle_since: Mutex::new(Instant::now()),
+            suspect: AtomicBool::new(false),
+        }
+    }
+
+    fn is_good(&self, generation: u64) -> bool {
+        self.generation == generation
+            && !self.suspect.load(Ordering::Relaxed)
+            && !self.sender.is_closed()
+    }
+
+    fn is_used(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+
+    fn is_idle(&self) -> bool {
+        let since = self
+            .idle_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        since.elapsed() >= IDLE
+    }
+
+    fn has_room(&self) -> bool {
+        let open = self.open.load(Ordering::Relaxed);
+        match &self.sender {
+            Sender::Http2 { allowed, .. } => open < STREAMS.min(allowed.load(Ordering::Relaxed)),
+            Sender::Http1(sender) => {
+                open == 0 && sender.lock().is_ok_and(|sender| sender.is_ready())
+            }
+        }
+    }
+}
+
+impl Sender {
+    pub(super) fn http1(sender: http1::SendRequest<Body>) -> Self {
+        Self::Http1(Mutex::new(sender))
+    }
+
+    pub(super) fn protocol(&self) -> &'static str {
+        match self {
+            Self::Http2 { .. } => "h2",
+            Self::Http1(_) => "http/1.1",
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Http2 { sender, .. } => sender.is_closed(),
+            Self::Http1(sender) => sender.lock().is_ok_and(|sender| sender.is_closed()),
+        }
+    }
+
+    pub(super) async fn send(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
+        match self {
+            Self::Http2 { sender, .. } => {
+                request.headers_mut().remove(http::header::HOST);
+                sender.clone().try_send_request(request).await
+            }
+            Self::Http1(sender) => {
+                let host = request.uri().authority().map(|a| a.as_str().to_owned());
+                if let Some(Ok(host)) = host.map(|host| HeaderValue::from_str(&host)) {
+                    request.headers_mut().insert(http::header::HOST, host);
+                }
+                let sent = {
+                    let mut sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
+                    sender.try_send_request(request)
+                };
+                sent.await
+            }
+        }
+    }
+}
+
+impl Lease {
+    pub(super) fn of(connection: &Arc<Connection>) -> Self {
+        connection.open.fetch_add(1, Ordering::Relaxed);
+        Self {
+            connection: connection.clone(),
+            waiting: None,
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.connection.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let idle_since = self.connection.idle_since.lock();
+            *idle_since.unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+        let Some(sent) = self.waiting else {
+            return;
+        };
+        // given up without an answer: is the request slow, or the connection dead? What was
+        // under way when the connection died may still have arrived in the first half
+        let waited = sent.elapsed();
+        if waited >= SUSPICIOUS && !self.connection.last_heard.since(sent + waited / 2) {
+            tracing::debug!(
+                "a connection to the API server is silent, the next request opens another"
+            );
+            self.connection.suspect.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            self.lease = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The request's path on the server, behind the prefix of the server's URL.
+fn absolute(server: &Uri, uri: &Uri) -> Result<Uri, http::Error> {
+    let asked = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let prefix = server.path().trim_end_matches('/');
+    let mut parts = server.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(format!("{prefix}{asked}"))?);
+    Ok(Uri::from_parts(parts)?)
+}

@@ -1,0 +1,110 @@
+//! How the server's certificate is verified and the client's is shown.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ClientConfig, Resumption};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use crate::config::{ApiServerConfig, ConfigError, Trust};
+
+/// Where distributions keep the certificates that a system trusts, in upstream's order.
+const SYSTEM_BUNDLES: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The TLS settings of all connections to the server of `config`.
+pub(crate) fn client_config(config: &ApiServerConfig) -> Result<ClientConfig, ConfigError> {
+    let problem = |problem: String| ConfigError::Tls {
+        server: config.server().to_string(),
+        problem,
+    };
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| problem(error.to_string()))?;
+    let builder = match &config.trust {
+        Trust::Anything => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer(provider))),
+        Trust::Authorities(authorities) => {
+            let mut roots = RootCertStore::empty();
+            let (_, unusable) = roots.add_parsable_certificates(authorities.iter().cloned());
+            if roots.is_empty() {
+                return Err(problem(format!(
+                    "none of the {unusable} certificate authorities can be used; \
+                     they must be X.509 version 3"
+                )));
+            }
+            builder.with_root_certificates(roots)
+        }
+        Trust::System => builder.with_root_certificates(system_authorities().ok_or_else(|| {
+            problem(
+                "the system has no certificate authorities; set certificate-authority".to_owned(),
+            )
+        })?),
+    };
+    let mut tls = builder.with_client_cert_resolver(Arc::new(config.identity().clone()));
+    // a resumed session would keep the client certificate that it began with
+    tls.resumption = Resumption::disabled();
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(tls)
+}
+
+fn system_authorities() -> Option<RootCertStore> {
+    SYSTEM_BUNDLES.iter().find_map(|bundle| {
+        let certificates = CertificateDer::pem_file_iter(Path::new(bundle)).ok()?;
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates.flatten());
+        (!roots.is_empty()).then_some(roots)
+    })
+}
+
+/// `insecure-skip-tls-verify`: whoever answers is believed, if it holds the key it shows.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,241 @@
+//! The correlator by its line.
+
+use super::*;
+
+const START: i64 = 1_800_000_000;
+
+fn series() -> EventSeries {
+    EventSeries::new(Reporter { host: "n1".into() })
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(START + seconds).expect("time")
+}
+
+fn occurrence(pod: &str, reason: &str, message: &str, seconds: i64) -> Occurrence {
+    let mut object = ObjectReference {
+        kind: Some("Pod".into()),
+        namespace: Some("ns".into()),
+        ..ObjectReference::default()
+    };
+    object.name = Some(pod.to_owned());
+    object.uid = Some(format!("{pod}-uid"));
+    Occurrence {
+        object,
+        event_type: EventType::Warning,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        at: at(seconds),
+    }
+}
+
+fn name(pod: &str, seconds: i64) -> String {
+    format!("{pod}.{:x}", at(seconds).as_nanosecond())
+}
+
+#[track_caller]
+fn check(series: &mut EventSeries, occurrence: Occurrence, expected: &str) {
+    assert_eq!(series.observe(occurrence).to_string(), expected);
+}
+
+#[test]
+fn equal_occurrences_are_one_event_with_a_count() {
+    let mut s = series();
+    let first = name("a", 0);
+    check(
+        &mut s,
+        occurrence("a", "R", "m", 0),
+        &format!("create {first} x1 R: m"),
+    );
+    check(
+        &mut s,
+        occurrence("a", "R", "m", 700),
+        &format!("count {first} x2 R: m"),
+    );
+    check(
+        &mut s,
+        occurrence("a", "R", "m", 1400),
+        &format!("count {first} x3 R: m"),
+    );
+    let other = name("b", 1);
+    check(
+        &mut s,
+        occurrence("b", "R", "m", 1),
+        &format!("create {other} x1 R: m"),
+    );
+}
+
+#[test]
+fn a_count_patches_number_time_and_message_and_keeps_the_first_time() {
+    let mut s = series();
+    s.observe(occurrence("a", "R", "m", 0));
+    let Correlated::Count { event, patch } = s.observe(occurrence("a", "R", "m", 61)) else {
+        panic!("no count");
+    };
+    let last = json!(event.last_timestamp);
+    assert_eq!(
+        patch,
+        json!({"count": 2, "lastTimestamp": last, "message": "m"})
+    );
+    assert_eq!(event.first_timestamp, Some(event::whole_seconds(at(0))));
+    assert_eq!(event.last_timestamp, Some(event::whole_seconds(at(61))));
+}
+
+#[test]
+fn the_tenth_message_within_ten_minutes_is_combined_with_those_that_follow() {
+    let mut s = series();
+    for n in 0..9 {
+        let line = s
+            .observe(occurrence("a", "R", &n.to_string(), n))
+            .to_string();
+        assert_eq!(line, format!("create {} x1 R: {n}", name("a", n)));
+    }
+    let tenth = name("a", 9);
+    let prefix = "(combined from similar events): ";
+    check(
+        &mut s,
+        occurrence("a", "R", "9", 9),
+        &format!("create {tenth} x1 R: {prefix}9"),
+    );
+    check(
+        &mut s,
+        occurrence("a", "R", "10", 10),
+        &format!("count {tenth} x2 R: {prefix}10"),
+    );
+    // another reason is another story
+    let other = name("a", 11);
+    check(
+        &mut s,
+        occurrence("a", "S", "x", 11),
+        &format!("create {other} x1 S: x"),
+    );
+    // eleven minutes of silence end it
+    let later = name("a", 700);
+    check(
+        &mut s,
+        occurrence("a", "R", "11", 700),
+        &format!("create {later} x1 R: 11"),
+    );
+}
+
+#[test]
+fn an_object_may_have_25_events_at_once_and_one_more_every_five_minutes() {
+    let mut s = series();
+    let mut say = |n: i64, seconds| {
+        let line = s
+            .observe(occurrence("a", &format!("R{n}"), "m", seconds))
+            .to_string();
+        line.split(' ').next().map(str::to_owned)
+    };
+    for n in 0..25 {
+        assert_eq!(say(n, 0).as_deref(), Some("create"), "{n}");
+    }
+    assert_eq!(say(25, 0).as_deref(), Some("drop"));
+    assert_eq!(say(26, 299).as_deref(), Some("drop"));
+    assert_eq!(say(27, 300).as_deref(), Some("create"));
+    assert_eq!(say(28, 300).as_deref(), Some("drop"));
+    // a clock that is set back gives nothing and takes nothing
+    assert_eq!(say(29, 0).as_deref(), Some("drop"));
+    check(
+        &mut s,
+        occurrence("b", "R", "m", 0),
+        &format!("create {} x1 R: m", name("b", 0)),
+    );
+}
+
+#[test]
+fn what_was_dropped_is_counted_when_it_is_sent_again() {
+    let mut s = series();
+    for n in 0..24 {
+        s.observe(occurrence("a", &format!("R{n}"), "m", 0));
+    }
+    s.observe(occurrence("a", "R", "m", 0));
+    check(&mut s, occurrence("a", "R", "m", 0), "drop");
+    check(
+        &mut s,
+        occurrence("a", "R", "m", 600),
+        &format!("count {} x3 R: m", name("a", 0)),
+    );
+}
+
+#[test]
+fn memory_is_bounded_and_the_longest_unused_is_forgotten() {
+    let mut s = series();
+    let count = i64::try_from(REMEMBERED).expect("small");
+    for n in 0..=count {
+        s.observe(occurrence(&format!("p{n}"), "R", "m", 0));
+    }
+    let last = name(&format!("p{count}"), 0);
+    check(
+        &mut s,
+        occurrence(&format!("p{count}"), "R", "m", 0),
+        &format!("count {last} x2 R: m"),
+    );
+    let forgotten = name("p0", 1);
+    check(
+        &mut s,
+        occurrence("p0", "R", "m", 1),
+        &format!("create {forgotten} x1 R: m"),
+    );
+    let long = "ä".repeat(MESSAGE_LIMIT);
+    assert_eq!(
+        occurrence("a", "R", &long, 0).bounded().message.len(),
+        MESSAGE_LIMIT
+    );
+}
+
+#[test]
+fn containers_are_named_by_their_path_and_nodes_by_name_in_the_default_namespace() {
+    let pod: windlass_types::Pod = serde_json::from_value(json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
+        "spec": {
+            "initContainers": [{"name": "i"}],
+            "containers": [{"name": "c"}],
+            "ephemeralContainers": [{"name": "e"}],
+        },
+    }))
+    .expect("pod");
+    let path = |container| pod_reference(&pod, container).field_path;
+    assert_eq!(path(Some("c")).as_deref(), Some("spec.containers{c}"));
+    assert_eq!(path(Some("i")).as_deref(), Some("spec.initContainers{i}"));
+    assert_eq!(
+        path(Some("e")).as_deref(),
+        Some("spec.ephemeralContainers{e}")
+    );
+    assert_eq!(path(None), None);
+    let reference = serde_json::to_value(pod_reference(&pod, None)).expect("json");
+    assert_eq!(
+        reference,
+        json!({"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "a", "uid": "u", "resourceVersion": "7"})
+    );
+
+    let reporter = Reporter { host: "n1".into() };
+    let event = reporter.event(&Occurrence {
+        object: node_reference("n1"),
+        event_type: EventType::Normal,
+        reason: "Shutdown".into(),
+        message: "m".into(),
+        at: Timestamp::from_second(1).expect("time"),
+    });
+    assert_eq!(
+        serde_json::to_value(event).expect("json"),
+        json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": "n1.3b9aca00", "namespace": "default"},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"},
+            "type": "Normal", "reason": "Shutdown", "message": "m", "count": 1,
+            "firstTimestamp": "1970-01-01T00:00:01Z", "lastTimestamp": "1970-01-01T00:00:01Z",
+            "source": {"component": "kubelet", "host": "n1"},
+            "reportingComponent": "kubelet", "reportingInstance": "n1",
+        })
+    );
+    let mut long = occurrence(&"x".repeat(250), "R", "m", 0);
+    let name = reporter.event(&long).metadata.name.expect("name");
+    assert!(
+        name.len() < 60
+            && name != {
+                long.object.name = Some("y".repeat(250));
+                reporter.event(&long).metadata.name.expect("name")
+            }
+    );
+}

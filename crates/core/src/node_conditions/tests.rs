@@ -1,0 +1,175 @@
+//! Each condition by one line: type, status, reason, whether the transition is new.
+
+use super::*;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).expect("in range")
+}
+
+fn well() -> NodeHealth {
+    NodeHealth {
+        runtime: RuntimeHealth::Ready,
+        ..NodeHealth::default()
+    }
+}
+
+/// The conditions after `health` at second 100, one line each, and the events.
+fn after(old: &[NodeCondition], health: &NodeHealth) -> (Vec<String>, String) {
+    let (conditions, events) = node_conditions(old, health, &[], at(100));
+    let lines = conditions
+        .iter()
+        .map(|c| {
+            let when = |time: &Option<Time>| time.as_ref().map_or(-1, |t| t.0.as_second());
+            format!(
+                "{}={} {} @{} ♥{}",
+                c.type_,
+                c.status,
+                c.reason.as_deref().unwrap_or_default(),
+                when(&c.last_transition_time),
+                when(&c.last_heartbeat_time)
+            )
+        })
+        .collect();
+    let events: Vec<_> = events.iter().map(|reason| reason.as_str()).collect();
+    (lines, events.join(" "))
+}
+
+fn ready_message(old: &[NodeCondition], health: &NodeHealth, missing: &[&str]) -> String {
+    let (conditions, _) = node_conditions(old, health, missing, at(100));
+    let ready = find(&conditions, READY).expect("always there");
+    format!(
+        "{}: {}",
+        ready.status,
+        ready.message.as_deref().expect("set")
+    )
+}
+
+#[test]
+fn a_new_node_gets_four_conditions_in_upstreams_order() {
+    let (lines, events) = after(&[], &well());
+    assert_eq!(
+        lines,
+        [
+            "MemoryPressure=False KubeletHasSufficientMemory @100 ♥100",
+            "DiskPressure=False KubeletHasNoDiskPressure @100 ♥100",
+            "PIDPressure=False KubeletHasSufficientPID @100 ♥100",
+            "Ready=True KubeletReady @100 ♥100",
+        ]
+    );
+    assert_eq!(
+        events,
+        "NodeHasSufficientMemory NodeHasNoDiskPressure NodeHasSufficientPID"
+    );
+}
+
+#[test]
+fn only_the_heartbeat_moves_while_nothing_changes_and_foreign_conditions_stay_in_place() {
+    let (mut old, _) = node_conditions(&[], &well(), &[], at(7));
+    let foreign = condition("NetworkUnavailable", false, "FlannelIsUp", "up", at(3));
+    old.insert(0, foreign);
+    let (lines, events) = after(&old, &well());
+    assert_eq!(
+        lines,
+        [
+            "NetworkUnavailable=False FlannelIsUp @3 ♥3",
+            "MemoryPressure=False KubeletHasSufficientMemory @7 ♥100",
+            "DiskPressure=False KubeletHasNoDiskPressure @7 ♥100",
+            "PIDPressure=False KubeletHasSufficientPID @7 ♥100",
+            "Ready=True KubeletReady @7 ♥100",
+        ]
+    );
+    assert_eq!(events, "");
+    let (new, _) = node_conditions(&old, &well(), &[], at(100));
+    assert!(same_conditions(&old, &new));
+}
+
+#[test]
+fn each_pressure_has_its_own_words_and_event() {
+    let (old, _) = node_conditions(&[], &well(), &[], at(7));
+    let short = NodeHealth {
+        memory_pressure: true,
+        disk_pressure: true,
+        pid_pressure: true,
+        ..well()
+    };
+    let (lines, events) = after(&old, &short);
+    assert_eq!(
+        lines[..3],
+        [
+            "MemoryPressure=True KubeletHasInsufficientMemory @100 ♥100",
+            "DiskPressure=True KubeletHasDiskPressure @100 ♥100",
+            "PIDPressure=True KubeletHasInsufficientPID @100 ♥100",
+        ]
+    );
+    assert_eq!(
+        events,
+        "NodeHasInsufficientMemory NodeHasDiskPressure NodeHasInsufficientPID"
+    );
+    assert_eq!(lines[3], "Ready=True KubeletReady @7 ♥100");
+}
+
+#[test]
+fn ready_says_every_reason_why_not() {
+    let check = |health: NodeHealth, missing: &[&str], expected: &str| {
+        assert_eq!(ready_message(&[], &health, missing), expected);
+    };
+    check(well(), &[], "True: kubelet is posting ready status");
+    check(
+        NodeHealth::default(),
+        &[],
+        "False: container runtime status check may not have completed yet",
+    );
+    check(
+        NodeHealth {
+            runtime: RuntimeHealth::Down,
+            network_error: Some("NetworkReady=false reason:x message:y".into()),
+            shutting_down: true,
+            ..NodeHealth::default()
+        },
+        &["memory", "ephemeral-storage"],
+        "False: [container runtime is down, container runtime network not ready: \
+         NetworkReady=false reason:x message:y, node is shutting down, missing node capacity for \
+         resources: memory, ephemeral-storage]",
+    );
+    check(
+        NodeHealth {
+            runtime: RuntimeHealth::NotReady("RuntimeReady=false reason:a message:b".into()),
+            ..NodeHealth::default()
+        },
+        &[],
+        "False: container runtime not ready: RuntimeReady=false reason:a message:b",
+    );
+    check(
+        NodeHealth {
+            shutting_down: true,
+            ..well()
+        },
+        &[],
+        "False: node is shutting down",
+    );
+}
+
+#[test]
+fn a_ready_node_stays_ready_while_a_new_agent_has_not_asked_the_runtime_yet() {
+    let (ready, _) = node_conditions(&[], &well(), &[], at(7));
+    let (lines, events) = after(&ready, &NodeHealth::default());
+    assert_eq!(lines[3], "Ready=True KubeletReady @7 ♥100");
+    assert_eq!(events, "");
+}
+
+#[test]
+fn ready_and_not_ready_are_told_when_they_change() {
+    let (ready, _) = node_conditions(&[], &well(), &[], at(7));
+    let down = NodeHealth {
+        runtime: RuntimeHealth::Down,
+        ..NodeHealth::default()
+    };
+    let (lines, events) = after(&ready, &down);
+    assert_eq!(lines[3], "Ready=False KubeletNotReady @100 ♥100");
+    assert_eq!(events, "NodeNotReady");
+    let mut unknown = ready;
+    unknown[3].status = "Unknown".into();
+    let (lines, events) = after(&unknown, &well());
+    assert_eq!(lines[3], "Ready=True KubeletReady @100 ♥100");
+    assert_eq!(events, "NodeReady");
+}

@@ -1,0 +1,545 @@
+//! The object by its JSON, patches by their text.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_types::corev1::{NodeAddress, NodeStatus};
+
+use super::*;
+use crate::node_conditions::RuntimeHealth;
+
+const GIB: u64 = 1 << 30;
+
+struct World {
+    settings: NodeSettings,
+    machine: MachineFacts,
+    runtime: RuntimeFacts,
+    health: NodeHealth,
+    now: i64,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            settings: NodeSettings {
+                name: "n1".into(),
+                hostname: "n1".into(),
+                ips: vec!["10.0.0.5".parse().expect("ip")],
+                controller_attach_detach: true,
+                kubelet_version: "v1.36.0+windlass.0.1.0".into(),
+                kubelet_port: 10250,
+                max_images: Some(50),
+                resources: ResourceSettings {
+                    max_pods: 110,
+                    local_storage: true,
+                    ..ResourceSettings::default()
+                },
+                ..NodeSettings::default()
+            },
+            machine: MachineFacts {
+                machine_id: "m".into(),
+                system_uuid: "u".into(),
+                boot_id: "b1".into(),
+                kernel_version: "6.1.0".into(),
+                os_image: "Debian GNU/Linux 12 (bookworm)".into(),
+                operating_system: "linux".into(),
+                architecture: "amd64".into(),
+                cpus: 2,
+                memory: 4 * GIB,
+                storage: 10 * GIB,
+                ..MachineFacts::default()
+            },
+            runtime: RuntimeFacts {
+                version: Some(RuntimeVersion {
+                    name: "containerd".into(),
+                    version: "1.6.20~ds1".into(),
+                    api_version: "v1".into(),
+                }),
+                ..RuntimeFacts::default()
+            },
+            health: NodeHealth {
+                runtime: RuntimeHealth::Ready,
+                ..NodeHealth::default()
+            },
+            now: 100,
+        }
+    }
+
+    fn input(&self) -> NodeObjectInput<'_> {
+        NodeObjectInput {
+            settings: &self.settings,
+            machine: &self.machine,
+            runtime: &self.runtime,
+            health: &self.health,
+            now: Timestamp::from_second(self.now).expect("in range"),
+        }
+    }
+
+    fn initial(&self) -> Node {
+        initial_node(&self.input()).node
+    }
+
+    fn status(&self) -> Value {
+        json_of(&self.initial())["status"].clone()
+    }
+}
+
+fn json_of<T: serde::Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).expect("serializable")
+}
+
+fn status_of(node: &mut Node) -> &mut NodeStatus {
+    node.status.as_mut().expect("status")
+}
+
+fn quantity(text: &str) -> k8s_openapi::apimachinery::pkg::api::resource::Quantity {
+    k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.into())
+}
+
+#[test]
+fn a_new_node_is_complete() {
+    let world = World::new();
+    let mut node = json_of(&world.initial());
+    let conditions = node["status"]["conditions"].take();
+    assert_eq!(conditions.as_array().map(Vec::len), Some(4));
+    assert_eq!(
+        node,
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": "n1",
+                "labels": {
+                    "kubernetes.io/hostname": "n1",
+                    "kubernetes.io/os": "linux",
+                    "kubernetes.io/arch": "amd64",
+                    "beta.kubernetes.io/os": "linux",
+                    "beta.kubernetes.io/arch": "amd64",
+                },
+                "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+            },
+            "spec": {},
+            "status": {
+                "addresses": [
+                    {"type": "InternalIP", "address": "10.0.0.5"},
+                    {"type": "Hostname", "address": "n1"},
+                ],
+                "capacity": {
+                    "cpu": "2", "memory": "4Gi", "ephemeral-storage": "10Gi", "pods": "110",
+                },
+                "allocatable": {
+                    "cpu": "2", "memory": "4Gi", "ephemeral-storage": "10Gi", "pods": "110",
+                },
+                "conditions": null,
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+                "nodeInfo": {
+                    "machineID": "m",
+                    "systemUUID": "u",
+                    "bootID": "b1",
+                    "kernelVersion": "6.1.0",
+                    "osImage": "Debian GNU/Linux 12 (bookworm)",
+                    "containerRuntimeVersion": "containerd://1.6.20",
+                    "kubeletVersion": "v1.36.0+windlass.0.1.0",
+                    "kubeProxyVersion": "",
+                    "operatingSystem": "linux",
+                    "architecture": "amd64",
+                },
+            },
+        })
+    );
+}
+
+#[test]
+fn flags_become_labels_taints_and_spec() {
+    let mut world = World::new();
+    world.settings.labels = BTreeMap::from([
+        ("team".into(), "a".into()),
+        ("kubernetes.io/hostname".into(), "other".into()),
+    ]);
+    world.settings.taints = vec![Taint {
+        key: "dedicated".into(),
+        value: Some("gpu".into()),
+        effect: "NoExecute".into(),
+        time_added: None,
+    }];
+    world.settings.unschedulable = true;
+    world.settings.external_cloud = true;
+    world.settings.provider_id = "aws:///x".into();
+    world.settings.controller_attach_detach = false;
+    let node = json_of(&world.initial());
+    assert_eq!(node["metadata"]["labels"]["team"], "a");
+    assert_eq!(
+        node["metadata"]["labels"]["kubernetes.io/hostname"],
+        "other"
+    );
+    assert_eq!(node["metadata"]["annotations"], Value::Null);
+    assert_eq!(
+        node["spec"],
+        json!({
+            "providerID": "aws:///x",
+            "unschedulable": true,
+            "taints": [
+                {"key": "dedicated", "value": "gpu", "effect": "NoExecute"},
+                {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+                {
+                    "key": "node.cloudprovider.kubernetes.io/uninitialized",
+                    "value": "true",
+                    "effect": "NoSchedule",
+                },
+            ],
+        })
+    );
+}
+
+#[test]
+fn addresses_follow_the_flags_and_yield_to_an_external_cloud() {
+    let check = |world: &World, old: &[&str], expected: &str| {
+        let mut node = world.initial();
+        status_of(&mut node).addresses = (!old.is_empty()).then(|| {
+            let cloud = |address: &&str| NodeAddress {
+                type_: "ExternalIP".into(),
+                address: (*address).into(),
+            };
+            old.iter().map(cloud).collect()
+        });
+        let node = updated_node(&node, &world.input()).node;
+        let list = node.status.and_then(|s| s.addresses).expect("addresses");
+        let list: Vec<_> = list
+            .iter()
+            .map(|a| format!("{}={}", a.type_, a.address))
+            .collect();
+        let hint = node
+            .metadata
+            .annotations
+            .and_then(|a| a.get(ANN_PROVIDED_IP).cloned())
+            .unwrap_or_default();
+        assert_eq!(format!("{} [{hint}]", list.join(" ")), expected);
+    };
+    let mut world = World::new();
+    check(&world, &["1.2.3.4"], "InternalIP=10.0.0.5 Hostname=n1 []");
+    world.settings.ips.push("2001:db8::5".parse().expect("ip"));
+    world.settings.ips_specified = true;
+    check(
+        &world,
+        &[],
+        "InternalIP=10.0.0.5 InternalIP=2001:db8::5 Hostname=n1 []",
+    );
+    world.settings.external_cloud = true;
+    check(
+        &world,
+        &[],
+        "InternalIP=10.0.0.5 InternalIP=2001:db8::5 Hostname=n1 [10.0.0.5,2001:db8::5]",
+    );
+    check(
+        &world,
+        &["1.2.3.4"],
+        "ExternalIP=1.2.3.4 [10.0.0.5,2001:db8::5]",
+    );
+    world.settings.ips_specified = false;
+    check(&world, &[], "Hostname=n1 []");
+}
+
+#[test]
+fn allocatable_is_capacity_less_what_is_reserved_and_never_negative() {
+    let check = |settings: &[(&str, &str, &str)], huge: u64, expected: [&str; 3]| {
+        let mut world = World::new();
+        for (list, name, amount) in settings {
+            let resources = &mut world.settings.resources;
+            let list = match *list {
+                "kube" => &mut resources.kube_reserved,
+                "system" => &mut resources.system_reserved,
+                _ => &mut resources.eviction_hard,
+            };
+            list.insert((*name).into(), (*amount).into());
+        }
+        if huge > 0 {
+            world.machine.huge_pages.insert(2048, huge);
+        }
+        let allocatable = &world.status()["allocatable"];
+        assert_eq!(
+            ["cpu", "memory", "ephemeral-storage"].map(|name| allocatable[name].clone()),
+            expected,
+            "{settings:?}"
+        );
+    };
+    check(&[], 0, ["2", "4Gi", "10Gi"]);
+    check(
+        &[
+            ("kube", "cpu", "100m"),
+            ("system", "cpu", "150m"),
+            ("kube", "memory", "512Mi"),
+            ("system", "memory", "256Mi"),
+            ("hard", "memory.available", "100Mi"),
+            ("hard", "nodefs.available", "10%"),
+            ("hard", "imagefs.available", "15%"),
+        ],
+        0,
+        ["1750m", "3228Mi", "9663676400"],
+    );
+    check(&[], 512, ["2", "3Gi", "10Gi"]);
+    check(
+        &[
+            ("kube", "cpu", "3"),
+            ("kube", "memory", "5Gi"),
+            ("system", "ephemeral-storage", "11Gi"),
+        ],
+        0,
+        ["0", "0", "0"],
+    );
+}
+
+#[test]
+fn pods_are_limited_per_core_and_huge_pages_have_their_own_resource() {
+    let mut world = World::new();
+    world.settings.resources.pods_per_core = 10;
+    world.machine.huge_pages = BTreeMap::from([(2048, 4), (1_048_576, 0)]);
+    let status = world.status();
+    assert_eq!(status["capacity"]["pods"], "20");
+    assert_eq!(status["capacity"]["hugepages-2Mi"], "8Mi");
+    assert_eq!(status["capacity"]["hugepages-1Gi"], "0");
+    assert_eq!(status["allocatable"]["memory"], "4088Mi");
+    world.settings.resources.pods_per_core = 100;
+    assert_eq!(world.status()["capacity"]["pods"], "110");
+}
+
+#[test]
+fn a_machine_that_cannot_be_read_is_a_node_that_is_not_ready() {
+    let mut world = World::new();
+    world.machine = MachineFacts {
+        operating_system: "linux".into(),
+        architecture: "amd64".into(),
+        ..MachineFacts::default()
+    };
+    let status = world.status();
+    assert_eq!(status["capacity"], json!({"pods": "110"}));
+    let message = "missing node capacity for resources: cpu, memory, ephemeral-storage";
+    assert_eq!(status["conditions"][3]["message"], message);
+    world.settings.resources.local_storage = false;
+    let message = "missing node capacity for resources: cpu, memory";
+    assert_eq!(world.status()["conditions"][3]["message"], message);
+}
+
+#[test]
+fn images_are_the_largest_with_five_names_each() {
+    let image = |id: &str, size, names: usize| ImageInfo {
+        id: id.into(),
+        size,
+        repo_digests: vec![format!("{id}@sha256:0")],
+        repo_tags: (0..names).map(|n| format!("{id}:{n}")).collect(),
+        ..ImageInfo::default()
+    };
+    let mut world = World::new();
+    world.runtime.images = Some(vec![image("a", 1, 0), image("b", 9, 7), image("c", 9, 1)]);
+    let lines = |world: &World| -> Vec<String> {
+        let images = world.initial().status.and_then(|s| s.images);
+        let line = |i: &windlass_types::corev1::ContainerImage| {
+            let names = i.names.clone().unwrap_or_default().join(" ");
+            format!("{} {names}", i.size_bytes.unwrap_or(-1))
+        };
+        images.unwrap_or_default().iter().map(line).collect()
+    };
+    assert_eq!(
+        lines(&world),
+        [
+            "9 c@sha256:0 c:0",
+            "9 b@sha256:0 b:0 b:1 b:2 b:3",
+            "1 a@sha256:0"
+        ]
+    );
+    world.settings.max_images = Some(1);
+    assert_eq!(lines(&world), ["9 c@sha256:0 c:0"]);
+    world.settings.max_images = Some(0);
+    assert!(lines(&world).is_empty());
+    world.settings.max_images = None;
+    assert_eq!(lines(&world).len(), 3);
+}
+
+#[test]
+fn handlers_and_features_are_told_and_silence_keeps_what_was_told() {
+    let mut world = World::new();
+    world.runtime.handlers = Some(vec![RuntimeHandler {
+        name: "runc".into(),
+        recursive_read_only_mounts: true,
+        user_namespaces: false,
+    }]);
+    world.runtime.supplemental_groups_policy = Some(true);
+    world.settings.declared_features = vec!["B".into(), "A".into()];
+    let node = world.initial();
+    let status = json_of(&node)["status"].clone();
+    let features = json!({"recursiveReadOnlyMounts": true, "userNamespaces": false});
+    assert_eq!(
+        status["runtimeHandlers"],
+        json!([{"name": "runc", "features": features}])
+    );
+    assert_eq!(
+        status["features"],
+        json!({"supplementalGroupsPolicy": true})
+    );
+    assert_eq!(status["declaredFeatures"], json!(["A", "B"]));
+    world.runtime = RuntimeFacts::default();
+    assert_eq!(updated_node(&node, &world.input()).node, node);
+}
+
+#[test]
+fn runtime_versions_are_written_as_upstream_writes_them() {
+    let check = |version: &str, expected: &str| {
+        let mut world = World::new();
+        world.runtime.version.as_mut().expect("set").version = version.into();
+        let told = world.status()["nodeInfo"]["containerRuntimeVersion"].clone();
+        assert_eq!(told, expected);
+    };
+    check("v1.6.20", "containerd://1.6.20");
+    check("1.6.20~ds1", "containerd://1.6.20");
+    check("2.0.0-rc.1", "containerd://2.0.0-rc.1");
+    check("2.1.0+k3s1", "containerd://2.1.0+k3s1");
+    check("", "containerd://Unknown");
+}
+
+#[test]
+fn an_existing_node_gets_what_is_ours_and_keeps_what_is_not() {
+    let mut world = World::new();
+    world.settings.labels = BTreeMap::from([
+        ("team".into(), "new".into()),
+        ("topology.kubernetes.io/zone".into(), "z1".into()),
+    ]);
+    let mut existing = world.initial();
+    let labels = existing.metadata.labels.get_or_insert_default();
+    labels.insert("team".into(), "old".into());
+    labels.insert("foreign".into(), "1".into());
+    labels.insert("topology.kubernetes.io/zone".into(), "z0".into());
+    labels.remove("beta.kubernetes.io/arch");
+    let annotations = existing.metadata.annotations.get_or_insert_default();
+    annotations.clear();
+    annotations.insert("foreign".into(), "2".into());
+    let spec = existing.spec.get_or_insert_default();
+    spec.pod_cidr = Some("10.1.0.0/24".into());
+    spec.provider_id = Some("x".into());
+    let status = status_of(&mut existing);
+    status.volumes_in_use = Some(vec!["v".into()]);
+    for list in [&mut status.capacity, &mut status.allocatable] {
+        let list = list.get_or_insert_default();
+        list.insert("example.com/dongle".into(), quantity("3"));
+        list.insert("hugepages-64Ki".into(), quantity("0"));
+        list.insert("attachable-volumes-x".into(), quantity("7"));
+        list.insert("memory".into(), quantity("4194304Ki"));
+    }
+    let check = |reset, extended: Value| {
+        let node = reconciled_node(&existing, &world.input(), reset).node;
+        let mut lists = json!({"hugepages-64Ki": null});
+        if extended != "3" {
+            lists["example.com/dongle"] = extended;
+        }
+        assert_eq!(
+            node_patch(&existing, &node),
+            Some(json!({
+                "metadata": {
+                    "labels": {
+                        "beta.kubernetes.io/arch": "amd64",
+                        "topology.kubernetes.io/zone": "z1",
+                    },
+                    "annotations": {
+                        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+                    },
+                },
+                "status": {"allocatable": lists.clone(), "capacity": lists},
+            }))
+        );
+        assert_eq!(node.spec, existing.spec);
+        let again = reconciled_node(&node, &world.input(), reset).node;
+        assert_eq!(node_patch(&node, &again), None);
+    };
+    check(false, "3".into());
+    check(true, "0".into());
+}
+
+#[test]
+fn a_reboot_is_told_and_resets_extended_resources() {
+    let mut world = World::new();
+    let mut node = world.initial();
+    let status = status_of(&mut node);
+    for list in [&mut status.capacity, &mut status.allocatable] {
+        list.get_or_insert_default()
+            .insert("example.com/dongle".into(), quantity("3"));
+    }
+    world.machine.boot_id = "b2".into();
+    let report = updated_node(&node, &world.input());
+    let event = &report.events[0];
+    assert_eq!(event.reason, Reason::Rebooted);
+    assert_eq!(event.message, "Node n1 has been rebooted, boot id: b2");
+    assert_eq!(
+        node_patch(&node, &report.node),
+        Some(json!({"status": {
+            "allocatable": {"example.com/dongle": "0"},
+            "capacity": {"example.com/dongle": "0"},
+            "nodeInfo": {"bootID": "b2"},
+        }}))
+    );
+    assert!(updated_node(&report.node, &world.input()).events.is_empty());
+}
+
+#[test]
+fn a_patch_names_only_what_changed_and_replaces_addresses() {
+    let mut world = World::new();
+    let old = world.initial();
+    world.now = 110;
+    world.settings.ips = vec!["10.0.0.6".parse().expect("ip")];
+    world.health.shutting_down = true;
+    world.runtime.images = Some(vec![ImageInfo::default()]);
+    let new = updated_node(&old, &world.input()).node;
+    let mut patch = node_patch(&old, &new).expect("differs");
+    let conditions = patch["status"]["conditions"].take();
+    assert_eq!(
+        conditions[3],
+        json!({
+            "type": "Ready",
+            "status": "False",
+            "reason": "KubeletNotReady",
+            "message": "node is shutting down",
+            "lastHeartbeatTime": "1970-01-01T00:01:50Z",
+            "lastTransitionTime": "1970-01-01T00:01:50Z",
+        })
+    );
+    assert_eq!(
+        patch,
+        json!({"status": {
+            "$setElementOrder/conditions": [
+                {"type": "MemoryPressure"},
+                {"type": "DiskPressure"},
+                {"type": "PIDPressure"},
+                {"type": "Ready"},
+            ],
+            "addresses": [
+                {"type": "InternalIP", "address": "10.0.0.6"},
+                {"type": "Hostname", "address": "n1"},
+                {"$patch": "replace"},
+            ],
+            "conditions": null,
+            "images": [{"sizeBytes": 0}],
+        }})
+    );
+}
+
+#[test]
+fn a_patch_is_sent_for_a_change_or_when_the_report_is_due() {
+    let minute = Duration::from_secs(60);
+    let mut world = World::new();
+    let old = world.initial();
+    let check = |world: &World, since: Option<Duration>, expected: &str| {
+        let new = updated_node(&old, &world.input()).node;
+        let plan = plan_node_status(&old, &new, since, 5 * minute);
+        let line = plan.to_string();
+        let word = line.split(' ').next().unwrap_or_default();
+        assert_eq!(word, expected, "{line}");
+    };
+    check(&world, Some(minute), "keep");
+    check(&world, Some(9 * minute), "keep"); // not a second has passed: nothing to tell
+    world.now = 400;
+    check(&world, Some(minute), "keep");
+    check(&world, Some(5 * minute), "heartbeat");
+    check(&world, None, "heartbeat");
+    world.health.memory_pressure = true;
+    check(&world, Some(Duration::ZERO), "patch");
+    world.health.memory_pressure = false;
+    world.machine.os_image = "Debian 13".into();
+    check(&world, Some(Duration::ZERO), "patch");
+}

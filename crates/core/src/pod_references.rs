@@ -1,0 +1,299 @@
+//! What a pod refers to outside itself: ConfigMaps, Secrets, its RuntimeClass, tokens.
+//!
+//! A reference is kept with what needs it, because a missing object means something different
+//! to each: a volume holds the whole pod up, a variable its container, a pull secret nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use windlass_types::corev1::{
+    EnvFromSource, EnvVar, ProjectedVolumeSource, ServiceAccountTokenProjection, Volume,
+};
+use windlass_types::{Pod, PodExt};
+
+/// Lifetime of a token that asks for none, as the API server fills it in.
+const DEFAULT_TOKEN_SECONDS: i64 = 3600;
+
+/// Everything a pod refers to; objects are of its own namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct References {
+    /// ConfigMaps by name.
+    pub config_maps: BTreeMap<String, Need>,
+    /// Secrets by name.
+    pub secrets: BTreeMap<String, Need>,
+    /// `spec.imagePullSecrets` in the order in which they are tried.
+    pub pull_secrets: Vec<String>,
+    /// Its RuntimeClass, if it names one.
+    pub runtime_class: Option<String>,
+    /// Tokens of its service account that volumes show.
+    pub tokens: BTreeSet<TokenSpec>,
+}
+
+/// What needs an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Variables.
+    pub env: Use,
+    /// Volumes.
+    pub volume: Use,
+    /// The pull of an image, which goes on without it.
+    pub pull: bool,
+}
+
+/// How much something is needed; of several, the strongest counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
+    /// Not at all.
+    #[default]
+    None,
+    /// Shown if it exists.
+    Optional,
+    /// Nothing goes on without it.
+    Required,
+}
+
+/// A token of the pod's service account.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TokenSpec {
+    /// Whom it is for; `None` is the API server.
+    pub audience: Option<String>,
+    /// Lifetime asked for, in seconds.
+    pub expiration_seconds: i64,
+}
+
+impl TokenSpec {
+    /// What a projection asks for.
+    pub fn of(projection: &ServiceAccountTokenProjection) -> Self {
+        Self {
+            audience: projection.audience.clone().filter(|a| !a.is_empty()),
+            expiration_seconds: projection
+                .expiration_seconds
+                .unwrap_or(DEFAULT_TOKEN_SECONDS),
+        }
+    }
+}
+
+impl fmt::Display for References {
+    /// `configMap a (env, volume optional); secret b (pull); runtimeClass c; token api 3600s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        for (kind, objects) in [("configMap", &self.config_maps), ("secret", &self.secrets)] {
+            for (name, need) in objects {
+                parts.push(format!("{kind} {name} ({need})"));
+            }
+        }
+        if let Some(name) = &self.runtime_class {
+            parts.push(format!("runtimeClass {name}"));
+        }
+        for token in &self.tokens {
+            let audience = token.audience.as_deref().unwrap_or("api");
+            parts.push(format!("token {audience} {}s", token.expiration_seconds));
+        }
+        f.write_str(&parts.join("; "))
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        for (what, needed) in [("env", self.env), ("volume", self.volume)] {
+            match needed {
+                Use::None => {}
+                Use::Optional => parts.push(format!("{what} optional")),
+                Use::Required => parts.push(what.to_owned()),
+            }
+        }
+        if self.pull {
+            parts.push("pull".to_owned());
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// Everything a pod refers to, over all kinds of its containers and all its volumes.
+pub fn pod_references(pod: &Pod) -> References {
+    let spec = PodExt::spec(pod);
+    let mut found = References::default();
+    for container in pod.init_containers().iter().chain(pod.containers()) {
+        found.in_environment(container.env.as_deref(), container.env_from.as_deref());
+    }
+    for container in spec.ephemeral_containers.iter().flatten() {
+        found.in_environment(container.env.as_deref(), container.env_from.as_deref());
+    }
+    for volume in spec.volumes.iter().flatten() {
+        found.in_volume(volume);
+    }
+    for reference in spec.image_pull_secrets.iter().flatten() {
+        // an empty name is what an unset reference in a template leaves behind
+        if let Some(need) = entry(&mut found.secrets, &reference.name) {
+            need.pull = true;
+            if !found.pull_secrets.contains(&reference.name) {
+                found.pull_secrets.push(reference.name.clone());
+            }
+        }
+    }
+    found.runtime_class = spec
+        .runtime_class_name
+        .clone()
+        .filter(|name| !name.is_empty());
+    found
+}
+
+impl References {
+    fn in_environment(&mut self, env: Option<&[EnvVar]>, env_from: Option<&[EnvFromSource]>) {
+        for source in env_from.into_iter().flatten() {
+            if let Some(r) = &source.config_map_ref {
+                add_env(&mut self.config_maps, &r.name, r.optional);
+            }
+            if let Some(r) = &source.secret_ref {
+                add_env(&mut self.secrets, &r.name, r.optional);
+            }
+        }
+        let sources = env
+            .into_iter()
+            .flatten()
+            .filter_map(|v| v.value_from.as_ref());
+        for source in sources {
+            if let Some(r) = &source.config_map_key_ref {
+                add_env(&mut self.config_maps, &r.name, r.optional);
+            }
+            if let Some(r) = &source.secret_key_ref {
+                add_env(&mut self.secrets, &r.name, r.optional);
+            }
+        }
+    }
+
+    fn in_volume(&mut self, volume: &Volume) {
+        if let Some(source) = &volume.config_map {
+            add_volume(&mut self.config_maps, &source.name, source.optional);
+        }
+        if let Some(source) = &volume.secret {
+            let name = source.secret_name.as_deref().unwrap_or_default();
+            add_volume(&mut self.secrets, name, source.optional);
+        }
+        if let Some(projected) = &volume.projected {
+            self.in_projected(projected);
+        }
+    }
+
+    fn in_projected(&mut self, projected: &ProjectedVolumeSource) {
+        for source in projected.sources.iter().flatten() {
+            if let Some(source) = &source.config_map {
+                add_volume(&mut self.config_maps, &source.name, source.optional);
+            }
+            if let Some(source) = &source.secret {
+                add_volume(&mut self.secrets, &source.name, source.optional);
+            }
+            if let Some(source) = &source.service_account_token {
+                self.tokens.insert(TokenSpec::of(source));
+            }
+        }
+    }
+}
+
+fn add_env(objects: &mut BTreeMap<String, Need>, name: &str, optional: Option<bool>) {
+    if let Some(need) = entry(objects, name) {
+        need.env = need.env.max(Use::of(optional));
+    }
+}
+
+fn add_volume(objects: &mut BTreeMap<String, Need>, name: &str, optional: Option<bool>) {
+    if let Some(need) = entry(objects, name) {
+        need.volume = need.volume.max(Use::of(optional));
+    }
+}
+
+/// Nothing can have an empty name, so nothing is looked up for one.
+fn entry<'a>(objects: &'a mut BTreeMap<String, Need>, name: &str) -> Option<&'a mut Need> {
+    (!name.is_empty()).then(|| objects.entry(name.to_owned()).or_default())
+}
+
+impl Use {
+    fn of(optional: Option<bool>) -> Self {
+        match optional {
+            Some(true) => Self::Optional,
+            _ => Self::Required,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(spec: Value, expected: &str) {
+        let pod: Pod = serde_json::from_value(json!({"spec": spec})).expect("pod");
+        assert_eq!(pod_references(&pod).to_string(), expected);
+    }
+
+    #[test]
+    fn a_pod_without_references_has_none() {
+        check(json!({"containers": [{"name": "c"}]}), "");
+    }
+
+    #[test]
+    fn every_kind_of_container_counts() {
+        let env = |name: &str| json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": name, "key": "k"}}}]);
+        let from = |name: &str| json!([{"secretRef": {"name": name}}]);
+        check(
+            json!({
+                "initContainers": [{"name": "i", "env": env("init"), "envFrom": from("init-s")}],
+                "containers": [{"name": "c", "env": env("app"), "envFrom": from("app-s")}],
+                "ephemeralContainers": [{"name": "e", "env": env("debug"), "envFrom": from("debug-s")}],
+            }),
+            "configMap app (env); configMap debug (env); configMap init (env); \
+             secret app-s (env); secret debug-s (env); secret init-s (env)",
+        );
+    }
+
+    #[test]
+    fn the_strongest_need_of_an_object_counts() {
+        check(
+            json!({
+                "imagePullSecrets": [{"name": "s"}, {"name": ""}, {"name": "regcred"}],
+                "volumes": [
+                    {"name": "a", "configMap": {"name": "m", "optional": true}},
+                    {"name": "b", "secret": {"secretName": "s", "optional": true}},
+                    {"name": "c", "projected": {"sources": [
+                        {"configMap": {"name": "m"}},
+                        {"secret": {"name": "p", "optional": true}},
+                    ]}},
+                ],
+                "containers": [{"name": "c", "envFrom": [
+                    {"configMapRef": {"name": "m", "optional": true}},
+                    {"secretRef": {"name": "s"}},
+                ]}],
+            }),
+            "configMap m (env optional, volume); secret p (volume optional); \
+             secret regcred (pull); secret s (env, volume optional, pull)",
+        );
+    }
+
+    #[test]
+    fn pull_secrets_keep_their_order_and_come_once() {
+        let pod: Pod = serde_json::from_value(json!({"spec": {
+            "containers": [],
+            "imagePullSecrets": [{"name": "z"}, {"name": "a"}, {"name": "z"}],
+        }}))
+        .expect("pod");
+        assert_eq!(pod_references(&pod).pull_secrets, ["z", "a"]);
+    }
+
+    #[test]
+    fn tokens_are_told_apart_by_audience_and_lifetime() {
+        check(
+            json!({
+                "runtimeClassName": "kata",
+                "containers": [],
+                "volumes": [{"name": "t", "projected": {"sources": [
+                    {"serviceAccountToken": {"path": "a"}},
+                    {"serviceAccountToken": {"path": "b", "audience": ""}},
+                    {"serviceAccountToken": {"path": "c", "audience": "vault", "expirationSeconds": 7200}},
+                ]}}],
+            }),
+            "runtimeClass kata; token api 3600s; token vault 7200s",
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! The content of volumes that show API objects to a pod: configMap, secret, downwardAPI,
+//! projected.
+//!
+//! A payload is the whole content of such a volume, computed from snapshots; writing it so that
+//! a pod never sees half of it is the work of `windlass-volumes`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use windlass_types::corev1::Volume;
+use windlass_types::{Pod, PodExt};
+
+use crate::env::EnvError;
+use crate::node_facts::NodeFacts;
+
+mod collect;
+mod path;
+mod quote;
+mod snapshot;
+
+pub use path::PathFault;
+pub use snapshot::{ConfigMapContent, ObjectSnapshot, SecretContent, Token};
+
+use collect::{Collector, Shown};
+
+/// Payloads of a pod's volumes, by volume name.
+pub type VolumePayloads = BTreeMap<String, VolumePayload>;
+
+/// The whole content of one volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumePayload {
+    /// Files by path relative to the volume's root; no component is empty, `.` or `..`.
+    pub files: BTreeMap<String, PayloadFile>,
+    /// The content may not touch a disk.
+    pub in_memory: bool,
+}
+
+/// One file of a payload. Its content is never shown: it may be a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PayloadFile {
+    /// Content, the object's own copy: a hundred pods may show one large Secret.
+    pub data: Arc<[u8]>,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner, if the volume's rules name one (upstream `fsUser`).
+    pub owner: Option<u32>,
+}
+
+impl fmt::Debug for PayloadFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes mode {:o}", self.data.len(), self.mode)
+    }
+}
+
+/// What payloads are made of.
+#[derive(Clone, Copy, Debug)]
+pub struct ProjectionInput<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// The node, for resources that are not limited.
+    pub node: &'a NodeFacts,
+    /// What the pod refers to.
+    pub objects: &'a ObjectSnapshot,
+}
+
+/// Volumes whose content cannot be had: all of them, each with its faults.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ProjectionError {
+    /// Faults by volume name; none is empty.
+    pub volumes: BTreeMap<String, Vec<Fault>>,
+}
+
+/// Why a volume's content cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// A ConfigMap or Secret does not exist.
+    #[error("{kind} \"{name}\" not found in namespace \"{namespace}\"")]
+    MissingObject {
+        /// `configmap` or `secret`.
+        kind: &'static str,
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+    },
+    /// It has no such key.
+    #[error("{kind} references non-existent {word} key: {key} ({namespace}/{name})")]
+    MissingKey {
+        /// `configmap` or `secret`.
+        kind: &'static str,
+        /// `config` or `secret`.
+        word: &'static str,
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// A field or resource of the pod that cannot be shown.
+    #[error("{0}")]
+    Field(EnvError),
+    /// A path that may not be written.
+    #[error("{0}")]
+    Path(PathFault),
+    /// A path that is a file of one source and a directory of another.
+    #[error("invalid path {0:?}: it is a file and a directory")]
+    Conflict(String),
+    /// The token cannot be had.
+    #[error("failed to fetch token: {0}")]
+    Token(String),
+    /// A source that this version does not know.
+    #[error("{0} projections are not supported")]
+    Unsupported(&'static str),
+}
+
+impl fmt::Display for ProjectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (volume, faults)) in self.volumes.iter().enumerate() {
+            if index > 0 {
+                f.write_str("; ")?;
+            }
+            let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+            let faults = faults.join(", ");
+            write!(
+                f,
+                "MountVolume.SetUp failed for volume \"{volume}\" : {faults}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The content of all volumes of a pod that show API objects or the pod itself.
+///
+/// # Errors
+/// Some volume's content cannot be had; the error names all of them.
+pub fn project_volumes(input: ProjectionInput<'_>) -> Result<VolumePayloads, ProjectionError> {
+    let mut payloads = VolumePayloads::new();
+    let mut failed = BTreeMap::new();
+    for volume in PodExt::spec(input.pod).volumes.iter().flatten() {
+        match project(input, volume) {
+            None => {}
+            Some(Ok(payload)) => {
+                payloads.insert(volume.name.clone(), payload);
+            }
+            Some(Err(faults)) => {
+                failed.insert(volume.name.clone(), faults);
+            }
+        }
+    }
+    if failed.is_empty() {
+        return Ok(payloads);
+    }
+    Err(ProjectionError { volumes: failed })
+}
+
+/// `None` for a volume of another kind.
+fn project(
+    input: ProjectionInput<'_>,
+    volume: &Volume,
+) -> Option<Result<VolumePayload, Vec<Fault>>> {
+    let mut in_memory = true;
+    let collector = if let Some(source) = &volume.config_map {
+        in_memory = false;
+        let mut collector = Collector::new(input, source.default_mode);
+        collector.config_map(Shown {
+            name: &source.name,
+            items: source.items.as_deref(),
+            optional: source.optional,
+        });
+        collector
+    } else if let Some(source) = &volume.secret {
+        let mut collector = Collector::new(input, source.default_mode);
+        collector.secret(Shown {
+            name: source.secret_name.as_deref().unwrap_or_default(),
+            items: source.items.as_deref(),
+            optional: source.optional,
+        });
+        collector
+    } else if let Some(source) = &volume.downward_api {
+        let mut collector = Collector::new(input, source.default_mode);
+        collector.downward_api(source.items.as_deref());
+        collector
+    } else if let Some(source) = &volume.projected {
+        let mut collector = Collector::new(input, source.default_mode);
+        collector.projected(source);
+        collector
+    } else {
+        return None;
+    };
+    let Collector {
+        files, mut faults, ..
+    } = collector;
+    faults.extend(conflicts(&files));
+    Some(if faults.is_empty() {
+        Ok(VolumePayload { files, in_memory })
+    } else {
+        Err(faults)
+    })
+}
+
+/// Files below a path that is a file itself.
+fn conflicts(files: &BTreeMap<String, PayloadFile>) -> impl Iterator<Item = Fault> {
+    files.keys().filter_map(|path| {
+        let parents = path.match_indices('/').map(|(at, _)| &path[..at]);
+        let file = parents
+            .into_iter()
+            .find(|parent| files.contains_key(*parent))?;
+        Some(Fault::Conflict(file.to_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! One volume's files, collected from its sources in order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use windlass_types::PodExt;
+use windlass_types::corev1::{
+    Container, DownwardAPIVolumeFile, KeyToPath, ObjectFieldSelector, ProjectedVolumeSource,
+    ResourceFieldSelector, ServiceAccountTokenProjection, VolumeProjection,
+};
+
+use super::{Fault, PayloadFile, ProjectionInput, path, quote};
+use crate::env::{EnvError, EnvInput, EnvSources, pod_field, resource_field};
+use crate::pod_references::TokenSpec;
+
+/// Mode of a file if nothing says otherwise.
+const DEFAULT_MODE: i32 = 0o644;
+/// Mode of a token that one user, or one group by `fsGroup`, may read.
+const PRIVATE_MODE: i32 = 0o600;
+
+/// Files so far and everything that was wrong.
+pub(super) struct Collector<'a> {
+    input: ProjectionInput<'a>,
+    default_mode: i32,
+    pub(super) files: BTreeMap<String, PayloadFile>,
+    pub(super) faults: Vec<Fault>,
+}
+
+/// A reference to an object by which a volume shows it.
+#[derive(Clone, Copy)]
+pub(super) struct Shown<'a> {
+    pub(super) name: &'a str,
+    pub(super) items: Option<&'a [KeyToPath]>,
+    pub(super) optional: Option<bool>,
+}
+
+impl<'a> Collector<'a> {
+    pub(super) fn new(input: ProjectionInput<'a>, default_mode: Option<i32>) -> Self {
+        Self {
+            input,
+            default_mode: default_mode.unwrap_or(DEFAULT_MODE),
+            files: BTreeMap::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    pub(super) fn config_map(&mut self, shown: Shown<'_>) {
+        let input = self.input;
+        let Some(content) = input.objects.config_maps.get(shown.name) else {
+            return self.missing("configmap", shown);
+        };
+        let text = content.data.iter().map(|(k, v)| (k, v.clone().into()));
+        let binary = content.binary_data.iter().map(|(k, v)| (k, v.clone()));
+        // the API server lets no key be in both
+        let all = binary.chain(text).map(|(k, v)| (k.as_str(), v)).collect();
+        self.keys("configmap", "config", shown, &all);
+    }
+
+    pub(super) fn secret(&mut self, shown: Shown<'_>) {
+        let input = self.input;
+        let Some(content) = input.objects.secrets.get(shown.name) else {
+            return self.missing("secret", shown);
+        };
+        let data = content.data.iter();
+        let all = data.map(|(k, v)| (k.as_str(), v.clone())).collect();
+        self.keys("secret", "secret", shown, &all);
+    }
+
+    pub(super) fn downward_api(&mut self, items: Option<&[DownwardAPIVolumeFile]>) {
+        for item in items.into_iter().flatten() {
+            let field = format!("downwardAPI[{}]", item.path);
+            let value = if let Some(selector) = &item.field_ref {
+                self.field(selector, &format!("{field}.fieldRef"))
+            } else if let Some(selector) = &item.resource_field_ref {
+                self.resource(selector, &format!("{field}.resourceFieldRef"))
+            } else {
+                Ok(String::new())
+            };
+            match value {
+                Ok(value) => self.file(&item.path, value.into_bytes().into(), item.mode, None),
+                Err(error) => self.faults.push(Fault::Field(error)),
+            }
+        }
+    }
+
+    pub(super) fn projected(&mut self, projected: &ProjectedVolumeSource) {
+        for source in projected.sources.iter().flatten() {
+            self.projection(source);
+        }
+    }
+
+    fn projection(&mut self, source: &VolumeProjection) {
+        if let Some(source) = &source.secret {
+            self.secret(Shown {
+                name: &source.name,
+                items: source.items.as_deref(),
+                optional: source.optional,
+            });
+        } else if let Some(source) = &source.config_map {
+            self.config_map(Shown {
+                name: &source.name,
+                items: source.items.as_deref(),
+                optional: source.optional,
+            });
+        } else if let Some(source) = &source.downward_api {
+            self.downward_api(source.items.as_deref());
+        } else if let Some(source) = &source.service_account_token {
+            self.token(source);
+        } else if source.cluster_trust_bundle.is_some() {
+            self.faults.push(Fault::Unsupported("clusterTrustBundle"));
+        } else if source.pod_certificate.is_some() {
+            self.faults.push(Fault::Unsupported("podCertificate"));
+        }
+    }
+
+    /// Who may read a token depends on who runs the containers: only them, if that is one user
+    /// or a group that `fsGroup` gives the file to afterwards.
+    fn token(&mut self, source: &ServiceAccountTokenProjection) {
+        let spec = TokenSpec::of(source);
+        let input = self.input;
+        let token = match input.objects.tokens.get(&spec) {
+            Some(Ok(token)) => token.0.clone(),
+            Some(Err(why)) => return self.faults.push(Fault::Token(why.clone())),
+            None => {
+                return self
+                    .faults
+                    .push(Fault::Token("it was not asked for".to_owned()));
+            }
+        };
+        let owner = fs_user(input);
+        let fs_group = PodExt::spec(input.pod)
+            .security_context
+            .as_ref()
+            .and_then(|s| s.fs_group);
+        let private = owner.is_some() || fs_group.is_some();
+        let mode = private.then_some(PRIVATE_MODE);
+        self.file(&source.path, token.into_bytes().into(), mode, owner);
+    }
+
+    fn keys(
+        &mut self,
+        kind: &'static str,
+        word: &'static str,
+        shown: Shown<'_>,
+        all: &BTreeMap<&str, Arc<[u8]>>,
+    ) {
+        let Some(items) = shown.items.filter(|items| !items.is_empty()) else {
+            for (key, value) in all {
+                self.file(key, Arc::clone(value), None, None);
+            }
+            return;
+        };
+        for item in items {
+            match all.get(item.key.as_str()) {
+                Some(value) => self.file(&item.path, Arc::clone(value), item.mode, None),
+                None if shown.optional == Some(true) => {}
+                None => self.faults.push(Fault::MissingKey {
+                    kind,
+                    word,
+                    namespace: self.input.pod.namespace().to_owned(),
+                    name: shown.name.to_owned(),
+                    key: item.key.clone(),
+                }),
+            }
+        }
+    }
+
+    fn missing(&mut self, kind: &'static str, shown: Shown<'_>) {
+        if shown.optional != Some(true) {
+            self.faults.push(Fault::MissingObject {
+                kind,
+                namespace: self.input.pod.namespace().to_owned(),
+                name: shown.name.to_owned(),
+            });
+        }
+    }
+
+    /// A later file of the same path wins.
+    fn file(&mut self, path: &str, data: Arc<[u8]>, mode: Option<i32>, owner: Option<u32>) {
+        let path = match path::clean(path) {
+            Ok(path) => path,
+            Err(fault) => return self.faults.push(Fault::Path(fault)),
+        };
+        let mode = mode.unwrap_or(self.default_mode);
+        let file = PayloadFile {
+            data,
+            mode: u32::try_from(mode & 0o7777).unwrap_or_default(),
+            owner,
+        };
+        self.files.insert(path, file);
+    }
+
+    /// Of the pod's fields, a volume shows metadata only.
+    fn field(&self, selector: &ObjectFieldSelector, field: &str) -> Result<String, EnvError> {
+        let metadata = &self.input.pod.metadata;
+        match selector.field_path.as_str() {
+            "metadata.labels" => Ok(quote::entries(metadata.labels.as_ref())),
+            "metadata.annotations" => Ok(quote::entries(metadata.annotations.as_ref())),
+            path if path.starts_with("metadata.") => {
+                self.with_env(|input| pod_field(input, selector, field))
+            }
+            path => Err(EnvError::UnsupportedField {
+                field: field.to_owned(),
+                path: path.to_owned(),
+            }),
+        }
+    }
+
+    fn resource(&self, selector: &ResourceFieldSelector, field: &str) -> Result<String, EnvError> {
+        // a volume belongs to no container, so its name must be given
+        if selector
+            .container_name
+            .as_deref()
+            .unwrap_or_default()
+            .is_empty()
+        {
+            return Err(EnvError::UnknownContainer {
+                field: field.to_owned(),
+                container: "\"\"".to_owned(),
+            });
+        }
+        self.with_env(|input| resource_field(input, selector, field))
+    }
+
+    fn with_env<R>(&self, read: impl FnOnce(EnvInput<'_>) -> R) -> R {
+        read(EnvInput {
+            pod: self.input.pod,
+            container: &Container::default(),
+            pod_ips: &[],
+            node: self.input.node,
+            sources: &EnvSources::default(),
+        })
+    }
+}
+
+/// The user of all containers, if each has one and it is the same (upstream `FsUserFrom`).
+fn fs_user(input: ProjectionInput<'_>) -> Option<u32> {
+    let pod = input.pod;
+    let of_pod = PodExt::spec(pod)
+        .security_context
+        .as_ref()
+        .and_then(|s| s.run_as_user);
+    let mut users = pod
+        .init_containers()
+        .iter()
+        .chain(pod.containers())
+        .map(|c| {
+            let own = c.security_context.as_ref().and_then(|s| s.run_as_user);
+            own.or(of_pod)
+        });
+    let first = users.next()??;
+    users
+        .all(|user| user == Some(first))
+        .then(|| u32::try_from(first).ok())?
+}

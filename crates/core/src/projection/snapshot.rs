@@ -1,0 +1,109 @@
+//! Snapshots of the objects that volumes and variables show: only what is shown, and never
+//! visible in a log.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use windlass_types::corev1::{ConfigMap, Secret};
+
+use crate::env::EnvSources;
+use crate::pod_references::{Need, References, TokenSpec, Use};
+
+/// What a pod's references were when they were read; objects are of its own namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectSnapshot {
+    /// ConfigMaps that exist, by name.
+    pub config_maps: BTreeMap<String, Arc<ConfigMapContent>>,
+    /// Secrets that exist, by name.
+    pub secrets: BTreeMap<String, Arc<SecretContent>>,
+    /// Tokens, or why one cannot be had.
+    pub tokens: BTreeMap<TokenSpec, Result<Token, String>>,
+}
+
+/// What a ConfigMap says. All pods that show it share the one copy.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ConfigMapContent {
+    /// `data`.
+    pub data: BTreeMap<String, Arc<str>>,
+    /// `binaryData`, decoded.
+    pub binary_data: BTreeMap<String, Arc<[u8]>>,
+}
+
+/// What a Secret says, shared likewise.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SecretContent {
+    /// `type`.
+    pub secret_type: String,
+    /// `data`, decoded.
+    pub data: BTreeMap<String, Arc<[u8]>>,
+}
+
+/// A bearer token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(pub String);
+
+impl fmt::Debug for ConfigMapContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} keys", self.data.len() + self.binary_data.len())
+    }
+}
+
+impl fmt::Debug for SecretContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} keys", self.secret_type, self.data.len())
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("token")
+    }
+}
+
+impl From<ConfigMap> for ConfigMapContent {
+    fn from(object: ConfigMap) -> Self {
+        let binary = object.binary_data.unwrap_or_default();
+        let text = object.data.unwrap_or_default().into_iter();
+        Self {
+            data: text.map(|(k, v)| (k, v.into())).collect(),
+            binary_data: binary.into_iter().map(|(k, v)| (k, v.0.into())).collect(),
+        }
+    }
+}
+
+impl From<Secret> for SecretContent {
+    fn from(object: Secret) -> Self {
+        let data = object.data.unwrap_or_default();
+        Self {
+            secret_type: object.type_.unwrap_or_default(),
+            data: data.into_iter().map(|(k, v)| (k, v.0.into())).collect(),
+        }
+    }
+}
+
+impl ObjectSnapshot {
+    /// The part that variables are made of, and the services'.
+    pub fn env_sources(
+        &self,
+        references: &References,
+        services: BTreeMap<String, String>,
+    ) -> EnvSources {
+        let of_env = |objects: &BTreeMap<String, Need>, name: &String| {
+            objects.get(name).is_some_and(|need| need.env != Use::None)
+        };
+        let config_maps = self.config_maps.iter();
+        let config_maps = config_maps.filter(|(name, _)| of_env(&references.config_maps, name));
+        let secrets = self.secrets.iter();
+        let secrets = secrets.filter(|(name, _)| of_env(&references.secrets, name));
+        EnvSources {
+            config_maps: config_maps
+                .map(|(name, content)| (name.clone(), Arc::clone(content)))
+                .collect(),
+            secrets: secrets
+                .map(|(name, content)| (name.clone(), Arc::clone(content)))
+                .collect(),
+            services,
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Volumes as `path mode owner content`, one line for each file, or the error.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::pod_references::TokenSpec;
+
+fn objects() -> ObjectSnapshot {
+    let config_map = ConfigMapContent {
+        data: [("a", "1"), ("b.conf", "2")]
+            .map(|(k, v)| (k.to_owned(), v.into()))
+            .into(),
+        binary_data: [("bin".to_owned(), [b'x'].into())].into(),
+    };
+    let secret = SecretContent {
+        secret_type: "Opaque".to_owned(),
+        data: [("pw", "s3"), ("a", "from-secret")]
+            .map(|(k, v)| (k.to_owned(), v.as_bytes().into()))
+            .into(),
+    };
+    let spec = |audience: Option<&str>| TokenSpec {
+        audience: audience.map(str::to_owned),
+        expiration_seconds: 3600,
+    };
+    ObjectSnapshot {
+        config_maps: [("conf".to_owned(), Arc::new(config_map))].into(),
+        secrets: [("cred".to_owned(), Arc::new(secret))].into(),
+        tokens: [
+            (spec(None), Ok(Token("jwt".to_owned()))),
+            (
+                spec(Some("vault")),
+                Err("the API server is away".to_owned()),
+            ),
+        ]
+        .into(),
+    }
+}
+
+fn pod(mut spec: Value, volumes: Value) -> Pod {
+    spec["volumes"] = volumes;
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "p", "namespace": "ns", "uid": "u",
+            "labels": {"b": "2", "a": "say \"hi\""},
+            "annotations": {"note": "one\ntwo"},
+        },
+        "spec": spec,
+    }))
+    .expect("pod")
+}
+
+fn lines(pod: &Pod) -> Vec<String> {
+    let node = NodeFacts {
+        allocatable_memory: 1 << 30,
+        ..NodeFacts::default()
+    };
+    let objects = objects();
+    let payloads = match project_volumes(ProjectionInput {
+        pod,
+        node: &node,
+        objects: &objects,
+    }) {
+        Ok(payloads) => payloads,
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut lines = Vec::new();
+    for (name, payload) in payloads {
+        let place = if payload.in_memory { "memory" } else { "disk" };
+        lines.push(format!("{name} {place}"));
+        for (path, file) in payload.files {
+            let owner = file.owner.map(|o| format!(" {o}")).unwrap_or_default();
+            let text = std::str::from_utf8(&file.data).expect("text");
+            lines.push(format!("{path} {:o}{owner} {text}", file.mode));
+        }
+    }
+    lines
+}
+
+fn check(volume: Value, expected: &[&str]) {
+    let mut volume = volume;
+    volume["name"] = json!("v");
+    let spec = json!({"containers": [{"name": "c", "resources": {"limits": {"cpu": "1500m"}}}]});
+    assert_eq!(lines(&pod(spec, json!([volume]))), expected);
+}
+
+fn fails(volume: Value, fault: &str) {
+    let line = format!("MountVolume.SetUp failed for volume \"v\" : {fault}");
+    check(volume, &[&line]);
+}
+
+#[test]
+fn a_config_map_shows_all_its_keys_text_and_binary() {
+    check(
+        json!({"configMap": {"name": "conf"}}),
+        &["v disk", "a 644 1", "b.conf 644 2", "bin 644 x"],
+    );
+}
+
+#[test]
+fn items_choose_keys_paths_and_modes() {
+    check(
+        json!({"configMap": {"name": "conf", "defaultMode": 0o400, "items": [
+            {"key": "a", "path": "x/y"},
+            {"key": "bin", "path": "./z//", "mode": 0o755},
+        ]}}),
+        &["v disk", "x/y 400 1", "z 755 x"],
+    );
+}
+
+#[test]
+fn a_secret_stays_off_the_disk() {
+    check(
+        json!({"secret": {"secretName": "cred", "defaultMode": 0o440}}),
+        &["v memory", "a 440 from-secret", "pw 440 s3"],
+    );
+}
+
+#[test]
+fn what_is_missing_is_named_as_upstream_words_it() {
+    fails(
+        json!({"configMap": {"name": "nope"}}),
+        "configmap \"nope\" not found in namespace \"ns\"",
+    );
+    fails(
+        json!({"secret": {"secretName": "nope", "optional": false}}),
+        "secret \"nope\" not found in namespace \"ns\"",
+    );
+    fails(
+        json!({"configMap": {"name": "conf", "items": [{"key": "k", "path": "p"}]}}),
+        "configmap references non-existent config key: k (ns/conf)",
+    );
+    fails(
+        json!({"secret": {"secretName": "cred", "items": [{"key": "k", "path": "p"}]}}),
+        "secret references non-existent secret key: k (ns/cred)",
+    );
+}
+
+#[test]
+fn an_optional_source_may_lack_everything() {
+    check(
+        json!({"configMap": {"name": "nope", "optional": true}}),
+        &["v disk"],
+    );
+    check(
+        json!({"secret": {"secretName": "nope", "optional": true}}),
+        &["v memory"],
+    );
+    check(
+        json!({"secret": {"secretName": "cred", "optional": true, "items": [
+            {"key": "k", "path": "p"}, {"key": "pw", "path": "q"},
+        ]}}),
+        &["v memory", "q 644 s3"],
+    );
+}
+
+#[test]
+fn metadata_and_resources_are_shown_as_files() {
+    check(
+        json!({"downwardAPI": {"items": [
+            {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+            {"path": "notes", "fieldRef": {"fieldPath": "metadata.annotations"}},
+            {"path": "one", "fieldRef": {"fieldPath": "metadata.annotations['note']"}},
+            {"path": "none", "fieldRef": {"fieldPath": "metadata.labels['x']"}},
+            {"path": "name", "mode": 0o400, "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
+            {"path": "uid", "fieldRef": {"fieldPath": "metadata.uid"}},
+            {"path": "cpu", "resourceFieldRef": {"containerName": "c", "resource": "limits.cpu"}},
+            {"path": "milli", "resourceFieldRef": {"containerName": "c", "resource": "limits.cpu", "divisor": "1m"}},
+            {"path": "mem", "resourceFieldRef": {"containerName": "c", "resource": "limits.memory", "divisor": "1Mi"}},
+        ]}}),
+        &[
+            "v memory",
+            "cpu 644 2",
+            "labels 644 a=\"say \\\"hi\\\"\"\nb=\"2\"",
+            "mem 644 1024",
+            "milli 644 1500",
+            "name 400 p",
+            "none 644 ",
+            "notes 644 note=\"one\\ntwo\"",
+            "one 644 one\ntwo",
+            "uid 644 u",
+        ],
+    );
+}
+
+#[test]
+fn a_volume_shows_no_field_that_only_a_variable_may_have() {
+    fails(
+        json!({"downwardAPI": {"items": [{"path": "ip", "fieldRef": {"fieldPath": "status.podIP"}}]}}),
+        "downwardAPI[ip].fieldRef: unsupported field \"status.podIP\"",
+    );
+    fails(
+        json!({"downwardAPI": {"items": [{"path": "x", "resourceFieldRef": {"resource": "limits.cpu"}}]}}),
+        "downwardAPI[x].resourceFieldRef: container \"\" not found",
+    );
+    fails(
+        json!({"downwardAPI": {"items": [{"path": "x", "resourceFieldRef": {"containerName": "d", "resource": "limits.cpu"}}]}}),
+        "downwardAPI[x].resourceFieldRef: container d not found",
+    );
+}
+
+#[test]
+fn later_sources_win_on_equal_paths() {
+    check(
+        json!({"projected": {"defaultMode": 0o440, "sources": [
+            {"configMap": {"name": "conf"}},
+            {"secret": {"name": "cred", "items": [{"key": "a", "path": "a", "mode": 0o600}]}},
+            {"downwardAPI": {"items": [{"path": "b.conf", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+            {"serviceAccountToken": {"path": "token"}},
+        ]}}),
+        &[
+            "v memory",
+            "a 600 from-secret",
+            "b.conf 440 ns",
+            "bin 440 x",
+            "token 440 jwt",
+        ],
+    );
+}
+
+#[test]
+fn every_fault_of_every_volume_is_told() {
+    let volumes = json!([
+        {"name": "good", "configMap": {"name": "conf"}},
+        {"name": "one", "secret": {"secretName": "gone"}},
+        {"name": "two", "projected": {"sources": [
+            {"configMap": {"name": "gone"}},
+            {"serviceAccountToken": {"path": "t", "audience": "vault"}},
+            {"clusterTrustBundle": {"name": "b", "path": "p"}},
+            {"podCertificate": {"signerName": "s", "keyType": "ED25519"}},
+        ]}},
+    ]);
+    assert_eq!(
+        lines(&pod(json!({"containers": []}), volumes)),
+        ["MountVolume.SetUp failed for volume \"one\" : \
+          secret \"gone\" not found in namespace \"ns\"; \
+          MountVolume.SetUp failed for volume \"two\" : \
+          configmap \"gone\" not found in namespace \"ns\", \
+          failed to fetch token: the API server is away, \
+          clusterTrustBundle projections are not supported, \
+          podCertificate projections are not supported"]
+    );
+}
+
+#[test]
+fn paths_stay_in_the_volume_and_do_not_collide() {
+    let item =
+        |path: &str| json!({"configMap": {"name": "conf", "items": [{"key": "a", "path": path}]}});
+    fails(item("../x"), "invalid path \"../x\": must not contain '..'");
+    fails(item("/x"), "invalid path \"/x\": must be relative");
+    fails(
+        json!({"configMap": {"name": "conf", "items": [
+            {"key": "a", "path": "x"}, {"key": "b.conf", "path": "x/y"},
+        ]}}),
+        "invalid path \"x\": it is a file and a directory",
+    );
+}
+
+#[test]
+fn a_token_is_private_to_the_one_user_or_group_that_reads_it() {
+    let check = |spec: Value, expected: &str| {
+        let volumes = json!([{"name": "v", "projected": {"sources": [
+            {"serviceAccountToken": {"path": "token"}},
+        ]}}]);
+        assert_eq!(lines(&pod(spec, volumes)), ["v memory", expected]);
+    };
+    let user = |id: i64| json!({"name": "c", "securityContext": {"runAsUser": id}});
+    let any = || json!({"name": "d"});
+    check(json!({"containers": [any()]}), "token 644 jwt");
+    check(json!({"containers": [user(7), any()]}), "token 644 jwt");
+    check(json!({"containers": [user(7), user(8)]}), "token 644 jwt");
+    check(json!({"containers": [user(7), user(7)]}), "token 600 7 jwt");
+    check(
+        json!({"initContainers": [user(8)], "containers": [user(7)]}),
+        "token 644 jwt",
+    );
+    check(
+        json!({"securityContext": {"runAsUser": 7}, "containers": [user(7), any()]}),
+        "token 600 7 jwt",
+    );
+    check(
+        json!({"securityContext": {"fsGroup": 9}, "containers": [any()]}),
+        "token 600 jwt",
+    );
+    check(
+        json!({"securityContext": {"fsGroup": 9, "runAsUser": 7}, "containers": [any()]}),
+        "token 600 7 jwt",
+    );
+}
+
+#[test]
+fn a_mode_of_its_own_does_not_make_a_token_public() {
+    let volumes = json!([{"name": "v", "projected": {"defaultMode": 0o777, "sources": [
+        {"serviceAccountToken": {"path": "token"}},
+        {"configMap": {"name": "conf", "items": [{"key": "a", "path": "a"}]}},
+    ]}}]);
+    let spec = json!({"containers": [{"name": "c", "securityContext": {"runAsUser": 7}}]});
+    assert_eq!(
+        lines(&pod(spec, volumes)),
+        ["v memory", "a 777 1", "token 600 7 jwt"]
+    );
+}
+
+#[test]
+fn nothing_of_an_object_shows_in_a_log() {
+    let objects = objects();
+    let text = format!("{objects:?} {:?}", objects.secrets["cred"]);
+    assert!(!text.contains("s3") && !text.contains("jwt"), "{text}");
+}

@@ -1,0 +1,129 @@
+//! `status`: which node this is, of which cluster, and whether the API server answers. During an
+//! outage the first question is why nothing is reported.
+
+use std::io::{self, Write};
+
+use windlass_proto::windlass_v1 as proto;
+use windlass_types::Timestamp;
+
+use crate::age::age;
+use crate::client::Client;
+use crate::error::Error;
+use crate::pod;
+
+/// Runs the command.
+pub(crate) async fn run(mut client: Client) -> Result<(), Error> {
+    let text = text(&client.node().await?, crate::now());
+    io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn text(node: &proto::GetNodeResponse, now: Timestamp) -> String {
+    let name = &node.name;
+    let Some(cluster) = &node.cluster else {
+        return format!(
+            "Node:         {name}\nCluster:      none (no --kubeconfig): static pods only, and \
+             nothing is reported\n"
+        );
+    };
+    let ready = match cluster.ready.as_deref() {
+        None => "not seen yet",
+        Some("True") => "Ready",
+        Some(_) => "NotReady",
+    };
+    format!(
+        "Node:         {name}\nCluster:      {}\nAPI server:   {}\nNode object:  {ready}\n",
+        cluster.server,
+        contact(cluster, now)
+    )
+}
+
+fn contact(cluster: &proto::Cluster, now: Timestamp) -> String {
+    let Some(contact) = &cluster.contact else {
+        return if cluster.has_identity {
+            "not asked yet".to_owned()
+        } else {
+            "not asked yet: the node waits for its client certificate (does its request wait for \
+             approval? kubectl get csr)"
+                .to_owned()
+        };
+    };
+    let since = age(contact.since.and_then(pod::time), now);
+    match &contact.error {
+        None => {
+            let last = age(contact.last.and_then(pod::time), now);
+            format!("answers, for {since} (last heartbeat {last} ago)")
+        }
+        Some(error) => format!(
+            "the heartbeat has failed for {since}: {error}\n              Pods keep running; what \
+             happens to them is reported when it succeeds."
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(cluster: Option<proto::Cluster>, expected: &str) {
+        let node = proto::GetNodeResponse {
+            name: "n1".into(),
+            cluster,
+        };
+        let now = Timestamp::from_second(1000).expect("time");
+        assert_eq!(text(&node, now), expected);
+    }
+
+    fn at(seconds: i64) -> prost_types::Timestamp {
+        prost_types::Timestamp { seconds, nanos: 0 }
+    }
+
+    fn contact(error: Option<&str>) -> proto::Cluster {
+        proto::Cluster {
+            server: "https://api:6443/".into(),
+            has_identity: true,
+            ready: Some("True".into()),
+            contact: Some(proto::ApiContact {
+                error: error.map(str::to_owned),
+                since: Some(at(700)),
+                last: Some(at(990)),
+            }),
+        }
+    }
+
+    #[test]
+    fn it_is_said_whether_the_api_server_answers_and_since_when() {
+        check(
+            None,
+            "Node:         n1\n\
+             Cluster:      none (no --kubeconfig): static pods only, and nothing is reported\n",
+        );
+        check(
+            Some(contact(None)),
+            "Node:         n1\n\
+             Cluster:      https://api:6443/\n\
+             API server:   answers, for 5m (last heartbeat 10s ago)\n\
+             Node object:  Ready\n",
+        );
+        check(
+            Some(contact(Some("connection refused"))),
+            "Node:         n1\n\
+             Cluster:      https://api:6443/\n\
+             API server:   the heartbeat has failed for 5m: connection refused\n              \
+             Pods keep running; what happens to them is reported when it succeeds.\n\
+             Node object:  Ready\n",
+        );
+        let waiting = proto::Cluster {
+            server: "https://api:6443/".into(),
+            ..proto::Cluster::default()
+        };
+        check(
+            Some(waiting),
+            "Node:         n1\n\
+             Cluster:      https://api:6443/\n\
+             API server:   not asked yet: the node waits for its client certificate (does its \
+             request wait for approval? kubectl get csr)\n\
+             Node object:  not seen yet\n",
+        );
+    }
+}

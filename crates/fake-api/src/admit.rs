@@ -1,0 +1,217 @@
+//! What a node may not do: the refusals of the node authorizer and of the admission plug-in
+//! NodeRestriction that an agent can run into.
+
+use ::http::Method;
+use serde_json::Value;
+
+use crate::object::{field, meta, text};
+use crate::path::Target;
+use crate::refusal::Refusal;
+use crate::request::ApiRequest;
+use crate::store::{Key, Store};
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Label domains of the project itself; nodes may set only some of theirs.
+const OWN_DOMAINS: &[&str] = &["kubernetes.io", "k8s.io"];
+const OWN_PREFIXES: &[&str] = &["kubelet.kubernetes.io/", "node.kubernetes.io/"];
+const OWN_LABELS: &[&str] = &[
+    "kubernetes.io/hostname",
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/instance-type",
+    "node.kubernetes.io/instance-type",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+
+/// Refuses what the node `node` may not ask for.
+pub(crate) fn admit_node(
+    store: &Store,
+    node: &str,
+    target: &Target,
+    request: &ApiRequest,
+) -> Result<(), Refusal> {
+    let reads = request.method == Method::GET;
+    let creates = request.method == Method::POST;
+    let sub = target.subresource.as_deref();
+    match (target.resource.as_str(), sub) {
+        ("secrets" | "configmaps", _) => reads_by_name(target, request, reads),
+        _ if reads => Ok(()),
+        ("pods", None) if creates => mirror_pod(store, node, &request.body),
+        ("pods", None) if request.method != Method::DELETE => Err(Refusal::forbidden(format!(
+            "node {node:?} may not change the spec of a pod"
+        ))),
+        ("pods", _) => own_pod(store, node, target),
+        ("nodes", None) if request.method == Method::DELETE => {
+            let message = format!("node {node:?} is not allowed to delete nodes");
+            Err(Refusal::forbidden(message))
+        }
+        ("nodes" | "csinodes", _) => {
+            let name = target.name.as_deref().or(meta(&request.body, "name"));
+            own_name(node, name, target)?;
+            own_labels(store, node, target, &request.body)
+        }
+        ("leases", _) => {
+            if target.namespace.as_deref() != Some("kube-node-lease") {
+                return Err(Refusal::forbidden(
+                    "can only access leases in the \"kube-node-lease\" system namespace",
+                ));
+            }
+            own_name(
+                node,
+                target.name.as_deref().or(meta(&request.body, "name")),
+                target,
+            )
+        }
+        ("serviceaccounts", Some("token")) => token_for_own_pod(store, node, target, &request.body),
+        _ => Ok(()),
+    }
+}
+
+fn reads_by_name(target: &Target, request: &ApiRequest, reads: bool) -> Result<(), Refusal> {
+    let fields = request.query.get("fieldSelector").unwrap_or_default();
+    if reads && (target.name.is_some() || fields.contains("metadata.name=")) {
+        return Ok(());
+    }
+    let message = "can only read namespaced objects of this type by name";
+    Err(Refusal::forbidden(message))
+}
+
+fn own_name(node: &str, name: Option<&str>, target: &Target) -> Result<(), Refusal> {
+    if name == Some(node) {
+        return Ok(());
+    }
+    let name = name.unwrap_or_default();
+    let resource = &target.resource;
+    let message = format!("node {node:?} is not allowed to modify {resource} {name:?}");
+    Err(Refusal::forbidden(message))
+}
+
+fn own_pod(store: &Store, node: &str, target: &Target) -> Result<(), Refusal> {
+    let key = target.key(target.name.as_deref().unwrap_or_default());
+    let pod = store.get(&key).ok_or_else(|| Refusal::not_found(&key))?;
+    if text(&pod, &["spec", "nodeName"]) == Some(node) {
+        return Ok(());
+    }
+    Err(Refusal::forbidden(format!(
+        "node {node:?} can only change pods with spec.nodeName set to itself"
+    )))
+}
+
+fn mirror_pod(store: &Store, node: &str, pod: &Value) -> Result<(), Refusal> {
+    let refuse = |why: String| Err(Refusal::forbidden(why));
+    let annotation = field(pod, &["metadata", "annotations"]).and_then(|all| all.get(MIRROR));
+    if annotation.is_none() {
+        return refuse(format!(
+            "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
+        ));
+    }
+    if text(pod, &["spec", "nodeName"]) != Some(node) {
+        return refuse(format!(
+            "node {node:?} can only create pods with spec.nodeName set to itself"
+        ));
+    }
+    let owners = field(pod, &["metadata", "ownerReferences"]).and_then(Value::as_array);
+    let Some([owner]) = owners.map(Vec::as_slice) else {
+        return refuse(format!(
+            "node {node:?} can only create pods with a single owner reference set to itself"
+        ));
+    };
+    let says = |key| text(owner, &[key]).unwrap_or_default();
+    let is_node = says("apiVersion") == "v1" && says("kind") == "Node" && says("name") == node;
+    let flag = |key: &str| owner.get(key).and_then(Value::as_bool).unwrap_or_default();
+    if !is_node || !flag("controller") || flag("blockOwnerDeletion") {
+        return refuse(format!(
+            "node {node:?} can only create pods with a controller owner reference set to itself \
+             that does not block the owner's deletion"
+        ));
+    }
+    let object = store.get(&node_key(node));
+    if object.as_deref().and_then(|object| meta(object, "uid")) != Some(says("uid")) {
+        return refuse(format!(
+            "node {node:?} UID mismatch: the owner reference is not to the node that exists"
+        ));
+    }
+    if text(pod, &["spec", "serviceAccountName"]).is_some() {
+        return refuse(format!(
+            "node {node:?} can not create pods that reference a service account"
+        ));
+    }
+    let volumes = field(pod, &["spec", "volumes"]).and_then(Value::as_array);
+    for source in ["secret", "configMap", "persistentVolumeClaim"] {
+        if volumes
+            .into_iter()
+            .flatten()
+            .any(|volume| volume.get(source).is_some())
+        {
+            return refuse(format!(
+                "node {node:?} can not create pods that reference a {source}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A node may not give itself labels by which others are kept away from it.
+fn own_labels(store: &Store, node: &str, target: &Target, change: &Value) -> Result<(), Refusal> {
+    let old = store.get(&target.key(node));
+    let Some(Value::Object(labels)) = field(change, &["metadata", "labels"]) else {
+        return Ok(());
+    };
+    for (label, value) in labels {
+        let before = old
+            .as_deref()
+            .and_then(|old| field(old, &["metadata", "labels"]));
+        let unchanged = before.and_then(|labels| labels.get(label)) == Some(value);
+        if !unchanged && !may_set(label) {
+            return Err(Refusal::forbidden(format!(
+                "is not allowed to modify labels: {label}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn may_set(label: &str) -> bool {
+    let domain = label.split_once('/').map_or("", |(domain, _)| domain);
+    let reserved = OWN_DOMAINS
+        .iter()
+        .any(|own| domain == *own || domain.strip_suffix(own).is_some_and(|d| d.ends_with('.')));
+    !reserved
+        || OWN_LABELS.contains(&label)
+        || OWN_PREFIXES.iter().any(|prefix| label.starts_with(prefix))
+}
+
+fn token_for_own_pod(
+    store: &Store,
+    node: &str,
+    target: &Target,
+    body: &Value,
+) -> Result<(), Refusal> {
+    let bound = field(body, &["spec", "boundObjectRef"]);
+    let name = bound
+        .filter(|bound| text(bound, &["kind"]) == Some("Pod"))
+        .and_then(|bound| text(bound, &["name"]));
+    let Some(name) = name else {
+        let message = format!("node requested token not bound to a pod: {node:?}");
+        return Err(Refusal::forbidden(message));
+    };
+    let mut pods = target.clone();
+    "pods".clone_into(&mut pods.resource);
+    pods.name = Some(name.to_owned());
+    own_pod(store, node, &pods)
+}
+
+fn node_key(name: &str) -> Key {
+    Key {
+        group: String::new(),
+        resource: "nodes".to_owned(),
+        namespace: String::new(),
+        name: name.to_owned(),
+    }
+}

@@ -1,0 +1,117 @@
+//! The cluster's certificate authority.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData,
+};
+use windlass_types::Timestamp;
+
+/// How far certificates reach back, for clocks that disagree: what the real signer does.
+const BACKDATED: Duration = Duration::from_secs(300);
+
+/// A key could not be made, or a certificate not be signed.
+pub(crate) type AuthorityError = rcgen::Error;
+
+/// A certificate authority. Its key is made when it is first needed.
+#[derive(Default)]
+pub(crate) struct Authority {
+    made: OnceLock<Result<Made, String>>,
+}
+
+struct Made {
+    certificate: Certificate,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// What a new certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Client,
+    Server,
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authority")
+    }
+}
+
+impl Authority {
+    fn made(&self) -> Result<&Made, AuthorityError> {
+        let made = self
+            .made
+            .get_or_init(|| make().map_err(|error| error.to_string()));
+        made.as_ref()
+            .map_err(|_| AuthorityError::CouldNotParseKeyPair)
+    }
+
+    /// Its certificate.
+    pub(crate) fn certificate(&self) -> Result<&Certificate, AuthorityError> {
+        Ok(&self.made()?.certificate)
+    }
+
+    /// A new key and its certificate, valid until `now + lifetime`.
+    pub(crate) fn issue(
+        &self,
+        mut params: CertificateParams,
+        purpose: Purpose,
+        now: Timestamp,
+        lifetime: Duration,
+    ) -> Result<(Certificate, KeyPair), AuthorityError> {
+        let key = KeyPair::generate()?;
+        restrict(&mut params, purpose, now, lifetime);
+        Ok((params.signed_by(&key, &self.made()?.issuer)?, key))
+    }
+
+    /// The certificate that a request asks for.
+    pub(crate) fn sign(
+        &self,
+        mut request: CertificateSigningRequestParams,
+        purpose: Purpose,
+        now: Timestamp,
+        lifetime: Duration,
+    ) -> Result<Certificate, AuthorityError> {
+        restrict(&mut request.params, purpose, now, lifetime);
+        request.signed_by(&self.made()?.issuer)
+    }
+}
+
+fn make() -> Result<Made, AuthorityError> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    // authorities of different servers differ in name, so that a foreign one is an unknown issuer
+    let mark = key.der_bytes().iter().rev().take(4);
+    let mark: String = mark.map(|byte| format!("{byte:02x}")).collect();
+    let name = format!("windlass-fake-api {mark}");
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
+    // rcgen's default validity, from 1975 to 4096, suits any simulated time
+    let certificate = params.self_signed(&key)?;
+    Ok(Made {
+        certificate,
+        issuer: Issuer::new(params, key),
+    })
+}
+
+fn restrict(params: &mut CertificateParams, purpose: Purpose, now: Timestamp, lifetime: Duration) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let now = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or_default());
+    params.not_before = epoch + now.saturating_sub(BACKDATED);
+    params.not_after = epoch + now + lifetime;
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![match purpose {
+        Purpose::Client => ExtendedKeyUsagePurpose::ClientAuth,
+        Purpose::Server => ExtendedKeyUsagePurpose::ServerAuth,
+    }];
+}

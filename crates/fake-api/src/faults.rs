@@ -1,0 +1,274 @@
+//! Faults: what the server, or the way to it, does wrong on demand.
+//!
+//! A [`Fault`] acts on the calls that [`On`] describes; the first one that fits wins, in the order
+//! in which they were added. Nothing here is random.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::server::Shared;
+
+/// Which calls a fault acts on.
+#[derive(Clone, Debug)]
+pub struct On {
+    method: Option<String>,
+    path: String,
+    skip: u32,
+    times: Option<u32>,
+}
+
+impl On {
+    /// Every call.
+    pub fn any() -> Self {
+        Self::path("*")
+    }
+
+    /// Calls to a path, without the query; each `*` stands for any text.
+    pub fn path(pattern: &str) -> Self {
+        Self {
+            method: None,
+            path: pattern.to_owned(),
+            skip: 0,
+            times: None,
+        }
+    }
+
+    /// Only calls with this HTTP method, or `WATCH` for watches (which are not `GET`s here).
+    #[must_use]
+    pub fn method(mut self, method: &str) -> Self {
+        self.method = Some(method.to_owned());
+        self
+    }
+
+    /// Only the next `times` of these calls; otherwise until the fault is lifted.
+    #[must_use]
+    pub fn times(mut self, times: u32) -> Self {
+        self.times = Some(times);
+        self
+    }
+
+    /// Leaves the first `calls` of them alone.
+    #[must_use]
+    pub fn after(mut self, calls: u32) -> Self {
+        self.skip = calls;
+        self
+    }
+
+    fn fits(&self, method: &str, path: &str) -> bool {
+        self.method.as_deref().is_none_or(|want| want == method) && glob(&self.path, path)
+    }
+}
+
+/// What goes wrong with a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The connection is refused or closed before the server sees the call.
+    Down,
+    /// The call is served after this long.
+    Slow(Duration),
+    /// The call is neither served nor answered.
+    Hang,
+    /// The call is refused with this HTTP code; with `retry_after` the answer says when to try
+    /// again (seconds, header and `Status`).
+    Error {
+        /// HTTP status code.
+        code: u16,
+        /// `Retry-After`, in seconds.
+        retry_after: Option<u64>,
+    },
+    /// The call is served, but the connection breaks before the answer.
+    DropReply,
+}
+
+/// Names a fault that was added, to lift it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultId(u64);
+
+/// The faults of one server. See [`crate::FakeApiServer::faults`].
+#[derive(Clone, Debug)]
+pub struct Faults {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Faults {
+    /// Adds a fault for some calls.
+    pub fn add(&self, on: On, fault: Fault) -> FaultId {
+        self.change(|state| state.add(on, fault))
+    }
+
+    /// The server cannot be reached.
+    pub fn down(&self, on: On) -> FaultId {
+        self.add(on, Fault::Down)
+    }
+
+    /// The server is gone: all watches end, and no call reaches it until the fault is lifted.
+    pub fn outage(&self) -> FaultId {
+        self.close_watches();
+        self.down(On::any())
+    }
+
+    /// Calls take this much longer.
+    pub fn slow(&self, on: On, delay: Duration) -> FaultId {
+        self.add(on, Fault::Slow(delay))
+    }
+
+    /// Calls are never answered.
+    pub fn hang(&self, on: On) -> FaultId {
+        self.add(on, Fault::Hang)
+    }
+
+    /// Calls are refused with an HTTP code.
+    pub fn error(&self, on: On, code: u16) -> FaultId {
+        let retry_after = None;
+        self.add(on, Fault::Error { code, retry_after })
+    }
+
+    /// Calls are refused with an HTTP code and `Retry-After`, in seconds.
+    pub fn error_retry_after(&self, on: On, code: u16, seconds: u64) -> FaultId {
+        let retry_after = Some(seconds);
+        self.add(on, Fault::Error { code, retry_after })
+    }
+
+    /// Calls are served, but their answers are lost.
+    pub fn drop_reply(&self, on: On) -> FaultId {
+        self.add(on, Fault::DropReply)
+    }
+
+    /// Ends one fault.
+    pub fn lift(&self, id: FaultId) {
+        self.change(|state| state.rules.retain(|rule| rule.id != id.0));
+    }
+
+    /// Ends all faults. Watches that were silenced stay silent, as a dead connection does.
+    pub fn clear(&self) {
+        self.change(|state| {
+            let (next, closed, muted) = (state.next, state.closed, state.muted);
+            *state = FaultState {
+                next,
+                closed,
+                muted,
+                ..FaultState::default()
+            };
+        });
+    }
+
+    /// Closes all watches that are open now, in the middle of nothing.
+    pub fn close_watches(&self) {
+        self.change(|state| state.closed += 1);
+    }
+
+    /// The watches that are open now stay open and say nothing any more, not even a bookmark.
+    pub fn silence_watches(&self) {
+        self.change(|state| state.muted += 1);
+    }
+
+    /// While on, watches that begin are silent from the start.
+    pub fn silent_from_start(&self, on: bool) {
+        self.change(|state| state.silent_from_start = on);
+    }
+
+    /// Forgets the log of changes: a watch that goes on from an older version is told 410.
+    pub fn expire_versions(&self) {
+        self.shared.lock().store.compact();
+        self.shared.changed.notify_waiters();
+    }
+
+    /// From now on, lists at any version (`resourceVersion=0`, and streaming lists that ask for
+    /// it) are answered from the state of this moment, as by a server whose cache lags behind.
+    pub fn stale_reads(&self, on: bool) {
+        let mut state = self.shared.lock();
+        let version = state.store.version();
+        state.faults.stale = on.then_some(version);
+    }
+
+    /// While on, each change is sent to watches twice.
+    pub fn repeat_events(&self, on: bool) {
+        self.change(|state| state.repeat = on);
+    }
+
+    /// While on, changes that a watch reads at once are sent to it in reverse order, those of one
+    /// object excepted: what a server in distress might do, beyond what the API allows.
+    pub fn reorder_events(&self, on: bool) {
+        self.change(|state| state.reorder = on);
+    }
+
+    /// While on, `sendInitialEvents` is refused as by a server that does not know it.
+    pub fn no_streaming_lists(&self, on: bool) {
+        self.change(|state| state.no_streaming_lists = on);
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut FaultState) -> T) -> T {
+        let result = change(&mut self.shared.lock().faults);
+        self.shared.changed.notify_waiters();
+        result
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct FaultState {
+    rules: Vec<Rule>,
+    next: u64,
+    /// Watches that began under an older number are closed.
+    pub(crate) closed: u64,
+    /// Watches that began under an older number are silent.
+    pub(crate) muted: u64,
+    pub(crate) silent_from_start: bool,
+    pub(crate) stale: Option<u64>,
+    pub(crate) repeat: bool,
+    pub(crate) reorder: bool,
+    pub(crate) no_streaming_lists: bool,
+}
+
+#[derive(Debug)]
+struct Rule {
+    id: u64,
+    on: On,
+    fault: Fault,
+}
+
+impl FaultState {
+    fn add(&mut self, on: On, fault: Fault) -> FaultId {
+        self.next += 1;
+        let id = self.next;
+        self.rules.push(Rule { id, on, fault });
+        FaultId(id)
+    }
+
+    /// The fault of a call, which is thereby counted.
+    pub(crate) fn take(&mut self, method: &str, path: &str) -> Option<Fault> {
+        let at = self.rules.iter_mut().position(|rule| {
+            let fits = rule.on.fits(method, path) && rule.on.times != Some(0);
+            if fits && rule.on.skip > 0 {
+                rule.on.skip -= 1;
+                return false;
+            }
+            fits
+        })?;
+        let rule = &mut self.rules[at];
+        if let Some(times) = &mut rule.on.times {
+            *times -= 1;
+        }
+        Some(rule.fault.clone())
+    }
+}
+
+/// `*` stands for any text, `/` included.
+fn glob(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else {
+        return false;
+    };
+    let mut last = None;
+    for part in parts {
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+        last = Some(part);
+    }
+    match last {
+        // without a star nothing may be left over
+        None => rest.is_empty(),
+        Some(part) => rest.is_empty() || text.ends_with(part),
+    }
+}

@@ -1,0 +1,172 @@
+//! From an HTTP request to its answer: body, user, faults, log.
+
+use std::sync::Arc;
+
+use ::http::{Request, Response, StatusCode, header};
+use bytes::Bytes;
+use futures::StreamExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Body, Frame};
+use serde_json::Value;
+use tower::BoxError;
+
+use crate::faults::Fault;
+use crate::identity::User;
+use crate::query::Query;
+use crate::refusal::Refusal;
+use crate::request::{self, Answer, ApiRequest};
+use crate::server::{RequestRecord, Shared};
+
+/// The body of an answer.
+pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Largest body that is read: the limit of the real server.
+const LARGEST_BODY: usize = 3 << 20;
+
+/// A fault broke the connection.
+#[derive(Debug)]
+struct ConnectionLost(&'static str);
+
+impl std::fmt::Display for ConnectionLost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for ConnectionLost {}
+
+/// Serves one request of `user`, unless a token in it says who it is. `None` is a client whose
+/// certificate is no good.
+pub(crate) async fn handle<B>(
+    shared: Arc<Shared>,
+    user: Option<User>,
+    request: Request<B>,
+) -> Result<Response<ApiBody>, BoxError>
+where
+    B: Body + Send,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let body = Limited::new(body, LARGEST_BODY).collect().await?.to_bytes();
+    let content_type = parts.headers.get(header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok());
+    let query = parts.uri.query().unwrap_or_default();
+    let mut request = ApiRequest {
+        method: parts.method,
+        path: parts.uri.path().to_owned(),
+        query: Query::parse(query),
+        content_type: content_type.unwrap_or_default().to_owned(),
+        body: Value::Null,
+        user: user.clone().unwrap_or_else(User::anonymous),
+    };
+    let readable = read_body(&mut request, &body);
+    let token = parts.headers.get(header::AUTHORIZATION);
+    let token = token
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "));
+    let now = shared.clock.now();
+    let known = match (token, &user) {
+        (None, None) => Err(Refusal::unauthorized()),
+        _ => shared.lock().user_of(now, token, &mut request.user),
+    };
+
+    let fault = shared.lock().faults.take(request.verb(), &request.path);
+    match fault {
+        Some(Fault::Down) => {
+            record(&shared, &request, query, 0);
+            return Err(ConnectionLost("connection refused").into());
+        }
+        Some(Fault::Hang) => {
+            record(&shared, &request, query, 0);
+            return std::future::pending().await;
+        }
+        Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
+        Some(Fault::Error { .. } | Fault::DropReply) | None => {}
+    }
+    let injected = match &fault {
+        Some(Fault::Error { code, retry_after }) => Err(Refusal::injected(*code, *retry_after)),
+        _ => Ok(()),
+    };
+    let answer = injected
+        .and(known)
+        .and(readable)
+        .and_then(|()| serve(&shared, &request));
+    let code = match &answer {
+        Ok(Answer::Object(code, _)) => *code,
+        Ok(Answer::Events(_)) => 200,
+        Err(refusal) => refusal.code,
+    };
+    record(&shared, &request, query, code);
+    if fault == Some(Fault::DropReply) {
+        return Err(ConnectionLost("connection closed before the answer").into());
+    }
+    respond(answer)
+}
+
+fn serve(shared: &Arc<Shared>, request: &ApiRequest) -> Result<Answer, Refusal> {
+    let now = shared.clock.now();
+    let mut state = shared.lock();
+    let before = state.store.version();
+    let answer = request::serve(shared, &mut state, now, request);
+    let changed = state.store.version() != before;
+    drop(state);
+    if changed {
+        shared.changed.notify_waiters();
+    }
+    answer
+}
+
+fn read_body(request: &mut ApiRequest, body: &[u8]) -> Result<(), Refusal> {
+    if body.is_empty() {
+        return Ok(());
+    }
+    request.body = serde_json::from_slice(body).map_err(|error| {
+        Refusal::bad_request(format!("the body of the request is not JSON: {error}"))
+    })?;
+    Ok(())
+}
+
+/// A call with the code 0 was not answered.
+fn record(shared: &Arc<Shared>, request: &ApiRequest, query: &str, status: u16) {
+    let record = RequestRecord {
+        at: shared.clock.now(),
+        method: request.method.as_str().to_owned(),
+        path: request.path.clone(),
+        query: query.to_owned(),
+        user: request.user.name.clone(),
+        body: request.body.clone(),
+        status,
+    };
+    shared.lock().record(record);
+    shared.changed.notify_waiters();
+}
+
+fn respond(answer: Result<Answer, Refusal>) -> Result<Response<ApiBody>, BoxError> {
+    let mut response = Response::builder().header(header::CONTENT_TYPE, "application/json");
+    let body = match answer {
+        Ok(Answer::Object(code, object)) => {
+            response = response.status(StatusCode::from_u16(code)?);
+            whole(&object)
+        }
+        Ok(Answer::Events(watching)) => {
+            let frames = watching.into_stream().map(|line| Ok(Frame::data(line)));
+            StreamBody::new(frames).boxed_unsync()
+        }
+        Err(refusal) => {
+            response = response.status(StatusCode::from_u16(refusal.code)?);
+            if let Some(seconds) = refusal.retry_after {
+                response = response.header(header::RETRY_AFTER, seconds.to_string());
+            }
+            whole(&refusal.status())
+        }
+    };
+    Ok(response.body(body)?)
+}
+
+fn whole(value: &Value) -> ApiBody {
+    Full::new(Bytes::from(value.to_string()))
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}

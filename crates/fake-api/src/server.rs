@@ -1,0 +1,426 @@
+//! The handle of a server: what tests see and do directly.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::Resource;
+use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use windlass_client::ApiClients;
+use windlass_types::{Clock, Timestamp};
+
+use crate::authority::Authority;
+use crate::clock::StartedAt;
+use crate::csr;
+use crate::delete;
+use crate::faults::{FaultState, Faults};
+use crate::identity::{Access, User};
+use crate::in_process::InProcess;
+use crate::path::Target;
+use crate::refusal::Refusal;
+use crate::store::Store;
+use crate::subresources::Token;
+use crate::tls::TlsServer;
+use crate::write;
+
+/// One request that the server saw.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestRecord {
+    /// When it was answered.
+    pub at: Timestamp,
+    /// HTTP method.
+    pub method: String,
+    /// Path, without the query.
+    pub path: String,
+    /// Query as it was sent.
+    pub query: String,
+    /// Name of the user: the CN of the certificate, or the token's user.
+    pub user: String,
+    /// Body; null if there was none.
+    pub body: Value,
+    /// HTTP status code; 0 if a fault left the request without an answer.
+    pub status: u16,
+}
+
+/// A type whose objects can be put into the server directly.
+pub trait Stored: Resource + Serialize + DeserializeOwned {}
+
+impl<K: Resource + Serialize + DeserializeOwned> Stored for K {}
+
+/// An in-memory API server. Clones are handles of the same server.
+#[derive(Clone, Debug)]
+pub struct FakeApiServer {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// Requests that are kept for [`FakeApiServer::requests`]; a long simulation drops the oldest.
+const REQUESTS: usize = 65_536;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) authority: Authority,
+    /// Woken after each change, in the order in which they began to wait.
+    pub(crate) changed: Notify,
+    state: Mutex<State>,
+}
+
+/// Decides whether a user may do something.
+type Authorizer = Box<dyn Fn(&User, &Access) -> bool + Send>;
+/// Decides what a `SubjectAccessReview` with this spec is answered.
+type AccessRules = Box<dyn Fn(&Value) -> bool + Send>;
+
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) faults: FaultState,
+    requests: VecDeque<RequestRecord>,
+    pub(crate) tokens: BTreeMap<String, Token>,
+    pub(crate) authorizer: Option<Authorizer>,
+    pub(crate) access_rules: Option<AccessRules>,
+    pub(crate) restricts_nodes: bool,
+    /// Requests for certificates are approved at once, for certificates of this lifetime.
+    pub(crate) approves_csrs: Option<Duration>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // a test that failed while it held the lock must not hide its own message
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    pub(crate) fn record(&mut self, record: RequestRecord) {
+        if self.requests.len() == REQUESTS {
+            self.requests.pop_front();
+        }
+        self.requests.push_back(record);
+    }
+
+    /// Puts the user of a token in place of the connection's; an unknown token is refused.
+    pub(crate) fn user_of(
+        &self,
+        now: Timestamp,
+        token: Option<&str>,
+        user: &mut User,
+    ) -> Result<(), Refusal> {
+        if let Some(token) = token {
+            let known = self.tokens.get(token).filter(|token| token.is_valid(now));
+            *user = known.ok_or_else(Refusal::unauthorized)?.user.clone();
+        }
+        Ok(())
+    }
+}
+
+impl Default for FakeApiServer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeApiServer {
+    /// A server with the four namespaces of a new cluster. Its clock follows tokio's time.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(StartedAt::now()))
+    }
+
+    /// A server whose timestamps come from `clock`.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        let now = clock.now();
+        let mut store = Store::new();
+        let namespaces = Target {
+            group: String::new(),
+            version: "v1".to_owned(),
+            resource: "namespaces".to_owned(),
+            namespace: None,
+            name: None,
+            subresource: None,
+        };
+        for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+            let object = json!({ "metadata": { "name": name } });
+            // nothing in an empty store can refuse it
+            let _ = write::create(&mut store, now, &namespaces, object);
+        }
+        let state = State {
+            store,
+            faults: FaultState::default(),
+            requests: VecDeque::new(),
+            tokens: BTreeMap::new(),
+            authorizer: None,
+            access_rules: None,
+            restricts_nodes: true,
+            approves_csrs: None,
+        };
+        Self {
+            shared: Arc::new(Shared {
+                clock,
+                authority: Authority::default(),
+                changed: Notify::new(),
+                state: Mutex::new(state),
+            }),
+        }
+    }
+
+    /// Clients in this process that may do everything.
+    pub fn clients(&self) -> ApiClients {
+        ApiClients::in_process(self.service(User::admin()))
+    }
+
+    /// Clients in this process that are the node `name`, with the rights of a node.
+    pub fn clients_of_node(&self, name: &str) -> ApiClients {
+        ApiClients::in_process(self.service(User::node(name)))
+    }
+
+    /// The server as an HTTP service whose callers are `user`.
+    pub fn service(&self, user: User) -> InProcess {
+        InProcess::new(self.shared.clone(), user)
+    }
+
+    /// The server behind TLS on a free port of the loopback address.
+    ///
+    /// # Errors
+    /// No port, or no certificates.
+    pub async fn serve_tls(&self) -> io::Result<TlsServer> {
+        TlsServer::start(self.clone()).await
+    }
+
+    /// Makes a bearer token known, to requests and to token reviews.
+    pub fn add_token(&self, token: &str, user: User) {
+        let token_of = Token {
+            user,
+            audiences: Vec::new(),
+            expires_at: None,
+        };
+        self.shared.lock().tokens.insert(token.to_owned(), token_of);
+    }
+
+    /// Makes a bearer token unknown; requests with it are answered 401.
+    pub fn revoke_token(&self, token: &str) {
+        self.shared.lock().tokens.remove(token);
+    }
+
+    /// Requests that `allowed` says no to are answered 403. Without it everybody may do
+    /// everything, but for what nodes may not. It is asked under the lock of the server.
+    pub fn authorize(&self, allowed: impl Fn(&User, &Access) -> bool + Send + 'static) {
+        self.shared.lock().authorizer = Some(Box::new(allowed));
+    }
+
+    /// Whether nodes are refused what is not theirs, as by the node authorizer and the admission
+    /// plug-in NodeRestriction. True unless changed.
+    pub fn restrict_nodes(&self, on: bool) {
+        self.shared.lock().restricts_nodes = on;
+    }
+
+    /// What access reviews are answered, by their spec; without it they are all allowed.
+    pub fn review_access(
+        &self,
+        allowed: impl Fn(&SubjectAccessReviewSpec) -> bool + Send + 'static,
+    ) {
+        let rule = move |spec: &Value| {
+            SubjectAccessReviewSpec::deserialize(spec).is_ok_and(|spec| allowed(&spec))
+        };
+        self.shared.lock().access_rules = Some(Box::new(rule));
+    }
+
+    /// Approves and signs every new request for a node's certificate, for certificates of this
+    /// lifetime; `None` leaves them alone.
+    pub fn auto_approve_csrs(&self, lifetime: Option<Duration>) {
+        self.shared.lock().approves_csrs = lifetime;
+    }
+
+    /// Approves a request for a node's certificate and signs it.
+    ///
+    /// # Errors
+    /// Why the signer refused it, which the request then says too.
+    pub fn approve_csr(&self, name: &str, lifetime: Duration) -> Result<(), String> {
+        let authority = &self.shared.authority;
+        self.change(|state, now| csr::approve(&mut state.store, authority, now, name, lifetime))
+    }
+
+    /// Denies a request for a certificate.
+    ///
+    /// # Errors
+    /// There is no such request.
+    pub fn deny_csr(&self, name: &str, message: &str) -> Result<(), String> {
+        self.change(|state, now| csr::deny(&mut state.store, now, name, message))
+    }
+
+    /// What the server, or the way to it, does wrong.
+    pub fn faults(&self) -> Faults {
+        Faults {
+            shared: self.shared.clone(),
+        }
+    }
+
+    /// The requests so far, in the order of their answers.
+    pub fn requests(&self) -> Vec<RequestRecord> {
+        self.shared.lock().requests.iter().cloned().collect()
+    }
+
+    /// Forgets the requests so far.
+    pub fn clear_requests(&self) {
+        self.shared.lock().requests.clear();
+    }
+
+    /// The version of the newest change.
+    pub fn version(&self) -> u64 {
+        self.shared.lock().store.version()
+    }
+
+    /// Creates an object as an administrator would, and returns it as stored.
+    ///
+    /// # Panics
+    /// If the server refuses it.
+    #[track_caller]
+    pub fn create<K: Stored>(&self, object: &K) -> K {
+        let object = encode(object);
+        let namespace = crate::object::meta(&object, "namespace").map(str::to_owned);
+        let target = target::<K>(namespace.as_deref());
+        let created =
+            self.change(|state, now| write::create(&mut state.store, now, &target, object));
+        let created = expect_done(created);
+        decode(&created)
+    }
+
+    /// Reads an object.
+    ///
+    /// # Panics
+    /// If the stored object is not a `K`.
+    #[track_caller]
+    pub fn get<K: Stored>(&self, namespace: Option<&str>, name: &str) -> Option<K> {
+        let key = target::<K>(namespace).key(name);
+        let object = self.shared.lock().store.get(&key)?;
+        Some(decode(&object))
+    }
+
+    /// Reads all objects of a type, in the order of namespace and name.
+    ///
+    /// # Panics
+    /// If a stored object is not a `K`.
+    #[track_caller]
+    pub fn list<K: Stored>(&self) -> Vec<K> {
+        let set = self.shared.lock().store.list(K::GROUP, K::URL_PATH_SEGMENT);
+        set.iter().map(|(_, object)| decode(object)).collect()
+    }
+
+    /// Changes an object in any of its parts, status included, past all rules, and returns it as
+    /// stored. A change of the spec counts as a generation; a change of nothing is no change.
+    ///
+    /// # Panics
+    /// If there is no such object.
+    #[track_caller]
+    pub fn modify<K: Stored>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        change: impl FnOnce(&mut K),
+    ) -> K {
+        let key = target::<K>(namespace).key(name);
+        let modified = self.change(|state, _| {
+            let old = state
+                .store
+                .get(&key)
+                .ok_or_else(|| Refusal::not_found(&key))?;
+            let mut object: K = decode(&old);
+            change(&mut object);
+            write::overwrite(&mut state.store, &key, &old, encode(&object))
+        });
+        let modified = expect_done(modified);
+        decode(&modified)
+    }
+
+    /// Deletes an object as a user would, with a grace period in seconds or the object's own.
+    /// True if it was there.
+    ///
+    /// # Panics
+    /// If the server refuses it.
+    #[track_caller]
+    pub fn delete<K: Stored>(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        grace_seconds: Option<i64>,
+    ) -> bool {
+        let key = target::<K>(namespace).key(name);
+        if self.shared.lock().store.get(&key).is_none() {
+            return false;
+        }
+        let options = json!({ "gracePeriodSeconds": grace_seconds });
+        let deleted =
+            self.change(|state, now| delete::delete(&mut state.store, now, &key, &options));
+        expect_done(deleted);
+        true
+    }
+
+    /// Waits until `done` is true of the server; it is asked again after each change and request.
+    /// Bound it with a timeout.
+    pub async fn wait_for(&self, mut done: impl FnMut(&Self) -> bool) {
+        loop {
+            let changed = self.shared.changed.notified();
+            tokio::pin!(changed);
+            // registered before the question, so that no change falls between
+            changed.as_mut().enable();
+            if done(self) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State, Timestamp) -> T) -> T {
+        let now = self.shared.clock.now();
+        let result = change(&mut self.shared.lock(), now);
+        self.shared.changed.notify_waiters();
+        result
+    }
+}
+
+fn target<K: Resource>(namespace: Option<&str>) -> Target {
+    Target {
+        group: K::GROUP.to_owned(),
+        version: K::VERSION.to_owned(),
+        resource: K::URL_PATH_SEGMENT.to_owned(),
+        namespace: namespace.map(str::to_owned),
+        name: None,
+        subresource: None,
+    }
+}
+
+#[track_caller]
+fn expect_done<T>(result: Result<T, Refusal>) -> T {
+    match result {
+        Ok(done) => done,
+        #[expect(clippy::panic, reason = "a test that sets the scene wrongly ends here")]
+        Err(refusal) => panic!("the fake API server refused: {}", refusal.message),
+    }
+}
+
+#[track_caller]
+fn encode<K: Serialize>(object: &K) -> Value {
+    match serde_json::to_value(object) {
+        Ok(value) => value,
+        #[expect(clippy::panic, reason = "types of k8s-openapi always encode")]
+        Err(error) => panic!("cannot encode the object: {error}"),
+    }
+}
+
+#[track_caller]
+fn decode<K: DeserializeOwned>(object: &Value) -> K {
+    match K::deserialize(object) {
+        Ok(object) => object,
+        #[expect(clippy::panic, reason = "a test that reads the wrong type ends here")]
+        Err(error) => panic!("the stored object is not what was asked for: {error}: {object}"),
+    }
+}

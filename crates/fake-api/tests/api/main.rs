@@ -1,0 +1,13 @@
+//! The server as its clients see it: in process under paused time, and over TLS.
+#![expect(
+    clippy::unwrap_used,
+    reason = "what sets the scene of a test may fail it"
+)]
+
+mod call;
+mod faults;
+mod in_process;
+mod node;
+mod semantics;
+mod tls;
+mod watches;

@@ -1,0 +1,97 @@
+//! The requests that keep a lease.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use windlass_client::{ApiError, ApiErrorKind, ApiResult, At};
+use windlass_types::coordinationv1::Lease;
+use windlass_types::corev1::Node;
+
+use super::plan::{new_lease, renewed_lease};
+use super::{NAMESPACE, NodeLeaseDeps};
+
+/// Tries of one renewal, one right after the other (upstream's `maxUpdateRetries`).
+const TRIES: u32 = 5;
+
+/// Why a lease was not renewed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LeaseError {
+    /// The API server said no, or nothing.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// It cannot be created before the node object is known.
+    #[error("there is no lease yet, and the node that is to own it is not known")]
+    NoOwner,
+    /// All tries together took as long as the lease lasts.
+    #[error("not renewed in {0} s")]
+    Timeout(u64),
+}
+
+/// Renews the lease, or creates it. `latest` is what the last renewal left.
+pub(super) async fn renew(
+    deps: &NodeLeaseDeps,
+    latest: Option<Lease>,
+    owner: Option<Arc<Node>>,
+) -> Result<Lease, LeaseError> {
+    let limit = deps.duration();
+    match timeout(limit, try_renew(deps, latest, owner.as_deref())).await {
+        Ok(result) => result,
+        Err(_) => Err(LeaseError::Timeout(limit.as_secs())),
+    }
+}
+
+async fn try_renew(
+    deps: &NodeLeaseDeps,
+    mut latest: Option<Lease>,
+    owner: Option<&Node>,
+) -> Result<Lease, LeaseError> {
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        let error = match once(deps, &mut latest, owner).await {
+            Ok(lease) => return Ok(lease),
+            Err(error) => error,
+        };
+        if tried == TRIES || error == LeaseError::NoOwner {
+            return Err(error);
+        }
+        tracing::debug!(%error, tried, "lease");
+    }
+}
+
+/// One try. Afterwards `latest` is what the next one goes on from: after a conflict or a lease
+/// that is gone, nothing.
+async fn once(
+    deps: &NodeLeaseDeps,
+    latest: &mut Option<Lease>,
+    owner: Option<&Node>,
+) -> Result<Lease, LeaseError> {
+    let at = At::namespaced(NAMESPACE, &deps.node_name);
+    let seconds = deps.duration_seconds;
+    if latest.is_none() {
+        *latest = found(deps.client.get::<Lease>(at).await)?;
+    }
+    let Some(known) = latest.as_ref() else {
+        let owner = owner.ok_or(LeaseError::NoOwner)?;
+        let lease = new_lease(owner, seconds, deps.clock.now());
+        return Ok(deps.client.create(Some(NAMESPACE), &lease).await?);
+    };
+    let lease = renewed_lease(known, &deps.node_name, owner, seconds, deps.clock.now());
+    match deps.client.update(at, None, &lease).await {
+        Ok(lease) => Ok(lease),
+        Err(error) => {
+            if matches!(error.kind, ApiErrorKind::Conflict | ApiErrorKind::NotFound) {
+                *latest = None;
+            }
+            Err(error.into())
+        }
+    }
+}
+
+fn found(answer: ApiResult<Lease>) -> ApiResult<Option<Lease>> {
+    match answer {
+        Ok(lease) => Ok(Some(lease)),
+        Err(error) if error.kind == ApiErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

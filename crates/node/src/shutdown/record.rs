@@ -1,0 +1,154 @@
+//! When the last graceful shutdown began and ended: two gauges, and the file that gives them back
+//! to the agent that starts after it. File name and format are upstream's.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use windlass_metrics::Metrics;
+use windlass_types::{Clock, Timestamp};
+
+/// Name of the file in the agent's root directory.
+const FILE: &str = "graceful_node_shutdown_state";
+/// What a disk may cost the pods' time.
+const DEADLINE: Duration = Duration::from_secs(1);
+/// Go's zero time.
+const NEVER: &str = "0001-01-01T00:00:00Z";
+
+/// Where the times of a shutdown are kept.
+#[derive(Clone, Debug)]
+pub struct ShutdownRecord {
+    /// The agent's root directory.
+    pub root_dir: PathBuf,
+    /// The clock whose times are kept.
+    pub clock: Arc<dyn Clock>,
+    /// The gauges' families.
+    pub metrics: Metrics,
+}
+
+impl ShutdownRecord {
+    /// Sets the gauges to what the last shutdown left.
+    pub(super) async fn load(self) {
+        let path = self.root_dir.join(FILE);
+        let text = match tokio::fs::read_to_string(&path).await {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => {
+                tracing::warn!(file = %path.display(), %error, "times of the last shutdown not read");
+                return;
+            }
+        };
+        let state: Value = serde_json::from_str(&text).unwrap_or_default();
+        let gauges = [
+            ("startTime", &self.metrics.graceful_shutdown_start),
+            ("endTime", &self.metrics.graceful_shutdown_end),
+        ];
+        for (field, gauge) in gauges {
+            let time = state[field].as_str().filter(|text| *text != NEVER);
+            let time = time.and_then(|text| text.parse::<Timestamp>().ok());
+            if let Some(time) = time {
+                gauge.set(time.as_second() as f64);
+            }
+        }
+    }
+
+    /// A shutdown begins.
+    pub(super) async fn begin(&self) -> Timestamp {
+        let start = self.clock.now();
+        self.metrics
+            .graceful_shutdown_start
+            .set(start.as_second() as f64);
+        self.metrics.graceful_shutdown_end.set(0.0);
+        self.store(start, None).await;
+        start
+    }
+
+    /// The pods of the shutdown that began at `start` have ended.
+    pub(super) async fn end(&self, start: Timestamp) {
+        let end = self.clock.now();
+        self.metrics
+            .graceful_shutdown_end
+            .set(end.as_second() as f64);
+        self.store(start, Some(end)).await;
+    }
+
+    async fn store(&self, start: Timestamp, end: Option<Timestamp>) {
+        let end = end.map_or_else(|| NEVER.to_owned(), |end| end.to_string());
+        let text = json!({"startTime": start.to_string(), "endTime": end}).to_string();
+        let path = self.root_dir.join(FILE);
+        let temporary = self.root_dir.join(format!(".tmp-{FILE}"));
+        let write = async {
+            tokio::fs::write(&temporary, text).await?;
+            tokio::fs::rename(&temporary, &path).await
+        };
+        let written = timeout(DEADLINE, write).await;
+        if let Err(error) = written.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            tracing::warn!(file = %path.display(), %error, "times of the shutdown not written");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_actors::SimClock;
+
+    use super::*;
+
+    fn record(root_dir: PathBuf) -> ShutdownRecord {
+        let start = Timestamp::from_second(1_700_000_000).expect("time");
+        ShutdownRecord {
+            root_dir,
+            clock: Arc::new(SimClock::starting_at(start)),
+            metrics: Metrics::new().expect("families"),
+        }
+    }
+
+    fn gauges(record: &ShutdownRecord) -> [i64; 2] {
+        let metrics = &record.metrics;
+        [
+            metrics.graceful_shutdown_start.get() as i64,
+            metrics.graceful_shutdown_end.get() as i64,
+        ]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_agent_knows_when_the_last_shutdown_began_and_ended() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join(FILE);
+        let now = record(dir.path().into());
+        let start = now.begin().await;
+        let text = std::fs::read_to_string(&path).expect("written");
+        let state: Value = serde_json::from_str(&text).expect("JSON");
+        let expected = json!({"startTime": "2023-11-14T22:13:20Z", "endTime": NEVER});
+        assert_eq!(state, expected);
+        assert_eq!(gauges(&now), [1_700_000_000, 0]);
+        let next = record(dir.path().into());
+        next.clone().load().await;
+        assert_eq!(gauges(&next), [1_700_000_000, 0]);
+
+        now.end(start).await;
+        let next = record(dir.path().into());
+        next.clone().load().await;
+        assert_eq!(gauges(&next), gauges(&now));
+        assert_eq!(gauges(&next), [1_700_000_000, 1_700_000_000]);
+        let files = std::fs::read_dir(dir.path()).expect("dir").count();
+        assert_eq!(files, 1, "no temporary file is left");
+    }
+
+    #[tokio::test]
+    async fn a_file_of_the_go_kubelet_is_read_and_nonsense_is_not() {
+        let dir = tempfile::tempdir().expect("dir");
+        let read = async |text: &str| {
+            std::fs::write(dir.path().join(FILE), text).expect("file");
+            let record = record(dir.path().into());
+            record.clone().load().await;
+            gauges(&record)
+        };
+        let go = r#"{"startTime":"2023-11-14T23:13:20.123456789+01:00","endTime":"0001-01-01T00:00:00Z"}"#;
+        assert_eq!(read(go).await, [1_700_000_000, 0]);
+        assert_eq!(read("{").await, [0, 0]);
+    }
+}

@@ -1,0 +1,229 @@
+//! The NodeStatus actor.
+//!
+//! * owns: the newest Node object, the facts it is made of, when it was last reported
+//! * hears: its own watch of the object, `RuntimeState`, `ShutdownState`, its timer and answers
+//! * says: `NodeSeen` to whoever needs the object
+//! * invariant: one request that writes is under way; a hung one ends by its deadline and costs
+//!   a tick
+//! * bound and overflow: the watch waits for room in a mailbox of 4; state lanes keep the newest
+//! * restart: the object is read again, and a ready node stays ready until the runtime was asked
+
+use std::sync::Arc;
+
+use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler};
+use futures::StreamExt;
+use tokio::time::Instant;
+use tokio_stream::wrappers::WatchStream;
+use windlass_actors::{
+    ActorKind, AnswerSender, Answers, Delivery, Mailbox, MailboxSender, NodeSeen, RuntimeState,
+    ShutdownState, answers, mailbox, spawn_io,
+};
+use windlass_client::{ReflectEvent, Selector, reflect};
+use windlass_types::corev1::Node;
+
+use super::fsm::{Effect, Input, NodeStatusFsm, UpdateError};
+use super::startup::Startup;
+use super::{NodeStatusDeps, io};
+
+/// See the module page.
+#[derive(Debug)]
+pub struct NodeStatus {
+    deps: Arc<NodeStatusDeps>,
+    fsm: NodeStatusFsm,
+    first: Vec<Effect>,
+    began: Instant,
+    failing: bool,
+    startup: Startup,
+    answers: AnswerSender<Input>,
+    streams: Option<Streams>,
+}
+
+#[derive(Debug)]
+struct Streams {
+    watch: MailboxSender<ReflectEvent<Node>>,
+    events: Mailbox<ReflectEvent<Node>>,
+    answers: Answers<Input>,
+}
+
+impl NodeStatus {
+    /// A reporter that has not begun.
+    pub fn new(deps: NodeStatusDeps) -> Self {
+        let (fsm, first) = NodeStatusFsm::begin(deps.settings.clone());
+        let (watch, events) = mailbox(ActorKind::NodeStatus, &deps.metrics);
+        let (sender, answers) = answers();
+        let now = deps.clock.now();
+        Self {
+            startup: Startup::begin(deps.machine.booted(now), now),
+            deps: Arc::new(deps),
+            fsm,
+            first,
+            began: Instant::now(),
+            failing: false,
+            answers: sender,
+            streams: Some(Streams {
+                watch,
+                events,
+                answers,
+            }),
+        }
+    }
+
+    fn hear(&mut self, input: Input, ctx: &mut Context<Self>) {
+        let now = self.deps.clock.now();
+        let effects = self.fsm.handle(input, self.began.elapsed(), now);
+        self.carry_out(effects, ctx);
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
+        for effect in effects {
+            tracing::debug!(%effect, "node status");
+            let deps = Arc::clone(&self.deps);
+            let answers = self.answers.clone();
+            match effect {
+                Effect::Register(report) => {
+                    self.startup.tried(deps.clock.now());
+                    spawn_io("register-node", async move {
+                        let done = io::register(&deps, &report).await;
+                        answers.answer(Input::Registered(done));
+                    });
+                }
+                Effect::Update(update) => {
+                    spawn_io("update-node-status", async move {
+                        let done = io::update(&deps, update).await;
+                        answers.answer(Input::Updated(done));
+                    });
+                }
+                Effect::ReadFacts { deadline } => {
+                    spawn_io("read-node-facts", async move {
+                        let facts = io::facts(&deps, deadline).await;
+                        answers.answer(Input::Facts(Box::new(facts)));
+                    });
+                }
+                Effect::RetryIn(pause) => {
+                    ctx.run_later(pause, |this, ctx| this.hear(Input::RetryRegistration, ctx));
+                }
+                Effect::Publish(node) => {
+                    deps.seen.send_replace(NodeSeen(node));
+                }
+                Effect::Record(event) => {
+                    deps.events
+                        .record_node(event.event_type, event.reason, &event.message);
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self, ctx: &mut Context<Self>) {
+        let next = self.fsm.next_tick();
+        ctx.run_later(next, |this, ctx| {
+            this.hear(Input::Tick, ctx);
+            this.tick(ctx);
+        });
+    }
+
+    /// Follows the one object; the watch ends with the actor, whose mailbox closes.
+    fn watch(&self, events: MailboxSender<ReflectEvent<Node>>) {
+        let selector = Selector {
+            fields: Some(format!("metadata.name={}", self.deps.settings.node.name)),
+            ..Selector::default()
+        };
+        let client = self.deps.clients.watch.clone();
+        spawn_io("watch-node", async move {
+            let mut watch = Box::pin(reflect::<Node>(client, selector));
+            while let Some(event) = watch.next().await {
+                if events.send(event).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// A failure is said once, and that it is over.
+    fn log(&mut self, input: &Input) {
+        let error = match input {
+            Input::Registered(Err(error)) => error,
+            Input::Updated(Err(UpdateError::Failed(error))) => error,
+            Input::Registered(Ok(_)) | Input::Updated(Ok(_)) => {
+                if std::mem::replace(&mut self.failing, false) {
+                    tracing::info!("the node's status is reported again");
+                }
+                return;
+            }
+            _ => return,
+        };
+        if std::mem::replace(&mut self.failing, true) {
+            tracing::debug!(error, "node status not reported");
+        } else {
+            tracing::warn!(error, further_at_debug = true, "node status not reported");
+        }
+    }
+}
+
+impl Actor for NodeStatus {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        let Some(streams) = self.streams.take() else {
+            return ctx.stop();
+        };
+        ctx.add_stream(streams.events);
+        ctx.add_stream(streams.answers);
+        ctx.add_stream(WatchStream::new(self.deps.runtime_state.clone()));
+        ctx.add_stream(WatchStream::from_changes(self.deps.shutdown.clone()));
+        self.watch(streams.watch);
+        let first = std::mem::take(&mut self.first);
+        self.carry_out(first, ctx);
+        self.tick(ctx);
+    }
+}
+
+impl StreamHandler<Delivery<ReflectEvent<Node>>> for NodeStatus {
+    fn handle(&mut self, delivery: Delivery<ReflectEvent<Node>>, ctx: &mut Context<Self>) {
+        delivery.open(|event| match event {
+            ReflectEvent::Synced(nodes) => {
+                let node = nodes.into_iter().next().map(Box::new);
+                self.hear(Input::Read(node), ctx);
+            }
+            ReflectEvent::Applied(node) => self.hear(Input::Read(Some(Box::new(node))), ctx),
+            ReflectEvent::Deleted(node) => self.hear(Input::Deleted(Box::new(node)), ctx),
+            ReflectEvent::Failed { error, retry_in } => {
+                tracing::debug!(%error, ?retry_in, "the node cannot be watched");
+            }
+        });
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<Delivery<Input>> for NodeStatus {
+    fn handle(&mut self, delivery: Delivery<Input>, ctx: &mut Context<Self>) {
+        delivery.open(|input| {
+            self.log(&input);
+            if let Input::Registered(Ok(written)) | Input::Updated(Ok(written)) = &input {
+                let now = self.deps.clock.now();
+                let metrics = &self.deps.metrics;
+                self.startup
+                    .written(&written.node, written.created, now, metrics);
+            }
+            self.hear(input, ctx);
+        });
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<RuntimeState> for NodeStatus {
+    fn handle(&mut self, state: RuntimeState, ctx: &mut Context<Self>) {
+        self.hear(Input::Runtime(state), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<ShutdownState> for NodeStatus {
+    fn handle(&mut self, state: ShutdownState, ctx: &mut Context<Self>) {
+        self.hear(Input::ShuttingDown(state.shutting_down), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}

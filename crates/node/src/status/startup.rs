@@ -1,0 +1,119 @@
+//! How long it took until the node was there: boot, the agent's start, registration, ready.
+//!
+//! Only a node that is created tells something: an object that was there before says nothing of
+//! this start. Each moment counts once in the life of the agent (as upstream).
+
+use windlass_metrics::Metrics;
+use windlass_types::Timestamp;
+use windlass_types::corev1::Node;
+
+/// The moments of a node's start.
+#[derive(Debug)]
+pub(super) struct Startup {
+    booted: Option<Timestamp>,
+    began: Timestamp,
+    tried: Option<Timestamp>,
+    registered: Option<Timestamp>,
+    ready: Option<Timestamp>,
+}
+
+impl Startup {
+    /// The agent begins; `booted` is when the machine did, if that is known.
+    pub(super) fn begin(booted: Option<Timestamp>, now: Timestamp) -> Self {
+        Self {
+            booted,
+            began: now,
+            tried: None,
+            registered: None,
+            ready: None,
+        }
+    }
+
+    /// Registration is tried.
+    pub(super) fn tried(&mut self, now: Timestamp) {
+        self.tried.get_or_insert(now);
+    }
+
+    /// The API server took this object, or created it.
+    pub(super) fn written(&mut self, node: &Node, created: bool, now: Timestamp, to: &Metrics) {
+        if let (Some(tried), None, true) = (self.tried, self.registered, created) {
+            self.registered = Some(now);
+            if let Some(booted) = self.booted {
+                to.node_startup_pre_kubelet.set(seconds(booted, self.began));
+            }
+            to.node_startup_pre_registration
+                .set(seconds(self.began, tried));
+            to.node_startup_registration.set(seconds(tried, now));
+        }
+        if let (Some(registered), None, true) = (self.registered, self.ready, is_ready(node)) {
+            self.ready = Some(now);
+            to.node_startup_post_registration
+                .set(seconds(registered, now));
+            if let Some(booted) = self.booted {
+                to.node_startup.set(seconds(booted, now));
+            }
+        }
+    }
+}
+
+fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64()
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|s| s.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    conditions.any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(ready: &str) -> Node {
+        let conditions = json!([{"type": "Ready", "status": ready}]);
+        let node = json!({"metadata": {}, "status": {"conditions": conditions}});
+        serde_json::from_value(node).expect("node")
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("time")
+    }
+
+    fn gauges(metrics: &Metrics) -> [f64; 5] {
+        [
+            metrics.node_startup_pre_kubelet.get(),
+            metrics.node_startup_pre_registration.get(),
+            metrics.node_startup_registration.get(),
+            metrics.node_startup_post_registration.get(),
+            metrics.node_startup.get(),
+        ]
+    }
+
+    #[test]
+    fn a_new_node_tells_how_long_each_part_of_its_start_took() {
+        let metrics = Metrics::new().expect("families");
+        let mut startup = Startup::begin(Some(at(1000)), at(1010));
+        startup.tried(at(1011));
+        startup.tried(at(1014));
+        startup.written(&node("False"), true, at(1015), &metrics);
+        assert_eq!(gauges(&metrics), [10.0, 1.0, 4.0, 0.0, 0.0]);
+        startup.written(&node("True"), false, at(1018), &metrics);
+        assert_eq!(gauges(&metrics), [10.0, 1.0, 4.0, 3.0, 18.0]);
+        // deleted and made again an hour later: that was no start
+        startup.tried(at(4600));
+        startup.written(&node("True"), true, at(4600), &metrics);
+        assert_eq!(gauges(&metrics), [10.0, 1.0, 4.0, 3.0, 18.0]);
+    }
+
+    #[test]
+    fn a_node_that_was_there_before_tells_nothing() {
+        let metrics = Metrics::new().expect("families");
+        let mut startup = Startup::begin(None, at(1010));
+        startup.tried(at(1011));
+        startup.written(&node("True"), false, at(1012), &metrics);
+        assert_eq!(gauges(&metrics), [0.0; 5]);
+    }
+}

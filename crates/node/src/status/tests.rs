@@ -1,0 +1,626 @@
+//! The actor against an API server in the same process, on paused time, and the state machine's
+//! answers by their lines.
+
+use std::sync::Mutex;
+
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+use windlass_actors::{SimClock, start_actor};
+use windlass_core::node_object::{MachineFacts, ResourceSettings};
+use windlass_fake_api::{FakeApiServer, On, RequestRecord};
+use windlass_types::corev1::{Node, NodeCondition, Taint};
+use windlass_types::view::EventType;
+use windlass_types::{Pod, Reason, Timestamp};
+
+use super::*;
+use crate::fake_runtime::FakeRuntime;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Keeps the reasons of node events.
+#[derive(Debug, Default)]
+struct Events(Mutex<Vec<String>>);
+
+impl EventRecorder for Events {
+    fn record(&self, _: &Pod, _: Option<&str>, _: EventType, _: Reason, _: &str) {}
+
+    fn record_node(&self, _: EventType, reason: Reason, _: &str) {
+        let mut reasons = self.0.lock().expect("not poisoned");
+        reasons.push(reason.as_str().to_owned());
+    }
+}
+
+struct World {
+    server: FakeApiServer,
+    runtime: FakeRuntime,
+    state: watch::Sender<RuntimeState>,
+    shutdown: watch::Sender<ShutdownState>,
+    seen: watch::Receiver<NodeSeen>,
+    events: Arc<Events>,
+}
+
+fn ready() -> RuntimeState {
+    RuntimeState {
+        runtime_error: None,
+        network_error: None,
+        answered: true,
+    }
+}
+
+fn settings() -> NodeStatusSettings {
+    NodeStatusSettings {
+        node: Arc::new(NodeSettings {
+            name: "n1".into(),
+            hostname: "n1".into(),
+            ips: vec!["10.0.0.5".parse().expect("ip")],
+            controller_attach_detach: true,
+            kubelet_version: "v1.36.0+windlass.0.1.0".into(),
+            kubelet_port: 10250,
+            max_images: Some(50),
+            resources: ResourceSettings {
+                max_pods: 110,
+                local_storage: true,
+                ..ResourceSettings::default()
+            },
+            ..NodeSettings::default()
+        }),
+        register: true,
+        reset_extended_resources: true,
+        update_frequency: Duration::from_secs(10),
+        report_frequency: 5 * MINUTE,
+    }
+}
+
+fn machine() -> MachineFacts {
+    MachineFacts {
+        boot_id: "b1".into(),
+        cpus: 2,
+        memory: 4 << 30,
+        storage: 10 << 30,
+        ..crate::machine::known_without_reading()
+    }
+}
+
+impl World {
+    /// An agent on a server; `prepare` happens before it starts.
+    fn begin(settings: NodeStatusSettings, prepare: impl FnOnce(&FakeApiServer)) -> Self {
+        let clock = SimClock::starting_at(Timestamp::from_second(1_700_000_000).expect("time"));
+        let clock: Arc<dyn Clock> = Arc::new(clock);
+        let server = FakeApiServer::with_clock(Arc::clone(&clock));
+        prepare(&server);
+        let runtime = FakeRuntime::new();
+        let (state, runtime_state) = watch::channel(RuntimeState::unknown());
+        let (shutdown, shutting_down) = watch::channel(ShutdownState::default());
+        let (seen_sender, seen) = watch::channel(NodeSeen(None));
+        let events = Arc::new(Events::default());
+        start_actor(NodeStatus::new(NodeStatusDeps {
+            settings,
+            machine: Machine::Fixed(machine()),
+            clients: server.clients_of_node("n1"),
+            runtime: Arc::new(runtime.clone()),
+            images: Arc::new(runtime.clone()),
+            runtime_state,
+            shutdown: shutting_down,
+            seen: seen_sender,
+            clock,
+            events: Arc::clone(&events) as Arc<dyn EventRecorder>,
+            metrics: Metrics::new().expect("metrics"),
+        }));
+        Self {
+            server,
+            runtime,
+            state,
+            shutdown,
+            seen,
+            events,
+        }
+    }
+
+    fn node(&self) -> Option<Node> {
+        self.server.get::<Node>(None, "n1")
+    }
+
+    /// Status and message of `Ready`.
+    fn ready(&self) -> String {
+        self.condition("Ready").map_or_else(
+            || "none".to_owned(),
+            |c| format!("{} {}", c.status, c.message.unwrap_or_default()),
+        )
+    }
+
+    fn condition(&self, name: &str) -> Option<NodeCondition> {
+        let conditions = self.node()?.status?.conditions?;
+        conditions.into_iter().find(|c| c.type_ == name)
+    }
+
+    async fn until_ready(&self) {
+        self.until("ready", Duration::from_secs(40), |world| {
+            world.ready().starts_with("True")
+        })
+        .await;
+    }
+
+    /// Waits for something, at most `limit` of virtual time; tells how long it took.
+    async fn until(&self, what: &str, limit: Duration, done: impl Fn(&Self) -> bool) -> Duration {
+        let begin = Instant::now();
+        while !done(self) {
+            assert!(begin.elapsed() < limit, "not {what} in {limit:?}");
+            sleep(Duration::from_millis(10)).await;
+        }
+        begin.elapsed()
+    }
+
+    /// Patches that were answered with success.
+    fn patches(&self) -> Vec<RequestRecord> {
+        let all = self.server.requests();
+        let patch = |r: &RequestRecord| r.method == "PATCH" && r.status == 200;
+        all.into_iter().filter(patch).collect()
+    }
+
+    fn events(&self) -> Vec<String> {
+        std::mem::take(&mut self.events.0.lock().expect("not poisoned"))
+    }
+}
+
+async fn run(test: impl Future<Output = ()>) {
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_node_registers_and_is_ready_within_two_seconds_of_its_runtime() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        let limit = Duration::from_secs(2);
+        world
+            .until("registered", limit, |w| w.node().is_some())
+            .await;
+        assert_eq!(
+            world.ready(),
+            "False container runtime status check may not have completed yet"
+        );
+        sleep(MINUTE / 4).await;
+        world.state.send_replace(ready());
+        let took = world
+            .until("ready", limit, |w| w.ready().starts_with("True"))
+            .await;
+        assert!(took < Duration::from_millis(100), "{took:?}");
+        let patches = world.patches();
+        assert_eq!(patches.len(), 1, "one change, one patch: {patches:#?}");
+        assert_eq!(patches[0].path, "/api/v1/nodes/n1/status");
+        let info = world.node().and_then(|n| n.status?.node_info);
+        let version = info.expect("node info").container_runtime_version;
+        assert_eq!(version, "containerd://1.6.20");
+        assert_eq!(
+            world.events(),
+            [
+                "Starting",
+                "NodeHasSufficientMemory",
+                "NodeHasNoDiskPressure",
+                "NodeHasSufficientPID",
+                "NodeReady"
+            ]
+        );
+        let seen = world.seen.borrow().0.clone().expect("seen");
+        assert!(seen.metadata.uid.is_some());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_hangs_when_it_is_asked_holds_readiness_up_by_one_second() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.runtime.hang(true);
+        sleep(MINUTE / 4).await;
+        world.state.send_replace(ready());
+        let limit = Duration::from_secs(2);
+        world
+            .until("ready", limit, |w| w.ready().starts_with("True"))
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_patch_for_each_change_and_one_when_the_report_is_due() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.state.send_replace(ready());
+        world.until_ready().await;
+        let begun = world.patches().len();
+        sleep(MINUTE * 18).await;
+        let patches = world.patches();
+        let requests = world.server.requests();
+        let writes = requests
+            .iter()
+            .filter(|r| r.method != "GET" && r.method != "WATCH");
+        let times: Vec<_> = writes.map(|r| r.at.as_second()).collect();
+        let gaps: Vec<_> = times[begun..].windows(2).map(|w| w[1] - w[0]).collect();
+        // upstream's jitter after a change: half to one and a half times five minutes
+        assert!((150..=461).contains(&gaps[0]), "{gaps:?}");
+        assert!(
+            gaps[1..].iter().all(|gap| (300..=311).contains(gap)),
+            "{gaps:?}"
+        );
+        assert!(gaps.len() >= 3, "{gaps:?}");
+        let heartbeats = &patches[begun].body["status"]["conditions"];
+        assert_eq!(heartbeats.as_array().map(Vec::len), Some(4));
+        assert!(patches[begun].body["status"]["images"].is_null());
+        world.runtime.add_image("busybox:1", 4_000_000);
+        sleep(MINUTE).await;
+        let patches = world.patches();
+        let images = |p: &&RequestRecord| !p.body["status"]["images"].is_null();
+        let told: Vec<_> = patches.iter().filter(images).collect();
+        assert_eq!(told.len(), 1);
+        let images = &told[0].body["status"]["images"];
+        assert_eq!(images[0]["names"][0], "busybox:1");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_existing_node_is_taken_over_and_foreign_things_are_kept() {
+    run(async {
+        let world = World::begin(settings(), |server| {
+            let mut node: Node = serde_json::from_value(serde_json::json!({
+                "metadata": {
+                    "name": "n1",
+                    "labels": {"team": "a", "kubernetes.io/hostname": "wrong"},
+                    "annotations": {"foreign": "1"},
+                },
+                "spec": {"podCIDR": "10.1.0.0/24", "providerID": "x"},
+                "status": {
+                    "capacity": {"example.com/dongle": "2", "cpu": "64"},
+                    "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
+                    "conditions": [{
+                        "type": "NetworkUnavailable", "status": "False", "reason": "FlannelIsUp",
+                    }],
+                },
+            }))
+            .expect("a node");
+            let spec = node.spec.get_or_insert_default();
+            spec.taints = Some(vec![Taint {
+                key: "foreign".into(),
+                effect: "NoSchedule".into(),
+                ..Taint::default()
+            }]);
+            server.create(&node);
+        });
+        world.state.send_replace(ready());
+        world.until_ready().await;
+        let node = serde_json::to_value(world.node()).expect("json");
+        assert_eq!(node["metadata"]["labels"]["team"], "a");
+        assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], "n1");
+        assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "linux");
+        assert_eq!(node["metadata"]["annotations"]["foreign"], "1");
+        assert_eq!(
+            node["metadata"]["annotations"][windlass_core::node_object::ANN_ATTACH_DETACH],
+            "true"
+        );
+        assert_eq!(node["spec"]["podCIDR"], "10.1.0.0/24");
+        assert_eq!(node["spec"]["providerID"], "x");
+        assert_eq!(node["spec"]["taints"][0]["key"], "foreign");
+        let status = &node["status"];
+        assert_eq!(status["capacity"]["example.com/dongle"], "0");
+        assert_eq!(status["capacity"]["cpu"], "2");
+        assert_eq!(
+            status["addresses"],
+            serde_json::json!([
+                {"type": "InternalIP", "address": "10.0.0.5"},
+                {"type": "Hostname", "address": "n1"},
+            ])
+        );
+        assert_eq!(status["conditions"][0]["reason"], "FlannelIsUp");
+        assert_eq!(status["conditions"].as_array().map(Vec::len), Some(5));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ready_node_stays_ready_while_the_agent_restarts() {
+    run(async {
+        let first = World::begin(settings(), |_| {});
+        first.state.send_replace(ready());
+        first.until_ready().await;
+        let mut node = first.node().expect("a node");
+        node.metadata.resource_version = None;
+        let world = World::begin(settings(), |server| {
+            server.create(&node);
+        });
+        for _ in 0..80 {
+            assert!(world.ready().starts_with("True"), "{}", world.ready());
+            sleep(Duration::from_millis(250)).await;
+        }
+        // a runtime that never answers is down in the end
+        let limit = Duration::from_secs(25);
+        world
+            .until("down", limit, |w| {
+                w.ready() == "False container runtime is down"
+            })
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_restarts_does_not_make_the_node_not_ready_but_one_that_says_so_does() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.state.send_replace(ready());
+        world.until_ready().await;
+        let silent = RuntimeState {
+            runtime_error: Some("connection refused".into()),
+            network_error: None,
+            answered: false,
+        };
+        world.state.send_replace(silent);
+        sleep(Duration::from_secs(20)).await;
+        assert!(world.ready().starts_with("True"));
+        let says = RuntimeState {
+            runtime_error: None,
+            network_error: Some("NetworkReady=false reason:a message:b".into()),
+            answered: true,
+        };
+        world.state.send_replace(says);
+        let text = "False container runtime network not ready: NetworkReady=false reason:a \
+                    message:b";
+        let limit = Duration::from_secs(1);
+        world.until("not ready", limit, |w| w.ready() == text).await;
+        assert!(world.events().contains(&"NodeNotReady".to_owned()));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_shuts_down_is_told_at_once() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.state.send_replace(ready());
+        world.until_ready().await;
+        let shutting_down = ShutdownState {
+            shutting_down: true,
+        };
+        world.shutdown.send_replace(shutting_down);
+        let limit = Duration::from_secs(1);
+        world
+            .until("told", limit, |w| {
+                w.ready() == "False node is shutting down"
+            })
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_deleted_under_the_agent_is_made_again() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.state.send_replace(ready());
+        world.until_ready().await;
+        let uid = world.node().and_then(|n| n.metadata.uid);
+        world.server.delete::<Node>(None, "n1", None);
+        let limit = Duration::from_secs(2);
+        world
+            .until("made again", limit, |w| w.node().is_some())
+            .await;
+        assert!(world.ready().starts_with("True"), "{}", world.ready());
+        assert_ne!(world.node().and_then(|n| n.metadata.uid), uid);
+        let seen = || world.seen.borrow().0.clone();
+        world
+            .until("seen", limit, |_| {
+                seen().is_some_and(|node| node.metadata.uid != uid)
+            })
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_may_not_register_waits_for_its_node() {
+    run(async {
+        let settings = NodeStatusSettings {
+            register: false,
+            ..settings()
+        };
+        let world = World::begin(settings, |_| {});
+        world.state.send_replace(ready());
+        sleep(MINUTE).await;
+        assert!(world.node().is_none());
+        let mut node = Node::default();
+        node.metadata.name = Some("n1".into());
+        world.server.create(&node);
+        world.until_ready().await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_down_at_the_start_costs_at_most_one_back_off() {
+    run(async {
+        let world = World::begin(settings(), |server| {
+            server.faults().down(On::any());
+        });
+        world.state.send_replace(ready());
+        sleep(MINUTE * 10).await;
+        let tried = world
+            .server
+            .requests()
+            .iter()
+            .filter(|r| r.method == "POST")
+            .count();
+        assert!((80..110).contains(&tried), "every 7 s: {tried}");
+        world.server.faults().clear();
+        let limit = Duration::from_secs(8);
+        world
+            .until("ready", limit, |w| w.ready().starts_with("True"))
+            .await;
+        let created = world.server.requests();
+        let created = created.iter().filter(|r| r.status == 201).count();
+        assert_eq!(created, 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_during_an_outage_is_told_in_one_patch_afterwards() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.state.send_replace(ready());
+        world.until_ready().await;
+        let begun = world.patches().len();
+        let outage = world.server.faults().down(On::any());
+        world.runtime.add_image("busybox:1", 4_000_000);
+        sleep(MINUTE * 2).await;
+        world.server.faults().lift(outage);
+        let limit = Duration::from_secs(11);
+        world
+            .until("told", limit, |w| w.patches().len() > begun)
+            .await;
+        sleep(MINUTE).await;
+        assert_eq!(world.patches().len(), begun + 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_is_tried_five_times_and_a_hung_one_costs_two_ticks() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.state.send_replace(ready());
+        world.until_ready().await;
+        let status = "/api/v1/nodes/n1/status";
+        let faults = world.server.faults();
+        faults.error(On::path(status).method("PATCH").times(4), 500);
+        world.runtime.add_image("one:1", 1);
+        let told = world.patches().len() + 1;
+        let limit = Duration::from_secs(42);
+        world
+            .until("told", limit, |w| w.patches().len() == told)
+            .await;
+        let refused = world.server.requests();
+        assert_eq!(refused.iter().filter(|r| r.status == 500).count(), 4);
+
+        let hung = faults.hang(On::path("/api/v1/nodes/n1*"));
+        let shutting_down = ShutdownState {
+            shutting_down: true,
+        };
+        world.shutdown.send_replace(shutting_down);
+        sleep(MINUTE).await;
+        faults.lift(hung);
+        let limit = Duration::from_secs(32);
+        world
+            .until("told", limit, |w| w.ready().contains("shutting down"))
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_lost_is_not_told_twice() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.state.send_replace(ready());
+        world.until_ready().await;
+        let status = On::path("/api/v1/nodes/n1/status").method("PATCH");
+        world.server.faults().drop_reply(status.times(1));
+        let begun = world.patches().len();
+        let shutting_down = ShutdownState {
+            shutting_down: true,
+        };
+        world.shutdown.send_replace(shutting_down);
+        sleep(MINUTE).await;
+        assert!(world.ready().contains("shutting down"));
+        let patches = world.patches();
+        assert_eq!(patches.len(), begun + 1, "{:#?}", &patches[begun..]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cordoning_is_told() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.state.send_replace(ready());
+        world.until_ready().await;
+        let set = |to: Option<bool>| {
+            world.server.modify::<Node>(None, "n1", |node| {
+                node.spec.get_or_insert_default().unschedulable = to;
+            });
+        };
+        world.events();
+        set(Some(true));
+        sleep(Duration::from_secs(1)).await;
+        set(None);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.events(), ["NodeNotSchedulable", "NodeSchedulable"]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_server_merges_dual_stack_addresses_as_they_are_meant() {
+    run(async {
+        let mut dual = settings();
+        let mut node = (*dual.node).clone();
+        node.ips.push("2001:db8::5".parse().expect("ip"));
+        dual.node = Arc::new(node);
+        let first = World::begin(settings(), |_| {});
+        first.state.send_replace(ready());
+        first.until_ready().await;
+        let mut node = first.node().expect("a node");
+        node.metadata.resource_version = None;
+        let world = World::begin(dual, |server| {
+            server.create(&node);
+        });
+        let addresses = |w: &World| -> Vec<String> {
+            let list = w.node().and_then(|n| n.status?.addresses);
+            list.unwrap_or_default()
+                .into_iter()
+                .map(|a| a.address)
+                .collect()
+        };
+        world
+            .until("merged", MINUTE, |w| addresses(w).len() == 3)
+            .await;
+        assert_eq!(addresses(&world), ["10.0.0.5", "2001:db8::5", "n1"]);
+    })
+    .await;
+}
+
+#[test]
+fn a_server_that_keeps_something_else_is_asked_again_with_the_next_tick_and_not_at_once() {
+    use super::fsm::{Effect, Facts, Input, NodeStatusFsm, Written, Wrote};
+
+    let settings = NodeStatusSettings {
+        register: false,
+        ..settings()
+    };
+    let (mut fsm, _) = NodeStatusFsm::begin(settings);
+    let now = Timestamp::from_second(1_700_000_000).expect("time");
+    let mut hear = |second, input| {
+        let effects = fsm.handle(input, Duration::from_secs(second), now);
+        let lines: Vec<_> = effects.iter().map(Effect::to_string).collect();
+        lines.join(", ")
+    };
+    let stubborn = Node::default;
+    let facts = Facts {
+        machine: Some(machine()),
+        ..Facts::default()
+    };
+    let written = || {
+        Input::Updated(Ok(Box::new(Written {
+            node: stubborn(),
+            events: Vec::new(),
+            wrote: Wrote::Change,
+            created: false,
+        })))
+    };
+    assert_eq!(hear(0, Input::Facts(Box::new(facts))), "");
+    let read = Input::Read(Some(Box::new(stubborn())));
+    assert_eq!(hear(1, read), "publish");
+    assert_eq!(hear(10, Input::Tick), "update");
+    assert_eq!(hear(11, written()), "publish");
+    assert_eq!(hear(20, Input::Tick), "update");
+    assert_eq!(hear(21, Input::ShuttingDown(true)), "");
+    assert_eq!(hear(22, written()), "publish, update");
+}

@@ -1,0 +1,411 @@
+//! The cache as pods see it: register, resolve, unregister.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use tokio::time::Instant;
+use windlass_actors::{ObjectsChanged, SlotSender};
+use windlass_client::{ApiClients, Selector};
+use windlass_core::credentials::Keyring;
+use windlass_core::node_facts::NodeFacts;
+use windlass_core::pod_references::{Need, References, Use, pod_references};
+use windlass_core::projection::{
+    ConfigMapContent, ObjectSnapshot, ProjectionInput, SecretContent, project_volumes,
+};
+use windlass_core::service_env::{ServiceLink, service_env};
+use windlass_runtime::{InputsError, PodInputs, PodObjects};
+use windlass_types::view::EventType;
+use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod};
+
+use crate::node_credentials::{CredentialDirs, NodeCredentials};
+use crate::reflections::{Interest, Kept, Known, Reflections};
+use crate::resolve::{
+    Handler, Kind, Unanswered, runtime_class_error, unanswered_error, volume_error,
+};
+use crate::tokens::TokenCache;
+
+/// How long a pod waits until each of its references was answered once.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+/// Services that are never announced are not read either (upstream's selector).
+const SERVICES: &str = "!service.kubernetes.io/headless";
+/// Holds the watch of services for as long as the agent runs.
+const AGENT: &str = "agent";
+
+/// What the cache works with.
+#[derive(Clone, Debug)]
+pub struct ObjectCacheDeps {
+    /// The API server; without one there are no objects, only the node's credential files and
+    /// the pods' own fields.
+    pub clients: Option<ApiClients>,
+    /// Wall clock, for the tokens' expiry.
+    pub clock: Arc<dyn Clock>,
+    /// For pull secrets that are missing or malformed.
+    pub events: Arc<dyn EventRecorder>,
+    /// The way to the SyncLoop.
+    pub changed: SlotSender<PodUid, ObjectsChanged>,
+    /// The node, for resources that volumes show.
+    pub node: Arc<NodeFacts>,
+    /// Where the node's docker config files lie; `None` looks nowhere, as simulations do.
+    pub credential_dirs: Option<CredentialDirs>,
+}
+
+/// What pods refer to, kept current while they do.
+pub struct ObjectCache {
+    config_maps: Reflections<ConfigMapContent>,
+    secrets: Reflections<SecretContent>,
+    services: Reflections<ServiceLink>,
+    runtime_classes: Reflections<Handler>,
+    tokens: Arc<TokenCache>,
+    credentials: NodeCredentials,
+    node: Arc<NodeFacts>,
+    events: Arc<dyn EventRecorder>,
+    pods: Mutex<BTreeMap<PodUid, Registered>>,
+}
+
+impl fmt::Debug for ObjectCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectCache").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Registered {
+    namespace: String,
+    references: References,
+    /// What was said of its pull secrets last; it is said again when it is something else.
+    told: BTreeSet<String>,
+}
+
+impl ObjectCache {
+    /// A cache without pods. Its watches begin with them, in the tokio runtime of the caller.
+    pub fn new(deps: ObjectCacheDeps) -> Self {
+        let watch = deps.clients.as_ref().map(|clients| clients.watch.clone());
+        let main = deps.clients.map(|clients| clients.main);
+        Self {
+            config_maps: Reflections::new(watch.clone(), deps.changed.clone()),
+            secrets: Reflections::new(watch.clone(), deps.changed.clone()),
+            services: Reflections::new(watch.clone(), deps.changed.clone()),
+            runtime_classes: Reflections::new(watch, deps.changed.clone()),
+            tokens: Arc::new(TokenCache::new(main, deps.clock, deps.changed)),
+            credentials: NodeCredentials::new(deps.credential_dirs),
+            node: deps.node,
+            events: deps.events,
+            pods: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, Registered>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything a pod refers to, as it is now or becomes before the deadline.
+    async fn snapshot(
+        &self,
+        pod: &SharedPod,
+        references: &References,
+    ) -> (ObjectSnapshot, Vec<Unanswered>) {
+        let names = |objects: &BTreeMap<String, Need>| -> Names {
+            let names = objects.keys().cloned().collect();
+            (pod.namespace().to_owned(), names)
+        };
+        let tokens = references.tokens.iter().map(|spec| async {
+            let token = self.tokens.token(pod, spec).await;
+            (spec.clone(), token)
+        });
+        let (config_maps, secrets, tokens) = futures::join!(
+            read(
+                &self.config_maps,
+                Kind::ConfigMap,
+                names(&references.config_maps)
+            ),
+            read(&self.secrets, Kind::Secret, names(&references.secrets)),
+            join_all(tokens),
+        );
+        let objects = ObjectSnapshot {
+            config_maps: config_maps.0,
+            secrets: secrets.0,
+            tokens: tokens.into_iter().collect(),
+        };
+        let mut unanswered = config_maps.1;
+        unanswered.extend(secrets.1);
+        (objects, unanswered)
+    }
+
+    async fn runtime_handler(&self, references: &References) -> Result<String, InputsError> {
+        let Some(name) = &references.runtime_class else {
+            return Ok(String::new());
+        };
+        let deadline = Instant::now() + ANSWER_DEADLINE;
+        let found = item(&self.runtime_classes, &all(), "", name, deadline).await;
+        match found {
+            Ok(Some(handler)) => Ok(handler.0.clone()),
+            Ok(None) => Err(runtime_class_error(name)),
+            Err(error) => {
+                let unanswered = Unanswered {
+                    kind: Kind::RuntimeClass,
+                    name: name.clone(),
+                    error,
+                };
+                Err(unanswered_error(references, &[unanswered])
+                    .unwrap_or_else(|| runtime_class_error(name)))
+            }
+        }
+    }
+
+    /// Variables of the services. A static pod takes what is known, any other waits.
+    async fn service_variables(
+        &self,
+        pod: &Pod,
+        references: &References,
+    ) -> Result<BTreeMap<String, String>, InputsError> {
+        let Some(known) = self.services.subscribe(&services()) else {
+            return Ok(BTreeMap::new());
+        };
+        if !pod.is_static() {
+            let deadline = Instant::now() + ANSWER_DEADLINE;
+            let settled = known.wait_for(Known::is_settled);
+            // what came of it is in `known`
+            let _ = tokio::time::timeout_at(deadline, settled).await;
+            if !known.borrow().synced {
+                let error = known.borrow().error.as_ref().map(|e| e.to_string().into());
+                let unanswered = Unanswered {
+                    kind: Kind::Services,
+                    name: String::new(),
+                    error,
+                };
+                if let Some(error) = unanswered_error(references, &[unanswered]) {
+                    return Err(error);
+                }
+            }
+        }
+        let links = PodExt::spec(pod).enable_service_links.unwrap_or(true);
+        let known = known.borrow();
+        let services = known.items.values().map(Arc::as_ref);
+        Ok(service_env(services, pod.namespace(), links))
+    }
+
+    /// The pod's pull secrets, then the node's files.
+    async fn keyring(
+        &self,
+        pod: &Pod,
+        references: &References,
+        objects: &ObjectSnapshot,
+    ) -> Keyring {
+        let mut missing = Vec::new();
+        let mut secrets = Vec::new();
+        for name in &references.pull_secrets {
+            match objects.secrets.get(name) {
+                Some(secret) => secrets.push((name.as_str(), secret.as_ref())),
+                None => missing.push(name.as_str()),
+            }
+        }
+        let read = Keyring::from_secrets(pod.namespace(), secrets);
+        let mut tell: BTreeSet<_> = read.faults.iter().map(ToString::to_string).collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            tell.insert(format!(
+                "Unable to retrieve some image pull secrets ({missing}); attempting to pull the \
+                 image may not succeed."
+            ));
+        }
+        self.tell(pod, tell);
+        read.keyring.then(&self.credentials.keyring().await)
+    }
+
+    fn tell(&self, pod: &Pod, words: BTreeSet<String>) {
+        let mut pods = self.lock();
+        let Some(registered) = pods.get_mut(&pod.uid()) else {
+            return;
+        };
+        let old = std::mem::replace(&mut registered.told, words.clone());
+        drop(pods);
+        for message in words.difference(&old) {
+            let reason = Reason::FailedToRetrieveImagePullSecret;
+            self.events
+                .record(pod, None, EventType::Warning, reason, message);
+        }
+    }
+
+    fn hold(&self, uid: &PodUid, namespace: &str, references: &References) {
+        for (name, need) in &references.config_maps {
+            let interest = interest(name, *need);
+            self.config_maps
+                .hold(&by_name(namespace, name), uid, interest);
+        }
+        for (name, need) in &references.secrets {
+            let interest = interest(name, *need);
+            self.secrets.hold(&by_name(namespace, name), uid, interest);
+        }
+        if let Some(name) = &references.runtime_class {
+            let interest = Interest::Appearing(name.clone());
+            self.runtime_classes.hold(&all(), uid, interest);
+        }
+    }
+
+    /// Lets go of what `kept` does not need.
+    fn release(&self, uid: &PodUid, old: &Registered, kept: &References) {
+        let gone = |name: &&String, kept: &BTreeMap<String, Need>| !kept.contains_key(*name);
+        let config_maps = old.references.config_maps.keys();
+        for name in config_maps.filter(|name| gone(name, &kept.config_maps)) {
+            self.config_maps
+                .release(&by_name(&old.namespace, name), uid);
+        }
+        let secrets = old.references.secrets.keys();
+        for name in secrets.filter(|name| gone(name, &kept.secrets)) {
+            self.secrets.release(&by_name(&old.namespace, name), uid);
+        }
+        if old.references.runtime_class.is_some() && kept.runtime_class.is_none() {
+            self.runtime_classes.release(&all(), uid);
+        }
+    }
+}
+
+#[async_trait]
+impl PodObjects for ObjectCache {
+    fn register(&self, pod: &SharedPod) {
+        let (uid, references) = (pod.uid(), effective_references(pod));
+        let mut pods = self.lock();
+        if pods.get(&uid).is_some_and(|r| r.references == references) {
+            return;
+        }
+        if !pod.is_static() {
+            let agent = PodUid::new(AGENT);
+            self.services.hold(&services(), &agent, Interest::Quiet);
+        }
+        self.hold(&uid, pod.namespace(), &references);
+        let registered = Registered {
+            namespace: pod.namespace().to_owned(),
+            references: references.clone(),
+            told: BTreeSet::new(),
+        };
+        if let Some(old) = pods.insert(uid.clone(), registered) {
+            self.release(&uid, &old, &references);
+        }
+    }
+
+    fn unregister(&self, uid: &PodUid) {
+        if let Some(old) = self.lock().remove(uid) {
+            self.release(uid, &old, &References::default());
+        }
+        self.tokens.forget(uid);
+    }
+
+    async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, InputsError> {
+        self.register(pod);
+        let references = effective_references(pod);
+        let (snapshot, handler, services) = futures::join!(
+            self.snapshot(pod, &references),
+            self.runtime_handler(&references),
+            self.service_variables(pod, &references),
+        );
+        let (objects, unanswered) = snapshot;
+        if let Some(error) = unanswered_error(&references, &unanswered) {
+            return Err(error);
+        }
+        let volumes = project_volumes(ProjectionInput {
+            pod,
+            node: &self.node,
+            objects: &objects,
+        });
+        let volumes = volumes.map_err(|error| volume_error(&error))?;
+        let runtime_handler = handler?;
+        Ok(PodInputs {
+            env: objects.env_sources(&references, services?),
+            keyring: self.keyring(pod, &references, &objects).await,
+            runtime_handler: Some(runtime_handler),
+            volumes,
+        })
+    }
+}
+
+/// A static pod has nothing of the API server but its RuntimeClass.
+fn effective_references(pod: &Pod) -> References {
+    let references = pod_references(pod);
+    if !pod.is_static() {
+        return references;
+    }
+    References {
+        runtime_class: references.runtime_class,
+        ..References::default()
+    }
+}
+
+/// Only a volume follows its object; anything else is told that it can go on.
+fn interest(name: &str, need: Need) -> Interest {
+    if need.volume == Use::None {
+        Interest::Appearing(name.to_owned())
+    } else {
+        Interest::Live(name.to_owned())
+    }
+}
+
+fn by_name(namespace: &str, name: &str) -> Selector {
+    Selector {
+        namespace: Some(namespace.to_owned()),
+        fields: Some(format!("metadata.name={name}")),
+        labels: None,
+    }
+}
+
+fn all() -> Selector {
+    Selector::default()
+}
+
+fn services() -> Selector {
+    Selector {
+        labels: Some(SERVICES.to_owned()),
+        ..Selector::default()
+    }
+}
+
+/// Namespace, and names in it.
+type Names = (String, Vec<String>);
+
+/// Objects that exist, by name, and those of which nothing is known until the deadline.
+async fn read<T: Kept>(
+    sets: &Reflections<T>,
+    kind: Kind,
+    (namespace, names): Names,
+) -> (BTreeMap<String, Arc<T>>, Vec<Unanswered>) {
+    let deadline = Instant::now() + ANSWER_DEADLINE;
+    let mut found = BTreeMap::new();
+    let mut unanswered = Vec::new();
+    // one after the other is as fast as together: the watches are under way already
+    for name in names {
+        let selector = by_name(&namespace, &name);
+        match item(sets, &selector, &namespace, &name, deadline).await {
+            Ok(Some(content)) => {
+                found.insert(name, content);
+            }
+            Ok(None) => {}
+            Err(error) => unanswered.push(Unanswered { kind, name, error }),
+        }
+    }
+    (found, unanswered)
+}
+
+/// One object of a set, once the set was read; the last error if it is not until the deadline.
+async fn item<T: Kept>(
+    sets: &Reflections<T>,
+    selector: &Selector,
+    namespace: &str,
+    name: &str,
+    deadline: Instant,
+) -> Result<Option<Arc<T>>, Option<Arc<str>>> {
+    // the pod went while it was being resolved
+    let Some(known) = sets.subscribe(selector) else {
+        return Err(None);
+    };
+    // what came of it is in `known`
+    let _ = tokio::time::timeout_at(deadline, known.wait_for(Known::is_settled)).await;
+    let known = known.borrow();
+    if known.synced {
+        let key = (namespace.to_owned(), name.to_owned());
+        return Ok(known.items.get(&key).cloned());
+    }
+    Err(known.error.as_ref().map(|e| e.to_string().into()))
+}

@@ -1,0 +1,20 @@
+//! What pods refer to: ConfigMaps, Secrets, Services, RuntimeClasses and tokens, watched only
+//! while a pod needs them.
+//!
+//! [`ObjectCache`] answers [`windlass_runtime::PodObjects`]. Each object has one watch whoever
+//! needs it, begun with the first pod that refers to it and ended a while after the last; what
+//! was read once serves while the API server is away. Memory is bounded by what the pods of the
+//! node refer to, besides the services, which are kept as their address and ports.
+
+mod announced;
+mod cache;
+mod node_credentials;
+mod reflections;
+mod resolve;
+mod tokens;
+
+pub use cache::{ObjectCache, ObjectCacheDeps};
+pub use node_credentials::CredentialDirs;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! The node's own registry credentials: docker config files, read again every five minutes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use windlass_core::credentials::{CredentialFault, DockerConfigFormat, Keyring};
+
+/// How long what was read serves (upstream's lifetime of the default provider).
+const LIFETIME: Duration = Duration::from_secs(5 * 60);
+/// A disk that hangs delays a pod by no more than this.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Size of a config file, at most: as much as a Secret may have.
+const MAX_SIZE: u64 = 1 << 20;
+
+/// Where docker config files are looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CredentialDirs {
+    /// `--root-dir`.
+    pub root_dir: PathBuf,
+    /// The agent's working directory.
+    pub work_dir: PathBuf,
+    /// `$HOME`, if it is set.
+    pub home: Option<PathBuf>,
+}
+
+impl CredentialDirs {
+    /// The files in upstream's order; the first that can be read counts alone.
+    fn candidates(&self) -> Vec<(PathBuf, DockerConfigFormat)> {
+        let slash = Path::new("/");
+        let dirs = [Some(self.root_dir.as_path()), Some(&self.work_dir)];
+        let home = self.home.as_deref();
+        let docker = [home.map(|h| h.join(".docker")), Some(slash.join(".docker"))];
+        let plain = [home, Some(slash)];
+        let json = dirs.into_iter().flatten().map(Path::to_path_buf);
+        let json = json.chain(docker.into_iter().flatten());
+        let old = || dirs.into_iter().chain(plain).flatten();
+        let mut files: Vec<_> = json
+            .map(|dir| (dir.join("config.json"), DockerConfigFormat::ConfigJson))
+            .collect();
+        files.extend(old().map(|dir| (dir.join(".dockercfg"), DockerConfigFormat::Dockercfg)));
+        files.extend(old().map(|dir| {
+            let file = dir.join(".dockerconfigjson");
+            (file, DockerConfigFormat::ConfigJson)
+        }));
+        files
+    }
+}
+
+/// The node's credentials.
+#[derive(Debug)]
+pub(crate) struct NodeCredentials {
+    /// `None` looks nowhere.
+    dirs: Option<CredentialDirs>,
+    read: Mutex<Option<(Instant, Keyring)>>,
+}
+
+impl NodeCredentials {
+    pub(crate) fn new(dirs: Option<CredentialDirs>) -> Self {
+        Self {
+            dirs,
+            read: Mutex::default(),
+        }
+    }
+
+    /// What the files say, or said not long ago.
+    pub(crate) async fn keyring(&self) -> Keyring {
+        let Some(dirs) = &self.dirs else {
+            return Keyring::default();
+        };
+        let mut read = self.read.lock().await;
+        if let Some((at, keyring)) = read.as_ref()
+            && at.elapsed() < LIFETIME
+        {
+            return keyring.clone();
+        }
+        let keyring = match tokio::time::timeout(DEADLINE, look(dirs)).await {
+            Ok(keyring) => keyring,
+            Err(_) => {
+                tracing::warn!("docker config files not read in time");
+                let old = read.take();
+                old.map(|(_, keyring)| keyring).unwrap_or_default()
+            }
+        };
+        *read = Some((Instant::now(), keyring.clone()));
+        keyring
+    }
+}
+
+async fn look(dirs: &CredentialDirs) -> Keyring {
+    for (path, format) in dirs.candidates() {
+        let text = match read_file(&path).await {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "docker config not read");
+                continue;
+            }
+        };
+        let origin = format!("file {}", path.display());
+        let read = Keyring::from_file(format, &text, &origin);
+        for fault in &read.faults {
+            tracing::warn!(%fault, "docker config");
+        }
+        let broken = |fault: &CredentialFault| matches!(fault, CredentialFault::File { .. });
+        if !read.faults.iter().any(broken) {
+            return read.keyring;
+        }
+    }
+    Keyring::default()
+}
+
+async fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    let file = tokio::fs::File::open(path).await?;
+    let mut text = Vec::new();
+    file.take(MAX_SIZE + 1).read_to_end(&mut text).await?;
+    if text.len() as u64 > MAX_SIZE {
+        return Err(std::io::Error::other("larger than 1 MiB"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_looked_for_in_upstreams_order() {
+        let dirs = CredentialDirs {
+            root_dir: "/var/lib/kubelet".into(),
+            work_dir: "/work".into(),
+            home: Some("/root".into()),
+        };
+        let files: Vec<_> = dirs
+            .candidates()
+            .into_iter()
+            .map(|(path, _)| path.display().to_string())
+            .collect();
+        assert_eq!(
+            files,
+            [
+                "/var/lib/kubelet/config.json",
+                "/work/config.json",
+                "/root/.docker/config.json",
+                "/.docker/config.json",
+                "/var/lib/kubelet/.dockercfg",
+                "/work/.dockercfg",
+                "/root/.dockercfg",
+                "/.dockercfg",
+                "/var/lib/kubelet/.dockerconfigjson",
+                "/work/.dockerconfigjson",
+                "/root/.dockerconfigjson",
+                "/.dockerconfigjson",
+            ]
+        );
+    }
+}

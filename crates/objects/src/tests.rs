@@ -1,0 +1,186 @@
+//! The cache against an API server in the same process, on paused time.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+use windlass_actors::{ActorKind, ObjectsChanged, SimClock, SlotReceiver, slots};
+use windlass_client::ApiClients;
+use windlass_core::node_facts::NodeFacts;
+use windlass_fake_api::{FakeApiServer, Stored};
+use windlass_metrics::Metrics;
+use windlass_runtime::{PodInputs, PodObjects};
+use windlass_types::corev1::{ConfigMap, Secret, Service, ServiceAccount};
+use windlass_types::view::EventType;
+use windlass_types::{EventRecorder, Pod, PodUid, Reason, SharedPod, Timestamp};
+
+use crate::{CredentialDirs, ObjectCache, ObjectCacheDeps};
+
+mod pulls;
+mod tokens;
+mod watches;
+
+/// What was recorded, each as `reason message`.
+#[derive(Debug, Default)]
+struct Events(Mutex<Vec<String>>);
+
+impl EventRecorder for Events {
+    fn record(&self, _: &Pod, _: Option<&str>, _: EventType, reason: Reason, message: &str) {
+        let mut events = self.0.lock().expect("not poisoned");
+        events.push(format!("{reason} {message}"));
+    }
+
+    fn record_node(&self, _: EventType, _: Reason, _: &str) {}
+}
+
+struct World {
+    server: FakeApiServer,
+    cache: Arc<ObjectCache>,
+    changed: SlotReceiver<PodUid, ObjectsChanged>,
+    events: Arc<Events>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(CredentialDirs::default(), FakeApiServer::clients)
+    }
+
+    fn with_dirs(credential_dirs: CredentialDirs) -> Self {
+        Self::with(credential_dirs, FakeApiServer::clients)
+    }
+
+    /// As a node, which may read only what its pods refer to.
+    fn of_node() -> Self {
+        Self::with(CredentialDirs::default(), |s| s.clients_of_node("n1"))
+    }
+
+    fn with(
+        credential_dirs: CredentialDirs,
+        clients: impl FnOnce(&FakeApiServer) -> ApiClients,
+    ) -> Self {
+        let base: Timestamp = "2026-11-21T00:00:00Z".parse().expect("time");
+        let clock = Arc::new(SimClock::starting_at(base));
+        let server = FakeApiServer::with_clock(clock.clone());
+        let metrics = Metrics::new().expect("metrics");
+        let (sender, changed) = slots(ActorKind::SyncLoop, &metrics);
+        let events = Arc::new(Events::default());
+        let cache = ObjectCache::new(ObjectCacheDeps {
+            clients: Some(clients(&server)),
+            clock,
+            events: events.clone(),
+            changed: sender,
+            node: Arc::new(NodeFacts::default()),
+            credential_dirs: Some(credential_dirs),
+        });
+        Self {
+            server,
+            cache: Arc::new(cache),
+            changed,
+            events,
+        }
+    }
+
+    /// The pods that were told of a change, after everything that is under way has happened.
+    async fn told(&mut self) -> Vec<String> {
+        settle().await;
+        let mut told = Vec::new();
+        while let Some(Some((uid, _))) = self.changed.next().now_or_never() {
+            told.push(uid.to_string());
+        }
+        told
+    }
+
+    fn events(&self) -> Vec<String> {
+        self.events.0.lock().expect("not poisoned").clone()
+    }
+
+    /// Watches that were begun, by path.
+    fn watches(&self, path: &str) -> usize {
+        let requests = self.server.requests();
+        let watch = |query: &str| query.contains("watch=true");
+        requests
+            .iter()
+            .filter(|r| r.path.ends_with(path) && watch(&r.query))
+            .count()
+    }
+
+    /// Whether a watch is open now: one that is closed is begun again.
+    async fn is_watched(&self, path: &str) -> bool {
+        settle().await;
+        let before = self.watches(path);
+        self.server.faults().close_watches();
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        self.watches(path) > before
+    }
+
+    async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, String> {
+        let inputs = self.cache.inputs(pod).await;
+        inputs.map_err(|e| format!("{} {}: {}", e.reason, e.retry, e.message))
+    }
+}
+
+/// Paused time moves on only when nothing can run any more.
+async fn settle() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+fn object<K: Stored>(value: Value) -> K {
+    serde_json::from_value(value).expect("object")
+}
+
+fn config_map(name: &str, text: &str) -> ConfigMap {
+    object(json!({
+        "metadata": {"namespace": "default", "name": name}, "data": {"key": text},
+    }))
+}
+
+fn secret(name: &str, secret_type: &str, key: &str, text: &str) -> Secret {
+    let mut secret: Secret = object(json!({
+        "metadata": {"namespace": "default", "name": name}, "type": secret_type,
+    }));
+    let data = ByteString(text.as_bytes().to_vec());
+    secret.data = Some([(key.to_owned(), data)].into());
+    secret
+}
+
+fn pod(uid: &str, spec: Value) -> SharedPod {
+    let mut spec = spec;
+    if spec.get("containers").is_none() {
+        spec["containers"] = json!([{"name": "c", "image": "i"}]);
+    }
+    let pod = json!({
+        "metadata": {"namespace": "default", "name": format!("pod-{uid}"), "uid": uid},
+        "spec": spec,
+    });
+    SharedPod::new(object(pod))
+}
+
+fn static_pod(uid: &str, spec: Value) -> SharedPod {
+    let mut pod = Pod::clone(&pod(uid, spec));
+    pod.metadata.annotations =
+        Some([("kubernetes.io/config.source".to_owned(), "file".to_owned())].into());
+    SharedPod::new(pod)
+}
+
+fn volume_pod(uid: &str, config_map: &str) -> SharedPod {
+    pod(
+        uid,
+        json!({"volumes": [{"name": "v", "configMap": {"name": config_map}}]}),
+    )
+}
+
+fn env_pod(uid: &str, config_map: &str) -> SharedPod {
+    let from = json!([{"configMapRef": {"name": config_map}}]);
+    pod(
+        uid,
+        json!({"containers": [{"name": "c", "image": "i", "envFrom": from}]}),
+    )
+}
+
+/// What the volume `v` shows as its file `key`.
+fn shown(inputs: &PodInputs) -> &str {
+    let file = &inputs.volumes["v"].files["key"];
+    std::str::from_utf8(&file.data).expect("text")
+}

@@ -1,0 +1,132 @@
+//! Pull secrets and the node's credential files.
+
+use super::*;
+
+const TYPE: &str = "kubernetes.io/dockerconfigjson";
+const KEY: &str = ".dockerconfigjson";
+
+fn regcred(user: &str) -> Secret {
+    let auths = json!({"r.io": {"username": user, "password": "p"}});
+    secret("regcred", TYPE, KEY, &json!({"auths": auths}).to_string())
+}
+
+fn pulling(uid: &str) -> SharedPod {
+    pod(
+        uid,
+        json!({"imagePullSecrets": [{"name": "regcred"}, {"name": "gone"}]}),
+    )
+}
+
+fn users(inputs: &PodInputs) -> Vec<String> {
+    let found = inputs.keyring.lookup("r.io/app");
+    found.into_iter().map(|auth| auth.username).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_pull_secret_is_said_once_and_holds_nothing_up() {
+    let mut world = World::new();
+    let pod = pulling("a");
+    let missing = |names: &str| {
+        format!(
+            "FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets \
+             ({names}); attempting to pull the image may not succeed."
+        )
+    };
+    for _ in 0..3 {
+        let inputs = world.inputs(&pod).await.expect("inputs");
+        assert_eq!(users(&inputs), [""; 0]);
+    }
+    assert_eq!(world.events(), [missing("regcred, gone")]);
+    world.server.create(&regcred("bob"));
+    assert_eq!(world.told().await, ["a"]);
+    let inputs = world.inputs(&pod).await.expect("inputs");
+    assert_eq!(users(&inputs), ["bob"]);
+    assert_eq!(world.events(), [missing("regcred, gone"), missing("gone")]);
+    // the variables have no part of it
+    assert!(inputs.env.secrets.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_pull_secret_is_named_and_skipped() {
+    let world = World::new();
+    let broken = secret("regcred", TYPE, KEY, "hunter2");
+    world.server.create(&broken);
+    let pod = pod("a", json!({"imagePullSecrets": [{"name": "regcred"}]}));
+    world.inputs(&pod).await.expect("inputs");
+    let events = world.events();
+    assert_eq!(events.len(), 1);
+    assert!(
+        events[0].starts_with(
+            "FailedToRetrieveImagePullSecret secret default/regcred, key .dockerconfigjson: \
+             not valid docker config JSON"
+        ),
+        "{events:?}"
+    );
+    assert!(!events[0].contains("hunter2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_goes_on_without_secrets_that_nobody_answers_for() {
+    let world = World::new();
+    world
+        .server
+        .faults()
+        .hang(windlass_fake_api::On::path("*/secrets"));
+    world.inputs(&pulling("a")).await.expect("inputs");
+    assert_eq!(world.events().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_file_comes_after_the_pods_secrets_and_is_read_again_in_time() {
+    let dir = tempfile::tempdir().expect("folder");
+    let world = World::with_dirs(CredentialDirs {
+        root_dir: dir.path().to_path_buf(),
+        work_dir: dir.path().join("work"),
+        home: Some(dir.path().join("home")),
+    });
+    let write = |file: &str, user: &str| {
+        let entry = json!({"r.io": {"username": user, "password": "p"}});
+        let text = match file {
+            "home/.dockercfg" => entry.to_string(),
+            _ => json!({"auths": entry}).to_string(),
+        };
+        let path = dir.path().join(file);
+        std::fs::create_dir_all(path.parent().expect("folder")).expect("folder");
+        std::fs::write(path, text).expect("file");
+    };
+    let minutes = |n: u64| tokio::time::sleep(Duration::from_secs(n * 60));
+    world.server.create(&regcred("bob"));
+    write("home/.dockercfg", "old");
+    assert_eq!(
+        users(&world.inputs(&pulling("a")).await.expect("inputs")),
+        ["bob", "old"]
+    );
+    write("work/config.json", "work");
+    assert_eq!(
+        users(&world.inputs(&pulling("a")).await.expect("inputs")),
+        ["bob", "old"]
+    );
+    minutes(6).await;
+    assert_eq!(
+        users(&world.inputs(&pulling("a")).await.expect("inputs")),
+        ["bob", "work"]
+    );
+    // a file that cannot be read leaves its turn to the next
+    std::fs::write(dir.path().join("config.json"), "{").expect("file");
+    minutes(6).await;
+    assert_eq!(
+        users(&world.inputs(&pulling("a")).await.expect("inputs")),
+        ["bob", "work"]
+    );
+    write("config.json", "root");
+    minutes(6).await;
+    assert_eq!(
+        users(
+            &world
+                .inputs(&static_pod("s", json!({})))
+                .await
+                .expect("inputs")
+        ),
+        ["root"]
+    );
+}

@@ -1,0 +1,195 @@
+//! Tokens: asked for once, renewed in time, never handed out expired if a fresh one can be had.
+
+use windlass_fake_api::On;
+
+use super::*;
+
+const TOKEN: &str = "*/token";
+const LIFE: u64 = 3600;
+
+fn account() -> ServiceAccount {
+    object(json!({"metadata": {"namespace": "default", "name": "robot"}}))
+}
+
+fn token_pod(world: &World, uid: &str) -> SharedPod {
+    let source = json!({"serviceAccountToken": {
+        "path": "key", "expirationSeconds": LIFE, "audience": "vault",
+    }});
+    let pod = pod(
+        uid,
+        json!({
+            "serviceAccountName": "robot",
+            "volumes": [{"name": "v", "projected": {"sources": [source]}}],
+        }),
+    );
+    // a token can only be bound to a pod that exists
+    SharedPod::new(world.server.create(pod.as_ref()))
+}
+
+impl World {
+    fn requests_for_tokens(&self) -> usize {
+        let requests = self.server.requests();
+        requests
+            .iter()
+            .filter(|r| r.path.ends_with("/token"))
+            .count()
+    }
+
+    async fn token(&self, pod: &SharedPod) -> Result<String, String> {
+        self.inputs(pod)
+            .await
+            .map(|inputs| shown(&inputs).to_owned())
+    }
+}
+
+fn seconds(n: u64) -> impl Future<Output = ()> {
+    tokio::time::sleep(Duration::from_secs(n))
+}
+
+fn uid(pod: &SharedPod) -> PodUid {
+    windlass_types::PodExt::uid(pod.as_ref())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_bound_to_its_pod_and_asked_for_once() {
+    let world = World::new();
+    world.server.create(&account());
+    let pod = token_pod(&world, "a");
+    let calls = (0..10).map(|_| world.token(&pod));
+    let tokens = futures::future::join_all(calls).await;
+    let first = tokens[0].clone().expect("token");
+    assert!(
+        tokens.iter().all(|t| t.as_ref() == Ok(&first)),
+        "{tokens:?}"
+    );
+    let requests = world.server.requests();
+    let asked: Vec<_> = requests
+        .iter()
+        .filter(|r| r.path.ends_with("/token"))
+        .collect();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(
+        asked[0].path,
+        "/api/v1/namespaces/default/serviceaccounts/robot/token"
+    );
+    let spec = &asked[0].body["spec"];
+    assert_eq!(
+        *spec,
+        json!({
+            "audiences": ["vault"],
+            "expirationSeconds": 3600,
+            "boundObjectRef": {
+                "apiVersion": "v1", "kind": "Pod", "name": "pod-a", "uid": uid(&pod).as_str(),
+            },
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_renewed_at_80_percent_of_its_life_and_its_pod_is_told() {
+    let mut world = World::new();
+    world.server.create(&account());
+    let pod = token_pod(&world, "a");
+    let first = world.token(&pod).await.expect("token");
+    seconds(LIFE * 3 / 4).await;
+    assert_eq!(world.told().await, [""; 0]);
+    assert_eq!(world.token(&pod).await.as_ref(), Ok(&first));
+    seconds(LIFE / 20 + 60).await;
+    assert_eq!(world.told().await, [uid(&pod).to_string()]);
+    let second = world.token(&pod).await.expect("token");
+    assert_ne!(first, second);
+    seconds(120).await;
+    assert_eq!(world.told().await, [""; 0]);
+    assert_eq!(world.requests_for_tokens(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_token_serves_while_the_server_is_away_but_not_beyond_its_life() {
+    let world = World::new();
+    world.server.create(&account());
+    let pod = token_pod(&world, "a");
+    let first = world.token(&pod).await.expect("token");
+    let down = world.server.faults().error(On::path(TOKEN), 503);
+    seconds(LIFE * 9 / 10).await;
+    assert_eq!(world.token(&pod).await.as_ref(), Ok(&first));
+    let asked = world.requests_for_tokens();
+    // not asked again at once
+    assert_eq!(world.token(&pod).await.as_ref(), Ok(&first));
+    assert_eq!(world.requests_for_tokens(), asked);
+    seconds(LIFE / 10).await;
+    let refused = world.token(&pod).await.expect_err("expired");
+    assert!(
+        refused.starts_with(
+            "FailedMount later: MountVolume.SetUp failed for volume \"v\" : failed to fetch \
+             token: the last one expired and the refresh failed: POST "
+        ),
+        "{refused}"
+    );
+    world.server.faults().lift(down);
+    let second = world.token(&pod).await.expect("token");
+    assert_ne!(first, second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_delays_a_first_token_by_the_deadline_only() {
+    let world = World::new();
+    world.server.create(&account());
+    let pod = token_pod(&world, "a");
+    world.server.faults().hang(On::path(TOKEN));
+    let began = tokio::time::Instant::now();
+    let refused = world.token(&pod).await.expect_err("no answer");
+    assert!(
+        refused.contains("the API server did not answer in time"),
+        "{refused}"
+    );
+    assert_eq!(began.elapsed().as_secs(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_gives_up_leaves_the_answer_to_the_next() {
+    let world = World::new();
+    world.server.create(&account());
+    let pod = token_pod(&world, "a");
+    let delay = Duration::from_secs(5);
+    world.server.faults().slow(On::path(TOKEN), delay);
+    let early = tokio::time::timeout(Duration::from_secs(2), world.token(&pod)).await;
+    assert!(early.is_err());
+    seconds(4).await;
+    let began = tokio::time::Instant::now();
+    world.token(&pod).await.expect("token");
+    assert_eq!(began.elapsed().as_secs(), 0);
+    assert_eq!(world.requests_for_tokens(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_token_is_asked_for_again_after_a_passing_error() {
+    let world = World::new();
+    world.server.create(&account());
+    let pod = token_pod(&world, "a");
+    let faults = world.server.faults();
+    faults.error_retry_after(On::path(TOKEN).times(1), 429, 3);
+    faults.error(On::path(TOKEN).times(1), 500);
+    let began = tokio::time::Instant::now();
+    world.token(&pod).await.expect("token");
+    assert_eq!(began.elapsed().as_secs(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_goes_with_its_pod() {
+    let mut world = World::new();
+    world.server.create(&account());
+    let pod = token_pod(&world, "a");
+    let first = world.token(&pod).await.expect("token");
+    world.cache.unregister(&uid(&pod));
+    seconds(LIFE).await;
+    assert_eq!(world.told().await, [""; 0]);
+    assert_ne!(world.token(&pod).await.expect("token"), first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_is_missing_is_named() {
+    let world = World::new();
+    let pod = token_pod(&world, "a");
+    let refused = world.token(&pod).await.expect_err("no account");
+    assert!(refused.contains("robot"), "{refused}");
+}

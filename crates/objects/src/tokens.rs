@@ -1,0 +1,291 @@
+//! Tokens of service accounts for pods, asked for once and renewed before they expire.
+//!
+//! One request is in flight for each token. A pod whose token is due for renewal is told so,
+//! which has its volumes made again; a token goes with its pod.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
+use windlass_client::{ApiClient, ApiError, At};
+use windlass_core::pod_references::TokenSpec;
+use windlass_core::projection::Token;
+use windlass_types::corev1::ServiceAccount;
+use windlass_types::{Clock, Pod, PodExt, PodUid, Retry, SharedPod, Timestamp};
+
+mod life;
+
+use life::{Life, Phase};
+
+/// How long a pod waits for a token.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
+/// Pause between two requests while a pod waits.
+const REQUEST_RETRY: Duration = Duration::from_secs(1);
+/// After a renewal that failed, the old token serves this long before the next attempt.
+const RENEWAL_RETRY: Duration = Duration::from_secs(30);
+/// How often tokens are looked through for those that are due.
+const TICK: Duration = Duration::from_secs(60);
+
+/// All tokens of the node's pods. Bounded by the token sources of their volumes.
+#[derive(Debug)]
+pub(crate) struct TokenCache {
+    client: Option<ApiClient>,
+    clock: Arc<dyn Clock>,
+    changed: SlotSender<PodUid, ObjectsChanged>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: BTreeMap<Key, Entry>,
+    ticking: bool,
+}
+
+/// The UID comes first, so that a pod's tokens stand together.
+type Key = (PodUid, TokenSpec);
+
+#[derive(Debug, Default)]
+struct Entry {
+    held: Option<Held>,
+    /// The last request failed then.
+    failed_at: Option<Instant>,
+    /// Held by the one request in flight.
+    request: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    token: Token,
+    life: Life,
+    since: Instant,
+}
+
+impl Held {
+    fn phase(&self, now: Timestamp) -> Phase {
+        self.life.phase(now, self.since.elapsed())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error("no API server is configured")]
+    NoServer,
+    #[error("{0}")]
+    Api(#[from] ApiError),
+    #[error("the API server's answer has no token or no expiration")]
+    Answer,
+}
+
+impl TokenCache {
+    pub(crate) fn new(
+        client: Option<ApiClient>,
+        clock: Arc<dyn Clock>,
+        changed: SlotSender<PodUid, ObjectsChanged>,
+    ) -> Self {
+        Self {
+            client,
+            clock,
+            changed,
+            state: Mutex::default(),
+        }
+    }
+
+    /// A token that is valid now, or why there is none.
+    pub(crate) async fn token(
+        self: &Arc<Self>,
+        pod: &SharedPod,
+        spec: &TokenSpec,
+    ) -> Result<Token, String> {
+        let key = (pod.uid(), spec.clone());
+        if let Some(token) = self.ready(&key) {
+            return Ok(token);
+        }
+        self.lock().entries.entry(key.clone()).or_default();
+        // a caller that gives up does not end the request: the next one finds its answer
+        let (cache, pod) = (Arc::clone(self), SharedPod::clone(pod));
+        let request = spawn_io("request-token", async move { cache.renew(&pod, key).await });
+        request
+            .await
+            .unwrap_or_else(|_| Err("the request was given up".to_owned()))
+    }
+
+    async fn renew(self: &Arc<Self>, pod: &Pod, key: Key) -> Result<Token, String> {
+        let request = self
+            .lock()
+            .entries
+            .get(&key)
+            .map(|e| Arc::clone(&e.request));
+        let Some(request) = request else {
+            return Err("the pod is gone".to_owned());
+        };
+        let _one_at_a_time = request.lock().await;
+        // another call may have brought it meanwhile
+        if let Some(token) = self.ready(&key) {
+            return Ok(token);
+        }
+        let old = self.valid(&key);
+        match self.ask_until(pod, &key.1, old.is_some()).await {
+            Ok((token, life)) => {
+                self.put(&key, token.clone(), life);
+                Ok(token)
+            }
+            Err(error) => {
+                let mut state = self.lock();
+                let entry = state.entries.get_mut(&key);
+                let had_one = entry.is_some_and(|entry| {
+                    entry.failed_at = Some(Instant::now());
+                    entry.held.is_some()
+                });
+                drop(state);
+                match old {
+                    Some(token) => {
+                        tracing::warn!(uid = %key.0, error, "token not renewed, the old one serves");
+                        Ok(token)
+                    }
+                    None if had_one => {
+                        let what = "the last one expired and the refresh failed";
+                        Err(format!("{what}: {error}"))
+                    }
+                    None => Err(error),
+                }
+            }
+        }
+    }
+
+    /// The pod is gone, and its tokens with it.
+    pub(crate) fn forget(&self, uid: &PodUid) {
+        self.lock().entries.retain(|(of, _), _| of != uid);
+    }
+
+    /// A token that need not be renewed, or that just could not be.
+    fn ready(&self, key: &Key) -> Option<Token> {
+        let now = self.clock.now();
+        let state = self.lock();
+        let entry = state.entries.get(key)?;
+        let held = entry.held.as_ref()?;
+        let failed = entry
+            .failed_at
+            .is_some_and(|at| at.elapsed() < RENEWAL_RETRY);
+        let serves = match held.phase(now) {
+            Phase::Fresh => true,
+            Phase::Due => failed,
+            Phase::Expired => false,
+        };
+        serves.then(|| held.token.clone())
+    }
+
+    /// A token that has not expired.
+    fn valid(&self, key: &Key) -> Option<Token> {
+        let now = self.clock.now();
+        let state = self.lock();
+        let held = state.entries.get(key)?.held.as_ref()?;
+        (held.phase(now) != Phase::Expired).then(|| held.token.clone())
+    }
+
+    fn put(self: &Arc<Self>, key: &Key, token: Token, life: Life) {
+        let mut state = self.lock();
+        // the pod may have gone while the request was under way
+        if let Some(entry) = state.entries.get_mut(key) {
+            entry.held = Some(Held {
+                token,
+                life,
+                since: Instant::now(),
+            });
+            entry.failed_at = None;
+        }
+        if !state.ticking && !state.entries.is_empty() {
+            state.ticking = true;
+            let cache = Arc::downgrade(self);
+            drop(spawn_io("renew-tokens", async move {
+                loop {
+                    tokio::time::sleep(TICK).await;
+                    match cache.upgrade() {
+                        Some(cache) if cache.tick() => {}
+                        _ => return,
+                    }
+                }
+            }));
+        }
+    }
+
+    /// Tells the pods whose tokens are due. False if there are no tokens left.
+    fn tick(&self) -> bool {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        for ((uid, _), entry) in &state.entries {
+            let held = entry.held.as_ref();
+            if held.is_some_and(|held| held.phase(now) != Phase::Fresh) {
+                self.changed.put(uid.clone(), ObjectsChanged);
+            }
+        }
+        state.ticking = !state.entries.is_empty();
+        state.ticking
+    }
+
+    /// Asks until the deadline; once, if there is something to go on with.
+    async fn ask_until(
+        &self,
+        pod: &Pod,
+        spec: &TokenSpec,
+        once: bool,
+    ) -> Result<(Token, Life), String> {
+        let mut last = "the API server did not answer in time".to_owned();
+        let ask = async {
+            loop {
+                match self.ask(pod, spec).await {
+                    Err(AskError::Api(error)) if !once && error.retry() == Retry::Soon => {
+                        last = error.to_string();
+                        let pause = error.retry_after.unwrap_or(REQUEST_RETRY);
+                        tokio::time::sleep(pause).await;
+                    }
+                    answer => return answer.map_err(|error| error.to_string()),
+                }
+            }
+        };
+        let answer = tokio::time::timeout(REQUEST_DEADLINE, ask).await;
+        answer.unwrap_or(Err(last))
+    }
+
+    async fn ask(&self, pod: &Pod, spec: &TokenSpec) -> Result<(Token, Life), AskError> {
+        let client = self.client.as_ref().ok_or(AskError::NoServer)?;
+        let account = PodExt::spec(pod).service_account_name.as_deref();
+        let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
+        let at = At::namespaced(pod.namespace(), account);
+        let body = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "metadata": {},
+            "spec": {
+                "audiences": spec.audience.iter().collect::<Vec<_>>(),
+                "expirationSeconds": spec.expiration_seconds,
+                "boundObjectRef": {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "name": pod.name(),
+                    "uid": pod.uid().as_str(),
+                },
+            },
+        });
+        let answer = client.post::<ServiceAccount, Value>(at, "token", &body);
+        let answer = answer.await?;
+        let token = answer["status"]["token"].as_str().unwrap_or_default();
+        let expires = answer["status"]["expirationTimestamp"].as_str();
+        let expires: Option<Timestamp> = expires.and_then(|text| text.parse().ok());
+        let (Some(expires_at), false) = (expires, token.is_empty()) else {
+            return Err(AskError::Answer);
+        };
+        // the server may grant another lifetime than the one asked for
+        let seconds = answer["spec"]["expirationSeconds"].as_i64();
+        let seconds = seconds.unwrap_or(spec.expiration_seconds);
+        let seed = format!("{}/{spec:?}", pod.uid());
+        let life = Life::new(expires_at, seconds, &seed);
+        Ok((Token(token.to_owned()), life))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,73 @@
+//! What a pod refers to, resolved before it starts: the port to whoever knows.
+//!
+//! A pod's references are resolved before it takes a start slot, so that a ConfigMap that is
+//! missing or an API server that is slow delays its own pod alone.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use windlass_core::credentials::Keyring;
+use windlass_core::env::EnvSources;
+use windlass_core::projection::VolumePayloads;
+use windlass_types::{PodUid, Reason, Retry, SharedPod};
+
+/// Everything a pod's sandbox and containers need from outside the pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodInputs {
+    /// ConfigMaps, Secrets and service variables.
+    pub env: EnvSources,
+    /// Registry credentials. A pull is anonymous only if none of them is for its image.
+    pub keyring: Keyring,
+    /// Handler of the pod's RuntimeClass; empty is the runtime's default. `None` if nobody looked
+    /// it up: a pod that names a RuntimeClass is then refused.
+    pub runtime_handler: Option<String>,
+    /// Content of volumes that show API objects.
+    pub volumes: VolumePayloads,
+}
+
+/// The inputs of a pod cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct InputsError {
+    /// For the blocker and the event: `FailedMount`, `FailedCreatePodSandBox`, …
+    pub reason: Reason,
+    /// Which object or key, and where the pod refers to it.
+    pub message: String,
+    /// What trying again would bring.
+    pub retry: Retry,
+}
+
+/// Knows what pods refer to.
+#[async_trait]
+pub trait PodObjects: Send + Sync + Debug + 'static {
+    /// The pod is desired, new or changed: from now on its references are kept current. Cheap
+    /// and safe to repeat.
+    fn register(&self, pod: &SharedPod);
+
+    /// The pod is gone.
+    fn unregister(&self, uid: &PodUid);
+
+    /// Resolves everything; waits, within a deadline, until each reference was answered once.
+    /// A ConfigMap or Secret that only an environment variable needs and that does not exist is
+    /// no error here: its container says so.
+    ///
+    /// # Errors
+    /// A volume's content or the RuntimeClass cannot be had.
+    async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, InputsError>;
+}
+
+/// Without an API server there is nothing to refer to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObjects;
+
+#[async_trait]
+impl PodObjects for NoObjects {
+    fn register(&self, _: &SharedPod) {}
+
+    fn unregister(&self, _: &PodUid) {}
+
+    /// Static pods may not refer to API objects, which is checked where they are read.
+    async fn inputs(&self, _: &SharedPod) -> Result<PodInputs, InputsError> {
+        Ok(PodInputs::default())
+    }
+}

@@ -1,0 +1,265 @@
+//! What a pod refers to: variables, credentials, the RuntimeClass, volumes that show objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use windlass_core::credentials::{DockerConfigFormat, Keyring};
+use windlass_core::projection::{ConfigMapContent, PayloadFile, SecretContent, VolumePayload};
+use windlass_cri::error::CriCode;
+use windlass_types::{ContainerState, Pod, PodUid};
+
+use super::{World, line, nothing, observed, pod, request, seen, until};
+use crate::{PodInputs, SyncPodRequest};
+
+fn pod_from(spec: Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": "web", "namespace": "default", "uid": "u1"},
+        "spec": spec,
+    }))
+    .expect("pod")
+}
+
+fn data(list: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let pairs = list.iter();
+    pairs
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+fn config_map(key: &str, value: &str) -> Arc<ConfigMapContent> {
+    Arc::new(ConfigMapContent {
+        data: [(key.to_owned(), value.into())].into(),
+        ..ConfigMapContent::default()
+    })
+}
+
+fn secret(key: &str, value: &str) -> Arc<SecretContent> {
+    Arc::new(SecretContent {
+        data: [(key.to_owned(), value.as_bytes().into())].into(),
+        ..SecretContent::default()
+    })
+}
+
+/// Inputs with what a docker config file says: users by registry pattern.
+fn with_users(users: &[(&str, &str)]) -> PodInputs {
+    let entry = |(pattern, user): &(&str, &str)| {
+        let auth = json!({"username": user, "password": "hunter2"});
+        ((*pattern).to_owned(), auth)
+    };
+    let auths: serde_json::Map<String, Value> = users.iter().map(entry).collect();
+    let text = json!({"auths": auths}).to_string();
+    let read = Keyring::from_file(DockerConfigFormat::ConfigJson, text.as_bytes(), "test");
+    assert!(read.faults.is_empty(), "{:?}", read.faults);
+    PodInputs {
+        keyring: read.keyring,
+        ..PodInputs::default()
+    }
+}
+
+fn showing(text: &str) -> PodInputs {
+    let file = PayloadFile {
+        data: text.as_bytes().into(),
+        mode: 0o644,
+        owner: None,
+    };
+    let payload = VolumePayload {
+        files: [("key".to_owned(), file)].into(),
+        in_memory: true,
+    };
+    PodInputs {
+        volumes: [("conf".to_owned(), payload)].into(),
+        ..PodInputs::default()
+    }
+}
+
+fn pulls(world: &World) -> Vec<String> {
+    let mut calls = world.fake.calls();
+    calls.retain(|call| call.starts_with("pull"));
+    calls
+}
+
+#[tokio::test]
+async fn variables_come_from_the_objects_and_a_missing_one_is_told_in_upstreams_words() {
+    let pod = pod_from(json!({"containers": [{
+        "name": "a", "image": "web:1",
+        "envFrom": [{"configMapRef": {"name": "conf"}, "prefix": "C_"}],
+        "env": [{"name": "PW", "valueFrom": {"secretKeyRef": {"name": "pw", "key": "k"}}}],
+    }]}));
+    let world = World::new();
+    let mut inputs = PodInputs::default();
+    let outcome = world.sync_inputs(&pod, nothing(), inputs.clone()).await;
+    assert_eq!(
+        line(&world, &outcome),
+        "CreateContainerConfigError container=a retry=later: configmap \"conf\" not found | again in 10s"
+    );
+    let events = world.events.take();
+    let expected = "W Failed a: Error: configmap \"conf\" not found".to_owned();
+    assert!(events.contains(&expected), "{events:?}");
+
+    inputs
+        .env
+        .config_maps
+        .insert("conf".into(), config_map("a.b", "1"));
+    inputs.env.secrets.insert("pw".into(), Arc::default());
+    let outcome = world.sync_inputs(&pod, nothing(), inputs.clone()).await;
+    assert_eq!(
+        line(&world, &outcome),
+        "CreateContainerConfigError container=a retry=later: couldn't find key k in Secret default/pw | again in 10s"
+    );
+    inputs
+        .env
+        .secrets
+        .insert("pw".into(), secret("k", "s3cret"));
+    inputs.env.services = data(&[("KUBERNETES_SERVICE_HOST", "10.96.0.1")]);
+    let outcome = world.sync_inputs(&pod, nothing(), inputs.clone()).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    let configs = world.fake.configs();
+    let expected = [
+        ("C_a.b", "1"),
+        ("PW", "s3cret"),
+        ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+    ];
+    assert_eq!(
+        configs[0].envs,
+        expected.map(|(k, v)| (k.to_owned(), v.to_owned()))
+    );
+    let request = SyncPodRequest {
+        inputs: Arc::new(inputs),
+        ..request(&pod, nothing())
+    };
+    let shown = format!("{request:?} {:?}", configs[0]);
+    assert!(!shown.contains("s3cret"), "{shown}");
+    assert!(shown.contains("PW") && shown.contains("conf"), "{shown}");
+}
+
+#[tokio::test]
+async fn the_handler_is_the_runtime_classs_and_a_class_nobody_looked_up_is_refused() {
+    let classy = pod_from(json!({
+        "runtimeClassName": "sandboxed",
+        "overhead": {"memory": "64Mi"},
+        "containers": [{"name": "a", "image": "web:1"}],
+    }));
+    let sandboxes = async |handler: Option<&str>| {
+        let world = World::new();
+        let inputs = PodInputs {
+            runtime_handler: handler.map(str::to_owned),
+            ..PodInputs::default()
+        };
+        let outcome = world.sync_inputs(&classy, nothing(), inputs).await;
+        let mut calls = world.fake.calls();
+        calls.retain(|call| call.starts_with("sandbox "));
+        format!("{} {}", calls.join(","), line(&world, &outcome))
+    };
+    assert_eq!(sandboxes(Some("kata")).await, "sandbox web#0kata ok");
+    assert_eq!(sandboxes(Some("")).await, "sandbox web#0 ok");
+    assert_eq!(
+        sandboxes(None).await,
+        " CreatePodSandboxError retry=never: runtimeClassName: RuntimeClass \"sandboxed\" is an \
+         object of the API server, which this agent is not connected to"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_are_tried_best_match_first_and_no_further_than_the_one_that_works() {
+    let image = "registry.example/team/app:1";
+    let pod = pod_from(json!({"containers": [{"name": "a", "image": image}]}));
+    let users = [
+        ("registry.example", "host"),
+        ("registry.example/team", "team"),
+        ("other.example", "other"),
+    ];
+    let denied = |world: &World, user: &str| {
+        let call = format!("pull {image} as {user}");
+        let text = format!("{user} is denied");
+        world.fake.fail(&call, CriCode::Other, &text);
+    };
+    let world = World::new();
+    denied(&world, "team");
+    let outcome = world.sync_inputs(&pod, nothing(), with_users(&users)).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(
+        pulls(&world),
+        [
+            format!("pull {image} as team"),
+            format!("pull {image} as host")
+        ]
+    );
+
+    let world = World::new();
+    denied(&world, "team");
+    denied(&world, "host");
+    let outcome = world.sync_inputs(&pod, nothing(), with_users(&users)).await;
+    assert_eq!(
+        line(&world, &outcome),
+        "ErrImagePull container=a retry=later: [team is denied, host is denied] | again in 10s"
+    );
+    assert_eq!(
+        pulls(&world).len(),
+        2,
+        "never anonymously: {:?}",
+        pulls(&world)
+    );
+
+    let world = World::new();
+    world
+        .sync_inputs(&pod, nothing(), with_users(&users[2..]))
+        .await;
+    assert_eq!(pulls(&world), [format!("pull {image}")]);
+}
+
+#[tokio::test]
+async fn only_pods_with_the_same_credentials_share_a_pull() {
+    let world = World::new();
+    let image = "registry.example/app:1";
+    world.fake.hang("pull");
+    let start = |uid: &str, inputs: PodInputs| {
+        let mut pod = pod_from(json!({"containers": [{"name": "a", "image": image}]}));
+        pod.metadata.uid = Some(uid.into());
+        let request = SyncPodRequest {
+            inputs: Arc::new(inputs),
+            ..request(&pod, nothing())
+        };
+        let runtime = world.runtime.clone();
+        tokio::spawn(async move { runtime.sync_pod(request, CancellationToken::new()).await })
+    };
+    let ann = || with_users(&[("registry.example", "ann")]);
+    let tasks = [start("p1", ann()), start("p2", ann())];
+    until("the shared pull", || pulls(&world).len() == 1).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(pulls(&world), [format!("pull {image} as ann")]);
+    tasks.iter().for_each(|task| task.abort());
+}
+
+#[tokio::test]
+async fn a_running_pod_sees_what_changed_and_an_unchanged_payload_is_free() {
+    let world = World::new();
+    let pod = pod(&["a"]);
+    let running = || observed(vec![seen("a", "a0", ContainerState::Running, 0)]);
+    let shown = || {
+        let payload = world.files.payload(&PodUid::from("u1"), "conf")?;
+        String::from_utf8(payload.files.get("key")?.data.to_vec()).ok()
+    };
+    world.sync_inputs(&pod, nothing(), showing("1")).await;
+    assert_eq!(shown().as_deref(), Some("1"));
+    let before = world.files.calls().len();
+    world.sync_inputs(&pod, running(), showing("1")).await;
+    assert_eq!(world.files.calls().len(), before);
+    let outcome = world.sync_inputs(&pod, running(), showing("2")).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(shown().as_deref(), Some("2"));
+    assert!(!outcome.changed, "the runtime has nothing new to tell");
+
+    world
+        .files
+        .fail_volumes(&PodUid::from("u1"), Some("disk is full"));
+    let outcome = world.sync_inputs(&pod, running(), showing("3")).await;
+    assert_eq!(
+        line(&world, &outcome),
+        "FailedMount retry=later: cannot set up volumes in /var/lib/kubelet/pods/u1: disk is full | again in 10s"
+    );
+    assert_eq!(shown().as_deref(), Some("2"), "what is shown stays");
+}

@@ -1,0 +1,624 @@
+//! The manager against an API server in the same process, on paused time.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use windlass_actors::{
+    ActorKind, ApiPodSeen, NodeSeen, SimClock, SlotSender, SourcesReady, slots, start_actor,
+};
+use windlass_client::{ReflectEvent, Selector, reflect};
+use windlass_fake_api::{FakeApiServer, On, RequestRecord};
+use windlass_metrics::Metrics;
+use windlass_types::corev1::{Node, PodStatus};
+use windlass_types::view::{StartTimings, WorkerPhase};
+use windlass_types::{Pod, PodExt, PodUid, SharedPod, Timestamp};
+
+use super::{StatusManager, StatusManagerDeps};
+use crate::board::{PodBoard, PodEntryView};
+use WorkerPhase::{Syncing, Terminated, Terminating};
+
+/// A node with a status manager, and the server it reports to.
+struct Cluster {
+    server: FakeApiServer,
+    board: PodBoard,
+    node: watch::Sender<NodeSeen>,
+    sources: watch::Sender<SourcesReady>,
+    metrics: Metrics,
+}
+
+/// Runs a test with the manager and a watch of the node's pods.
+async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
+    let server = FakeApiServer::new();
+    let node: Node = decode(json!({"metadata": {"name": "n1"}}));
+    let node = server.create(&node);
+    let metrics = Metrics::new().expect("metrics");
+    let cluster = Cluster {
+        server: server.clone(),
+        board: PodBoard::new(),
+        node: watch::Sender::new(NodeSeen(Some(Arc::new(node)))),
+        sources: watch::Sender::new(SourcesReady(false)),
+        metrics: metrics.clone(),
+    };
+    let clients = server.clients_of_node("n1");
+    let (seen, pods) = slots(ActorKind::StatusManager, &metrics);
+    let manager = StatusManager::new(
+        StatusManagerDeps {
+            board: cluster.board.clone(),
+            client: clients.main,
+            clock: Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH)),
+            metrics,
+        },
+        pods,
+        cluster.node.subscribe(),
+        cluster.sources.subscribe(),
+    );
+    let watching = tokio::spawn(watch_pods(clients.watch, seen));
+    let run = tokio::task::LocalSet::new();
+    run.run_until(async {
+        start_actor(manager);
+        Box::pin(test(cluster)).await;
+    })
+    .await;
+    watching.abort();
+}
+
+/// What the API source does for the manager.
+async fn watch_pods(client: windlass_client::ApiClient, seen: SlotSender<PodUid, ApiPodSeen>) {
+    let selector = Selector {
+        fields: Some("spec.nodeName=n1".into()),
+        ..Selector::default()
+    };
+    let mut events = Box::pin(reflect::<Pod>(client, selector));
+    while let Some(event) = events.next().await {
+        let present = |pod: Pod| seen.put(pod.uid(), ApiPodSeen::Present(SharedPod::new(pod)));
+        match event {
+            ReflectEvent::Synced(pods) => pods.into_iter().for_each(present),
+            ReflectEvent::Applied(pod) => present(pod),
+            ReflectEvent::Deleted(pod) => seen.put(pod.uid(), ApiPodSeen::Gone),
+            ReflectEvent::Failed { .. } => {}
+        }
+    }
+}
+
+impl Cluster {
+    /// A pod of this node in the API.
+    fn pod(&self, name: &str) -> Pod {
+        self.server.create(&decode::<Pod>(json!({
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {
+                "nodeName": "n1",
+                "restartPolicy": "Never",
+                "containers": [{"name": "web", "image": "img"}],
+            },
+        })))
+    }
+
+    /// The worker of a pod says something.
+    fn says(&self, pod: &Pod, text: &str, worker: WorkerPhase, released: bool) {
+        self.board.publish(PodEntryView {
+            pod: Arc::new(pod.clone()),
+            status: Arc::new(status(text)),
+            worker_phase: worker,
+            looked: true,
+            released,
+            blocker: None,
+            events: Vec::new(),
+            timings: StartTimings::default(),
+            warnings: Vec::new(),
+        });
+    }
+
+    fn get(&self, name: &str) -> Option<Pod> {
+        self.server.get(Some("default"), name)
+    }
+
+    fn phase(&self, name: &str) -> String {
+        let status = self.get(name).and_then(|pod| pod.status);
+        status.and_then(|status| status.phase).unwrap_or_default()
+    }
+
+    fn requests(&self, method: &str) -> Vec<RequestRecord> {
+        let mut all = self.server.requests();
+        all.retain(|r| r.method == method);
+        all
+    }
+
+    /// Requests that the server carried out.
+    fn done(&self, method: &str) -> Vec<RequestRecord> {
+        let mut all = self.requests(method);
+        all.retain(|r| (200..300).contains(&r.status));
+        all
+    }
+
+    /// Waits until the server is as it should be, for up to an hour of paused time.
+    async fn until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        let deadline = Duration::from_secs(3600);
+        let wait = async {
+            while !done(self) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let waited = tokio::time::timeout(deadline, wait).await;
+        assert!(
+            waited.is_ok(),
+            "never: {what}\n{:#?}",
+            self.server.requests()
+        );
+    }
+
+    /// Whatever is under way has come to an end.
+    async fn quiet(&self) {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn decode<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an object")
+}
+
+/// `phase container`: `w`, `r` or an exit code.
+fn status(text: &str) -> PodStatus {
+    let (phase, state) = text.split_once(' ').expect("two words");
+    let state = match state {
+        "w" => json!({"waiting": {"reason": "ContainerCreating"}}),
+        "r" => json!({"running": {}}),
+        code => json!({"terminated": {"exitCode": code.parse::<i32>().expect("a code")}}),
+    };
+    let ready = if phase == "Running" { "True" } else { "False" };
+    let since = "1970-01-01T00:00:09Z";
+    decode(json!({
+        "phase": phase,
+        "startTime": since,
+        "qosClass": "BestEffort",
+        "conditions": [
+            {"type": "Ready", "status": ready, "lastTransitionTime": since},
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": since},
+        ],
+        "containerStatuses": [{
+            "name": "web",
+            "image": "img",
+            "imageID": "",
+            "ready": ready == "True",
+            "restartCount": 0,
+            "state": state,
+        }],
+    }))
+}
+
+fn condition(pod: &Pod, type_: &str) -> Option<String> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|c| c.type_ == type_)?;
+    Some(found.status.clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_is_one_patch_and_what_others_wrote_stays() {
+    with_cluster(async |c| {
+        let pod = c.pod("a");
+        c.server.modify::<Pod>(Some("default"), "a", |pod| {
+            let gate = json!([{"type": "example.com/gate", "status": "True"}]);
+            pod.status.get_or_insert_default().conditions = decode(gate);
+        });
+        c.says(&pod, "Pending w", Syncing, false);
+        c.until("pending", |c| c.done("PATCH").len() == 1).await;
+        for _ in 0..5 {
+            c.says(&pod, "Pending w", Syncing, false);
+            c.quiet().await;
+        }
+        assert_eq!(c.requests("PATCH").len(), 1);
+        c.says(&pod, "Running r", Syncing, false);
+        c.until("running", |c| c.phase("a") == "Running").await;
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(c.requests("PATCH").len(), 2);
+
+        let patch = &c.requests("PATCH")[1];
+        assert_eq!(patch.path, "/api/v1/namespaces/default/pods/a/status");
+        assert_eq!(patch.body["metadata"]["uid"], json!(pod.metadata.uid));
+        let stored = c.get("a").expect("a pod");
+        assert_eq!(
+            condition(&stored, "example.com/gate").as_deref(),
+            Some("True")
+        );
+        assert_eq!(condition(&stored, "Ready").as_deref(), Some("True"));
+        assert_eq!(c.metrics.pod_status_sync_duration.get_sample_count(), 2);
+        // there is no read before a write
+        assert!(
+            c.requests("GET")
+                .iter()
+                .all(|r| r.query.contains("spec.nodeName"))
+        );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_overwrites_is_put_right() {
+    with_cluster(async |c| {
+        let pod = c.pod("a");
+        c.says(&pod, "Running r", Syncing, false);
+        c.until("running", |c| c.phase("a") == "Running").await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        c.server.modify::<Pod>(Some("default"), "a", |pod| {
+            pod.status.get_or_insert_default().phase = Some("Pending".into());
+        });
+        c.until("running again", |c| c.phase("a") == "Running")
+            .await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_pod_goes_through_its_terminal_phase_and_then_for_good() {
+    with_cluster(async |c| {
+        let pod = c.pod("a");
+        c.says(&pod, "Running r", Syncing, false);
+        c.until("running", |c| c.phase("a") == "Running").await;
+        c.server.delete::<Pod>(Some("default"), "a", Some(30));
+        // the verdict is known, but the container runs
+        c.says(&pod, "Failed r", Terminating, false);
+        c.quiet().await;
+        assert_eq!(c.phase("a"), "Running");
+        c.says(&pod, "Failed 137", Terminated, false);
+        c.until("terminal", |c| c.phase("a") == "Failed").await;
+        c.quiet().await;
+        assert!(c.requests("DELETE").is_empty());
+        c.says(&pod, "Failed 137", Terminated, true);
+        c.board.remove(&pod.uid());
+        c.until("gone", |c| c.get("a").is_none()).await;
+        let [delete] = &c.requests("DELETE")[..] else {
+            panic!("one deletion: {:#?}", c.requests("DELETE"));
+        };
+        assert_eq!(delete.body["gracePeriodSeconds"], 0);
+        assert_eq!(delete.body["preconditions"]["uid"], json!(pod.metadata.uid));
+        // it ran, was no longer ready, and ended
+        assert_eq!(c.done("PATCH").len(), 3);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_terminal_phase_is_never_left() {
+    with_cluster(async |c| {
+        let pod = c.pod("a");
+        c.says(&pod, "Succeeded 0", Terminated, true);
+        c.until("succeeded", |c| c.phase("a") == "Succeeded").await;
+        c.says(&pod, "Running r", Syncing, false);
+        c.quiet().await;
+        assert_eq!(c.phase("a"), "Succeeded");
+        assert_eq!(c.requests("PATCH").len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_only_the_api_knows_is_left_alone() {
+    with_cluster(async |c| {
+        c.pod("a");
+        c.server.delete::<Pod>(Some("default"), "a", Some(30));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(c.get("a").is_some());
+        assert!(c.requests("PATCH").is_empty() && c.requests("DELETE").is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_pod_of_the_same_name_never_gets_the_old_ones_status() {
+    with_cluster(async |c| {
+        let old = c.pod("a");
+        c.says(&old, "Pending w", Syncing, false);
+        c.until("pending", |c| c.done("PATCH").len() == 1).await;
+        // the watch does not tell of the replacement before the status is sent
+        c.server.faults().silence_watches();
+        c.server.delete::<Pod>(Some("default"), "a", Some(0));
+        let new = c.pod("a");
+        assert_ne!(old.metadata.uid, new.metadata.uid);
+        c.says(&old, "Running r", Syncing, false);
+        c.until("refused", |c| c.requests("PATCH").len() == 2).await;
+        assert_eq!(c.requests("PATCH")[1].status, 409);
+        c.says(&old, "Failed 1", Terminated, true);
+        tokio::time::sleep(Duration::from_secs(25)).await;
+        assert_eq!(c.requests("PATCH").len(), 2);
+        assert_eq!(c.phase("a"), "Pending");
+        assert!(c.requests("DELETE").is_empty());
+        // once the watch is back, the new one is heard
+        c.says(&new, "Running r", Syncing, false);
+        c.until("running", |c| c.phase("a") == "Running").await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_ten_minutes_without_a_server_one_patch_for_each_pod_catches_up() {
+    with_cluster(async |c| {
+        let pods: Vec<Pod> = (0..30).map(|i| c.pod(&format!("p{i}"))).collect();
+        for pod in &pods {
+            c.says(pod, "Pending w", Syncing, false);
+        }
+        c.until("all pending", |c| c.done("PATCH").len() == 30)
+            .await;
+        c.server.clear_requests();
+        c.server.faults().down(On::any());
+        c.server.faults().close_watches();
+        for i in 0..20 {
+            for pod in &pods {
+                let said = if i % 2 == 0 { "Running r" } else { "Pending w" };
+                c.says(pod, said, Syncing, false);
+            }
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        for pod in &pods {
+            c.says(pod, "Running r", Syncing, false);
+        }
+        c.server.faults().clear();
+        let back = tokio::time::Instant::now();
+        c.until("all running", |c| {
+            pods.iter().all(|p| c.phase(p.name()) == "Running")
+        })
+        .await;
+        assert!(
+            back.elapsed() < Duration::from_secs(40),
+            "{:?}",
+            back.elapsed()
+        );
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(c.done("PATCH").len(), 30);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_patience_gets_it() {
+    with_cluster(async |c| {
+        let pod = c.pod("a");
+        let patches = On::any().method("PATCH").times(1);
+        c.server.faults().error_retry_after(patches, 429, 20);
+        let began = tokio::time::Instant::now();
+        c.says(&pod, "Pending w", Syncing, false);
+        c.until("refused", |c| c.requests("PATCH").len() == 1).await;
+        c.says(&pod, "Running r", Syncing, false);
+        c.until("running", |c| c.phase("a") == "Running").await;
+        assert!(began.elapsed() >= Duration::from_secs(20));
+        assert_eq!(c.requests("PATCH").len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_whose_requests_hang_do_not_hold_up_the_others_for_ever() {
+    with_cluster(async |c| {
+        let hung: Vec<Pod> = (0..16).map(|i| c.pod(&format!("hung{i}"))).collect();
+        let well = c.pod("well");
+        let path = "/api/v1/namespaces/default/pods/hung*";
+        c.server.faults().hang(On::path(path).method("PATCH"));
+        c.quiet().await;
+        for pod in &hung {
+            c.says(pod, "Running r", Syncing, false);
+        }
+        c.quiet().await;
+        let began = tokio::time::Instant::now();
+        c.says(&well, "Running r", Syncing, false);
+        c.until("running", |c| c.phase("well") == "Running").await;
+        assert!(
+            began.elapsed() < Duration::from_secs(16),
+            "{:?}",
+            began.elapsed()
+        );
+        c.server.faults().clear();
+        c.until("all", |c| {
+            hung.iter().all(|p| c.phase(p.name()) == "Running")
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_is_told_everything() {
+    with_cluster(async |c| {
+        let pods: Vec<Pod> = (0..17).map(|i| c.pod(&format!("p{i}"))).collect();
+        c.quiet().await;
+        let slow = On::any().method("PATCH");
+        c.server.faults().slow(slow, Duration::from_secs(5));
+        let began = tokio::time::Instant::now();
+        for pod in &pods {
+            c.says(pod, "Running r", Syncing, false);
+        }
+        c.until("all", |c| {
+            pods.iter().all(|p| c.phase(p.name()) == "Running")
+        })
+        .await;
+        assert!(
+            began.elapsed() < Duration::from_secs(11),
+            "{:?}",
+            began.elapsed()
+        );
+        assert_eq!(c.done("PATCH").len(), 17);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_and_ends_go_before_readiness_and_that_before_the_rest() {
+    with_cluster(async |c| {
+        let hung: Vec<Pod> = (0..16).map(|i| c.pod(&format!("hung{i}"))).collect();
+        let [rest, ready, ends] = ["rest", "ready", "ends"].map(|name| c.pod(name));
+        let patches = |pod| {
+            let path = format!("/api/v1/namespaces/default/pods/{pod}/status");
+            On::path(&path).method("PATCH")
+        };
+        // three places become free, one after another
+        for i in 0..3 {
+            let slow = Duration::from_secs(i + 1);
+            c.server.faults().slow(patches(format!("hung{i}")), slow);
+        }
+        c.server.faults().hang(patches("hung*".to_owned()));
+        c.quiet().await;
+        for pod in &hung {
+            c.says(pod, "Running r", Syncing, false);
+        }
+        c.quiet().await;
+        // all places are taken; these three wait
+        c.says(&rest, "Pending w", Syncing, false);
+        c.says(&ready, "Running r", Syncing, false);
+        c.says(&ends, "Succeeded 0", Terminated, true);
+        c.until("all three", |c| c.done("PATCH").len() == 6).await;
+        let order: Vec<String> = c.done("PATCH").into_iter().map(|r| r.path).collect();
+        let names: Vec<&str> = order
+            .iter()
+            .filter_map(|p| p.split('/').nth(6))
+            .filter(|name| !name.starts_with("hung"))
+            .collect();
+        assert_eq!(names, ["ends", "ready", "rest"]);
+    })
+    .await;
+}
+
+/// A static pod `s-n1` whose manifest has this hash.
+fn static_pod(hash: &str) -> Pod {
+    decode(json!({
+        "metadata": {
+            "name": "s-n1",
+            "namespace": "default",
+            "uid": hash,
+            "annotations": {
+                "kubernetes.io/config.hash": hash,
+                "kubernetes.io/config.source": "file",
+            },
+        },
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": "web", "image": "img"}],
+        },
+    }))
+}
+
+impl Cluster {
+    /// The hash of the mirror that the server has, and its phase.
+    fn mirror(&self) -> String {
+        let Some(mirror) = self.get("s-n1") else {
+            return "none".to_owned();
+        };
+        let hash = mirror.annotation("kubernetes.io/config.mirror");
+        format!("{} {}", hash.unwrap_or_default(), self.phase("s-n1"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_has_a_mirror_with_its_status_for_as_long_as_it_is_there() {
+    with_cluster(async |c| {
+        let pod = static_pod("h1");
+        c.says(&pod, "Running r", Syncing, false);
+        c.until("a mirror", |c| c.mirror() == "h1 Running").await;
+        let first = c.get("s-n1").expect("a mirror");
+        let owners = first.metadata.owner_references.clone().unwrap_or_default();
+        assert_eq!(
+            (owners[0].kind.as_str(), owners[0].name.as_str()),
+            ("Node", "n1")
+        );
+        assert_ne!(first.metadata.uid.as_deref(), Some("h1"));
+        assert_eq!(c.metrics.mirror_pods.get() as u32, 1);
+
+        // somebody deletes it: it comes back
+        c.server.delete::<Pod>(Some("default"), "s-n1", Some(30));
+        c.until("another mirror", |c| {
+            c.mirror() == "h1 Running" && c.get("s-n1").map(|m| m.uid()) != Some(first.uid())
+        })
+        .await;
+
+        // the manifest changes: while the old pod stops, the mirror is its own
+        let next = static_pod("h2");
+        c.sources.send_replace(SourcesReady(true));
+        c.says(&pod, "Running r", Terminating, false);
+        c.says(&next, "Pending w", Syncing, false);
+        c.quiet().await;
+        assert_eq!(c.mirror(), "h1 Running");
+        c.says(&pod, "Running 0", Terminated, true);
+        c.board.remove(&pod.uid());
+        c.until("the new pod's mirror", |c| c.mirror() == "h2 Pending")
+            .await;
+
+        // the manifest is removed
+        c.says(&next, "Pending w", Terminating, false);
+        c.quiet().await;
+        assert_eq!(c.mirror(), "h2 Pending");
+        c.board.remove(&next.uid());
+        c.until("no mirror", |c| c.mirror() == "none").await;
+        c.quiet().await;
+        assert_eq!(c.done("POST").len(), 3);
+        assert_eq!(c.metrics.mirror_pods.get() as u32, 0);
+        let deletes = c.requests("DELETE");
+        assert!(deletes.iter().all(|r| r.body["gracePeriodSeconds"] == 0));
+        assert!(
+            deletes
+                .iter()
+                .all(|r| r.body["preconditions"]["uid"].is_string())
+        );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_unknown_or_going_has_no_new_mirrors() {
+    with_cluster(async |c| {
+        let known = c.node.send_replace(NodeSeen(None));
+        c.quiet().await;
+        c.says(&static_pod("h1"), "Running r", Syncing, false);
+        c.quiet().await;
+        let going = known.0.as_deref().cloned().map(|mut node| {
+            node.metadata.deletion_timestamp = decode(json!("1970-01-01T00:00:01Z"));
+            Arc::new(node)
+        });
+        c.node.send_replace(NodeSeen(going));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(c.requests("POST").is_empty());
+        c.node.send_replace(known);
+        c.until("a mirror", |c| c.mirror() == "h1 Running").await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_without_a_static_pod_goes_only_when_every_source_has_spoken() {
+    with_cluster(async |c| {
+        let owner = c.node.borrow().0.clone().expect("a node");
+        let owner = windlass_core::mirror::NodeOwner::of(&owner).expect("an owner");
+        let mirror = |hash: &str| windlass_core::mirror::mirror_of(&static_pod(hash), &owner);
+        let orphan = c.server.create(&mirror("h0"));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(c.get("s-n1").map(|m| m.uid()), Some(orphan.uid()));
+        c.sources.send_replace(SourcesReady(true));
+        c.until("gone", |c| c.mirror() == "none").await;
+
+        // one whose static pod runs is taken over as it is
+        let adopted = c.server.create(&mirror("h1"));
+        c.quiet().await;
+        c.says(&static_pod("h1"), "Running r", Syncing, false);
+        c.until("its status", |c| c.mirror() == "h1 Running").await;
+        c.quiet().await;
+        assert_eq!(c.get("s-n1").map(|m| m.uid()), Some(adopted.uid()));
+        assert!(c.requests("POST").is_empty());
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pods_status_catches_up_in_one_patch_when_the_server_comes() {
+    with_cluster(async |c| {
+        c.server.faults().down(On::any());
+        let pod = static_pod("h1");
+        for said in ["Pending w", "Running r", "Pending w", "Running r"] {
+            c.says(&pod, said, Syncing, false);
+            tokio::time::sleep(Duration::from_secs(100)).await;
+        }
+        c.server.faults().clear();
+        c.until("a mirror", |c| c.mirror() == "h1 Running").await;
+        c.quiet().await;
+        assert_eq!((c.done("POST").len(), c.done("PATCH").len()), (1, 1));
+    })
+    .await;
+}

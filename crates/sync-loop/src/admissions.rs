@@ -1,0 +1,204 @@
+//! Which pods this node has taken, and what they take of it. Pure.
+//!
+//! A pod is admitted once. One that was admitted before the agent started (it comes from the
+//! checkpoint, it runs, or its status at the API server says that it was started) is not asked
+//! again: a restart of the agent rejects nothing.
+
+use std::collections::BTreeSet;
+
+use windlass_core::admission::{
+    AdmissionInput, NodeAbilities, NodeLoad, Pressure, Rejection, admit,
+};
+use windlass_types::corev1::Node;
+use windlass_types::{Pod, PodExt, PodUid};
+
+use crate::dispatch::Dispatch;
+
+/// What a pod is admitted against.
+#[derive(Clone, Copy, Debug)]
+pub struct Surroundings<'a> {
+    /// The node as the API server has it, or as the agent would register it.
+    pub node: &'a Node,
+    /// What machine and configuration allow.
+    pub abilities: &'a NodeAbilities,
+    /// The machine is about to shut down.
+    pub shutting_down: bool,
+    /// Pods in this update come from the checkpoint.
+    pub restored: bool,
+    /// The runtime has something of the pod.
+    pub runs: bool,
+}
+
+/// The admitted pods.
+#[derive(Debug, Default)]
+pub struct Admissions {
+    load: NodeLoad,
+    admitted: BTreeSet<PodUid>,
+    rejected: BTreeSet<PodUid>,
+}
+
+impl Admissions {
+    /// What becomes of a dispatch: a pod that may not run is rejected instead.
+    pub fn consider(
+        &mut self,
+        dispatch: Dispatch,
+        around: Surroundings<'_>,
+    ) -> (Dispatch, Option<Rejection>) {
+        match dispatch {
+            Dispatch::Run(pod) => match self.admit(&pod, around) {
+                Ok(()) => (Dispatch::Run(pod), None),
+                Err(rejection) => (
+                    Dispatch::Reject(pod, rejection.clone().into()),
+                    Some(rejection),
+                ),
+            },
+            Dispatch::End(pod) => {
+                // it takes nothing any more
+                self.load.remove(&pod.uid());
+                (Dispatch::End(pod), None)
+            }
+            Dispatch::Remove(uid) => {
+                self.load.remove(&uid);
+                self.admitted.remove(&uid);
+                self.rejected.remove(&uid);
+                (Dispatch::Remove(uid), None)
+            }
+            other => (other, None),
+        }
+    }
+
+    /// True for a pod that was admitted and is not gone.
+    pub fn is_admitted(&self, uid: &PodUid) -> bool {
+        self.admitted.contains(uid)
+    }
+
+    fn admit(&mut self, pod: &Pod, around: Surroundings<'_>) -> Result<(), Rejection> {
+        let uid = pod.uid();
+        if self.rejected.contains(&uid) {
+            // its worker has ended it, and ends nothing twice
+            return Ok(());
+        }
+        let before =
+            self.admitted.contains(&uid) || around.restored || around.runs || was_started(pod);
+        if !before {
+            let input = AdmissionInput {
+                pod,
+                node: around.node,
+                load: &self.load,
+                abilities: around.abilities,
+                pressure: Pressure::default(),
+                shutting_down: around.shutting_down,
+            };
+            if let Err(rejection) = admit(input) {
+                self.rejected.insert(uid);
+                return Err(rejection);
+            }
+        }
+        self.load.add(pod);
+        self.admitted.insert(uid);
+        Ok(())
+    }
+}
+
+/// True if a status of the API server says that a node agent took the pod.
+fn was_started(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    !pod.is_static() && status.is_some_and(|status| status.start_time.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use windlass_core::admission::SysctlAllowList;
+    use windlass_types::Timestamp;
+    use windlass_types::corev1::{NodeStatus, PodSpec, PodStatus};
+    use windlass_types::metav1::Time;
+
+    use super::*;
+
+    /// A node for `pods` pods.
+    fn node(pods: u32) -> Node {
+        let quantity = |text: &str| serde_json::from_value(text.into()).expect("a quantity");
+        let amounts = [
+            ("pods", pods.to_string()),
+            ("cpu", "4".into()),
+            ("memory", "4Gi".into()),
+        ];
+        let allocatable = amounts.map(|(name, text)| (name.to_owned(), quantity(&text)));
+        Node {
+            status: Some(NodeStatus {
+                allocatable: Some(allocatable.into()),
+                ..NodeStatus::default()
+            }),
+            ..Node::default()
+        }
+    }
+
+    fn pod(uid: &str, started: bool) -> Dispatch {
+        let mut pod = Pod {
+            spec: Some(PodSpec::default()),
+            ..Pod::default()
+        };
+        pod.metadata.uid = Some(uid.to_owned());
+        let start_time = started.then_some(Time(Timestamp::UNIX_EPOCH));
+        pod.status = Some(PodStatus {
+            start_time,
+            ..PodStatus::default()
+        });
+        Dispatch::Run(Arc::new(pod))
+    }
+
+    fn abilities() -> NodeAbilities {
+        NodeAbilities {
+            sysctls: SysctlAllowList::default(),
+            app_armor: false,
+            pod_level_resources: true,
+            declared_features: None,
+        }
+    }
+
+    struct Case {
+        admissions: Admissions,
+        node: Node,
+        abilities: NodeAbilities,
+    }
+
+    impl Case {
+        fn check(&mut self, dispatch: Dispatch, (restored, runs): (bool, bool), expected: &str) {
+            let around = Surroundings {
+                node: &self.node,
+                abilities: &self.abilities,
+                shutting_down: false,
+                restored,
+                runs,
+            };
+            let (dispatch, _) = self.admissions.consider(dispatch, around);
+            assert_eq!(dispatch.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_pod_is_admitted_once_and_one_that_was_before_is_not_asked_again() {
+        let mut case = Case {
+            admissions: Admissions::default(),
+            node: node(1),
+            abilities: abilities(),
+        };
+        let new = (false, false);
+        case.check(pod("a", false), new, "run(a)");
+        case.check(pod("a", false), new, "run(a)");
+        case.check(pod("b", false), new, "reject(b OutOfpods)");
+        case.check(pod("b", false), new, "run(b)");
+        assert!(!case.admissions.is_admitted(&"b".into()));
+        // room or not: these were admitted by an earlier life of the agent
+        case.check(pod("c", true), new, "run(c)");
+        case.check(pod("d", false), (true, false), "run(d)");
+        case.check(pod("e", false), (false, true), "run(e)");
+        for uid in ["a", "c", "d", "e"] {
+            let gone = format!("remove({uid})");
+            case.check(Dispatch::Remove(uid.into()), new, &gone);
+        }
+        case.check(pod("f", false), new, "run(f)");
+    }
+}

@@ -1,0 +1,84 @@
+//! What a change of the desired pods asks of one worker, and the message that says so.
+
+use std::fmt;
+use std::time::Duration;
+
+use windlass_actors::{KillPod, UpdatePod, Verdict};
+use windlass_types::{PodExt, PodUid, SharedPod};
+
+/// What a config change asks of one worker.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Dispatch {
+    /// Run this pod.
+    Run(SharedPod),
+    /// Look at the pod again.
+    Sync(PodUid),
+    /// Delete gracefully: the pod carries a deletion mark.
+    Delete(SharedPod),
+    /// The API server has the pod in a terminal phase: it never runs again.
+    End(SharedPod),
+    /// The pod is not admitted: it fails without ever running.
+    Reject(SharedPod, Verdict),
+    /// The pod vanished from its source.
+    Remove(PodUid),
+}
+
+impl Dispatch {
+    /// The message to the pod's worker.
+    pub fn into_update(self) -> (PodUid, UpdatePod) {
+        let kill = |reason: &str| KillPod {
+            grace: None,
+            reason: reason.to_owned(),
+            removed: false,
+            orphan: None,
+            verdict: None,
+        };
+        let (uid, run, kill) = match self {
+            Self::Run(pod) => (pod.uid(), Some(pod), None),
+            Self::Sync(uid) => (uid, None, None),
+            Self::Delete(pod) => {
+                let seconds = pod.metadata.deletion_grace_period_seconds;
+                let grace = seconds.and_then(|s| u64::try_from(s).ok());
+                let kill = KillPod {
+                    grace: grace.map(Duration::from_secs),
+                    ..kill("the pod was deleted")
+                };
+                (pod.uid(), Some(pod), Some(kill))
+            }
+            Self::End(pod) => (pod.uid(), Some(pod), Some(kill("the pod has ended"))),
+            Self::Reject(pod, verdict) => {
+                let kill = KillPod {
+                    verdict: Some(verdict),
+                    ..kill("the pod was rejected")
+                };
+                (pod.uid(), Some(pod), Some(kill))
+            }
+            Self::Remove(uid) => {
+                let kill = KillPod {
+                    removed: true,
+                    ..kill("the pod was removed from its source")
+                };
+                (uid, None, Some(kill))
+            }
+        };
+        let update = UpdatePod {
+            run,
+            kill,
+            run_after_kill: false,
+        };
+        (uid, update)
+    }
+}
+
+impl fmt::Display for Dispatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(pod) => write!(f, "run({})", pod.uid()),
+            Self::Sync(uid) => write!(f, "sync({uid})"),
+            Self::Delete(pod) => write!(f, "delete({})", pod.uid()),
+            Self::End(pod) => write!(f, "end({})", pod.uid()),
+            Self::Reject(pod, verdict) => write!(f, "reject({} {})", pod.uid(), verdict.reason),
+            Self::Remove(uid) => write!(f, "remove({uid})"),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Writes the content of a configMap, secret, downwardAPI or projected volume so that a reader
+//! sees all of the old or all of the new, laid out as programs in pods expect it:
+//!
+//! ```text
+//! ..2026_11_21_06_42_50.123456789/   the content
+//! ..data -> ..2026_11_21_06_42_50.123456789
+//! password -> ..data/password        one link for each name at the top
+//! ```
+//!
+//! New content goes to a new directory, and one rename moves `..data` over to it. The file system
+//! is the only record: a writer that was killed between any two steps leaves what the next one
+//! recognizes and finishes or throws away. Everything is reached from the volume's descriptor and
+//! no link is followed.
+
+mod content;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, readlinkat, renameat};
+use rustix::fs::{symlinkat, unlinkat};
+use rustix::io::Errno;
+use windlass_core::projection::PayloadFile;
+use windlass_types::Timestamp;
+
+use crate::error::VolumeError;
+use crate::remove::remove_tree;
+use content::{new_directory, same_content, write_content};
+
+const DATA: &str = "..data";
+const NEW_DATA: &str = "..data_tmp";
+
+/// Longest path and longest name in it that the kernel takes.
+const MAX_PATH: usize = 4096;
+const MAX_NAME: usize = 255;
+
+/// Files by path relative to the volume's root.
+pub(crate) type Files = BTreeMap<String, PayloadFile>;
+
+/// What the files are to look like besides what the payload says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteOptions {
+    /// `securityContext.fsGroup`: owns the files and may read them.
+    pub(crate) fs_group: Option<u32>,
+    /// The present, for the name of a new directory.
+    pub(crate) now: Timestamp,
+}
+
+/// What a write came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// The content was there already, and stayed as it is.
+    Unchanged,
+    /// The content is new.
+    Replaced,
+}
+
+/// Makes a volume's directory show exactly these files. The directory must exist.
+///
+/// # Errors
+/// A path leaves the volume, or the file system refuses; trying again is safe.
+pub(crate) fn write_payload(
+    volume: &str,
+    dir: &Path,
+    files: &Files,
+    options: WriteOptions,
+) -> Result<Written, VolumeError> {
+    check_paths(volume, files)?;
+    let mut write = Write::open(dir, files, options)?;
+    for step in STEPS {
+        if write.run(step)? == Progress::UpToDate {
+            write.run(Step::Link)?;
+            write.run(Step::Clean)?;
+            return Ok(Written::Unchanged);
+        }
+    }
+    Ok(Written::Replaced)
+}
+
+/// The steps of a write in order; a process may die between any two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Looks whether the present content is what is wanted.
+    Compare,
+    /// Makes the new directory.
+    Make,
+    /// Writes the files into it.
+    Fill,
+    /// Makes the new link beside the old one.
+    Prepare,
+    /// Renames it over the old one: from here on readers see the new content.
+    Swap,
+    /// Makes the links for new names.
+    Link,
+    /// Removes the links of names that went, and everything that is not the present content.
+    Clean,
+}
+
+pub(crate) const STEPS: [Step; 7] = [
+    Step::Compare,
+    Step::Make,
+    Step::Fill,
+    Step::Prepare,
+    Step::Swap,
+    Step::Link,
+    Step::Clean,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// On to the next step.
+    Next,
+    /// The content is the wanted one.
+    UpToDate,
+}
+
+/// A write under way.
+pub(crate) struct Write<'a> {
+    dir: &'a Path,
+    root: OwnedFd,
+    files: &'a Files,
+    options: WriteOptions,
+    /// Name of the directory that is to be, or is, the content.
+    current: String,
+}
+
+impl<'a> Write<'a> {
+    pub(crate) fn open(
+        dir: &'a Path,
+        files: &'a Files,
+        options: WriteOptions,
+    ) -> Result<Self, VolumeError> {
+        let root = openat(CWD, dir, DIRECTORY, Mode::empty())
+            .map_err(|error| VolumeError::io("open", dir, error))?;
+        Ok(Self {
+            dir,
+            root,
+            files,
+            options,
+            current: String::new(),
+        })
+    }
+
+    pub(crate) fn run(&mut self, step: Step) -> Result<Progress, VolumeError> {
+        match step {
+            Step::Compare => return self.compare(),
+            Step::Make => self.make(),
+            Step::Fill => self.fill(),
+            Step::Prepare => self.prepare(),
+            Step::Swap => self.swap(),
+            Step::Link => self.link(),
+            Step::Clean => return self.clean().map(|()| Progress::Next),
+        }
+        .map(|()| Progress::Next)
+        .map_err(|error| VolumeError::io(step.action(), self.dir, error))
+    }
+
+    fn compare(&mut self) -> Result<Progress, VolumeError> {
+        let Some(current) = self.link_target(DATA).filter(|name| is_content(name)) else {
+            return Ok(Progress::Next);
+        };
+        // what cannot be read is not what is wanted: it is written anew
+        let same = openat(&self.root, &current, DIRECTORY, Mode::empty())
+            .and_then(|fd| same_content(&fd, self.files, self.options.fs_group));
+        if same != Ok(true) {
+            return Ok(Progress::Next);
+        }
+        self.current = current;
+        Ok(Progress::UpToDate)
+    }
+
+    /// Upstream's name ends in random digits; here they are the nanoseconds, counted on until
+    /// the name is free.
+    fn make(&mut self) -> Result<(), Errno> {
+        let now = self.options.now;
+        let stamp = now.strftime("..%Y_%m_%d_%H_%M_%S").to_string();
+        let first = now.subsec_nanosecond().unsigned_abs();
+        for number in first..first.saturating_add(1000) {
+            let name = format!("{stamp}.{number:09}");
+            match new_directory(&self.root, &name) {
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    self.current = name;
+                    return Ok(());
+                }
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    fn fill(&mut self) -> Result<(), Errno> {
+        let fd = openat(&self.root, &self.current, DIRECTORY, Mode::empty())?;
+        write_content(&fd, self.files, self.options.fs_group)
+    }
+
+    fn prepare(&mut self) -> Result<(), Errno> {
+        match unlinkat(&self.root, NEW_DATA, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error),
+        }
+        symlinkat(&self.current, &self.root, NEW_DATA)
+    }
+
+    fn swap(&mut self) -> Result<(), Errno> {
+        renameat(&self.root, NEW_DATA, &self.root, DATA)
+    }
+
+    fn link(&mut self) -> Result<(), Errno> {
+        for name in self.names() {
+            let target = format!("{DATA}/{name}");
+            match symlinkat(&target, &self.root, name) {
+                Ok(()) => continue,
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+            // a directory is the mount point of another volume, which hides the name anyway
+            match self.link_target(name) {
+                Some(found) if found != target => {
+                    unlinkat(&self.root, name, AtFlags::empty())?;
+                    symlinkat(&target, &self.root, name)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Only links into the content and former contents go: other entries are mount points of
+    /// volumes that a container nests into this one.
+    fn clean(&mut self) -> Result<(), VolumeError> {
+        let failed = |error| VolumeError::io("clean", self.dir, error);
+        let names = self.names();
+        for (name, kind) in self.entries().map_err(failed)? {
+            let stale_link = kind == FileType::Symlink
+                && name != DATA
+                && !names.contains(name.as_str())
+                && self
+                    .link_target(&name)
+                    .is_some_and(|t| name == NEW_DATA || t.starts_with("..data/"));
+            if stale_link {
+                unlinkat(&self.root, &name, AtFlags::empty()).map_err(failed)?;
+            } else if kind == FileType::Directory && is_content(&name) && name != self.current {
+                remove_tree(&self.dir.join(&name))
+                    .map_err(|error| VolumeError::Leftover { source: error })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// First components of the paths: what a user sees at the top of the volume.
+    fn names(&self) -> BTreeSet<&'a str> {
+        let files: &'a Files = self.files;
+        let firsts = files.keys().filter_map(|path| path.split('/').next());
+        firsts.collect()
+    }
+
+    fn entries(&self) -> Result<Vec<(String, FileType)>, Errno> {
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&self.root)? {
+            let entry = entry?;
+            // a name that is not text is not one of ours
+            if let Ok(name) = entry.file_name().to_str()
+                && !matches!(name, "." | "..")
+            {
+                entries.push((name.to_owned(), entry.file_type()));
+            }
+        }
+        Ok(entries)
+    }
+
+    fn link_target(&self, name: &str) -> Option<String> {
+        let target = readlinkat(&self.root, name, Vec::new()).ok()?;
+        target.into_string().ok()
+    }
+}
+
+pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+impl Step {
+    fn action(self) -> &'static str {
+        match self {
+            Self::Compare => "read the content of",
+            Self::Make => "make a directory in",
+            Self::Fill => "write the content of",
+            Self::Prepare | Self::Swap => "replace the content of",
+            Self::Link => "link the content of",
+            Self::Clean => "clean",
+        }
+    }
+}
+
+/// The name of a directory with content: `..2026_…`. Nothing else may be read through `..data`.
+fn is_content(name: &str) -> bool {
+    let rest = name.strip_prefix("..").unwrap_or_default();
+    rest.starts_with(|c: char| c.is_ascii_digit()) && !name.contains('/')
+}
+
+/// Nothing may be written outside of the volume or over its own entries.
+fn check_paths(volume: &str, files: &Files) -> Result<(), VolumeError> {
+    for path in files.keys() {
+        let bad = |part: &str| matches!(part, "" | "." | "..") || part.len() > MAX_NAME;
+        let why = if path.len() > MAX_PATH {
+            "is longer than 4096 bytes"
+        } else if path.starts_with("..") {
+            "must not start with '..'"
+        } else if path.contains('\0') || path.split('/').any(bad) {
+            "must be relative, with no part empty, '.', '..' or longer than 255 bytes"
+        } else {
+            continue;
+        };
+        return Err(VolumeError::Invalid {
+            volume: volume.to_owned(),
+            message: format!("the path {path:?} {why}"),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! What the configuration and the machine make of the node.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use windlass_config::Config;
+use windlass_config::node::NodeIdentity;
+use windlass_core::admission::{NodeAbilities, SysctlAllowList};
+use windlass_core::node_conditions::NodeHealth;
+use windlass_core::node_object::{
+    MachineFacts, NodeObjectInput, NodeSettings, ResourceSettings, RuntimeFacts, initial_node,
+};
+use windlass_core::shutdown::{PriorityPeriod, ShutdownPeriods};
+use windlass_types::Timestamp;
+use windlass_types::corev1::{Node, Taint};
+
+/// The version of Kubernetes that this agent's interfaces follow.
+pub const KUBERNETES_VERSION: &str = "v1.36.2";
+
+/// Taint of a node that an external cloud provider has not initialised yet is added where the
+/// object is made; these settings are what configuration and flags say.
+pub fn node_settings(config: &Config, identity: &NodeIdentity) -> NodeSettings {
+    let kubelet = &config.kubelet;
+    let taints = kubelet.register_with_taints.iter().map(|taint| Taint {
+        key: taint.key.clone(),
+        value: Some(taint.value.clone()).filter(|value| !value.is_empty()),
+        effect: taint.effect.clone(),
+        time_added: None,
+    });
+    let named = |ip: &str| !ip.is_empty() && ip != "0.0.0.0" && ip != "::";
+    NodeSettings {
+        name: identity.name.clone(),
+        hostname: identity.name.clone(),
+        ips: identity.ips.clone(),
+        ips_specified: config.flags.node_ip.as_deref().is_some_and(named),
+        external_cloud: config.flags.cloud_provider == "external",
+        labels: config.flags.node_labels.clone().unwrap_or_default().0,
+        taints: taints.collect(),
+        unschedulable: false,
+        provider_id: kubelet.provider_id.clone(),
+        controller_attach_detach: kubelet.enable_controller_attach_detach,
+        kubelet_version: format!(
+            "{KUBERNETES_VERSION}+windlass.{}",
+            env!("CARGO_PKG_VERSION")
+        ),
+        kubelet_port: kubelet.port,
+        max_images: usize::try_from(kubelet.node_status_max_images).ok(),
+        declared_features: Vec::new(),
+        resources: ResourceSettings {
+            max_pods: u32::try_from(kubelet.max_pods).unwrap_or(0),
+            pods_per_core: u32::try_from(kubelet.pods_per_core).unwrap_or(0),
+            kube_reserved: kubelet.kube_reserved.clone(),
+            system_reserved: kubelet.system_reserved.clone(),
+            eviction_hard: kubelet.eviction_hard.clone(),
+            local_storage: kubelet.local_storage_capacity_isolation,
+        },
+    }
+}
+
+/// The node as it would be registered, before anything is known of the runtime.
+pub fn node_before_registration(
+    settings: &NodeSettings,
+    machine: &MachineFacts,
+    now: Timestamp,
+) -> Node {
+    let input = NodeObjectInput {
+        settings,
+        machine,
+        runtime: &RuntimeFacts::default(),
+        health: &NodeHealth::default(),
+        now,
+    };
+    initial_node(&input).node
+}
+
+/// What pods are allowed by machine and configuration.
+pub(super) fn abilities(
+    config: &Config,
+    machine: &MachineFacts,
+) -> anyhow::Result<Arc<NodeAbilities>> {
+    let kernel = kernel_version(&machine.kernel_version);
+    let sysctls = SysctlAllowList::new(kernel, &config.kubelet.allowed_unsafe_sysctls)
+        .context("allowedUnsafeSysctls")?;
+    // as upstream: on, mounted, and not inside a container
+    let app_armor = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled")
+        .is_ok_and(|text| text.starts_with('Y'))
+        && Path::new("/sys/kernel/security/apparmor").exists()
+        && std::env::var_os("container").is_none_or(|name| name.is_empty());
+    Ok(Arc::new(NodeAbilities {
+        sysctls,
+        app_armor,
+        pod_level_resources: config.gates.enabled("PodLevelResources"),
+        // the API server checks what a node declares; this version declares nothing
+        declared_features: None,
+    }))
+}
+
+/// Major and minor version of `6.1.0-18-amd64`; unreadable counts as ancient.
+fn kernel_version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    (next(), next())
+}
+
+/// How long pods get when the machine shuts down.
+pub(super) fn shutdown_periods(config: &Config) -> ShutdownPeriods {
+    let kubelet = &config.kubelet;
+    if !config.gates.enabled("GracefulNodeShutdown") {
+        return ShutdownPeriods::default();
+    }
+    let by_priority = &kubelet.shutdown_grace_period_by_pod_priority;
+    if by_priority.is_empty()
+        || !config
+            .gates
+            .enabled("GracefulNodeShutdownBasedOnPodPriority")
+    {
+        return ShutdownPeriods::of_two(
+            kubelet.shutdown_grace_period.to_std(),
+            kubelet.shutdown_grace_period_critical_pods.to_std(),
+        );
+    }
+    let periods = by_priority.iter().map(|entry| {
+        let seconds = u64::try_from(entry.shutdown_grace_period_seconds).unwrap_or(0);
+        PriorityPeriod {
+            priority: entry.priority,
+            period: Duration::from_secs(seconds),
+        }
+    });
+    ShutdownPeriods::by_priority(periods.collect())
+}
+
+/// Where the node's own registry credentials are looked for.
+pub(super) fn credential_dirs(root_dir: &Path) -> windlass_objects::CredentialDirs {
+    windlass_objects::CredentialDirs {
+        root_dir: root_dir.to_owned(),
+        work_dir: std::env::current_dir().unwrap_or_default(),
+        home: std::env::var_os("HOME").map(Into::into),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kernel_version;
+
+    #[test]
+    fn the_kernels_version_is_its_first_two_numbers() {
+        assert_eq!(kernel_version("6.1.0-18-amd64"), (6, 1));
+        assert_eq!(kernel_version("5.15"), (5, 15));
+        assert_eq!(kernel_version(""), (0, 0));
+    }
+}

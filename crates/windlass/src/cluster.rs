@@ -1,0 +1,162 @@
+//! The parts of an agent that is a node of a cluster: clients, credentials, how it reports.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::watch;
+use windlass_actors::spawn_io;
+use windlass_certs::{
+    CertificateStore, Credentials, KeepServing, Paths, ServingNames, ServingPair,
+    keep_client_certificate, keep_serving_certificate,
+};
+use windlass_client::{ApiClients, ClientLimits};
+use windlass_config::{Config, KubeletConfiguration};
+use windlass_core::node_object::NodeSettings;
+use windlass_metrics::Metrics;
+use windlass_node::{Machine, MachineRoots, NodeStatusSettings};
+use windlass_types::{Clock, Timestamp};
+
+/// What a node of a cluster has that a stand-alone agent lacks.
+#[derive(Debug)]
+pub struct ClusterParts {
+    /// Clients of the API server.
+    pub clients: ApiClients,
+    /// How the node is registered and reported.
+    pub status: NodeStatusSettings,
+    /// Where facts about the machine come from.
+    pub machine: Machine,
+    /// `nodeLeaseDurationSeconds`.
+    pub lease_seconds: u32,
+    /// Certificates to keep; `None` in simulations.
+    pub certificates: Option<Certificates>,
+}
+
+/// The node's certificates and how they are kept.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    /// What the agent began with.
+    pub credentials: Credentials,
+    /// `rotateCertificates`.
+    pub rotate: bool,
+    /// `serverTLSBootstrap`: the certificates of the node's own server come from the cluster.
+    pub serving: Option<(CertificateStore, Vec<IpAddr>)>,
+}
+
+/// Makes the parts from the configuration; no connection is opened yet.
+///
+/// # Errors
+/// There are no credentials that can be used.
+pub fn connect(
+    config: &Config,
+    kubeconfig: &Path,
+    settings: Arc<NodeSettings>,
+    roots: MachineRoots,
+    (metrics, now): (&Metrics, Timestamp),
+) -> anyhow::Result<ClusterParts> {
+    let kubelet = &config.kubelet;
+    let cert_dir = config.flags.cert_dir.clone();
+    let paths = Paths {
+        kubeconfig: kubeconfig.to_owned(),
+        bootstrap_kubeconfig: config.flags.bootstrap_kubeconfig.clone(),
+        cert_dir: cert_dir.clone(),
+    };
+    let credentials = Credentials::begin(paths, now)?;
+    let clients = ApiClients::connect(&credentials.config, &limits(kubelet))
+        .context("--kubeconfig")?
+        .with_metrics(metrics);
+    // a device plugin would have left its checkpoint behind
+    let plugins = roots
+        .root_dir
+        .join("device-plugins/kubelet_internal_checkpoint");
+    let serving = kubelet
+        .server_tls_bootstrap
+        .then(|| (CertificateStore::serving(cert_dir), settings.ips.clone()));
+    Ok(ClusterParts {
+        clients,
+        status: NodeStatusSettings {
+            node: settings,
+            register: kubelet.register_node,
+            reset_extended_resources: !plugins.exists(),
+            update_frequency: kubelet.node_status_update_frequency.to_std(),
+            report_frequency: kubelet.node_status_report_frequency.to_std(),
+        },
+        machine: Machine::Files(roots),
+        lease_seconds: lease_seconds(kubelet),
+        certificates: Some(Certificates {
+            credentials,
+            rotate: kubelet.rotate_certificates,
+            serving,
+        }),
+    })
+}
+
+impl ClusterParts {
+    /// Returns as soon as a request would not be anonymous.
+    pub(crate) fn wait_for_identity(&self) -> impl Future<Output = ()> + Send + use<> {
+        let certificates = self.certificates.clone();
+        async move {
+            if let Some(certificates) = certificates {
+                certificates.credentials.wait_for_identity().await;
+            }
+        }
+    }
+
+    /// Keeps the certificates current for as long as the agent lives; returns the serving
+    /// certificate, if it comes from the cluster.
+    pub(crate) fn keep_certificates(
+        &self,
+        clock: &Arc<dyn Clock>,
+    ) -> Option<watch::Receiver<Option<ServingPair>>> {
+        let certificates = self.certificates.clone()?;
+        let node = &self.status.node.name;
+        let client = self.clients.main.clone();
+        let keep = certificates.credentials.keep(
+            node,
+            client.clone(),
+            certificates.rotate,
+            Arc::clone(clock),
+        );
+        if let Some(keep) = keep {
+            spawn_io("client-certificate", keep_client_certificate(keep));
+        }
+        let (store, ips) = certificates.serving?;
+        let (names_sender, names) = watch::channel(ServingNames {
+            dns: vec![node.clone()],
+            ips,
+        });
+        let (current, serving) = watch::channel(None);
+        let keep = KeepServing {
+            node: node.clone(),
+            names,
+            store,
+            client,
+            clock: Arc::clone(clock),
+            current,
+        };
+        spawn_io("serving-certificate", async move {
+            certificates.credentials.wait_for_identity().await;
+            keep_serving_certificate(keep).await;
+            drop(names_sender);
+        });
+        Some(serving)
+    }
+}
+
+/// Rates and deadlines of the clients.
+fn limits(kubelet: &KubeletConfiguration) -> ClientLimits {
+    let lease = Duration::from_secs(u64::from(lease_seconds(kubelet)));
+    ClientLimits {
+        main_qps: f64::from(kubelet.kube_api_qps),
+        main_burst: u32::try_from(kubelet.kube_api_burst).unwrap_or(0),
+        event_qps: f64::from(kubelet.event_record_qps),
+        event_burst: u32::try_from(kubelet.event_burst).unwrap_or(0),
+        heartbeat_timeout: kubelet.node_status_update_frequency.to_std().min(lease),
+    }
+}
+
+fn lease_seconds(kubelet: &KubeletConfiguration) -> u32 {
+    u32::try_from(kubelet.node_lease_duration_seconds).unwrap_or(0)
+}

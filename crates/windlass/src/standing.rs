@@ -1,0 +1,118 @@
+//! How the agent stands with its cluster: what `windlassctl status` shows, and the lives of the
+//! node's certificates.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use windlass_actors::NodeSeen;
+use windlass_certs::certificate::Certificate;
+use windlass_certs::{Credentials, ServingPair};
+use windlass_metrics::Metrics;
+use windlass_server::NodeSource;
+use windlass_types::view::{ApiContact, ClusterStanding, NodeStanding};
+use windlass_types::{Clock, Timestamp};
+
+/// Of gauges that are absent until they are set.
+const NO_LABELS: [&str; 0] = [];
+
+/// The node and, if it is one of a cluster, what is known of that.
+#[derive(Clone, Debug)]
+pub struct AgentNode {
+    /// Name of the node.
+    pub name: String,
+    /// The cluster.
+    pub cluster: Option<ClusterView>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub struct ClusterView {
+    /// Credentials; `None` in simulations.
+    pub credentials: Option<Credentials>,
+    /// The serving certificate, if it comes from the cluster.
+    pub serving: Option<watch::Receiver<Option<ServingPair>>>,
+    /// The node object.
+    pub node: watch::Receiver<NodeSeen>,
+    /// Whether the API server answers.
+    pub contact: watch::Receiver<Option<ApiContact>>,
+}
+
+impl NodeSource for AgentNode {
+    fn standing(&self) -> NodeStanding {
+        NodeStanding {
+            name: self.name.clone(),
+            cluster: self.cluster.as_ref().map(ClusterView::standing),
+        }
+    }
+}
+
+impl AgentNode {
+    /// Brings the gauges of the certificates up to date.
+    pub(crate) fn publish_metrics(&self, metrics: &Metrics) {
+        if let Some(cluster) = &self.cluster {
+            cluster.publish_metrics(metrics, self.clock.now());
+        }
+    }
+}
+
+impl ClusterView {
+    fn standing(&self) -> ClusterStanding {
+        let config = self.credentials.as_ref().map(|it| &it.config);
+        ClusterStanding {
+            server: config.map_or_else(String::new, |config| config.server().to_string()),
+            has_identity: config
+                .is_none_or(|config| config.has_header() || config.identity().is_present()),
+            ready: self.node.borrow().0.as_ref().map(|node| {
+                let status = node.status.as_ref();
+                let conditions = status.and_then(|status| status.conditions.as_ref());
+                let mut conditions = conditions.into_iter().flatten();
+                let ready = conditions.find(|condition| condition.type_ == "Ready");
+                ready.map_or_else(|| "Unknown".to_owned(), |ready| ready.status.clone())
+            }),
+            contact: self.contact.borrow().clone(),
+        }
+    }
+
+    /// A node with a token has no client certificate whose life could end.
+    fn publish_metrics(&self, metrics: &Metrics, now: Timestamp) {
+        let config = self.credentials.as_ref().map(|it| &it.config);
+        if let Some(config) = config.filter(|config| !config.has_header()) {
+            let ttl = ttl(config.identity().expires_at(), now);
+            metrics
+                .client_certificate_ttl
+                .with_label_values(&NO_LABELS)
+                .set(ttl);
+        }
+        if let Some(serving) = &self.serving {
+            let pair = serving.borrow().clone();
+            let certificate = pair.and_then(|pair| Certificate::of_pem(pair.pem()));
+            let end = certificate.map(|certificate| certificate.validity.not_after);
+            metrics
+                .server_certificate_ttl
+                .with_label_values(&NO_LABELS)
+                .set(ttl(end, now));
+        }
+    }
+}
+
+/// Whole seconds, as upstream: negative when it is over, infinite without a certificate.
+fn ttl(end: Option<Timestamp>, now: Timestamp) -> f64 {
+    end.map_or(f64::INFINITY, |end| {
+        end.duration_since(now).as_secs() as f64
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_life_of_a_certificate_is_whole_seconds_and_without_one_without_end() {
+        let at = |millis| Timestamp::from_millisecond(millis).expect("time");
+        assert_eq!(ttl(Some(at(90_500)), at(30_000)), 60.0);
+        assert_eq!(ttl(Some(at(1_000)), at(4_000)), -3.0);
+        assert_eq!(ttl(None, at(0)), f64::INFINITY);
+    }
+}

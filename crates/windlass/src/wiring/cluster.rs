@@ -1,0 +1,127 @@
+//! What a node of a cluster has besides: where events go, and the actors that talk to the API
+//! server.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use windlass_actors::{
+    ActorKind, ApiPodSeen, MailboxSender, NodeSeen, RuntimeState, ShutdownState, SourceSnapshot,
+    SourcesReady, mailbox, slots, spawn_io, start_actor,
+};
+use windlass_cri::{ImageService, RuntimeService};
+use windlass_metrics::Metrics;
+use windlass_node::{NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
+use windlass_sources::{ApiSource, ApiSourceConfig};
+use windlass_status::{
+    ApiEvents, EventLog, EventRecorder, PodBoard, StatusManager, StatusManagerDeps,
+};
+use windlass_types::{Clock, PodUid};
+
+use super::AgentParts;
+use crate::cluster::ClusterParts;
+use crate::standing::ClusterView;
+
+/// Events stay on the board of a stand-alone agent; a node of a cluster sends them too.
+pub(super) fn event_recorder(parts: &AgentParts, board: &PodBoard) -> Arc<dyn EventRecorder> {
+    let log = EventLog::new(board.clone(), Arc::clone(&parts.clock));
+    let Some(cluster) = &parts.cluster else {
+        return Arc::new(log);
+    };
+    let node_name = &parts.sources.node_name;
+    let (recorder, sender) =
+        ApiEvents::new(log, Arc::clone(&parts.clock), node_name, &parts.metrics);
+    let (identity, client) = (cluster.wait_for_identity(), cluster.clients.events.clone());
+    spawn_io("send-events", async move {
+        identity.await;
+        sender.run(client).await;
+    });
+    Arc::new(recorder)
+}
+
+/// What the actors of a cluster's node share.
+pub(super) struct ClusterWiring {
+    pub(super) cluster: ClusterParts,
+    pub(super) node_name: String,
+    pub(super) runtime: Arc<dyn RuntimeService>,
+    pub(super) images: Arc<dyn ImageService>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: Metrics,
+    pub(super) events: Arc<dyn EventRecorder>,
+    pub(super) board: PodBoard,
+    pub(super) storage: MailboxSender<SourceSnapshot>,
+    pub(super) runtime_state: watch::Receiver<RuntimeState>,
+    pub(super) machine_state: watch::Receiver<ShutdownState>,
+    pub(super) sources_ready: watch::Receiver<SourcesReady>,
+    pub(super) node_sender: watch::Sender<NodeSeen>,
+    pub(super) node_seen: watch::Receiver<NodeSeen>,
+}
+
+/// Starts the actors that only a node of a cluster has.
+pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterView {
+    let ClusterWiring {
+        cluster, metrics, ..
+    } = wiring;
+    let (seen_sender, seen_slots) = slots::<PodUid, ApiPodSeen>(ActorKind::StatusManager, &metrics);
+    start_actor(StatusManager::new(
+        StatusManagerDeps {
+            client: cluster.clients.main.clone(),
+            board: wiring.board,
+            clock: Arc::clone(&wiring.clock),
+            metrics: metrics.clone(),
+        },
+        seen_slots,
+        wiring.node_seen.clone(),
+        wiring.sources_ready,
+    ));
+
+    let (event_sender, event_mailbox) = mailbox(ActorKind::ApiSource, &metrics);
+    let source = ApiSourceConfig {
+        client: cluster.clients.watch.clone(),
+        node_name: wiring.node_name.clone(),
+        node: wiring.node_seen.clone(),
+        storage: wiring.storage,
+        seen: seen_sender,
+        events: event_sender,
+    };
+    start_actor(ApiSource::new(source, event_mailbox));
+
+    let (contact_sender, contact) = watch::channel(None);
+    let view = ClusterView {
+        credentials: cluster
+            .certificates
+            .as_ref()
+            .map(|it| it.credentials.clone()),
+        serving: cluster.keep_certificates(&wiring.clock),
+        node: wiring.node_seen.clone(),
+        contact,
+    };
+    let identity = cluster.wait_for_identity();
+    let lease = NodeLease::new(NodeLeaseDeps {
+        node_name: wiring.node_name,
+        duration_seconds: cluster.lease_seconds,
+        client: cluster.clients.heartbeat.clone(),
+        node: wiring.node_seen,
+        clock: Arc::clone(&wiring.clock),
+        contact: contact_sender,
+    });
+    let status = NodeStatus::new(NodeStatusDeps {
+        settings: cluster.status,
+        machine: cluster.machine,
+        clients: cluster.clients,
+        runtime: wiring.runtime,
+        images: wiring.images,
+        runtime_state: wiring.runtime_state,
+        shutdown: wiring.machine_state,
+        seen: wiring.node_sender,
+        clock: wiring.clock,
+        events: wiring.events,
+        metrics,
+    });
+    // everything else waits for the node object
+    tokio::task::spawn_local(async move {
+        identity.await;
+        start_actor(lease);
+        start_actor(status);
+    });
+    view
+}

@@ -1,0 +1,347 @@
+//! One API server, one private containerd, one agent on both, and what a test looks at.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use windlass_client::{ApiClient, ApiErrorKind, ApiObject, At, Delete, List, Selector};
+use windlass_testing::agent::{Agent, AgentOptions, NODE_NAME};
+use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::pod_watch::PodWatch;
+use windlass_types::corev1::{ConfigMap, Event, Node, Pod, ServiceAccount};
+
+use crate::control_plane::{Cluster, Kind};
+use crate::history::History;
+use crate::objects::{is_ready, object, phase, uid};
+use crate::runtime::Runtime;
+
+/// Pause between two looks at something that has no event.
+const POLL: Duration = Duration::from_millis(50);
+/// For what takes a moment on an idle machine and much longer on two busy cores.
+pub(crate) const SOON: Duration = Duration::from_secs(45);
+/// Seconds that the node's lease lasts: renewed every two, so that a test can see it.
+pub(crate) const LEASE_SECONDS: u64 = 8;
+
+/// What a theme runs on.
+pub(crate) struct Bed {
+    /// First: a failed test shows it before the rest is taken down.
+    last_words: LastWords,
+    /// The pods as the agent says.
+    pub(crate) watch: PodWatch,
+    pub(crate) agent: Agent,
+    /// The pods as the API server says.
+    pub(crate) history: History,
+    /// A client that may do everything.
+    pub(crate) api: ApiClient,
+    pub(crate) runtime: Runtime,
+    pub(crate) cluster: Cluster,
+    pub(crate) manifests: PathBuf,
+    containerd: PrivateContainerd,
+}
+
+/// How the agent proves to the API server who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credentials<'a> {
+    /// With a client certificate in its kubeconfig.
+    Certificate,
+    /// With a bootstrap token, for which it asks for a certificate.
+    Bootstrap(&'a str),
+}
+
+/// Containers need root. Without it a developer's run says so and goes on; CI must not.
+fn has_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    assert!(
+        root || std::env::var_os("CI").is_none(),
+        "CI must run the tests on containerd as root"
+    );
+    if !root {
+        eprintln!("skipped: containers need root: run the same command with sudo");
+    }
+    root
+}
+
+/// Waits until `look` finds something; what it found last as an error is in the message.
+pub(crate) async fn eventually<T>(
+    what: &str,
+    deadline: Duration,
+    mut look: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
+    let end = Instant::now() + deadline;
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) if Instant::now() > end => {
+                panic!("not within {deadline:?}: {what}; there is {seen}")
+            }
+            Err(_) => tokio::time::sleep(POLL).await,
+        }
+    }
+}
+
+impl Bed {
+    /// A cluster, a containerd and an agent that has joined; `None` if the machine lacks what
+    /// that takes.
+    pub(crate) async fn start(kind: Kind, name: &str) -> Option<Self> {
+        let mut bed = Self::prepare(kind, name, Credentials::Certificate).await?;
+        bed.agent.spawn().unwrap();
+        bed.node_ready().await;
+        Some(bed)
+    }
+
+    /// The same, the agent not started yet.
+    pub(crate) async fn prepare(
+        kind: Kind,
+        name: &str,
+        credentials: Credentials<'_>,
+    ) -> Option<Self> {
+        let assets = match kind.assets() {
+            Ok(assets) if has_root() => assets,
+            Ok(_) => return None,
+            Err(reason) => {
+                eprintln!("skipped: {reason}");
+                return None;
+            }
+        };
+        let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
+        // below the containerd's directory, whose sweep ends what a killed test leaves
+        let dir = containerd.base().join("cluster");
+        let cluster = Cluster::start(kind, assets, &dir).await;
+        let clients = cluster.admin();
+        let manifests = containerd.base().join("manifests");
+        std::fs::create_dir_all(&manifests).unwrap();
+        let (kubeconfig, bootstrap) = match credentials {
+            Credentials::Certificate => (cluster.node_kubeconfig(), None),
+            Credentials::Bootstrap(token) => {
+                let written_by_the_agent = dir.join("kubelet.conf");
+                (written_by_the_agent, Some(cluster.token_kubeconfig(token)))
+            }
+        };
+        let options = AgentOptions {
+            config: format!(
+                // volumes are looked at with each sync of their pod
+                "nodeLeaseDurationSeconds: {LEASE_SECONDS}\nsyncFrequency: 10s\n"
+            ),
+            kubeconfig: Some(kubeconfig),
+            bootstrap_kubeconfig: bootstrap,
+            ..AgentOptions::default()
+        };
+        let binary = Path::new(env!("CARGO_BIN_EXE_windlass"));
+        let agent = Agent::prepare(&containerd, binary, &manifests, options).unwrap();
+        let bed = Self {
+            last_words: LastWords(agent.log_file()),
+            watch: agent.watch(),
+            agent,
+            history: History::start(clients.watch),
+            api: clients.main,
+            runtime: Runtime::new(containerd.endpoint()),
+            cluster,
+            manifests,
+            containerd,
+        };
+        bed.set_up_namespace(kind).await;
+        Some(bed)
+    }
+
+    /// What controllers put into every namespace: a pod is refused without the one and cannot
+    /// start without the other.
+    async fn set_up_namespace(&self, kind: Kind) {
+        let account = At::namespaced("default", "default");
+        let root = At::namespaced("default", "kube-root-ca.crt");
+        if kind == Kind::WithControllers {
+            self.wait_for::<ServiceAccount>(account, "exists", |_| true)
+                .await;
+            self.wait_for::<ConfigMap>(root, "exists", |_| true).await;
+            return;
+        }
+        let meta = |at: At<'_>| json!({ "name": at.name, "namespace": "default" });
+        let account: ServiceAccount = object(json!({ "metadata": meta(account) }));
+        self.create(&account).await;
+        let root = json!({ "metadata": meta(root), "data": { "ca.crt": "-- the root --" } });
+        let root: ConfigMap = object(root);
+        self.create(&root).await;
+    }
+
+    /// Ends everything; judges the history of the pods; fails if the agent does not end.
+    pub(crate) async fn stop(mut self) {
+        self.agent.check_alive().unwrap();
+        self.history.judge();
+        self.agent.terminate().await.unwrap();
+        drop(self.last_words);
+        drop(self.cluster);
+        self.containerd.stop().await.unwrap();
+    }
+
+    /// Starts the agent again after a `kill -9`, and waits until it shows its pods.
+    pub(crate) async fn respawn(&mut self) {
+        let snapshots = self.watch.now().snapshots;
+        self.agent.spawn().unwrap();
+        let answers = self
+            .watch
+            .wait_for("the agent answers again", SOON, |table| {
+                table.connected && table.snapshots > snapshots
+            });
+        answers.await.unwrap();
+    }
+
+    // ---- what the API server says
+
+    /// Creates an object.
+    pub(crate) async fn create<K: ApiObject>(&self, object: &K) -> Value {
+        let namespace = namespace_of(object);
+        let created = self.api.create(namespace.as_deref(), object).await.unwrap();
+        serde_json::to_value(created).unwrap()
+    }
+
+    /// An object, if there is one.
+    pub(crate) async fn get<K: ApiObject>(&self, at: At<'_>) -> Option<Value> {
+        match self.api.get::<K>(at).await {
+            Ok(found) => Some(serde_json::to_value(found).unwrap()),
+            Err(error) if error.kind == ApiErrorKind::NotFound => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Waits until there is an object as wanted.
+    pub(crate) async fn wait_for<K: ApiObject>(
+        &self,
+        at: At<'_>,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Value {
+        eventually(&format!("{} {what}", at.name), SOON, async || {
+            let found = self.get::<K>(at).await;
+            let found = found.ok_or_else(|| "no such object".to_owned())?;
+            if wanted(&found) {
+                Ok(found)
+            } else {
+                Err(found.to_string())
+            }
+        })
+        .await
+    }
+
+    /// Waits until the node is ready.
+    pub(crate) async fn node_ready(&self) -> Value {
+        self.wait_for::<Node>(At::cluster(NODE_NAME), "is Ready", is_ready)
+            .await
+    }
+
+    /// Waits until the pod `name` is as wanted.
+    pub(crate) async fn pod(
+        &self,
+        name: &str,
+        what: &str,
+        mut wanted: impl FnMut(&Value) -> bool,
+    ) -> Value {
+        self.history
+            .find(&format!("{name} {what}"), SOON, |seen| {
+                seen.present.get(name).filter(|pod| wanted(pod)).cloned()
+            })
+            .await
+    }
+
+    /// Waits until the pod `name` runs and is ready.
+    pub(crate) async fn pod_ready(&self, name: &str) -> Value {
+        let wanted = |pod: &Value| is_ready(pod) && phase(pod) == "Running";
+        self.pod(name, "is ready", wanted).await
+    }
+
+    /// Deletes a pod, with a grace period in seconds or its own.
+    pub(crate) async fn delete_pod(&self, name: &str, grace_seconds: Option<u32>) {
+        let delete = Delete {
+            grace_seconds,
+            uid: None,
+        };
+        let at = At::namespaced("default", name);
+        self.api.delete::<Pod>(at, &delete).await.unwrap();
+    }
+
+    /// Waits until the API server has no pod with this UID.
+    pub(crate) async fn pod_gone(&self, pod: &Value) {
+        let name = pod["metadata"]["name"].as_str().expect("a name").to_owned();
+        self.history
+            .find(&format!("{name} is gone from the API"), SOON, |seen| {
+                let present = seen.present.get(&name);
+                let there = present.is_some_and(|other| uid(other) == uid(pod));
+                (!there).then_some(())
+            })
+            .await;
+    }
+
+    /// Waits until nothing of a pod runs any more. What has ended is collected once a minute.
+    pub(crate) async fn runtime_stopped(&self, pod: &Value) {
+        let name = &pod["metadata"]["name"];
+        let what = format!("nothing of {name} runs");
+        eventually(&what, SOON, async || {
+            let running = self.runtime.running(uid(pod)).await;
+            let ready = self.runtime.ready_sandboxes(uid(pod)).await;
+            if running.is_empty() && ready.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{running:?} {ready:?}"))
+            }
+        })
+        .await;
+    }
+
+    /// Waits for events with these reasons about a pod.
+    pub(crate) async fn events(&self, pod: &Value, reasons: &[&str]) {
+        let selector = Selector {
+            namespace: Some("default".to_owned()),
+            fields: Some(format!("involvedObject.uid={}", uid(pod))),
+            labels: None,
+        };
+        let what = format!("events {reasons:?} of {}", pod["metadata"]["name"]);
+        eventually(&what, SOON, async || {
+            let listed = self.api.list::<Event>(&selector, &List::default()).await;
+            let (events, _) = listed.map_err(|error| error.to_string())?;
+            for event in &events {
+                let source = event.source.as_ref().expect("a source");
+                assert_eq!(source.component.as_deref(), Some("kubelet"), "{event:?}");
+                assert_eq!(source.host.as_deref(), Some(NODE_NAME), "{event:?}");
+            }
+            let seen: Vec<&str> = events.iter().filter_map(|e| e.reason.as_deref()).collect();
+            let all = reasons.iter().all(|reason| seen.contains(reason));
+            all.then_some(()).ok_or_else(|| format!("{seen:?}"))
+        })
+        .await;
+    }
+
+    // ---- manifests
+
+    /// Puts a static pod's manifest in place as tools do: a dot-file, then a rename.
+    pub(crate) fn apply(&self, file: &str, pod: &Pod) {
+        let mut pod = serde_json::to_value(pod).unwrap();
+        // a manifest does not name the node
+        pod["spec"].as_object_mut().unwrap().remove("nodeName");
+        let hidden = self.manifests.join(format!(".{file}.new"));
+        std::fs::write(&hidden, pod.to_string()).unwrap();
+        std::fs::rename(hidden, self.manifests.join(file)).unwrap();
+    }
+
+    /// Removes a manifest.
+    pub(crate) fn remove(&self, file: &str) {
+        std::fs::remove_file(self.manifests.join(file)).unwrap();
+    }
+}
+
+fn namespace_of<K: ApiObject>(object: &K) -> Option<String> {
+    let object = serde_json::to_value(object).unwrap();
+    object["metadata"]["namespace"].as_str().map(str::to_owned)
+}
+
+/// Shows the end of the agent's log when a test fails.
+struct LastWords(PathBuf);
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(&self.0).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(400)..];
+            eprintln!("--- the agent's log ends with\n{}\n---", tail.join("\n"));
+        }
+    }
+}

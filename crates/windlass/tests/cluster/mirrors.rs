@@ -1,0 +1,92 @@
+//! Static pods and the mirror pods that stand for them in the API.
+
+use serde_json::{Value, json};
+use windlass_client::At;
+use windlass_testing::agent::NODE_NAME;
+use windlass_types::corev1::Node;
+
+use crate::bed::Bed;
+use crate::objects::{HOLD, is_ready, main_status, pod, uid};
+
+const NAME: &str = "static-node";
+const HASH: &str = "kubernetes.io/config.hash";
+
+/// A mirror pod follows its static pod; the static pod does not follow it.
+pub(crate) async fn follow_their_static_pods(bed: &Bed) {
+    let mirror = bed.pod(NAME, "is a ready mirror pod", is_ready).await;
+    stands_for_the_static_pod(bed, &mirror).await;
+
+    // deleted by hand: the next one, and the containers do not notice
+    let id = main_status(&mirror)["containerID"].clone();
+    bed.delete_pod(NAME, None).await;
+    let next = bed
+        .pod(NAME, "has a new mirror pod", |pod| {
+            uid(pod) != uid(&mirror) && is_ready(pod)
+        })
+        .await;
+    assert_eq!(main_status(&next)["containerID"], id, "{next}");
+
+    // another manifest is another pod, and another mirror
+    let hash = hash(&next).to_owned();
+    let more = json!({ "terminationGracePeriodSeconds": 1 });
+    bed.apply("static.json", &pod("static", HOLD, more));
+    let changed = bed
+        .pod(NAME, "has a mirror pod of the new manifest", |pod| {
+            self::hash(pod) != hash && is_ready(pod)
+        })
+        .await;
+    assert_ne!(uid(&changed), uid(&next));
+    assert_ne!(main_status(&changed)["containerID"], id, "{changed}");
+
+    bed.remove("static.json");
+    bed.pod_gone(&changed).await;
+    let static_uid = self::hash(&changed);
+    let what = "the static pod is gone from the runtime";
+    crate::bed::eventually(what, crate::bed::SOON, async || {
+        let left = bed.runtime.containers(static_uid).await;
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    })
+    .await;
+}
+
+fn hash(mirror: &Value) -> &str {
+    mirror["metadata"]["annotations"][HASH]
+        .as_str()
+        .unwrap_or_default()
+}
+
+async fn stands_for_the_static_pod(bed: &Bed, mirror: &Value) {
+    let annotations = &mirror["metadata"]["annotations"];
+    assert!(!hash(mirror).is_empty(), "{annotations}");
+    assert_eq!(
+        annotations["kubernetes.io/config.mirror"],
+        annotations[HASH]
+    );
+    assert_eq!(annotations["kubernetes.io/config.source"], "file");
+    let node = bed
+        .get::<Node>(At::cluster(NODE_NAME))
+        .await
+        .expect("a node");
+    let owners = mirror["metadata"]["ownerReferences"]
+        .as_array()
+        .expect("owners");
+    assert_eq!(owners.len(), 1, "{owners:?}");
+    assert_eq!(owners[0]["kind"], "Node");
+    assert_eq!(owners[0]["name"], NODE_NAME);
+    assert_eq!(owners[0]["uid"], uid(&node));
+    assert_eq!(owners[0]["controller"], true);
+    assert_eq!(mirror["spec"]["nodeName"], NODE_NAME);
+    // the runtime knows it by the UID of the static pod
+    let running = bed.runtime.running(hash(mirror)).await;
+    assert_eq!(
+        running.len(),
+        1,
+        "containers of the static pod: {running:?}"
+    );
+    let id = format!("containerd://{}", running[0].id);
+    assert_eq!(main_status(mirror)["containerID"], id);
+}

@@ -1,0 +1,186 @@
+//! What a pod takes from other objects: ConfigMaps, Secrets, Services, tokens, itself.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::authentication::v1::TokenReview;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+use windlass_client::{At, Patch};
+use windlass_types::corev1::{ConfigMap, Secret, Service};
+
+use crate::bed::{Bed, eventually};
+use crate::objects::{HOLD, container_with, main_status, object, pod, uid};
+
+const CLUSTER_IP: &str = "10.96.77.7";
+
+/// Environment and volumes are filled from what the pod refers to.
+pub(crate) async fn are_resolved(bed: &Bed) {
+    let config: ConfigMap = object(json!({
+        "metadata": { "name": "settings", "namespace": "default" },
+        "data": { "COLOUR": "blue", "SIZE": "9" },
+    }));
+    let secret: Secret = object(json!({
+        "metadata": { "name": "keys", "namespace": "default" },
+        "stringData": { "password": "hunter2" },
+        "data": { "password": "aHVudGVyMg==" },
+    }));
+    let service: Service = object(json!({
+        "metadata": { "name": "shop", "namespace": "default" },
+        "spec": { "clusterIP": CLUSTER_IP, "ports": [{ "name": "web", "port": 8080 }] },
+    }));
+    bed.create(&config).await;
+    bed.create(&secret).await;
+    bed.create(&service).await;
+    let refers = bed.create(&pod("refers", HOLD, spec())).await;
+    bed.pod_ready("refers").await;
+
+    let env = environment(&bed.runtime.exec(uid(&refers), "env").await);
+    for (name, value) in [
+        ("COLOUR", "blue"),
+        ("WITH_SIZE", "9"),
+        ("PASSWORD", "hunter2"),
+        ("NODE", "node"),
+        ("SHOP_SERVICE_HOST", CLUSTER_IP),
+        ("SHOP_SERVICE_PORT_WEB", "8080"),
+    ] {
+        assert_eq!(
+            env.get(name).map(String::as_str),
+            Some(value),
+            "{name} in {env:?}"
+        );
+    }
+    assert!(
+        !env.contains_key("MISSING"),
+        "an optional key that is not there: {env:?}"
+    );
+
+    let read = async |path: &str| {
+        let script = format!("cat {path}");
+        bed.runtime.exec(uid(&refers), &script).await
+    };
+    assert_eq!(read("/refs/config/COLOUR").await, "blue");
+    assert_eq!(read("/refs/secret/password").await, "hunter2");
+    let root = At::namespaced("default", "kube-root-ca.crt");
+    let root = bed.get::<ConfigMap>(root).await.expect("the root");
+    assert_eq!(
+        read("/refs/all/ca.crt").await,
+        root["data"]["ca.crt"].as_str().unwrap_or("")
+    );
+    assert_eq!(read("/refs/all/labels").await, "app=\"refers\"");
+    assert_eq!(read("/refs/all/namespace").await, "default");
+    the_token_is_the_pods(bed, &refers, &read("/refs/all/token").await).await;
+    a_change_reaches_the_volume(bed, &refers).await;
+}
+
+/// A pod waits for what is not there yet, says so, and goes on when it comes.
+pub(crate) async fn are_waited_for(bed: &Bed) {
+    let from = json!({ "configMapKeyRef": { "name": "later", "key": "k" } });
+    let env = json!({ "env": [{ "name": "K", "valueFrom": from }] });
+    let in_env = json!({ "containers": [container_with(HOLD, env)] });
+    let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
+    let in_volume = json!({
+        "containers": [container_with(HOLD, mounts)],
+        "volumes": [{ "name": "v", "configMap": { "name": "later" } }],
+    });
+    let by_env = bed.create(&pod("waits-env", HOLD, in_env)).await;
+    let by_volume = bed.create(&pod("waits-volume", HOLD, in_volume)).await;
+    let reason = |pod: &Value| main_status(pod)["state"]["waiting"]["reason"].clone();
+    bed.pod("waits-env", "waits for its ConfigMap", |pod| {
+        reason(pod) == "CreateContainerConfigError"
+    })
+    .await;
+    bed.pod("waits-volume", "waits for its ConfigMap", |pod| {
+        reason(pod) == "ContainerCreating"
+    })
+    .await;
+    bed.events(&by_env, &["Failed"]).await;
+    bed.events(&by_volume, &["FailedMount"]).await;
+    let later: ConfigMap = object(json!({
+        "metadata": { "name": "later", "namespace": "default" },
+        "data": { "k": "v" },
+    }));
+    bed.create(&later).await;
+    tokio::join!(bed.pod_ready("waits-env"), bed.pod_ready("waits-volume"));
+    let said = bed.runtime.exec(uid(&by_env), "echo -n $K").await;
+    assert_eq!(said, "v");
+    let read = bed.runtime.exec(uid(&by_volume), "cat /v/k").await;
+    assert_eq!(read, "v");
+}
+
+fn spec() -> Value {
+    let from_config = |key: &str, optional: bool| json!({ "configMapKeyRef": { "name": "settings", "key": key, "optional": optional } });
+    let env = json!([
+        { "name": "COLOUR", "valueFrom": from_config("COLOUR", false) },
+        { "name": "MISSING", "valueFrom": from_config("NO_SUCH_KEY", true) },
+        { "name": "PASSWORD", "valueFrom": {
+            "secretKeyRef": { "name": "keys", "key": "password" } } },
+        { "name": "NODE", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+    ]);
+    let all = json!({ "sources": [
+        { "serviceAccountToken": { "path": "token", "expirationSeconds": 3600 } },
+        { "configMap": { "name": "kube-root-ca.crt" } },
+        { "downwardAPI": { "items": [
+            { "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } },
+            { "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } },
+        ]}},
+    ]});
+    json!({
+        "containers": [container_with(HOLD, json!({
+            "env": env,
+            "envFrom": [
+                { "prefix": "WITH_", "configMapRef": { "name": "settings" } },
+                { "secretRef": { "name": "no-such-secret", "optional": true } },
+            ],
+            "volumeMounts": [
+                { "name": "config", "mountPath": "/refs/config" },
+                { "name": "secret", "mountPath": "/refs/secret" },
+                { "name": "all", "mountPath": "/refs/all" },
+            ],
+        }))],
+        "volumes": [
+            { "name": "config", "configMap": { "name": "settings" } },
+            { "name": "secret", "secret": { "secretName": "keys" } },
+            { "name": "all", "projected": all },
+        ],
+    })
+}
+
+fn environment(text: &str) -> BTreeMap<String, String> {
+    let lines = text.lines().filter_map(|line| line.split_once('='));
+    lines
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// The API server takes the token for what it is: of this pod and its service account.
+async fn the_token_is_the_pods(bed: &Bed, pod: &Value, token: &str) {
+    let review: TokenReview = object(json!({ "spec": { "token": token } }));
+    let review = bed.create(&review).await;
+    let status = &review["status"];
+    assert_eq!(status["authenticated"], true, "{status}");
+    let user = &status["user"];
+    assert_eq!(
+        user["username"], "system:serviceaccount:default:default",
+        "{user}"
+    );
+    // the fake names only the user
+    if bed.cluster.fake().is_none() {
+        let extra = &user["extra"];
+        let of_pod = &extra["authentication.kubernetes.io/pod-uid"][0];
+        assert_eq!(*of_pod, uid(pod), "{user}");
+    }
+}
+
+async fn a_change_reaches_the_volume(bed: &Bed, pod: &Value) {
+    let at = At::namespaced("default", "settings");
+    let patch = Patch::Merge(json!({ "data": { "COLOUR": "green" } }));
+    bed.api.patch::<ConfigMap>(at, None, &patch).await.unwrap();
+    let look = async || {
+        let now = bed.runtime.exec(uid(pod), "cat /refs/config/COLOUR").await;
+        if now == "green" { Ok(()) } else { Err(now) }
+    };
+    // the next pass over the pod's volumes comes with its next sync
+    let deadline = Duration::from_secs(30);
+    eventually("the changed ConfigMap is in the volume", deadline, look).await;
+}

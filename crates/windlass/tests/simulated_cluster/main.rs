@@ -1,0 +1,25 @@
+//! The whole agent as a node of a cluster, on a virtual clock: an API server that fails in every
+//! way, pods that come and go, and what everybody may rely on nevertheless.
+//!
+//! The API server is `windlass-fake-api` in the same process. No disk is simulated: an agent
+//! that was killed begins with what the API server and the runtime know.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all are tests
+
+mod audit;
+mod scene;
+
+mod deletion;
+mod mirrors;
+mod node_object;
+mod objects;
+mod ordinary;
+mod outages;
+mod restored;
+mod storm;
+
+use std::time::Duration;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);

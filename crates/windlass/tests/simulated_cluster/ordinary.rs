@@ -1,0 +1,217 @@
+//! A day on which nothing goes wrong.
+
+use serde_json::json;
+use windlass_testing::NodeSim;
+use windlass_testing::fake_runtime::{Behaviour, Operation};
+use windlass_types::corev1::Node;
+use windlass_types::{Pod, PodExt};
+
+use crate::scene::*;
+use crate::{MINUTE, SECOND};
+
+#[test]
+fn a_pod_bound_to_the_node_runs_is_reported_and_goes_when_it_is_deleted() {
+    on_a_ready_node(1, async |sim| {
+        let uid = create(sim, pod("web"));
+        sim.until("web is ready", SECOND, |sim| ready(sim, "web"))
+            .await;
+        assert!(runs(sim, &uid));
+        delete(sim, "web", None);
+        sim.until("web is gone", 10 * SECOND, |sim| get(sim, "web").is_none())
+            .await;
+        assert!(!runs(sim, &uid));
+        sim.until("the agent forgot it", MINUTE, |sim| {
+            sim.view("web").is_none()
+        })
+        .await;
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn a_pod_is_reported_once_while_it_is_made_and_once_when_it_runs() {
+    on_a_ready_node(2, async |sim| {
+        sim.runtime
+            .set_latency(Operation::RunPodSandbox, 2 * SECOND);
+        create(sim, pod("web"));
+        sim.until("its container is being made", 2 * SECOND, |sim| {
+            waiting_for(sim, "web") == "ContainerCreating"
+        })
+        .await;
+        sim.until("web is ready", 5 * SECOND, |sim| ready(sim, "web"))
+            .await;
+        sim.pass(10 * MINUTE).await;
+        assert_eq!(patches(sim, "web").len(), 2, "{:#?}", patches(sim, "web"));
+    });
+}
+
+#[test]
+fn a_burst_of_a_hundred_pods_costs_at_most_two_patches_each() {
+    on_a_ready_node(3, async |sim| {
+        let names: Vec<_> = (0..100).map(|i| format!("p{i}")).collect();
+        for name in &names {
+            create(sim, pod(name));
+        }
+        sim.until("all are ready", MINUTE, |sim| {
+            names.iter().all(|name| ready(sim, name))
+        })
+        .await;
+        sim.pass(10 * MINUTE).await;
+        let counts = patch_counts(sim);
+        assert_eq!(counts.len(), 100);
+        assert!(counts.values().all(|count| *count <= 2), "{counts:?}");
+        for name in &names {
+            delete(sim, name, None);
+        }
+        sim.until("all are gone", MINUTE, |sim| {
+            sim.api.list::<Pod>().is_empty()
+        })
+        .await;
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn a_finished_pod_is_not_started_again_though_agent_and_runtime_forget_it() {
+    on_a_ready_node(4, async |sim| {
+        sim.runtime
+            .set_behaviour("default/done/app", Behaviour::exits(SECOND, 0));
+        sim.runtime
+            .set_behaviour("default/broken/app", Behaviour::exits(SECOND, 3));
+        for name in ["done", "broken"] {
+            create(sim, pod(name).restart_policy("Never"));
+        }
+        let finished =
+            |sim: &NodeSim| phase(sim, "done") == "Succeeded" && phase(sim, "broken") == "Failed";
+        sim.until("both ended", MINUTE, finished).await;
+        for loses_containers in [false, true] {
+            sim.kill_agent().await;
+            if loses_containers {
+                for container in sim.runtime.all_containers() {
+                    sim.runtime.lose_container(&container.id);
+                }
+            }
+            let before = sim.api.version();
+            sim.start_agent().await;
+            sim.pass(10 * MINUTE).await;
+            assert!(finished(sim));
+            for name in ["done", "broken"] {
+                let uid = get(sim, name).expect("still there").uid();
+                assert_eq!(sim.runtime.starts(&uid, "app"), 1);
+                assert_eq!(sandbox_calls(sim, name), 1);
+                let version = get(sim, name).and_then(|pod| pod.metadata.resource_version);
+                let version: u64 = version.expect("a version").parse().expect("a number");
+                assert!(version <= before, "the status of {name} was changed");
+            }
+        }
+        delete(sim, "done", None);
+        assert!(get(sim, "done").is_none(), "finished pods have no grace");
+    });
+}
+
+#[test]
+fn a_pod_that_does_not_fit_fails_without_ever_running_and_stays_failed() {
+    on_a_ready_node(5, async |sim| {
+        let greedy = || {
+            pod("greedy").with(|pod| {
+                let container = &mut pod.spec.as_mut().expect("spec").containers[0];
+                let resources = json!({ "requests": { "cpu": "100000" } });
+                container.resources = serde_json::from_value(resources).expect("resources");
+            })
+        };
+        create(sim, pod("modest"));
+        create(sim, greedy());
+        sim.until("it is refused", SECOND, |sim| {
+            phase(sim, "greedy") == "Failed" && ready(sim, "modest")
+        })
+        .await;
+        let says = |sim: &NodeSim| {
+            let status = get(sim, "greedy").and_then(|pod| pod.status);
+            let status = status.expect("a status");
+            (status.reason, status.message)
+        };
+        let (reason, message) = says(sim);
+        assert_eq!(reason.as_deref(), Some("OutOfcpu"));
+        assert!(
+            message.as_deref().is_some_and(|m| m.contains("cpu")),
+            "{message:?}"
+        );
+        let blocker = sim.view("greedy").and_then(|view| view.blocker);
+        let blocker = blocker.expect("a blocker").message;
+        assert!(blocker.contains("Pod was rejected"), "{blocker}");
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.pass(10 * MINUTE).await;
+        assert_eq!(phase(sim, "greedy"), "Failed");
+        assert_eq!(says(sim), (reason, message));
+        assert_eq!(sandbox_calls(sim, "greedy"), 0);
+        assert_eq!(patches(sim, "greedy").len(), 1);
+        delete(sim, "greedy", None);
+        assert!(get(sim, "greedy").is_none());
+    });
+}
+
+#[test]
+fn a_pod_that_runs_is_not_refused_after_a_restart_though_it_no_longer_fits() {
+    on_a_ready_node(6, async |sim| {
+        let uid = create(
+            sim,
+            pod("web").with(|pod| {
+                let selector = [("zone".to_owned(), "a".to_owned())];
+                pod.spec.as_mut().expect("spec").node_selector = Some(selector.into());
+            }),
+        );
+        sim.until("it is refused", SECOND, |sim| phase(sim, "web") == "Failed")
+            .await;
+        assert_eq!(sim.runtime.starts(&uid, "app"), 0);
+        delete(sim, "web", None);
+        label_zone(sim, "a");
+        // the agent reads its node every ten seconds
+        sim.pass(20 * SECOND).await;
+        let uid = create(
+            sim,
+            pod("web").with(|pod| {
+                let selector = [("zone".to_owned(), "a".to_owned())];
+                pod.spec.as_mut().expect("spec").node_selector = Some(selector.into());
+            }),
+        );
+        sim.until("it fits", SECOND, |sim| ready(sim, "web")).await;
+        let before = sim.runtime.running(&uid, "app");
+        label_zone(sim, "b");
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.pass(10 * MINUTE).await;
+        assert!(ready(sim, "web"));
+        assert_eq!(sim.runtime.running(&uid, "app"), before);
+    });
+}
+
+fn label_zone(sim: &NodeSim, zone: &str) {
+    sim.api.modify::<Node>(None, NODE, |node| {
+        let labels = node.metadata.labels.get_or_insert_default();
+        labels.insert("zone".to_owned(), zone.to_owned());
+    });
+}
+
+#[test]
+fn an_agent_that_is_killed_again_and_again_changes_no_status() {
+    on_a_ready_node(7, async |sim| {
+        let names: Vec<_> = (0..20).map(|i| format!("p{i}")).collect();
+        for name in &names {
+            create(sim, pod(name));
+        }
+        sim.until("all are ready", MINUTE, |sim| {
+            names.iter().all(|name| ready(sim, name))
+        })
+        .await;
+        sim.pass(MINUTE).await;
+        let before = sim.api.list::<Pod>();
+        for _ in 0..5 {
+            sim.kill_agent().await;
+            sim.pass(10 * SECOND).await;
+            sim.start_agent().await;
+            sim.pass(2 * MINUTE).await;
+        }
+        assert_eq!(sim.api.list::<Pod>(), before);
+    });
+}

@@ -1,0 +1,66 @@
+//! An agent that comes back while the API server is away, with the checkpoint of what it admitted.
+
+use std::sync::Arc;
+
+use windlass_testing::fake_runtime::Behaviour;
+
+use crate::scene::*;
+use crate::{MINUTE, SECOND};
+
+#[test]
+fn restored_pods_are_looked_after_but_none_is_started_anew_before_the_api_server_confirms_it() {
+    on_a_ready_node(1, async |sim| {
+        sim.runtime
+            .set_behaviour("default/crash/app", Behaviour::exits(5 * SECOND, 1));
+        let quiet = create(sim, pod("quiet"));
+        let crash = create(sim, pod("crash"));
+        for name in ["quiet", "crash"] {
+            sim.until("both run", 10 * SECOND, |sim| sim.phase(name) == "Running")
+                .await;
+        }
+        sim.kill_agent().await;
+        // two more were admitted, and nothing of them is left in the runtime; one of them is not
+        // wanted any more either
+        let lost = create(sim, pod("lost"));
+        create(sim, pod("gone"));
+        let admitted = ["quiet", "crash", "lost", "gone"];
+        sim.checkpoint = admitted
+            .iter()
+            .filter_map(|name| get(sim, name))
+            .map(Arc::new)
+            .collect();
+        assert_eq!(sim.checkpoint.len(), 4);
+        delete(sim, "gone", Some(0));
+        let outage = sim.api.faults().outage();
+        let crashes = sim.runtime.starts(&crash, "app");
+
+        sim.start_agent().await;
+        sim.pass(2 * MINUTE).await;
+        assert_eq!(sim.runtime.starts(&quiet, "app"), 1);
+        assert_eq!(sim.phase("quiet"), "Running");
+        // a restart needs the service variables, which this life of the agent has not read yet
+        assert_eq!(sim.runtime.starts(&crash, "app"), crashes);
+        assert_eq!(sim.blocker("crash"), "CreateContainerConfigError");
+        for name in ["lost", "gone"] {
+            assert_eq!(sim.blocker(name), "WaitingForApiServer");
+        }
+        assert_eq!(sim.runtime.starts(&lost, "app"), 0);
+
+        sim.api.faults().lift(outage);
+        sim.until("the confirmed one starts", MINUTE, |sim| ready(sim, "lost"))
+            .await;
+        sim.until("the crash-looper goes on", 5 * MINUTE, |sim| {
+            sim.runtime.starts(&crash, "app") >= crashes + 2
+        })
+        .await;
+        sim.until("the other is forgotten", MINUTE, |sim| {
+            sim.view("gone").is_none()
+        })
+        .await;
+        assert_eq!(sim.runtime.starts(&quiet, "app"), 1);
+        // the mark of the checkpoint is nobody else's business
+        let pod = get(sim, "lost").expect("there");
+        let annotations = pod.metadata.annotations.unwrap_or_default();
+        assert!(!annotations.contains_key(windlass_types::names::ANN_RESTORED));
+    });
+}

@@ -1,0 +1,107 @@
+//! The agent's own part of a pod's start, one pod at a time among others that run.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use windlass_fake_api::RequestRecord;
+use windlass_testbed::containerd::PrivateContainerd;
+use windlass_types::Timestamp;
+
+use super::node::ClusterNode;
+use super::runtime_log::{self, RuntimeTimes};
+use crate::bench::report::{Report, Unit};
+use crate::bench::{Options, median, names, percentile};
+use crate::run;
+
+/// Pause before each pod, in which what the last one left is cleared away.
+const PACE: Duration = Duration::from_millis(300);
+/// What the agent may take of its own, in milliseconds.
+const TARGET: f64 = 50.0;
+
+/// One pod that was created.
+#[derive(Debug)]
+struct Sample {
+    uid: String,
+    created: Timestamp,
+    patches: Vec<RequestRecord>,
+}
+
+/// Creates pods one at a time while others run.
+pub(super) async fn paced(
+    options: &Options,
+    node: &mut ClusterNode,
+    containerd: &PrivateContainerd,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let (count, running) = (options.cluster.paced, options.cluster.running);
+    run::step(&format!("{count} pods one at a time while {running} run"));
+    let others = names("running", running);
+    node.start_pods(&others).await?;
+    node.settle().await?;
+    let mut samples = Vec::new();
+    // the first warms what is warmed once and is not counted
+    for index in 0..=count {
+        tokio::time::sleep(PACE).await;
+        node.forget_requests();
+        let name = format!("paced-{index}");
+        let created = now()?;
+        node.start_pods(std::slice::from_ref(&name)).await?;
+        let uid = node.uid(&name)?;
+        node.delete_pods(std::slice::from_ref(&name)).await?;
+        // read after the end: a request is recorded a moment after the watch tells what it did
+        let sample = Sample {
+            uid,
+            created,
+            patches: node.patches_of(&name),
+        };
+        if index > 0 {
+            samples.push(sample);
+        }
+    }
+    let log = std::fs::read_to_string(containerd.log_file())?;
+    let times = runtime_log::read(&log, samples.iter().map(|sample| sample.uid.as_str()));
+    let (mut first, mut last) = (Vec::new(), Vec::new());
+    for sample in &samples {
+        let times = times.get(sample.uid.as_str());
+        let times = times.context("the runtime's log does not tell of a pod")?;
+        let (before, after) = sample
+            .parts(times)
+            .with_context(|| format!("no start of a pod was found: {times:?} {sample:?}"))?;
+        first.push(before);
+        last.push(after);
+    }
+    for (what, values) in [
+        ("pod created → RunPodSandbox at the runtime", &first),
+        ("StartContainer answered → status patched", &last),
+    ] {
+        let what = format!("{what}, {running} pods running");
+        let p99 = percentile(values, 99);
+        report.figure(&format!("{what}, p99"), p99, Unit::Milliseconds, TARGET);
+        let p50 = median(values);
+        report.figure(&format!("{what}, p50"), p50, Unit::Milliseconds, f64::NAN);
+    }
+    node.delete_pods(&others).await?;
+    Ok(())
+}
+
+impl Sample {
+    /// Milliseconds from the creation to the first call, and from the last answer to the first
+    /// patch after it.
+    fn parts(&self, times: &RuntimeTimes) -> Option<(f64, f64)> {
+        let (asked, started) = (times.sandbox_asked?, times.container_started?);
+        let mut patches = self.patches.iter().map(|patch| patch.at);
+        let patched = patches.find(|at| *at >= started)?;
+        let millis = |from: Timestamp, to: Timestamp| to.duration_since(from).as_secs_f64() * 1e3;
+        Some((millis(self.created, asked), millis(started, patched)))
+    }
+}
+
+/// The clock of this machine, which the runtime's log has too.
+fn now() -> anyhow::Result<Timestamp> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "compared with the times of another process's log"
+    )]
+    let now = std::time::SystemTime::now();
+    Ok(Timestamp::try_from(now)?)
+}

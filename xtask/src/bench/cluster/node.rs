@@ -1,0 +1,242 @@
+//! Our side: an API server in this process, an agent that is its node, and pods made there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::json;
+use tokio::time::Instant;
+use windlass_fake_api::{FakeApiServer, KubeconfigUser, RequestRecord, TlsServer};
+use windlass_testbed::agent::{Agent, AgentOptions, NODE_NAME};
+use windlass_testbed::containerd::PrivateContainerd;
+use windlass_testbed::images;
+use windlass_types::Pod;
+use windlass_types::corev1::{ConfigMap, Node, Secret, ServiceAccount};
+
+use super::observer::{Observer, Seen};
+use crate::bench::Started;
+use crate::bench::process::{self, Process};
+
+/// How long any number of pods may take to get where they are going.
+const DEADLINE: Duration = Duration::from_secs(180);
+/// Longer than any measurement.
+const CERTIFICATE: Duration = Duration::from_secs(24 * 3600);
+const NAMESPACE: &str = "default";
+
+/// A node of a cluster of its own.
+#[derive(Debug)]
+pub(super) struct ClusterNode {
+    api: FakeApiServer,
+    agent: Agent,
+    observer: Observer,
+    /// Serves until it is dropped.
+    _server: TlsServer,
+}
+
+impl ClusterNode {
+    /// Starts server and agent and waits until the node is ready.
+    pub(super) async fn start(
+        containerd: &PrivateContainerd,
+        binary: &Path,
+    ) -> anyhow::Result<Self> {
+        let api = FakeApiServer::new();
+        create_objects(&api)?;
+        let server = api.serve_tls().await?;
+        let user = format!("system:node:{NODE_NAME}");
+        let certificate = server.issue_client_cert(&user, &["system:nodes"], CERTIFICATE)?;
+        let kubeconfig = containerd.base().join("kubeconfig");
+        server.kubeconfig(&kubeconfig, KubeconfigUser::Certificate(&certificate))?;
+        let manifests = containerd.base().join("manifests");
+        std::fs::create_dir_all(&manifests)?;
+        let options = AgentOptions {
+            config: "clusterDNS: [10.96.0.10]\nclusterDomain: cluster.local".to_owned(),
+            kubeconfig: Some(kubeconfig),
+            ..AgentOptions::default()
+        };
+        let agent = Agent::start(containerd, binary, &manifests, options)?;
+        let ready = api.wait_for(|api| api.get::<Node>(None, NODE_NAME).is_some_and(is_ready));
+        if tokio::time::timeout(DEADLINE, ready).await.is_err() {
+            anyhow::bail!("the node is not ready: {}", agent.log_tail(5));
+        }
+        let observer = Observer::start(api.clients().watch);
+        Ok(Self {
+            api,
+            agent,
+            observer,
+            _server: server,
+        })
+    }
+
+    /// Creates the pods, bound to the node, and waits until the API says that all are ready.
+    pub(super) async fn start_pods(&mut self, names: &[String]) -> anyhow::Result<Started> {
+        let pods = names.iter().map(|name| pod(name));
+        let pods: Vec<Pod> = pods.collect::<Result<_, _>>()?;
+        let begin = Instant::now();
+        for pod in &pods {
+            self.api.create(pod);
+        }
+        let ready = |seen: &Seen| {
+            let mut pods = names.iter().map(|name| seen.get(name));
+            pods.all(|at| at.is_some_and(Option::is_some))
+        };
+        let seen = self
+            .observer
+            .wait_for("all pods are ready", DEADLINE, ready)
+            .await?;
+        let ready = names.iter().filter_map(|name| *seen.get(name)?);
+        let seconds = ready.map(|at| (at - begin).as_secs_f64()).collect();
+        Ok(Started {
+            seconds,
+            bare: Vec::new(),
+        })
+    }
+
+    /// Deletes the pods, as a user does, and returns the seconds until the API has none of them.
+    pub(super) async fn delete_pods(&mut self, names: &[String]) -> anyhow::Result<f64> {
+        let begin = Instant::now();
+        for name in names {
+            self.api.delete::<Pod>(Some(NAMESPACE), name, None);
+        }
+        let gone = |seen: &Seen| names.iter().all(|name| !seen.contains_key(name));
+        self.observer
+            .wait_for("all pods are gone", DEADLINE, gone)
+            .await?;
+        Ok(begin.elapsed().as_secs_f64())
+    }
+
+    /// UID of a pod.
+    pub(super) fn uid(&self, name: &str) -> anyhow::Result<String> {
+        let pod = self.api.get::<Pod>(Some(NAMESPACE), name);
+        pod.and_then(|pod| pod.metadata.uid)
+            .with_context(|| format!("pod {name} has no UID"))
+    }
+
+    /// Starts the count of requests anew.
+    pub(super) fn forget_requests(&self) {
+        self.api.clear_requests();
+    }
+
+    /// How many requests the agent has made since.
+    pub(super) fn requests(&self) -> usize {
+        let user = format!("system:node:{NODE_NAME}");
+        let requests = self.api.requests();
+        requests.iter().filter(|r| r.user == user).count()
+    }
+
+    /// How many patches of their status the pods got since, by name.
+    pub(super) fn status_patches(&self) -> BTreeMap<String, usize> {
+        let mut patches = BTreeMap::new();
+        for request in self.api.requests() {
+            if let Some(pod) = patched_pod(&request) {
+                *patches.entry(pod.to_owned()).or_default() += 1;
+            }
+        }
+        patches
+    }
+
+    /// The patches of one pod's status since, oldest first.
+    pub(super) fn patches_of(&self, name: &str) -> Vec<RequestRecord> {
+        let mut requests = self.api.requests();
+        requests.retain(|request| patched_pod(request) == Some(name));
+        requests
+    }
+
+    /// Waits until the agent has nothing to do.
+    pub(super) async fn settle(&mut self) -> anyhow::Result<()> {
+        process::settle(&mut self.agent).await
+    }
+
+    pub(super) fn process(&self) -> anyhow::Result<Process> {
+        Process::of(&self.agent)
+    }
+
+    /// Freezes the agent, which would stop the pods of the bare side as strangers.
+    pub(super) fn freeze(&self) -> anyhow::Result<()> {
+        self.agent.freeze()
+    }
+
+    pub(super) fn thaw(&self) -> anyhow::Result<()> {
+        self.agent.thaw()
+    }
+
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        self.agent.terminate().await
+    }
+}
+
+/// The pod whose status a request patched.
+fn patched_pod(request: &RequestRecord) -> Option<&str> {
+    let path = request
+        .path
+        .strip_prefix("/api/v1/namespaces/default/pods/");
+    let name = path.and_then(|path| path.strip_suffix("/status"));
+    name.filter(|_| request.method == "PATCH")
+}
+
+fn is_ready(node: Node) -> bool {
+    let conditions = node.status.and_then(|status| status.conditions);
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// What the pods refer to.
+fn create_objects(api: &FakeApiServer) -> anyhow::Result<()> {
+    let metadata = |name: &str| json!({ "name": name, "namespace": NAMESPACE });
+    let account = json!({ "metadata": metadata("default") });
+    api.create::<ServiceAccount>(&serde_json::from_value(account)?);
+    // as long as a real one
+    let authority = "x".repeat(1200);
+    for (name, data) in [
+        ("kube-root-ca.crt", json!({ "ca.crt": authority })),
+        ("settings", json!({ "LEVEL": "info", "MODE": "fast" })),
+    ] {
+        let map = json!({ "metadata": metadata(name), "data": data });
+        api.create::<ConfigMap>(&serde_json::from_value(map)?);
+    }
+    let secret = json!({
+        "metadata": metadata("credentials"),
+        "data": { "password": "bm90IHZlcnkgc2VjcmV0" },
+        "type": "Opaque",
+    });
+    api.create::<Secret>(&serde_json::from_value(secret)?);
+    Ok(())
+}
+
+/// A pod as an API server hands it out: one container that ends at once when told to, the token
+/// volume that every pod has, environment from a ConfigMap and a Secret.
+fn pod(name: &str) -> serde_json::Result<Pod> {
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": {
+            "nodeName": NODE_NAME,
+            "serviceAccountName": "default",
+            "terminationGracePeriodSeconds": 30,
+            "containers": [{
+                "name": "main",
+                "image": images::PAUSE,
+                "imagePullPolicy": "IfNotPresent",
+                "envFrom": [{ "configMapRef": { "name": "settings" } }],
+                "env": [{ "name": "PASSWORD", "valueFrom": {
+                    "secretKeyRef": { "name": "credentials", "key": "password" },
+                }}],
+                "volumeMounts": [{
+                    "name": "kube-api-access",
+                    "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+                    "readOnly": true,
+                }],
+            }],
+            "volumes": [{ "name": "kube-api-access", "projected": { "sources": [
+                { "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } },
+                { "configMap": {
+                    "name": "kube-root-ca.crt",
+                    "items": [{ "key": "ca.crt", "path": "ca.crt" }],
+                }},
+                { "downwardAPI": { "items": [{
+                    "path": "namespace",
+                    "fieldRef": { "apiVersion": "v1", "fieldPath": "metadata.namespace" },
+                }]}},
+            ]}}],
+        },
+    }))
+}
