@@ -13,7 +13,7 @@ pub use windlass_core::status::Verdict;
 use windlass_types::corev1::Node;
 pub use windlass_types::view::{RejectedManifest, WorkerPhase};
 use windlass_types::{
-    ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate, SharedPod,
+    ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate, ProbeKind, SharedPod,
 };
 
 use crate::mailbox::{MailboxSender, SendError};
@@ -207,6 +207,83 @@ pub struct ObjectsChanged;
 
 impl Merge for ObjectsChanged {
     fn merge(&mut self, Self: Self) {}
+}
+
+/// Message: a PodWorker tells the three probe managers what its pod has running, coalesced per
+/// UID. A repeat asks them to probe at once what is not ready yet.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ProbePod {
+    /// Probe what runs of this pod, as far as its phase allows.
+    Probe(ProbeTargets),
+    /// The pod is released: forget it, verdicts included.
+    Forget,
+}
+
+/// What of a pod can be probed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeTargets {
+    /// The pod as asked.
+    pub pod: SharedPod,
+    /// The pod as found.
+    pub observed: Arc<ObservedPod>,
+    /// Its primary address, the node's for a pod on the host network.
+    pub pod_ip: Option<std::net::IpAddr>,
+    /// How far its worker is: while it terminates, liveness and startup probes of regular
+    /// containers rest; after that all do.
+    pub phase: WorkerPhase,
+}
+
+impl Merge for ProbePod {
+    fn merge(&mut self, newer: Self) {
+        *self = newer;
+    }
+}
+
+/// Message: a probe manager tells the SyncLoop that a verdict changed (coalesced per pod);
+/// [`crate::ProbeResults`] already holds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeUpdate {
+    /// What changed, in order.
+    pub changes: Vec<ProbeChange>,
+}
+
+/// One changed verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeChange {
+    /// Which probe.
+    pub kind: ProbeKind,
+    /// Which container.
+    pub container: String,
+    /// Succeeds.
+    pub ok: bool,
+}
+
+impl Merge for ProbeUpdate {
+    fn merge(&mut self, newer: Self) {
+        for change in newer.changes {
+            self.changes
+                .retain(|old| (old.kind, &old.container) != (change.kind, &change.container));
+            self.changes.push(change);
+        }
+    }
+}
+
+/// The way to the three probe managers, and to what they found.
+#[derive(Clone, Debug)]
+pub struct ProbesHandle {
+    /// A lane for each manager, in the order of [`ProbeKind::ALL`].
+    pub lanes: [SlotSender<PodUid, ProbePod>; 3],
+    /// What they found.
+    pub results: crate::ProbeResults,
+}
+
+impl ProbesHandle {
+    /// Tells all managers what a pod has running; never waits.
+    pub fn probe(&self, uid: &PodUid, message: &ProbePod) {
+        for lane in &self.lanes {
+            lane.put(uid.clone(), message.clone());
+        }
+    }
 }
 
 /// Message: NodeStatus tells what the API server has as this node's object; `None` before the

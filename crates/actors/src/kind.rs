@@ -21,6 +21,12 @@ pub enum ActorKind {
     PodWorkers,
     /// One pod.
     PodWorker,
+    /// Restarts containers that hang: runs the liveness probes.
+    LivenessManager,
+    /// Says which containers take traffic: runs the readiness probes.
+    ReadinessManager,
+    /// Says which containers are through their start: runs the startup probes.
+    StartupManager,
     /// Brings statuses and mirror pods to the API server.
     StatusManager,
     /// Registers the node and reports its status.
@@ -43,6 +49,9 @@ impl ActorKind {
             Self::Pleg => "Pleg",
             Self::PodWorkers => "PodWorkers",
             Self::PodWorker => "PodWorker",
+            Self::LivenessManager => "LivenessManager",
+            Self::ReadinessManager => "ReadinessManager",
+            Self::StartupManager => "StartupManager",
             Self::StatusManager => "StatusManager",
             Self::NodeStatus => "NodeStatus",
             Self::NodeLease => "NodeLease",
@@ -66,6 +75,8 @@ impl ActorKind {
             Self::PodWorkers => 256,
             // hears a slot and its own answers: one job, one timer, one kill in flight
             Self::PodWorker => 4,
+            // hears a slot per pod, its own timer and the answers of its probes
+            Self::LivenessManager | Self::ReadinessManager | Self::StartupManager => 4,
             // hears state lanes, slots per pod, and the answers of its own requests
             Self::StatusManager | Self::NodeStatus | Self::NodeLease | Self::NodeShutdown => 4,
         }

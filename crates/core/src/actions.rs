@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use windlass_types::corev1::Container;
 use windlass_types::{
-    ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, Reason, SandboxId,
-    Timestamp,
+    ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, PodVerdicts, Reason,
+    SandboxId, Timestamp,
 };
 
 use crate::backoff::{BackoffPolicy, BackoffTable, restart_key};
@@ -41,6 +41,8 @@ pub struct ActionsInput<'a> {
     pub observed: &'a ObservedPod,
     /// Delays in force.
     pub backoff: &'a BackoffTable,
+    /// What the probes say.
+    pub verdicts: &'a PodVerdicts,
     /// Policy of the restart delays.
     pub policy: BackoffPolicy,
     /// The present.
@@ -439,6 +441,7 @@ impl<'a> Decision<'a> {
             pod,
             observed,
             backoff,
+            verdicts: _,
             policy,
             now,
         } = self.input;

@@ -18,7 +18,9 @@ pub mod admission;
 pub mod backoff;
 pub mod container_gc;
 pub mod hash;
+pub mod http_target;
 pub mod pleg;
+pub mod probe;
 pub mod status;
 
 pub mod mirror;

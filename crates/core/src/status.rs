@@ -18,7 +18,7 @@ use std::net::IpAddr;
 
 use windlass_types::corev1::{ContainerStatus, HostIP, PodIP, PodStatus};
 use windlass_types::metav1::Time;
-use windlass_types::{ObservedPod, Pod, PodExt, Reason, Timestamp};
+use windlass_types::{ObservedPod, Pod, PodExt, PodVerdicts, Reason, Timestamp};
 
 use crate::actions::BackingOff;
 use crate::resources::qos_class;
@@ -41,7 +41,7 @@ pub struct StatusInput<'a> {
     /// Restarts that are delayed, from the last [`crate::actions::PodActions`].
     pub backing_off: &'a [BackingOff],
     /// What the probes say.
-    pub probes: &'a ProbeVerdicts,
+    pub verdicts: &'a PodVerdicts,
     /// The status reported before; `None` falls back to the one in the pod.
     pub previous: Option<&'a PodStatus>,
     /// IPs of the node, its primary family first.
@@ -68,16 +68,6 @@ pub struct Verdict {
     /// Message of the condition `DisruptionTarget`, if the pod could have gone on here and the
     /// node ends it (shutdown, eviction). A refused pod was never disrupted.
     pub disruption: Option<String>,
-}
-
-/// Verdicts of the readiness and startup probes by container name. A running container without
-/// a verdict counts as ready and started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProbeVerdicts {
-    /// Readiness.
-    pub ready: BTreeMap<String, bool>,
-    /// Startup.
-    pub started: BTreeMap<String, bool>,
 }
 
 /// Computes the status to report.

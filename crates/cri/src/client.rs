@@ -14,8 +14,8 @@ use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 use windlass_proto::cri_v1::{self as pb};
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
-    RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
+    ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
 
@@ -420,6 +420,29 @@ impl RuntimeService for CriClient {
             .status
             .ok_or_else(|| incomplete(OPERATION, "status"))?;
         Ok(convert::container_detail_from_pb(status))
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> CriResult<ExecOutput> {
+        let seconds = timeout.as_secs_f64().ceil().max(1.0);
+        let deadline = Some(self.timeout + timeout);
+        let message = pb::ExecSyncRequest {
+            container_id: id.to_string(),
+            cmd: command.to_vec(),
+            timeout: seconds as i64,
+        };
+        let mut client = self.runtime();
+        let call = client.exec_sync(request(message, deadline));
+        let answer = gone_is_not_found(self.call("exec_sync", deadline, call).await)?;
+        Ok(ExecOutput {
+            stdout: answer.stdout.into(),
+            stderr: answer.stderr.into(),
+            exit_code: answer.exit_code,
+        })
     }
 
     async fn events(&self) -> CriResult<RuntimeEventStream> {

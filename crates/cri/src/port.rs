@@ -7,8 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
-    RuntimeEvent, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
+    ListFilter, RuntimeEvent, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
+    SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
 
@@ -55,6 +56,14 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
     async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>>;
     /// One container in detail. The CRI leaves `sandbox_id` empty here.
     async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail>;
+    /// Runs a command in a container and waits for its end. A command that is not done after
+    /// `timeout` (whole seconds, at least one) is killed: `DeadlineExceeded`.
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> CriResult<ExecOutput>;
 
     /// Hints about containers and sandboxes: CRI's `GetContainerEvents` where the runtime has
     /// it, else containerd's own event service; `Unimplemented` if neither.

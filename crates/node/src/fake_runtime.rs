@@ -8,8 +8,8 @@ use windlass_cri::{
     CriCode, CriError, CriResult, ImageService, RuntimeEventStream, RuntimeService,
 };
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
-    RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
+    ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
 
@@ -135,6 +135,10 @@ impl RuntimeService for FakeRuntime {
     }
 
     async fn container_status(&self, _: &ContainerId) -> CriResult<ContainerDetail> {
+        unused()
+    }
+
+    async fn exec_sync(&self, _: &ContainerId, _: &[String], _: Duration) -> CriResult<ExecOutput> {
         unused()
     }
 

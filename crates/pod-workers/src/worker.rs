@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{MailboxSender, PlegHandle, PodWorkersMessage, RuntimeState};
+use windlass_actors::{MailboxSender, PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeState};
 use windlass_core::backoff::BackoffPolicy;
 use windlass_metrics::Metrics;
 use windlass_runtime::{PodObjects, PodRuntime};
@@ -27,6 +27,8 @@ pub struct WorkerDeps {
     pub runtime: PodRuntime,
     /// Knows and reads what the runtime has.
     pub pleg: PlegHandle,
+    /// Run the pods' probes, and know what they found.
+    pub probes: ProbesHandle,
     /// Knows what pods refer to.
     pub objects: Arc<dyn PodObjects>,
     /// Start slots.

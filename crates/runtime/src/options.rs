@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use windlass_checks::Checks;
 use windlass_core::backoff::BackoffPolicy;
 use windlass_core::container_gc::GcPolicy;
 use windlass_core::node_facts::NodeFacts;
@@ -19,6 +20,8 @@ pub struct PodRuntimeDeps {
     pub runtime: Arc<dyn RuntimeService>,
     /// Images.
     pub images: Arc<dyn ImageService>,
+    /// Asks containers over the network, for hooks.
+    pub checks: Arc<dyn Checks>,
     /// Directories, volumes and logs.
     pub files: Arc<dyn PodFiles>,
     /// Where users read what happened.

@@ -8,7 +8,7 @@ use windlass_core::backoff::BackoffTable;
 use windlass_cri::error::CriError;
 use windlass_types::pod::SharedPod;
 use windlass_types::view::StartTimings;
-use windlass_types::{ObservedPod, PodExt, PodUid, Reason, Retry, Timestamp};
+use windlass_types::{ObservedPod, PodExt, PodUid, PodVerdicts, Reason, Retry, Timestamp};
 
 use crate::files::FilesError;
 use crate::inputs::PodInputs;
@@ -24,6 +24,8 @@ pub struct SyncPodRequest {
     pub observed: Arc<ObservedPod>,
     /// Delays in force.
     pub backoff: BackoffTable,
+    /// What the probes say.
+    pub verdicts: Arc<PodVerdicts>,
     /// The runtime says that it can set up pod networks.
     pub network_ready: bool,
 }

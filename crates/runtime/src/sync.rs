@@ -30,6 +30,7 @@ impl PodRuntime {
             pod: &req.pod,
             observed: &req.observed,
             backoff: &req.backoff,
+            verdicts: &req.verdicts,
             policy: deps.options.restart_backoff,
             now,
         });

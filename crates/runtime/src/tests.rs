@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use windlass_checks::NetChecks;
 use windlass_core::backoff::BackoffTable;
 use windlass_core::node_facts::NodeFacts;
 use windlass_metrics::Metrics;
@@ -49,6 +50,7 @@ impl World {
         let runtime = PodRuntime::new(PodRuntimeDeps {
             runtime: fake.clone(),
             images: fake.clone(),
+            checks: Arc::new(NetChecks),
             files: Arc::new(files.clone()),
             events: events.clone(),
             clock: clock.clone(),
@@ -112,6 +114,7 @@ pub(crate) fn request(pod: &Pod, observed: ObservedPod) -> SyncPodRequest {
         inputs: Arc::default(),
         observed: Arc::new(observed),
         backoff: BackoffTable::default(),
+        verdicts: Arc::default(),
         network_ready: true,
     }
 }
@@ -223,6 +226,9 @@ pub(crate) fn seen(
         hash: Some(windlass_core::hash::container_hash(&spec)),
         restart_count,
         log_path: format!("/var/log/pods/default_web_u1/{name}/{restart_count}.log"),
+        user: None,
+        stop_signal: String::new(),
+        resources: None,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! * owns: the set of desired pods, whether the runtime can be worked with
 //! * hears: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG and `ObjectsChanged` from
-//!   the object cache (coalesced per pod), its own ticks, answers of its runtime checks and
+//!   the object cache, `ProbeUpdate` from the probe managers (coalesced per pod), its own ticks, answers of its runtime checks and
 //!   clean-ups
 //! * says: `UpdatePod` to PodWorkers, `RuntimeState` to every worker, `SourcesReady` to whoever
 //!   cleans up
@@ -21,8 +21,8 @@ use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
     AnswerSender, Answers, ConfigChanged, Delivery, KillPod, Mailbox, NodeSeen, ObjectsChanged,
-    PodChanged, PodWorkersHandle, RuntimeState, ShutdownState, SlotReceiver, SourcesReady,
-    StatusCache, UpdateKind, UpdatePod, answers, spawn_io,
+    PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState, SlotReceiver,
+    SourcesReady, StatusCache, UpdateKind, UpdatePod, answers, spawn_io,
 };
 use windlass_core::admission::NodeAbilities;
 use windlass_core::housekeeping::HousekeepingPlan;
@@ -127,6 +127,7 @@ struct Streams {
     config: Mailbox<ConfigChanged>,
     pleg: SlotReceiver<PodUid, PodChanged>,
     objects: SlotReceiver<PodUid, ObjectsChanged>,
+    probes: SlotReceiver<PodUid, ProbeUpdate>,
     answers: Answers<SyncLoopEvent>,
 }
 
@@ -137,6 +138,7 @@ impl SyncLoop {
         config: Mailbox<ConfigChanged>,
         pleg: SlotReceiver<PodUid, PodChanged>,
         objects: SlotReceiver<PodUid, ObjectsChanged>,
+        probes: SlotReceiver<PodUid, ProbeUpdate>,
     ) -> Self {
         let (answer_sender, answers) = answers();
         Self {
@@ -152,6 +154,7 @@ impl SyncLoop {
                 config,
                 pleg,
                 objects,
+                probes,
                 answers,
             }),
         }
@@ -185,6 +188,13 @@ impl SyncLoop {
             }
             SyncLoopEvent::Pleg(uid, changed) => self.pleg(uid, &changed),
             SyncLoopEvent::Objects(uid) => self.tell(uid, UpdateKind::Sync),
+            SyncLoopEvent::Probe(uid, update) => {
+                for change in &update.changes {
+                    tracing::info!(pod = %uid, probe = %change.kind, container = change.container,
+                        ok = change.ok, "probe verdict");
+                }
+                self.tell(uid, UpdateKind::Sync);
+            }
             SyncLoopEvent::SyncTick => self.publish_gauges(),
             SyncLoopEvent::HousekeepingTick => self.begin_housekeeping(),
             SyncLoopEvent::HousekeepingPlanned(plan) => self.carry_out(plan),
@@ -436,6 +446,7 @@ impl Actor for SyncLoop {
             ctx.add_stream(streams.config);
             ctx.add_stream(streams.pleg);
             ctx.add_stream(streams.objects);
+            ctx.add_stream(streams.probes);
             ctx.add_stream(streams.answers);
         }
         ctx.run_interval(SYNC_TICK, |this, ctx| {
@@ -467,6 +478,14 @@ impl StreamHandler<(PodUid, PodChanged)> for SyncLoop {
 impl StreamHandler<(PodUid, ObjectsChanged)> for SyncLoop {
     fn handle(&mut self, (uid, _): (PodUid, ObjectsChanged), ctx: &mut Context<Self>) {
         self.iterate(SyncLoopEvent::Objects(uid), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<(PodUid, ProbeUpdate)> for SyncLoop {
+    fn handle(&mut self, (uid, update): (PodUid, ProbeUpdate), ctx: &mut Context<Self>) {
+        self.iterate(SyncLoopEvent::Probe(uid, update), ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -1,6 +1,6 @@
 //! The closed list of what makes the loop turn.
 
-use windlass_actors::PodChanged;
+use windlass_actors::{PodChanged, ProbeUpdate};
 use windlass_core::housekeeping::HousekeepingPlan;
 use windlass_cri::CriResult;
 use windlass_types::cri::RuntimeStatus;
@@ -15,6 +15,8 @@ pub enum SyncLoopEvent {
     Pleg(PodUid, PodChanged),
     /// Something that a pod refers to came, changed or went.
     Objects(PodUid),
+    /// Verdicts of probes changed.
+    Probe(PodUid, ProbeUpdate),
     /// A second has passed.
     SyncTick,
     /// Two seconds have passed.
@@ -34,6 +36,7 @@ impl SyncLoopEvent {
             Self::Config(_) => "config",
             Self::Pleg(_, _) => "pleg",
             Self::Objects(_) => "objects",
+            Self::Probe(_, _) => "probe",
             Self::SyncTick => "sync",
             Self::HousekeepingTick | Self::HousekeepingPlanned(_) | Self::HousekeepingDone => {
                 "housekeeping"

@@ -5,9 +5,11 @@ pub use windlass_fake_api::FakeApiServer;
 pub use windlass_testbed::{agent, containerd, control_plane, images, pod_watch, registry};
 
 pub mod builders;
+pub mod fake_checks;
 pub mod fake_runtime;
 pub mod node_sim;
 
 pub use builders::PodBuilder;
+pub use fake_checks::FakeChecks;
 pub use fake_runtime::FakeRuntime;
 pub use node_sim::{NodeSim, simulate, simulate_cluster};

@@ -42,6 +42,7 @@ use windlass_runtime::files::MemoryFiles;
 use windlass_status::PodEntryView;
 use windlass_types::{Clock, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
 
+use crate::fake_checks::FakeChecks;
 use crate::fake_runtime::FakeRuntime;
 use clock::NodeClock;
 use fence::Fence;
@@ -56,6 +57,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub struct NodeSim {
     /// The model runtime: script behaviours, inject faults, read its calls.
     pub runtime: FakeRuntime,
+    /// What answers probes and hooks in the containers.
+    pub checks: FakeChecks,
     /// The pods' files.
     pub files: MemoryFiles,
     /// The API server, which the agent knows in [`simulate_cluster`].
@@ -165,6 +168,7 @@ impl NodeSim {
         let clock = Arc::new(NodeClock::following(time));
         Self {
             runtime: FakeRuntime::new(clock.clone(), seed),
+            checks: FakeChecks::default(),
             files: MemoryFiles::new(NodePaths::default()),
             metrics: Metrics::new().expect("families have distinct names"),
             dice: SmallRng::seed_from_u64(seed),
@@ -209,6 +213,7 @@ impl NodeSim {
         let parts = AgentParts {
             runtime: Arc::new(fence.clone()),
             images: Arc::new(fence.clone()),
+            checks: Arc::new(self.checks.clone()),
             files: Arc::new(self.files.clone()),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),

@@ -377,6 +377,17 @@ pub struct ContainerDetail {
     pub mounts: Vec<Mount>,
 }
 
+/// What a command that ran in a container left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecOutput {
+    /// What it wrote to standard output, as far as the runtime keeps it (16 MiB).
+    pub stdout: Vec<u8>,
+    /// What it wrote to standard error.
+    pub stderr: Vec<u8>,
+    /// Its exit code.
+    pub exit_code: i32,
+}
+
 /// Version of the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeVersion {

@@ -12,6 +12,7 @@ pub mod update;
 
 pub mod cri;
 pub mod observed;
+pub mod probe;
 
 pub mod names;
 pub mod port;
@@ -21,9 +22,10 @@ pub mod view;
 
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
-pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox};
+pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser};
 pub use pod::{Pod, PodExt, RestartPolicy, SharedPod};
 pub use port::{Clock, EventRecorder};
+pub use probe::{ContainerVerdict, PodVerdicts, ProbeKind};
 pub use reason::Reason;
 pub use retry::Retry;
 pub use update::{PodOp, PodSource, PodUpdate};

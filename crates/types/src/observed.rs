@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::Timestamp;
+use crate::cri::LinuxResources;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 
 /// Everything the runtime knows of one pod at `observed_at`.
@@ -130,4 +131,21 @@ pub struct ObservedContainer {
     pub restart_count: u32,
     /// Absolute path of its log on the node.
     pub log_path: String,
+    /// Who its first process runs as; `None` if the runtime does not tell.
+    pub user: Option<ObservedUser>,
+    /// The signal that stops it, for example `SIGTERM`; empty if the runtime does not tell.
+    pub stop_signal: String,
+    /// The resources that are in force; `None` if the runtime does not tell.
+    pub resources: Option<LinuxResources>,
+}
+
+/// Identity of a container's first process (`LinuxContainerUser` of the CRI).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedUser {
+    /// User ID.
+    pub uid: i64,
+    /// Group ID.
+    pub gid: i64,
+    /// Groups beside the first.
+    pub supplemental_groups: Vec<i64>,
 }

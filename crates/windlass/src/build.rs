@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use windlass_checks::NetChecks;
 use windlass_config::checks::{CgroupVersion, cgroup_version};
 use windlass_config::node::{MachineNet, NodeIdentity, identify};
 use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
@@ -112,6 +113,7 @@ pub fn agent_parts(
     Ok(AgentParts {
         runtime,
         images,
+        checks: Arc::new(NetChecks),
         files: Arc::new(files),
         clock,
         metrics,

@@ -16,10 +16,11 @@ use http::{HeaderMap, Uri};
 use tokio::sync::watch;
 use windlass_actors::{
     ActorKind, ConfigChanged, MailboxSender, NodeSeen, ObjectsChanged, PlegHandle, PlegMessage,
-    PodChanged, PodWorkersHandle, PodWorkersMessage, RejectedManifest, RuntimeState, Shutdown,
-    ShutdownState, SlotSender, SourceSnapshot, SourcesReady, StatusCache, mailbox, slots, spawn_io,
-    start_actor,
+    PodChanged, PodWorkersHandle, PodWorkersMessage, ProbeResults, ProbeUpdate, ProbesHandle,
+    RejectedManifest, RuntimeState, Shutdown, ShutdownState, SlotSender, SourceSnapshot,
+    SourcesReady, StatusCache, mailbox, slots, spawn_io, start_actor,
 };
+use windlass_checks::Checks;
 use windlass_core::admission::NodeAbilities;
 use windlass_core::merge::Mode;
 use windlass_core::node_facts::NodeFacts;
@@ -32,6 +33,7 @@ use windlass_objects::{CredentialDirs, ObjectCache, ObjectCacheDeps};
 use windlass_pleg::{Pleg, PlegDeps, PlegHealth};
 use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartPacer, WorkerDeps};
+use windlass_probes::{ProbeDeps, ProbeManager};
 use windlass_runtime::files::PodFiles;
 use windlass_runtime::{PodRuntime, PodRuntimeDeps, RuntimeOptions};
 use windlass_sources::{
@@ -41,7 +43,7 @@ use windlass_status::PodBoard;
 use windlass_store::{AdmittedPods, BackoffFile, BackoffTables};
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 use windlass_types::corev1::Node;
-use windlass_types::{Clock, PodOp, PodSource, PodUid, SharedPod, names};
+use windlass_types::{Clock, PodOp, PodSource, PodUid, ProbeKind, SharedPod, names};
 
 use crate::cluster::ClusterParts;
 use crate::standing::AgentNode;
@@ -52,6 +54,8 @@ use cluster::{ClusterWiring, event_recorder, spawn_cluster};
 pub struct AgentParts {
     /// The container runtime.
     pub runtime: Arc<dyn RuntimeService>,
+    /// Asks containers over the network.
+    pub checks: Arc<dyn Checks>,
     /// Its images.
     pub images: Arc<dyn ImageService>,
     /// Files of pods.
@@ -247,6 +251,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
     let images = Arc::clone(&parts.images);
     let runtime = PodRuntime::new(PodRuntimeDeps {
         runtime: Arc::clone(&parts.runtime),
+        checks: Arc::clone(&parts.checks),
         images: parts.images,
         files: parts.files,
         events: Arc::clone(&events),
@@ -268,10 +273,31 @@ pub fn spawn(parts: AgentParts) -> Agent {
     };
     start_actor(Pleg::new(pleg_deps, pleg_mailbox));
 
+    let results = ProbeResults::default();
+    let (probe_sender, probe_slots) = slots::<PodUid, ProbeUpdate>(ActorKind::SyncLoop, &metrics);
+    let probes = ProbesHandle {
+        lanes: ProbeKind::ALL.map(|kind| {
+            let (lane, pods) = slots(probe_actor(kind), &metrics);
+            let deps = ProbeDeps {
+                runtime: Arc::clone(&parts.runtime),
+                checks: Arc::clone(&parts.checks),
+                events: Arc::clone(&events),
+                clock: Arc::clone(&parts.clock),
+                metrics: metrics.clone(),
+                results: results.clone(),
+                updates: probe_sender.clone(),
+            };
+            start_actor(ProbeManager::new(kind, deps, pods));
+            lane
+        }),
+        results,
+    };
+
     let worker = WorkerDeps {
         runtime: runtime.clone(),
         objects: Arc::new(objects),
         pleg: pleg.clone(),
+        probes,
         pacer: StartPacer::new(parts.start_concurrency, metrics.clone()),
         board: board.clone(),
         events: Arc::clone(&events),
@@ -309,7 +335,13 @@ pub fn spawn(parts: AgentParts) -> Agent {
         metrics: metrics.clone(),
         health: sync_loop_health.clone(),
     };
-    let sync_loop = SyncLoop::new(sync_loop, config_mailbox, change_slots, object_slots);
+    let sync_loop = SyncLoop::new(
+        sync_loop,
+        config_mailbox,
+        change_slots,
+        object_slots,
+        probe_slots,
+    );
     start_actor(sync_loop);
 
     let pod_cidr = PodCidrDeps {
@@ -383,6 +415,14 @@ pub fn spawn(parts: AgentParts) -> Agent {
             workers,
         },
         metrics,
+    }
+}
+
+fn probe_actor(kind: ProbeKind) -> ActorKind {
+    match kind {
+        ProbeKind::Liveness => ActorKind::LivenessManager,
+        ProbeKind::Readiness => ActorKind::ReadinessManager,
+        ProbeKind::Startup => ActorKind::StartupManager,
     }
 }
 

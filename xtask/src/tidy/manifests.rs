@@ -31,7 +31,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cri", &["proto", "metrics"]),
     ("actors", &["core", "metrics"]),
     ("volumes", &["core"]),
-    ("runtime", &["core", "cri", "metrics", "store", "volumes"]),
+    ("checks", &["core", "proto"]),
+    (
+        "probes",
+        &["actors", "checks", "core", "cri", "metrics", "store"],
+    ),
+    (
+        "runtime",
+        &["checks", "core", "cri", "metrics", "store", "volumes"],
+    ),
     ("sources", &["actors", "client", "core", "metrics"]),
     (
         "sync-loop",
@@ -50,6 +58,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "actors",
             "certs",
+            "checks",
             "client",
             "config",
             "core",
@@ -59,6 +68,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "objects",
             "pleg",
             "pod-workers",
+            "probes",
             "runtime",
             "server",
             "sources",
@@ -71,8 +81,8 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "testing",
         &[
-            "actors", "client", "core", "cri", "fake-api", "metrics", "node", "objects", "proto",
-            "runtime", "status", "testbed", "windlass",
+            "actors", "checks", "client", "core", "cri", "fake-api", "metrics", "node", "objects",
+            "probes", "proto", "runtime", "status", "testbed", "windlass",
         ],
     ),
     ("testbed", &["proto"]),

@@ -129,6 +129,9 @@ pub(crate) fn observed(pod: &Pod, text: &str) -> ObservedPod {
                 hash: Some(if changed { hash ^ 1 } else { hash }),
                 restart_count: count.parse().expect("count"),
                 log_path: String::new(),
+                user: None,
+                stop_signal: String::new(),
+                resources: None,
             },
         );
     }
@@ -140,6 +143,7 @@ fn decide(pod: &Pod, found: &ObservedPod, backoff: &BackoffTable, now: Timestamp
         pod,
         observed: found,
         backoff,
+        verdicts: &PodVerdicts::default(),
         policy: BackoffPolicy::DEFAULT,
         now,
     })

@@ -2,10 +2,10 @@
 
 use windlass_types::corev1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
-    ContainerStateWaiting, ContainerStatus, PodStatus, VolumeMount, VolumeMountStatus,
+    ContainerStateWaiting, ContainerStatus, PodStatus, Probe, VolumeMount, VolumeMountStatus,
 };
 use windlass_types::metav1::Time;
-use windlass_types::{ContainerState, ObservedContainer, PodExt, Reason, Timestamp};
+use windlass_types::{ContainerState, ObservedContainer, PodExt, ProbeKind, Reason, Timestamp};
 
 use super::{StatusInput, whole_seconds};
 use crate::actions::{is_sidecar, should_be_started};
@@ -241,17 +241,21 @@ fn set_readiness(
 ) {
     let state = status.state.as_ref();
     let running = state.is_some_and(|s| s.running.is_some());
-    let verdict = |map: &std::collections::BTreeMap<String, bool>| {
-        map.get(&spec.name).copied().unwrap_or(true)
+    // what a probe of the spec has not said yet is no
+    let says = |kind, probe: &Option<Probe>| {
+        let latest = input.observed.latest(&spec.name);
+        let verdict =
+            latest.and_then(|latest| input.verdicts.verdict(kind, &spec.name, &latest.id));
+        verdict.unwrap_or(probe.is_none())
     };
-    let started = running && verdict(&input.probes.started);
+    let started = running && says(ProbeKind::Startup, &spec.startup_probe);
     let exit_code = state
         .and_then(|s| s.terminated.as_ref())
         .map(|t| t.exit_code);
     status.ready = match kind {
         Kind::Init if !is_sidecar(spec) => exit_code == Some(0),
         Kind::Ephemeral => false,
-        Kind::Init | Kind::App => started && verdict(&input.probes.ready),
+        Kind::Init | Kind::App => started && says(ProbeKind::Readiness, &spec.readiness_probe),
     };
     status.started = Some(started);
 }

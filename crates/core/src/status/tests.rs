@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use windlass_types::corev1::{PodCondition, PodReadinessGate};
 use windlass_types::view::Blocker;
+use windlass_types::{ContainerVerdict, ProbeKind};
 
 use super::*;
 use crate::actions::tests::model::{any_found, any_pod};
@@ -16,7 +17,7 @@ struct Case {
     observed: ObservedPod,
     failures: Failures,
     backing_off: Vec<BackingOff>,
-    probes: ProbeVerdicts,
+    verdicts: PodVerdicts,
     previous: Option<PodStatus>,
     terminal: bool,
     verdict: Option<Verdict>,
@@ -24,6 +25,14 @@ struct Case {
 }
 
 impl Case {
+    /// A probe has come to a verdict on the newest instance of a container.
+    fn probed(&mut self, kind: ProbeKind, name: &str, ok: bool) {
+        let latest = self.observed.latest(name).expect("a container");
+        let id = latest.id.clone();
+        let verdicts = self.verdicts.of_mut(kind);
+        verdicts.insert(name.to_owned(), ContainerVerdict { id, ok });
+    }
+
     fn new(asked: &str, found: &str) -> Self {
         let pod = pod(asked);
         let observed = observed(&pod, found);
@@ -32,7 +41,7 @@ impl Case {
             observed,
             failures: Failures::new(),
             backing_off: Vec::new(),
-            probes: ProbeVerdicts::default(),
+            verdicts: PodVerdicts::default(),
             previous: None,
             terminal: false,
             verdict: None,
@@ -83,7 +92,7 @@ impl Case {
             observed: &self.observed,
             failures: &self.failures,
             backing_off: &self.backing_off,
-            probes: &self.probes,
+            verdicts: &self.verdicts,
             previous: self.previous.as_ref(),
             host_ips: &["192.168.0.1".parse().expect("ip")],
             runtime_name: "containerd",
@@ -315,7 +324,7 @@ fn a_crash_loop_reads_as_kubectl_users_know_it() {
 #[test]
 fn probe_verdicts_decide_ready_and_started() {
     let unready = Case::new("Always a b", "sb0 a=run b=run").with(|c| {
-        c.probes.ready.insert("a".into(), false);
+        c.probed(ProbeKind::Readiness, "a", false);
     });
     unready.shows(&format!("Running {STARTED} a:running#0 b:running#0*"));
     let conditions = unready.status().conditions.expect("conditions");
@@ -331,7 +340,7 @@ fn probe_verdicts_decide_ready_and_started() {
     // A sidecar that has not started holds back the pod's initialization.
     Case::new("Always s:sidecar a", "sb0 s=run")
         .with(|c| {
-            c.probes.started.insert("s".into(), false);
+            c.probed(ProbeKind::Startup, "s", false);
         })
         .shows("Pending [Sandbox Scheduled] s:running#0 a:PodInitializing#0");
 }
@@ -597,7 +606,7 @@ fn the_most_upstream_cause_is_the_blocker() {
         .blocked_by("OOMKilled container=a: the pod failed: it ended with exit code 3 (OOMKilled)");
     Case::new("Always a", "sb0 a=run")
         .with(|c| {
-            c.probes.ready.insert("a".into(), false);
+            c.probed(ProbeKind::Readiness, "a", false);
         })
         .blocked_by("ContainersNotReady container=a: its readiness probe does not pass");
     Case::new("Always a", "sb0 a=run")

@@ -15,17 +15,17 @@ use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandl
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{
-    AnswerSender, Answers, Delivery, KillPod, Merge, PodWorkersMessage, RuntimeState, SlotReceiver,
-    UpdatePod, WorkerFinished, answers, spawn_io,
+    AnswerSender, Answers, Delivery, KillPod, Merge, PodWorkersMessage, ProbePod, ProbeTargets,
+    RuntimeState, SlotReceiver, UpdatePod, WorkerFinished, answers, spawn_io,
 };
 use windlass_core::backoff::BackoffTable;
 use windlass_core::pod_worker::{Effect, Input, Job, JobId, JobResult, PodWorker};
 use windlass_types::view::EventType;
-use windlass_types::{PodExt, PodUid, Reason, SharedPod};
+use windlass_types::{PodExt, PodUid, PodVerdicts, Reason, SharedPod};
 
 use super::WorkerDeps;
 use super::jobs::{self, JobAnswer, Progress, SyncJob, SyncReport};
-use super::report::Report;
+use super::report::{Report, phase_of};
 
 /// What the registry tells a worker; the newest word of each kind counts.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +67,10 @@ pub struct PodWorkerActor {
     pod: Option<SharedPod>,
     backoff: BackoffTable,
     report: Report,
+    /// What the probe managers were told last.
+    probed: Option<ProbeTargets>,
+    /// The verdicts that the status shows.
+    verdicts: Arc<PodVerdicts>,
     kill_reason: String,
     runtime: RuntimeState,
     job: Option<(JobId, CancellationToken, Instant)>,
@@ -111,6 +115,8 @@ impl PodWorkerActor {
         );
         Self {
             report,
+            probed: None,
+            verdicts: Arc::default(),
             uid,
             deps,
             machine,
@@ -173,6 +179,7 @@ impl PodWorkerActor {
                 let job = SyncJob {
                     pod,
                     backoff: self.backoff.clone(),
+                    verdicts: self.deps.probes.results.of(&self.uid),
                     network_ready: self.runtime.network_error.is_none(),
                 };
                 spawn_io("sync-pod", async move {
@@ -294,6 +301,12 @@ impl PodWorkerActor {
 
     fn update(&mut self, update: UpdatePod, ctx: &mut Context<Self>) {
         let UpdatePod { run, kill, .. } = update;
+        let verdicts = self.deps.probes.results.of(&self.uid);
+        if verdicts != self.verdicts {
+            // readiness is told at once, whatever the job in flight waits for
+            self.verdicts = verdicts;
+            self.report.probed(&self.deps);
+        }
         let had_run = run.is_some();
         if let Some(pod) = run {
             self.machine.set_own_grace(own_grace(&pod));
@@ -322,11 +335,24 @@ impl PodWorkerActor {
     fn publish(&mut self) {
         self.report
             .publish(self.machine.phase(), &self.runtime, &self.deps);
+        self.probe();
+    }
+
+    /// Tells the probe managers what can be probed, if that changed.
+    fn probe(&mut self) {
+        let targets = self.report.probe_targets(phase_of(self.machine.phase()));
+        if targets.is_some() && targets != self.probed {
+            self.probed = targets.clone();
+            if let Some(targets) = targets {
+                self.deps.probes.probe(&self.uid, &ProbePod::Probe(targets));
+            }
+        }
     }
 
     fn finish(&self, ctx: &mut Context<Self>) {
         tracing::info!(pod = %self.uid, "pod stopped and released");
         self.deps.objects.unregister(&self.uid);
+        self.deps.probes.probe(&self.uid, &ProbePod::Forget);
         let finished = WorkerFinished {
             uid: self.uid.clone(),
         };

@@ -15,7 +15,8 @@ use windlass_runtime::{
 };
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
-    ContainerState, ObservedPod, Pod, PodExt, PodUid, Reason, Retry, SharedPod, Timestamp, names,
+    ContainerState, ObservedPod, Pod, PodExt, PodUid, PodVerdicts, Reason, Retry, SharedPod,
+    Timestamp, names,
 };
 
 use super::WorkerDeps;
@@ -97,6 +98,8 @@ pub struct SyncJob {
     pub pod: SharedPod,
     /// Its delays.
     pub backoff: BackoffTable,
+    /// What the probes say.
+    pub verdicts: Arc<PodVerdicts>,
     /// The pod network can be used.
     pub network_ready: bool,
 }
@@ -168,6 +171,7 @@ pub async fn sync(
         pod: job.pod,
         observed: Arc::clone(&observed),
         backoff: job.backoff,
+        verdicts: job.verdicts,
         network_ready: job.network_ready,
         inputs: Arc::new(inputs),
     };
@@ -253,6 +257,7 @@ fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) ->
         pod: &job.pod,
         observed,
         backoff: &job.backoff,
+        verdicts: &job.verdicts,
         policy: deps.settings.restart_policy,
         now: deps.clock.now(),
     });

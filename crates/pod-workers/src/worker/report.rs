@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_actors::{RuntimeState, WorkerPhase};
+use windlass_actors::{ProbeTargets, RuntimeState, WorkerPhase};
 use windlass_core::actions::BackingOff;
 use windlass_core::pod_worker::Phase as MachinePhase;
 use windlass_core::status::{
-    BlockerInput, Failures, ProbeVerdicts, StatusInput, Verdict, blocker, generate_status,
+    BlockerInput, Failures, StatusInput, Verdict, blocker, generate_status,
 };
 use windlass_core::unsupported::unsupported_fields;
 use windlass_metrics::Metrics;
@@ -187,7 +187,7 @@ impl Report {
             observed: &self.observed,
             failures: &self.failures,
             backing_off: &self.backing_off,
-            probes: &ProbeVerdicts::default(),
+            verdicts: &deps.probes.results.of(&pod.uid()),
             previous,
             host_ips: &deps.settings.host_ips,
             runtime_name: &deps.settings.runtime_name,
@@ -226,15 +226,30 @@ impl Report {
         }
     }
 
+    /// What of the pod can be probed at present; `None` before anybody looked.
+    pub fn probe_targets(&self, phase: WorkerPhase) -> Option<ProbeTargets> {
+        let pod = self.pod.clone().filter(|_| self.looked)?;
+        let ip = self.status.pod_ip.as_deref();
+        Some(ProbeTargets {
+            pod,
+            observed: Arc::clone(&self.observed),
+            pod_ip: ip.and_then(|ip| ip.parse().ok()),
+            phase,
+        })
+    }
+
+    /// Verdicts of probes changed.
+    pub fn probed(&mut self, deps: &WorkerDeps) {
+        if let Some(pod) = self.pod.clone().filter(|_| self.looked) {
+            self.renew_status(&pod, deps, false, deps.clock.now());
+        }
+    }
+
     /// Puts the entry on the board.
     pub fn publish(&mut self, phase: MachinePhase, runtime: &RuntimeState, deps: &WorkerDeps) {
         let Some(pod) = self.pod.clone() else { return };
         let now = deps.clock.now();
-        let worker_phase = match phase {
-            MachinePhase::Syncing => WorkerPhase::Syncing,
-            MachinePhase::Terminating { .. } => WorkerPhase::Terminating,
-            MachinePhase::Terminated { .. } => WorkerPhase::Terminated,
-        };
+        let worker_phase = phase_of(phase);
         if worker_phase != WorkerPhase::Syncing || !self.synced_once {
             // only now can nothing of the pod run any more
             let terminal = worker_phase == WorkerPhase::Terminated;
@@ -303,6 +318,15 @@ impl Report {
             previous: self.blocker.as_ref(),
             now,
         })
+    }
+}
+
+/// The phase as others see it.
+pub fn phase_of(phase: MachinePhase) -> WorkerPhase {
+    match phase {
+        MachinePhase::Syncing => WorkerPhase::Syncing,
+        MachinePhase::Terminating { .. } => WorkerPhase::Terminating,
+        MachinePhase::Terminated { .. } => WorkerPhase::Terminated,
     }
 }
 

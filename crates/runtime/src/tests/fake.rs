@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use windlass_cri::error::{CriCode, CriError, CriResult};
 use windlass_cri::port::{ImageService, RuntimeEventStream, RuntimeService};
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
-    RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
+    ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::view::EventType;
 use windlass_types::{Clock, ContainerId, EventRecorder, Pod, Reason, SandboxId, Timestamp};
@@ -228,6 +228,10 @@ impl RuntimeService for Fake {
             CriCode::NotFound,
             id.as_str(),
         ))
+    }
+
+    async fn exec_sync(&self, _: &ContainerId, _: &[String], _: Duration) -> CriResult<ExecOutput> {
+        Ok(ExecOutput::default())
     }
 
     async fn events(&self) -> CriResult<RuntimeEventStream> {

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+use windlass_checks::NetChecks;
 use windlass_core::backoff::BackoffTable;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::pleg::observe;
@@ -87,6 +88,7 @@ impl Agent {
             runtime: PodRuntime::new(PodRuntimeDeps {
                 runtime: cri.clone(),
                 images: cri.clone(),
+                checks: Arc::new(NetChecks),
                 files,
                 events: events.clone(),
                 clock: clock.clone(),
@@ -132,6 +134,7 @@ impl Agent {
             inputs: self.inputs.clone(),
             observed,
             backoff,
+            verdicts: Arc::default(),
             network_ready: true,
         };
         self.runtime

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use windlass_cri::CriCode;
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ListFilter, NamespaceMode, RuntimeEvent,
-    RuntimeEventKind, SandboxConfig, SandboxDetail, SandboxSummary,
+    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ListFilter, NamespaceMode,
+    RuntimeEvent, RuntimeEventKind, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{
     ContainerId, ContainerState, ObservedContainer, PodUid, SandboxId, Timestamp, names,
@@ -535,6 +535,14 @@ impl Model {
             .collect()
     }
 
+    pub(super) fn exec(&self, id: &ContainerId) -> Result<ExecOutput, Refusal> {
+        self.containers
+            .get(id)
+            .filter(|c| c.is_live())
+            .map(|_| ExecOutput::default())
+            .ok_or_else(|| no_container(id))
+    }
+
     pub(super) fn container_detail(&self, id: &ContainerId) -> Result<ContainerDetail, Refusal> {
         let c = self.containers.get(id).ok_or_else(|| no_container(id))?;
         let annotation = |key| c.config.annotations.get(key).map(String::as_str);
@@ -559,6 +567,9 @@ impl Model {
                     .and_then(|text| text.parse().ok())
                     .unwrap_or(c.config.attempt),
                 log_path: c.log_path.clone(),
+                user: None,
+                stop_signal: String::new(),
+                resources: None,
             },
             labels: c.config.labels.clone(),
             annotations: c.config.annotations.clone(),

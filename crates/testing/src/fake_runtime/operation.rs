@@ -36,6 +36,8 @@ pub enum Operation {
     ListContainers,
     /// `container_status`.
     ContainerStatus,
+    /// `exec_sync`.
+    ExecSync,
     /// `get_container_events`.
     Events,
     /// `list_images`.
@@ -66,6 +68,7 @@ impl Operation {
             Self::RemoveContainer => "remove_container",
             Self::ListContainers => "list_containers",
             Self::ContainerStatus => "container_status",
+            Self::ExecSync => "exec_sync",
             Self::Events => "get_container_events",
             Self::ListImages => "list_images",
             Self::ImageStatus => "image_status",

@@ -7,8 +7,8 @@ use futures::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use windlass_cri::{CriCode, CriResult, ImageService, RuntimeEventStream, RuntimeService};
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
-    RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
+    ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
 
@@ -261,6 +261,18 @@ impl RuntimeService for FakeRuntime {
             .call(Operation::ContainerStatus, subject, |model, _| {
                 model.container_detail(id)
             })
+            .await
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        _: &[String],
+        _: Duration,
+    ) -> CriResult<ExecOutput> {
+        let subject = self.container_subject(id);
+        self.shell
+            .call(Operation::ExecSync, subject, |model, _| model.exec(id))
             .await
     }
 

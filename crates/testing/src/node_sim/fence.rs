@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use windlass_cri::{CriResult, ImageService, RuntimeEventStream, RuntimeService};
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ImageAuth, ImageInfo, ListFilter,
-    RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
+    ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
 
@@ -119,6 +119,16 @@ impl RuntimeService for Fence {
 
     async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail> {
         self.pass(self.runtime.container_status(id)).await
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> CriResult<ExecOutput> {
+        self.pass(self.runtime.exec_sync(id, command, timeout))
+            .await
     }
 
     async fn events(&self) -> CriResult<RuntimeEventStream> {

@@ -218,6 +218,9 @@ impl<'a> World<'a> {
                     hash: Some(container_hash(spec)),
                     restart_count: start.restart_count.unwrap_or_default(),
                     log_path: String::new(),
+                    user: None,
+                    stop_signal: String::new(),
+                    resources: None,
                 },
             );
         }
