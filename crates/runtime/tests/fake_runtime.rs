@@ -150,6 +150,7 @@ async fn a_pass_cancelled_anywhere_is_finished_by_the_next() {
                 inputs: Arc::default(),
                 observed: Arc::new(agent.observe(&pod.uid()).await),
                 backoff: backoff.clone(),
+                verdicts: Arc::default(),
                 network_ready: true,
             };
             let pass = agent.runtime.sync_pod(request, cancel.clone());
