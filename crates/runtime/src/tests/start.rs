@@ -182,6 +182,7 @@ async fn no_network_holds_back_a_pod_but_not_one_on_the_host_network() {
             spec.host_network = Some(host_network);
         }
         let request = SyncPodRequest {
+            verdicts: Arc::default(),
             pod: Arc::new(pod.clone()),
             inputs: Arc::default(),
             observed: Arc::new(nothing()),
@@ -303,6 +304,7 @@ async fn cancelling_ends_a_pass_that_hangs_and_keeps_what_it_had_done() {
         let (world, cancel) = (world.clone(), cancel.clone());
         async move {
             let request = SyncPodRequest {
+                verdicts: Arc::default(),
                 pod: Arc::new(pod(&["a"])),
                 inputs: Arc::default(),
                 observed: Arc::new(nothing()),
