@@ -10,6 +10,7 @@
 //! ([`FakeRuntime::assert_invariants`]).
 
 mod behaviour;
+mod exec;
 mod fault;
 mod operation;
 
@@ -23,6 +24,7 @@ mod shell;
 
 pub use behaviour::{Behaviour, Pull};
 pub use events::EventMode;
+pub use exec::Exec;
 pub use fault::Fault;
 pub use operation::{Call, Operation, Outcome};
 pub use server::ServeGuard;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use windlass_cri::CriCode;
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ListFilter, NamespaceMode,
-    RuntimeEvent, RuntimeEventKind, SandboxConfig, SandboxDetail, SandboxSummary,
+    ContainerConfig, ContainerDetail, ContainerSummary, ListFilter, NamespaceMode, RuntimeEvent,
+    RuntimeEventKind, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{
     ContainerId, ContainerState, ObservedContainer, PodUid, SandboxId, Timestamp, names,
@@ -535,12 +535,18 @@ impl Model {
             .collect()
     }
 
-    pub(super) fn exec(&self, id: &ContainerId) -> Result<ExecOutput, Refusal> {
-        self.containers
-            .get(id)
-            .filter(|c| c.is_live())
-            .map(|_| ExecOutput::default())
-            .ok_or_else(|| no_container(id))
+    /// Whether a command can run in a container.
+    pub(super) fn check_exec(&self, id: &ContainerId) -> Result<(), Refusal> {
+        let container = self.containers.get(id).ok_or_else(|| no_container(id))?;
+        if container.is_live() {
+            return Ok(());
+        }
+        let state = match container.state {
+            ContainerState::Created => "CONTAINER_CREATED",
+            _ => "CONTAINER_EXITED",
+        };
+        let message = format!("failed to exec in container: container is in {state} state");
+        Err((CriCode::Other, message))
     }
 
     pub(super) fn container_detail(&self, id: &ContainerId) -> Result<ContainerDetail, Refusal> {

@@ -267,13 +267,10 @@ impl RuntimeService for FakeRuntime {
     async fn exec_sync(
         &self,
         id: &ContainerId,
-        _: &[String],
-        _: Duration,
+        command: &[String],
+        timeout: Duration,
     ) -> CriResult<ExecOutput> {
-        let subject = self.container_subject(id);
-        self.shell
-            .call(Operation::ExecSync, subject, |model, _| model.exec(id))
-            .await
+        self.exec(id, command, timeout).await
     }
 
     async fn events(&self) -> CriResult<RuntimeEventStream> {

@@ -254,6 +254,27 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
         }))
     }
 
+    async fn exec_sync(
+        &self,
+        request: Request<pb::ExecSyncRequest>,
+    ) -> Answer<pb::ExecSyncResponse> {
+        let request = request.into_inner();
+        let id = ContainerId::from(request.container_id);
+        // 0 is no limit.
+        let timeout = match request.timeout.max(0).unsigned_abs() {
+            0 => Duration::MAX,
+            seconds => Duration::from_secs(seconds),
+        };
+        let output = RuntimeService::exec_sync(self, &id, &request.cmd, timeout)
+            .await
+            .map_err(refuse)?;
+        Ok(Response::new(pb::ExecSyncResponse {
+            stdout: output.stdout.into(),
+            stderr: output.stderr.into(),
+            exit_code: output.exit_code,
+        }))
+    }
+
     async fn get_container_events(
         &self,
         _: Request<pb::GetEventsRequest>,

@@ -9,6 +9,7 @@ use windlass_cri::{CriCode, CriError, CriResult};
 use windlass_types::{Clock, Timestamp};
 
 use super::events::EventHub;
+use super::exec::Execs;
 use super::fault::{FaultKind, FaultPlan};
 use super::model::{Model, Refusal, after};
 use super::operation::{Call, Operation, Outcome};
@@ -24,6 +25,7 @@ pub(super) struct State {
     pub(super) model: Model,
     pub(super) faults: FaultPlan,
     pub(super) events: EventHub,
+    pub(super) execs: Execs,
     pub(super) latencies: BTreeMap<Operation, Duration>,
     pub(super) log: Vec<Call>,
     /// Calls forgotten by `clear_log`, so that tickets of older calls stay valid.
@@ -46,6 +48,7 @@ impl Shell {
             model: Model::new(seed),
             faults: FaultPlan::default(),
             events: EventHub::default(),
+            execs: Execs::default(),
             latencies: BTreeMap::new(),
             log: Vec::new(),
             forgotten: 0,

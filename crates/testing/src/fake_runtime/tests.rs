@@ -9,7 +9,7 @@ use windlass_cri::{CriCode, CriResult, ImageService, RuntimeService};
 use windlass_types::cri::{ContainerConfig, ListFilter, NamespaceMode, SandboxConfig};
 use windlass_types::{ContainerId, ContainerState, PodUid, SandboxId, Timestamp, names};
 
-use super::{Behaviour, EventMode, FakeRuntime, Fault, Operation, Outcome, Pull};
+use super::{Behaviour, EventMode, Exec, FakeRuntime, Fault, Operation, Outcome, Pull};
 
 fn start_time() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().expect("time")
@@ -479,4 +479,73 @@ async fn two_runs_with_one_seed_are_the_same() {
     let first = run(1).await;
     assert_eq!(first, run(1).await);
     assert_ne!(first, run(2).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_follows_its_script_and_ends_at_its_timeout_or_with_its_container() {
+    let fake = fake();
+    let (_, id) = started(&fake).await;
+    let uid = PodUid::from("u1");
+    let run = |command: &'static str| {
+        let (fake, id) = (fake.clone(), id.clone());
+        async move {
+            let begun = tokio::time::Instant::now();
+            let result = fake.exec_sync(&id, &[command.into()], seconds(2)).await;
+            let line = match result {
+                Ok(output) => format!("{} {:?}", output.exit_code, output.stdout),
+                Err(error) => format!("{:?}: {}", error.code, error.message),
+            };
+            format!("{line} after {:?}", begun.elapsed())
+        }
+    };
+    assert_eq!(run("true").await, "0 [] after 0ns");
+
+    fake.set_exec("default/web/app", Exec::prints(3, "no"));
+    fake.set_exec("app slow", Exec::hangs());
+    fake.set_exec("app broken", Exec::fails(CriCode::Other, "no such file"));
+    assert_eq!(run("false").await, "3 [110, 111] after 0ns");
+    assert_eq!(run("broken").await, "Other: no such file after 0ns");
+    assert_eq!(
+        run("slow").await,
+        "DeadlineExceeded: failed to exec in container: timeout 2s exceeded: context deadline \
+         exceeded after 2s"
+    );
+
+    let (one, two) = (tokio::spawn(run("slow")), tokio::spawn(run("slow")));
+    tokio::time::sleep(seconds(1)).await;
+    assert_eq!(fake.execs_in_flight(&uid, "app"), 2);
+    fake.kill_container(&id, 1);
+    assert_eq!(one.await.expect("ran"), "137 [] after 1s");
+    assert_eq!(two.await.expect("ran"), "137 [] after 1s");
+    assert_eq!(
+        run("true").await,
+        "Other: failed to exec in container: container is in CONTAINER_EXITED state after 0ns"
+    );
+    assert_eq!(fake.execs_in_flight(&uid, "app"), 0);
+    assert_eq!(fake.most_execs_at_once(&uid, "app"), 2);
+    assert_eq!(fake.execs(&uid, "app"), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_the_runtime_forgets_is_in_flight_until_its_caller_gives_up() {
+    let fake = fake();
+    let (_, id) = started(&fake).await;
+    fake.inject(Fault::hang(Operation::ExecSync).on("default/web/app"));
+    let command = ["true".to_owned()];
+    let call = fake.exec_sync(&id, &command, seconds(1));
+    tokio::time::timeout(seconds(30), call)
+        .await
+        .expect_err("hangs");
+    let uid = PodUid::from("u1");
+    assert_eq!(fake.execs(&uid, "app"), 1);
+    assert_eq!(fake.execs_in_flight(&uid, "app"), 0);
+    fake.script_execs("app", vec![Exec::exits(0), Exec::exits(1), Exec::exits(0)]);
+    fake.release(Operation::ExecSync);
+    let mut codes = Vec::new();
+    for _ in 0..3 {
+        let output = fake.exec_sync(&id, &command, seconds(1)).await;
+        codes.push(output.expect("ran").exit_code);
+    }
+    // The forgotten one was the first.
+    assert_eq!(codes, [1, 0, 0]);
 }
