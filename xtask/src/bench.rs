@@ -6,6 +6,7 @@
 mod bare;
 mod cluster;
 mod fleet;
+mod lifecycle;
 mod process;
 mod report;
 
@@ -52,6 +53,9 @@ pub(crate) struct Options {
     /// Measure windlass as a node of a cluster instead of on its own.
     #[command(flatten)]
     cluster: cluster::ClusterOptions,
+    /// Measure probes and restarts instead of starts.
+    #[command(flatten)]
+    lifecycle: lifecycle::LifecycleOptions,
 }
 
 /// Pods that run while the agent is killed.
@@ -70,7 +74,11 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         report = cluster::measure(options, &binary), if options.cluster.cluster => {
             (Section::Cluster, cluster::command(options), report?)
         }
-        report = measure(options, &binary), if !options.cluster.cluster => {
+        report = lifecycle::measure(options, &binary), if options.lifecycle.lifecycle => {
+            (Section::Lifecycle, lifecycle::command(options), report?)
+        }
+        report = measure(options, &binary),
+            if !options.cluster.cluster && !options.lifecycle.lifecycle => {
             (Section::StandAlone, command(options), report?)
         }
     };

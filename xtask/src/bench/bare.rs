@@ -15,7 +15,7 @@ use windlass_types::cri::{
     ContainerConfig, ContainerSecurity, LinuxResources, ListFilter, NamespaceMode,
     NamespaceOptions, SandboxConfig, SecurityProfile,
 };
-use windlass_types::{ContainerId, PodUid, SandboxId};
+use windlass_types::{ContainerId, ContainerState, PodUid, SandboxId};
 
 use super::Started;
 
@@ -48,6 +48,8 @@ const READONLY_PATHS: [&str; 5] = [
 ];
 /// How long it may take until the runtime is empty again.
 const CLEAN_DEADLINE: Duration = Duration::from_secs(60);
+/// What a command may take.
+const EXEC_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two looks at it.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -56,6 +58,14 @@ const POLL: Duration = Duration::from_millis(50);
 pub(super) struct BarePod {
     sandbox: SandboxId,
     container: ContainerId,
+    config: (SandboxConfig, ContainerConfig),
+}
+
+impl BarePod {
+    /// The runtime's ID of its container.
+    pub(super) fn container_id(&self) -> &str {
+        self.container.as_str()
+    }
 }
 
 /// A client that asks the runtime for what the agent would ask.
@@ -162,6 +172,67 @@ impl Bare {
     }
 
     async fn start_pod(&self, name: &str) -> anyhow::Result<BarePod> {
+        let config = self.config(name)?;
+        let (sandbox_config, container_config) = &config;
+        let sandbox = self.cri.run_pod_sandbox(sandbox_config, "").await?;
+        let container = self
+            .cri
+            .create_container(&sandbox, container_config, sandbox_config)
+            .await?;
+        self.cri.start_container(&container).await?;
+        Ok(BarePod {
+            sandbox,
+            container,
+            config,
+        })
+    }
+
+    /// Starts one more container in the sandbox of one that died.
+    pub(super) async fn start_replacement(&self, pod: &BarePod) -> anyhow::Result<()> {
+        let (sandbox_config, container_config) = &pod.config;
+        let config = ContainerConfig {
+            attempt: 1,
+            log_path: "main/1.log".to_owned(),
+            ..container_config.clone()
+        };
+        let container = self
+            .cri
+            .create_container(&pod.sandbox, &config, sandbox_config)
+            .await?;
+        self.cri.start_container(&container).await?;
+        Ok(())
+    }
+
+    /// Waits until the runtime knows that a container has ended.
+    pub(super) async fn wait_until_dead(&self, pod: &BarePod) -> anyhow::Result<()> {
+        let deadline = Instant::now() + CLEAN_DEADLINE;
+        while self
+            .cri
+            .container_status(&pod.container)
+            .await?
+            .observed
+            .state
+            != ContainerState::Exited
+        {
+            ensure!(Instant::now() < deadline, "a killed container goes on");
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// Runs `true` in a container.
+    pub(super) async fn exec(&self, container: &str) -> anyhow::Result<()> {
+        let command = ["true".to_owned()];
+        let container = ContainerId::from(container);
+        let output = self
+            .cri
+            .exec_sync(&container, &command, EXEC_TIMEOUT)
+            .await?;
+        ensure!(output.exit_code == 0, "exit code {}", output.exit_code);
+        Ok(())
+    }
+
+    fn config(&self, name: &str) -> anyhow::Result<(SandboxConfig, ContainerConfig)> {
         let uid = format!("bare-{name}");
         let log_directory = self.logs.join(&uid);
         std::fs::create_dir_all(log_directory.join("main"))?;
@@ -205,13 +276,7 @@ impl Bare {
             },
             ..ContainerConfig::default()
         };
-        let sandbox = self.cri.run_pod_sandbox(&sandbox_config, "").await?;
-        let container = self
-            .cri
-            .create_container(&sandbox, &container_config, &sandbox_config)
-            .await?;
-        self.cri.start_container(&container).await?;
-        Ok(BarePod { sandbox, container })
+        Ok((sandbox_config, container_config))
     }
 }
 

@@ -54,11 +54,21 @@ impl Fleet {
 
     /// Puts the manifests into the directory, each by rename, and waits until all pods are ready.
     pub(super) async fn start_pods(&mut self, names: &[String]) -> anyhow::Result<Started> {
-        for name in names {
-            std::fs::write(self.staging.join(name), manifest(name))?;
+        let manifests = names.iter().map(|name| (name.clone(), manifest(name)));
+        self.start_manifests(manifests.collect()).await
+    }
+
+    /// The same with manifests of the caller's, each with the name of its pod.
+    pub(super) async fn start_manifests(
+        &mut self,
+        manifests: Vec<(String, String)>,
+    ) -> anyhow::Result<Started> {
+        for (name, text) in &manifests {
+            std::fs::write(self.staging.join(name), text)?;
         }
+        let names: Vec<&String> = manifests.iter().map(|(name, _)| name).collect();
         let begin = Instant::now();
-        for name in names {
+        for name in &names {
             std::fs::rename(self.staging.join(name), self.file(name))?;
         }
         let all_ready = |table: &PodTable| names.iter().all(|name| ready_at(table, name).is_some());
@@ -105,6 +115,30 @@ impl Fleet {
             .wait_for("all pods are ready again", DEADLINE, back)
             .await?;
         Ok(begin.elapsed().as_secs_f64())
+    }
+
+    /// The container of a pod of one container, by the runtime's ID.
+    pub(super) fn container_of(&self, name: &str) -> Option<String> {
+        let table = self.watch.now();
+        let id = &table.pod(name)?.containers.first()?.id;
+        Some(id.rsplit('/').next()?.to_owned())
+    }
+
+    /// Waits until a pod is ready with another container than this one.
+    pub(super) async fn replaced(&mut self, name: &str, before: &str) -> anyhow::Result<()> {
+        let replaced = |table: &PodTable| {
+            let container = table.pod(name).and_then(|pod| pod.containers.first());
+            container.is_some_and(|c| c.ready && !c.id.ends_with(before))
+        };
+        self.watch
+            .wait_for("the container is replaced", DEADLINE, replaced)
+            .await?;
+        Ok(())
+    }
+
+    /// Port of the agent's health and metrics.
+    pub(super) fn healthz_port(&self) -> u16 {
+        self.agent.healthz_port()
     }
 
     /// Waits until the agent has nothing to do.

@@ -34,6 +34,17 @@ pub(super) async fn settle(agent: &mut Agent) -> anyhow::Result<()> {
     }
 }
 
+/// CPU time that the whole machine has used so far: everything but idle and waiting for disks.
+pub(super) fn machine_busy_seconds() -> anyhow::Result<f64> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let line = stat.lines().next().context("an empty /proc/stat")?;
+    let ticks = line.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let ticks: Vec<u64> = ticks.collect::<Result<_, _>>()?;
+    // user, nice, system, idle, iowait, irq, softirq; time of guests is part of user
+    let busy = [0, 1, 2, 5, 6].iter().filter_map(|index| ticks.get(*index));
+    Ok(busy.sum::<u64>() as f64 / TICKS_PER_SECOND)
+}
+
 /// A process by its PID.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process {

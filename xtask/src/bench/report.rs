@@ -17,6 +17,8 @@ pub(super) enum Section {
     StandAlone,
     /// A node of a cluster.
     Cluster,
+    /// Probes and restarts.
+    Lifecycle,
 }
 
 impl Section {
@@ -24,6 +26,7 @@ impl Section {
         match self {
             Self::StandAlone => "bench",
             Self::Cluster => "bench-cluster",
+            Self::Lifecycle => "bench-lifecycle",
         }
     }
 }

@@ -5,13 +5,17 @@ use std::collections::BTreeMap;
 
 use windlass_types::Timestamp;
 
-/// Two moments of a pod's start.
+/// Moments of a pod's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RuntimeTimes {
     /// RunPodSandbox arrived.
     pub(super) sandbox_asked: Option<Timestamp>,
     /// StartContainer of its last container was answered.
     pub(super) container_started: Option<Timestamp>,
+    /// StopContainer of its last container arrived.
+    pub(super) stop_asked: Option<Timestamp>,
+    /// It was answered.
+    pub(super) container_stopped: Option<Timestamp>,
 }
 
 /// Length of the runtime's identifiers.
@@ -43,6 +47,14 @@ pub(super) fn read<'a>(
             && let Some(uid) = ids(line).find_map(|id| owners.get(id))
         {
             times.entry(*uid).or_default().container_started = Some(at);
+        } else if line.contains("msg=\"StopContainer for ")
+            && let Some(uid) = ids(line).find_map(|id| owners.get(id))
+        {
+            let times = times.entry(*uid).or_default();
+            match line.contains(" returns successfully") {
+                false => times.stop_asked = Some(at),
+                true => times.container_stopped = Some(at),
+            }
         }
     }
     times
@@ -73,6 +85,8 @@ time="2026-11-21T07:00:00.3Z" level=info msg="CreateContainer within sandbox \"{
 time="2026-11-21T07:00:00.4Z" level=info msg="CreateContainer within sandbox \"{sandbox}\" for &ContainerMetadata{{Name:main,Attempt:0,}} returns container id \"{container}\""
 time="2026-11-21T07:00:00.5Z" level=info msg="StartContainer for \"{container}\""
 time="2026-11-21T07:00:00.6Z" level=info msg="StartContainer for \"{container}\" returns successfully"
+time="2026-11-21T07:00:00.7Z" level=info msg="StopContainer for \"{container}\" with timeout 30 (s)"
+time="2026-11-21T07:00:00.8Z" level=info msg="StopContainer for \"{container}\" returns successfully"
 no line of the log"#
         );
         let times = read(&log, ["u-2", "u-1"].into_iter());
@@ -80,6 +94,8 @@ no line of the log"#
         let expected = RuntimeTimes {
             sandbox_asked: "2026-11-21T07:00:00.1Z".parse().ok(),
             container_started: "2026-11-21T07:00:00.6Z".parse().ok(),
+            stop_asked: "2026-11-21T07:00:00.7Z".parse().ok(),
+            container_stopped: "2026-11-21T07:00:00.8Z".parse().ok(),
         };
         assert_eq!(times["u-1"], expected);
     }
