@@ -233,6 +233,16 @@ pub struct ProbeTargets {
     pub phase: WorkerPhase,
 }
 
+impl ProbeTargets {
+    /// True if this is the very same: nobody looked at the pod or changed it in between.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.pod, &other.pod)
+            && Arc::ptr_eq(&self.observed, &other.observed)
+            && self.pod_ip == other.pod_ip
+            && self.phase == other.phase
+    }
+}
+
 impl Merge for ProbePod {
     fn merge(&mut self, newer: Self) {
         *self = newer;

@@ -340,12 +340,13 @@ impl PodWorkerActor {
 
     /// Tells the probe managers what can be probed, if that changed.
     fn probe(&mut self) {
-        let targets = self.report.probe_targets(phase_of(self.machine.phase()));
-        if targets.is_some() && targets != self.probed {
-            self.probed = targets.clone();
-            if let Some(targets) = targets {
-                self.deps.probes.probe(&self.uid, &ProbePod::Probe(targets));
-            }
+        let phase = phase_of(self.machine.phase());
+        let Some(targets) = self.report.probe_targets(phase) else {
+            return;
+        };
+        if !self.probed.as_ref().is_some_and(|told| told.is(&targets)) {
+            self.probed = Some(targets.clone());
+            self.deps.probes.probe(&self.uid, &ProbePod::Probe(targets));
         }
     }
 
