@@ -3,6 +3,9 @@
 //! Names that start with `kubelet_` are upstream's and keep upstream's labels and units; names
 //! that start with `windlass_` have no counterpart there. There is no global registry.
 
+mod probes;
+
+pub use probes::{ProbeLabels, ProbeMetrics, ProbeResult, ProbeSeries};
 pub use prometheus::Counter;
 use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, Opts, Registry,
@@ -13,6 +16,8 @@ use prometheus::{
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// What `/metrics/probes` serves, in a registry of its own.
+    pub probes: ProbeMetrics,
 
     /// `kubelet_runtime_operations_total{operation_type}`.
     pub runtime_operations: CounterVec,
@@ -46,6 +51,10 @@ pub struct Metrics {
     pub started_containers: CounterVec,
     /// `kubelet_started_containers_errors_total{container_type,code}`.
     pub started_containers_errors: CounterVec,
+    /// `kubelet_lifecycle_handler_http_fallbacks_total`.
+    pub hook_http_fallbacks: Counter,
+    /// `kubelet_lifecycle_handler_sleep_terminated_total`.
+    pub hook_sleeps_terminated: Counter,
     /// `kubelet_admission_rejections_total{reason}`.
     pub admission_rejections: CounterVec,
     /// `kubelet_orphaned_runtime_pods_total`.
@@ -153,6 +162,8 @@ impl Metrics {
             started_pods_errors: r.counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods.")?,
             started_containers: r.counters("kubelet_started_containers_total", "Cumulative number of containers started.", &["container_type"])?,
             started_containers_errors: r.counters("kubelet_started_containers_errors_total", "Cumulative number of errors when starting containers.", &["container_type", "code"])?,
+            hook_http_fallbacks: r.counter("kubelet_lifecycle_handler_http_fallbacks_total", "Lifecycle hooks that succeeded over HTTP after HTTPS was answered in plain HTTP.")?,
+            hook_sleeps_terminated: r.counter("kubelet_lifecycle_handler_sleep_terminated_total", "Sleeps of lifecycle hooks that ended before their time.")?,
             admission_rejections: r.counters("kubelet_admission_rejections_total", "Cumulative number of pods that this node refused.", &["reason"])?,
             orphaned_runtime_pods: r.counter("kubelet_orphaned_runtime_pods_total", "Pods found running without a configuration.")?,
             running_pods: r.gauge("kubelet_running_pods", "Pods that have a running sandbox.")?,
@@ -187,15 +198,14 @@ impl Metrics {
             sync_loop_events: r.counters("windlass_sync_loop_events_total", "Iterations of the SyncLoop by cause.", &["cause"])?,
             events_dropped: r.counter("windlass_events_dropped_total", "Events for the API server that made room for newer ones.")?,
             start_slots_in_use: r.gauge("windlass_start_slots_in_use", "Pods that hold a start slot.")?,
+            probes: ProbeMetrics::new()?,
             registry,
         })
     }
 
-    /// All families in Prometheus' text format 0.0.4.
+    /// All families but those about probes in Prometheus' text format 0.0.4.
     pub fn render(&self) -> Result<String, prometheus::Error> {
-        let mut text = String::with_capacity(16 * 1024);
-        TextEncoder::new().encode_utf8(&self.registry.gather(), &mut text)?;
-        Ok(text)
+        render(&self.registry)
     }
 
     /// Records one finished CRI call.
@@ -212,6 +222,12 @@ impl Metrics {
                 .inc();
         }
     }
+}
+
+fn render(registry: &Registry) -> Result<String, prometheus::Error> {
+    let mut text = String::with_capacity(16 * 1024);
+    TextEncoder::new().encode_utf8(&registry.gather(), &mut text)?;
+    Ok(text)
 }
 
 /// Creates a family and registers it.

@@ -1,0 +1,194 @@
+//! What `/metrics/probes` serves: the only families with a label for every container, so that they
+//! are asked for apart from the rest.
+
+use prometheus::{Counter, CounterVec, Histogram, HistogramVec, Registry};
+
+use crate::{Registrar, default_buckets, render};
+
+/// Handles to the families about probes. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct ProbeMetrics {
+    registry: Registry,
+    /// `prober_probe_total{probe_type,result,container,pod,namespace,pod_uid}`.
+    total: CounterVec,
+    /// `prober_probe_duration_seconds{probe_type,container,pod,namespace}`.
+    duration: HistogramVec,
+}
+
+/// Whose probe it is; the values of the labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeLabels {
+    /// `Liveness`, `Readiness` or `Startup`.
+    pub probe_type: &'static str,
+    /// Container name.
+    pub container: String,
+    /// Pod name.
+    pub pod: String,
+    /// Pod namespace.
+    pub namespace: String,
+    /// Pod UID.
+    pub pod_uid: String,
+}
+
+/// What a question came to (the `result` label).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeResult {
+    /// `successful`.
+    Successful,
+    /// `failed`.
+    Failed,
+    /// `unknown`: it could not be put.
+    Unknown,
+}
+
+impl ProbeResult {
+    const ALL: [Self; 3] = [Self::Successful, Self::Failed, Self::Unknown];
+
+    /// Text of the label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Successful => "successful",
+            Self::Failed => "failed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl ProbeMetrics {
+    pub(crate) fn new() -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let r = Registrar(&registry);
+        Ok(Self {
+            total: r.counters(
+                "prober_probe_total",
+                "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+                &["probe_type", "result", "container", "pod", "namespace", "pod_uid"],
+            )?,
+            duration: r.histograms(
+                "prober_probe_duration_seconds",
+                "Duration in seconds for a probe response.",
+                default_buckets(),
+                &["probe_type", "container", "pod", "namespace"],
+            )?,
+            registry,
+        })
+    }
+
+    /// The series of one probe. They exist from the first question on and until this value is
+    /// dropped.
+    pub fn of(&self, labels: ProbeLabels) -> ProbeSeries {
+        ProbeSeries {
+            metrics: self.clone(),
+            labels,
+            counters: [const { None }; 3],
+            duration: None,
+        }
+    }
+
+    /// The families about probes in Prometheus' text format 0.0.4.
+    ///
+    /// # Errors
+    /// A family cannot be written as text.
+    pub fn render(&self) -> Result<String, prometheus::Error> {
+        render(&self.registry)
+    }
+}
+
+/// The series of one probe, looked up once. Dropping it removes them: containers come and go.
+#[derive(Debug)]
+pub struct ProbeSeries {
+    metrics: ProbeMetrics,
+    labels: ProbeLabels,
+    counters: [Option<Counter>; 3],
+    duration: Option<Histogram>,
+}
+
+impl ProbeSeries {
+    /// Counts one question. As upstream, the duration of a failure is not observed.
+    pub fn observe(&mut self, result: ProbeResult, seconds: f64) {
+        let (metrics, labels) = (&self.metrics, &self.labels);
+        self.counters[result as usize]
+            .get_or_insert_with(|| metrics.total.with_label_values(&labels.of_total(result)))
+            .inc();
+        if result == ProbeResult::Failed {
+            return;
+        }
+        self.duration
+            .get_or_insert_with(|| metrics.duration.with_label_values(&labels.of_duration()))
+            .observe(seconds);
+    }
+}
+
+impl Drop for ProbeSeries {
+    fn drop(&mut self) {
+        for result in ProbeResult::ALL {
+            if self.counters[result as usize].take().is_some() {
+                // there it is: this value made it
+                let _ = self
+                    .metrics
+                    .total
+                    .remove_label_values(&self.labels.of_total(result));
+            }
+        }
+        if self.duration.take().is_some() {
+            let _ = self
+                .metrics
+                .duration
+                .remove_label_values(&self.labels.of_duration());
+        }
+    }
+}
+
+impl ProbeLabels {
+    fn of_total(&self, result: ProbeResult) -> [&str; 6] {
+        [
+            self.probe_type,
+            result.as_str(),
+            &self.container,
+            &self.pod,
+            &self.namespace,
+            &self.pod_uid,
+        ]
+    }
+
+    fn of_duration(&self) -> [&str; 4] {
+        [self.probe_type, &self.container, &self.pod, &self.namespace]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ProbeLabels, ProbeMetrics, ProbeResult};
+
+    #[test]
+    fn the_series_of_a_probe_are_upstreams_and_go_with_it() {
+        let metrics = ProbeMetrics::new().expect("no two families share a name");
+        let labels = ProbeLabels {
+            probe_type: "Readiness",
+            container: "app".into(),
+            pod: "web".into(),
+            namespace: "default".into(),
+            pod_uid: "u1".into(),
+        };
+        let mut series = metrics.of(labels);
+        assert_eq!(metrics.render().expect("text"), "");
+        series.observe(ProbeResult::Successful, 0.2);
+        series.observe(ProbeResult::Failed, 0.2);
+        series.observe(ProbeResult::Failed, 0.2);
+        let text = metrics.render().expect("text");
+        let total = |result: &str, count: u32| {
+            format!(
+                "prober_probe_total{{container=\"app\",namespace=\"default\",pod=\"web\",\
+                 pod_uid=\"u1\",probe_type=\"Readiness\",result=\"{result}\"}} {count}\n"
+            )
+        };
+        let took = "prober_probe_duration_seconds_count{container=\"app\",namespace=\"default\",\
+                    pod=\"web\",probe_type=\"Readiness\"} 1\n";
+        for line in [&total("successful", 1), &total("failed", 2), took] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(!text.contains("unknown"), "{text}");
+        drop(series);
+        assert_eq!(metrics.render().expect("text"), "");
+    }
+}
