@@ -4,9 +4,9 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 use windlass_core::backoff::{BackoffPolicy, BackoffTable};
-use windlass_types::{PodUid, Timestamp};
+use windlass_types::{ContainerVerdict, PodUid, PodVerdicts, ProbeKind, Timestamp};
 
-use crate::{BackoffFile, Store, StoreError};
+use crate::{BackoffFile, Store, StoreError, VerdictFile};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Record {
@@ -181,4 +181,25 @@ async fn a_disk_that_refuses_is_reported_by_flush_and_the_next_change_tries_agai
     file.flush().await.expect("flush");
     let (_, after) = BackoffFile::open(store).expect("open again");
     assert_eq!(after, [(uid, table(2))].into());
+}
+
+#[tokio::test]
+async fn verdicts_survive_a_new_agent_until_the_pod_is_forgotten() {
+    let (_dir, store) = store();
+    let (file, before) = VerdictFile::open(store.clone()).expect("open");
+    assert!(before.is_empty());
+    let mut verdicts = PodVerdicts::default();
+    for kind in ProbeKind::ALL {
+        let id = "c1".into();
+        let ok = kind != ProbeKind::Liveness;
+        let verdict = ContainerVerdict { id, ok };
+        verdicts.of_mut(kind).insert("app".to_owned(), verdict);
+    }
+    let (a, b) = (PodUid::from("a"), PodUid::from("b"));
+    file.record(&a, &verdicts);
+    file.record(&b, &verdicts);
+    file.record(&b, &PodVerdicts::default());
+    file.flush().await.expect("flush");
+    let (_, after) = VerdictFile::open(store).expect("open again");
+    assert_eq!(after, [(a, verdicts)].into());
 }
