@@ -45,6 +45,8 @@ reasons! {
     CreateContainerError = "CreateContainerError",
     /// The runtime refused to start the container.
     RunContainerError = "RunContainerError",
+    /// The postStart hook failed and the container was killed.
+    PostStartHookError = "PostStartHookError",
     /// The sandbox could not be created.
     CreatePodSandboxError = "CreatePodSandboxError",
     /// A sandbox or container could not be stopped.
@@ -79,6 +81,12 @@ reasons! {
     Started = "Started",
     /// Stop requested.
     Killing = "Killing",
+    /// A postStart hook failed; its container is killed.
+    FailedPostStartHook = "FailedPostStartHook",
+    /// A preStop hook failed; its container is stopped nevertheless.
+    FailedPreStopHook = "FailedPreStopHook",
+    /// A hook's HTTPS request was answered in plain HTTP and repeated so.
+    LifecycleHttpFallback = "LifecycleHTTPFallback",
     /// The kill took longer than allowed.
     ExceededGracePeriod = "ExceededGracePeriod",
     /// The kill failed.
@@ -99,6 +107,10 @@ reasons! {
     FailedMount = "FailedMount",
     /// A pull secret is missing or malformed; the pull goes on without it.
     FailedToRetrieveImagePullSecret = "FailedToRetrieveImagePullSecret",
+    /// A probe failed, or could not be put.
+    Unhealthy = "Unhealthy",
+    /// A probe succeeded with a remark.
+    ProbeWarning = "ProbeWarning",
     /// The pod's nameserver or search list was cut.
     DnsConfigForming = "DNSConfigForming",
     /// ClusterFirst without a cluster DNS address.
