@@ -7,4 +7,5 @@ mod net;
 mod port;
 
 pub use net::NetChecks;
-pub use port::{CheckError, Checks, GrpcHealth, HttpAnswer};
+pub use port::Checks;
+pub use windlass_core::probe::{CheckError, GrpcHealth, HttpAnswer};

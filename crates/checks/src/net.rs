@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use tokio::net::TcpStream;
 use windlass_core::http_target::HttpTarget;
 
-use crate::port::{CheckError, Checks, GrpcHealth, HttpAnswer};
+use crate::port::Checks;
+use crate::{CheckError, GrpcHealth, HttpAnswer};
 
 /// Requests over the node's network.
 #[derive(Clone, Debug, Default)]

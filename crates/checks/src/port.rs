@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::http_target::HttpTarget;
+use windlass_core::probe::{CheckError, GrpcHealth, HttpAnswer};
 
 /// Requests to containers. Every one is on a connection of its own and ends with it.
 #[async_trait]
@@ -37,42 +38,4 @@ pub trait Checks: Send + Sync + Debug + 'static {
         service: &str,
         timeout: Duration,
     ) -> Result<GrpcHealth, CheckError>;
-}
-
-/// A complete answer to a GET.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HttpAnswer {
-    /// Status code of the last answer.
-    pub status: u16,
-    /// Its body, 10 KiB at most.
-    pub body: Vec<u8>,
-    /// Where it redirects to, if that is another host.
-    pub other_host: Option<String>,
-}
-
-/// What the health service said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GrpcHealth {
-    /// `SERVING`.
-    Serving,
-    /// Any other status, by name.
-    NotServing(String),
-    /// The server has no health service.
-    Unimplemented,
-    /// The server refused to say, with its code and message.
-    Refused(String),
-}
-
-/// Why there was no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CheckError {
-    /// It took longer than the timeout.
-    #[error("timeout after {0:?}")]
-    TimedOut(Duration),
-    /// A TLS request was answered in plain HTTP.
-    #[error("server gave HTTP response to HTTPS client")]
-    PlainHttp,
-    /// Anything else: refused, reset, no route, not HTTP.
-    #[error("{0}")]
-    Failed(String),
 }

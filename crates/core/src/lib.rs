@@ -17,11 +17,16 @@ pub mod actions;
 pub mod admission;
 pub mod backoff;
 pub mod container_gc;
+pub mod deadline;
 pub mod hash;
+pub mod hook;
 pub mod http_target;
 pub mod pleg;
 pub mod probe;
+pub mod probe_targets;
 pub mod status;
+pub mod stop;
+pub mod termination_order;
 
 pub mod mirror;
 pub mod status_sync;
@@ -44,6 +49,7 @@ pub mod resources;
 pub mod sandbox_config;
 pub mod service_env;
 pub mod unsupported;
+pub mod userns;
 
 pub mod cri_log;
 

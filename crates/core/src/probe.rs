@@ -1,8 +1,34 @@
-//! What a probe asks, and what its answers come to.
+//! What a probe asks, when, and what its answers come to.
+//!
+//! In reading order: a pod's probe becomes a [`ProbeSpec`], [`schedule`] says when it is due, the
+//! answer is judged, and [`ProbeState`] counts what was judged until it is a verdict. Mirrors
+//! upstream's `prober` and `pkg/probe`, with their words in everything a user reads.
 
+use std::fmt;
 use std::time::Duration;
 
+use windlass_types::ProbeKind;
+
 use crate::http_target::HttpTarget;
+
+mod answer;
+mod judge;
+pub mod schedule;
+mod spec;
+mod state;
+
+pub use answer::{CheckError, ExecFailure, GrpcHealth, HttpAnswer};
+pub(crate) use judge::http_error;
+pub use judge::{judge_exec, judge_grpc, judge_http, judge_tcp};
+pub use spec::{probe_grace, probe_spec};
+pub use state::ProbeState;
+
+/// How often a question is put if it cannot be put (upstream `maxProbeRetries`). The tries follow
+/// one another at once; after the last one the outcome counts for nothing.
+pub const MAX_TRIES: u32 = 3;
+
+/// Longest output or body that is kept, in bytes.
+pub const MAX_OUTPUT: usize = 10 << 10;
 
 /// What a probe does (one of the probe's handlers, names resolved).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,3 +84,41 @@ pub enum ProbeOutcome {
     /// The question could not be put: it counts for nothing.
     Error(String),
 }
+
+impl ProbeOutcome {
+    /// Whether it counts for or against; `None` if it counts for nothing.
+    pub fn counts(&self) -> Option<bool> {
+        match self {
+            Self::Success | Self::Warning(_) => Some(true),
+            Self::Failure(_) => Some(false),
+            Self::Error(_) => None,
+        }
+    }
+
+    /// What the user is told in an event: `ProbeWarning` for a warning, else `Unhealthy`.
+    /// `None` if nothing is to be told.
+    pub fn event_message(&self, kind: ProbeKind) -> Option<String> {
+        match self {
+            Self::Success => None,
+            Self::Warning(text) => Some(format!("{kind} probe warning: {text}")),
+            Self::Failure(text) => Some(format!("{kind} probe failed: {text}")),
+            Self::Error(text) => Some(format!(
+                "{kind} probe errored and resulted in unknown state: {text}"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for ProbeOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Success => f.write_str("success"),
+            Self::Warning(text) => write!(f, "warning: {text}"),
+            Self::Failure(text) => write!(f, "failure: {text}"),
+            Self::Error(text) => write!(f, "error: {text}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

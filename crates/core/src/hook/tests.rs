@@ -1,0 +1,1 @@
+//! Hooks and the words of their failures.

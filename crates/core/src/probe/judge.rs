@@ -1,0 +1,131 @@
+//! What an answer comes to, in upstream's words.
+
+use std::time::Duration;
+
+use windlass_types::cri::ExecOutput;
+
+use super::{CheckError, ExecFailure, GrpcHealth, HttpAnswer, MAX_OUTPUT, ProbeOutcome};
+use crate::http_target::{HttpTarget, join_host_port};
+
+/// Upstream `DoHTTPProbe`. An answer whose body breaks off counts for nothing, as upstream has
+/// it; one that does not come at all is a failure.
+pub fn judge_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> ProbeOutcome {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(CheckError::Body(text)) => return ProbeOutcome::Error(text.clone()),
+        Err(CheckError::Redirected(text)) => return ProbeOutcome::Failure(text.clone()),
+        Err(error) => {
+            return ProbeOutcome::Failure(http_error(&target.url(), error));
+        }
+    };
+    match answer.status {
+        200..=299 => ProbeOutcome::Success,
+        300..=399 => ProbeOutcome::Warning(format!(
+            "Probe terminated redirects, Response body: {}",
+            text(&answer.body)
+        )),
+        status => ProbeOutcome::Failure(format!("HTTP probe failed with statuscode: {status}")),
+    }
+}
+
+/// Why a request got no answer, as Go's HTTP client says it.
+pub(crate) fn http_error(url: &str, error: &CheckError) -> String {
+    match error {
+        CheckError::TimedOut(_) | CheckError::ConnectTimedOut(_) => format!(
+            "Get {url:?}: context deadline exceeded \
+             (Client.Timeout exceeded while awaiting headers)"
+        ),
+        CheckError::PlainHttp => {
+            format!("Get {url:?}: http: server gave HTTP response to HTTPS client")
+        }
+        CheckError::Redirected(text) => text.clone(),
+        CheckError::Body(text) | CheckError::Failed(text) => format!("Get {url:?}: {text}"),
+    }
+}
+
+/// Upstream `DoTCPProbe`.
+pub fn judge_tcp(host: &str, port: u16, answer: &Result<(), CheckError>) -> ProbeOutcome {
+    match answer {
+        Ok(()) => ProbeOutcome::Success,
+        Err(CheckError::TimedOut(_) | CheckError::ConnectTimedOut(_)) => ProbeOutcome::Failure(
+            format!("dial tcp {}: i/o timeout", join_host_port(host, port)),
+        ),
+        Err(error) => ProbeOutcome::Failure(error.to_string()),
+    }
+}
+
+/// Upstream `grpcProber.Probe`: everything that is not SERVING is a failure.
+pub fn judge_grpc(host: &str, port: u16, answer: &Result<GrpcHealth, CheckError>) -> ProbeOutcome {
+    let address = join_host_port(host, port);
+    let text = match answer {
+        Ok(GrpcHealth::Serving) => return ProbeOutcome::Success,
+        Ok(GrpcHealth::NotServing(status)) => {
+            format!("service unhealthy (responded with {status:?})")
+        }
+        Ok(GrpcHealth::Unimplemented(message)) => format!(
+            "error: this server does not implement the grpc health protocol \
+             (grpc.health.v1.Health): {message}"
+        ),
+        Ok(GrpcHealth::Refused(error)) => format!("error: health rpc probe failed: {error}"),
+        Err(CheckError::TimedOut(timeout)) => format!(
+            "timeout: health rpc did not complete within {}",
+            go_duration(*timeout)
+        ),
+        Err(CheckError::ConnectTimedOut(timeout)) => format!(
+            "timeout: failed to connect service {address:?} within {}: context deadline exceeded",
+            go_duration(*timeout)
+        ),
+        Err(error) => format!("error: failed to connect service at {address:?}: {error}"),
+    };
+    ProbeOutcome::Failure(text)
+}
+
+/// Upstream `execProber.Probe`. Output is standard output, then standard error.
+pub fn judge_exec(
+    command: &[String],
+    timeout: Duration,
+    answer: &Result<ExecOutput, ExecFailure>,
+) -> ProbeOutcome {
+    match answer {
+        Ok(output) if output.exit_code == 0 => ProbeOutcome::Success,
+        Ok(output) => {
+            let mut bytes = output.stdout.clone();
+            bytes.truncate(MAX_OUTPUT);
+            let room = MAX_OUTPUT - bytes.len();
+            bytes.extend(output.stderr.iter().take(room));
+            ProbeOutcome::Failure(text(&bytes))
+        }
+        Err(ExecFailure::TimedOut) => ProbeOutcome::Failure(format!(
+            "command timed out: {:?} timed out after {}",
+            command.join(" "),
+            go_duration(timeout)
+        )),
+        Err(ExecFailure::Failed(text)) => ProbeOutcome::Error(text.clone()),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.len().min(MAX_OUTPUT);
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// As Go prints a duration of whole seconds or milliseconds: `1m30s`, `200ms`.
+fn go_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let milliseconds = duration.subsec_millis();
+    if seconds == 0 && milliseconds > 0 {
+        return format!("{milliseconds}ms");
+    }
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let rest = match milliseconds {
+        0 => rest.to_string(),
+        _ => format!("{rest}.{milliseconds:03}")
+            .trim_end_matches('0')
+            .to_owned(),
+    };
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}s"),
+        (0, _) => format!("{minutes}m{rest}s"),
+        _ => format!("{hours}h{minutes}m{rest}s"),
+    }
+}

@@ -1,0 +1,1 @@
+//! Probes from a pod to a verdict.
