@@ -1,13 +1,20 @@
-//! Stops a pod: main containers at once, sidecars after them in reverse order, then sandboxes.
+//! Stops a pod: all containers at once, each with its hook and in its turn, then sandboxes.
+//!
+//! A preStop hook begins at once, also that of a sidecar whose turn comes late. What a hook and
+//! the wait for others take is taken off the container's grace period ([`windlass_core::stop`]).
+//! Dropping a stop at any await is safe: asked for again it goes on with what still runs, and a
+//! hook that had its time is not run again.
 
-use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use windlass_core::actions::is_sidecar;
+use tokio_util::sync::CancellationToken;
+use windlass_core::stop::{Stop, is_overdue_after};
+use windlass_core::termination_order::TerminationOrder;
 use windlass_cri::error::{CriError, CriResult};
 use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;
@@ -19,9 +26,6 @@ use windlass_types::{
 
 use crate::PodRuntime;
 use crate::request::{KillPodError, KillPodRequest};
-
-/// Every container gets this long to end, whatever is left of its grace period.
-pub(crate) const MINIMUM_GRACE: Duration = Duration::from_secs(2);
 
 /// A kill does not wait longer than this for a fresh list; the observation then has to do.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
@@ -60,6 +64,21 @@ impl SandboxStops {
     }
 }
 
+/// The stop of one container.
+pub(crate) struct ContainerKill<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) name: &'a str,
+    pub(crate) id: &'a ContainerId,
+    /// From now to SIGKILL, hook included.
+    pub(crate) grace: Duration,
+    /// Text of the event; empty means `Stopping container <name>`.
+    pub(crate) message: &'a str,
+    /// Addresses of the pod, for a hook that asks it over HTTP.
+    pub(crate) ips: &'a [IpAddr],
+    /// Cancelled as the containers end that end before this one.
+    pub(crate) after: Vec<CancellationToken>,
+}
+
 /// What of a pod is to be stopped.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Targets {
@@ -88,16 +107,20 @@ impl PodRuntime {
             let seen = &req.observed;
             orphan(&seen.uid, &seen.namespace, &seen.name)
         });
-        let targets = self.targets(&req.observed).await;
-        let mut failures = self.stop_containers(&pod, &req, targets.containers).await;
-        let stops = targets.sandboxes.iter().map(|id| async move {
-            let stop = self.deps().runtime.stop_pod_sandbox(id);
-            failed(
-                format!("sandbox {id}"),
-                self.sandbox_stops().pace(stop).await,
-            )
-        });
-        failures.extend(join_all(stops).await.into_iter().flatten());
+        let mut stop = std::pin::pin!(self.stop_all(&pod, &req));
+        let failures = match tokio::time::timeout(is_overdue_after(req.grace), &mut stop).await {
+            Ok(failures) => failures,
+            Err(_) => {
+                self.deps().events.record(
+                    &pod,
+                    None,
+                    EventType::Warning,
+                    Reason::ExceededGracePeriod,
+                    "Container runtime did not kill the pod within specified grace period.",
+                );
+                stop.await
+            }
+        };
         if failures.is_empty() {
             return Ok(());
         }
@@ -110,6 +133,20 @@ impl PodRuntime {
             &format!("error killing pod: {error}"),
         );
         Err(error)
+    }
+
+    async fn stop_all(&self, pod: &SharedPod, req: &KillPodRequest) -> Vec<(String, CriError)> {
+        let targets = self.targets(&req.observed).await;
+        let mut failures = self.stop_containers(pod, req, &targets.containers).await;
+        let stops = targets.sandboxes.iter().map(|id| async move {
+            let stop = self.deps().runtime.stop_pod_sandbox(id);
+            failed(
+                format!("sandbox {id}"),
+                self.sandbox_stops().pace(stop).await,
+            )
+        });
+        failures.extend(join_all(stops).await.into_iter().flatten());
+        failures
     }
 
     /// What of a pod is alive, as the runtime lists it: `container <name>` for each that runs,
@@ -158,29 +195,57 @@ impl PodRuntime {
         Ok(ready.chain(running).find(|uid| *uid != own))
     }
 
-    /// Stops one container and records why.
-    pub(crate) async fn kill_container(
-        &self,
-        pod: &Pod,
-        name: &str,
-        id: &ContainerId,
-        grace: Duration,
-        message: &str,
-    ) -> CriResult<()> {
+    /// Stops one container, after its hook and in its turn, and records why.
+    pub(crate) async fn kill_container(&self, kill: ContainerKill<'_>) -> CriResult<()> {
+        let ContainerKill { pod, name, id, .. } = kill;
+        let begun = Instant::now();
         let stopping = format!("Stopping container {name}");
-        let text = if message.is_empty() {
-            &stopping
-        } else {
-            message
+        let text = match kill.message {
+            "" => &stopping,
+            message => message,
         };
         let events = &self.deps().events;
         events.record(pod, Some(name), EventType::Normal, Reason::Killing, text);
-        let result = self
-            .deps()
-            .runtime
-            .stop_container(id, grace.max(MINIMUM_GRACE))
-            .await;
-        ignore_missing(result)
+
+        let action = self.pre_stop(&kill).await;
+        let plan = Stop {
+            grace: kill.grace,
+            hook: action.is_some(),
+            ordered: !kill.after.is_empty(),
+        };
+        let mut hook = std::pin::pin!(self.run_pre_stop(&kill, action.as_ref()));
+        let mut hook_goes_on = false;
+        if let Some(within) = plan.hook_within(begun.elapsed()) {
+            let ended = tokio::time::timeout(within, &mut hook).await;
+            hook_goes_on = ended.is_err();
+            if ended.unwrap_or(true) {
+                self.hooks_run().had_its_time(&pod.uid(), id);
+            }
+        }
+        if let Some(within) = plan.turn_within(begun.elapsed()) {
+            let others = join_all(kill.after.iter().map(CancellationToken::cancelled));
+            if tokio::time::timeout(within, others).await.is_err() {
+                tracing::info!(pod = %pod.full_name(), container = name, "stopped before its turn");
+            }
+        }
+        let grace = plan.signal_grace(begun.elapsed());
+        let mut stop = self.deps().runtime.stop_container(id, grace);
+        // a hook that used up its time goes on for as long as its container does
+        let result = tokio::select! {
+            biased;
+            result = &mut stop => {
+                if hook_goes_on {
+                    self.pre_stop_failed(&kill, "its container ended before it");
+                }
+                result
+            }
+            _ = &mut hook, if hook_goes_on => stop.await,
+        };
+        let result = ignore_missing(result);
+        if result.is_ok() {
+            self.hooks_run().forget(&pod.uid(), id);
+        }
+        result
     }
 
     /// Asks the runtime once more, because a container that the last pass started after the
@@ -217,36 +282,38 @@ impl PodRuntime {
         &self,
         pod: &SharedPod,
         req: &KillPodRequest,
-        containers: Vec<(String, ContainerId)>,
+        containers: &[(String, ContainerId)],
     ) -> Vec<(String, CriError)> {
-        let order = sidecars_last_first(pod);
-        let names: BTreeSet<&str> = order.iter().map(String::as_str).collect();
-        let begun = Instant::now();
-        let mains = containers
+        let running: Vec<&str> = containers.iter().map(|(name, _)| name.as_str()).collect();
+        let order = TerminationOrder::of(pod, &running);
+        tracing::debug!(pod = %pod.full_name(), %order, "stopping containers");
+        let ended: Vec<(&str, CancellationToken)> = running
             .iter()
-            .filter(|(name, _)| !names.contains(name.as_str()))
-            .map(|(name, id)| async move {
-                let result = self
-                    .kill_container(pod, name, id, req.grace, &req.message)
-                    .await;
+            .map(|name| (*name, CancellationToken::new()))
+            .collect();
+        let stops = containers.iter().zip(&ended).map(|((name, id), (_, done))| {
+            let before = order.before(name);
+            let others = ended.iter().filter(|(o, _)| before.iter().any(|b| b == o));
+            let kill = ContainerKill {
+                pod,
+                name,
+                id,
+                grace: req.grace,
+                message: &req.message,
+                ips: &req.observed.ips,
+                after: others.map(|(_, token)| token.clone()).collect(),
+            };
+            async move {
+                let result = self.kill_container(kill).await;
+                // what did not stop is waited for until the time is up
+                if result.is_ok() {
+                    done.cancel();
+                }
                 failed(format!("container {name}"), result)
-            });
-        let mut failures: Vec<_> = join_all(mains).await.into_iter().flatten().collect();
-        for sidecar in &order {
-            for (name, id) in containers.iter().filter(|(name, _)| name == sidecar) {
-                let left = req.grace.saturating_sub(begun.elapsed());
-                let result = self.kill_container(pod, name, id, left, &req.message).await;
-                failures.extend(failed(format!("container {name}"), result));
             }
-        }
-        failures
+        });
+        join_all(stops).await.into_iter().flatten().collect()
     }
-}
-
-/// Names of the sidecars in the order they are stopped.
-fn sidecars_last_first(pod: &Pod) -> Vec<String> {
-    let sidecars = pod.init_containers().iter().filter(|c| is_sidecar(c));
-    sidecars.rev().map(|c| c.name.clone()).collect()
 }
 
 fn failed(what: String, result: CriResult<()>) -> Option<(String, CriError)> {

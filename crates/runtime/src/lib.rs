@@ -9,12 +9,13 @@
 //! What a pod refers to comes with the request, resolved ([`PodInputs`]): nothing here waits for
 //! an API server.
 //!
-//! Not here: lifecycle hooks and ephemeral containers, because the port has no exec.
+//! Not here: lifecycle hooks, because the port has no exec.
 //! `windlass_core::unsupported` tells the user of each.
 
 mod config;
 pub mod files;
 mod gc;
+mod hooks;
 mod images;
 mod inputs;
 mod kill;
@@ -23,6 +24,7 @@ pub mod logs;
 mod options;
 mod pull;
 mod request;
+mod reset;
 mod start;
 mod sync;
 mod termination;
@@ -34,7 +36,7 @@ use std::sync::Arc;
 use windlass_types::PodUid;
 
 pub use files::{FilesError, HostFiles, HostFilesConfig, MemoryFiles, PodFiles};
-pub use gc::GcReport;
+pub use gc::{GcReport, KnownPods};
 pub use inputs::{InputsError, NoObjects, PodInputs, PodObjects};
 pub use options::{PodRuntimeDeps, RuntimeOptions};
 pub use pull::PullOptions;
@@ -54,6 +56,7 @@ struct Inner {
     pull_errors: images::PullErrors,
     active: gc::ActivePods,
     sandbox_stops: kill::SandboxStops,
+    hooks_run: hooks::HooksRun,
 }
 
 impl PodRuntime {
@@ -64,6 +67,7 @@ impl PodRuntime {
             pull_errors: images::PullErrors::default(),
             active: gc::ActivePods::default(),
             sandbox_stops: kill::SandboxStops::default(),
+            hooks_run: hooks::HooksRun::default(),
             deps,
         }))
     }
@@ -75,6 +79,7 @@ impl PodRuntime {
     /// Something is still mounted or the file system refuses; trying again is safe.
     pub async fn cleanup_pod(&self, uid: &PodUid) -> Result<(), CleanupError> {
         self.pull_errors().forget(uid);
+        self.hooks_run().forget_pod(uid);
         self.deps()
             .files
             .remove_pod_dir(uid)
@@ -109,6 +114,10 @@ impl PodRuntime {
 
     fn sandbox_stops(&self) -> &kill::SandboxStops {
         &self.0.sandbox_stops
+    }
+
+    fn hooks_run(&self) -> &hooks::HooksRun {
+        &self.0.hooks_run
     }
 
     fn active(&self) -> &gc::ActivePods {

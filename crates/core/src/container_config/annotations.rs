@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use windlass_types::corev1::{Container, ContainerPort, LifecycleHandler};
+use windlass_types::corev1::{Container, ContainerPort, Lifecycle, LifecycleHandler};
 use windlass_types::{Pod, PodExt, names};
 
 use super::termination_message_path;
@@ -62,6 +63,23 @@ pub(super) fn annotations(
         ports.map(|p| go_json(&p.iter().map(Port::from).collect::<Vec<_>>())),
     );
     out
+}
+
+/// As much of a container as its annotations tell, for a stop after its pod's spec is gone
+/// (upstream `restoreSpecsFromContainerLabels`). What cannot be read is not there.
+pub fn restored_container(name: &str, annotations: &BTreeMap<String, String>) -> Container {
+    fn read<T: DeserializeOwned>(annotations: &BTreeMap<String, String>, key: &str) -> Option<T> {
+        serde_json::from_str(annotations.get(key)?).ok()
+    }
+    Container {
+        name: name.to_owned(),
+        ports: read(annotations, names::ANN_PORTS),
+        lifecycle: Some(Lifecycle {
+            pre_stop: read(annotations, names::ANN_PRE_STOP_HANDLER),
+            ..Lifecycle::default()
+        }),
+        ..Container::default()
+    }
 }
 
 /// A port with its fields in the order of the Go struct.

@@ -1,0 +1,269 @@
+//! Lifecycle hooks: what a container's user wants done after its start and before its stop.
+//!
+//! What a hook does and how its failure reads is decided in [`windlass_core::hook`]; when it runs
+//! and how long it is waited for, in [`crate::kill`] and [`crate::start`]. A hook runs in the
+//! future of whoever waits for it: dropped, it is cancelled, and nothing of it outlives its pod's
+//! job. Its events leave out what it said, which may be secret.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use windlass_core::container_config::restored_container;
+use windlass_core::hook::{
+    HookAction, HttpHook, SLEEP_CUT_SHORT, failure, fallback_message, judge_exec, judge_http,
+};
+use windlass_core::http_target::HttpTarget;
+use windlass_core::probe::ExecFailure;
+use windlass_core::stop::MINIMUM_GRACE;
+use windlass_cri::error::{CriCode, CriError};
+use windlass_metrics::Metrics;
+use windlass_types::corev1::{Container, LifecycleHandler};
+use windlass_types::view::EventType;
+use windlass_types::{ContainerId, ContainerState, Pod, PodExt, PodUid, Reason};
+
+use crate::PodRuntime;
+use crate::kill::ContainerKill;
+
+/// How often a sleep looks whether its container is still there.
+const SLEEP_LOOK: Duration = Duration::from_secs(1);
+/// How long a stop waits to be told the hook of a container that is in no spec any more.
+const RESTORE_PATIENCE: Duration = Duration::from_secs(1);
+/// A command of a postStart hook has no limit. The CRI wants a number.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// When a hook runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    PostStart,
+    PreStop,
+}
+
+/// A hook and whose it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Hook<'a> {
+    pub(crate) when: When,
+    pub(crate) pod: &'a Pod,
+    pub(crate) container: &'a Container,
+    pub(crate) id: &'a ContainerId,
+    pub(crate) handler: &'a LifecycleHandler,
+    /// Addresses of the pod; none where it has the node's.
+    pub(crate) ips: &'a [IpAddr],
+}
+
+/// The preStop hooks that had their time although their container has not ended yet: asked for
+/// again, the stop goes on without them.
+#[derive(Debug, Default)]
+pub(crate) struct HooksRun(Mutex<BTreeMap<PodUid, BTreeSet<ContainerId>>>);
+
+impl HooksRun {
+    pub(crate) fn had_its_time(&self, uid: &PodUid, id: &ContainerId) {
+        let mut all = self.lock();
+        all.entry(uid.clone()).or_default().insert(id.clone());
+    }
+
+    pub(crate) fn forget(&self, uid: &PodUid, id: &ContainerId) {
+        let mut all = self.lock();
+        if let Some(ids) = all.get_mut(uid) {
+            ids.remove(id);
+            if ids.is_empty() {
+                all.remove(uid);
+            }
+        }
+    }
+
+    pub(crate) fn forget_pod(&self, uid: &PodUid) {
+        self.lock().remove(uid);
+    }
+
+    fn contains(&self, uid: &PodUid, id: &ContainerId) -> bool {
+        self.lock().get(uid).is_some_and(|ids| ids.contains(id))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PodUid, BTreeSet<ContainerId>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A sleep that has not ended: dropped, it counts as cut short.
+struct Sleep<'a>(Option<&'a Metrics>);
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        if let Some(metrics) = self.0 {
+            metrics.hook_sleeps_terminated.inc();
+        }
+    }
+}
+
+impl PodRuntime {
+    /// Runs a postStart hook to its end.
+    ///
+    /// # Errors
+    /// It failed; in upstream's words. The event is recorded.
+    pub(crate) async fn run_post_start(&self, hook: Hook<'_>) -> Result<(), String> {
+        let result = self.run_hook(hook, NO_LIMIT).await;
+        if let Err(message) = &result {
+            self.hook_failed(hook.pod, &hook.container.name, message, hook.when);
+        }
+        result
+    }
+
+    /// The container whose preStop hook a stop has to run, `None` if there is none to run.
+    ///
+    /// A container that is in no spec any more brings its hook along in its annotations.
+    pub(crate) async fn pre_stop(&self, kill: &ContainerKill<'_>) -> Option<Container> {
+        if self.hooks_run().contains(&kill.pod.uid(), kill.id) {
+            return None;
+        }
+        let mut specs = kill.pod.init_containers().iter().chain(kill.pod.containers());
+        let container = match specs.find(|c| c.name == kill.name) {
+            Some(container) => container.clone(),
+            None => {
+                let status = self.deps().runtime.container_status(kill.id);
+                let read = tokio::time::timeout(RESTORE_PATIENCE.min(kill.grace), status).await;
+                restored_container(kill.name, &read.ok()?.ok()?.annotations)
+            }
+        };
+        container.lifecycle.as_ref()?.pre_stop.as_ref()?;
+        Some(container)
+    }
+
+    /// Runs the preStop hook of a container that has one. False if it failed, which is recorded
+    /// and nothing more.
+    pub(crate) async fn run_pre_stop(
+        &self,
+        kill: &ContainerKill<'_>,
+        container: Option<&Container>,
+    ) -> bool {
+        let handler = container.and_then(|c| c.lifecycle.as_ref()?.pre_stop.as_ref());
+        let (Some(container), Some(handler)) = (container, handler) else {
+            return true;
+        };
+        let hook = Hook {
+            when: When::PreStop,
+            pod: kill.pod,
+            container,
+            id: kill.id,
+            handler,
+            ips: kill.ips,
+        };
+        // by then its container has been killed
+        let limit = kill.grace + MINIMUM_GRACE;
+        match self.run_hook(hook, limit).await {
+            Ok(()) => true,
+            Err(message) => {
+                self.pre_stop_failed(kill, &message);
+                false
+            }
+        }
+    }
+
+    /// Records that a preStop hook failed or was not through when its container was.
+    pub(crate) fn pre_stop_failed(&self, kill: &ContainerKill<'_>, why: &str) {
+        self.hook_failed(kill.pod, kill.name, why, When::PreStop);
+    }
+
+    fn hook_failed(&self, pod: &Pod, container: &str, why: &str, when: When) {
+        tracing::warn!(pod = %pod.full_name(), container, ?when, why, "hook failed");
+        let reason = match when {
+            When::PostStart => Reason::FailedPostStartHook,
+            When::PreStop => Reason::FailedPreStopHook,
+        };
+        let text = format!("{when:?}Hook failed");
+        let events = &self.deps().events;
+        events.record(pod, Some(container), EventType::Warning, reason, &text);
+    }
+
+    async fn run_hook(&self, hook: Hook<'_>, limit: Duration) -> Result<(), String> {
+        let failed = |error: &str, output: &[u8]| {
+            failure(hook.handler, hook.pod, hook.container, error, output)
+        };
+        let node_ips = &self.deps().node.node_ips;
+        let ip = match hook.pod.host_network() {
+            true => node_ips.first().or(hook.ips.first()),
+            false => hook.ips.first(),
+        };
+        let action = HookAction::of(hook.handler, hook.container, ip.copied())
+            .map_err(|error| failed(&error, &[]))?;
+        tracing::debug!(
+            pod = %hook.pod.full_name(),
+            container = %hook.container.name,
+            when = ?hook.when,
+            "hook runs"
+        );
+        match action {
+            HookAction::Exec(command) => {
+                let runtime = &self.deps().runtime;
+                let answer = runtime.exec_sync(hook.id, &command, limit).await;
+                let answer = answer.map_err(|error| exec_failure(&error));
+                judge_exec(&command, &answer).map_err(|error| {
+                    let output = answer.unwrap_or_default();
+                    failed(&error, &[output.stdout, output.stderr].concat())
+                })
+            }
+            HookAction::Http(target) => {
+                let asked = self.ask(hook.pod, target).await;
+                asked.map_err(|error| failed(&error, &[]))
+            }
+            HookAction::Sleep(duration) => {
+                let slept = self.sleep(hook, duration).await;
+                slept.map_err(|error| failed(error, &[]))
+            }
+        }
+    }
+
+    /// One request, and the same in plain HTTP if the server speaks no TLS.
+    async fn ask(&self, pod: &Pod, target: HttpTarget) -> Result<(), String> {
+        let deps = self.deps();
+        let plain = match judge_http(&target, &deps.checks.http(&target, None).await) {
+            HttpHook::Done => return Ok(()),
+            HttpHook::Failed(error) => return Err(error),
+            HttpHook::AskPlain(plain) => plain,
+        };
+        match judge_http(&plain, &deps.checks.http(&plain, None).await) {
+            HttpHook::Done => {
+                deps.metrics.hook_http_fallbacks.inc();
+                let (kind, reason) = (EventType::Warning, Reason::LifecycleHttpFallback);
+                let text = fallback_message(&target);
+                deps.events.record(pod, None, kind, reason, &text);
+                Ok(())
+            }
+            HttpHook::Failed(error) => Err(error),
+            HttpHook::AskPlain(_) => Err("the server answers neither HTTPS nor HTTP".to_owned()),
+        }
+    }
+
+    /// Waits, but before a stop not for a container that is gone.
+    async fn sleep(&self, hook: Hook<'_>, duration: Duration) -> Result<(), &'static str> {
+        let mut cut_short = Sleep(Some(&self.deps().metrics));
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(duration) => {
+                cut_short.0 = None;
+                Ok(())
+            }
+            () = self.ended(hook.id), if hook.when == When::PreStop => Err(SLEEP_CUT_SHORT),
+        }
+    }
+
+    /// Ends when a container has. A runtime that does not answer says nothing about it.
+    async fn ended(&self, id: &ContainerId) {
+        loop {
+            tokio::time::sleep(SLEEP_LOOK).await;
+            match self.deps().runtime.container_status(id).await {
+                Ok(detail) if detail.observed.state == ContainerState::Exited => return,
+                Err(error) if error.is_not_found() => return,
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+}
+
+fn exec_failure(error: &CriError) -> ExecFailure {
+    match error.code {
+        CriCode::DeadlineExceeded => ExecFailure::TimedOut,
+        _ => ExecFailure::Failed(error.message.clone()),
+    }
+}
