@@ -9,6 +9,9 @@ pub mod port;
 pub mod client;
 pub mod endpoint;
 
+pub mod hung;
+pub mod watched;
+
 pub mod convert;
 mod events;
 mod transport;
@@ -16,4 +19,6 @@ mod transport;
 pub use client::{CriClient, CriOptions};
 pub use endpoint::EndpointError;
 pub use error::{CriCode, CriError, CriResult};
+pub use hung::{CallObject, HungCall, HungCalls};
 pub use port::{ImageService, RuntimeEventStream, RuntimeService};
+pub use watched::{WatchedImages, WatchedRuntime, for_pod};

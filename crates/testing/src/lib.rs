@@ -2,7 +2,9 @@
 //! A dev-dependency only: nothing that ships links it.
 
 pub use windlass_fake_api::FakeApiServer;
-pub use windlass_testbed::{agent, containerd, control_plane, images, pod_watch, registry};
+pub use windlass_testbed::{
+    agent, containerd, control_plane, cri_proxy, images, pod_watch, registry,
+};
 
 pub mod builders;
 pub mod fake_checks;

@@ -1,0 +1,429 @@
+//! Calls to the runtime that have not been answered for too long.
+//!
+//! *owns* the list of calls that hang, and which pod a sandbox or container belongs to, as lists
+//! and creations told · *invariant* a call stays listed, over its deadline and further attempts,
+//! until the same call on the same object is answered, the object is gone or settled, or nobody has
+//! asked again for [`FORGET_AFTER`] · *bound* one entry per operation and object ·
+//! *restart* nothing to restore: what still hangs is found hanging again.
+//!
+//! A call that is answered in time costs two short looks at an atomic and no lock.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use windlass_types::cri::{ContainerSummary, SandboxSummary};
+use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Timestamp};
+
+use crate::error::{CriCode, CriResult};
+
+/// A call that nobody has repeated for this long is no longer listed: what wanted it is gone, or
+/// found another way. The longest pause between two attempts is a start's back-off of five minutes.
+const FORGET_AFTER: Duration = Duration::from_secs(330);
+/// Owners of sandboxes and containers that are gone are swept when there are so many of them.
+const OWNERS_OF_OLD: usize = 1000;
+
+/// What a call is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CallObject {
+    /// The runtime as a whole.
+    Runtime,
+    /// A pod that has no sandbox yet, or a list of what it has.
+    Pod(PodUid),
+    /// A container of a pod that is not created yet, by name.
+    NewContainer(PodUid, String),
+    /// A sandbox.
+    Sandbox(SandboxId),
+    /// A container.
+    Container(ContainerId),
+    /// An image.
+    Image(String),
+}
+
+impl fmt::Display for CallObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Runtime => f.write_str("the runtime"),
+            Self::Pod(uid) => write!(f, "pod {uid}"),
+            Self::NewContainer(_, name) => write!(f, "container {name}"),
+            Self::Sandbox(id) => write!(f, "sandbox {}", short(id.as_str())),
+            Self::Container(id) => write!(f, "container {}", short(id.as_str())),
+            Self::Image(name) => write!(f, "image {name}"),
+        }
+    }
+}
+
+/// As much of an ID as `crictl` shows, which takes it as well.
+fn short(id: &str) -> &str {
+    id.get(..13).unwrap_or(id)
+}
+
+/// A call that hangs. Its `Display` is what users are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HungCall {
+    /// The CRI's name of the call, such as `PodSandboxStatus`.
+    pub operation: &'static str,
+    /// On what.
+    pub object: CallObject,
+    /// Whose object it is, if that is known.
+    pub pod: Option<PodUid>,
+    /// When the first unanswered attempt began.
+    pub since: Timestamp,
+    /// How often it was asked since then.
+    pub attempts: u32,
+}
+
+impl fmt::Display for HungCall {
+    /// The same words at any later time, so that a repeat is seen to be one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = self.since.strftime("%Y-%m-%dT%H:%M:%SZ");
+        write!(
+            f,
+            "{} of {} has not been answered since {since}; the container runtime, not the pod's \
+             manifest, is at fault",
+            self.operation, self.object
+        )
+    }
+}
+
+/// Operation and object.
+pub(crate) type CallKey = (&'static str, CallObject);
+
+/// The calls that hang. Clones share the list.
+#[derive(Clone, Debug)]
+pub struct HungCalls(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// Entries in `state`, readable without its lock.
+    listed: AtomicUsize,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: BTreeMap<CallKey, Entry>,
+    /// Pods by the IDs of their sandboxes and containers.
+    owners: HashMap<String, PodUid>,
+    /// Pods about which there is news that nobody has taken yet.
+    news: BTreeSet<PodUid>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    pod: Option<PodUid>,
+    since: Timestamp,
+    attempts: u32,
+    in_flight: u32,
+    last_end: Instant,
+}
+
+impl HungCalls {
+    /// Nothing hangs.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self(Arc::new(Inner {
+            clock,
+            state: Mutex::default(),
+            listed: AtomicUsize::new(0),
+            news: Notify::new(),
+        }))
+    }
+
+    /// What hangs of one pod, the oldest first.
+    pub fn of(&self, uid: &PodUid) -> Vec<HungCall> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut calls = self.all();
+        calls.retain(|call| call.pod.as_ref() == Some(uid));
+        calls
+    }
+
+    /// Everything that hangs, the oldest first.
+    pub fn all(&self) -> Vec<HungCall> {
+        let state = self.lock();
+        let rows = state
+            .calls
+            .iter()
+            .map(|((operation, object), entry)| HungCall {
+                operation,
+                object: object.clone(),
+                pod: entry.pod.clone(),
+                since: entry.since,
+                attempts: entry.attempts,
+            });
+        let mut calls: Vec<HungCall> = rows.collect();
+        calls.sort_by_key(|call| call.since);
+        calls
+    }
+
+    /// A pod is no longer looked after.
+    pub fn forget(&self, uid: &PodUid) {
+        if !self.is_empty() {
+            self.remove(|_, entry| entry.pod.as_ref() == Some(uid));
+            self.lock().news.remove(uid);
+        }
+    }
+
+    /// Waits until something hangs, is asked again or answered; the pods concerned, each once.
+    /// For one reader.
+    pub async fn changed(&self) -> BTreeSet<PodUid> {
+        loop {
+            let told = self.0.news.notified();
+            let news = std::mem::take(&mut self.lock().news);
+            if !news.is_empty() {
+                return news;
+            }
+            told.await;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.listed.load(Ordering::Relaxed) == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a call that has to be answered within `patience`; `pod` is whom it is for, as far as
+    /// the caller knows.
+    pub(crate) async fn watch<T>(
+        &self,
+        key: CallKey,
+        pod: Option<PodUid>,
+        patience: Duration,
+        call: impl Future<Output = CriResult<T>>,
+    ) -> CriResult<T> {
+        let began = self.0.clock.now();
+        let mut attempt = (!self.is_empty()).then(|| self.again(&key)).flatten();
+        let mut call = std::pin::pin!(call);
+        let result = match tokio::time::timeout(patience, &mut call).await {
+            Ok(result) => {
+                self.answered(&key);
+                return result;
+            }
+            Err(_) => {
+                if attempt.is_none() {
+                    attempt = Some(self.list(&key, pod, began));
+                }
+                call.await
+            }
+        };
+        // the end of our own patience is no answer
+        if !matches!(&result, Err(error) if error.code == CriCode::DeadlineExceeded) {
+            self.answered(&key);
+        }
+        drop(attempt);
+        result
+    }
+
+    /// One more attempt of a call that hangs.
+    fn again(&self, key: &CallKey) -> Option<Attempt> {
+        let mut state = self.lock();
+        let entry = state.calls.get_mut(key)?;
+        entry.attempts += 1;
+        entry.in_flight += 1;
+        let (pod, since) = (entry.pod.clone(), entry.since);
+        self.tell(&mut state, pod);
+        Some(self.attempt(key, since))
+    }
+
+    fn list(&self, key: &CallKey, pod: Option<PodUid>, since: Timestamp) -> Attempt {
+        let mut state = self.lock();
+        let pod = match &key.1 {
+            CallObject::Runtime => pod,
+            CallObject::Pod(uid) | CallObject::NewContainer(uid, _) => Some(uid.clone()),
+            CallObject::Sandbox(id) => state.owners.get(id.as_str()).cloned().or(pod),
+            CallObject::Container(id) => state.owners.get(id.as_str()).cloned().or(pod),
+            CallObject::Image(_) => pod,
+        };
+        let entry = state.calls.entry(key.clone()).or_insert_with(|| Entry {
+            pod: pod.clone(),
+            since,
+            attempts: 0,
+            in_flight: 0,
+            last_end: Instant::now(),
+        });
+        entry.attempts += 1;
+        entry.in_flight += 1;
+        tracing::warn!(
+            operation = key.0,
+            object = %key.1,
+            pod = pod.as_ref().map(tracing::field::display),
+            attempts = entry.attempts,
+            "the runtime does not answer a call"
+        );
+        let since = entry.since;
+        self.0.listed.store(state.calls.len(), Ordering::Relaxed);
+        self.tell(&mut state, pod);
+        self.attempt(key, since)
+    }
+
+    fn attempt(&self, key: &CallKey, since: Timestamp) -> Attempt {
+        Attempt {
+            calls: self.clone(),
+            key: key.clone(),
+            since,
+        }
+    }
+
+    fn answered(&self, key: &CallKey) {
+        if !self.is_empty() {
+            self.remove(|listed, _| listed == key);
+        }
+    }
+
+    /// Takes off the list whatever `over` says; the pods concerned are told.
+    fn remove(&self, over: impl Fn(&CallKey, &Entry) -> bool) {
+        let mut state = self.lock();
+        let mut pods = Vec::new();
+        state.calls.retain(|key, entry| {
+            let over = over(key, entry);
+            if over {
+                tracing::info!(operation = key.0, object = %key.1, "a call no longer hangs");
+                pods.push(entry.pod.take());
+            }
+            !over
+        });
+        self.0.listed.store(state.calls.len(), Ordering::Relaxed);
+        for pod in pods {
+            self.tell(&mut state, pod);
+        }
+    }
+
+    fn tell(&self, state: &mut State, pod: Option<PodUid>) {
+        if let Some(pod) = pod {
+            state.news.insert(pod);
+            self.0.news.notify_one();
+        }
+    }
+
+    /// A sandbox or container was made for a pod.
+    pub(crate) fn made(&self, id: &str, pod: &PodUid) {
+        self.lock().owners.insert(id.to_owned(), pod.clone());
+    }
+
+    /// The runtime listed sandboxes: `all` that there are, or some.
+    pub(crate) fn sandboxes_listed(&self, rows: &[SandboxSummary], all: bool) {
+        let ids = rows.iter().map(|row| (row.id.as_str(), &row.uid));
+        self.learn(ids);
+        if self.is_empty() {
+            return;
+        }
+        let ready = |uid: &PodUid| rows.iter().any(|row| row.ready && row.uid == *uid);
+        let row = |id: &SandboxId| rows.iter().find(|row| row.id == *id);
+        self.remove(|(operation, object), entry| {
+            entry.is_forgotten()
+                || match (object, *operation) {
+                    (CallObject::Sandbox(id), "StopPodSandbox") => match row(id) {
+                        None => all,
+                        Some(row) => entry.rests() && !row.ready,
+                    },
+                    (CallObject::Sandbox(id), _) => all && row(id).is_none(),
+                    // made after all, although nobody was told
+                    (CallObject::Pod(uid), "RunPodSandbox") => entry.rests() && ready(uid),
+                    _ => false,
+                }
+        });
+    }
+
+    /// The runtime listed containers: `all` that there are, or some.
+    pub(crate) fn containers_listed(&self, rows: &[ContainerSummary], all: bool) {
+        let ids = rows.iter().map(|row| (row.id.as_str(), &row.uid));
+        self.learn(ids);
+        if self.is_empty() {
+            return;
+        }
+        let row = |id: &ContainerId| rows.iter().find(|row| row.id == *id);
+        let runs = |uid: &PodUid, name: &str| {
+            let running = |row: &&ContainerSummary| row.state == ContainerState::Running;
+            let mut rows = rows.iter().filter(running);
+            rows.any(|row| row.uid == *uid && row.name == name)
+        };
+        self.remove(|(operation, object), entry| {
+            entry.is_forgotten()
+                || match object {
+                    CallObject::Container(id) => match (row(id), *operation) {
+                        (None, _) => all,
+                        // it, or another attempt, runs although nobody was told
+                        (Some(row), "StartContainer") => {
+                            let ended = row.state == ContainerState::Exited;
+                            entry.rests() && (ended || runs(&row.uid, &row.name))
+                        }
+                        (Some(row), "StopContainer" | "ExecSync") => {
+                            entry.rests() && row.state == ContainerState::Exited
+                        }
+                        _ => false,
+                    },
+                    CallObject::NewContainer(uid, name) => entry.rests() && runs(uid, name),
+                    _ => false,
+                }
+        });
+        if all {
+            self.forget_owners(rows);
+        }
+    }
+
+    /// Keeps the owners of what is listed once there are many others; the next list of sandboxes
+    /// brings back those that have no container.
+    fn forget_owners(&self, rows: &[ContainerSummary]) {
+        let mut state = self.lock();
+        if state.owners.len() <= 4 * rows.len() + OWNERS_OF_OLD {
+            return;
+        }
+        let ids = rows
+            .iter()
+            .flat_map(|r| [r.id.as_str(), r.sandbox_id.as_str()]);
+        let known: BTreeSet<&str> = ids.collect();
+        state.owners.retain(|id, _| known.contains(id.as_str()));
+    }
+
+    fn learn<'a>(&self, rows: impl Iterator<Item = (&'a str, &'a PodUid)>) {
+        let mut state = self.lock();
+        for (id, uid) in rows {
+            if !state.owners.contains_key(id) && !uid.as_str().is_empty() {
+                state.owners.insert(id.to_owned(), uid.clone());
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// Nobody is asking at present.
+    fn rests(&self) -> bool {
+        self.in_flight == 0
+    }
+
+    fn is_forgotten(&self) -> bool {
+        self.rests() && self.last_end.elapsed() >= FORGET_AFTER
+    }
+}
+
+/// An attempt under way of a call that hangs; ends when dropped, as by a caller that gives up.
+struct Attempt {
+    calls: HungCalls,
+    key: CallKey,
+    since: Timestamp,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let mut state = self.calls.lock();
+        let entry = state.calls.get_mut(&self.key);
+        // one of another time is none of ours
+        if let Some(entry) = entry.filter(|entry| entry.since == self.since) {
+            entry.in_flight = entry.in_flight.saturating_sub(1);
+            entry.last_end = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

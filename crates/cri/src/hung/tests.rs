@@ -1,0 +1,210 @@
+//! Calls that hang, on paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_actors::clock::SimClock;
+use windlass_types::Clock;
+
+use super::*;
+use crate::error::CriError;
+
+fn calls() -> (HungCalls, Arc<SimClock>) {
+    let start = "2026-01-01T00:00:00Z".parse().expect("time");
+    let clock = Arc::new(SimClock::starting_at(start));
+    (HungCalls::new(clock.clone()), clock)
+}
+
+fn status_of(id: &str) -> CallKey {
+    let id = SandboxId::from(id);
+    ("PodSandboxStatus", CallObject::Sandbox(id))
+}
+
+fn timed_out() -> CriResult<()> {
+    let code = CriCode::DeadlineExceeded;
+    Err(CriError::new("podsandbox_status", code, "no answer"))
+}
+
+fn row(id: &str, uid: &str, ready: bool) -> SandboxSummary {
+    SandboxSummary {
+        id: id.into(),
+        uid: uid.into(),
+        name: "web".into(),
+        namespace: "default".into(),
+        attempt: 0,
+        ready,
+        created_at: Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn container(id: &str, name: &str, state: ContainerState) -> ContainerSummary {
+    ContainerSummary {
+        id: id.into(),
+        sandbox_id: "s1".into(),
+        uid: "u1".into(),
+        name: name.into(),
+        attempt: 0,
+        state,
+        created_at: Timestamp::UNIX_EPOCH,
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(3);
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// Runs a call that ends like this after so long.
+async fn call(calls: &HungCalls, key: CallKey, takes: Duration, result: CriResult<()>) {
+    let call = async {
+        tokio::time::sleep(takes).await;
+        result
+    };
+    drop(calls.watch(key, None, PATIENCE, call).await);
+}
+
+fn lines(calls: &HungCalls) -> Vec<String> {
+    let line = |call: &HungCall| format!("{} {} x{}", call.operation, call.object, call.attempts);
+    calls.all().iter().map(line).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_listed_after_its_patience_until_it_is_answered() {
+    let (calls, _) = calls();
+    calls.sandboxes_listed(&[row("s1", "u1", true)], true);
+    call(&calls, status_of("s1"), seconds(2), Ok(())).await;
+    assert!(calls.all().is_empty(), "slow is not hanging");
+
+    let watched = tokio::spawn({
+        let calls = calls.clone();
+        async move { call(&calls, status_of("s1"), seconds(8), Ok(())).await }
+    });
+    let news = calls.changed().await;
+    assert_eq!(news, BTreeSet::from([PodUid::from("u1")]));
+    assert_eq!(
+        calls.of(&"u1".into())[0].to_string(),
+        "PodSandboxStatus of sandbox s1 has not been answered since 2026-01-01T00:00:02Z; the \
+         container runtime, not the pod's manifest, is at fault"
+    );
+    assert!(calls.of(&"u2".into()).is_empty());
+    assert_eq!(calls.changed().await, news, "told again when it is over");
+    assert!(calls.all().is_empty());
+    watched.await.expect("watched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_lasts_over_deadlines_cancellations_and_further_attempts() {
+    let (calls, clock) = calls();
+    let key = || status_of("0123456789abcdef");
+    let began = clock.now();
+    call(&calls, key(), seconds(10), timed_out()).await;
+    assert_eq!(lines(&calls), ["PodSandboxStatus sandbox 0123456789abc x1"]);
+    tokio::time::sleep(seconds(5)).await;
+    let given_up = call(&calls, key(), seconds(100), Ok(()));
+    drop(tokio::time::timeout(seconds(1), given_up).await);
+    assert_eq!(lines(&calls), ["PodSandboxStatus sandbox 0123456789abc x2"]);
+    assert_eq!(calls.all()[0].since, began);
+    call(&calls, status_of("s2"), seconds(1), Ok(())).await;
+    assert_eq!(calls.all().len(), 1, "another object's answer is not it");
+    call(&calls, key(), seconds(1), Ok(())).await;
+    assert!(calls.all().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_an_answer_and_a_deadline_of_the_runtimes_own_too() {
+    let (calls, _) = calls();
+    for answer in [CriCode::NotFound, CriCode::DeadlineExceeded] {
+        call(&calls, status_of("s1"), seconds(10), timed_out()).await;
+        assert_eq!(calls.all().len(), 1);
+        let answer = Err(CriError::new("podsandbox_status", answer, "said at once"));
+        call(&calls, status_of("s1"), Duration::ZERO, answer).await;
+        assert!(calls.all().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_or_happened_after_all_does_not_hang() {
+    let (calls, _) = calls();
+    let hang = async |key: CallKey| call(&calls, key, seconds(10), timed_out()).await;
+    let container_call = |operation, id| {
+        let id = ContainerId::from(id);
+        (operation, CallObject::Container(id))
+    };
+    hang(status_of("s1")).await;
+    hang(("RunPodSandbox", CallObject::Pod("u1".into()))).await;
+    let new = CallObject::NewContainer("u1".into(), "app".into());
+    hang(("CreateContainer", new)).await;
+    hang(container_call("StartContainer", "c1")).await;
+    hang(container_call("StopContainer", "c2")).await;
+    hang(container_call("ContainerStatus", "c2")).await;
+    assert_eq!(calls.all().len(), 6);
+
+    calls.sandboxes_listed(&[row("s9", "u9", true)], false);
+    calls.containers_listed(&[container("c9", "other", ContainerState::Running)], false);
+    assert_eq!(
+        calls.all().len(),
+        6,
+        "a part of the list shows nothing gone"
+    );
+
+    calls.sandboxes_listed(&[row("s2", "u1", true)], true);
+    let left = [
+        "CreateContainer container app x1",
+        "StartContainer container c1 x1",
+        "StopContainer container c2 x1",
+        "ContainerStatus container c2 x1",
+    ];
+    assert_eq!(lines(&calls), left);
+    let all = [
+        container("c1", "app", ContainerState::Created),
+        container("c2", "old", ContainerState::Running),
+    ];
+    calls.containers_listed(&all, true);
+    assert_eq!(lines(&calls), left, "nothing of it happened yet");
+    let all = [
+        container("c1", "app", ContainerState::Created),
+        container("c3", "app", ContainerState::Running),
+        container("c2", "old", ContainerState::Exited),
+    ];
+    calls.containers_listed(&all, true);
+    assert_eq!(lines(&calls), ["ContainerStatus container c2 x1"]);
+    calls.containers_listed(&[], true);
+    assert!(calls.all().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_asks_for_any_more_is_forgotten() {
+    let (calls, _) = calls();
+    let image = ("ImageStatus", CallObject::Image("busybox".into()));
+    let for_pod = Some(PodUid::from("u1"));
+    let hangs = async {
+        tokio::time::sleep(seconds(10)).await;
+        timed_out()
+    };
+    drop(calls.watch(image, for_pod, PATIENCE, hangs).await);
+    call(
+        &calls,
+        ("Status", CallObject::Runtime),
+        seconds(10),
+        timed_out(),
+    )
+    .await;
+    assert_eq!(calls.of(&"u1".into()).len(), 1);
+    calls.forget(&"u1".into());
+    assert_eq!(lines(&calls), ["Status the runtime x1"]);
+    tokio::time::sleep(FORGET_AFTER).await;
+    calls.sandboxes_listed(&[], true);
+    assert!(calls.all().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_of_what_is_gone_do_not_pile_up() {
+    let (calls, _) = calls();
+    for n in 0..OWNERS_OF_OLD + 10 {
+        calls.made(&format!("old{n}"), &"u1".into());
+    }
+    calls.containers_listed(&[container("c1", "app", ContainerState::Running)], true);
+    let owners: BTreeSet<String> = calls.lock().owners.keys().cloned().collect();
+    assert_eq!(owners, BTreeSet::from(["c1".to_owned()]));
+}

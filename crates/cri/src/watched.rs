@@ -1,0 +1,265 @@
+//! Both ports with an eye on calls that are not answered ([`HungCalls`]).
+//!
+//! Not watched are calls that may last: a pull, which has no deadline, and the event stream. A stop
+//! and a command in a container have their own time on top.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use windlass_types::cri::{
+    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
+    ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+};
+use windlass_types::{ContainerId, PodUid, SandboxId, names};
+
+use crate::error::CriResult;
+use crate::hung::{CallObject, HungCalls};
+use crate::port::{ImageService, RuntimeEventStream, RuntimeService};
+
+/// A read that takes longer than this hangs: containerd answers in milliseconds, on a busy node in
+/// a few hundred. With the second that telling takes it stays below five.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// What changes something waits for disks, networks and processes.
+const PATIENCE_FOR_CHANGES: Duration = Duration::from_secs(4);
+
+tokio::task_local! {
+    /// Whom the calls of the current task are for.
+    static FOR_POD: PodUid;
+}
+
+/// Runs work for a pod: its calls that name no object of the pod (an image, a list by name) count
+/// as the pod's.
+pub async fn for_pod<T>(uid: PodUid, work: impl Future<Output = T>) -> T {
+    FOR_POD.scope(uid, work).await
+}
+
+/// A runtime whose calls are watched.
+#[derive(Clone, Debug)]
+pub struct WatchedRuntime {
+    inner: Arc<dyn RuntimeService>,
+    calls: HungCalls,
+}
+
+impl WatchedRuntime {
+    /// Puts `inner` under watch.
+    pub fn new(inner: Arc<dyn RuntimeService>, calls: HungCalls) -> Self {
+        Self { inner, calls }
+    }
+
+    async fn read<T>(
+        &self,
+        operation: &'static str,
+        object: CallObject,
+        call: impl Future<Output = CriResult<T>>,
+    ) -> CriResult<T> {
+        let pod = FOR_POD.try_with(Clone::clone).ok();
+        let key = (operation, object);
+        self.calls.watch(key, pod, PATIENCE, call).await
+    }
+
+    async fn change<T>(
+        &self,
+        operation: &'static str,
+        object: CallObject,
+        extra: Duration,
+        call: impl Future<Output = CriResult<T>>,
+    ) -> CriResult<T> {
+        let pod = FOR_POD.try_with(Clone::clone).ok();
+        let patience = PATIENCE_FOR_CHANGES.saturating_add(extra);
+        let key = (operation, object);
+        self.calls.watch(key, pod, patience, call).await
+    }
+}
+
+/// What a list is about.
+fn listed(filter: &ListFilter) -> CallObject {
+    if let Some(uid) = filter.labels.get(names::LABEL_POD_UID) {
+        return CallObject::Pod(PodUid::from(uid.as_str()));
+    }
+    match (&filter.sandbox, &filter.id) {
+        (Some(id), _) => CallObject::Sandbox(id.clone()),
+        (None, Some(id)) => CallObject::Container(ContainerId::from(id.as_str())),
+        (None, None) => CallObject::Runtime,
+    }
+}
+
+#[async_trait]
+impl RuntimeService for WatchedRuntime {
+    async fn version(&self) -> CriResult<RuntimeVersion> {
+        let call = self.inner.version();
+        self.read("Version", CallObject::Runtime, call).await
+    }
+
+    async fn status(&self) -> CriResult<RuntimeStatus> {
+        let call = self.inner.status();
+        self.read("Status", CallObject::Runtime, call).await
+    }
+
+    async fn update_runtime_config(&self, pod_cidr: &str) -> CriResult<()> {
+        let call = self.inner.update_runtime_config(pod_cidr);
+        let object = CallObject::Runtime;
+        self.change("UpdateRuntimeConfig", object, Duration::ZERO, call)
+            .await
+    }
+
+    async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {
+        let call = self.inner.run_pod_sandbox(config, handler);
+        let object = CallObject::Pod(config.uid.clone());
+        let id = self
+            .change("RunPodSandbox", object, Duration::ZERO, call)
+            .await?;
+        self.calls.made(id.as_str(), &config.uid);
+        Ok(id)
+    }
+
+    async fn stop_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
+        let call = self.inner.stop_pod_sandbox(id);
+        let object = CallObject::Sandbox(id.clone());
+        self.change("StopPodSandbox", object, Duration::ZERO, call)
+            .await
+    }
+
+    async fn remove_pod_sandbox(&self, id: &SandboxId) -> CriResult<()> {
+        let call = self.inner.remove_pod_sandbox(id);
+        let object = CallObject::Sandbox(id.clone());
+        self.change("RemovePodSandbox", object, Duration::ZERO, call)
+            .await
+    }
+
+    async fn pod_sandbox_status(&self, id: &SandboxId) -> CriResult<SandboxDetail> {
+        let call = self.inner.pod_sandbox_status(id);
+        let object = CallObject::Sandbox(id.clone());
+        self.read("PodSandboxStatus", object, call).await
+    }
+
+    async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
+        let call = self.inner.list_pod_sandboxes(filter);
+        let rows = self.read("ListPodSandbox", listed(filter), call).await?;
+        let all = *filter == ListFilter::default();
+        self.calls.sandboxes_listed(&rows, all);
+        Ok(rows)
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &SandboxId,
+        config: &ContainerConfig,
+        sandbox_config: &SandboxConfig,
+    ) -> CriResult<ContainerId> {
+        let uid = &sandbox_config.uid;
+        let call = self.inner.create_container(sandbox, config, sandbox_config);
+        let object = CallObject::NewContainer(uid.clone(), config.name.clone());
+        let id = self
+            .change("CreateContainer", object, Duration::ZERO, call)
+            .await?;
+        self.calls.made(id.as_str(), uid);
+        Ok(id)
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> CriResult<()> {
+        let call = self.inner.start_container(id);
+        let object = CallObject::Container(id.clone());
+        self.change("StartContainer", object, Duration::ZERO, call)
+            .await
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {
+        let call = self.inner.stop_container(id, grace);
+        let object = CallObject::Container(id.clone());
+        self.change("StopContainer", object, grace, call).await
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> CriResult<()> {
+        let call = self.inner.remove_container(id);
+        let object = CallObject::Container(id.clone());
+        self.change("RemoveContainer", object, Duration::ZERO, call)
+            .await
+    }
+
+    async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>> {
+        let call = self.inner.list_containers(filter);
+        let rows = self.read("ListContainers", listed(filter), call).await?;
+        let all = *filter == ListFilter::default();
+        self.calls.containers_listed(&rows, all);
+        Ok(rows)
+    }
+
+    async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail> {
+        let call = self.inner.container_status(id);
+        let object = CallObject::Container(id.clone());
+        self.read("ContainerStatus", object, call).await
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> CriResult<ExecOutput> {
+        let call = self.inner.exec_sync(id, command, timeout);
+        let object = CallObject::Container(id.clone());
+        self.change("ExecSync", object, timeout, call).await
+    }
+
+    async fn events(&self) -> CriResult<RuntimeEventStream> {
+        self.inner.events().await
+    }
+}
+
+/// Images whose calls are watched.
+#[derive(Clone, Debug)]
+pub struct WatchedImages {
+    inner: Arc<dyn ImageService>,
+    calls: HungCalls,
+}
+
+impl WatchedImages {
+    /// Puts `inner` under watch.
+    pub fn new(inner: Arc<dyn ImageService>, calls: HungCalls) -> Self {
+        Self { inner, calls }
+    }
+
+    async fn watch<T>(
+        &self,
+        operation: &'static str,
+        object: CallObject,
+        patience: Duration,
+        call: impl Future<Output = CriResult<T>>,
+    ) -> CriResult<T> {
+        let pod = FOR_POD.try_with(Clone::clone).ok();
+        let key = (operation, object);
+        self.calls.watch(key, pod, patience, call).await
+    }
+}
+
+#[async_trait]
+impl ImageService for WatchedImages {
+    async fn list_images(&self) -> CriResult<Vec<ImageInfo>> {
+        let call = self.inner.list_images();
+        self.watch("ListImages", CallObject::Runtime, PATIENCE, call)
+            .await
+    }
+
+    async fn image_status(&self, image: &str) -> CriResult<Option<ImageInfo>> {
+        let call = self.inner.image_status(image);
+        let object = CallObject::Image(image.to_owned());
+        self.watch("ImageStatus", object, PATIENCE, call).await
+    }
+
+    async fn pull_image(
+        &self,
+        image: &str,
+        auth: Option<&ImageAuth>,
+        sandbox_config: &SandboxConfig,
+    ) -> CriResult<String> {
+        self.inner.pull_image(image, auth, sandbox_config).await
+    }
+
+    async fn remove_image(&self, image: &str) -> CriResult<()> {
+        let call = self.inner.remove_image(image);
+        let object = CallObject::Image(image.to_owned());
+        self.watch("RemoveImage", object, PATIENCE_FOR_CHANGES, call)
+            .await
+    }
+}
