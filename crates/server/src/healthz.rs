@@ -1,4 +1,4 @@
-//! `/healthz` and `/metrics` on localhost, in the clear, read-only.
+//! `/healthz`, `/metrics` and `/metrics/probes` on localhost, in the clear, read-only.
 //!
 //! `/healthz` is 200 `ok` while every check passes, else 500 with each check's result;
 //! `/healthz/<check>` is one check alone. `?verbose` lists the checks in any case.
@@ -67,7 +67,8 @@ fn router(health: Arc<dyn HealthSource>, metrics: Metrics) -> Router {
     Router::new()
         .route("/healthz", get(all))
         .route("/healthz/{check}", get(one))
-        .route("/metrics", get(render))
+        .route("/metrics", get(all_metrics))
+        .route("/metrics/probes", get(probe_metrics))
         .layer(GlobalConcurrencyLimitLayer::new(MAX_REQUESTS))
         .with_state(Shared { health, metrics })
 }
@@ -89,9 +90,17 @@ async fn one(
     report(&checks, is_verbose(query.as_deref()), &name)
 }
 
-async fn render(State(shared): State<Shared>) -> Response {
+async fn all_metrics(State(shared): State<Shared>) -> Response {
     shared.health.before_scrape();
-    match shared.metrics.render() {
+    metrics_answer(shared.metrics.render())
+}
+
+async fn probe_metrics(State(shared): State<Shared>) -> Response {
+    metrics_answer(shared.metrics.probes.render())
+}
+
+fn metrics_answer<E: std::fmt::Display>(rendered: Result<String, E>) -> Response {
+    match rendered {
         Ok(text) => {
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
