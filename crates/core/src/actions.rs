@@ -2,15 +2,18 @@
 //!
 //! The pod as asked is compared with the pod as found; the answer is a value that the runtime
 //! crate carries out and that an empty comparison turns into `nothing`. Whether a pod may run at
-//! all (admission, deletion, deadline) is decided before. A container that runs counts as
-//! started, so a sidecar does not yet hold back the next step until its startup probe passes;
-//! ephemeral containers are left alone: neither started nor killed.
+//! all (admission, deletion, deadline) is decided before. A sidecar holds back what comes after
+//! it until it runs and its startup probe has passed; an ephemeral container is started once.
 //!
-//! Two rules go beyond upstream. Init containers count only if they ran in the current sandbox,
+//! Three rules go beyond upstream. Init containers count only if they ran in the current sandbox,
 //! so that a new sandbox reruns them without anyone having to purge the old ones first. And a
 //! container that was created but never started (the agent died in between) is removed before
-//! its successor is created, which keeps its attempt and restart count.
+//! its successor is created, which keeps its attempt and restart count. And a container that
+//! fails a probe and is not to be restarted is killed alone, with the probe's own grace period
+//! and words, before the pod is found to be done.
 
+mod ephemeral;
+mod reset;
 mod restart;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -19,14 +22,18 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_types::corev1::Container;
+use windlass_types::pod::RestartPolicy;
 use windlass_types::{
-    ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, PodVerdicts, Reason,
-    SandboxId, Timestamp,
+    ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, PodVerdicts,
+    ProbeKind, Reason, SandboxId, Timestamp,
 };
 
 use crate::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use crate::hash::container_hash;
+use crate::probe::probe_grace;
 
+pub use ephemeral::{as_container, ephemeral_containers, find_container};
+pub use reset::{ContainerToReset, restarts_all_containers};
 pub use restart::{
     SandboxVerdict, is_sidecar, never_restarts, policy_of, restarts_after_exit, sandbox_verdict,
     should_be_started,
@@ -49,7 +56,7 @@ pub struct ActionsInput<'a> {
     pub now: Timestamp,
 }
 
-/// What to do, in this order: kill, sandbox, init container, containers.
+/// What to do, in this order: kill, sandbox, ephemeral containers, init container, containers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodActions {
     /// Kill every container and the sandbox first.
@@ -62,6 +69,11 @@ pub struct PodActions {
     pub attempt: u32,
     /// Containers to stop; empty if the whole pod is killed.
     pub containers_to_kill: Vec<ContainerToKill>,
+    /// Containers to stop at once and to remove, so that the pod begins anew in its sandbox; the
+    /// ones whose exits ask for it come last. Nothing else is done in the same pass.
+    pub containers_to_reset: Vec<ContainerToReset>,
+    /// Ephemeral containers to start, in spec order.
+    pub ephemeral_to_start: Vec<ContainerToStart>,
     /// Init containers to start, in order (one, or restartable ones before it).
     pub init_to_start: Vec<ContainerToStart>,
     /// App containers to start, in spec order.
@@ -86,15 +98,37 @@ pub struct ContainerToKill {
     pub remove: bool,
 }
 
+/// Which list of the pod spec a container is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainerKind {
+    /// `spec.initContainers`.
+    Init,
+    /// `spec.containers`.
+    App,
+    /// `spec.ephemeralContainers`.
+    Ephemeral,
+}
+
+impl ContainerKind {
+    /// Label of upstream's metrics of container starts.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Init => "init_container",
+            Self::App => "container",
+            Self::Ephemeral => "ephemeral_container",
+        }
+    }
+}
+
 /// A container to create and start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerToStart {
     /// Name in the pod spec.
     pub name: String,
-    /// Index in `spec.initContainers` or `spec.containers`.
+    /// Index in its list.
     pub index: usize,
-    /// True for `spec.initContainers`.
-    pub init: bool,
+    /// Its list.
+    pub kind: ContainerKind,
     /// Restart count of the new instance, equal to its attempt; `None` if the runtime knows
     /// no earlier instance, so that the executor recovers it from the log directory.
     pub restart_count: Option<u32>,
@@ -121,8 +155,16 @@ impl PodActions {
         !self.kill_pod
             && !self.create_sandbox
             && self.containers_to_kill.is_empty()
-            && self.init_to_start.is_empty()
-            && self.containers_to_start.is_empty()
+            && self.containers_to_reset.is_empty()
+            && !self.starts_something()
+    }
+
+    /// True if a sandbox or a container is to be created.
+    pub fn starts_something(&self) -> bool {
+        self.create_sandbox
+            || !self.ephemeral_to_start.is_empty()
+            || !self.init_to_start.is_empty()
+            || !self.containers_to_start.is_empty()
     }
 }
 
@@ -139,7 +181,11 @@ impl fmt::Display for PodActions {
             let verb = if kill.remove { "remove" } else { "kill" };
             words.push(format!("{verb}({})", kill.name));
         }
+        for reset in &self.containers_to_reset {
+            words.push(format!("reset({})", reset.name));
+        }
         for (word, list) in [
+            ("ephemeral", &self.ephemeral_to_start),
             ("init", &self.init_to_start),
             ("start", &self.containers_to_start),
         ] {
@@ -163,7 +209,11 @@ pub fn compute_pod_actions(input: ActionsInput<'_>) -> PodActions {
     let mut decision = Decision {
         input,
         actions: PodActions::default(),
+        reset_waits: false,
     };
+    if decision.resets() {
+        return decision.actions;
+    }
     match sandbox_verdict(input.pod, input.observed) {
         SandboxVerdict::Create { attempt } => decision.with_new_sandbox(attempt),
         SandboxVerdict::Keep(id, attempt) => decision.in_sandbox(id, attempt),
@@ -186,6 +236,14 @@ enum Initialization {
 struct Decision<'a> {
     input: ActionsInput<'a>,
     actions: PodActions,
+    /// All containers are to be restarted, but the one that asks for it is in its back-off.
+    reset_waits: bool,
+}
+
+/// Why a container that runs must not go on as it is.
+enum Fault {
+    Changed,
+    Failed(ProbeKind),
 }
 
 impl<'a> Decision<'a> {
@@ -235,18 +293,16 @@ impl<'a> Decision<'a> {
     fn in_sandbox(&mut self, sandbox: SandboxId, attempt: u32) {
         self.actions.attempt = attempt;
         self.kill_strays(&sandbox);
-        match self.init_containers(&sandbox) {
-            Initialization::Done => {}
-            Initialization::Underway => {
-                self.actions.sandbox_id = Some(sandbox);
-                return;
-            }
-            Initialization::Failed => return self.only_kill(),
-        }
-        if self.app_containers(&sandbox) {
+        let goes_on = match self.init_containers(&sandbox) {
+            Initialization::Done => self.app_containers(&sandbox),
+            Initialization::Underway => true,
+            Initialization::Failed => false,
+        };
+        if goes_on || self.reset_waits {
+            self.start_ephemeral();
             self.actions.sandbox_id = Some(sandbox);
         } else {
-            // Sidecars must not keep a pod alive whose work is done.
+            // Neither sidecars nor debuggers keep a pod alive whose work is done.
             self.only_kill();
         }
     }
@@ -311,19 +367,27 @@ impl<'a> Decision<'a> {
                     false
                 }
                 ContainerState::Running if !is_sidecar(spec) => false,
-                ContainerState::Running => {
-                    if is_changed(spec, instance) {
+                ContainerState::Running => match self.fault(spec, instance) {
+                    Some(fault) => {
                         let name = &spec.name;
-                        self.kill(
-                            instance,
-                            format!("Init container {name} definition changed, will be restarted"),
-                        );
+                        let (message, grace) = match fault {
+                            Fault::Changed => (
+                                format!(
+                                    "Init container {name} definition changed, will be restarted"
+                                ),
+                                None,
+                            ),
+                            Fault::Failed(kind) => (
+                                format!("Init container {name} failed {} probe", lower(kind)),
+                                probe_grace(spec, kind),
+                            ),
+                        };
+                        self.kill_within(instance, message, grace);
                         to_start.push(index);
                         false
-                    } else {
-                        true
                     }
-                }
+                    None => self.is_started(spec, instance),
+                },
                 ContainerState::Exited if is_sidecar(spec) => {
                     to_start.push(index);
                     false
@@ -381,15 +445,10 @@ impl<'a> Decision<'a> {
                 Some(latest) if latest.state == ContainerState::Running => {
                     if latest.sandbox_id != *sandbox {
                         restarts_after_exit(pod, spec, KILLED)
-                    } else if is_changed(spec, latest) {
-                        self.kill(
-                            latest,
-                            format!("Container {name} definition changed, will be restarted"),
-                        );
-                        true
                     } else {
+                        // what is killed and not restarted ends the pod when it has ended
                         wanted = true;
-                        false
+                        self.running_app(spec, latest)
                     }
                 }
                 latest => {
@@ -412,6 +471,47 @@ impl<'a> Decision<'a> {
         wanted
     }
 
+    /// Looks at an app container that runs; true if it is to be killed and started again.
+    fn running_app(&mut self, spec: &Container, instance: &ObservedContainer) -> bool {
+        let name = &spec.name;
+        let (why, grace, restart) = match self.fault(spec, instance) {
+            None => return false,
+            Some(Fault::Changed) => (format!("Container {name} definition changed"), None, true),
+            Some(Fault::Failed(kind)) => (
+                format!("Container {name} failed {} probe", lower(kind)),
+                probe_grace(spec, kind),
+                policy_of(self.input.pod, spec) != RestartPolicy::Never,
+            ),
+        };
+        let end = if restart { ", will be restarted" } else { "" };
+        self.kill_within(instance, format!("{why}{end}"), grace);
+        restart
+    }
+
+    /// What is wrong with an instance that runs.
+    fn fault(&self, spec: &Container, instance: &ObservedContainer) -> Option<Fault> {
+        if is_changed(spec, instance) {
+            return Some(Fault::Changed);
+        }
+        let verdicts = self.input.verdicts;
+        [
+            (ProbeKind::Liveness, &spec.liveness_probe),
+            (ProbeKind::Startup, &spec.startup_probe),
+        ]
+        .into_iter()
+        .filter(|(_, probe)| probe.is_some())
+        .map(|(kind, _)| kind)
+        .find(|kind| verdicts.verdict(*kind, &spec.name, &instance.id) == Some(false))
+        .map(Fault::Failed)
+    }
+
+    /// True if what comes after a sidecar may start: it runs, and its startup probe has passed.
+    fn is_started(&self, spec: &Container, instance: &ObservedContainer) -> bool {
+        let verdicts = self.input.verdicts;
+        spec.startup_probe.is_none()
+            || verdicts.verdict(ProbeKind::Startup, &spec.name, &instance.id) == Some(true)
+    }
+
     /// Nothing is to run (any more): stop what does.
     fn only_kill(&mut self) {
         self.actions = PodActions {
@@ -423,43 +523,32 @@ impl<'a> Decision<'a> {
 
     fn start_init(&mut self, index: usize) {
         let pod = self.input.pod;
-        if let Some(start) = self.start(&pod.init_containers()[index], index, true) {
+        let spec = &pod.init_containers()[index];
+        if let Some(start) = self.start(spec, index, ContainerKind::Init) {
             self.actions.init_to_start.push(start);
         }
     }
 
     fn start_app(&mut self, index: usize) {
         let pod = self.input.pod;
-        if let Some(start) = self.start(&pod.containers()[index], index, false) {
+        if let Some(start) = self.start(&pod.containers()[index], index, ContainerKind::App) {
             self.actions.containers_to_start.push(start);
         }
     }
 
     /// A start, unless the container's restart is still delayed.
-    fn start(&mut self, spec: &Container, index: usize, init: bool) -> Option<ContainerToStart> {
-        let ActionsInput {
-            pod,
-            observed,
-            backoff,
-            verdicts: _,
-            policy,
-            now,
-        } = self.input;
+    fn start(
+        &mut self,
+        spec: &Container,
+        index: usize,
+        kind: ContainerKind,
+    ) -> Option<ContainerToStart> {
+        let observed = self.input.observed;
         let last_dead = observed
             .instances(&spec.name)
             .find(|i| i.state == ContainerState::Exited);
-        if let Some(dead) = last_dead {
-            let key = restart_key(pod, spec);
-            let died = dead.finished_at.unwrap_or(dead.created_at);
-            if let Some(until) = backoff.until(&key, died, policy, now) {
-                self.actions.backing_off.push(BackingOff {
-                    name: spec.name.clone(),
-                    until,
-                    delay: backoff.delay(&key).unwrap_or_default(),
-                    reason: Reason::CrashLoopBackOff,
-                });
-                return None;
-            }
+        if last_dead.is_some_and(|dead| self.is_backing_off(spec, dead)) {
+            return None;
         }
         // In a new sandbox a leftover is not worth a call of its own: its successor takes the
         // next attempt, and the leftover is collected with the old sandbox.
@@ -475,13 +564,47 @@ impl<'a> Decision<'a> {
         Some(ContainerToStart {
             name: spec.name.clone(),
             index,
-            init,
+            kind,
             restart_count: next_restart_count(observed, &spec.name, replace),
             restart: last_dead.is_some(),
         })
     }
 
+    /// True, and noted, if the delay after the end of this instance is not over.
+    fn is_backing_off(&mut self, spec: &Container, dead: &ObservedContainer) -> bool {
+        let ActionsInput {
+            pod,
+            backoff,
+            policy,
+            now,
+            ..
+        } = self.input;
+        let key = restart_key(pod, spec);
+        let died = dead.finished_at.unwrap_or(dead.created_at);
+        let Some(until) = backoff.until(&key, died, policy, now) else {
+            return false;
+        };
+        if !self.actions.backing_off.iter().any(|b| b.name == spec.name) {
+            self.actions.backing_off.push(BackingOff {
+                name: spec.name.clone(),
+                until,
+                delay: backoff.delay(&key).unwrap_or_default(),
+                reason: Reason::CrashLoopBackOff,
+            });
+        }
+        true
+    }
+
     fn kill(&mut self, instance: &ObservedContainer, message: String) {
+        self.kill_within(instance, message, None);
+    }
+
+    fn kill_within(
+        &mut self,
+        instance: &ObservedContainer,
+        message: String,
+        grace: Option<Duration>,
+    ) {
         let kills = &mut self.actions.containers_to_kill;
         if kills.iter().any(|k| k.id == instance.id) {
             return;
@@ -490,9 +613,18 @@ impl<'a> Decision<'a> {
             id: instance.id.clone(),
             name: instance.name.clone(),
             message,
-            grace: None,
+            grace,
             remove: instance.state == ContainerState::Created,
         });
+    }
+}
+
+/// A probe's name within a sentence.
+fn lower(kind: ProbeKind) -> &'static str {
+    match kind {
+        ProbeKind::Liveness => "liveness",
+        ProbeKind::Readiness => "readiness",
+        ProbeKind::Startup => "startup",
     }
 }
 
@@ -524,8 +656,7 @@ fn is_changed(spec: &Container, instance: &ObservedContainer) -> bool {
 }
 
 fn is_in_spec(pod: &Pod, name: &str) -> bool {
-    let ephemeral = PodExt::spec(pod).ephemeral_containers.iter().flatten();
     pod.containers().iter().any(|c| c.name == name)
         || pod.init_containers().iter().any(|c| c.name == name)
-        || ephemeral.into_iter().any(|c| c.name == name)
+        || ephemeral_containers(pod).iter().any(|c| c.name == name)
 }

@@ -54,6 +54,9 @@ impl BackoffTable {
             Some(entry) if !expired(entry, policy, now) => (entry.delay * 2).min(policy.max),
             _ => policy.initial.min(policy.max),
         };
+        // keys of images and resources that the pod no longer has would stay for ever
+        self.entries
+            .retain(|_, entry| !forgotten(entry, policy, now));
         self.entries.insert(
             key.to_owned(),
             BackoffEntry {
@@ -99,6 +102,13 @@ impl BackoffTable {
 /// A key left alone for twice the maximum (10 min by default) counts as new.
 fn expired(entry: &BackoffEntry, policy: BackoffPolicy, now: Timestamp) -> bool {
     now.duration_since(entry.last_update).as_secs() > 2 * policy.max.as_secs() as i64
+}
+
+/// True for an entry that counts for nothing under any policy: another key's may be longer than
+/// this one's.
+fn forgotten(entry: &BackoffEntry, policy: BackoffPolicy, now: Timestamp) -> bool {
+    let max = policy.max.max(BackoffPolicy::DEFAULT.max).max(entry.delay);
+    expired(entry, BackoffPolicy { max, ..policy }, now)
 }
 
 /// Key of a container's restart back-off (upstream `GetBackoffKey`): changing the pod, the
@@ -165,6 +175,21 @@ mod tests {
                 .as_secs(),
             10
         );
+    }
+
+    #[test]
+    fn what_was_left_alone_for_long_enough_is_forgotten_whatever_its_key() {
+        let mut table = BackoffTable::default();
+        let short = BackoffPolicy {
+            initial: Duration::from_secs(1),
+            max: Duration::from_secs(1),
+        };
+        table.next("old image", BackoffPolicy::DEFAULT, at(0));
+        table.next("restart", short, at(600));
+        assert_eq!(table.delay("old image").map(|d| d.as_secs()), Some(10));
+        table.next("restart", short, at(601));
+        assert_eq!(table.delay("old image"), None);
+        assert_eq!(table.delay("restart").map(|d| d.as_secs()), Some(1));
     }
 
     #[test]

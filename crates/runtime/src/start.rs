@@ -1,15 +1,20 @@
 //! Starts one container: image, configuration, create, start, log link.
 
-use windlass_core::actions::ContainerToStart;
+use windlass_core::actions::{
+    ContainerKind, ContainerToStart, ephemeral_containers, find_container,
+};
 use windlass_core::backoff::restart_key;
 use windlass_core::paths;
+use windlass_core::stop::grace_period;
 use windlass_cri::error::CriError;
 use windlass_types::corev1::Container;
 use windlass_types::cri::ContainerConfig;
 use windlass_types::view::EventType;
 use windlass_types::{ContainerId, PodExt, Reason, Retry};
 
+use crate::hooks::{Hook, When};
 use crate::images::{PresentImage, WantedImage};
+use crate::kill::ContainerKill;
 use crate::request::StartFailure;
 use crate::sync::{Pass, Sandbox};
 use crate::termination::termination_log_path;
@@ -22,19 +27,10 @@ impl Pass<'_> {
         start: &ContainerToStart,
     ) -> Result<(), StartFailure> {
         let pod = self.req.pod.clone();
-        let list = if start.init {
-            pod.init_containers()
-        } else {
-            pod.containers()
-        };
-        let Some(container) = list.get(start.index) else {
+        let Some(container) = &find_container(&pod, start.kind, start.index) else {
             return Ok(());
         };
-        let kind = if start.init {
-            "init_container"
-        } else {
-            "container"
-        };
+        let kind = start.kind.as_str();
         let metrics = self.runtime.deps().metrics.clone();
         metrics.started_containers.with_label_values(&[kind]).inc();
         // counted before it is tried: a start that hangs or is cancelled is a start
@@ -75,13 +71,82 @@ impl Pass<'_> {
             Some(count) => count,
             None => self.recovered_restart_count(container).await?,
         };
-        let config = self
+        let mut config = self
             .configure(sandbox, container, &image, restart_count)
             .await?;
+        config.security.pid_target = self.pid_target(start, container)?;
         let id = self.create(sandbox, container, &config).await?;
         self.started(container, &id).await?;
         self.link_log(sandbox, container, &config, &id).await;
-        Ok(())
+        self.post_start(sandbox, container, &id).await
+    }
+
+    /// Runs the postStart hook before anything else of the pod goes on. If it fails the container
+    /// is killed; being dead, it is started again with a back-off.
+    async fn post_start(
+        &self,
+        sandbox: &Sandbox,
+        container: &Container,
+        id: &ContainerId,
+    ) -> Result<(), StartFailure> {
+        let lifecycle = container.lifecycle.as_ref();
+        let Some(handler) = lifecycle.and_then(|l| l.post_start.as_ref()) else {
+            return Ok(());
+        };
+        let (pod, ips) = (self.pod(), sandbox.ips.as_slice());
+        let hook = Hook {
+            when: When::PostStart,
+            pod,
+            container,
+            id,
+            handler,
+            ips,
+        };
+        let Err(message) = self.runtime.run_post_start(hook).await else {
+            return Ok(());
+        };
+        let kill = ContainerKill {
+            pod,
+            name: &container.name,
+            id,
+            grace: grace_period(pod, None),
+            message: Reason::FailedPostStartHook.as_str(),
+            ips,
+            after: Vec::new(),
+        };
+        if let Err(error) = self.runtime.kill_container(kill).await {
+            tracing::warn!(pod = %pod.full_name(), container = %container.name, %error, "not killed");
+        }
+        let reason = Reason::PostStartHookError;
+        Err(StartFailure::of(
+            &container.name,
+            reason,
+            message,
+            Retry::Soon,
+        ))
+    }
+
+    /// The instance whose processes an ephemeral container sees (`targetContainerName`).
+    fn pid_target(
+        &self,
+        start: &ContainerToStart,
+        container: &Container,
+    ) -> Result<Option<ContainerId>, StartFailure> {
+        if start.kind != ContainerKind::Ephemeral {
+            return Ok(None);
+        }
+        let ephemeral = ephemeral_containers(self.pod()).get(start.index);
+        let target = ephemeral.and_then(|e| e.target_container_name.as_deref());
+        let Some(target) = target.filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
+        match self.req.observed.latest(target) {
+            Some(instance) => Ok(Some(instance.id.clone())),
+            None => {
+                let message = format!("unable to find target container {target}");
+                Err(self.config_failure(container, message, Retry::Later))
+            }
+        }
     }
 
     /// The runtime knows no earlier instance, but its logs may still be there: the count never
@@ -110,13 +175,15 @@ impl Pass<'_> {
         let deps = self.runtime.deps();
         let uid = self.pod().uid();
         let log = termination_log_path(&deps.node.paths, &uid, &container.name, restart_count);
+        let env_files = self.read_env_files(container).await;
         let config = self
-            .make_container_config(container, image, sandbox, restart_count)
+            .make_container_config(container, image, sandbox, restart_count, &env_files)
             .map_err(|error| self.config_failure(container, error.to_string(), error.retry()))?;
         deps.files
             .create_termination_log(&uid, &log)
             .await
             .map_err(|error| self.config_failure(container, error.to_string(), error.retry()))?;
+        self.write_hosts(sandbox, container).await?;
         Ok(config)
     }
 
@@ -198,7 +265,12 @@ impl Pass<'_> {
         )
     }
 
-    fn config_failure(&self, container: &Container, message: String, retry: Retry) -> StartFailure {
+    pub(crate) fn config_failure(
+        &self,
+        container: &Container,
+        message: String,
+        retry: Retry,
+    ) -> StartFailure {
         let text = format!("Error: {message}");
         self.event(
             Some(&container.name),

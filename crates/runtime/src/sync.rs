@@ -1,13 +1,13 @@
 //! One pass over one pod: decide, then stop, prepare, create the sandbox, start containers.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use futures::future::join_all;
 use tokio_util::sync::CancellationToken;
 use windlass_core::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions, is_sidecar,
 };
+use windlass_core::stop::grace_period;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId};
@@ -15,7 +15,7 @@ use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId};
 use crate::PodRuntime;
 use crate::files::FilesError;
 use crate::images::ImagesOfPass;
-use crate::kill::ignore_missing;
+use crate::kill::{ContainerKill, ignore_missing};
 use crate::request::{KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest, retry_time};
 use crate::text::{go_duration, pod_text};
 
@@ -38,7 +38,7 @@ impl PodRuntime {
         tracing::debug!(pod = %pass.req.pod.full_name(), actions = %pass.actions, "decided");
         pass.report_back_off();
         if !pass.actions.is_empty() || pass.shows_objects() {
-            let work = Box::pin(pass.run());
+            let work = Box::pin(for_pod(pass.req.pod.uid(), pass.run()));
             let done = tokio::select! {
                 biased;
                 () = cancel.cancelled() => false,
@@ -59,6 +59,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) timings: StartTimings,
     pub(crate) changed: bool,
     pub(crate) images: ImagesOfPass,
+    /// The next step is to be decided on at once, from a fresh look.
+    pub(crate) again: bool,
     cancelled: bool,
 }
 
@@ -80,6 +82,7 @@ impl<'a> Pass<'a> {
             timings: StartTimings::default(),
             changed: false,
             images: ImagesOfPass::new(),
+            again: false,
             cancelled: false,
         }
     }
@@ -89,13 +92,13 @@ impl<'a> Pass<'a> {
     }
 
     async fn run(&mut self) {
+        if !self.actions.containers_to_reset.is_empty() {
+            return self.reset().await;
+        }
         if !self.stop_what_must_go().await {
             return;
         }
-        let starts_something = self.actions.create_sandbox
-            || !self.actions.init_to_start.is_empty()
-            || !self.actions.containers_to_start.is_empty();
-        if !starts_something {
+        if !self.actions.starts_something() {
             return self.refresh_volumes().await;
         }
         match self.make_ready().await {
@@ -122,7 +125,7 @@ impl<'a> Pass<'a> {
                 .kill_pod(KillPodRequest {
                     pod: Some(self.req.pod.clone()),
                     observed: self.req.observed.clone(),
-                    grace: self.grace(),
+                    grace: grace_period(&self.req.pod, None),
                     message: String::new(),
                 })
                 .await;
@@ -152,6 +155,7 @@ impl<'a> Pass<'a> {
         let results = join_all(kills.map(|kill| self.stop_one(kill))).await;
         for failure in results.into_iter().flatten() {
             let stuck = failure.container.clone().unwrap_or_default();
+            self.actions.ephemeral_to_start.retain(|c| c.name != stuck);
             self.actions.init_to_start.retain(|c| c.name != stuck);
             self.actions.containers_to_start.retain(|c| c.name != stuck);
             self.fail(failure);
@@ -163,10 +167,16 @@ impl<'a> Pass<'a> {
             let runtime = &self.runtime.deps().runtime;
             ignore_missing(runtime.remove_container(&kill.id).await)
         } else {
-            let grace = kill.grace.unwrap_or_else(|| self.grace());
-            self.runtime
-                .kill_container(self.pod(), &kill.name, &kill.id, grace, &kill.message)
-                .await
+            let stop = ContainerKill {
+                pod: self.pod(),
+                name: &kill.name,
+                id: &kill.id,
+                grace: grace_period(self.pod(), kill.grace),
+                message: &kill.message,
+                ips: &self.req.observed.ips,
+                after: Vec::new(),
+            };
+            self.runtime.kill_container(stop).await
         };
         let error = result.err()?;
         Some(StartFailure::of(
@@ -175,16 +185,6 @@ impl<'a> Pass<'a> {
             error.to_string(),
             error.retry(),
         ))
-    }
-
-    /// The time containers of this pod get to end: the deletion's, else the spec's.
-    fn grace(&self) -> Duration {
-        let pod = self.pod();
-        let seconds = pod
-            .metadata
-            .deletion_grace_period_seconds
-            .unwrap_or_else(|| pod.termination_grace_seconds());
-        Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
     }
 
     /// Directories, volumes and the sandbox.
@@ -271,10 +271,7 @@ impl<'a> Pass<'a> {
         let deps = self.runtime.deps();
         deps.metrics.started_pods.inc();
         self.changed = true;
-        let handler = match self.req.inputs.runtime_handler.as_deref() {
-            Some(handler) if !handler.is_empty() => handler,
-            _ => &deps.options.handler,
-        };
+        let handler = self.runtime.handler(&self.req.inputs);
         let created = deps.runtime.run_pod_sandbox(&config, handler).await;
         let id = created.map_err(|error| {
             deps.metrics.started_pods_errors.inc();
@@ -311,9 +308,14 @@ impl<'a> Pass<'a> {
     }
 
     async fn start_all(&mut self, sandbox: &Sandbox) {
-        if let Err(failure) = self.write_hosts(sandbox).await {
-            return self.fail(failure);
+        let ephemeral = std::mem::take(&mut self.actions.ephemeral_to_start);
+        for start in &ephemeral {
+            // a debugger that does not start holds up nobody
+            if let Err(failure) = self.start_container(sandbox, start).await {
+                self.fail(failure);
+            }
         }
+        self.actions.ephemeral_to_start = ephemeral;
         let init = std::mem::take(&mut self.actions.init_to_start);
         let apps = std::mem::take(&mut self.actions.containers_to_start);
         self.start_in_order(sandbox, &init, &apps).await;
@@ -408,7 +410,7 @@ impl<'a> Pass<'a> {
         events.record(self.pod(), container, event_type, reason, message);
     }
 
-    fn fail(&mut self, mut failure: StartFailure) {
+    pub(crate) fn fail(&mut self, mut failure: StartFailure) {
         if failure.retry_at.is_none() {
             failure.retry_at = retry_time(failure.retry, self.runtime.deps().clock.now());
         }
@@ -417,8 +419,10 @@ impl<'a> Pass<'a> {
     }
 
     fn into_outcome(self) -> SyncPodOutcome {
+        let again = self.again.then(|| self.runtime.deps().clock.now());
+        let retries = self.failures.iter().filter_map(|f| f.retry_at);
         SyncPodOutcome {
-            retry_at: self.failures.iter().filter_map(|f| f.retry_at).min(),
+            retry_at: retries.chain(again).min(),
             actions: self.actions,
             failures: self.failures,
             backoff: self.req.backoff,

@@ -5,8 +5,10 @@
 
 use std::path::PathBuf;
 
+use windlass_core::actions::{as_container, ephemeral_containers};
 use windlass_core::hash::fnv1a_32;
 use windlass_core::paths::NodePaths;
+use windlass_types::corev1::Container;
 use windlass_types::{ObservedContainer, Pod, PodExt, PodUid};
 
 use crate::PodRuntime;
@@ -39,7 +41,11 @@ impl PodRuntime {
         pod: &Pod,
         container: &ObservedContainer,
     ) -> Option<String> {
-        let all = || pod.init_containers().iter().chain(pod.containers());
+        let ephemeral: Vec<Container> = ephemeral_containers(pod).iter().map(as_container).collect();
+        let all = || {
+            let lasting = pod.init_containers().iter().chain(pod.containers());
+            lasting.chain(&ephemeral)
+        };
         let spec = all().find(|c| c.name == container.name)?;
         let deps = self.deps();
         let uid = pod.uid();

@@ -2,9 +2,9 @@
 //!
 //! Mirrors upstream `ShouldContainerBeRestarted`, `ContainerShouldRestart` and
 //! `PodSandboxChanged`. A container's own `restartPolicy` and `restartPolicyRules` come before
-//! the pod's policy; the action `RestartAllContainers` restarts only the container itself.
+//! the pod's policy; the action `RestartAllContainers` restarts the others too, see `reset`.
 
-use windlass_types::corev1::Container;
+use windlass_types::corev1::{Container, ContainerRestartRule};
 use windlass_types::pod::RestartPolicy;
 use windlass_types::{ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, SandboxId};
 
@@ -15,23 +15,33 @@ pub fn is_sidecar(init_container: &Container) -> bool {
 
 /// True if a container that exited with this code is to run again.
 pub fn restarts_after_exit(pod: &Pod, container: &Container, exit_code: i32) -> bool {
-    for rule in container.restart_policy_rules.iter().flatten() {
-        let Some(on) = &rule.exit_codes else { continue };
-        let listed = on.values.iter().flatten().any(|v| *v == exit_code);
-        let matches = match on.operator.as_str() {
-            "In" => listed,
-            "NotIn" => !listed,
-            _ => false,
-        };
-        if matches {
-            return true;
-        }
+    if matching_rule(container, exit_code).is_some() {
+        return true;
     }
     match policy_of(pod, container) {
         RestartPolicy::Always => true,
         RestartPolicy::OnFailure => exit_code != 0,
         RestartPolicy::Never => false,
     }
+}
+
+/// The first of the container's own rules that the exit code matches.
+pub(super) fn matching_rule(
+    container: &Container,
+    exit_code: i32,
+) -> Option<&ContainerRestartRule> {
+    let rules = container.restart_policy_rules.as_deref()?;
+    rules.iter().find(|rule| {
+        let Some(on) = &rule.exit_codes else {
+            return false;
+        };
+        let listed = on.values.iter().flatten().any(|v| *v == exit_code);
+        match on.operator.as_str() {
+            "In" => listed,
+            "NotIn" => !listed,
+            _ => false,
+        }
+    })
 }
 
 /// True if a container whose newest instance is `latest` is to be started.

@@ -4,9 +4,12 @@
 pub(crate) mod model;
 
 use proptest::prelude::*;
-use windlass_types::corev1::{Container, PodSpec};
+use windlass_types::corev1::{
+    Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, EphemeralContainer, PodSpec,
+    Probe,
+};
 use windlass_types::metav1::ObjectMeta;
-use windlass_types::{ObservedSandbox, PodUid};
+use windlass_types::{ContainerVerdict, ObservedSandbox, PodUid};
 
 use super::*;
 
@@ -14,7 +17,9 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("in range")
 }
 
-/// `Policy name[:init|:sidecar|:Always|:OnFailure|:Never]…`
+/// `Policy name[:init|:sidecar|:ephemeral|:Always|:OnFailure|:Never][+flag…]…`. Flags: `startup`
+/// and `liveness` are probes (with a grace period of 7 s), `all88` and `again42` are rules that
+/// restart all containers or this one after that exit code.
 pub(crate) fn pod(text: &str) -> Pod {
     let mut words = text.split_whitespace();
     let policy = words.next().expect("policy").to_owned();
@@ -23,6 +28,8 @@ pub(crate) fn pod(text: &str) -> Pod {
         ..PodSpec::default()
     };
     for word in words {
+        let mut parts = word.split('+');
+        let word = parts.next().unwrap_or_default();
         let (name, kind) = word.split_once(':').unwrap_or((word, ""));
         if name == "hostNetwork" {
             spec.host_network = Some(true);
@@ -33,7 +40,26 @@ pub(crate) fn pod(text: &str) -> Pod {
             image: Some("img".to_owned()),
             ..Container::default()
         };
+        for flag in parts {
+            match flag {
+                "startup" => container.startup_probe = Some(probe()),
+                "liveness" => container.liveness_probe = Some(probe()),
+                "all88" => container.restart_policy_rules = Some(rule("RestartAllContainers", 88)),
+                "again42" => container.restart_policy_rules = Some(rule("Restart", 42)),
+                other => panic!("no such flag: {other}"),
+            }
+        }
         match kind {
+            "ephemeral" => {
+                let debugger = EphemeralContainer {
+                    name: container.name,
+                    image: container.image,
+                    ..EphemeralContainer::default()
+                };
+                spec.ephemeral_containers
+                    .get_or_insert_default()
+                    .push(debugger);
+            }
             "init" => spec.init_containers.get_or_insert_default().push(container),
             "sidecar" => {
                 container.restart_policy = Some("Always".to_owned());
@@ -56,6 +82,43 @@ pub(crate) fn pod(text: &str) -> Pod {
         spec: Some(spec),
         status: None,
     }
+}
+
+fn probe() -> Probe {
+    Probe {
+        termination_grace_period_seconds: Some(7),
+        ..Probe::default()
+    }
+}
+
+fn rule(action: &str, code: i32) -> Vec<ContainerRestartRule> {
+    vec![ContainerRestartRule {
+        action: action.to_owned(),
+        exit_codes: Some(ContainerRestartRuleOnExitCodes {
+            operator: "In".to_owned(),
+            values: Some(vec![code]),
+        }),
+    }]
+}
+
+/// `liveness:a=yes startup:s=no`, each about the newest instance.
+pub(crate) fn verdicts(found: &ObservedPod, text: &str) -> PodVerdicts {
+    let mut verdicts = PodVerdicts::default();
+    for word in text.split_whitespace() {
+        let (kind, rest) = word.split_once(':').expect("kind:name");
+        let (name, ok) = rest.split_once('=').expect("name=yes");
+        let kind = match kind {
+            "liveness" => ProbeKind::Liveness,
+            "startup" => ProbeKind::Startup,
+            other => panic!("no such probe: {other}"),
+        };
+        let verdict = ContainerVerdict {
+            id: found.latest(name).expect("an instance").id.clone(),
+            ok: ok == "yes",
+        };
+        verdicts.of_mut(kind).insert(name.to_owned(), verdict);
+    }
+    verdicts
 }
 
 /// Oldest first. Sandboxes: `sb<attempt>[!|-noip|-host]`, `!` is not ready. Containers:
@@ -150,10 +213,22 @@ fn decide(pod: &Pod, found: &ObservedPod, backoff: &BackoffTable, now: Timestamp
 }
 
 fn check(asked: &str, found: &str, expected: &str) {
+    check_probed(asked, found, "", expected);
+}
+
+/// As [`check`], with what probes say.
+fn check_probed(asked: &str, found: &str, said: &str, expected: &str) {
     let pod = pod(asked);
     let found_pod = observed(&pod, found);
-    let actions = decide(&pod, &found_pod, &BackoffTable::default(), at(5000));
-    assert_eq!(actions.to_string(), expected, "{asked} | {found}");
+    let actions = compute_pod_actions(ActionsInput {
+        pod: &pod,
+        observed: &found_pod,
+        backoff: &BackoffTable::default(),
+        verdicts: &verdicts(&found_pod, said),
+        policy: BackoffPolicy::DEFAULT,
+        now: at(5000),
+    });
+    assert_eq!(actions.to_string(), expected, "{asked} | {found} | {said}");
     assert_eq!(actions.is_empty(), expected == "nothing");
 }
 
@@ -394,26 +469,236 @@ fn sidecars_start_in_order_and_run_as_long_as_the_pod() {
 }
 
 #[test]
-fn exit_code_rules_come_before_the_policy() {
-    let json = serde_json::json!({
-        "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
-        "spec": {"restartPolicy": "Never", "containers": [
-            {"name": "a", "image": "img", "restartPolicy": "Never", "restartPolicyRules": [
-                {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]},
-            {"name": "b", "image": "img"}]}
-    });
-    let pod: Pod = serde_json::from_value(json).expect("a pod");
-    let line = |found| {
-        decide(
-            &pod,
-            &observed(&pod, found),
-            &BackoffTable::default(),
-            at(5000),
-        )
-        .to_string()
+fn what_follows_a_sidecar_waits_until_its_startup_probe_passes() {
+    let probed = "Always s:sidecar+startup i:init a";
+    check(probed, "sb0 s=run", "nothing");
+    check_probed(probed, "sb0 s=run", "startup:s=yes", "init(i#?)");
+    check_probed(probed, "sb0 s=run", "startup:s=no", "kill(s) init(s#1)");
+    let last = "Always i:init s:sidecar+startup a";
+    check(last, "sb0 i=exit0 s=run", "nothing");
+    check_probed(last, "sb0 i=exit0 s=run", "startup:s=yes", "start(a#?)");
+    // What came after it once is not held back when it restarts.
+    check(last, "sb0 i=exit0 s=run a=run", "nothing");
+    check(last, "sb0 i=exit0 s=run a=exit1", "start(a#1)");
+    check(last, "sb0 i=exit0 s=exit1 a=run", "init(s#1)");
+    // In a new sandbox it holds everything back again.
+    check(
+        last,
+        "sb0! i=exit0 s=exit1 a=exit1 sb1 i#1=exit0 s#1=run",
+        "nothing",
+    );
+    check("Always s:sidecar a", "sb0 s=created", "remove(s) init(s#0)");
+}
+
+#[test]
+fn a_sidecar_that_fails_a_probe_is_restarted_whatever_the_pods_policy() {
+    let probed = "Never s:sidecar+liveness a";
+    check_probed(probed, "sb0 s=run a=run", "liveness:s=yes", "nothing");
+    check_probed(
+        probed,
+        "sb0 s=run a=run",
+        "liveness:s=no",
+        "kill(s) init(s#1)",
+    );
+    // Nothing begins behind a sidecar that is about to be killed.
+    check_probed(probed, "sb0 s=run", "liveness:s=no", "kill(s) init(s#1)");
+    check_probed(probed, "sb0 s=run a=exit0", "liveness:s=no", "kill-pod");
+}
+
+#[test]
+fn a_container_that_fails_a_probe_is_killed_and_restarted_as_its_policy_says() {
+    let check = |asked: &str, said, expected| {
+        check_probed(asked, "sb0 a=run b=run", said, expected);
     };
-    assert_eq!(line("sb0 a=exit42 b=run"), "start(a#1)");
-    assert_eq!(line("sb0 a=exit1 b=run"), "nothing");
+    let (alive, dead) = ("liveness:a=yes", "liveness:a=no");
+    check("Always a+liveness b", alive, "nothing");
+    check("Always a+liveness b", dead, "kill(a) start(a#1)");
+    check(
+        "OnFailure a+startup b",
+        "startup:a=no",
+        "kill(a) start(a#1)",
+    );
+    check("Never a+liveness b", dead, "kill(a)");
+    check("Never a:Always+liveness b", dead, "kill(a) start(a#1)");
+    check("Always a:Never+liveness b", dead, "kill(a)");
+    // A verdict that is left of a probe that the spec no longer has.
+    check("Always a b", dead, "nothing");
+    check_probed("Never a+liveness", "sb0 a=run", dead, "kill(a)");
+    check_probed(
+        "Always a+liveness",
+        "sb0 a=run~",
+        dead,
+        "kill(a) start(a#1)",
+    );
+}
+
+#[test]
+fn a_verdict_on_an_earlier_instance_says_nothing_of_this_one() {
+    let pod = pod("Always a+liveness");
+    let said = verdicts(&observed(&pod, "sb0 a=run"), "liveness:a=no");
+    let found = observed(&pod, "sb0 a=exit137 a#1=run");
+    let actions = compute_pod_actions(ActionsInput {
+        pod: &pod,
+        observed: &found,
+        backoff: &BackoffTable::default(),
+        verdicts: &said,
+        policy: BackoffPolicy::DEFAULT,
+        now: at(5000),
+    });
+    assert_eq!(actions.to_string(), "nothing");
+}
+
+#[test]
+fn a_probe_that_restarts_a_container_gives_it_the_probes_own_grace_period() {
+    let kill = |asked: &str, found: &str, said: &str| {
+        let pod = pod(asked);
+        let found = observed(&pod, found);
+        let actions = compute_pod_actions(ActionsInput {
+            pod: &pod,
+            observed: &found,
+            backoff: &BackoffTable::default(),
+            verdicts: &verdicts(&found, said),
+            policy: BackoffPolicy::DEFAULT,
+            now: at(5000),
+        });
+        let kill = &actions.containers_to_kill[0];
+        let grace = kill.grace.map(|g| g.as_secs());
+        (kill.message.clone(), grace)
+    };
+    for (asked, said, message) in [
+        (
+            "Always a+liveness",
+            "liveness:a=no",
+            "Container a failed liveness probe, will be restarted",
+        ),
+        (
+            "Always a+startup",
+            "startup:a=no",
+            "Container a failed startup probe, will be restarted",
+        ),
+        (
+            "Never a+liveness",
+            "liveness:a=no",
+            "Container a failed liveness probe",
+        ),
+        (
+            "Always a:sidecar+startup b",
+            "startup:a=no",
+            "Init container a failed startup probe",
+        ),
+    ] {
+        let expected = (message.to_owned(), Some(7));
+        assert_eq!(kill(asked, "sb0 a=run", said), expected);
+    }
+    assert_eq!(kill("Always a+liveness", "sb0 a=run~", "").1, None);
+}
+
+#[test]
+fn an_ephemeral_container_is_started_once_and_disturbs_nobody() {
+    let debug = "Always i:init a e:ephemeral";
+    check("Always a e:ephemeral", "", "sandbox#0 start(a#?)");
+    check("Always a e:ephemeral", "sb0 a=run", "ephemeral(e#?)");
+    check("Always a e:ephemeral", "sb0 a=run e=run", "nothing");
+    check("Always a e:ephemeral", "sb0 a=run e=exit1", "nothing");
+    check("Always a e:ephemeral", "sb0 a=run e=unknown", "nothing");
+    check(
+        "Always a e:ephemeral f:ephemeral",
+        "sb0 a=run e=run",
+        "ephemeral(f#?)",
+    );
+    // The agent died between creating and starting it.
+    check(
+        "Always a e:ephemeral",
+        "sb0 a=run e=created",
+        "remove(e) ephemeral(e#0)",
+    );
+    check(debug, "sb0 i=run", "ephemeral(e#?)");
+    check(debug, "sb0 i=exit1", "ephemeral(e#?) init(i#1)");
+    // It was in a sandbox that is gone.
+    check(debug, "sb0! i=exit0 a=exit1 e=exit1 sb1 i#1=run", "nothing");
+}
+
+#[test]
+fn an_ephemeral_container_keeps_no_pod_from_ending() {
+    check("Never a e:ephemeral", "sb0 a=exit0 e=run", "kill-pod");
+    check("Never a e:ephemeral", "sb0 a=exit0", "kill-pod");
+    check(
+        "Never i:init a e:ephemeral",
+        "sb0 i=exit1 e=run",
+        "kill-pod",
+    );
+    check("Never a e:ephemeral", "sb0! a=exit0 e=exit0", "nothing");
+}
+
+#[test]
+fn an_ephemeral_container_that_the_runtime_forgot_does_not_run_again() {
+    let mut pod = pod("Always a e:ephemeral");
+    pod.status = serde_json::from_value(serde_json::json!({
+        "ephemeralContainerStatuses": [{"name": "e", "containerID": "containerd://gone",
+            "image": "", "imageID": "", "ready": false, "restartCount": 0}]}))
+    .expect("a status");
+    let found = observed(&pod, "sb0 a=run");
+    let line = decide(&pod, &found, &BackoffTable::default(), at(5000)).to_string();
+    assert_eq!(line, "nothing");
+}
+
+#[test]
+fn exit_code_rules_come_before_the_policy() {
+    check(
+        "Never a:Never+again42 b",
+        "sb0 a=exit42 b=run",
+        "start(a#1)",
+    );
+    check("Never a:Never+again42 b", "sb0 a=exit1 b=run", "nothing");
+    check("Never i:init+again42 a", "sb0 i=exit42", "init(i#1)");
+    check("Never i:init+again42 a", "sb0 i=exit1", "kill-pod");
+}
+
+#[test]
+fn a_rule_of_one_container_begins_the_whole_pod_anew() {
+    let asked = "Never i:init s:sidecar a:Never+all88 b";
+    let found = "sb0 i=exit0 s=run a=exit88 b=exit1";
+    check(asked, found, "reset(i) reset(s) reset(b) reset(a)");
+    check(asked, "sb0 i=exit0 s=run a=exit1 b=run", "nothing");
+    // While one of those that ask for it is left, the reset goes on.
+    check(asked, "sb0 a=exit88", "reset(a)");
+    check(asked, "sb0", "init(i#?)");
+    // An older instance is removed with the newest, and asks for nothing by itself.
+    check(
+        asked,
+        "sb0 a=exit88 a#1=exit88 b=run",
+        "reset(a) reset(b) reset(a)",
+    );
+    check(asked, "sb0 i=exit0 s=run a=exit88 a#1=run b=run", "nothing");
+    let sidecar = "Always s:sidecar+all88 a";
+    check(sidecar, "sb0 s=exit88 a=run", "reset(a) reset(s)");
+    check("Never i:init+all88 a", "sb0 i=exit88", "reset(i)");
+    // The sandbox that died meanwhile is replaced afterwards.
+    check(sidecar, "sb0! s=exit88 a=exit137", "reset(a) reset(s)");
+    check(sidecar, "sb0!", "kill-pod sandbox#1 init(s#?)");
+    check(
+        "Always a+all88 e:ephemeral",
+        "sb0 a=exit88 e=run",
+        "reset(a)",
+    );
+}
+
+#[test]
+fn a_reset_waits_for_the_back_off_of_the_container_that_asks_for_it() {
+    let pod = pod("Never a:Never+all88 b");
+    let mut table = BackoffTable::default();
+    let key = restart_key(&pod, &pod.containers()[0]);
+    table.next(&key, BackoffPolicy::DEFAULT, at(10));
+    for (found, waiting) in [
+        // a died at 15, b at 25
+        ("sb0 a=exit88 b=run", "wait(a 10s)"),
+        ("sb0 a=exit88 b=exit0", "wait(a 10s)"),
+    ] {
+        let found = observed(&pod, found);
+        assert_eq!(decide(&pod, &found, &table, at(24)).to_string(), waiting);
+        let due = decide(&pod, &found, &table, at(25)).to_string();
+        assert_eq!(due, "reset(b) reset(a)");
+    }
 }
 
 #[test]
@@ -473,14 +758,26 @@ proptest! {
         let pod = pod(&asked);
         let found = observed(&pod, &found);
         let actions = decide(&pod, &found, &BackoffTable::default(), at(5000));
-        model::assert_safe(&pod, &found, &actions);
+        model::assert_safe(&pod, &found, &PodVerdicts::default(), &actions);
+    }
+
+    #[test]
+    fn who_does_what_is_asked_is_soon_asked_for_nothing(
+        asked in model::any_pod(),
+        found in model::any_found(),
+        luck in proptest::collection::vec(0_u8..9, 0..12),
+    ) {
+        let pod = pod(&asked);
+        let mut world = model::World::new(&pod, observed(&pod, &found));
+        world.live(&luck);
+        world.rest();
     }
 
     #[test]
     fn acting_on_the_answers_converges(
         asked in model::any_pod(),
         found in model::any_found(),
-        luck in proptest::collection::vec(0_u8..6, 1..40),
+        luck in proptest::collection::vec(0_u8..9, 1..40),
     ) {
         let pod = pod(&asked);
         let mut world = model::World::new(&pod, observed(&pod, &found));

@@ -26,6 +26,8 @@ use super::WorkerDeps;
 const PREDECESSOR_RETRY: Duration = Duration::from_millis(500);
 /// How long a running pod's sync waits for fresh content of its volumes.
 const REFRESH: Duration = Duration::from_secs(2);
+/// How long a pod that was stopped waits for a read of its remains.
+const LAST_LOOK: Duration = Duration::from_secs(2);
 /// Pause after the API server did not answer.
 const INPUTS_RETRY_SOON: Duration = Duration::from_secs(1);
 /// Pause after an object was missing or wrong; its appearance ends the pause.
@@ -261,9 +263,7 @@ fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) ->
         policy: deps.settings.restart_policy,
         now: deps.clock.now(),
     });
-    actions.create_sandbox
-        || !actions.init_to_start.is_empty()
-        || !actions.containers_to_start.is_empty()
+    actions.starts_something()
 }
 
 /// A pod of the same name is alive. Among pods with a worker the registry keeps that from
@@ -356,8 +356,9 @@ pub async fn kill(
         message: String::new(),
     };
     deps.runtime.kill_pod(request).await?;
-    let observed = match deps.pleg.inspect(uid).await {
-        Ok(observed) if !observed.is_alive() => observed,
+    let read = tokio::time::timeout(LAST_LOOK, deps.pleg.inspect(uid)).await;
+    let observed = match read {
+        Ok(Ok(observed)) if !observed.is_alive() => observed,
         // the lists have the last word: the pod may be stopped although it cannot be read
         read => {
             if let Some(left) = deps.runtime.alive(uid).await?.first() {
@@ -366,7 +367,7 @@ pub async fn kill(
                     retry: Retry::Soon,
                 });
             }
-            read.unwrap_or(seen)
+            read.ok().and_then(Result::ok).unwrap_or(seen)
         }
     };
     Ok(match &pod {

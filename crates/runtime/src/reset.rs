@@ -1,0 +1,109 @@
+//! Takes all containers of a pod away, so that it begins anew in its sandbox (KEP-5532).
+//!
+//! Nothing of it needs to be remembered: while a container is known whose exit asks for the
+//! reset, it is not through, and those go last.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use windlass_core::actions::ContainerToReset;
+use windlass_core::backoff::restart_key;
+use windlass_core::paths;
+use windlass_types::view::EventType;
+use windlass_types::{PodExt, Reason};
+
+use crate::kill::ignore_missing;
+use crate::request::StartFailure;
+use crate::sync::Pass;
+
+impl Pass<'_> {
+    /// Kills and removes what the actions name. What resists keeps the others from starting, so
+    /// the pass ends; the next one tries the rest.
+    pub(crate) async fn reset(&mut self) {
+        self.changed = true;
+        let resets = std::mem::take(&mut self.actions.containers_to_reset);
+        self.count(&resets);
+        let (sources, targets): (Vec<_>, Vec<_>) = resets.iter().partition(|reset| reset.source);
+        let mut gone = true;
+        for group in [targets, sources] {
+            if !gone {
+                break;
+            }
+            let removals = group.iter().map(|reset| self.remove(reset));
+            for failure in join_all(removals).await.into_iter().flatten() {
+                gone = false;
+                self.fail(failure);
+            }
+        }
+        self.drop_old_logs(&resets).await;
+        self.actions.containers_to_reset = resets;
+        self.again = gone;
+    }
+
+    /// A pod that restarts again and again does so ever more slowly.
+    fn count(&mut self, resets: &[ContainerToReset]) {
+        let deps = self.runtime.deps();
+        let (policy, now) = (deps.options.restart_backoff, deps.clock.now());
+        let pod = self.req.pod.clone();
+        for reset in resets.iter().filter(|reset| reset.source) {
+            let mut specs = pod.init_containers().iter().chain(pod.containers());
+            if let Some(spec) = specs.find(|spec| spec.name == reset.name) {
+                self.req.backoff.next(&restart_key(&pod, spec), policy, now);
+            }
+        }
+    }
+
+    async fn remove(&self, reset: &ContainerToReset) -> Option<StartFailure> {
+        let runtime = &self.runtime.deps().runtime;
+        let mut result = Ok(());
+        if reset.kill {
+            let text = format!("Stopping container {}", reset.name);
+            self.event(
+                Some(&reset.name),
+                EventType::Normal,
+                Reason::Killing,
+                &text,
+            );
+            // neither grace nor hooks: the pod is not ending, it is to be back soon
+            let stopped = runtime.stop_container(&reset.id, Duration::ZERO).await;
+            result = ignore_missing(stopped);
+        }
+        if result.is_ok() {
+            result = ignore_missing(runtime.remove_container(&reset.id).await);
+        }
+        let error = result.err()?;
+        Some(StartFailure::of(
+            &reset.name,
+            Reason::KillContainerError,
+            error.to_string(),
+            error.retry(),
+        ))
+    }
+
+    /// The newest log of each container stays: the next restart count is read off it. With the
+    /// container gone nobody else would remove the ones before.
+    async fn drop_old_logs(&self, resets: &[ContainerToReset]) {
+        let deps = self.runtime.deps();
+        let (pod, uid) = (self.pod(), self.pod().uid());
+        for reset in resets {
+            let instance = self.req.observed.latest(&reset.name);
+            let Some(newest) = instance.filter(|latest| latest.id == reset.id) else {
+                continue;
+            };
+            let dir = deps.node.paths.container_log_dir(pod, &reset.name);
+            let names = deps.files.list_log_names(&uid, &dir).await;
+            for name in names.unwrap_or_default() {
+                let count = name.split_once(".log").map(|(count, _)| count.parse::<u32>());
+                if !matches!(count, Some(Ok(count)) if count < newest.restart_count) {
+                    continue;
+                }
+                let link = paths::log_symlink(pod, &reset.name, &reset.id);
+                let log = dir.join(&name);
+                let removed = deps.files.remove_container_log(&uid, &link, &log);
+                if let Err(error) = removed.await {
+                    tracing::warn!(log = %log.display(), %error, "log not removed");
+                }
+            }
+        }
+    }
+}
