@@ -35,6 +35,9 @@ pub use sysctl::{SysctlAllowList, SysctlPatternError};
 const OS: &str = "linux";
 /// Label of a node or pod that names its operating system.
 const OS_LABEL: &str = "kubernetes.io/os";
+/// Why a pod with `supplementalGroupsPolicy: Strict` is refused.
+pub const STRICT_NOT_SUPPORTED: &str =
+    "SupplementalGroupsPolicy=Strict is not supported in this node";
 /// What upstream writes before the message in the status of a refused pod.
 const STATUS_PREFIX: &str = "Pod was rejected: ";
 
@@ -291,7 +294,7 @@ fn supplemental_groups(spec: &PodSpec, node: &Node) -> Result<(), Rejection> {
     if policy == Some("Strict") && supported != Some(true) {
         return Err(Rejection::new(
             "SupplementalGroupsPolicyNotSupported",
-            "SupplementalGroupsPolicy=Strict is not supported in this node",
+            STRICT_NOT_SUPPORTED,
         ));
     }
     Ok(())

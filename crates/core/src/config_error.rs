@@ -48,9 +48,9 @@ pub enum ConfigError {
         /// The container.
         container: String,
     },
-    /// The same for a field of the pod.
-    #[error("{0} is not supported by this version of Windlass")]
-    UnsupportedPod(&'static str),
+    /// A pod with `hostUsers: false` was given no IDs: it must not run with the node's.
+    #[error("the pod has no user namespace")]
+    NoUserNamespace,
     /// RuntimeClasses are objects of an API server.
     #[error(
         "runtimeClassName: RuntimeClass {0:?} is an object of the API server, which this agent is \
@@ -84,6 +84,9 @@ impl ConfigError {
             | Self::Env(
                 EnvError::MissingObject { .. }
                 | EnvError::MissingKey { .. }
+                | EnvError::NoVolumeOfFile(_)
+                | EnvError::File { .. }
+                | EnvError::MissingFileKey { .. }
                 | EnvError::TooLarge { .. },
             ) => Retry::Later,
             _ => Retry::Never,

@@ -12,15 +12,19 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use windlass_types::corev1::Container;
-use windlass_types::cri::ContainerConfig;
+use windlass_types::cri::{ContainerConfig, UserNamespace};
 use windlass_types::{Pod, names};
 
+pub use annotations::restored_container;
+
 use crate::config_error::ConfigError;
-use crate::env::{EnvInput, EnvSources, environment, expand_words};
+use crate::env::{EnvFiles, EnvInput, EnvSources, environment, expand_words};
 use crate::node_facts::NodeFacts;
 use crate::paths::{check_pod_names, container_log_path};
 use crate::resources::{check_amounts, container_resources};
 use crate::sandbox_config::identity_labels;
+
+pub use mounts::gets_hosts_file;
 
 /// Where a container writes its last words unless told otherwise.
 pub const DEFAULT_TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
@@ -59,6 +63,10 @@ pub struct ContainerInput<'a> {
     pub termination_log: Option<&'a Path>,
     /// ConfigMaps, Secrets and services for the environment.
     pub env_sources: &'a EnvSources,
+    /// What the files say that variables of this container come from.
+    pub env_files: &'a EnvFiles,
+    /// The pod's user and group IDs: those of its sandbox.
+    pub users: UserNamespace,
 }
 
 /// Makes the request.
@@ -77,6 +85,7 @@ pub fn container_config(input: ContainerInput<'_>) -> Result<ContainerConfig, Co
         pod_ips: input.pod_ips,
         node: input.node,
         sources: input.env_sources,
+        files: input.env_files,
     })?;
     let mut labels = BTreeMap::from(identity_labels(pod));
     labels.insert(

@@ -15,8 +15,10 @@ use crate::node_facts::NodeFacts;
 use crate::projection::{ConfigMapContent, SecretContent};
 use crate::quantity::{Quantity, QuantityError, lookup};
 
+mod files;
 mod variables;
 
+pub use files::{EnvFile, EnvFileKey, EnvFiles, LARGEST_FILE, wanted_files};
 pub use variables::{expand, expand_words};
 
 use variables::Variables;
@@ -93,6 +95,8 @@ pub struct EnvInput<'a> {
     pub node: &'a NodeFacts,
     /// Values from outside the pod.
     pub sources: &'a EnvSources,
+    /// What the pod's own files say.
+    pub files: &'a EnvFiles,
 }
 
 /// A kind of object that variables come from.
@@ -171,13 +175,25 @@ pub enum EnvError {
         /// The name.
         container: String,
     },
-    /// A source that this version does not read.
-    #[error("{field}: {what} is not supported by this version")]
-    Unsupported {
-        /// Where it is referred to.
-        field: String,
-        /// The source.
-        what: &'static str,
+    /// `fileKeyRef` names a volume that is not set up.
+    #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
+    NoVolumeOfFile(String),
+    /// A file that cannot be read or means nothing. Why is for the log: the text of a pod's
+    /// status is upstream's.
+    #[error("couldn't parse env file")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: String,
+    },
+    /// A file without a variable that is not optional.
+    #[error("environment variable key {key:?} not found in file {path:?}")]
+    MissingFileKey {
+        /// The variable.
+        key: String,
+        /// The file.
+        path: String,
     },
     /// A resource amount or divisor cannot be read.
     #[error("{field}: {source}")]
@@ -401,11 +417,12 @@ fn value_from(
         let object = (EnvObject::Secret, r.name.as_str());
         return key_value(input, object, &r.key, r.optional);
     }
-    if source.file_key_ref.is_some() {
-        return Err(EnvError::Unsupported {
-            field: field("fileKeyRef"),
-            what: "fileKeyRef",
-        });
+    if let Some(selector) = source
+        .file_key_ref
+        .as_ref()
+        .filter(|_| input.node.env_files)
+    {
+        return files::file_value(input.files, selector);
     }
     Ok(Some(String::new()))
 }

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use windlass_types::corev1::HostAlias;
 use windlass_types::{Pod, PodExt};
 
+use crate::node_facts::NodeFacts;
+
 /// Longest host name: one label of DNS.
 const MAX_HOSTNAME: usize = 63;
 /// Longest name the kernel takes.
@@ -60,14 +62,15 @@ pub enum HostnameError {
     },
 }
 
-/// The pod's host name: `hostnameOverride`, else `hostname`, else the pod's name, cut to 63
+/// The pod's host name: `hostnameOverride` (gate `HostnameOverride`), else `hostname`, else the pod's name, cut to 63
 /// characters; and its domain if it has a subdomain.
 ///
 /// # Errors
 /// A field is not a valid DNS name.
-pub fn pod_hostname(pod: &Pod, cluster_domain: &str) -> Result<PodHostname, HostnameError> {
+pub fn pod_hostname(pod: &Pod, node: &NodeFacts) -> Result<PodHostname, HostnameError> {
     let spec = PodExt::spec(pod);
-    if let Some(name) = &spec.hostname_override {
+    let over = spec.hostname_override.as_ref();
+    if let Some(name) = over.filter(|_| node.hostname_override) {
         if !is_dns_subdomain(name) {
             return Err(HostnameError::Override(name.clone()));
         }
@@ -81,7 +84,13 @@ pub fn pod_hostname(pod: &Pod, cluster_domain: &str) -> Result<PodHostname, Host
         None => cut(pod.name())?,
     };
     let domain = label("spec.subdomain", spec.subdomain.as_deref())?
-        .map(|subdomain| format!("{subdomain}.{}.svc.{cluster_domain}", pod.namespace()))
+        .map(|subdomain| {
+            format!(
+                "{subdomain}.{}.svc.{}",
+                pod.namespace(),
+                node.cluster_domain
+            )
+        })
         .unwrap_or_default();
     Ok(PodHostname { hostname, domain })
 }

@@ -31,6 +31,7 @@ pub mod termination_order;
 pub mod mirror;
 pub mod status_sync;
 
+pub mod cgroup_names;
 pub mod config_error;
 pub mod container_config;
 pub mod credentials;
@@ -42,6 +43,7 @@ pub mod node_conditions;
 pub mod node_facts;
 pub mod node_object;
 pub mod paths;
+pub mod pod_cgroup;
 pub mod pod_references;
 pub mod projection;
 pub mod quantity;

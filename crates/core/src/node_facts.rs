@@ -47,6 +47,10 @@ pub struct NodeFacts {
     pub selinux_enabled: bool,
     /// `/sys/devices/system/cpu/cpuN/thermal_throttle` of every CPU that has one; masked.
     pub thermal_throttle_paths: Vec<String>,
+    /// Feature gate `HostnameOverride`.
+    pub hostname_override: bool,
+    /// Feature gate `EnvFiles`.
+    pub env_files: bool,
 }
 
 /// Upstream's configuration defaults on a machine of unknown size.
@@ -70,6 +74,8 @@ impl Default for NodeFacts {
             single_process_oom_kill: false,
             selinux_enabled: false,
             thermal_throttle_paths: Vec::new(),
+            hostname_override: true,
+            env_files: true,
         }
     }
 }

@@ -79,6 +79,11 @@ impl NodePaths {
         self.pod_dir(uid).join("etc-hosts")
     }
 
+    /// `pods/<uid>/userns`: which user IDs the pod has.
+    pub fn user_namespace(&self, uid: &PodUid) -> PathBuf {
+        self.pod_dir(uid).join("userns")
+    }
+
     /// `pods/<uid>/containers/<container>`: its termination logs.
     pub fn container_dir(&self, uid: &PodUid, container: &str) -> PathBuf {
         self.pod_dir(uid).join("containers").join(container)

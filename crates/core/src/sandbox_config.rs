@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use windlass_types::corev1::Container;
 use windlass_types::cri::{
     DnsConfig, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SandboxConfig,
-    SandboxSecurity, SecurityProfile, SelinuxOptions,
+    SandboxSecurity, SecurityProfile, SelinuxOptions, SupplementalGroupsPolicy, UserNamespace,
 };
 use windlass_types::{Pod, PodExt, corev1, names};
 
@@ -30,6 +30,8 @@ pub struct SandboxInput<'a> {
     pub cgroup_parent: &'a str,
     /// Somebody looked up the handler of the pod's RuntimeClass.
     pub runtime_class_resolved: bool,
+    /// The pod's user and group IDs; a pod with `hostUsers: false` must have its own.
+    pub users: UserNamespace,
 }
 
 /// Makes the request.
@@ -41,12 +43,12 @@ pub fn sandbox_config(input: SandboxInput<'_>) -> Result<SandboxConfig, ConfigEr
     let SandboxInput { pod, node, .. } = input;
     check_pod_names(pod)?;
     check_amounts(pod)?;
-    refuse_weaker_isolation(pod, input.runtime_class_resolved)?;
+    refuse_weaker_isolation(input)?;
     // on the host network the node's own host name stays
     let hostname = if pod.host_network() {
         String::new()
     } else {
-        kernel_hostname(pod, &pod_hostname(pod, &node.cluster_domain)?)?
+        kernel_hostname(pod, &pod_hostname(pod, node)?)?
     };
     Ok(SandboxConfig {
         name: pod.name().to_owned(),
@@ -61,14 +63,14 @@ pub fn sandbox_config(input: SandboxInput<'_>) -> Result<SandboxConfig, ConfigEr
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
         cgroup_parent: input.cgroup_parent.to_owned(),
         sysctls: sysctls(pod),
-        security: sandbox_security(pod),
+        security: sandbox_security(pod, input.users)?,
         overhead: overhead_resources(pod, node),
         resources: Some(sandbox_resources(pod, node)),
     })
 }
 
-/// Namespaces of a pod and of its containers.
-pub fn pod_namespaces(pod: &Pod) -> NamespaceOptions {
+/// Namespaces of a pod and of its containers; `users` is what the pod was given.
+pub fn pod_namespaces(pod: &Pod, users: UserNamespace) -> NamespaceOptions {
     let spec = PodExt::spec(pod);
     let node_or_pod = |host: Option<bool>| match host {
         Some(true) => NamespaceMode::Node,
@@ -85,6 +87,29 @@ pub fn pod_namespaces(pod: &Pod) -> NamespaceOptions {
         network: node_or_pod(spec.host_network),
         pid,
         ipc: node_or_pod(spec.host_ipc),
+        users,
+    }
+}
+
+/// True for a pod that must not have the node's user IDs: `hostUsers: false`.
+pub fn wants_user_namespace(pod: &Pod) -> bool {
+    PodExt::spec(pod).host_users == Some(false)
+}
+
+/// `supplementalGroupsPolicy`; `Merge` unless the pod says otherwise.
+///
+/// # Errors
+/// The value means nothing.
+pub fn supplemental_groups_policy(pod: &Pod) -> Result<SupplementalGroupsPolicy, ConfigError> {
+    let security = PodExt::spec(pod).security_context.as_ref();
+    match security.and_then(|s| s.supplemental_groups_policy.as_deref()) {
+        None | Some("Merge") => Ok(SupplementalGroupsPolicy::Merge),
+        Some("Strict") => Ok(SupplementalGroupsPolicy::Strict),
+        Some(other) => Err(ConfigError::Invalid {
+            field: "securityContext.supplementalGroupsPolicy".to_owned(),
+            value: other.to_owned(),
+            hint: ": use Merge or Strict",
+        }),
     }
 }
 
@@ -122,21 +147,15 @@ pub(crate) fn identity_labels(pod: &Pod) -> [(String, String); 3] {
 
 /// Starting such a pod without what it asks for would leave it less isolated than its author
 /// believes.
-fn refuse_weaker_isolation(pod: &Pod, runtime_class_resolved: bool) -> Result<(), ConfigError> {
-    let spec = PodExt::spec(pod);
-    let security = spec.security_context.as_ref();
-    if spec.host_users == Some(false) {
-        return Err(ConfigError::UnsupportedPod("hostUsers: false"));
+fn refuse_weaker_isolation(input: SandboxInput<'_>) -> Result<(), ConfigError> {
+    let spec = PodExt::spec(input.pod);
+    if wants_user_namespace(input.pod) && input.users == UserNamespace::Node {
+        return Err(ConfigError::NoUserNamespace);
     }
     let runtime_class = spec.runtime_class_name.as_deref().unwrap_or_default();
-    if !runtime_class.is_empty() && !runtime_class_resolved {
+    if !runtime_class.is_empty() && !input.runtime_class_resolved {
         return Err(ConfigError::UnresolvedRuntimeClass(
             runtime_class.to_owned(),
-        ));
-    }
-    if security.and_then(|s| s.supplemental_groups_policy.as_deref()) == Some("Strict") {
-        return Err(ConfigError::UnsupportedPod(
-            "supplementalGroupsPolicy: Strict",
         ));
     }
     Ok(())
@@ -203,13 +222,14 @@ pub(crate) fn dotted_sysctl(name: &str) -> String {
         .collect()
 }
 
-fn sandbox_security(pod: &Pod) -> SandboxSecurity {
+fn sandbox_security(pod: &Pod, users: UserNamespace) -> Result<SandboxSecurity, ConfigError> {
     let context = PodExt::spec(pod).security_context.as_ref();
-    SandboxSecurity {
-        namespaces: pod_namespaces(pod),
+    Ok(SandboxSecurity {
+        namespaces: pod_namespaces(pod, users),
         run_as_user: context.and_then(|c| c.run_as_user),
         run_as_group: context.and_then(|c| c.run_as_group),
         supplemental_groups: supplemental_groups(pod),
+        supplemental_groups_policy: supplemental_groups_policy(pod)?,
         privileged: has_privileged_container(pod),
         readonly_rootfs: false,
         // the pause process never needs more, whatever the pod's own profile is
@@ -217,7 +237,7 @@ fn sandbox_security(pod: &Pod) -> SandboxSecurity {
         selinux: context
             .and_then(|c| c.se_linux_options.as_ref())
             .map(selinux),
-    }
+    })
 }
 
 fn has_privileged_container(pod: &Pod) -> bool {

@@ -28,7 +28,6 @@ pub fn unsupported_fields(pod: &Pod) -> Vec<String> {
 
 fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
     let spec = PodExt::spec(pod);
-    let security = spec.security_context.as_ref();
     let checks = [
         (
             has(&spec.ephemeral_containers),
@@ -47,16 +46,8 @@ fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
             "resourceClaims: no devices are allocated",
         ),
         (
-            spec.host_users == Some(false),
-            "hostUsers: a pod with hostUsers=false is not started",
-        ),
-        (
             spec.resources.is_some(),
             "resources: pod-level resources bound each container, not the pod as a whole",
-        ),
-        (
-            security.and_then(|s| s.supplemental_groups_policy.as_deref()) == Some("Strict"),
-            "securityContext.supplementalGroupsPolicy: a pod with Strict is not started",
         ),
     ];
     lines.extend(
@@ -157,14 +148,6 @@ fn container_fields(container: &Container, lines: &mut Vec<String>) {
             has(&container.volume_devices),
             "volumeDevices: the container is not started",
         ),
-        (
-            container.env.iter().flatten().any(|v| {
-                v.value_from
-                    .as_ref()
-                    .is_some_and(|f| f.file_key_ref.is_some())
-            }),
-            "env.valueFrom.fileKeyRef: the container is not started",
-        ),
         (huge_pages, "resources: huge pages are not limited"),
         (
             has(&resources.claims),
@@ -223,7 +206,6 @@ mod tests {
         check(
             json!({
                 "activeDeadlineSeconds": 5,
-                "hostUsers": false,
                 "readinessGates": [{"conditionType": "x"}],
                 "volumes": [
                     {"name": "claim", "persistentVolumeClaim": {"claimName": "x"}},
@@ -241,7 +223,6 @@ mod tests {
             }),
             &[
                 "activeDeadlineSeconds: the pod is not stopped when it passes",
-                "hostUsers: a pod with hostUsers=false is not started",
                 "volume claim: persistentVolumeClaim volumes are not supported",
                 "volume huge: emptyDir (huge pages) volumes are not supported",
                 "volume odd: this kind of volumes are not supported",

@@ -32,6 +32,39 @@ pub struct NamespaceOptions {
     pub pid: NamespaceMode,
     /// IPC.
     pub ipc: NamespaceMode,
+    /// Users and groups.
+    pub users: UserNamespace,
+}
+
+/// Whose user and group IDs the processes of a pod have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UserNamespace {
+    /// The node's: root in the container is root on the node.
+    #[default]
+    Node,
+    /// A range of the pod's own, the same for users and groups.
+    Pod(IdMapping),
+}
+
+/// IDs of a container and what they are on the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdMapping {
+    /// First ID on the node.
+    pub host_id: u32,
+    /// The same ID in the container.
+    pub container_id: u32,
+    /// How many IDs from there on.
+    pub length: u32,
+}
+
+/// Which groups a process has beside those the pod names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SupplementalGroupsPolicy {
+    /// Also those that the image's `/etc/group` gives its user.
+    #[default]
+    Merge,
+    /// No others.
+    Strict,
 }
 
 /// A seccomp or AppArmor profile.
@@ -70,6 +103,8 @@ pub struct SandboxSecurity {
     pub run_as_group: Option<i64>,
     /// Extra groups.
     pub supplemental_groups: Vec<i64>,
+    /// Whether the image may add groups.
+    pub supplemental_groups_policy: SupplementalGroupsPolicy,
     /// Some container of the pod is privileged.
     pub privileged: bool,
     /// The root file system is read-only.
@@ -200,6 +235,8 @@ pub struct LinuxResources {
 pub struct ContainerSecurity {
     /// Namespaces.
     pub namespaces: NamespaceOptions,
+    /// The container whose PID namespace it joins, whatever `namespaces` say of PIDs.
+    pub pid_target: Option<ContainerId>,
     /// Capabilities to add.
     pub add_capabilities: Vec<String>,
     /// Capabilities to drop.
@@ -214,6 +251,8 @@ pub struct ContainerSecurity {
     pub run_as_group: Option<i64>,
     /// Extra groups.
     pub supplemental_groups: Vec<i64>,
+    /// Whether the image may add groups.
+    pub supplemental_groups_policy: SupplementalGroupsPolicy,
     /// Read-only root file system.
     pub readonly_rootfs: bool,
     /// `no_new_privs`.

@@ -1,10 +1,11 @@
 //! What a container sees of the node: its volumes, `/etc/hosts`, its termination log.
 
+use std::net::IpAddr;
 use std::path::Path;
 
-use windlass_types::PodExt;
-use windlass_types::corev1::{Volume, VolumeMount};
+use windlass_types::corev1::{Container, Volume, VolumeMount};
 use windlass_types::cri::{Mount, MountPropagation};
+use windlass_types::{Pod, PodExt};
 
 use super::{ContainerInput, termination_message_path};
 use crate::config_error::ConfigError;
@@ -27,9 +28,7 @@ pub(super) fn mounts(input: ContainerInput<'_>) -> Result<Vec<Mount>, ConfigErro
         return Err(unsupported("volumeDevices"));
     }
     let mut mounts = Vec::new();
-    let mut own_hosts_file = false;
     for mount in container.volume_mounts.iter().flatten() {
-        own_hosts_file |= mount.mount_path == ETC_HOSTS;
         // mounting the whole volume instead would show the container what it must not see
         if is_set(&mount.sub_path) || is_set(&mount.sub_path_expr) {
             return Err(unsupported("volumeMounts.subPath"));
@@ -41,8 +40,7 @@ pub(super) fn mounts(input: ContainerInput<'_>) -> Result<Vec<Mount>, ConfigErro
     }
     let relabel = input.node.selinux_enabled;
     if let Some(file) = input.hosts_file
-        && provides_hosts_file(input.pod, input.pod_ips)
-        && !own_hosts_file
+        && gets_hosts_file(input.pod, container, input.pod_ips)
     {
         mounts.push(Mount {
             container_path: ETC_HOSTS.to_owned(),
@@ -60,6 +58,13 @@ pub(super) fn mounts(input: ContainerInput<'_>) -> Result<Vec<Mount>, ConfigErro
         });
     }
     Ok(mounts)
+}
+
+/// True for a container that sees the pod's `etc-hosts` file: the pod has one, and the container
+/// mounts nothing of its own there.
+pub fn gets_hosts_file(pod: &Pod, container: &Container, pod_ips: &[IpAddr]) -> bool {
+    let mut mounts = container.volume_mounts.iter().flatten();
+    provides_hosts_file(pod, pod_ips) && mounts.all(|mount| mount.mount_path != ETC_HOSTS)
 }
 
 fn volume_mount(input: ContainerInput<'_>, mount: &VolumeMount) -> Result<Mount, ConfigError> {

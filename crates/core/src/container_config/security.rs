@@ -11,10 +11,15 @@ use windlass_types::{Pod, PodExt};
 use super::ContainerInput;
 use crate::config_error::ConfigError;
 use crate::paths::check_component;
-use crate::sandbox_config::{pod_namespaces, selinux, supplemental_groups};
+use crate::sandbox_config::{
+    pod_namespaces, selinux, supplemental_groups, supplemental_groups_policy,
+};
 
 /// Legacy annotation of AppArmor profiles, followed by the container's name.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// User IDs that a pod may name.
+const USER_IDS: std::ops::RangeInclusive<i64> = 0..=i32::MAX as i64;
 
 const MASKED_PATHS: [&str; 12] = [
     "/proc/asound",
@@ -55,7 +60,9 @@ pub(super) fn container_security(
         _ => (None, input.image_user.username.clone()),
     };
     Ok(ContainerSecurity {
-        namespaces: pod_namespaces(input.pod),
+        namespaces: pod_namespaces(input.pod, input.users),
+        // known where an ephemeral container is started, from what was found
+        pid_target: None,
         add_capabilities: capabilities.add.unwrap_or_default(),
         drop_capabilities: capabilities.drop.unwrap_or_default(),
         privileged,
@@ -63,6 +70,7 @@ pub(super) fn container_security(
         run_as_username,
         run_as_group: own.run_as_group.or(pod.run_as_group),
         supplemental_groups: supplemental_groups(input.pod),
+        supplemental_groups_policy: supplemental_groups_policy(input.pod)?,
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
         no_new_privs: own.allow_privilege_escalation == Some(false),
         seccomp: seccomp(input, &own, &pod)?,
@@ -96,6 +104,11 @@ pub(super) fn verify_run_as_non_root(input: ContainerInput<'_>) -> Result<(), Co
         (None, None | Some(0)) => {
             "container has runAsNonRoot and image will run as root".to_owned()
         }
+        (None, Some(uid)) if !USER_IDS.contains(&uid) => format!(
+            "container has runAsNonRoot and image has an invalid user id ({uid}). (Must be \
+             1-({max})): must be between 0 and {max}, inclusive",
+            max = USER_IDS.end()
+        ),
         (None, Some(_)) => return Ok(()),
     };
     Err(ConfigError::RunAsNonRoot {
@@ -186,38 +199,23 @@ fn seccomp(
     }
 }
 
-/// The profile's field, the pod's field, then the annotation of before 1.30.
+/// The container's field, then the annotation of before 1.30, which is the container's too, then
+/// the pod's field.
 fn apparmor(
     input: ContainerInput<'_>,
     own: &SecurityContext,
     pod: &PodSecurityContext,
 ) -> Result<Option<SecurityProfile>, ConfigError> {
-    let chosen = own
-        .app_armor_profile
-        .as_ref()
-        .or(pod.app_armor_profile.as_ref());
-    if let Some(AppArmorProfile {
-        type_,
-        localhost_profile,
-    }) = chosen
-    {
-        return match (type_.as_str(), localhost_profile.as_deref()) {
-            ("RuntimeDefault", _) => Ok(Some(SecurityProfile::RuntimeDefault)),
-            ("Unconfined", _) => Ok(Some(SecurityProfile::Unconfined)),
-            ("Localhost", Some(name)) if !name.is_empty() => {
-                Ok(Some(SecurityProfile::Localhost(name.to_owned())))
-            }
-            ("Localhost", _) => Err(invalid(
-                "appArmorProfile.localhostProfile",
-                "",
-                ": it must name a profile",
-            )),
-            (other, _) => Err(invalid("appArmorProfile.type", other, "")),
-        };
+    if let Some(profile) = &own.app_armor_profile {
+        return app_armor_field(profile).map(Some);
     }
     let key = format!("{APPARMOR_ANNOTATION}{}", input.container.name);
     match input.pod.annotation(&key) {
-        None | Some("") => Ok(None),
+        None | Some("") => pod
+            .app_armor_profile
+            .as_ref()
+            .map(app_armor_field)
+            .transpose(),
         Some("runtime/default") => Ok(Some(SecurityProfile::RuntimeDefault)),
         Some("unconfined") => Ok(Some(SecurityProfile::Unconfined)),
         Some(text) => match text.strip_prefix("localhost/") {
@@ -228,6 +226,21 @@ fn apparmor(
                 hint: "",
             }),
         },
+    }
+}
+
+fn app_armor_field(profile: &AppArmorProfile) -> Result<SecurityProfile, ConfigError> {
+    let name = profile.localhost_profile.as_deref().unwrap_or_default();
+    match profile.type_.as_str() {
+        "RuntimeDefault" => Ok(SecurityProfile::RuntimeDefault),
+        "Unconfined" => Ok(SecurityProfile::Unconfined),
+        "Localhost" if !name.is_empty() => Ok(SecurityProfile::Localhost(name.to_owned())),
+        "Localhost" => Err(invalid(
+            "appArmorProfile.localhostProfile",
+            "",
+            ": it must name a profile",
+        )),
+        other => Err(invalid("appArmorProfile.type", other, "")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use windlass_types::PodExt;
-use windlass_types::cri::SecurityProfile;
+use windlass_types::cri::{IdMapping, SecurityProfile, SupplementalGroupsPolicy};
 
 use super::*;
 
@@ -12,6 +12,7 @@ struct Case {
     user: ImageUser,
     ips: Vec<IpAddr>,
     volumes: BTreeMap<String, PathBuf>,
+    users: UserNamespace,
 }
 
 /// A pod `web` with this container and these further fields of its spec.
@@ -30,6 +31,7 @@ fn case(container: Value, spec: Value) -> Case {
         },
         ips: vec!["10.0.0.7".parse().expect("ip")],
         volumes: [("data".to_owned(), PathBuf::from("/vol/data"))].into(),
+        users: UserNamespace::Node,
     }
 }
 
@@ -47,6 +49,8 @@ impl Case {
             hosts_file: Some(Path::new("/pods/u-1/etc-hosts")),
             termination_log: Some(Path::new("/pods/u-1/containers/c/0000beef")),
             env_sources: &EnvSources::default(),
+            env_files: &EnvFiles::default(),
+            users: self.users,
         })
     }
 
@@ -185,6 +189,32 @@ fn annotations_are_those_a_go_kubelet_reads() {
             "pod.terminationGracePeriod=7",
         ]
     );
+}
+
+#[test]
+fn a_container_brings_its_pre_stop_hook_along() {
+    let spec = json!({
+        "name": "c",
+        "lifecycle": {
+            "postStart": {"sleep": {"seconds": 1}},
+            "preStop": {"httpGet": {"path": "/bye?a=1&b=<2>", "port": "http"}},
+        },
+        "ports": [{"containerPort": 80, "name": "http"}],
+    });
+    let written = case(spec, json!({})).config().expect("config").annotations;
+    let restored = restored_container("c", &written);
+    assert_eq!(
+        serde_json::to_value(&restored).expect("JSON"),
+        json!({
+            "name": "c",
+            "lifecycle": {"preStop": {"httpGet": {"path": "/bye?a=1&b=<2>", "port": "http"}}},
+            "ports": [{"containerPort": 80, "name": "http", "protocol": "TCP"}],
+        })
+    );
+    // what others wrote there is theirs
+    let foreign = [(names::ANN_PRE_STOP_HANDLER.to_owned(), "{nonsense".to_owned())].into();
+    let lifecycle = restored_container("c", &foreign).lifecycle;
+    assert_eq!(lifecycle.expect("made").pre_stop, None);
 }
 
 #[test]
@@ -368,9 +398,52 @@ fn profiles_that_leave_their_directory_or_mean_nothing_are_refused() {
 }
 
 #[test]
+fn a_pod_with_user_ids_of_its_own_may_see_all_of_proc() {
+    let mut case = case(
+        json!({"name": "c", "securityContext": {"procMount": "Unmasked"}}),
+        json!({
+            "hostUsers": false,
+            "securityContext": {"supplementalGroupsPolicy": "Strict"},
+        }),
+    );
+    case.users = UserNamespace::Pod(IdMapping {
+        host_id: 65_536,
+        container_id: 0,
+        length: 65_536,
+    });
+    let security = case.config().expect("config").security;
+    assert_eq!(security.namespaces.users, case.users);
+    assert_eq!(security.masked_paths, Vec::<String>::new());
+    assert_eq!(security.readonly_paths, Vec::<String>::new());
+    assert_eq!(
+        security.supplemental_groups_policy,
+        SupplementalGroupsPolicy::Strict
+    );
+}
+
+#[test]
+fn the_paths_of_proc_and_sys_are_hidden_as_upstream_hides_them() {
+    let mut case = case(json!({"name": "c"}), json!({}));
+    case.node.thermal_throttle_paths = vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".into()];
+    let security = case.config().expect("config").security;
+    assert_eq!(
+        security.masked_paths.join(" "),
+        "/proc/asound /proc/acpi /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats \
+         /proc/timer_list /proc/timer_stats /proc/sched_debug /proc/scsi /sys/firmware \
+         /sys/devices/virtual/powercap /sys/devices/system/cpu/cpu0/thermal_throttle"
+    );
+    assert_eq!(
+        security.readonly_paths.join(" "),
+        "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger"
+    );
+}
+
+#[test]
 fn the_apparmor_annotation_still_counts() {
     let apparmor = |value: &str| {
-        let mut case = case(json!({"name": "c"}), json!({}));
+        // it is the container's own, so it wins over the pod's field
+        let pod = json!({"securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}}});
+        let mut case = case(json!({"name": "c"}), pod);
         let key = "container.apparmor.security.beta.kubernetes.io/c".to_owned();
         case.pod.metadata.annotations = Some([(key, value.to_owned())].into());
         case.config().map(|c| c.security.apparmor)

@@ -36,6 +36,7 @@ struct Case {
     pod: Pod,
     node: NodeFacts,
     sources: EnvSources,
+    files: EnvFiles,
     ips: Vec<IpAddr>,
 }
 
@@ -66,6 +67,7 @@ fn case(container: Value) -> Case {
             ..NodeFacts::default()
         },
         sources: EnvSources::default(),
+        files: EnvFiles::default(),
         ips: vec![
             "10.0.0.7".parse().expect("ip"),
             "fd00::7".parse().expect("ip"),
@@ -81,6 +83,7 @@ impl Case {
             pod_ips: &self.ips,
             node: &self.node,
             sources: &self.sources,
+            files: &self.files,
         });
         match env {
             Ok(env) => env
@@ -318,4 +321,53 @@ fn an_object_of_very_many_keys_is_read_in_no_time() {
     case.sources.config_maps.insert("conf".to_owned(), map);
     // to compare each with each would take longer than the test may
     assert_eq!(case.line().split(' ').count(), keys.len());
+}
+
+#[test]
+fn a_variable_may_come_from_a_file_that_the_pod_wrote() {
+    let variable = |key: &str, optional: bool| {
+        json!({"name": "c", "env": [
+            {"name": "A", "value": "before"},
+            {"name": "X", "valueFrom": {"fileKeyRef": {
+                "volumeName": "config", "path": "app.env", "key": key, "optional": optional,
+            }}},
+            {"name": "B", "value": "got $(X)"},
+        ]})
+    };
+    let with_file = |container: Value, text: Result<&str, &str>| {
+        let mut case = case(container);
+        let key = EnvFileKey {
+            volume: "config".to_owned(),
+            path: "app.env".to_owned(),
+        };
+        let file = EnvFile {
+            host_path: "/vol/config/app.env".to_owned(),
+            text: text.map(str::to_owned).map_err(str::to_owned),
+        };
+        case.files.0.insert(key, file);
+        case
+    };
+    let text = Ok("# by init\nKEY='va$(A)lue'\nEMPTY=''\n");
+    let check = |key: &str, optional, text, expected: &str| {
+        let case = with_file(variable(key, optional), text);
+        assert_eq!(case.line(), expected, "{key}");
+    };
+    check("KEY", false, text, "A=before X=va$(A)lue B=got va$(A)lue");
+    check("NONE", true, text, "A=before B=got $(X)");
+    let missing = |key: &str| {
+        format!("environment variable key {key:?} not found in file \"/vol/config/app.env\"")
+    };
+    check("NONE", false, text, &missing("NONE"));
+    check("EMPTY", false, text, &missing("EMPTY"));
+    // a file that is not there is an error, whatever the key says
+    check("KEY", true, Err("no such file"), "couldn't parse env file");
+    check("KEY", false, Ok("KEY=bare"), "couldn't parse env file");
+
+    assert_eq!(
+        case(variable("KEY", true)).line(),
+        "cannot find the volume \"config\" referenced by FileKeyRef"
+    );
+    let mut gate_off = with_file(variable("KEY", false), text);
+    gate_off.node.env_files = false;
+    assert_eq!(gate_off.line(), "A=before X= B=got ");
 }

@@ -20,7 +20,15 @@ fn some(text: &str) -> Option<String> {
 
 /// `hostname domain kernel-name`, or the error.
 fn check(pod: &Pod, expected: &str) {
-    let line = pod_hostname(pod, "cluster.local").and_then(|name| {
+    let node = NodeFacts {
+        cluster_domain: "cluster.local".to_owned(),
+        ..NodeFacts::default()
+    };
+    check_on(&node, pod, expected);
+}
+
+fn check_on(node: &NodeFacts, pod: &Pod, expected: &str) {
+    let line = pod_hostname(pod, node).and_then(|name| {
         let kernel = kernel_hostname(pod, &name)?;
         Ok(format!("{} {:?} {kernel}", name.hostname, name.domain))
     });
@@ -46,7 +54,16 @@ fn the_host_name_comes_from_override_then_hostname_then_pod_name() {
         "one \"sub.ns.svc.cluster.local\" one.sub.ns.svc.cluster.local",
     );
     spec.hostname_override = some("db.example.org");
-    check(&pod("web-0", spec), "db.example.org \"\" db.example.org");
+    check(
+        &pod("web-0", spec.clone()),
+        "db.example.org \"\" db.example.org",
+    );
+    let gate_off = NodeFacts {
+        hostname_override: false,
+        ..NodeFacts::default()
+    };
+    spec.subdomain = None;
+    check_on(&gate_off, &pod("web-0", spec), "one \"\" one");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use windlass_types::corev1::{
 };
 
 use super::{Fault, PayloadFile, ProjectionInput, path, quote};
-use crate::env::{EnvError, EnvInput, EnvSources, pod_field, resource_field};
+use crate::env::{EnvError, EnvFiles, EnvInput, EnvSources, pod_field, resource_field};
 use crate::pod_references::TokenSpec;
 
 /// Mode of a file if nothing says otherwise.
@@ -229,6 +229,7 @@ impl<'a> Collector<'a> {
             pod_ips: &[],
             node: self.input.node,
             sources: &EnvSources::default(),
+            files: &EnvFiles::default(),
         })
     }
 }

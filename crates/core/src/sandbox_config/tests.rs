@@ -1,6 +1,7 @@
 //! Sandbox configurations, a line for each part that differs from the plain one.
 
 use serde_json::{Value, json};
+use windlass_types::cri::IdMapping;
 
 use super::*;
 
@@ -17,6 +18,10 @@ fn pod(spec: Value) -> Pod {
 }
 
 fn config(spec: Value) -> Result<SandboxConfig, ConfigError> {
+    config_with(spec, UserNamespace::Node)
+}
+
+fn config_with(spec: Value, users: UserNamespace) -> Result<SandboxConfig, ConfigError> {
     let node = NodeFacts {
         cluster_domain: "cluster.local".to_owned(),
         ..NodeFacts::default()
@@ -31,6 +36,7 @@ fn config(spec: Value) -> Result<SandboxConfig, ConfigError> {
         },
         runtime_class_resolved: false,
         cgroup_parent: "",
+        users,
     })
 }
 
@@ -123,10 +129,9 @@ fn what_is_not_valid_is_refused_before_the_runtime_sees_it() {
 
 #[test]
 fn a_pod_is_not_started_with_less_isolation_than_it_asks_for() {
-    let refused = |field: &str| format!("{field} is not supported by this version of Windlass");
     check(
         json!({"hostUsers": false, "containers": [{"name": "c"}]}),
-        &refused("hostUsers: false"),
+        "the pod has no user namespace",
     );
     check(
         json!({"runtimeClassName": "gvisor", "containers": [{"name": "c"}]}),
@@ -135,10 +140,38 @@ fn a_pod_is_not_started_with_less_isolation_than_it_asks_for() {
     );
     check(
         json!({
-            "securityContext": {"supplementalGroupsPolicy": "Strict"},
+            "securityContext": {"supplementalGroupsPolicy": "strict"},
             "containers": [{"name": "c"}],
         }),
-        &refused("supplementalGroupsPolicy: Strict"),
+        "securityContext.supplementalGroupsPolicy: \"strict\" is not valid: use Merge or Strict",
+    );
+}
+
+#[test]
+fn user_ids_of_its_own_and_strict_groups_are_passed_on() {
+    let ids = IdMapping {
+        host_id: 196_608,
+        container_id: 0,
+        length: 65_536,
+    };
+    let own = UserNamespace::Pod(ids);
+    let spec = json!({
+        "hostUsers": false,
+        "securityContext": {"supplementalGroupsPolicy": "Strict"},
+        "containers": [{"name": "c"}],
+    });
+    let security = config_with(spec, own).expect("config").security;
+    assert_eq!(security.namespaces.users, own);
+    assert_eq!(
+        security.supplemental_groups_policy,
+        SupplementalGroupsPolicy::Strict
+    );
+    let plain = config(json!({"hostUsers": true, "containers": [{"name": "c"}]}));
+    let security = plain.expect("config").security;
+    assert_eq!(security.namespaces.users, UserNamespace::Node);
+    assert_eq!(
+        security.supplemental_groups_policy,
+        SupplementalGroupsPolicy::Merge
     );
 }
 

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use windlass_proto::cri_v1 as pb;
 use windlass_types::cri::{
-    ContainerConfig, ContainerSecurity, DnsConfig, ImageAuth, LinuxResources, ListFilter, Mount,
-    MountPropagation, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SandboxConfig,
-    SandboxSecurity, SecurityProfile, SelinuxOptions,
+    ContainerConfig, ContainerSecurity, DnsConfig, IdMapping, ImageAuth, LinuxResources,
+    ListFilter, Mount, MountPropagation, NamespaceMode, NamespaceOptions, PortMapping, Protocol,
+    SandboxConfig, SandboxSecurity, SecurityProfile, SelinuxOptions, SupplementalGroupsPolicy,
+    UserNamespace,
 };
-use windlass_types::{PodUid, SandboxId};
+use windlass_types::{ContainerId, PodUid, SandboxId};
 
 /// `PodSandboxConfig` for the wire.
 pub fn sandbox_config_to_pb(config: &SandboxConfig) -> pb::PodSandboxConfig {
@@ -107,6 +108,7 @@ fn sandbox_security_to_pb(security: &SandboxSecurity) -> pb::LinuxSandboxSecurit
         run_as_group: security.run_as_group.map(int64_to_pb),
         readonly_rootfs: security.readonly_rootfs,
         supplemental_groups: security.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy_to_pb(security.supplemental_groups_policy),
         privileged: security.privileged,
         seccomp: Some(profile_to_pb(&security.seccomp)),
         ..Default::default()
@@ -114,10 +116,12 @@ fn sandbox_security_to_pb(security: &SandboxSecurity) -> pb::LinuxSandboxSecurit
 }
 
 fn sandbox_security_from_pb(security: pb::LinuxSandboxSecurityContext) -> SandboxSecurity {
+    let groups_policy = security.supplemental_groups_policy();
     SandboxSecurity {
         namespaces: namespaces_from_pb(security.namespace_options.unwrap_or_default()),
         run_as_user: security.run_as_user.map(|user| user.value),
         run_as_group: security.run_as_group.map(|group| group.value),
+        supplemental_groups_policy: groups_policy_from_pb(groups_policy),
         supplemental_groups: security.supplemental_groups,
         privileged: security.privileged,
         readonly_rootfs: security.readonly_rootfs,
@@ -149,7 +153,11 @@ pub fn container_config_to_pb(config: &ContainerConfig) -> pb::ContainerConfig {
                 value: Bytes::copy_from_slice(value.as_bytes()),
             })
             .collect(),
-        mounts: config.mounts.iter().map(mount_to_pb).collect(),
+        mounts: config
+            .mounts
+            .iter()
+            .map(|mount| mapped_mount_to_pb(mount, config.security.namespaces.users))
+            .collect(),
         labels: config.labels.clone(),
         annotations: config.annotations.clone(),
         log_path: config.log_path.clone(),
@@ -209,6 +217,17 @@ pub(super) fn mount_to_pb(mount: &Mount) -> pb::Mount {
     }
 }
 
+/// Content of a mount keeps its owners for a container that has IDs of its own: the mount is
+/// mapped as the container is.
+fn mapped_mount_to_pb(mount: &Mount, users: UserNamespace) -> pb::Mount {
+    let mappings = mappings_to_pb(users);
+    pb::Mount {
+        uid_mappings: mappings.clone(),
+        gid_mappings: mappings,
+        ..mount_to_pb(mount)
+    }
+}
+
 pub(super) fn mount_from_pb(mount: pb::Mount) -> Mount {
     Mount {
         propagation: match mount.propagation() {
@@ -231,13 +250,14 @@ fn container_security_to_pb(security: &ContainerSecurity) -> pb::LinuxContainerS
             add_ambient_capabilities: Vec::new(),
         }),
         privileged: security.privileged,
-        namespace_options: Some(namespaces_to_pb(security.namespaces)),
+        namespace_options: Some(container_namespaces_to_pb(security)),
         selinux_options: security.selinux.as_ref().map(selinux_to_pb),
         run_as_user: security.run_as_user.map(int64_to_pb),
         run_as_group: security.run_as_group.map(int64_to_pb),
         run_as_username: security.run_as_username.clone(),
         readonly_rootfs: security.readonly_rootfs,
         supplemental_groups: security.supplemental_groups.clone(),
+        supplemental_groups_policy: groups_policy_to_pb(security.supplemental_groups_policy),
         no_new_privs: security.no_new_privs,
         masked_paths: security.masked_paths.clone(),
         readonly_paths: security.readonly_paths.clone(),
@@ -247,9 +267,26 @@ fn container_security_to_pb(security: &ContainerSecurity) -> pb::LinuxContainerS
     }
 }
 
+fn container_namespaces_to_pb(security: &ContainerSecurity) -> pb::NamespaceOption {
+    let own = namespaces_to_pb(security.namespaces);
+    match &security.pid_target {
+        None => own,
+        Some(target) => pb::NamespaceOption {
+            pid: pb::NamespaceMode::Target as i32,
+            target_id: target.to_string(),
+            ..own
+        },
+    }
+}
+
 fn container_security_from_pb(security: pb::LinuxContainerSecurityContext) -> ContainerSecurity {
+    let namespaces = security.namespace_options.as_ref();
+    let target = namespaces.map(|options| options.target_id.as_str());
+    let target = target.filter(|id| !id.is_empty()).map(ContainerId::from);
+    let groups_policy = security.supplemental_groups_policy();
     let capabilities = security.capabilities.unwrap_or_default();
     ContainerSecurity {
+        pid_target: target,
         namespaces: namespaces_from_pb(security.namespace_options.unwrap_or_default()),
         add_capabilities: capabilities.add_capabilities,
         drop_capabilities: capabilities.drop_capabilities,
@@ -257,6 +294,7 @@ fn container_security_from_pb(security: pb::LinuxContainerSecurityContext) -> Co
         run_as_user: security.run_as_user.map(|user| user.value),
         run_as_username: security.run_as_username,
         run_as_group: security.run_as_group.map(|group| group.value),
+        supplemental_groups_policy: groups_policy_from_pb(groups_policy),
         supplemental_groups: security.supplemental_groups,
         readonly_rootfs: security.readonly_rootfs,
         no_new_privs: security.no_new_privs,
@@ -278,7 +316,58 @@ fn namespaces_to_pb(namespaces: NamespaceOptions) -> pb::NamespaceOption {
         network: mode(namespaces.network),
         pid: mode(namespaces.pid),
         ipc: mode(namespaces.ipc),
+        userns_options: Some(users_to_pb(namespaces.users)),
         ..Default::default()
+    }
+}
+
+fn users_to_pb(users: UserNamespace) -> pb::UserNamespace {
+    let mode = match users {
+        UserNamespace::Node => pb::NamespaceMode::Node,
+        UserNamespace::Pod(_) => pb::NamespaceMode::Pod,
+    };
+    let mappings = mappings_to_pb(users);
+    pb::UserNamespace {
+        mode: mode as i32,
+        uids: mappings.clone(),
+        gids: mappings,
+    }
+}
+
+fn mappings_to_pb(users: UserNamespace) -> Vec<pb::IdMapping> {
+    match users {
+        UserNamespace::Node => Vec::new(),
+        UserNamespace::Pod(ids) => vec![pb::IdMapping {
+            host_id: ids.host_id,
+            container_id: ids.container_id,
+            length: ids.length,
+        }],
+    }
+}
+
+fn users_from_pb(users: &pb::UserNamespace) -> UserNamespace {
+    let first = users.uids.first().copied();
+    match (users.mode(), first) {
+        (pb::NamespaceMode::Pod, Some(ids)) => UserNamespace::Pod(IdMapping {
+            host_id: ids.host_id,
+            container_id: ids.container_id,
+            length: ids.length,
+        }),
+        _ => UserNamespace::Node,
+    }
+}
+
+fn groups_policy_to_pb(policy: SupplementalGroupsPolicy) -> i32 {
+    match policy {
+        SupplementalGroupsPolicy::Merge => pb::SupplementalGroupsPolicy::Merge as i32,
+        SupplementalGroupsPolicy::Strict => pb::SupplementalGroupsPolicy::Strict as i32,
+    }
+}
+
+fn groups_policy_from_pb(policy: pb::SupplementalGroupsPolicy) -> SupplementalGroupsPolicy {
+    match policy {
+        pb::SupplementalGroupsPolicy::Merge => SupplementalGroupsPolicy::Merge,
+        pb::SupplementalGroupsPolicy::Strict => SupplementalGroupsPolicy::Strict,
     }
 }
 
@@ -293,6 +382,11 @@ fn namespaces_from_pb(namespaces: pb::NamespaceOption) -> NamespaceOptions {
         network: mode(namespaces.network()),
         pid: mode(namespaces.pid()),
         ipc: mode(namespaces.ipc()),
+        users: namespaces
+            .userns_options
+            .as_ref()
+            .map(users_from_pb)
+            .unwrap_or_default(),
     }
 }
 
@@ -336,7 +430,7 @@ fn selinux_from_pb(options: pb::SeLinuxOption) -> SelinuxOptions {
     }
 }
 
-fn resources_to_pb(resources: &LinuxResources) -> pb::LinuxContainerResources {
+pub(super) fn resources_to_pb(resources: &LinuxResources) -> pb::LinuxContainerResources {
     pb::LinuxContainerResources {
         cpu_period: resources.cpu_period,
         cpu_quota: resources.cpu_quota,
@@ -348,7 +442,7 @@ fn resources_to_pb(resources: &LinuxResources) -> pb::LinuxContainerResources {
     }
 }
 
-fn resources_from_pb(resources: pb::LinuxContainerResources) -> LinuxResources {
+pub(super) fn resources_from_pb(resources: pb::LinuxContainerResources) -> LinuxResources {
     LinuxResources {
         cpu_period: resources.cpu_period,
         cpu_quota: resources.cpu_quota,

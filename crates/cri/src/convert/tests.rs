@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use windlass_proto::cri_v1 as pb;
 use windlass_types::cri::{
-    ContainerConfig, ContainerSecurity, DnsConfig, ImageAuth, LinuxResources, ListFilter, Mount,
-    MountPropagation, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SandboxConfig,
-    SandboxSecurity, SecurityProfile, SelinuxOptions,
+    ContainerConfig, ContainerSecurity, DnsConfig, IdMapping, ImageAuth, LinuxResources,
+    ListFilter, Mount, MountPropagation, NamespaceMode, NamespaceOptions, PortMapping, Protocol,
+    SandboxConfig, SandboxSecurity, SecurityProfile, SelinuxOptions, SupplementalGroupsPolicy,
+    UserNamespace,
 };
 use windlass_types::{ContainerState, Timestamp, names};
 
@@ -39,6 +40,11 @@ fn namespaces() -> NamespaceOptions {
         network: NamespaceMode::Node,
         pid: NamespaceMode::Container,
         ipc: NamespaceMode::Pod,
+        users: UserNamespace::Pod(IdMapping {
+            host_id: 131_072,
+            container_id: 0,
+            length: 65_536,
+        }),
     }
 }
 
@@ -79,6 +85,7 @@ fn sandbox_config() -> SandboxConfig {
             run_as_user: Some(0),
             run_as_group: Some(7),
             supplemental_groups: vec![1, 2],
+            supplemental_groups_policy: SupplementalGroupsPolicy::Strict,
             privileged: true,
             readonly_rootfs: true,
             seccomp: SecurityProfile::Localhost("/seccomp/a.json".into()),
@@ -114,6 +121,7 @@ fn container_config() -> ContainerConfig {
         tty: true,
         resources: resources(),
         security: ContainerSecurity {
+            pid_target: None,
             namespaces: namespaces(),
             add_capabilities: strings(&["NET_ADMIN"]),
             drop_capabilities: strings(&["ALL"]),
@@ -122,6 +130,7 @@ fn container_config() -> ContainerConfig {
             run_as_username: "nobody".into(),
             run_as_group: Some(5),
             supplemental_groups: vec![3],
+            supplemental_groups_policy: SupplementalGroupsPolicy::Strict,
             readonly_rootfs: true,
             no_new_privs: true,
             seccomp: SecurityProfile::Unconfined,
@@ -148,6 +157,46 @@ fn a_container_configuration_survives_the_wire() {
     assert_eq!(
         container_config_from_pb(container_config_to_pb(&config)),
         config
+    );
+}
+
+#[test]
+fn a_debugger_joins_the_processes_of_its_target() {
+    let mut config = container_config();
+    config.security.pid_target = Some("c1".into());
+    config.security.namespaces.pid = NamespaceMode::Container;
+    let sent = container_config_to_pb(&config);
+    let security = sent
+        .linux
+        .as_ref()
+        .and_then(|l| l.security_context.as_ref());
+    let options = security.and_then(|s| s.namespace_options.as_ref());
+    let options = options.expect("namespaces");
+    assert_eq!(options.pid(), pb::NamespaceMode::Target);
+    assert_eq!(options.target_id, "c1");
+    assert_eq!(container_config_from_pb(sent), config);
+}
+
+#[test]
+fn every_mount_of_a_container_with_ids_of_its_own_is_mapped_as_the_container_is() {
+    let mut config = container_config();
+    let ids = pb::IdMapping {
+        host_id: 131_072,
+        container_id: 0,
+        length: 65_536,
+    };
+    let sent = container_config_to_pb(&config);
+    assert_eq!(sent.mounts[0].uid_mappings, [ids]);
+    assert_eq!(sent.mounts[0].gid_mappings, [ids]);
+    config.security.namespaces.users = UserNamespace::Node;
+    let sent = container_config_to_pb(&config);
+    assert!(sent.mounts[0].uid_mappings.is_empty());
+    let security = sent.linux.and_then(|linux| linux.security_context);
+    let namespaces = security.and_then(|security| security.namespace_options);
+    let users = namespaces.and_then(|namespaces| namespaces.userns_options);
+    assert_eq!(
+        users.map(|users| users.mode()),
+        Some(pb::NamespaceMode::Node)
     );
 }
 
@@ -234,6 +283,21 @@ fn a_container_status_is_read_with_its_annotations() {
             (names::ANN_CONTAINER_HASH, "fe12ab"),
             (names::ANN_RESTART_COUNT, "4"),
         ]),
+        resources: Some(pb::ContainerResources {
+            linux: Some(pb::LinuxContainerResources {
+                cpu_shares: 512,
+                memory_limit_in_bytes: 64 << 20,
+                ..Default::default()
+            }),
+        }),
+        user: Some(pb::ContainerUser {
+            linux: Some(pb::LinuxContainerUser {
+                uid: 1000,
+                gid: 3000,
+                supplemental_groups: vec![3000, 4000],
+            }),
+        }),
+        stop_signal: pb::Signal::Sigusr1 as i32,
         ..Default::default()
     });
     let observed = &detail.observed;
@@ -245,10 +309,31 @@ fn a_container_status_is_read_with_its_annotations() {
         (Some(0x00fe_12ab), 4)
     );
     assert_eq!(observed.image_id, "nginx@sha256:abc");
+    let user = observed.user.as_ref().expect("user");
+    assert_eq!((user.uid, user.gid), (1000, 3000));
+    assert_eq!(user.supplemental_groups, [3000, 4000]);
+    assert_eq!(observed.stop_signal, "SIGUSR1");
+    let resources = observed.resources.as_ref().expect("resources");
+    assert_eq!(
+        (resources.cpu_shares, resources.memory_limit),
+        (512, 64 << 20)
+    );
     assert_eq!(
         container_detail_from_pb(container_detail_to_pb(&detail, 9)),
         detail
     );
+}
+
+#[test]
+fn what_an_older_runtime_does_not_tell_is_absent() {
+    let told = container_detail_from_pb(pb::ContainerStatus::default()).observed;
+    assert_eq!((told.user, told.resources), (None, None));
+    assert_eq!(told.stop_signal, "");
+    let unknown = pb::ContainerStatus {
+        stop_signal: 999,
+        ..Default::default()
+    };
+    assert_eq!(container_detail_from_pb(unknown).observed.stop_signal, "");
 }
 
 #[test]

@@ -1,0 +1,309 @@
+//! Variables that come from files which the pod itself writes (`fileKeyRef`, KEP-3721).
+//!
+//! A file is a small part of shell: `NAME='value'`, a line each, where a value may span lines and
+//! nothing in it is special; blank lines and lines that begin with `#` mean nothing. It is read
+//! when a container is made, because an init container may have written it just before.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use windlass_types::corev1::{Container, FileKeySelector};
+
+use super::EnvError;
+
+/// Longest line that is read, in bytes (that of upstream's scanner).
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// Largest file that is read, in bytes; upstream has no bound.
+pub const LARGEST_FILE: usize = 1 << 20;
+
+/// A file of a pod's volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EnvFileKey {
+    /// Name of the volume.
+    pub volume: String,
+    /// Path in it.
+    pub path: String,
+}
+
+/// One file, or why it could not be read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EnvFile {
+    /// Where it is on the node, for messages.
+    pub host_path: String,
+    /// Its text.
+    pub text: Result<String, String>,
+}
+
+impl fmt::Debug for EnvFile {
+    /// Where it is: what is in it may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EnvFile").field(&self.host_path).finish()
+    }
+}
+
+/// The files that variables of one container come from. A volume that the pod does not have has
+/// no entry.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct EnvFiles(pub BTreeMap<EnvFileKey, EnvFile>);
+
+impl fmt::Debug for EnvFiles {
+    /// Names only: what is in a file may be secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// A file that is not what it should be. None of its text is in here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid environment variable format {place} line {line}: {what}")]
+struct EnvFileError {
+    place: &'static str,
+    line: usize,
+    what: &'static str,
+}
+
+/// Files that a container's variables come from, each once.
+pub fn wanted_files(container: &Container) -> Vec<EnvFileKey> {
+    let sources = container.env.iter().flatten();
+    let sources = sources.filter_map(|v| v.value_from.as_ref()?.file_key_ref.as_ref());
+    let mut keys: Vec<_> = sources.map(key_of).collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+/// The value of a variable; `None` if it is not in the file, which it need not be.
+pub(super) fn file_value(
+    files: &EnvFiles,
+    selector: &FileKeySelector,
+) -> Result<Option<String>, EnvError> {
+    let Some(file) = files.0.get(&key_of(selector)) else {
+        return Err(EnvError::NoVolumeOfFile(selector.volume_name.clone()));
+    };
+    let found = file
+        .text
+        .as_ref()
+        .map_err(String::clone)
+        .and_then(|text| find(text, &selector.key).map_err(|error| error.to_string()));
+    let value = found.map_err(|cause| EnvError::File {
+        path: file.host_path.clone(),
+        cause,
+    })?;
+    // an empty value is none, as upstream decides
+    match value.filter(|value| !value.is_empty()) {
+        Some(value) => Ok(Some(value)),
+        None if selector.optional == Some(true) => Ok(None),
+        None => Err(EnvError::MissingFileKey {
+            key: selector.key.clone(),
+            path: file.host_path.clone(),
+        }),
+    }
+}
+
+fn key_of(selector: &FileKeySelector) -> EnvFileKey {
+    EnvFileKey {
+        volume: selector.volume_name.clone(),
+        path: selector.path.clone(),
+    }
+}
+
+/// The first definition of a name. What comes after it is not looked at.
+fn find(text: &str, name: &str) -> Result<Option<String>, EnvFileError> {
+    let mut lines = Lines::of(text);
+    while let Some(line) = lines.next() {
+        let line_number = lines.number;
+        let fault = |what| EnvFileError {
+            place: "at",
+            line: line_number,
+            what,
+        };
+        let line = line.trim_start_matches([' ', '\t']);
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let Some((variable, value)) = line.split_once('=') else {
+            return Err(fault("missing '='"));
+        };
+        if variable.trim_end_matches([' ', '\t']).is_empty() {
+            return Err(fault("empty variable name"));
+        }
+        if variable.ends_with([' ', '\t']) {
+            return Err(fault("whitespace before '=' is not allowed"));
+        }
+        // as in a shell, what follows a space is not the value
+        let value = match value.strip_prefix('\'') {
+            Some(quoted) => lines.quoted(quoted)?,
+            None if value.starts_with([' ', '\t']) => String::new(),
+            None => return Err(fault("value must be enclosed in single quotes")),
+        };
+        if variable == name {
+            return Ok(Some(value));
+        }
+    }
+    if lines.too_long {
+        return Err(EnvFileError {
+            place: "after",
+            line: lines.number,
+            what: "token too long",
+        });
+    }
+    Ok(None)
+}
+
+/// Lines and their numbers, up to the first that is too long.
+struct Lines<'a> {
+    rest: std::str::SplitTerminator<'a, char>,
+    number: usize,
+    too_long: bool,
+}
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Self {
+        Self {
+            rest: text.split_terminator('\n'),
+            number: 0,
+            too_long: false,
+        }
+    }
+
+    fn next(&mut self) -> Option<&'a str> {
+        let line = self.rest.next()?;
+        self.too_long = self.too_long || line.len() >= LONGEST_LINE;
+        if self.too_long {
+            return None;
+        }
+        self.number += 1;
+        Some(line.strip_suffix('\r').unwrap_or(line))
+    }
+
+    /// Reads a value from behind its opening quote to the end of the line with the closing one.
+    fn quoted(&mut self, first: &'a str) -> Result<String, EnvFileError> {
+        let start = self.number;
+        let mut value = String::new();
+        let mut rest = first;
+        loop {
+            if let Some((end, behind)) = rest.split_once('\'') {
+                value.push_str(end);
+                let behind = behind.trim_start_matches([' ', '\t']);
+                if behind.is_empty() || behind.starts_with('#') {
+                    return Ok(value);
+                }
+                return Err(EnvFileError {
+                    place: "at",
+                    line: self.number,
+                    what: "unexpected content after closing quote",
+                });
+            }
+            value.push_str(rest);
+            value.push('\n');
+            rest = self.next().ok_or(EnvFileError {
+                place: "starting at",
+                line: start,
+                what: "unclosed single quote",
+            })?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, name: &str, expected: &str) {
+        let line = match find(text, name) {
+            Ok(Some(value)) => format!("{value:?}"),
+            Ok(None) => "none".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(line, expected, "{name} in {text:?}");
+    }
+
+    #[test]
+    fn a_value_is_what_stands_between_the_quotes() {
+        check("A='1'\nB='2'\n", "B", "\"2\"");
+        check("  \tA='1'", "A", "\"1\"");
+        check("# A='0'\n\n \t\nA='1' # note", "A", "\"1\"");
+        check(
+            "A='two\r\nlines # of\n\ttext'\nB='2'",
+            "A",
+            "\"two\\nlines # of\\n\\ttext\"",
+        );
+        check("A='two\nlines'\nB='2'", "B", "\"2\"");
+        check("A='$HOME ${X} \\n \"'", "A", "\"$HOME ${X} \\\\n \\\"\"");
+        check("A='a=b'", "A", "\"a=b\"");
+        check("A='1'\nA='2'", "A", "\"1\"");
+        check("A=''", "A", "\"\"");
+        check("A= '1'", "A", "\"\"");
+        check("A= '1'\nB='2'", "B", "\"2\"");
+        check("A='1'", "B", "none");
+        check("", "A", "none");
+        check("it's='x'", "it's", "\"x\"");
+    }
+
+    #[test]
+    fn a_line_that_means_nothing_is_an_error_with_its_number() {
+        let at = |line, what: &str| {
+            format!("invalid environment variable format at line {line}: {what}")
+        };
+        check("A='1'\nnothing\nB='2'", "B", &at(2, "missing '='"));
+        check("='1'\nB='2'", "B", &at(1, "empty variable name"));
+        check(
+            "A ='1'\nB='2'",
+            "B",
+            &at(1, "whitespace before '=' is not allowed"),
+        );
+        check(
+            "\n#\nA=1",
+            "A",
+            &at(3, "value must be enclosed in single quotes"),
+        );
+        check(
+            "A=\nB='2'",
+            "B",
+            &at(1, "value must be enclosed in single quotes"),
+        );
+        check(
+            "A=\"1\"",
+            "A",
+            &at(1, "value must be enclosed in single quotes"),
+        );
+        check(
+            "A='1\n'x",
+            "A",
+            &at(2, "unexpected content after closing quote"),
+        );
+        check(
+            "B='2'\nA='1\n\n",
+            "A",
+            "invalid environment variable format starting at line 2: unclosed single quote",
+        );
+        // what was found before counts
+        check("A='1'\nnothing", "A", "\"1\"");
+    }
+
+    #[test]
+    fn a_line_without_end_ends_early() {
+        let long = format!("A='1'\n# {}\nB='2'\n", "x".repeat(LONGEST_LINE));
+        check(&long, "A", "\"1\"");
+        check(
+            &long,
+            "B",
+            "invalid environment variable format after line 1: token too long",
+        );
+    }
+
+    #[test]
+    fn nothing_of_a_file_shows_in_a_log() {
+        let key = EnvFileKey {
+            volume: "v".into(),
+            path: "env".into(),
+        };
+        let file = EnvFile {
+            host_path: "/v/env".into(),
+            text: Ok("PASSWORD='hunter2'".into()),
+        };
+        let shown = format!("{:?}", EnvFiles(BTreeMap::from([(key, file)])));
+        assert_eq!(shown, "{EnvFileKey { volume: \"v\", path: \"env\" }}");
+    }
+}
