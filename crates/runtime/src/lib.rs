@@ -29,6 +29,7 @@ mod start;
 mod sync;
 mod termination;
 mod text;
+mod userns;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ struct Inner {
     pull_errors: images::PullErrors,
     active: gc::ActivePods,
     sandbox_stops: kill::SandboxStops,
+    users: userns::PodUsers,
     hooks_run: hooks::HooksRun,
 }
 
@@ -67,6 +69,7 @@ impl PodRuntime {
             pull_errors: images::PullErrors::default(),
             active: gc::ActivePods::default(),
             sandbox_stops: kill::SandboxStops::default(),
+            users: userns::PodUsers::new(deps.options.user_namespaces.clone()),
             hooks_run: hooks::HooksRun::default(),
             deps,
         }))
@@ -87,7 +90,9 @@ impl PodRuntime {
             .map_err(|source| CleanupError {
                 uid: uid.clone(),
                 source,
-            })
+            })?;
+        self.users().release(uid);
+        Ok(())
     }
 
     /// Pods that have a directory, for a caller that looks for those nobody asks for.
@@ -118,6 +123,10 @@ impl PodRuntime {
 
     fn hooks_run(&self) -> &hooks::HooksRun {
         &self.0.hooks_run
+    }
+
+    fn users(&self) -> &userns::PodUsers {
+        &self.0.users
     }
 
     fn active(&self) -> &gc::ActivePods {
