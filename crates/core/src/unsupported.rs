@@ -30,14 +30,6 @@ fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
     let spec = PodExt::spec(pod);
     let checks = [
         (
-            has(&spec.ephemeral_containers),
-            "ephemeralContainers: debug containers are not started",
-        ),
-        (
-            spec.active_deadline_seconds.is_some(),
-            "activeDeadlineSeconds: the pod is not stopped when it passes",
-        ),
-        (
             pod.is_static() && has(&spec.readiness_gates),
             "readinessGates: nobody sets the conditions of a static pod, it never becomes Ready",
         ),
@@ -97,11 +89,6 @@ fn container_fields(container: &Container, lines: &mut Vec<String>) {
         .into_iter()
         .flatten()
         .any(|list| list.keys().any(|name| name.starts_with("hugepages-")));
-    let rules = container
-        .restart_policy_rules
-        .as_deref()
-        .unwrap_or_default();
-    let restarts_all = rules.iter().any(|r| r.action == "RestartAllContainers");
     let set = |field: &Option<String>| field.as_deref().is_some_and(|t| !t.is_empty());
     let checks = [
         (
@@ -127,10 +114,6 @@ fn container_fields(container: &Container, lines: &mut Vec<String>) {
         (
             lifecycle.is_some_and(|l| l.stop_signal.is_some()),
             "lifecycle.stopSignal: the image's signal is used",
-        ),
-        (
-            restarts_all,
-            "restartPolicyRules: RestartAllContainers restarts only this container",
         ),
         (
             mounts
@@ -194,8 +177,12 @@ mod tests {
                     "resources": {"limits": {"cpu": "1"}},
                     "envFrom": [{"configMapRef": {"name": "x"}}],
                     "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
-                    "restartPolicyRules": [{"action": "Restart"}],
+                    "restartPolicyRules": [
+                        {"action": "Restart"}, {"action": "RestartAllContainers"},
+                    ],
                 }],
+                "activeDeadlineSeconds": 5,
+                "ephemeralContainers": [{"name": "debug"}],
             }),
             &[],
         );
@@ -205,7 +192,6 @@ mod tests {
     fn each_field_without_effect_is_named_with_its_consequence() {
         check(
             json!({
-                "activeDeadlineSeconds": 5,
                 "readinessGates": [{"conditionType": "x"}],
                 "volumes": [
                     {"name": "claim", "persistentVolumeClaim": {"claimName": "x"}},
@@ -216,19 +202,16 @@ mod tests {
                 "containers": [{
                     "name": "c",
                     "livenessProbe": {},
-                    "restartPolicyRules": [{"action": "RestartAllContainers"}],
                     "volumeMounts": [{"name": "huge", "mountPath": "/a", "subPath": "s"}],
                     "resources": {"limits": {"hugepages-2Mi": "2Mi"}},
                 }],
             }),
             &[
-                "activeDeadlineSeconds: the pod is not stopped when it passes",
                 "volume claim: persistentVolumeClaim volumes are not supported",
                 "volume huge: emptyDir (huge pages) volumes are not supported",
                 "volume odd: this kind of volumes are not supported",
                 "container i: lifecycle.preStop: the hook does not run",
                 "container c: livenessProbe: it does not run",
-                "container c: restartPolicyRules: RestartAllContainers restarts only this container",
                 "container c: volumeMounts.subPath: the container is not started",
                 "container c: resources: huge pages are not limited",
             ],

@@ -19,13 +19,20 @@ use windlass_actors::{
     RuntimeState, SlotReceiver, UpdatePod, WorkerFinished, answers, spawn_io,
 };
 use windlass_core::backoff::BackoffTable;
-use windlass_core::pod_worker::{Effect, Input, Job, JobId, JobResult, PodWorker};
+use windlass_core::deadline::{self, Deadline};
+use windlass_core::pod_worker::{Effect, Input, Job, JobId, JobResult, Phase, PodWorker};
+use windlass_core::stop::grace_left;
+use windlass_cri::HungCall;
 use windlass_types::view::EventType;
-use windlass_types::{PodExt, PodUid, PodVerdicts, Reason, SharedPod};
+use windlass_types::{PodExt, PodUid, PodVerdicts, Reason, SharedPod, names};
 
 use super::WorkerDeps;
 use super::jobs::{self, JobAnswer, Progress, SyncJob, SyncReport};
 use super::report::{Report, phase_of};
+
+/// A deadline is looked at again this often at the latest: timers do not follow a clock that is
+/// set.
+const DEADLINE_LOOK: Duration = Duration::from_secs(60);
 
 /// What the registry tells a worker; the newest word of each kind counts.
 #[derive(Clone, Debug, Default)]
@@ -71,10 +78,16 @@ pub struct PodWorkerActor {
     probed: Option<ProbeTargets>,
     /// The verdicts that the status shows.
     verdicts: Arc<PodVerdicts>,
+    /// Calls that hang, as far as there was an event of them.
+    hung: Vec<HungCall>,
     kill_reason: String,
+    /// An earlier life of the agent knew of the pod's deletion and began to stop it.
+    stop_goes_on: bool,
     runtime: RuntimeState,
     job: Option<(JobId, CancellationToken, Instant)>,
     timer: Option<SpawnHandle>,
+    /// Fires when the pod's `activeDeadlineSeconds` have passed.
+    deadline: Option<SpawnHandle>,
     answers: AnswerSender<JobAnswer>,
     streams: Option<(SlotReceiver<(), WorkerNews>, Answers<JobAnswer>)>,
     begin: Option<Input>,
@@ -106,6 +119,10 @@ impl PodWorkerActor {
         if let Some(pod) = &pod {
             deps.objects.register(pod);
         }
+        let stop_goes_on = pod.as_deref().is_some_and(|pod| {
+            let restored = pod.annotation(names::ANN_RESTORED).is_some();
+            restored && pod.metadata.deletion_timestamp.is_some()
+        });
         let own_grace = pod.as_deref().map_or(Duration::from_secs(1), own_grace);
         let machine = PodWorker::new(
             uid.clone(),
@@ -117,15 +134,18 @@ impl PodWorkerActor {
             report,
             probed: None,
             verdicts: Arc::default(),
+            hung: Vec::new(),
             uid,
             deps,
             machine,
             pod,
             backoff,
             kill_reason,
+            stop_goes_on,
             runtime,
             job: None,
             timer: None,
+            deadline: None,
             answers: answer_sender,
             streams: Some((updates, answer_stream)),
             begin: Some(input),
@@ -152,6 +172,36 @@ impl PodWorkerActor {
         }
         self.arm_timer(ctx);
         self.publish();
+        self.watch_deadline(ctx);
+    }
+
+    /// Ends the pod once its deadline has passed, whatever its job waits for.
+    fn watch_deadline(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.deadline.take() {
+            ctx.cancel_future(timer);
+        }
+        if self.machine.phase() != Phase::Syncing {
+            return;
+        }
+        let now = self.deps.clock.now();
+        match self.report.deadline(now) {
+            Deadline::None => {}
+            Deadline::Ahead(at) => {
+                let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+                let look = left.min(DEADLINE_LOOK);
+                self.deadline = Some(ctx.run_later(look, Self::watch_deadline));
+            }
+            Deadline::Passed => {
+                if let Some(pod) = &self.pod {
+                    let (reason, text) = (Reason::DeadlineExceeded, deadline::MESSAGE);
+                    let events = &self.deps.events;
+                    events.record(pod, None, EventType::Normal, reason, text);
+                }
+                self.report.decided(Some(deadline::verdict()));
+                self.kill_reason = deadline::MESSAGE.to_owned();
+                self.handle(Input::Kill(None), ctx);
+            }
+        }
     }
 
     /// The timer is whatever the machine says now; an older one is replaced.
@@ -180,6 +230,7 @@ impl PodWorkerActor {
                     pod,
                     backoff: self.backoff.clone(),
                     verdicts: self.deps.probes.results.of(&self.uid),
+                    status: self.report.status(),
                     network_ready: self.runtime.network_error.is_none(),
                 };
                 spawn_io("sync-pod", async move {
@@ -197,8 +248,12 @@ impl PodWorkerActor {
             }
             Job::Kill { grace } => {
                 let pod = self.pod.clone();
-                self.report
-                    .terminating(&self.kill_reason, grace, self.deps.clock.now());
+                let now = self.deps.clock.now();
+                let grace = match &pod {
+                    Some(pod) if self.stop_goes_on => grace_left(pod, grace, now),
+                    _ => grace,
+                };
+                self.report.terminating(&self.kill_reason, grace, now);
                 spawn_io("kill-pod", async move {
                     tokio::select! {
                         biased;
@@ -230,6 +285,7 @@ impl PodWorkerActor {
                         }
                     }
                     self.publish();
+                    self.watch_deadline(ctx);
                 }
                 return;
             }
@@ -306,7 +362,10 @@ impl PodWorkerActor {
             // readiness is told at once, whatever the job in flight waits for
             self.verdicts = verdicts;
             self.report.probed(&self.deps);
+            // a startup probe that succeeded lets the others begin
+            self.probed = None;
         }
+        self.tell_of_hung_calls();
         let had_run = run.is_some();
         if let Some(pod) = run {
             self.machine.set_own_grace(own_grace(&pod));
@@ -321,6 +380,24 @@ impl PodWorkerActor {
         } else {
             self.handle(if had_run { Input::Desired } else { Input::Look }, ctx);
         }
+    }
+
+    /// One event for each call that hangs.
+    fn tell_of_hung_calls(&mut self) {
+        let hung = self.deps.hung.of(&self.uid);
+        let begins = |call: &&HungCall| !self.hung.iter().any(|old| old.is_same_hang(call));
+        if let Some(pod) = &self.pod {
+            for call in hung.iter().filter(begins) {
+                self.deps.events.record(
+                    pod,
+                    None,
+                    EventType::Warning,
+                    Reason::RuntimeCallHangs,
+                    &call.to_string(),
+                );
+            }
+        }
+        self.hung = hung;
     }
 
     fn runtime_state(&mut self, state: RuntimeState, ctx: &mut Context<Self>) {
@@ -353,6 +430,7 @@ impl PodWorkerActor {
     fn finish(&self, ctx: &mut Context<Self>) {
         tracing::info!(pod = %self.uid, "pod stopped and released");
         self.deps.objects.unregister(&self.uid);
+        self.deps.hung.forget(&self.uid);
         self.deps.probes.probe(&self.uid, &ProbePod::Forget);
         let finished = WorkerFinished {
             uid: self.uid.clone(),

@@ -8,11 +8,13 @@ use tokio_util::sync::CancellationToken;
 use windlass_actors::InspectError;
 use windlass_core::actions::{ActionsInput, PodActions, compute_pod_actions};
 use windlass_core::backoff::BackoffTable;
+use windlass_core::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_core::pod_worker::JobId;
 use windlass_runtime::{
     InputsError, KillPodError, KillPodRequest, PodInputs, PodRuntime, StartFailure, SyncPodOutcome,
     SyncPodRequest,
 };
+use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
     ContainerState, ObservedPod, Pod, PodExt, PodUid, PodVerdicts, Reason, Retry, SharedPod,
@@ -89,7 +91,7 @@ impl From<KillPodError> for JobError {
 pub struct SyncReport {
     /// The pod as it was found afterwards.
     pub observed: Result<Arc<ObservedPod>, JobError>,
-    /// What was done; `None` if the pod could not be read.
+    /// What was done; `None` if the pod could not be read or its deadline has passed.
     pub outcome: Option<SyncPodOutcome>,
 }
 
@@ -102,6 +104,8 @@ pub struct SyncJob {
     pub backoff: BackoffTable,
     /// What the probes say.
     pub verdicts: Arc<PodVerdicts>,
+    /// Its status as it was reported last.
+    pub status: Arc<PodStatus>,
     /// The pod network can be used.
     pub network_ready: bool,
 }
@@ -128,6 +132,13 @@ pub async fn sync(
         }
     };
     progress(Progress::Observed(Arc::clone(&observed)));
+    // its worker, which hears how the pod was found, ends it
+    if past_deadline(deps, &job, &observed) {
+        return SyncReport {
+            observed: Ok(observed),
+            outcome: None,
+        };
+    }
     let starts = starts_something(deps, &job, &observed);
     // it may have ended, and been removed, while nobody could tell this agent; what a reboot left
     // of it is no sign of the contrary
@@ -252,6 +263,16 @@ fn has_payload_volumes(pod: &Pod) -> bool {
             || v.downward_api.is_some()
             || v.projected.is_some()
     })
+}
+
+fn past_deadline(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
+    let found = deadline(DeadlineInput {
+        pod: &job.pod,
+        status: &job.status,
+        observed,
+        now: deps.clock.now(),
+    });
+    found == Deadline::Passed
 }
 
 fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {

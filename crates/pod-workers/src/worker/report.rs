@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use windlass_actors::{ProbeTargets, RuntimeState, WorkerPhase};
 use windlass_core::actions::BackingOff;
+use windlass_core::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_core::pod_worker::Phase as MachinePhase;
 use windlass_core::status::{
     BlockerInput, Failures, StatusInput, Verdict, blocker, generate_status,
 };
 use windlass_core::unsupported::unsupported_fields;
+use windlass_cri::HungCall;
 use windlass_metrics::Metrics;
 use windlass_status::PodEntryView;
 use windlass_types::corev1::PodStatus;
@@ -238,6 +240,24 @@ impl Report {
         })
     }
 
+    /// How the pod stands to its deadline.
+    pub fn deadline(&self, now: Timestamp) -> Deadline {
+        let Some(pod) = self.pod.as_deref().filter(|_| self.verdict.is_none()) else {
+            return Deadline::None;
+        };
+        deadline(DeadlineInput {
+            pod,
+            status: &self.status,
+            observed: &self.observed,
+            now,
+        })
+    }
+
+    /// The status that was published last.
+    pub fn status(&self) -> Arc<PodStatus> {
+        Arc::clone(&self.status)
+    }
+
     /// Verdicts of probes changed.
     pub fn probed(&mut self, deps: &WorkerDeps) {
         if let Some(pod) = self.pod.clone().filter(|_| self.looked) {
@@ -277,6 +297,11 @@ impl Report {
         deps: &WorkerDeps,
         now: Timestamp,
     ) -> Option<Blocker> {
+        // what hangs is the reason for whatever else could be told, but of a pod that has stopped
+        let hung = deps.hung.of(&pod.uid());
+        if let Some(call) = hung.first().filter(|_| phase != WorkerPhase::Terminated) {
+            return Some(hung_blocker(call));
+        }
         if phase == WorkerPhase::Terminating
             && let Some(stopping) = &self.stopping
         {
@@ -318,6 +343,21 @@ impl Report {
             previous: self.blocker.as_ref(),
             now,
         })
+    }
+}
+
+/// The words of the event, and how often it was asked.
+fn hung_blocker(call: &HungCall) -> Blocker {
+    let attempts = match call.attempts {
+        0 | 1 => String::new(),
+        attempts => format!(" (asked {attempts} times)"),
+    };
+    Blocker {
+        reason: Reason::RuntimeCallHangs,
+        container: None,
+        message: format!("{call}{attempts}"),
+        since: call.since,
+        next_retry: None,
     }
 }
 
