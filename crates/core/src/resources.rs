@@ -123,6 +123,23 @@ pub fn cpu_quota(milli_cpu: i64, period_micros: i64) -> i64 {
     (milli_cpu.saturating_mul(period_micros) / 1000).max(MIN_QUOTA_MICROS)
 }
 
+/// The request, in milli-CPU, that CPU shares stand for; 0 for none told.
+pub fn milli_cpu_of_shares(shares: i64) -> i64 {
+    if shares < MIN_SHARES {
+        return 0;
+    }
+    let shares = shares.min(MAX_SHARES);
+    (shares * 1000 + SHARES_PER_CPU - 1) / SHARES_PER_CPU
+}
+
+/// The limit, in milli-CPU, that a CFS quota stands for; 0 for no limit.
+pub fn milli_cpu_of_quota(quota_micros: i64, period_micros: i64) -> i64 {
+    if quota_micros <= 0 || period_micros <= 0 {
+        return 0;
+    }
+    quota_micros.saturating_mul(1000) / period_micros
+}
+
 /// `oom_score_adj` of a container: the more of the node's memory it asked for, the later it is
 /// killed. A sidecar is never killed before the smallest regular container.
 pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i64 {

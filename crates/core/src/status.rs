@@ -9,7 +9,10 @@
 mod blocker;
 mod conditions;
 mod containers;
+mod fields;
 mod phase;
+mod readiness;
+mod reset;
 #[cfg(test)]
 mod tests;
 

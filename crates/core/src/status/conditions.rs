@@ -4,23 +4,25 @@ use windlass_types::PodExt;
 use windlass_types::corev1::{Container, ContainerStatus, PodCondition, PodStatus};
 use windlass_types::metav1::Time;
 
-use super::phase::{Phase, has_initialized};
-use super::{StatusInput, settled_phase, whole_seconds};
-use crate::actions::{SandboxVerdict, is_sidecar, sandbox_verdict};
+use super::phase::Phase;
+use super::{StatusInput, reset, settled_phase, whole_seconds};
+use crate::actions::{SandboxVerdict, is_sidecar, restarts_all_containers, sandbox_verdict};
 
 /// Types computed here; the rest is foreign and kept as the API server has it.
-const OWNED: [&str; 5] = [
+const OWNED: [&str; 6] = [
     READY_TO_START,
     INITIALIZED,
     READY,
     CONTAINERS_READY,
     SCHEDULED,
+    ALL_RESTARTING,
 ];
 const READY_TO_START: &str = "PodReadyToStartContainers";
 const INITIALIZED: &str = "Initialized";
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
+pub(super) const ALL_RESTARTING: &str = "AllContainersRestarting";
 /// Set by whoever disrupts the pod, node agent included: kept wherever it was seen.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// Its reason if this agent ends the pod.
@@ -87,13 +89,17 @@ pub(super) fn conditions(
         SandboxVerdict::Keep(..) => Truth::YES,
         SandboxVerdict::Create { .. } => Truth::no("", String::new()),
     };
-    for (type_, truth) in [
+    let mut owned = vec![
         (READY_TO_START, sandbox),
-        (INITIALIZED, initialized(input, status, phase)),
+        (INITIALIZED, initialized(input, status, previous, phase)),
         (READY, ready),
         (CONTAINERS_READY, containers_ready),
         (SCHEDULED, Truth::YES),
-    ] {
+    ];
+    if reset::could_happen(pod) {
+        owned.push((ALL_RESTARTING, all_restarting(input, phase)));
+    }
+    for (type_, truth) in owned {
         let value = if truth.value { "True" } else { "False" };
         let since = before
             .iter()
@@ -186,16 +192,28 @@ fn readiness_gates(input: &StatusInput<'_>, conditions: &[PodCondition]) -> Trut
     }
 }
 
-/// All init containers have completed, or started if they are sidecars.
-fn initialized(input: &StatusInput<'_>, status: &PodStatus, phase: Phase) -> Truth {
+/// All init containers have completed, or started if they are sidecars. Once true it stays:
+/// neither a sidecar that restarts nor a new sandbox undoes it.
+fn initialized(
+    input: &StatusInput<'_>,
+    status: &PodStatus,
+    previous: &PodStatus,
+    phase: Phase,
+) -> Truth {
     if phase == Phase::Succeeded {
         return Truth {
             reason: "PodCompleted",
             ..Truth::YES
         };
     }
-    // Sidecars that restart later do not undo it.
-    if has_initialized(input) {
+    let ran = |c: &ContainerStatus| {
+        let state = c.state.as_ref();
+        state.is_some_and(|s| s.running.is_some() || s.terminated.is_some())
+    };
+    let mut before = previous.conditions.iter().flatten();
+    if status.container_statuses.iter().flatten().any(ran)
+        || before.any(|c| c.type_ == INITIALIZED && c.status == "True")
+    {
         return Truth::YES;
     }
     let incomplete: Vec<&str> = input
@@ -220,6 +238,22 @@ fn initialized(input: &StatusInput<'_>, status: &PodStatus, phase: Phase) -> Tru
             incomplete.join(" ")
         ),
     )
+}
+
+/// An exit asks for a restart of all containers, and they have not all been removed yet.
+fn all_restarting(input: &StatusInput<'_>, phase: Phase) -> Truth {
+    match phase {
+        Phase::Succeeded => Truth::no("PodCompleted", String::new()),
+        Phase::Failed => Truth::no("PodFailed", String::new()),
+        Phase::Pending | Phase::Running if restarts_all_containers(input.pod, input.observed) => {
+            Truth {
+                value: true,
+                reason: "RestartAllContainersStarted",
+                message: "container exited with restart policy rule".to_owned(),
+            }
+        }
+        Phase::Pending | Phase::Running => Truth::no("", String::new()),
+    }
 }
 
 fn find<'a>(status: &'a PodStatus, container: &Container) -> Option<&'a ContainerStatus> {

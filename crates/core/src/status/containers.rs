@@ -2,16 +2,27 @@
 
 use windlass_types::corev1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
-    ContainerStateWaiting, ContainerStatus, PodStatus, Probe, VolumeMount, VolumeMountStatus,
+    ContainerStateWaiting, ContainerStatus, PodStatus,
 };
 use windlass_types::metav1::Time;
-use windlass_types::{ContainerState, ObservedContainer, PodExt, ProbeKind, Reason, Timestamp};
+use windlass_types::{ContainerState, ObservedContainer, PodExt, Reason, Timestamp};
 
-use super::{StatusInput, whole_seconds};
-use crate::actions::{is_sidecar, should_be_started};
+use super::readiness::set_readiness;
+use super::{StatusInput, fields, reset, whole_seconds};
+use crate::actions::{
+    as_container, ephemeral_containers, is_sidecar, restarts_all_containers, should_be_started,
+};
 
 /// Exit code of a container whose end nobody saw.
-const LOST: i32 = 137;
+pub(super) const LOST: i32 = 137;
+/// Upstream's words for a container that ran and whose state the runtime cannot tell.
+const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
+/// Upstream's words for a container that ran and is gone.
+const GONE: &str = "The container could not be located when the pod was deleted.  The container used \
+                    to be Running";
+/// Upstream's words for an init container that is gone though the pod got past it.
+const PAST: &str = "Unable to get init container status from container runtime and pod has been \
+                    initialized, treat it as exited normally";
 
 /// The three lists of a pod status.
 pub(super) struct Lists {
@@ -25,32 +36,25 @@ pub(super) struct Lists {
 
 /// Which list a container is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Init,
     App,
     Ephemeral,
 }
 
 pub(super) fn statuses(input: &StatusInput<'_>, previous: &PodStatus) -> Lists {
+    let removing = reset::underway(input, previous);
     let list = |kind, specs: &[Container], before: &Option<Vec<ContainerStatus>>| {
         let before = before.as_deref().unwrap_or_default();
         let one = |spec: &Container| {
             let old = before.iter().find(|s| s.name == spec.name);
-            status(input, kind, spec, old)
+            status(input, kind, spec, old, removing)
         };
         specs.iter().map(one).collect::<Vec<_>>()
     };
     let pod = input.pod;
-    let ephemeral: Vec<Container> = PodExt::spec(pod)
-        .ephemeral_containers
-        .iter()
-        .flatten()
-        .map(|e| Container {
-            name: e.name.clone(),
-            image: e.image.clone(),
-            ..Container::default()
-        })
-        .collect();
+    let ephemeral = ephemeral_containers(pod).iter().map(as_container);
+    let ephemeral: Vec<Container> = ephemeral.collect();
     let mut lists = Lists {
         init: list(
             Kind::Init,
@@ -69,36 +73,42 @@ pub(super) fn statuses(input: &StatusInput<'_>, previous: &PodStatus) -> Lists {
     lists
 }
 
+/// The status of one container. `removing`: all containers of the pod are restarted, and what is
+/// missing was removed for that.
 fn status(
     input: &StatusInput<'_>,
     kind: Kind,
     spec: &Container,
     old: Option<&ContainerStatus>,
+    removing: bool,
 ) -> ContainerStatus {
     let latest = input.observed.latest(&spec.name);
     let mut status = match latest {
-        Some(latest) => from_runtime(input, spec, latest, old),
-        None => without_runtime(input, kind, spec, old),
+        Some(latest) => from_runtime(input, spec, latest, old, removing),
+        None => without_runtime(input, kind, spec, old, removing),
     };
-    let completed_init =
-        kind == Kind::Init && latest.is_some_and(is_completed) && !is_sidecar(spec);
-    if !completed_init
-        && kind != Kind::Ephemeral
+    let ended = status
+        .state
+        .as_ref()
+        .is_some_and(|s| s.terminated.is_some());
+    // What has completed, and an ephemeral container that has ended, is not started again.
+    let over = match kind {
+        Kind::Init => latest.is_some_and(is_completed) && !is_sidecar(spec),
+        Kind::App => false,
+        Kind::Ephemeral => ended,
+    };
+    if !over
         && !input.terminal
         && input.pod.metadata.deletion_timestamp.is_none()
         && should_be_started(input.pod, spec, latest)
         && let Some((reason, message)) = waiting_reason(input, &spec.name)
     {
-        if status
-            .state
-            .as_ref()
-            .is_some_and(|s| s.terminated.is_some())
-        {
+        if ended {
             status.last_state = status.state.take();
         }
         status.state = Some(waiting(reason, Some(message)));
     }
-    set_readiness(input, kind, spec, &mut status);
+    set_readiness(input, kind, spec, old, &mut status);
     status
 }
 
@@ -128,18 +138,33 @@ fn from_runtime(
     spec: &Container,
     latest: &ObservedContainer,
     old: Option<&ContainerStatus>,
+    removing: bool,
 ) -> ContainerStatus {
     let id = container_id(input, latest);
     let same = old.filter(|o| o.container_id.as_ref() == Some(&id));
-    let old_running = old.is_some_and(|o| o.state.as_ref().is_some_and(|s| s.running.is_some()));
+    let other_ended = old.filter(|o| same.is_none() && is_terminated(&o.state));
+    let old_running = old.filter(|o| o.state.as_ref().is_some_and(|s| s.running.is_some()));
+    let known = old.map_or(0, |o| o.restart_count);
+    let mut restarts = i32::try_from(latest.restart_count).unwrap_or(i32::MAX);
     let state = match latest.state {
-        ContainerState::Running => running(latest),
+        ContainerState::Running => {
+            // the runtime may have forgotten what ran before, and begun to count anew
+            if other_ended.is_some() && restarts <= known {
+                restarts = known.saturating_add(1);
+            }
+            running(latest)
+        }
         ContainerState::Exited => terminated(input, latest),
         ContainerState::Created => waiting(default_reason(input), None),
         // The end of a container that ran must not look like a container that never ran.
-        ContainerState::Unknown if old_running => lost(
-            "The runtime does not know the state of this container, which was running when last seen",
-        ),
+        ContainerState::Unknown if old_running.is_some() => {
+            restarts = restarts.max(known.saturating_add(1));
+            let reason = match removing {
+                true => Reason::RestartingAllContainers,
+                false => Reason::ContainerStatusUnknown,
+            };
+            lost(reason, NOT_LOCATED)
+        }
         ContainerState::Unknown => same
             .and_then(|o| o.state.clone())
             .filter(|s| s.terminated.is_some())
@@ -152,25 +177,24 @@ fn from_runtime(
         .find(|i| i.state == ContainerState::Exited);
     let last_state = match older {
         Some(older) => Some(terminated(input, older)),
-        None => old.and_then(|o| match &o.state {
-            Some(state) if state.terminated.is_some() && same.is_none() => Some(state.clone()),
-            _ => o.last_state.clone(),
-        }),
+        None => match other_ended {
+            Some(ended) => ended.state.clone(),
+            None => old.and_then(|o| o.last_state.clone()),
+        },
     };
-    let known = old.map_or(0, |o| o.restart_count);
     ContainerStatus {
         name: spec.name.clone(),
-        restart_count: i32::try_from(latest.restart_count)
-            .unwrap_or(i32::MAX)
-            .max(known),
+        restart_count: restarts.max(known),
         image: latest.image.clone(),
         image_id: latest.image_id.clone(),
         container_id: Some(id),
         state: Some(state),
         last_state,
-        allocated_resources: spec.resources.as_ref().and_then(|r| r.requests.clone()),
-        resources: spec.resources.clone(),
-        volume_mounts: volume_mounts(spec),
+        allocated_resources: fields::allocated(spec, same),
+        resources: Some(fields::resources(spec, latest, same)),
+        stop_signal: fields::stop_signal(spec, latest),
+        user: fields::user(latest),
+        volume_mounts: fields::volume_mounts(spec),
         ..ContainerStatus::default()
     }
 }
@@ -181,83 +205,86 @@ fn without_runtime(
     kind: Kind,
     spec: &Container,
     old: Option<&ContainerStatus>,
+    removing: bool,
 ) -> ContainerStatus {
-    let old_state = old.and_then(|o| o.state.as_ref());
-    if let Some(old) = old.filter(|_| old_state.is_some_and(|s| s.terminated.is_some())) {
-        return old.clone();
-    }
     let mut status = ContainerStatus {
         name: spec.name.clone(),
         image: spec.image.clone().unwrap_or_default(),
         state: Some(waiting(default_reason(input), None)),
         restart_count: old.map_or(0, |o| o.restart_count),
         last_state: old.and_then(|o| o.last_state.clone()),
-        volume_mounts: volume_mounts(spec),
+        volume_mounts: fields::volume_mounts(spec),
         ..ContainerStatus::default()
     };
-    let app_created = || {
-        let apps = input.pod.containers();
-        apps.iter()
-            .any(|c| input.observed.latest(&c.name).is_some())
+    let Some(old) = old else {
+        if kind == Kind::Init {
+            assume_completed(input, spec, &mut status);
+        }
+        return status;
     };
-    if kind == Kind::Init && !is_sidecar(spec) && app_created() {
-        status.state = Some(ApiState {
-            terminated: Some(ContainerStateTerminated {
-                reason: Some(Reason::Completed.as_str().to_owned()),
-                message: Some(
-                    "The runtime no longer knows this init container; the pod got past it, so it \
-                     completed"
-                        .to_owned(),
-                ),
-                ..ContainerStateTerminated::default()
-            }),
-            ..ApiState::default()
-        });
+    let was_running = old.state.as_ref().is_some_and(|s| s.running.is_some());
+    let had_ended = is_terminated(&old.state);
+    if removing && kind != Kind::Ephemeral && (was_running || had_ended) {
+        reset::removed(&mut status, old);
         return status;
     }
-    let was_running = old_state.is_some_and(|s| s.running.is_some());
-    let has_last = |s: &ContainerStatus| {
-        let last = s.last_state.as_ref();
-        last.is_some_and(|l| l.terminated.is_some())
-    };
-    if was_running && !has_last(&status) {
+    if had_ended {
+        return old.clone();
+    }
+    if reset::waits(old) {
+        status.state.clone_from(&old.state);
+        return status;
+    }
+    if kind == Kind::Ephemeral && was_running {
+        // it runs once: it has ended, and will not wait for another run
+        return ContainerStatus {
+            state: Some(lost(Reason::ContainerStatusUnknown, GONE)),
+            ..old.clone()
+        };
+    }
+    if kind == Kind::Init && assume_completed(input, spec, &mut status) {
+        return status;
+    }
+    if was_running && !is_terminated(&status.last_state) {
         // As the last state: the container waits, but it is not one that never ran.
-        status.last_state = Some(lost(
-            "The runtime no longer knows this container, which was running when last seen",
-        ));
+        status.last_state = Some(lost(Reason::ContainerStatusUnknown, GONE));
         if input.pod.metadata.deletion_timestamp.is_none() {
-            status.restart_count += 1;
+            status.restart_count = status.restart_count.saturating_add(1);
         }
     }
     status
 }
 
-/// `ready` and `started`, as upstream's probe manager fills them in.
-fn set_readiness(
+/// An ordinary init container that the runtime does not know has completed if an app container was
+/// created: nothing else lets the pod get that far.
+fn assume_completed(
     input: &StatusInput<'_>,
-    kind: Kind,
     spec: &Container,
     status: &mut ContainerStatus,
-) {
-    let state = status.state.as_ref();
-    let running = state.is_some_and(|s| s.running.is_some());
-    // what a probe of the spec has not said yet is no
-    let says = |kind, probe: &Option<Probe>| {
-        let latest = input.observed.latest(&spec.name);
-        let verdict =
-            latest.and_then(|latest| input.verdicts.verdict(kind, &spec.name, &latest.id));
-        verdict.unwrap_or(probe.is_none())
+) -> bool {
+    let apps = input.pod.containers();
+    let past = || {
+        apps.iter()
+            .any(|c| input.observed.latest(&c.name).is_some())
     };
-    let started = running && says(ProbeKind::Startup, &spec.startup_probe);
-    let exit_code = state
-        .and_then(|s| s.terminated.as_ref())
-        .map(|t| t.exit_code);
-    status.ready = match kind {
-        Kind::Init if !is_sidecar(spec) => exit_code == Some(0),
-        Kind::Ephemeral => false,
-        Kind::Init | Kind::App => started && says(ProbeKind::Readiness, &spec.readiness_probe),
-    };
-    status.started = Some(started);
+    // what is missing while all containers are removed says nothing
+    let removing = restarts_all_containers(input.pod, input.observed);
+    if is_sidecar(spec) || !past() || removing {
+        return false;
+    }
+    status.state = Some(ApiState {
+        terminated: Some(ContainerStateTerminated {
+            reason: Some(Reason::Completed.as_str().to_owned()),
+            message: Some(PAST.to_owned()),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ApiState::default()
+    });
+    true
+}
+
+fn is_terminated(state: &Option<ApiState>) -> bool {
+    state.as_ref().is_some_and(|s| s.terminated.is_some())
 }
 
 fn default_reason(input: &StatusInput<'_>) -> Reason {
@@ -307,11 +334,11 @@ fn terminated(input: &StatusInput<'_>, instance: &ObservedContainer) -> ApiState
     }
 }
 
-fn lost(message: &str) -> ApiState {
+fn lost(reason: Reason, message: &str) -> ApiState {
     ApiState {
         terminated: Some(ContainerStateTerminated {
             exit_code: LOST,
-            reason: Some(Reason::ContainerStatusUnknown.as_str().to_owned()),
+            reason: Some(reason.as_str().to_owned()),
             message: Some(message.to_owned()),
             ..ContainerStateTerminated::default()
         }),
@@ -321,18 +348,6 @@ fn lost(message: &str) -> ApiState {
 
 fn container_id(input: &StatusInput<'_>, instance: &ObservedContainer) -> String {
     format!("{}://{}", input.runtime_name, instance.id)
-}
-
-fn volume_mounts(spec: &Container) -> Option<Vec<VolumeMountStatus>> {
-    let one = |m: &VolumeMount| VolumeMountStatus {
-        name: m.name.clone(),
-        mount_path: m.mount_path.clone(),
-        read_only: m.read_only.filter(|r| *r),
-        // Recursive read-only mounts are not supported yet, whatever the mount asks for.
-        recursive_read_only: m.read_only.filter(|r| *r).map(|_| "Disabled".to_owned()),
-        volume_status: None,
-    };
-    super::non_empty(spec.volume_mounts.iter().flatten().map(one).collect())
 }
 
 fn time(time: Timestamp) -> Time {

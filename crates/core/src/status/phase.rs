@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-use windlass_types::corev1::{ContainerState as ApiState, ContainerStatus};
+use windlass_types::corev1::{
+    Container, ContainerState as ApiState, ContainerStateTerminated, ContainerStatus,
+};
 use windlass_types::{ContainerState, PodExt};
 
-use super::StatusInput;
-use crate::actions::{is_sidecar, restarts_after_exit};
+use super::{StatusInput, reset};
+use crate::actions::{is_sidecar, restarts_after_exit, restarts_all_containers};
 
 /// `status.phase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,20 +54,22 @@ impl fmt::Display for Phase {
 }
 
 /// What a container's status says about its progress.
-enum Progress {
+enum Progress<'a> {
     Running,
-    /// Exit code of the newest finished run; it is not running now.
-    Stopped(i32),
+    /// How its newest finished run ended; it is not running now.
+    Stopped(&'a ContainerStateTerminated),
     /// Never ran.
     Waiting,
 }
 
-fn progress(status: &ContainerStatus) -> Progress {
-    let exit_code = |state: &Option<ApiState>| Some(state.as_ref()?.terminated.as_ref()?.exit_code);
+fn progress(status: &ContainerStatus) -> Progress<'_> {
+    fn end(state: &Option<ApiState>) -> Option<&ContainerStateTerminated> {
+        state.as_ref()?.terminated.as_ref()
+    }
     match &status.state {
         Some(state) if state.running.is_some() => Progress::Running,
-        state => match exit_code(state).or_else(|| exit_code(&status.last_state)) {
-            Some(code) => Progress::Stopped(code),
+        state => match end(state).or_else(|| end(&status.last_state)) {
+            Some(end) => Progress::Stopped(end),
             None => Progress::Waiting,
         },
     }
@@ -75,6 +79,11 @@ fn progress(status: &ContainerStatus) -> Progress {
 pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> Phase {
     let pod = input.pod;
     let find = |name: &str| statuses.iter().find(|s| s.name == name);
+    // Where all containers restart, each does, however it ended.
+    let all_restart = restarts_all_containers(pod, input.observed);
+    let restarts = |spec: &Container, end: &ContainerStateTerminated| {
+        all_restart || reset::ended_by_it(end) || restarts_after_exit(pod, spec, end.exit_code)
+    };
     let mut init_pending = false;
     let mut waiting = false;
     let mut running = false;
@@ -91,9 +100,8 @@ pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> P
             }
             // A sidecar's exit says nothing about the pod.
             (Progress::Stopped(_), true) => {}
-            (Progress::Stopped(0), false) => {}
-            (Progress::Stopped(code), false) => {
-                if !restarts_after_exit(pod, spec, code) {
+            (Progress::Stopped(end), false) => {
+                if end.exit_code != 0 && !restarts(spec, end) {
                     return Phase::Failed;
                 }
             }
@@ -106,10 +114,10 @@ pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> P
         match find(&spec.name).map_or(Progress::Waiting, |s| progress(s)) {
             Progress::Running => running = true,
             Progress::Waiting => waiting = true,
-            Progress::Stopped(code) => {
+            Progress::Stopped(end) => {
                 stopped += 1;
-                succeeded += usize::from(code == 0);
-                restartable += usize::from(restarts_after_exit(pod, spec, code));
+                succeeded += usize::from(end.exit_code == 0);
+                restartable += usize::from(restarts(spec, end));
             }
         }
     }

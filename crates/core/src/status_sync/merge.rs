@@ -19,11 +19,12 @@ const OWNED: [&str; 8] = [
     SCHEDULED,
     "PodResizePending",
     "PodResizeInProgress",
-    "AllContainersRestarting",
+    ALL_RESTARTING,
 ];
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
+const ALL_RESTARTING: &str = "AllContainersRestarting";
 /// Written by everyone who ends pods; ours carries this reason.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const BY_KUBELET: &str = "TerminationByKubelet";
@@ -167,7 +168,9 @@ fn end_containers(status: &mut PodStatus, pod: &Pod) {
             terminated: Some(ContainerStateTerminated {
                 exit_code: LOST,
                 reason: Some(Reason::ContainerStatusUnknown.as_str().to_owned()),
-                message: Some("The container was not found when the pod was terminated".to_owned()),
+                message: Some(
+                    "The container could not be located when the pod was terminated".to_owned(),
+                ),
                 ..ContainerStateTerminated::default()
             }),
             ..ContainerState::default()
@@ -326,7 +329,7 @@ fn conditions(
             _ => None,
         };
         if let Some(reason) = over
-            && [READY, CONTAINERS_READY].contains(&condition.type_.as_str())
+            && [READY, CONTAINERS_READY, ALL_RESTARTING].contains(&condition.type_.as_str())
             && condition.status == "True"
         {
             condition.status = "False".to_owned();
