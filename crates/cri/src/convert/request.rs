@@ -164,6 +164,7 @@ pub fn container_config_to_pb(config: &ContainerConfig) -> pb::ContainerConfig {
         stdin: config.stdin,
         stdin_once: config.stdin_once,
         tty: config.tty,
+        stop_signal: signal_to_pb(&config.stop_signal),
         linux: Some(pb::LinuxContainerConfig {
             resources: Some(resources_to_pb(&config.resources)),
             security_context: Some(container_security_to_pb(&config.security)),
@@ -197,8 +198,27 @@ pub fn container_config_from_pb(config: pb::ContainerConfig) -> ContainerConfig 
         stdin: config.stdin,
         stdin_once: config.stdin_once,
         tty: config.tty,
+        stop_signal: signal_from_pb(config.stop_signal),
         resources: linux.resources.map(resources_from_pb).unwrap_or_default(),
         security: container_security_from_pb(linux.security_context.unwrap_or_default()),
+    }
+}
+
+/// A signal by its name in the API; 0 leaves it to the runtime.
+pub(super) fn signal_to_pb(name: &str) -> i32 {
+    let name = name.replace('+', "PLUS").replace('-', "MINUS");
+    pb::Signal::from_str_name(&name).map_or(0, |signal| signal as i32)
+}
+
+/// The API's name of a signal; empty for the runtime's default and for one this version does not
+/// know.
+pub(super) fn signal_from_pb(number: i32) -> String {
+    match pb::Signal::try_from(number) {
+        Ok(pb::Signal::RuntimeDefault) | Err(_) => String::new(),
+        Ok(signal) => signal
+            .as_str_name()
+            .replace("PLUS", "+")
+            .replace("MINUS", "-"),
     }
 }
 

@@ -8,10 +8,11 @@ use windlass_types::cri::{
     RuntimeStatus, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{
-    ContainerId, ContainerState, ObservedContainer, PodUid, SandboxId, Timestamp, names,
+    ContainerId, ContainerState, ObservedContainer, ObservedUser, PodUid, SandboxId, Timestamp,
+    names,
 };
 
-use super::request::{mount_from_pb, mount_to_pb};
+use super::request::{mount_from_pb, mount_to_pb, resources_from_pb, resources_to_pb, signal_from_pb, signal_to_pb};
 use super::{moment, nanos};
 
 /// Condition that the runtime can take requests.
@@ -263,9 +264,19 @@ pub fn container_detail_from_pb(status: pb::ContainerStatus) -> ContainerDetail 
             hash,
             restart_count,
             log_path: status.log_path,
-            user: None,
-            stop_signal: String::new(),
-            resources: None,
+            user: status
+                .user
+                .and_then(|user| user.linux)
+                .map(|user| ObservedUser {
+                    uid: user.uid,
+                    gid: user.gid,
+                    supplemental_groups: user.supplemental_groups,
+                }),
+            stop_signal: signal_from_pb(status.stop_signal),
+            resources: status
+                .resources
+                .and_then(|resources| resources.linux)
+                .map(resources_from_pb),
         },
         labels: status.labels,
         annotations: status.annotations,
@@ -298,6 +309,20 @@ pub fn container_detail_to_pb(detail: &ContainerDetail, attempt: u32) -> pb::Con
         annotations: detail.annotations.clone(),
         mounts: detail.mounts.iter().map(mount_to_pb).collect(),
         log_path: observed.log_path.clone(),
+        resources: observed
+            .resources
+            .as_ref()
+            .map(|resources| pb::ContainerResources {
+                linux: Some(resources_to_pb(resources)),
+            }),
+        user: observed.user.as_ref().map(|user| pb::ContainerUser {
+            linux: Some(pb::LinuxContainerUser {
+                uid: user.uid,
+                gid: user.gid,
+                supplemental_groups: user.supplemental_groups.clone(),
+            }),
+        }),
+        stop_signal: signal_to_pb(&observed.stop_signal),
         ..Default::default()
     }
 }

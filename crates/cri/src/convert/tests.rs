@@ -119,6 +119,7 @@ fn container_config() -> ContainerConfig {
         stdin: true,
         stdin_once: true,
         tty: true,
+        stop_signal: "SIGRTMIN+3".into(),
         resources: resources(),
         security: ContainerSecurity {
             pid_target: None,

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use windlass_cri::CriCode;
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ListFilter, NamespaceMode, RuntimeEvent,
-    RuntimeEventKind, SandboxConfig, SandboxDetail, SandboxSummary,
+    ContainerConfig, ContainerDetail, ContainerSecurity, ContainerSummary, ListFilter,
+    NamespaceMode, RuntimeEvent, RuntimeEventKind, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{
-    ContainerId, ContainerState, ObservedContainer, PodUid, SandboxId, Timestamp, names,
+    ContainerId, ContainerState, ObservedContainer, ObservedUser, PodUid, SandboxId, Timestamp,
+    names,
 };
 
 use super::behaviour::Behaviour;
@@ -573,9 +574,12 @@ impl Model {
                     .and_then(|text| text.parse().ok())
                     .unwrap_or(c.config.attempt),
                 log_path: c.log_path.clone(),
-                user: None,
-                stop_signal: String::new(),
-                resources: None,
+                user: Some(user_of(&c.config.security)),
+                stop_signal: match c.config.stop_signal.as_str() {
+                    "" => "SIGTERM".to_owned(),
+                    signal => signal.to_owned(),
+                },
+                resources: Some(c.config.resources.clone()),
             },
             labels: c.config.labels.clone(),
             annotations: c.config.annotations.clone(),
@@ -596,6 +600,19 @@ impl Model {
         self.containers
             .get(id)
             .map_or_else(|| id.to_string(), |c| c.subject.clone())
+    }
+}
+
+/// Who a container runs as; the images here are made for root. As real runtimes do, the primary
+/// group is told among the supplemental ones too.
+fn user_of(security: &ContainerSecurity) -> ObservedUser {
+    let gid = security.run_as_group.unwrap_or(0);
+    let mut supplemental_groups = vec![gid];
+    supplemental_groups.extend(&security.supplemental_groups);
+    ObservedUser {
+        uid: security.run_as_user.unwrap_or(0),
+        gid,
+        supplemental_groups,
     }
 }
 
