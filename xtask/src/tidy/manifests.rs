@@ -31,6 +31,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cri", &["proto", "metrics"]),
     ("actors", &["core", "metrics"]),
     ("volumes", &["core"]),
+    ("cgroups", &["core"]),
     ("checks", &["core", "proto"]),
     (
         "probes",
@@ -47,7 +48,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "pod-workers",
-        &["actors", "core", "metrics", "runtime", "status", "store"],
+        &[
+            "actors", "core", "cri", "metrics", "runtime", "status", "store",
+        ],
     ),
     ("pleg", &["actors", "core", "cri", "metrics"]),
     ("status", &["actors", "client", "core", "metrics"]),
@@ -82,7 +85,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "testing",
         &[
             "actors", "checks", "client", "core", "cri", "fake-api", "metrics", "node", "objects",
-            "probes", "proto", "runtime", "status", "testbed", "windlass",
+            "probes", "proto", "runtime", "status", "store", "testbed", "windlass",
         ],
     ),
     ("testbed", &["proto"]),

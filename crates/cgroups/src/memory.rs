@@ -1,0 +1,193 @@
+//! A model of the cgroup file system for simulations and tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::tree::CgroupTree;
+
+/// Hierarchy and path.
+type Place = (String, String);
+
+/// Implementation of [`CgroupTree`] in memory. Clones share the content.
+#[derive(Clone, Debug)]
+pub struct MemoryTree {
+    unified: bool,
+    hierarchies: Vec<String>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    cgroups: BTreeSet<Place>,
+    /// What was written last into each file, and how often anything was.
+    files: BTreeMap<String, String>,
+    writes: usize,
+    processes: BTreeMap<i32, Place>,
+    /// Processes that no signal ends.
+    immortal: BTreeSet<i32>,
+    /// Hierarchies that take no change.
+    read_only: BTreeSet<String>,
+}
+
+impl MemoryTree {
+    /// cgroup v1 with one hierarchy for each of these controllers.
+    pub fn v1(controllers: &[&str]) -> Self {
+        Self {
+            unified: false,
+            hierarchies: controllers.iter().map(|c| (*c).to_owned()).collect(),
+            state: Arc::default(),
+        }
+    }
+
+    /// cgroup v2 with every controller.
+    pub fn v2() -> Self {
+        Self {
+            unified: true,
+            hierarchies: vec![String::new()],
+            state: Arc::default(),
+        }
+    }
+
+    /// Makes a hierarchy refuse every change.
+    pub fn set_read_only(&self, hierarchy: &str) {
+        self.lock().read_only.insert(hierarchy.to_owned());
+    }
+
+    /// Puts a process into a cgroup, which is made with its parents if it is missing.
+    pub fn enter(&self, hierarchy: &str, path: &str, pid: i32, immortal: bool) {
+        let mut state = self.lock();
+        let ends = path.match_indices('/').skip(1).map(|(end, _)| end);
+        for end in ends.chain([path.len()]) {
+            let place = (hierarchy.to_owned(), path[..end].to_owned());
+            state.cgroups.insert(place);
+        }
+        let place = (hierarchy.to_owned(), path.to_owned());
+        state.processes.insert(pid, place);
+        if immortal {
+            state.immortal.insert(pid);
+        }
+    }
+
+    /// Removes a cgroup with all in it, as somebody else might.
+    pub fn lose(&self, path: &str) {
+        let mut state = self.lock();
+        let below = format!("{path}/");
+        let is_in = |place: &Place| place.1 == path || place.1.starts_with(&below);
+        state.cgroups.retain(|place| !is_in(place));
+        state.processes.retain(|_, place| !is_in(place));
+    }
+
+    /// Every cgroup, `hierarchy:path`.
+    pub fn cgroups(&self) -> Vec<String> {
+        let state = self.lock();
+        let places = state.cgroups.iter();
+        places.map(|(h, path)| format!("{h}:{path}")).collect()
+    }
+
+    /// What a file has, by `path/file`.
+    pub fn file(&self, path: &str) -> Option<String> {
+        self.lock().files.get(path).cloned()
+    }
+
+    /// How often anything was written.
+    pub fn writes(&self) -> usize {
+        self.lock().writes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, hierarchy: &str) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.lock();
+        if state.read_only.contains(hierarchy) {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        Ok(state)
+    }
+}
+
+fn place(hierarchy: &str, path: &str) -> Place {
+    (hierarchy.to_owned(), path.to_owned())
+}
+
+impl CgroupTree for MemoryTree {
+    fn unified(&self) -> bool {
+        self.unified
+    }
+
+    fn hierarchies(&self) -> Vec<String> {
+        self.hierarchies.clone()
+    }
+
+    fn hierarchy_of(&self, controller: &str) -> Option<String> {
+        if self.unified {
+            return Some(String::new());
+        }
+        self.hierarchies.iter().find(|h| *h == controller).cloned()
+    }
+
+    fn make(&self, hierarchy: &str, path: &str) -> io::Result<bool> {
+        let mut state = self.change(hierarchy)?;
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if !parent.is_empty() && !state.cgroups.contains(&place(hierarchy, parent)) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(state.cgroups.insert(place(hierarchy, path)))
+    }
+
+    fn exists(&self, hierarchy: &str, path: &str) -> bool {
+        self.lock().cgroups.contains(&place(hierarchy, path))
+    }
+
+    fn write(&self, hierarchy: &str, path: &str, file: &str, content: &str) -> io::Result<()> {
+        let mut state = self.change(hierarchy)?;
+        if !state.cgroups.contains(&place(hierarchy, path)) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let file = format!("{path}/{file}");
+        state.files.insert(file, content.to_owned());
+        state.writes += 1;
+        Ok(())
+    }
+
+    fn children(&self, hierarchy: &str, path: &str) -> io::Result<Vec<String>> {
+        let state = self.lock();
+        let below = state.cgroups.iter().filter_map(|(h, child)| {
+            let name = child.strip_prefix(path)?.strip_prefix('/')?;
+            (h == hierarchy && !name.contains('/')).then(|| name.to_owned())
+        });
+        Ok(below.collect())
+    }
+
+    fn processes(&self, hierarchy: &str, path: &str) -> io::Result<Vec<i32>> {
+        let state = self.lock();
+        let here = place(hierarchy, path);
+        let inside = state.processes.iter().filter(|(_, at)| **at == here);
+        Ok(inside.map(|(pid, _)| *pid).collect())
+    }
+
+    fn remove(&self, hierarchy: &str, path: &str) -> io::Result<()> {
+        let here = place(hierarchy, path);
+        let below = format!("{path}/");
+        let mut state = self.change(hierarchy)?;
+        let children = state.cgroups.iter();
+        let has_children = children.filter(|(h, _)| h == hierarchy);
+        let has_children = { has_children }.any(|(_, child)| child.starts_with(&below));
+        if has_children || state.processes.values().any(|at| *at == here) {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        state.cgroups.remove(&here);
+        let file = format!("{path}/");
+        state.files.retain(|name, _| !name.starts_with(&file));
+        Ok(())
+    }
+
+    fn kill(&self, pid: i32) {
+        let mut state = self.lock();
+        if !state.immortal.contains(&pid) {
+            state.processes.remove(&pid);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Makes, sets, lists and removes the cgroups of pods and of their classes.
+//!
+//! *owns* what this agent has set on each pod's cgroup, and the subtree below the layout's
+//! `kubepods` · *invariant* nothing above or beside that subtree is written, what is set already
+//! is not written again · *bound* one entry for each pod that has started in this life ·
+//! *restart* the file system is the record; what it holds is set once more when it is needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use windlass_core::cgroup_names::{CgroupDriver, CgroupLayout};
+use windlass_core::pod_cgroup::CgroupValues;
+use windlass_core::resources::QosClass;
+use windlass_types::PodUid;
+
+use crate::error::CgroupError;
+use crate::tree::CgroupTree;
+
+const CLASSES: [QosClass; 3] = [
+    QosClass::Guaranteed,
+    QosClass::Burstable,
+    QosClass::BestEffort,
+];
+/// Controllers whose values pods have. In the others the runtime makes the pod's cgroup together
+/// with its containers'.
+const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+/// The kernel's least shares, which a class without requests gets.
+const LEAST_SHARES: i64 = 2;
+
+/// Something that works without: a hierarchy that cannot be used, a value that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark(String);
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Handle to the cgroups of all pods. Clones share it.
+#[derive(Clone, Debug)]
+pub struct PodCgroups(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    layout: CgroupLayout,
+    tree: Arc<dyn CgroupTree>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Hierarchies in which the cgroup of all pods could be made.
+    usable: Vec<String>,
+    applied: BTreeMap<PodUid, (QosClass, CgroupValues)>,
+    burstable: Option<i64>,
+}
+
+impl PodCgroups {
+    /// Nothing is touched before [`PodCgroups::set_up`].
+    pub fn new(layout: CgroupLayout, tree: Arc<dyn CgroupTree>) -> Self {
+        Self(Arc::new(Inner {
+            layout,
+            tree,
+            state: Mutex::default(),
+        }))
+    }
+
+    /// What a sandbox of the pod gets as its parent: `None` where no cgroup can be made.
+    pub fn parent_of(&self, class: QosClass, uid: &PodUid) -> Option<String> {
+        let named = self.by_systemd() || !self.lock().usable.is_empty();
+        named.then(|| self.0.layout.pod(class, uid))
+    }
+
+    /// Makes the cgroups of all pods and of each class, and limits all pods to `node`. What a
+    /// hierarchy refuses is a remark: pods run without it.
+    pub fn set_up(&self, node: CgroupValues) -> Vec<Remark> {
+        if self.by_systemd() {
+            let text = "the systemd driver: slices have systemd's default values".to_owned();
+            return vec![Remark(text)];
+        }
+        let tree = &self.0.tree;
+        let mut remarks = Vec::new();
+        let mut usable = Vec::new();
+        let mut new = false;
+        for hierarchy in tree.hierarchies() {
+            match self.make_classes(&hierarchy) {
+                Ok(made) => {
+                    new |= made;
+                    usable.push(hierarchy);
+                }
+                Err(error) => remarks.push(Remark(error.to_string())),
+            }
+        }
+        self.lock().usable = usable;
+        let class = |shares| CgroupValues {
+            cpu_shares: Some(shares),
+            ..CgroupValues::default()
+        };
+        let layout = &self.0.layout;
+        let mut values = vec![
+            (layout.kubepods(), node),
+            (layout.qos(QosClass::BestEffort), class(LEAST_SHARES)),
+        ];
+        // after a restart it has what its pods request, which is not known yet
+        if new {
+            values.push((layout.qos(QosClass::Burstable), class(LEAST_SHARES)));
+        }
+        for (path, values) in values {
+            if let Err(error) = self.set(&path, values) {
+                remarks.push(Remark(error.to_string()));
+            }
+        }
+        remarks
+    }
+
+    /// Makes a pod's cgroup and sets its values; true if anything was written.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn ensure(
+        &self,
+        uid: &PodUid,
+        class: QosClass,
+        values: CgroupValues,
+    ) -> Result<bool, CgroupError> {
+        let path = self.0.layout.pod(class, uid);
+        let hierarchies = self.pod_hierarchies();
+        let known = self.lock().applied.get(uid) == Some(&(class, values));
+        let tree = &self.0.tree;
+        if known && hierarchies.iter().all(|h| tree.exists(h, &path)) {
+            return Ok(false);
+        }
+        for hierarchy in &hierarchies {
+            let made = tree.make(hierarchy, &path);
+            made.map_err(|error| failed("make", hierarchy, &path, error))?;
+        }
+        self.set(&path, values)?;
+        if !hierarchies.is_empty() {
+            self.lock().applied.insert(uid.clone(), (class, values));
+        }
+        Ok(true)
+    }
+
+    /// True if the cgroup of a pod was there in this life of the agent and is not any more. A pod
+    /// that an earlier agent started without one is left as it is.
+    pub fn is_lost(&self, uid: &PodUid) -> bool {
+        let Some((class, _)) = self.lock().applied.get(uid).copied() else {
+            return false;
+        };
+        let path = self.0.layout.pod(class, uid);
+        let hierarchies = self.pod_hierarchies();
+        hierarchies.iter().any(|h| !self.0.tree.exists(h, &path))
+    }
+
+    /// Removes the cgroups of a pod in every hierarchy, with those of its containers. What still
+    /// runs in them is killed; that takes a moment, so ask again.
+    ///
+    /// # Errors
+    /// Something still runs, or the kernel refuses.
+    pub fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
+        self.lock().applied.remove(uid);
+        if self.by_systemd() {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        for hierarchy in self.usable() {
+            for class in CLASSES {
+                let path = self.0.layout.pod(class, uid);
+                if self.0.tree.exists(&hierarchy, &path) {
+                    let removed = self.remove_tree(&hierarchy, &path);
+                    result = result.and(removed);
+                }
+            }
+        }
+        result
+    }
+
+    /// Pods that have a cgroup in any hierarchy.
+    ///
+    /// # Errors
+    /// A hierarchy cannot be read.
+    pub fn list(&self) -> Result<BTreeSet<PodUid>, CgroupError> {
+        let layout = &self.0.layout;
+        let mut pods = BTreeSet::new();
+        if self.by_systemd() {
+            return Ok(pods);
+        }
+        for hierarchy in self.usable() {
+            for class in CLASSES {
+                let parent = layout.qos(class);
+                let names = self.0.tree.children(&hierarchy, &parent);
+                let names = names.map_err(|error| failed("list", &hierarchy, &parent, error))?;
+                let uids = names.iter().filter_map(|name| layout.pod_of(class, name));
+                pods.extend(uids);
+            }
+        }
+        Ok(pods)
+    }
+
+    /// Gives all Burstable pods together this weight; true if it was written.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn share_cpu(&self, burstable: i64) -> Result<bool, CgroupError> {
+        if self.by_systemd() || self.lock().burstable == Some(burstable) {
+            return Ok(false);
+        }
+        let values = CgroupValues {
+            cpu_shares: Some(burstable),
+            ..CgroupValues::default()
+        };
+        self.set(&self.0.layout.qos(QosClass::Burstable), values)?;
+        self.lock().burstable = Some(burstable);
+        Ok(true)
+    }
+
+    /// True if any of the class' cgroups was not there.
+    fn make_classes(&self, hierarchy: &str) -> Result<bool, CgroupError> {
+        let layout = &self.0.layout;
+        let mut new = false;
+        let kubepods = layout.kubepods();
+        // the parts of `cgroupRoot` first
+        let ends = kubepods.match_indices('/').skip(1).map(|(end, _)| end);
+        let parents = ends.map(|end| kubepods[..end].to_owned());
+        let classes = CLASSES.map(|class| layout.qos(class));
+        for path in parents.chain(classes) {
+            let made = self.0.tree.make(hierarchy, &path);
+            new |= made.map_err(|error| failed("make", hierarchy, &path, error))?;
+        }
+        Ok(new)
+    }
+
+    fn set(&self, path: &str, values: CgroupValues) -> Result<(), CgroupError> {
+        let tree = &self.0.tree;
+        for file in values.files(tree.unified()) {
+            let hierarchy = tree.hierarchy_of(file.controller);
+            let Some(hierarchy) = hierarchy.filter(|h| self.lock().usable.contains(h)) else {
+                continue;
+            };
+            match tree.write(&hierarchy, path, file.name, &file.content) {
+                // a kernel without, say, CFS quotas
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && tree.exists(&hierarchy, path) =>
+                {
+                    tracing::debug!(path, file = file.name, "the kernel has no such file");
+                }
+                result => {
+                    let path = format!("{path}/{}={}", file.name, file.content);
+                    result.map_err(|error| failed("set", &hierarchy, &path, error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Children first. A process that was killed keeps its cgroup until it is gone.
+    fn remove_tree(&self, hierarchy: &str, path: &str) -> Result<(), CgroupError> {
+        let tree = &self.0.tree;
+        let children = tree.children(hierarchy, path);
+        let mut result = Ok(());
+        for child in children.map_err(|error| failed("list", hierarchy, path, error))? {
+            let removed = self.remove_tree(hierarchy, &format!("{path}/{child}"));
+            result = result.and(removed);
+        }
+        let pids = tree.processes(hierarchy, path);
+        for pid in pids.map_err(|error| failed("read", hierarchy, path, error))? {
+            tracing::info!(pid, path, "process left in a pod's cgroup, killed");
+            tree.kill(pid);
+        }
+        result?;
+        match tree.remove(hierarchy, path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Err(CgroupError::Busy {
+                path: format!("{hierarchy}:{path}"),
+            }),
+            removed => removed.map_err(|error| failed("remove", hierarchy, path, error)),
+        }
+    }
+
+    /// Where a pod has values.
+    fn pod_hierarchies(&self) -> Vec<String> {
+        if self.by_systemd() {
+            return Vec::new();
+        }
+        let usable = self.usable();
+        let mut hierarchies: Vec<String> = POD_CONTROLLERS
+            .iter()
+            .filter_map(|controller| self.0.tree.hierarchy_of(controller))
+            .filter(|hierarchy| usable.contains(hierarchy))
+            .collect();
+        hierarchies.sort();
+        hierarchies.dedup();
+        hierarchies
+    }
+
+    fn by_systemd(&self) -> bool {
+        self.0.layout.driver() == CgroupDriver::Systemd
+    }
+
+    fn usable(&self) -> Vec<String> {
+        self.lock().usable.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failed(action: &'static str, hierarchy: &str, path: &str, source: io::Error) -> CgroupError {
+    CgroupError::Io {
+        action,
+        path: format!("{hierarchy}:{path}"),
+        source,
+    }
+}

@@ -1,0 +1,216 @@
+//! Pods' cgroups in memory, and the files of a tree on the disk.
+
+use std::fs;
+use std::sync::Arc;
+
+use windlass_core::cgroup_names::{CgroupDriver, CgroupLayout};
+use windlass_core::pod_cgroup::{CgroupValues, NodeLimits};
+use windlass_core::resources::QosClass;
+use windlass_types::PodUid;
+
+use crate::{CgroupTree, HostTree, MemoryTree, PodCgroups};
+
+const V1: [&str; 4] = ["cpu", "freezer", "memory", "pids"];
+const BURSTABLE: &str = "/test/kubepods/burstable";
+
+fn node() -> CgroupValues {
+    let limits = NodeLimits {
+        milli_cpu: 2000,
+        memory: 1 << 30,
+        pids: 1000,
+    };
+    limits.values()
+}
+
+fn values() -> CgroupValues {
+    CgroupValues {
+        cpu_shares: Some(204),
+        memory_limit: Some(1 << 20),
+        ..CgroupValues::default()
+    }
+}
+
+fn pods(tree: &MemoryTree) -> PodCgroups {
+    let layout = CgroupLayout::new(CgroupDriver::Cgroupfs, "/test");
+    PodCgroups::new(layout, Arc::new(tree.clone()))
+}
+
+fn uid() -> PodUid {
+    PodUid::from("1-2")
+}
+
+fn names(pods: &PodCgroups) -> Vec<String> {
+    let list = pods.list().expect("listed");
+    list.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_pods_cgroup_is_made_once_set_once_and_removed_everywhere() {
+    let tree = MemoryTree::v1(&V1);
+    let pods = pods(&tree);
+    assert!(pods.set_up(node()).is_empty());
+    let limit = tree.file("/test/kubepods/memory.limit_in_bytes");
+    assert_eq!(limit.as_deref(), Some("1073741824"));
+    assert!(
+        pods.ensure(&uid(), QosClass::Burstable, values())
+            .expect("made")
+    );
+    let path = format!("{BURSTABLE}/pod1-2");
+    assert_eq!(
+        pods.parent_of(QosClass::Burstable, &uid()),
+        Some(path.clone())
+    );
+    assert_eq!(
+        tree.file(&format!("{path}/cpu.shares")).as_deref(),
+        Some("204")
+    );
+    let before = tree.writes();
+    assert!(
+        !pods
+            .ensure(&uid(), QosClass::Burstable, values())
+            .expect("there")
+    );
+    assert_eq!(tree.writes(), before, "nothing changed, nothing is written");
+    // the runtime makes it in the other hierarchies
+    tree.enter("freezer", &format!("{path}/c1"), 7, false);
+    assert_eq!(names(&pods), ["1-2"]);
+    pods.remove(&uid()).expect("removed");
+    assert!(names(&pods).is_empty(), "{:?}", tree.cgroups());
+    pods.remove(&uid()).expect("again");
+}
+
+#[test]
+fn what_is_left_in_a_cgroup_is_killed_and_what_does_not_die_is_said() {
+    let tree = MemoryTree::v1(&V1);
+    let pods = pods(&tree);
+    pods.set_up(node());
+    let container = format!("{BURSTABLE}/pod1-2/c1");
+    tree.enter("cpu", &container, 7, false);
+    tree.enter("cpu", &container, 8, true);
+    let error = pods.remove(&uid()).expect_err("8 does not die");
+    assert_eq!(
+        error.to_string(),
+        format!("cgroup cpu:{container} still has processes")
+    );
+    assert_eq!(tree.processes("cpu", &container).expect("read"), [8]);
+    tree.lose(&container);
+    pods.remove(&uid()).expect("removed");
+    assert!(names(&pods).is_empty());
+}
+
+#[test]
+fn a_cgroup_that_vanished_is_noticed_only_if_this_agent_had_made_it() {
+    let tree = MemoryTree::v1(&V1);
+    let pods = pods(&tree);
+    pods.set_up(node());
+    assert!(!pods.is_lost(&uid()), "an earlier agent made none");
+    pods.ensure(&uid(), QosClass::Burstable, values())
+        .expect("made");
+    assert!(!pods.is_lost(&uid()));
+    tree.lose(&format!("{BURSTABLE}/pod1-2"));
+    assert!(pods.is_lost(&uid()));
+    // made again with its values, though they are the same
+    assert!(
+        pods.ensure(&uid(), QosClass::Burstable, values())
+            .expect("made")
+    );
+    assert!(!pods.is_lost(&uid()));
+    pods.remove(&uid()).expect("removed");
+    assert!(!pods.is_lost(&uid()), "it was to go");
+}
+
+#[test]
+fn a_hierarchy_that_cannot_be_written_is_done_without() {
+    let tree = MemoryTree::v1(&V1);
+    tree.set_read_only("memory");
+    let pods = pods(&tree);
+    let remarks = pods.set_up(node());
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    assert!(
+        remarks[0]
+            .to_string()
+            .starts_with("cannot make cgroup memory:/test")
+    );
+    pods.ensure(&uid(), QosClass::Burstable, values())
+        .expect("made");
+    assert!(!pods.is_lost(&uid()));
+    // nothing at all can be made: pods stay where the runtime puts them
+    let tree = MemoryTree::v2();
+    tree.set_read_only("");
+    let pods = self::pods(&tree);
+    assert_eq!(pods.set_up(node()).len(), 1);
+    assert_eq!(pods.parent_of(QosClass::Burstable, &uid()), None);
+    pods.ensure(&uid(), QosClass::Burstable, values())
+        .expect("nothing to do");
+    assert!(!pods.is_lost(&uid()));
+}
+
+#[test]
+fn the_burstable_class_keeps_its_weight_over_a_restart_of_the_agent() {
+    let tree = MemoryTree::v2();
+    let first = pods(&tree);
+    first.set_up(node());
+    let weight = || tree.file(&format!("{BURSTABLE}/cpu.weight")).expect("set");
+    assert_eq!(weight(), "1");
+    assert!(first.share_cpu(1024).expect("set"));
+    assert!(!first.share_cpu(1024).expect("set"));
+    assert_eq!(weight(), "39");
+    let second = pods(&tree);
+    second.set_up(node());
+    assert_eq!(weight(), "39");
+}
+
+#[test]
+fn slices_are_named_and_left_to_systemd() {
+    let tree = MemoryTree::v2();
+    let layout = CgroupLayout::new(CgroupDriver::Systemd, "");
+    let pods = PodCgroups::new(layout, Arc::new(tree.clone()));
+    assert_eq!(pods.set_up(node()).len(), 1);
+    pods.ensure(&uid(), QosClass::BestEffort, values())
+        .expect("named");
+    let parent = pods.parent_of(QosClass::BestEffort, &uid()).expect("named");
+    assert!(parent.ends_with("/kubepods-besteffort-pod1_2.slice"));
+    pods.remove(&uid()).expect("nothing to do");
+    pods.share_cpu(7).expect("nothing to do");
+    assert!(tree.cgroups().is_empty());
+}
+
+#[test]
+fn a_tree_on_the_disk_is_read_by_its_shape() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mount = dir.path();
+    for hierarchy in ["cpu,cpuacct", "cpuset", "memory"] {
+        let root = mount.join(hierarchy);
+        fs::create_dir_all(&root).expect("made");
+        fs::write(root.join("tasks"), "").expect("written");
+    }
+    for (file, content) in [("cpuset.cpus", "0-1\n"), ("cpuset.mems", "0\n")] {
+        fs::write(mount.join("cpuset").join(file), content).expect("written");
+    }
+    // the v2 tree that systemd mounts beside v1
+    fs::create_dir_all(mount.join("unified")).expect("made");
+    let tree = HostTree::open(mount.to_owned()).expect("opened");
+    assert!(!tree.unified());
+    assert_eq!(tree.hierarchies(), ["cpu,cpuacct", "cpuset", "memory"]);
+    assert_eq!(tree.hierarchy_of("cpu").as_deref(), Some("cpu,cpuacct"));
+    assert_eq!(tree.hierarchy_of("pids"), None);
+    assert!(tree.make("memory", "/kubepods").expect("made"));
+    assert!(!tree.make("memory", "/kubepods").expect("there"));
+    assert!(tree.exists("memory", "/kubepods"));
+    assert_eq!(tree.children("memory", "/").expect("read"), ["kubepods"]);
+    assert!(tree.children("memory", "/none").expect("read").is_empty());
+    let procs = mount.join("memory/kubepods/cgroup.procs");
+    fs::write(&procs, "0\n1\n42\n").expect("written");
+    assert_eq!(tree.processes("memory", "/kubepods").expect("read"), [42]);
+    fs::remove_file(procs).expect("removed");
+    tree.remove("memory", "/kubepods").expect("removed");
+    tree.remove("memory", "/kubepods").expect("again");
+    // the kernel gives a new cgroup empty files for its CPUs and nodes
+    fs::create_dir_all(mount.join("cpuset/kubepods")).expect("made");
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        fs::write(mount.join("cpuset/kubepods").join(file), "\n").expect("written");
+    }
+    tree.make("cpuset", "/kubepods").expect("made");
+    let inherited = fs::read_to_string(mount.join("cpuset/kubepods/cpuset.cpus"));
+    assert_eq!(inherited.expect("read").trim(), "0-1");
+}

@@ -1,0 +1,162 @@
+//! Values by class and limits, and the files they are written into.
+
+use windlass_types::Pod;
+
+use super::*;
+
+/// A pod of these containers, each `requests; limits` in `cpu memory`, `-` for none, and its
+/// overhead in CPU.
+fn pod(containers: &[&str], overhead: &str) -> Pod {
+    let amounts = |text: &str| {
+        let mut words = text.split_whitespace();
+        let mut map = serde_json::Map::new();
+        for name in ["cpu", "memory"] {
+            match words.next() {
+                None | Some("-") => {}
+                Some(amount) => drop(map.insert(name.into(), amount.into())),
+            }
+        }
+        map
+    };
+    let containers: Vec<_> = containers
+        .iter()
+        .map(|text| {
+            let (requests, limits) = text.split_once(';').expect("two lists");
+            serde_json::json!({
+                "name": "c",
+                "resources": {"requests": amounts(requests), "limits": amounts(limits)},
+            })
+        })
+        .collect();
+    let pod = serde_json::json!({
+        "spec": {"containers": containers, "overhead": amounts(overhead)},
+    });
+    serde_json::from_value(pod).expect("a pod")
+}
+
+#[test]
+fn a_pods_cgroup_follows_its_class_and_the_limits_of_all_its_containers() {
+    fn check(containers: &[&str], overhead: &str, expected: &str) {
+        let pod = pod(containers, overhead);
+        let values = pod_cgroup(&pod, &NodeFacts::default(), None);
+        assert_eq!(values.to_string(), expected, "{containers:?}");
+    }
+    check(&[";"], "", "shares=2");
+    check(
+        &["1 1Mi; 1 1Mi"],
+        "",
+        "shares=1024 quota=100000/100000 memory=1048576",
+    );
+    check(
+        &["500m 1Mi; 500m 1Mi", "500m 1Mi; 500m 1Mi"],
+        "",
+        "shares=1024 quota=100000/100000 memory=2097152",
+    );
+    // requests alone limit nothing
+    check(&["100m 1Mi;"], "", "shares=102");
+    // one container without a limit frees the pod of that one
+    check(
+        &["100m; 200m 1Mi", "100m; - 1Mi"],
+        "",
+        "shares=204 memory=2097152",
+    );
+    check(
+        &["100m; 200m", "100m; 300m"],
+        "",
+        "shares=204 quota=50000/100000",
+    );
+    check(
+        &["100m; 200m 1Mi"],
+        "100m 1Mi",
+        "shares=204 quota=30000/100000 memory=2097152",
+    );
+    // overhead is no limit by itself, and a BestEffort pod stays one
+    check(&["100m;"], "100m 1Mi", "shares=204");
+    check(&[";"], "100m 1Mi", "shares=2");
+    // the kernel takes no quota below 1 ms
+    check(&["1m; 1m"], "", "shares=2 quota=1000/100000");
+}
+
+#[test]
+fn pod_level_limits_and_switches_of_the_node_count() {
+    let mut whole = pod(&["100m;", ";"], "");
+    let limits = serde_json::json!({"limits": {"cpu": "1", "memory": "1Mi"}});
+    whole.spec.as_mut().expect("spec").resources = serde_json::from_value(limits).ok();
+    let values = pod_cgroup(&whole, &NodeFacts::default(), Some(64));
+    assert_eq!(
+        values.to_string(),
+        "shares=1024 quota=100000/100000 memory=1048576 pids=64"
+    );
+    let unlimited = NodeFacts {
+        cpu_cfs_quota: false,
+        ..NodeFacts::default()
+    };
+    let values = pod_cgroup(&pod(&["1 1Mi; 1 1Mi"], ""), &unlimited, None);
+    assert_eq!(
+        values.to_string(),
+        "shares=1024 quota=-1/100000 memory=1048576"
+    );
+}
+
+#[test]
+fn classes_get_the_sum_of_their_pods_and_the_node_what_is_allocatable() {
+    let pods = [
+        pod(&["100m;"], ""),
+        pod(&["400m; 1"], "100m"),
+        // Guaranteed and BestEffort pods do not count
+        pod(&["1 1Mi; 1 1Mi"], ""),
+        pod(&[";"], ""),
+    ];
+    assert_eq!(burstable_shares(pods.iter()), 614);
+    assert_eq!(burstable_shares([].iter()), 2);
+    let node = NodeLimits {
+        milli_cpu: 1500,
+        memory: 1 << 30,
+        pids: 0,
+    };
+    assert_eq!(node.values().to_string(), "shares=1536 memory=1073741824");
+    assert_eq!(CgroupValues::default().to_string(), "nothing");
+}
+
+#[test]
+fn each_hierarchy_has_its_own_files() {
+    fn check(values: CgroupValues, v2: bool, expected: &[&str]) {
+        let files: Vec<_> = values.files(v2).iter().map(ToString::to_string).collect();
+        assert_eq!(files, expected);
+    }
+    let values = CgroupValues {
+        cpu_shares: Some(1024),
+        cpu_quota: Some((50_000, 100_000)),
+        memory_limit: Some(4096),
+        pids_limit: Some(9),
+    };
+    check(
+        values,
+        false,
+        &[
+            "cpu.shares=1024",
+            "cpu.cfs_period_us=100000",
+            "cpu.cfs_quota_us=50000",
+            "memory.limit_in_bytes=4096",
+            "pids.max=9",
+        ],
+    );
+    check(
+        values,
+        true,
+        &[
+            "cpu.weight=39",
+            "cpu.max=50000 100000",
+            "memory.max=4096",
+            "pids.max=9",
+        ],
+    );
+    let unlimited = CgroupValues {
+        cpu_shares: Some(2),
+        cpu_quota: Some((-1, 100_000)),
+        ..CgroupValues::default()
+    };
+    check(unlimited, true, &["cpu.weight=1", "cpu.max=max 100000"]);
+    check(CgroupValues::default(), true, &[]);
+    assert_eq!(cpu_weight(262_144), 10_000);
+}
