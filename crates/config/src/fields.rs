@@ -215,7 +215,7 @@ pub static FIELDS: &[Field] = &[
     zero("authorization.webhook.cacheUnauthorizedTTL", NotYet(SERVER)),
     plain("memorySwap.swapBehavior", NotYet(QOS)),
     plain("crashLoopBackOff.maxContainerRestartPeriod", Yes),
-    plain("userNamespaces.idsPerPod", NotYet("user namespaces")),
+    plain("userNamespaces.idsPerPod", Yes),
     plain("tracing.endpoint", NotYet(TRACING)),
     plain("tracing.samplingRatePerMillion", NotYet(TRACING)),
     zero("logging.format", Yes),

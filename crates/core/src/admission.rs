@@ -53,6 +53,9 @@ pub struct AdmissionInput<'a> {
     pub load: &'a NodeLoad,
     /// What the machine and the configuration allow.
     pub abilities: &'a NodeAbilities,
+    /// The runtime can keep to `supplementalGroupsPolicy: Strict`, whatever the node object says
+    /// yet; `None` before it was asked. It is asked again when the pod's sandbox is made.
+    pub strict_groups: Option<bool>,
     /// Resources the node is short of.
     pub pressure: Pressure,
     /// The machine is about to shut down.
@@ -215,7 +218,7 @@ fn predicates(input: AdmissionInput<'_>) -> Result<(), Rejection> {
     let pod = input.pod;
     let spec = PodExt::spec(pod);
     operating_system(pod, spec)?;
-    supplemental_groups(spec, input.node)?;
+    supplemental_groups(spec, input)?;
 
     let demand = PodDemand::of(pod);
     let used = input.load.without(&pod.uid());
@@ -286,12 +289,13 @@ fn operating_system(pod: &Pod, spec: &PodSpec) -> Result<(), Rejection> {
     Ok(())
 }
 
-fn supplemental_groups(spec: &PodSpec, node: &Node) -> Result<(), Rejection> {
+fn supplemental_groups(spec: &PodSpec, input: AdmissionInput<'_>) -> Result<(), Rejection> {
     let security = spec.security_context.as_ref();
     let policy = security.and_then(|s| s.supplemental_groups_policy.as_deref());
-    let features = node.status.as_ref().and_then(|s| s.features.as_ref());
-    let supported = features.and_then(|f| f.supplemental_groups_policy);
-    if policy == Some("Strict") && supported != Some(true) {
+    let status = input.node.status.as_ref();
+    let features = status.and_then(|s| s.features.as_ref());
+    let told = features.and_then(|f| f.supplemental_groups_policy) == Some(true);
+    if policy == Some("Strict") && !told && !input.strict_groups.unwrap_or(true) {
         return Err(Rejection::new(
             "SupplementalGroupsPolicyNotSupported",
             STRICT_NOT_SUPPORTED,

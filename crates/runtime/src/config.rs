@@ -4,12 +4,20 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use windlass_core::config_error::ConfigError;
-use windlass_core::container_config::{ContainerInput, ImageUser, container_config};
+use windlass_core::admission::STRICT_NOT_SUPPORTED;
+use windlass_core::container_config::{
+    ContainerInput, ImageUser, container_config, gets_hosts_file,
+};
 use windlass_core::dns::pod_dns;
+use windlass_core::env::{EnvError, EnvFile, EnvFiles, wanted_files};
 use windlass_core::hosts::{hosts_file, pod_hostname};
-use windlass_core::sandbox_config::{SandboxInput, sandbox_config};
+use windlass_core::sandbox_config::{
+    SandboxInput, sandbox_config, supplemental_groups_policy, wants_user_namespace,
+};
 use windlass_types::corev1::Container;
-use windlass_types::cri::{ContainerConfig, SandboxConfig};
+use windlass_types::cri::{
+    ContainerConfig, SandboxConfig, SupplementalGroupsPolicy, UserNamespace,
+};
 use windlass_types::view::EventType;
 use windlass_types::{Pod, PodExt, Reason, Retry};
 use windlass_volumes::volume_path;
@@ -37,6 +45,7 @@ impl PodRuntime {
         let deps = self.deps();
         let invalid =
             |text: String, retry| StartFailure::of_pod(Reason::CreatePodSandboxError, text, retry);
+        let users = self.isolation(pod, inputs).await?;
         let resolv_conf = match &deps.node.resolv_conf {
             None => None,
             Some(path) => Some(
@@ -65,8 +74,42 @@ impl PodRuntime {
             dns: &dns.config,
             cgroup_parent: &deps.options.cgroup_parent,
             runtime_class_resolved: inputs.runtime_handler.is_some(),
+            users,
         })
         .map_err(|error| invalid(error.to_string(), error.retry()))
+    }
+
+    /// The handler that a pod's sandbox is made with.
+    pub(crate) fn handler<'a>(&'a self, inputs: &'a PodInputs) -> &'a str {
+        match inputs.runtime_handler.as_deref() {
+            Some(handler) if !handler.is_empty() => handler,
+            _ => &self.deps().options.handler,
+        }
+    }
+
+    /// What a pod asks for that a runtime may not know of: an older one would leave it out
+    /// without a word. It is asked for such pods only.
+    async fn isolation(
+        &self,
+        pod: &Pod,
+        inputs: &PodInputs,
+    ) -> Result<UserNamespace, StartFailure> {
+        let failed =
+            |text: String, retry| StartFailure::of_pod(Reason::CreatePodSandboxError, text, retry);
+        let policy = supplemental_groups_policy(pod)
+            .map_err(|error| failed(error.to_string(), error.retry()))?;
+        let strict = policy == SupplementalGroupsPolicy::Strict;
+        if !strict && !wants_user_namespace(pod) {
+            return Ok(UserNamespace::Node);
+        }
+        let status = self.deps().runtime.status().await;
+        let status = status.map_err(|error| failed(error.message.clone(), error.retry()))?;
+        if strict && status.supplemental_groups_policy != Some(true) {
+            return Err(failed(STRICT_NOT_SUPPORTED.to_owned(), Retry::Later));
+        }
+        self.pod_users(pod, self.handler(inputs), &status)
+            .await
+            .map_err(|error| failed(error.to_string(), error.retry()))
     }
 }
 
@@ -78,19 +121,13 @@ impl Pass<'_> {
         image: &PresentImage,
         sandbox: &Sandbox,
         restart_count: u32,
+        env_files: &EnvFiles,
     ) -> Result<ContainerConfig, ConfigError> {
         let deps = self.runtime.deps();
         let pod = self.pod();
         let (uid, node_paths) = (pod.uid(), &deps.node.paths);
         let termination_log =
             termination_log_path(node_paths, &uid, &container.name, restart_count);
-        let pod_dir = node_paths.pod_dir(&uid);
-        let volumes: BTreeMap<String, PathBuf> = PodExt::spec(pod)
-            .volumes
-            .iter()
-            .flatten()
-            .filter_map(|v| Some((v.name.clone(), volume_path(&pod_dir, v)?)))
-            .collect();
         container_config(ContainerInput {
             pod,
             container,
@@ -102,17 +139,65 @@ impl Pass<'_> {
             },
             pod_ips: &sandbox.ips,
             node: &deps.node,
-            volumes: &volumes,
+            volumes: &self.volume_paths(),
             hosts_file: Some(&deps.node.paths.etc_hosts(&pod.uid())),
             termination_log: Some(&termination_log),
             env_sources: &self.req.inputs.env,
+            env_files,
+            users: sandbox.config.security.namespaces.users,
+        })
+        .inspect_err(|error| {
+            // the user is told upstream's words, which leave out why
+            if let ConfigError::Env(EnvError::File { path, cause }) = error {
+                tracing::warn!(pod = %pod.full_name(), path, cause, "variables not read");
+            }
         })
     }
 
-    /// Writes the pod's hosts file anew: host aliases may have changed.
-    pub(crate) async fn write_hosts(&self, sandbox: &Sandbox) -> Result<(), StartFailure> {
+    /// Reads what the variables of a container come from that the pod itself wrote.
+    pub(crate) async fn read_env_files(&self, container: &Container) -> EnvFiles {
+        let deps = self.runtime.deps();
+        let mut files = EnvFiles::default();
+        if !deps.node.env_files {
+            return files;
+        }
+        let (uid, volumes) = (self.pod().uid(), self.volume_paths());
+        for key in wanted_files(container) {
+            let Some(volume) = volumes.get(&key.volume) else {
+                continue;
+            };
+            let text = deps.files.read_volume_file(&uid, volume, &key.path).await;
+            let file = EnvFile {
+                host_path: volume.join(&key.path).display().to_string(),
+                text: text.map_err(|error| error.to_string()),
+            };
+            files.0.insert(key, file);
+        }
+        files
+    }
+
+    /// Where each volume of the pod lies on the node.
+    fn volume_paths(&self) -> BTreeMap<String, PathBuf> {
+        let pod = self.pod();
+        let pod_dir = self.runtime.deps().node.paths.pod_dir(&pod.uid());
+        let volumes = PodExt::spec(pod).volumes.iter().flatten();
+        volumes
+            .filter_map(|v| Some((v.name.clone(), volume_path(&pod_dir, v)?)))
+            .collect()
+    }
+
+    /// Writes the pod's hosts file anew for a container that sees it: host aliases and, on the
+    /// host network, the node's own file may have changed.
+    pub(crate) async fn write_hosts(
+        &self,
+        sandbox: &Sandbox,
+        container: &Container,
+    ) -> Result<(), StartFailure> {
         let deps = self.runtime.deps();
         let pod = self.pod();
+        if !gets_hosts_file(pod, container, &sandbox.ips) {
+            return Ok(());
+        }
         let node_hosts = if pod.host_network() {
             // a node without the file has no names to pass on
             let text = deps.files.read_node_file(Path::new(NODE_HOSTS)).await;
@@ -120,10 +205,8 @@ impl Pass<'_> {
         } else {
             String::new()
         };
-        let failed = |text: String, retry| {
-            StartFailure::of_pod(Reason::CreateContainerConfigError, text, retry)
-        };
-        let name = pod_hostname(pod, &deps.node.cluster_domain)
+        let failed = |text: String, retry| self.config_failure(container, text, retry);
+        let name = pod_hostname(pod, &deps.node)
             .map_err(|error| failed(error.to_string(), Retry::Never))?;
         let content = hosts_file(pod, &name, &sandbox.ips, &node_hosts);
         deps.files

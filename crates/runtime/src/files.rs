@@ -7,6 +7,7 @@
 mod host;
 mod lane;
 mod memory;
+mod own;
 mod shown;
 
 use std::fmt::Debug;
@@ -48,6 +49,19 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
     ) -> Result<(), FilesError>;
     /// Text of a file of the node, such as `resolv.conf`.
     async fn read_node_file(&self, path: &Path) -> Result<String, FilesError>;
+    /// Text of a file in a volume of the pod, which the pod may have written: `path` is resolved
+    /// as if the volume were the root directory. At most [`windlass_core::env::LARGEST_FILE`].
+    async fn read_volume_file(
+        &self,
+        uid: &PodUid,
+        volume: &Path,
+        path: &str,
+    ) -> Result<String, FilesError>;
+    /// Every pod's note of its user IDs, as [`PodFiles::write_user_namespace`] wrote it.
+    async fn list_user_namespaces(&self) -> Result<Vec<(PodUid, String)>, FilesError>;
+    /// Writes the pod's note of its user IDs so that it survives a crash of the machine. The
+    /// pod's directory exists; the note goes with it.
+    async fn write_user_namespace(&self, uid: &PodUid, text: &str) -> Result<(), FilesError>;
     /// Replaces the pod's `etc-hosts` file, mode 0644.
     async fn write_hosts_file(&self, uid: &PodUid, content: &str) -> Result<(), FilesError>;
     /// Makes the empty termination log of one container instance, mode 0666.

@@ -6,6 +6,7 @@ use windlass_checks::Checks;
 use windlass_core::backoff::BackoffPolicy;
 use windlass_core::container_gc::GcPolicy;
 use windlass_core::node_facts::NodeFacts;
+use windlass_core::userns::{IdRange, RangeError};
 use windlass_cri::port::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_types::{Clock, EventRecorder};
@@ -52,6 +53,8 @@ pub struct RuntimeOptions {
     pub handler: String,
     /// Parent cgroup of every pod; empty leaves it to the runtime.
     pub cgroup_parent: String,
+    /// User IDs of the node for pods with `hostUsers: false`, or why there are none.
+    pub user_namespaces: Result<IdRange, RangeError>,
 }
 
 impl Default for RuntimeOptions {
@@ -63,6 +66,7 @@ impl Default for RuntimeOptions {
             gc: GcPolicy::DEFAULT,
             handler: String::new(),
             cgroup_parent: String::new(),
+            user_namespaces: Ok(IdRange::default()),
         }
     }
 }

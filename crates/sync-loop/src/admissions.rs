@@ -21,6 +21,8 @@ pub struct Surroundings<'a> {
     pub node: &'a Node,
     /// What machine and configuration allow.
     pub abilities: &'a NodeAbilities,
+    /// The runtime can keep to `supplementalGroupsPolicy: Strict`; `None` before it was asked.
+    pub strict_groups: Option<bool>,
     /// The machine is about to shut down.
     pub shutting_down: bool,
     /// Pods in this update come from the checkpoint.
@@ -86,6 +88,7 @@ impl Admissions {
                 node: around.node,
                 load: &self.load,
                 abilities: around.abilities,
+                strict_groups: around.strict_groups,
                 pressure: Pressure::default(),
                 shutting_down: around.shutting_down,
             };
@@ -169,6 +172,7 @@ mod tests {
             let around = Surroundings {
                 node: &self.node,
                 abilities: &self.abilities,
+                strict_groups: None,
                 shutting_down: false,
                 restored,
                 runs,

@@ -47,6 +47,8 @@ reasons! {
     RunContainerError = "RunContainerError",
     /// The postStart hook failed and the container was killed.
     PostStartHookError = "PostStartHookError",
+    /// All containers of the pod are restarted, because the exit of one asks for it.
+    RestartingAllContainers = "RestartingAllContainers",
     /// The sandbox could not be created.
     CreatePodSandboxError = "CreatePodSandboxError",
     /// A sandbox or container could not be stopped.
@@ -113,6 +115,8 @@ reasons! {
     ProbeWarning = "ProbeWarning",
     /// The pod's nameserver or search list was cut.
     DnsConfigForming = "DNSConfigForming",
+    /// The node's `resolv.conf` leaves no room for the cluster's domains, or cannot be read.
+    CheckLimitsForResolvConf = "CheckLimitsForResolvConf",
     /// ClusterFirst without a cluster DNS address.
     MissingClusterDns = "MissingClusterDNS",
 
@@ -187,6 +191,8 @@ reasons! {
     ContainersNotReady = "ContainersNotReady",
     /// The container runtime does not answer.
     RuntimeNotReady = "RuntimeNotReady",
+    /// The container runtime does not answer a call about the pod.
+    RuntimeCallHangs = "RuntimeCallHangs",
     /// The pod waits for a start slot.
     WaitingForStartSlot = "WaitingForStartSlot",
     /// An earlier pod of the same name still terminates.

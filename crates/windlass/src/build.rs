@@ -1,6 +1,7 @@
 //! From the configuration and the machine to the parts of the agent.
 
 pub mod node;
+mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,7 +27,7 @@ use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::{PullOptions, RuntimeOptions};
-use windlass_store::{AdmittedPods, BackoffFile, Store};
+use windlass_store::{AdmittedPods, BackoffFile, Store, VerdictFile};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
 
@@ -69,7 +70,7 @@ pub fn agent_parts(
     let abilities = node::abilities(config, &machine)?;
     let initial_node = node::node_before_registration(&settings, &machine, clock.now());
     let node = node_facts(config, &identity, &initial_node);
-    warn_of_resolv_conf(&node);
+    let resolv_conf_warning = resolv_conf_warning(&node);
     let cluster = match &config.flags.kubeconfig {
         None => None,
         Some(path) => {
@@ -87,6 +88,7 @@ pub fn agent_parts(
     let store = Store::open(node.paths.root_dir.join("windlass"))
         .context("the agent's own state under --root-dir")?;
     let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
+    let (verdict_file, verdicts) = VerdictFile::open(store.clone()).context("probe verdicts")?;
     let (admitted, restored) = match &cluster {
         Some(_) => {
             let (file, pods) = AdmittedPods::open(store).context("admitted pods")?;
@@ -119,7 +121,11 @@ pub fn agent_parts(
         metrics,
         host_ips: identity.ips.clone(),
         pod_cidr: kubelet.pod_cidr.clone(),
+        resolv_conf_warning,
         runtime_options: RuntimeOptions {
+            user_namespaces: users::user_namespaces(kubelet).inspect_err(|error| {
+                tracing::error!(%error, "no user IDs for pods with hostUsers: false");
+            }),
             restart_backoff,
             pull: pull_options(kubelet),
             gc: gc_policy(&config.flags),
@@ -141,6 +147,8 @@ pub fn agent_parts(
         }),
         cluster,
         backoff: Some(backoff),
+        verdict_file: Some(verdict_file),
+        verdicts,
         admitted,
         restored,
         sync_frequency: kubelet.sync_frequency.to_std(),
@@ -245,18 +253,23 @@ fn node_facts(config: &Config, identity: &NodeIdentity, initial: &Node) -> NodeF
         cpu_cfs_quota_period: nonzero(kubelet.cpu_cfs_quota_period.to_std()),
         cgroup_v2,
         single_process_oom_kill: kubelet.single_process_oom_kill.unwrap_or(!cgroup_v2),
+        stop_signals: config.gates.enabled("ContainerStopSignals"),
         selinux_enabled: Path::new("/sys/fs/selinux/enforce").exists(),
         thermal_throttle_paths: thermal_throttle_paths(),
+        hostname_override: config.gates.enabled("HostnameOverride"),
+        env_files: config.gates.enabled("EnvFiles"),
     }
 }
 
-/// Said once at start, as upstream does; each pod that is affected says it again.
-fn warn_of_resolv_conf(node: &NodeFacts) {
-    let Some(path) = node.resolv_conf.as_ref().and_then(|path| path.to_str()) else {
-        return;
-    };
-    if let Some(message) = check_host_resolv_conf(path, &read(path), &node.cluster_domain) {
-        tracing::warn!(reason = "CheckLimitsForResolvConf", message, "node");
+/// What is wrong with the node's resolver file. Said once at start, as upstream does; each pod
+/// that is affected says it again.
+fn resolv_conf_warning(node: &NodeFacts) -> Option<String> {
+    let path = node.resolv_conf.as_ref()?;
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            check_host_resolv_conf(&path.display().to_string(), &text, &node.cluster_domain)
+        }
+        Err(error) => Some(format!("open {}: {error}", path.display())),
     }
 }
 

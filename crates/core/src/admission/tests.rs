@@ -57,6 +57,7 @@ struct Case {
     abilities: NodeAbilities,
     pressure: Pressure,
     shutting_down: bool,
+    strict_groups: Option<bool>,
 }
 
 impl Default for Case {
@@ -67,6 +68,7 @@ impl Default for Case {
             abilities: abilities(),
             pressure: Pressure::default(),
             shutting_down: false,
+            strict_groups: Some(false),
         }
     }
 }
@@ -95,6 +97,7 @@ impl Case {
             abilities: &self.abilities,
             pressure: self.pressure,
             shutting_down: self.shutting_down,
+            strict_groups: self.strict_groups,
         });
         if let Err(rejection) = &result {
             let named = rejection.event_reason().as_str();
@@ -386,6 +389,14 @@ fn strict_supplemental_groups_need_the_runtimes_support() {
         "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node",
     );
     check(&pod("Merge"), "admitted");
+    // the runtime knows before the node object says so, and decides once more itself
+    for strict_groups in [Some(true), None] {
+        let case = Case {
+            strict_groups,
+            ..Case::default()
+        };
+        case.check(&pod("Strict"), "admitted");
+    }
     let mut case = Case::default();
     let status = case.node.status.as_mut().expect("status");
     status.features =
@@ -646,6 +657,7 @@ fn a_burst_sums_each_pod_twice_however_many_there_are_already() {
             node: &node,
             load: &load,
             abilities: &abilities,
+            strict_groups: None,
             pressure: Pressure::default(),
             shutting_down: false,
         })

@@ -22,7 +22,7 @@ use windlass_volumes::{
 
 use super::lane::Lanes;
 use super::shown::{Digest, Shown};
-use super::{FilesError, PodFiles};
+use super::{FilesError, PodFiles, own};
 use crate::inputs::PodInputs;
 use crate::log_text::tail_of_log;
 use crate::logs::open_beneath;
@@ -131,6 +131,43 @@ impl PodFiles for HostFiles {
                     .and_then(|file| file.take(MAX_NODE_FILE).read_to_string(&mut text))
                     .map_err(|error| FilesError::io("read", &path, error))?;
                 Ok(text)
+            })
+            .await
+    }
+
+    async fn read_volume_file(
+        &self,
+        uid: &PodUid,
+        volume: &Path,
+        path: &str,
+    ) -> Result<String, FilesError> {
+        let (volume, path) = (volume.to_owned(), path.to_owned());
+        self.lanes
+            .run(uid.as_str(), "reading a file of a volume", move || {
+                own::read_in_volume(&volume, &path)
+                    .map_err(|error| FilesError::io("read", &volume.join(&path), error))
+            })
+            .await
+    }
+
+    async fn list_user_namespaces(&self) -> Result<Vec<(PodUid, String)>, FilesError> {
+        let paths = self.config.paths.clone();
+        self.lanes
+            .run("node:pods", "reading the pods' user namespaces", move || {
+                let pods = names_in(&paths.pods_dir())?.into_iter().map(PodUid::from);
+                own::user_namespaces(&paths, pods)
+            })
+            .await
+    }
+
+    async fn write_user_namespace(&self, uid: &PodUid, text: &str) -> Result<(), FilesError> {
+        paths::check_component("pod UID", uid.as_str())?;
+        let path = self.config.paths.user_namespace(uid);
+        let text = text.to_owned();
+        self.lanes
+            .run(uid.as_str(), "writing the pod's user namespace", move || {
+                own::write_durably(&path, &text)
+                    .map_err(|error| FilesError::io("write", &path, error))
             })
             .await
     }

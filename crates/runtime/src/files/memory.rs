@@ -159,6 +159,34 @@ impl PodFiles for MemoryFiles {
         Ok(state.files.get(path).cloned().unwrap_or_default())
     }
 
+    async fn read_volume_file(
+        &self,
+        uid: &PodUid,
+        volume: &Path,
+        path: &str,
+    ) -> Result<String, FilesError> {
+        let path = volume.join(path);
+        let state = self.call("read-volume", uid);
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        let found = state.files.get(&path).cloned();
+        found.ok_or_else(|| FilesError::io("read", &path, missing))
+    }
+
+    async fn list_user_namespaces(&self) -> Result<Vec<(PodUid, String)>, FilesError> {
+        let state = self.lock();
+        let notes = state.pods.iter().filter_map(|uid| {
+            let text = state.files.get(&self.paths.user_namespace(uid))?;
+            Some((uid.clone(), text.clone()))
+        });
+        Ok(notes.collect())
+    }
+
+    async fn write_user_namespace(&self, uid: &PodUid, text: &str) -> Result<(), FilesError> {
+        let path = self.paths.user_namespace(uid);
+        self.call("userns", uid).files.insert(path, text.to_owned());
+        Ok(())
+    }
+
     async fn write_hosts_file(&self, uid: &PodUid, content: &str) -> Result<(), FilesError> {
         let path = self.paths.etc_hosts(uid);
         self.call("hosts", uid)

@@ -35,7 +35,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_types::cri::ImageInfo;
+use windlass_types::cri::{ImageInfo, RuntimeHandler};
 use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Timestamp};
 
 use shell::Shell;
@@ -153,6 +153,15 @@ impl FakeRuntime {
     pub fn set_runtime_error(&self, error: Option<&str>) {
         self.shell
             .change(|state| state.model.runtime_error = error.map(str::to_owned));
+    }
+
+    /// What `Status` says of handlers and of `supplementalGroupsPolicy: Strict`; without this it
+    /// says nothing of either, like an old runtime.
+    pub fn set_features(&self, handlers: Vec<RuntimeHandler>, strict_groups: Option<bool>) {
+        self.shell.change(|state| {
+            state.model.handlers = handlers;
+            state.model.strict_groups = strict_groups;
+        });
     }
 
     /// What `Status` says of the network and why sandboxes cannot be made; `None` is ready.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use windlass_cri::CriCode;
 use windlass_types::cri::{
     ContainerConfig, ContainerDetail, ContainerSecurity, ContainerSummary, ListFilter,
-    NamespaceMode, RuntimeEvent, RuntimeEventKind, SandboxConfig, SandboxDetail, SandboxSummary,
+    NamespaceMode, RuntimeEvent, RuntimeHandler, RuntimeEventKind, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{
     ContainerId, ContainerState, ObservedContainer, ObservedUser, PodUid, SandboxId, Timestamp,
@@ -39,6 +39,8 @@ pub(super) struct Model {
     pub(super) starts: BTreeMap<(PodUid, String), u32>,
     pub(super) runtime_error: Option<String>,
     pub(super) network_error: Option<String>,
+    pub(super) handlers: Vec<RuntimeHandler>,
+    pub(super) strict_groups: Option<bool>,
     pub(super) duplicates: Vec<String>,
     pub(super) unready_starts: Vec<String>,
     pub(super) outbox: Vec<RuntimeEvent>,

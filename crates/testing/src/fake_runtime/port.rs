@@ -130,7 +130,8 @@ impl RuntimeService for FakeRuntime {
                 Ok(RuntimeStatus {
                     runtime_error: model.runtime_error.clone(),
                     network_error: model.network_error.clone(),
-                    ..RuntimeStatus::default()
+                    handlers: model.handlers.clone(),
+                    supplemental_groups_policy: model.strict_groups,
                 })
             })
             .await
