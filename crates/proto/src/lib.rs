@@ -29,6 +29,12 @@ pub mod containerd_events {
     }
 }
 
+/// `grpc.health.v1`: what a gRPC probe asks.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod health_v1 {
+    include!("gen/grpc.health.v1.rs");
+}
+
 /// `windlass.v1`: the local control API.
 #[allow(missing_docs, missing_debug_implementations, clippy::all)]
 pub mod windlass_v1 {

@@ -19,6 +19,7 @@ const PROTOS: &[(&str, &str)] = &[
         "containerd/events/v1/events.proto",
         "containerd.services.events.v1.rs",
     ),
+    ("grpc/health/v1/health.proto", "grpc.health.v1.rs"),
     ("windlass/v1/windlass.proto", "windlass.v1.rs"),
 ];
 
