@@ -123,6 +123,12 @@ impl PodBoard {
         self.with(|state| state.entries.get(uid).map(|(_, e)| e.clone()))
     }
 
+    /// What happened to one pod lately, oldest first.
+    pub fn events(&self, uid: &PodUid) -> Vec<PodEvent> {
+        let events = self.with(|state| state.entries.get(uid).map(|(_, e)| e.events.clone()));
+        events.unwrap_or_default()
+    }
+
     /// The entries with this namespace and name: two while one replaces the other.
     pub fn find(&self, namespace: &str, name: &str) -> Vec<PodEntryView> {
         self.with(|state| {

@@ -2,11 +2,14 @@
 //!
 //! Order: the pod is being stopped · it failed · something of the whole pod (runtime, sandbox,
 //! volumes) · an image · creating a container · starting it · a crash loop · an init container at
-//! work · a container about to start · a container that ended for good · readiness.
+//! work or a sidecar that has not started · a container about to start · a container that ended for
+//! good · readiness. Which probe does not pass, or had a container killed, is told with it.
+
+use std::time::Duration;
 
 use windlass_types::corev1::{ContainerStateTerminated, ContainerStatus, PodStatus};
-use windlass_types::view::Blocker;
-use windlass_types::{Pod, PodExt, Reason, Timestamp};
+use windlass_types::view::{Blocker, PodEvent};
+use windlass_types::{Pod, PodExt, ProbeKind, Reason, Timestamp};
 
 use super::Failures;
 use super::containers::go_duration;
@@ -24,6 +27,8 @@ pub struct BlockerInput<'a> {
     pub failures: &'a Failures,
     /// Restarts that are delayed.
     pub backing_off: &'a [BackingOff],
+    /// What happened to the pod lately, oldest first: what its probes said is only there.
+    pub events: &'a [PodEvent],
     /// When the pod is synced next without anything else happening.
     pub next_sync: Option<Timestamp>,
     /// The blocker reported before.
@@ -127,7 +132,7 @@ fn failed(input: &BlockerInput<'_>) -> Cause {
         Some((status, end)) => Cause::of(
             &status.name,
             terminated_reason(end.reason.as_ref()),
-            format!("the pod failed: {}", end_text(end)),
+            format!("the pod failed: {}", end_text(input, &status.name, end)),
         ),
         None => Cause::of_pod(Reason::Error, "the pod was stopped before it completed"),
     }
@@ -177,7 +182,8 @@ fn crash_loop(input: &BlockerInput<'_>) -> Option<Cause> {
     let mut in_order = inits.chain(input.pod.containers());
     let wait = in_order.find_map(|c| input.backing_off.iter().find(|b| b.name == c.name))?;
     let end = find(input.status, &wait.name).and_then(last_end);
-    let last = end.map_or_else(String::new, |end| format!(": {}", end_text(end)));
+    let last = end.map(|end| end_text(input, &wait.name, end));
+    let last = last.map_or_else(String::new, |text| format!(": {text}"));
     let delay = go_duration(wait.delay.as_secs());
     Some(
         Cause::of(
@@ -189,18 +195,35 @@ fn crash_loop(input: &BlockerInput<'_>) -> Option<Cause> {
     )
 }
 
+/// An init container that others wait for: it runs, or it is a sidecar that has not started.
 fn initializing(input: &BlockerInput<'_>) -> Option<Cause> {
     let inits = input.pod.init_containers();
     let total = inits.len();
-    inits
+    let mut running = inits
         .iter()
         .enumerate()
-        .filter(|(_, c)| !is_sidecar(c) && is_running(input, &c.name))
-        .map(|(i, c)| {
+        .filter(|(_, c)| is_running(input, &c.name));
+    running.find_map(|(i, c)| {
+        if !is_sidecar(c) {
             let text = format!("init container {} of {total} is running", i + 1);
+            return Some(Cause::of(&c.name, Reason::PodInitializing, text));
+        }
+        let status = find(input.status, &c.name)?;
+        let waits = status.started != Some(true) && some_wait(input);
+        waits.then(|| {
+            let text = probe_text(input, status, ProbeKind::Startup);
             Cause::of(&c.name, Reason::PodInitializing, text)
         })
-        .next()
+    })
+}
+
+/// True if an app container has never run.
+fn some_wait(input: &BlockerInput<'_>) -> bool {
+    let apps = input.status.container_statuses.iter().flatten();
+    apps.into_iter().any(|s| {
+        let waits = s.state.as_ref().is_none_or(|s| s.waiting.is_some());
+        waits && last_end(s).is_none()
+    })
 }
 
 fn starting(input: &BlockerInput<'_>) -> Option<Cause> {
@@ -210,7 +233,10 @@ fn starting(input: &BlockerInput<'_>) -> Option<Cause> {
         find(input.status, &c.name).filter(|s| s.state.as_ref().is_none_or(|s| s.waiting.is_some()))
     })?;
     let text = match last_end(status) {
-        Some(end) => format!("about to start again: {}", end_text(end)),
+        Some(end) => {
+            let text = end_text(input, &status.name, end);
+            format!("about to start again: {text}")
+        }
         None => "about to be created".to_owned(),
     };
     let cause = Cause::of(&status.name, Reason::ContainerCreating, text);
@@ -225,7 +251,7 @@ fn ended(input: &BlockerInput<'_>) -> Option<Cause> {
         let end = current_end(find(input.status, &c.name)?)?;
         (end.exit_code != 0).then(|| {
             let reason = terminated_reason(end.reason.as_ref());
-            Cause::of(&c.name, reason, end_text(end))
+            Cause::of(&c.name, reason, end_text(input, &c.name, end))
         })
     })
 }
@@ -242,11 +268,11 @@ fn unready(input: &BlockerInput<'_>) -> Option<Cause> {
         .find_map(|c| find(input.status, &c.name).filter(|s| !s.ready && current_end(s).is_none()));
     match unready {
         Some(status) => {
-            let text = if status.started == Some(true) {
-                "its readiness probe does not pass"
-            } else {
-                "its startup probe has not passed"
+            let kind = match status.started {
+                Some(true) => ProbeKind::Readiness,
+                _ => ProbeKind::Startup,
             };
+            let text = probe_text(input, status, kind);
             Some(Cause::of(&status.name, Reason::ContainersNotReady, text))
         }
         None if ready.reason.as_deref() == Some("ReadinessGatesNotReady") => Some(Cause::of_pod(
@@ -280,9 +306,56 @@ fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     current_end(status).or_else(|| status.last_state.as_ref()?.terminated.as_ref())
 }
 
-fn end_text(end: &ContainerStateTerminated) -> String {
+/// What a probe waits for, with the last thing it complained of.
+fn probe_text(input: &BlockerInput<'_>, status: &ContainerStatus, kind: ProbeKind) -> String {
+    let waits = match kind {
+        ProbeKind::Startup => "its startup probe has not passed yet",
+        _ => "its readiness probe does not pass",
+    };
+    let running = status.state.as_ref().and_then(|s| s.running.as_ref());
+    let since = running.and_then(|r| r.started_at.as_ref()).map(|t| t.0);
+    let complaint = input.events.iter().rev().find_map(|event| {
+        let about = event.reason == Reason::Unhealthy
+            && event.container.as_deref() == Some(&status.name)
+            && since.is_none_or(|since| since <= event.last);
+        let text = event.message.strip_prefix(kind.as_str())?;
+        let text = text.strip_prefix(" probe ")?;
+        about.then(|| text.strip_prefix("failed: ").unwrap_or(text).trim())
+    });
+    match complaint {
+        Some(complaint) if !complaint.is_empty() => format!("{waits}: {complaint}"),
+        _ => waits.to_owned(),
+    }
+}
+
+/// The probe that had a container killed during the run that ended so.
+fn killed_by_probe(
+    input: &BlockerInput<'_>,
+    name: &str,
+    end: &ContainerStateTerminated,
+) -> Option<&'static str> {
+    let (from, until) = (end.started_at.as_ref()?.0, end.finished_at.as_ref()?.0);
+    // times of a status have whole seconds
+    let until = until.saturating_add(Duration::from_secs(1)).ok()?;
+    let mut kills = input.events.iter().filter(|event| {
+        event.reason == Reason::Killing
+            && event.container.as_deref() == Some(name)
+            && (from..=until).contains(&event.last)
+    });
+    kills.find_map(|event| {
+        let probes = ["liveness", "startup"];
+        let mut probes = probes.into_iter();
+        probes.find(|probe| event.message.contains(&format!("failed {probe} probe")))
+    })
+}
+
+fn end_text(input: &BlockerInput<'_>, name: &str, end: &ContainerStateTerminated) -> String {
     let reason = end.reason.as_deref().unwrap_or("Error");
     let text = format!("it ended with exit code {} ({reason})", end.exit_code);
+    let text = match killed_by_probe(input, name, end) {
+        Some(probe) => format!("its {probe} probe failed and {text}"),
+        None => text,
+    };
     match end.message.as_deref().map(str::trim) {
         Some(message) if !message.is_empty() => format!("{text}: {message}"),
         _ => text,

@@ -13,7 +13,7 @@ use windlass_types::corev1::{
     Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, PodCondition,
     PodReadinessGate, Probe,
 };
-use windlass_types::view::Blocker;
+use windlass_types::view::{Blocker, EventType, PodEvent};
 use windlass_types::{ContainerVerdict, ProbeKind};
 
 use super::*;
@@ -30,6 +30,7 @@ struct Case {
     previous: Option<PodStatus>,
     terminal: bool,
     verdict: Option<Verdict>,
+    events: Vec<PodEvent>,
     before: Option<Blocker>,
 }
 
@@ -77,6 +78,7 @@ impl Case {
             previous: None,
             terminal: false,
             verdict: None,
+            events: Vec::new(),
             before: None,
         }
     }
@@ -144,6 +146,7 @@ impl Case {
             status: &self.status(),
             failures: &self.failures,
             backing_off: &self.backing_off,
+            events: &self.events,
             next_sync: Some(at(5010)),
             previous: self.before.as_ref(),
             now: at(5000),
@@ -660,6 +663,71 @@ fn the_most_upstream_cause_is_the_blocker() {
         .with(|c| c.pod.metadata.deletion_timestamp = Some(Time(at(1))))
         .failure("a", Reason::KillContainerError, "runtime timeout")
         .blocked_by("KillContainerError container=a: runtime timeout");
+}
+
+#[test]
+fn what_a_probe_last_complained_of_is_told() {
+    let event = |reason, seconds, message: &str| PodEvent {
+        event_type: EventType::Warning,
+        reason,
+        container: Some("a".into()),
+        message: message.into(),
+        count: 1,
+        first: at(0),
+        last: at(seconds),
+    };
+    let complaints = |started: bool| {
+        Case::new("Always a", "sb0 a=run").with(|c| {
+            c.spec("a").startup_probe = Some(Probe::default());
+            c.spec("a").readiness_probe = Some(Probe::default());
+            c.probed(ProbeKind::Startup, "a", started);
+            c.events = vec![
+                event(Reason::Unhealthy, 20, "Readiness probe failed: first"),
+                event(
+                    Reason::Unhealthy,
+                    30,
+                    "Startup probe failed: connection refused",
+                ),
+                event(
+                    Reason::Unhealthy,
+                    40,
+                    "Readiness probe errored and resulted in x",
+                ),
+                event(Reason::Unhealthy, 50, "Liveness probe failed: y"),
+            ];
+        })
+    };
+    complaints(true).blocked_by(
+        "ContainersNotReady container=a: its readiness probe does not pass: errored and resulted \
+         in x",
+    );
+    complaints(false).blocked_by(
+        "ContainersNotReady container=a: its startup probe has not passed yet: connection refused",
+    );
+    // What was said of an earlier instance is not said of this one.
+    complaints(false)
+        .with(|c| c.observed = observed(&c.pod, "sb0 x=exit0 x=exit0 x=exit0 a=run"))
+        .blocked_by("ContainersNotReady container=a: its startup probe has not passed yet");
+    // A sidecar that has not started is what the others wait for.
+    Case::new("Always s:sidecar a", "sb0 s=run")
+        .with(|c| c.spec("s").startup_probe = Some(Probe::default()))
+        .blocked_by("PodInitializing container=s: its startup probe has not passed yet");
+
+    let killed = |seconds| {
+        Case::new("Always a", "sb0 a=exit137")
+            .waits("a", 40)
+            .with(|c| {
+                let text = "Container a failed liveness probe, will be restarted";
+                c.events = vec![event(Reason::Killing, seconds, text)];
+            })
+    };
+    killed(12).blocked_by(
+        "CrashLoopBackOff container=a: restarts are 40s apart: its liveness probe failed and it \
+         ended with exit code 137 (Error)",
+    );
+    killed(5).blocked_by(
+        "CrashLoopBackOff container=a: restarts are 40s apart: it ended with exit code 137 (Error)",
+    );
 }
 
 #[test]

@@ -334,11 +334,13 @@ impl Report {
             blocker.since = blocker.since.min(self.created_at);
             return Some(blocker);
         }
+        let events = deps.board.events(&pod.uid());
         blocker(BlockerInput {
             pod,
             status: &self.status,
             failures: &self.failures,
             backing_off: &self.backing_off,
+            events: &events,
             next_sync: self.next_sync,
             previous: self.blocker.as_ref(),
             now,
