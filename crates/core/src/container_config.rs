@@ -107,10 +107,18 @@ pub fn container_config(input: ContainerInput<'_>) -> Result<ContainerConfig, Co
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
+        stop_signal: stop_signal(container, input.node),
         resources: container_resources(pod, container, input.node),
         security: security::container_security(input)?,
         envs,
     })
+}
+
+/// The signal that stops a container, empty for its image's.
+fn stop_signal(container: &Container, node: &NodeFacts) -> String {
+    let lifecycle = container.lifecycle.as_ref();
+    let signal = lifecycle.and_then(|l| l.stop_signal.clone());
+    signal.filter(|_| node.stop_signals).unwrap_or_default()
 }
 
 /// Where the container writes its termination message: `terminationMessagePath` or its default.

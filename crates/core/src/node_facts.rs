@@ -43,6 +43,8 @@ pub struct NodeFacts {
     pub cgroup_v2: bool,
     /// `singleProcessOOMKill`: the kernel kills one process, not the whole container.
     pub single_process_oom_kill: bool,
+    /// Feature gate `ContainerStopSignals`: `lifecycle.stopSignal` counts.
+    pub stop_signals: bool,
     /// SELinux is enabled on the node.
     pub selinux_enabled: bool,
     /// `/sys/devices/system/cpu/cpuN/thermal_throttle` of every CPU that has one; masked.
@@ -72,6 +74,7 @@ impl Default for NodeFacts {
             cpu_cfs_quota_period: Duration::from_millis(100),
             cgroup_v2: true,
             single_process_oom_kill: false,
+            stop_signals: false,
             selinux_enabled: false,
             thermal_throttle_paths: Vec::new(),
             hostname_override: true,

@@ -104,16 +104,8 @@ fn container_fields(container: &Container, lines: &mut Vec<String>) {
             "readinessProbe: it does not run, the container is ready once it runs",
         ),
         (
-            lifecycle.is_some_and(|l| l.post_start.is_some()),
-            "lifecycle.postStart: the hook does not run",
-        ),
-        (
-            lifecycle.is_some_and(|l| l.pre_stop.is_some()),
-            "lifecycle.preStop: the hook does not run",
-        ),
-        (
             lifecycle.is_some_and(|l| l.stop_signal.is_some()),
-            "lifecycle.stopSignal: the image's signal is used",
+            "lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
         ),
         (
             mounts
@@ -174,6 +166,10 @@ mod tests {
                 "imagePullSecrets": [{"name": "registry"}],
                 "containers": [{
                     "name": "c", "volumeMounts": [{"name": "a", "mountPath": "/a"}],
+                    "lifecycle": {
+                        "postStart": {"exec": {"command": ["true"]}},
+                        "preStop": {"sleep": {"seconds": 1}},
+                    },
                     "resources": {"limits": {"cpu": "1"}},
                     "envFrom": [{"configMapRef": {"name": "x"}}],
                     "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
@@ -198,9 +194,9 @@ mod tests {
                     {"name": "huge", "emptyDir": {"medium": "HugePages"}},
                     {"name": "odd", "glusterfs": {"endpoints": "e", "path": "p"}},
                 ],
-                "initContainers": [{"name": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}],
                 "containers": [{
                     "name": "c",
+                    "lifecycle": {"stopSignal": "SIGUSR1"},
                     "livenessProbe": {},
                     "volumeMounts": [{"name": "huge", "mountPath": "/a", "subPath": "s"}],
                     "resources": {"limits": {"hugepages-2Mi": "2Mi"}},
@@ -210,8 +206,8 @@ mod tests {
                 "volume claim: persistentVolumeClaim volumes are not supported",
                 "volume huge: emptyDir (huge pages) volumes are not supported",
                 "volume odd: this kind of volumes are not supported",
-                "container i: lifecycle.preStop: the hook does not run",
                 "container c: livenessProbe: it does not run",
+                "container c: lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
                 "container c: volumeMounts.subPath: the container is not started",
                 "container c: resources: huge pages are not limited",
             ],

@@ -302,6 +302,8 @@ pub struct ContainerConfig {
     pub stdin_once: bool,
     /// Allocate a terminal.
     pub tty: bool,
+    /// Signal that stops it, as the API spells it (`SIGRTMIN+1`); empty means the image's.
+    pub stop_signal: String,
     /// Resources.
     pub resources: LinuxResources,
     /// Security settings.

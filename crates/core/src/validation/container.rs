@@ -1,5 +1,6 @@
 //! Containers of a pod: what they run, see and may do.
 
+mod hook;
 mod probe;
 mod security;
 
@@ -124,6 +125,9 @@ impl<'a> Shared<'a> {
             security::check(context, &at("securityContext"), errors);
         }
         probe::all(container, path, errors);
+        if let Some(lifecycle) = &container.lifecycle {
+            hook::check(lifecycle, self.spec, &at("lifecycle"), errors);
+        }
     }
 
     fn ports(&mut self, ports: &'a [ContainerPort], path: &str, errors: &mut Errors) {

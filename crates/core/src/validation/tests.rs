@@ -243,6 +243,42 @@ fn probes_have_one_handler_and_init_containers_none() {
 }
 
 #[test]
+fn hooks_have_one_action_within_the_grace_and_stop_signals_need_a_system() {
+    let lifecycle = "/spec/containers/0/lifecycle";
+    check(
+        lifecycle,
+        json!({"preStop": {"sleep": {"seconds": 30}}}),
+        "",
+    );
+    check(
+        lifecycle,
+        json!({"postStart": {}, "preStop": {"sleep": {"seconds": 31}}}),
+        "spec.containers[0].lifecycle.postStart: Required value: must specify a handler type; spec.containers[0].lifecycle.preStop.sleep: Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)",
+    );
+    check(
+        lifecycle,
+        json!({"stopSignal": "SIGUSR1"}),
+        "spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`",
+    );
+    let of_system = |os: &str, signal: &str| {
+        let mut pod = base();
+        pod["spec"]["os"] = json!({"name": os});
+        pod["spec"]["containers"][0]["lifecycle"] = json!({"stopSignal": signal});
+        let mut pod: Pod = serde_json::from_value(pod).expect("a pod");
+        defaults::apply(&mut pod);
+        let errors = validate(&pod);
+        errors.first().map(ToString::to_string).unwrap_or_default()
+    };
+    assert_eq!(of_system("linux", "SIGRTMIN+3"), "");
+    let refused = "spec.containers[0].lifecycle.stopSignal: Unsupported value: \"USR1\"";
+    assert!(of_system("linux", "USR1").starts_with(refused));
+    assert_eq!(
+        of_system("windows", "SIGUSR1"),
+        "spec.containers[0].lifecycle.stopSignal: Unsupported value: \"SIGUSR1\": supported values: \"SIGKILL\", \"SIGTERM\""
+    );
+}
+
+#[test]
 fn a_seccomp_profile_stays_below_its_directory() {
     check(
         "/spec/securityContext",

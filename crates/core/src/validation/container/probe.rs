@@ -1,7 +1,7 @@
-//! Probes and lifecycle hooks of a container.
+//! Probes of a container, and the actions they share with lifecycle hooks.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use windlass_types::corev1::{Container, HTTPGetAction, LifecycleHandler, Probe};
+use windlass_types::corev1::{Container, HTTPGetAction, Probe};
 
 use super::super::field::Errors;
 use super::super::names;
@@ -15,16 +15,6 @@ pub(super) fn all(container: &Container, path: &str, errors: &mut Errors) {
     ] {
         if let Some(probe) = probe {
             check(probe, &format!("{path}.{field}"), readiness, errors);
-        }
-    }
-    if let Some(lifecycle) = &container.lifecycle {
-        for (field, hook) in [
-            ("postStart", &lifecycle.post_start),
-            ("preStop", &lifecycle.pre_stop),
-        ] {
-            if let Some(hook) = hook {
-                handler(hook, &format!("{path}.lifecycle.{field}"), errors);
-            }
         }
     }
 }
@@ -75,30 +65,7 @@ fn check(probe: &Probe, path: &str, readiness: bool, errors: &mut Errors) {
     }
 }
 
-fn handler(hook: &LifecycleHandler, path: &str, errors: &mut Errors) {
-    let count = [
-        hook.exec.is_some(),
-        hook.http_get.is_some(),
-        hook.tcp_socket.is_some(),
-        hook.sleep.is_some(),
-    ];
-    exactly_one(&count, path, errors);
-    if let Some(exec) = &hook.exec {
-        command(exec.command.as_deref(), path, errors);
-    }
-    if let Some(get) = &hook.http_get {
-        http_get(get, path, errors);
-    }
-    if let Some(socket) = &hook.tcp_socket {
-        port(&socket.port, &format!("{path}.tcpSocket.port"), errors);
-    }
-    if let Some(sleep) = hook.sleep.as_ref().filter(|s| s.seconds < 0) {
-        let detail = "must be greater than or equal to 0";
-        errors.invalid(&format!("{path}.sleep.seconds"), sleep.seconds, detail);
-    }
-}
-
-fn exactly_one(present: &[bool], path: &str, errors: &mut Errors) {
+pub(super) fn exactly_one(present: &[bool], path: &str, errors: &mut Errors) {
     match present.iter().filter(|p| **p).count() {
         0 => errors.required(path, "must specify a handler type"),
         1 => {}
@@ -106,13 +73,13 @@ fn exactly_one(present: &[bool], path: &str, errors: &mut Errors) {
     }
 }
 
-fn command(command: Option<&[String]>, path: &str, errors: &mut Errors) {
+pub(super) fn command(command: Option<&[String]>, path: &str, errors: &mut Errors) {
     if command.unwrap_or_default().is_empty() {
         errors.required(&format!("{path}.exec.command"), "");
     }
 }
 
-fn http_get(get: &HTTPGetAction, path: &str, errors: &mut Errors) {
+pub(super) fn http_get(get: &HTTPGetAction, path: &str, errors: &mut Errors) {
     port(&get.port, &format!("{path}.httpGet.port"), errors);
     errors.one_of(
         &format!("{path}.httpGet.scheme"),
@@ -128,7 +95,7 @@ fn http_get(get: &HTTPGetAction, path: &str, errors: &mut Errors) {
     }
 }
 
-fn port(port: &IntOrString, field: &str, errors: &mut Errors) {
+pub(super) fn port(port: &IntOrString, field: &str, errors: &mut Errors) {
     match port {
         IntOrString::Int(number) => port_number(field, *number, errors),
         IntOrString::String(name) => errors.name(field, name, names::port),
