@@ -53,12 +53,16 @@ pub struct Metrics {
     pub started_containers_errors: CounterVec,
     /// `kubelet_lifecycle_handler_http_fallbacks_total`.
     pub hook_http_fallbacks: Counter,
-    /// `kubelet_lifecycle_handler_sleep_terminated_total`.
+    /// `kubelet_sleep_action_terminated_early_total`.
     pub hook_sleeps_terminated: Counter,
     /// `kubelet_admission_rejections_total{reason}`.
     pub admission_rejections: CounterVec,
     /// `kubelet_orphaned_runtime_pods_total`.
     pub orphaned_runtime_pods: Counter,
+    /// `kubelet_orphan_pod_cleaned_volumes`.
+    pub orphan_pods_cleaned: Gauge,
+    /// `kubelet_orphan_pod_cleaned_volumes_errors`.
+    pub orphan_pods_not_cleaned: Gauge,
     /// `kubelet_running_pods`.
     pub running_pods: Gauge,
     /// `kubelet_running_containers{container_state}`.
@@ -163,9 +167,11 @@ impl Metrics {
             started_containers: r.counters("kubelet_started_containers_total", "Cumulative number of containers started.", &["container_type"])?,
             started_containers_errors: r.counters("kubelet_started_containers_errors_total", "Cumulative number of errors when starting containers.", &["container_type", "code"])?,
             hook_http_fallbacks: r.counter("kubelet_lifecycle_handler_http_fallbacks_total", "Lifecycle hooks that succeeded over HTTP after HTTPS was answered in plain HTTP.")?,
-            hook_sleeps_terminated: r.counter("kubelet_lifecycle_handler_sleep_terminated_total", "Sleeps of lifecycle hooks that ended before their time.")?,
+            hook_sleeps_terminated: r.counter("kubelet_sleep_action_terminated_early_total", "Sleeps of lifecycle hooks that ended before their time.")?,
             admission_rejections: r.counters("kubelet_admission_rejections_total", "Cumulative number of pods that this node refused.", &["reason"])?,
             orphaned_runtime_pods: r.counter("kubelet_orphaned_runtime_pods_total", "Pods found running without a configuration.")?,
+            orphan_pods_cleaned: r.gauge("kubelet_orphan_pod_cleaned_volumes", "Orphaned pods whose directories the last clean-up removed.")?,
+            orphan_pods_not_cleaned: r.gauge("kubelet_orphan_pod_cleaned_volumes_errors", "Orphaned pods whose directories the last clean-up could not remove.")?,
             running_pods: r.gauge("kubelet_running_pods", "Pods that have a running sandbox.")?,
             running_containers: r.gauges("kubelet_running_containers", "Containers by state.", &["container_state"])?,
             desired_pods: r.gauges("kubelet_desired_pods", "Pods the agent is asked to run.", &["static"])?,

@@ -117,7 +117,11 @@ impl PodRuntime {
         if self.hooks_run().contains(&kill.pod.uid(), kill.id) {
             return None;
         }
-        let mut specs = kill.pod.init_containers().iter().chain(kill.pod.containers());
+        let mut specs = kill
+            .pod
+            .init_containers()
+            .iter()
+            .chain(kill.pod.containers());
         let container = match specs.find(|c| c.name == kill.name) {
             Some(container) => container.clone(),
             None => {

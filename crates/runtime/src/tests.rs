@@ -2,6 +2,7 @@
 
 mod fake;
 mod gc;
+mod hooks;
 mod images;
 mod inputs;
 mod kill;
@@ -11,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_checks::NetChecks;
 use windlass_core::backoff::BackoffTable;
 use windlass_core::node_facts::NodeFacts;
 use windlass_metrics::Metrics;
@@ -34,6 +34,7 @@ pub(crate) struct World {
     pub(crate) files: MemoryFiles,
     pub(crate) events: Arc<Recorder>,
     pub(crate) clock: Arc<FixedClock>,
+    pub(crate) metrics: Metrics,
     pub(crate) runtime: PodRuntime,
 }
 
@@ -47,10 +48,11 @@ impl World {
         let files = MemoryFiles::default();
         let events = Arc::new(Recorder::default());
         let clock = Arc::new(FixedClock::default());
+        let metrics = Metrics::new().expect("metrics");
         let runtime = PodRuntime::new(PodRuntimeDeps {
             runtime: fake.clone(),
             images: fake.clone(),
-            checks: Arc::new(NetChecks),
+            checks: fake.clone(),
             files: Arc::new(files.clone()),
             events: events.clone(),
             clock: clock.clone(),
@@ -60,7 +62,7 @@ impl World {
                 memory_capacity: 1 << 30,
                 ..NodeFacts::default()
             }),
-            metrics: Metrics::new().expect("metrics"),
+            metrics: metrics.clone(),
             options,
         });
         fake.have_image("web:1");
@@ -69,6 +71,7 @@ impl World {
             files,
             events,
             clock,
+            metrics,
             runtime,
         }
     }

@@ -6,6 +6,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
+use windlass_checks::Checks;
+use windlass_core::http_target::HttpTarget;
+use windlass_core::probe::{CheckError, GrpcHealth, HttpAnswer};
 use windlass_cri::error::{CriCode, CriError, CriResult};
 use windlass_cri::port::{ImageService, RuntimeEventStream, RuntimeService};
 use windlass_types::cri::{
@@ -20,8 +24,13 @@ use super::at;
 #[derive(Debug, Default)]
 struct Model {
     calls: Vec<String>,
+    /// When each call came.
+    times: Vec<Instant>,
     failing: BTreeMap<String, CriError>,
     hanging: BTreeSet<String>,
+    taking: BTreeMap<String, Duration>,
+    exits: BTreeMap<String, i32>,
+    details: BTreeMap<ContainerId, ContainerDetail>,
     images: BTreeMap<String, ImageInfo>,
     containers: Vec<ContainerSummary>,
     sandboxes: Vec<SandboxSummary>,
@@ -50,7 +59,40 @@ impl Fake {
     }
 
     pub(crate) fn forget_calls(&self) {
-        self.0.lock().expect("lock").calls.clear();
+        let mut model = self.0.lock().expect("lock");
+        model.calls.clear();
+        model.times.clear();
+    }
+
+    /// Calls but lists, with the seconds from the first of them.
+    pub(crate) fn timed_calls(&self) -> Vec<String> {
+        let model = self.0.lock().expect("lock");
+        let calls = model.calls.iter().zip(&model.times);
+        let shown: Vec<_> = calls.filter(|(c, _)| !c.starts_with("list")).collect();
+        let first = shown.first().map(|(_, at)| **at);
+        let since = |at: &Instant| first.map_or(0.0, |first| (*at - first).as_secs_f64());
+        shown
+            .iter()
+            .map(|(call, at)| format!("{:.0}s {call}", since(at)))
+            .collect()
+    }
+
+    /// Makes a call (`stop c 5s`, or all of its kind: `stop`) take so long.
+    pub(crate) fn take(&self, call: &str, time: Duration) {
+        let mut model = self.0.lock().expect("lock");
+        model.taking.insert(call.to_owned(), time);
+    }
+
+    /// Makes a command (`exec c sh -c x`) exit so.
+    pub(crate) fn exit(&self, call: &str, code: i32) {
+        let mut model = self.0.lock().expect("lock");
+        model.exits.insert(call.to_owned(), code);
+    }
+
+    /// What a container's status says; without it the container is not there.
+    pub(crate) fn detail(&self, detail: ContainerDetail) {
+        let mut model = self.0.lock().expect("lock");
+        model.details.insert(detail.observed.id.clone(), detail);
     }
 
     pub(crate) fn configs(&self) -> Vec<ContainerConfig> {
@@ -108,21 +150,27 @@ impl Fake {
 
     async fn call(&self, word: &str, subject: impl Display) -> CriResult<()> {
         let line = format!("{word} {subject}");
-        let hangs = {
+        let (hangs, takes) = {
             let mut model = self.0.lock().expect("lock");
             let failing = model.failing.get(&line).or_else(|| model.failing.get(word));
             let failure = failing.cloned();
             let hangs = model.hanging.contains(&line) || model.hanging.contains(word);
+            let taking = model.taking.get(&line).or_else(|| model.taking.get(word));
+            let takes = taking.copied();
             model.calls.push(line);
+            model.times.push(Instant::now());
             if let Some(error) = failure {
                 return Err(error);
             }
-            hangs
+            (hangs, takes)
         };
         // other passes get their turn, as at a real call
         tokio::task::yield_now().await;
         if hangs {
             std::future::pending::<()>().await;
+        }
+        if let Some(time) = takes {
+            tokio::time::sleep(time).await;
         }
         Ok(())
     }
@@ -223,19 +271,69 @@ impl RuntimeService for Fake {
     }
 
     async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail> {
-        Err(CriError::new(
-            "container_status",
-            CriCode::NotFound,
-            id.as_str(),
-        ))
+        let model = self.0.lock().expect("lock");
+        let detail = model.details.get(id).cloned();
+        let (operation, code) = ("container_status", CriCode::NotFound);
+        detail.ok_or_else(|| CriError::new(operation, code, id.as_str()))
     }
 
-    async fn exec_sync(&self, _: &ContainerId, _: &[String], _: Duration) -> CriResult<ExecOutput> {
-        Ok(ExecOutput::default())
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Duration,
+    ) -> CriResult<ExecOutput> {
+        let subject = format!("{id} {}", command.join(" "));
+        let done = tokio::time::timeout(timeout, self.call("exec", &subject)).await;
+        match done {
+            Ok(called) => called?,
+            Err(late) => {
+                let code = CriCode::DeadlineExceeded;
+                return Err(CriError::new("exec_sync", code, late.to_string()));
+            }
+        }
+        let model = self.0.lock().expect("lock");
+        Ok(ExecOutput {
+            stdout: b"out".to_vec(),
+            stderr: b"err".to_vec(),
+            exit_code: model
+                .exits
+                .get(&format!("exec {subject}"))
+                .copied()
+                .unwrap_or(0),
+        })
     }
 
     async fn events(&self) -> CriResult<RuntimeEventStream> {
         Err(CriError::new("events", CriCode::Unimplemented, ""))
+    }
+}
+
+/// Servers in containers answer unless told to fail.
+#[async_trait]
+impl Checks for Fake {
+    async fn http(
+        &self,
+        target: &HttpTarget,
+        _: Option<Duration>,
+    ) -> Result<HttpAnswer, CheckError> {
+        let called = self.call("get", target.url()).await;
+        match called {
+            Ok(()) => Ok(HttpAnswer {
+                status: 500,
+                ..HttpAnswer::default()
+            }),
+            Err(error) if error.message == "plain" => Err(CheckError::PlainHttp),
+            Err(error) => Err(CheckError::Failed(error.message)),
+        }
+    }
+
+    async fn tcp(&self, _: &str, _: u16, _: Duration) -> Result<(), CheckError> {
+        Ok(())
+    }
+
+    async fn grpc(&self, _: &str, _: u16, _: &str, _: Duration) -> Result<GrpcHealth, CheckError> {
+        Ok(GrpcHealth::Serving)
     }
 }
 

@@ -52,33 +52,108 @@ fn stops(world: &World) -> Vec<String> {
         .collect()
 }
 
-#[tokio::test(start_paused = true)]
-async fn mains_stop_together_then_sidecars_in_reverse_then_sandboxes() {
-    let world = World::new();
+/// Two sidecars, an init container between them, two main containers.
+fn with_sidecars(world: &World) -> Pod {
     for name in ["s1", "a", "s2", "b"] {
         world.fake.add_container(running(name));
     }
     world.fake.add_sandbox(sandbox("s0"));
-    let spec = pod_of(
+    pod_of(
         vec![sidecar("s1"), container("setup"), sidecar("s2")],
         vec![container("a"), container("b")],
-    );
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn mains_stop_together_then_sidecars_in_reverse_then_sandboxes() {
+    let world = World::new();
+    let spec = with_sidecars(&world);
+    world.fake.take("stop a 30s", Duration::from_secs(4));
+    world.fake.take("stop b 30s", Duration::from_secs(10));
+    world.fake.take("stop s2 20s", Duration::from_secs(5));
     let result = world
         .runtime
         .kill_pod(kill(Some(spec), nothing(), 30))
         .await;
     assert!(result.is_ok());
     assert_eq!(
-        stops(&world),
+        world.fake.timed_calls(),
         [
-            "stop a 30s",
-            "stop b 30s",
-            "stop s2 30s",
-            "stop s1 30s",
-            "stop-sandbox s0"
+            "0s stop a 30s",
+            "0s stop b 30s",
+            "10s stop s2 20s",
+            "15s stop s1 15s",
+            "15s stop-sandbox s0"
         ]
     );
-    assert_eq!(world.events.take()[0], "N Killing a: Stopping container a");
+    let events = world.events.take();
+    assert_eq!(events.len(), 4, "{events:?}");
+    assert_eq!(events[1], "N Killing a: Stopping container a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_main_that_uses_up_the_grace_leaves_its_sidecars_two_seconds() {
+    let world = World::new();
+    let spec = with_sidecars(&world);
+    world.fake.take("stop a 10s", Duration::from_secs(10));
+    world.fake.take("stop s2 2s", Duration::from_secs(2));
+    world.fake.take("stop s1 2s", Duration::from_secs(2));
+    let result = world
+        .runtime
+        .kill_pod(kill(Some(spec), nothing(), 10))
+        .await;
+    assert!(result.is_ok());
+    // all wait for the same end, so the whole pod outlives its grace by two seconds, not by four
+    assert_eq!(
+        world.fake.timed_calls(),
+        [
+            "0s stop a 10s",
+            "0s stop b 10s",
+            "10s stop s1 2s",
+            "10s stop s2 2s",
+            "12s stop-sandbox s0"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_main_that_cannot_be_stopped_holds_up_its_sidecars_for_the_grace_only() {
+    let world = World::new();
+    let spec = with_sidecars(&world);
+    let stuck = CriCode::DeadlineExceeded;
+    world.fake.fail("stop a 10s", stuck, "stuck in D state");
+    let result = world
+        .runtime
+        .kill_pod(kill(Some(spec), nothing(), 10))
+        .await;
+    assert_eq!(result.expect_err("a is stuck").failures.len(), 1);
+    assert_eq!(
+        world.fake.timed_calls(),
+        [
+            "0s stop a 10s",
+            "0s stop b 10s",
+            "10s stop s1 2s",
+            "10s stop s2 2s",
+            "10s stop-sandbox s0"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_takes_one_and_a_half_graces_is_told() {
+    let overdue = "W ExceededGracePeriod: Container runtime did not kill the pod within specified grace period.";
+    for (takes, told) in [(44, false), (46, true)] {
+        let world = World::new();
+        world.fake.add_container(running("a"));
+        world.fake.take("stop", Duration::from_secs(takes));
+        let result = world
+            .runtime
+            .kill_pod(kill(Some(pod(&["a"])), nothing(), 30))
+            .await;
+        assert!(result.is_ok());
+        let events = world.events.take();
+        assert_eq!(events.iter().any(|e| e == overdue), told, "{events:?}");
+    }
 }
 
 #[tokio::test]

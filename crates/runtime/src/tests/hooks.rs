@@ -1,0 +1,428 @@
+//! Hooks: when they run, how long they are waited for, and what their failure does.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_cri::error::CriCode;
+use windlass_types::corev1::{Container, Lifecycle};
+use windlass_types::cri::{ContainerDetail, ContainerSummary};
+use windlass_types::{ContainerState, Pod, names};
+
+use super::{World, at, container, line, nothing, observed, pod_of, seen, sidecar};
+use crate::KillPodRequest;
+
+const SECOND: Duration = Duration::from_secs(1);
+const FAILED_PRE_STOP: &str = "W FailedPreStopHook a: PreStopHook failed";
+
+fn with_hooks(container: Container, lifecycle: Value) -> Container {
+    let lifecycle: Lifecycle = serde_json::from_value(lifecycle).expect("hooks");
+    Container {
+        lifecycle: Some(lifecycle),
+        ..container
+    }
+}
+
+fn pre_stop(name: &str, handler: Value) -> Container {
+    with_hooks(container(name), json!({"preStop": handler}))
+}
+
+fn post_start(name: &str, handler: Value) -> Container {
+    with_hooks(container(name), json!({"postStart": handler}))
+}
+
+fn exec(command: &str) -> Value {
+    json!({"exec": {"command": ["sh", "-c", command]}})
+}
+
+fn runs(world: &World, name: &str) {
+    world.fake.add_container(ContainerSummary {
+        id: name.into(),
+        sandbox_id: "s0".into(),
+        uid: "u1".into(),
+        name: name.into(),
+        attempt: 0,
+        state: ContainerState::Running,
+        created_at: at(0),
+    });
+}
+
+/// What the runtime says of the container.
+fn detail(state: ContainerState) -> ContainerDetail {
+    ContainerDetail {
+        observed: seen("a", "a", state, 0),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        mounts: Vec::new(),
+    }
+}
+
+fn kill<'a>(world: &'a World, pod: &Pod, seconds: u64) -> impl Future<Output = bool> + use<'a> {
+    let request = KillPodRequest {
+        pod: Some(Arc::new(pod.clone())),
+        observed: Arc::new(observed(Vec::new())),
+        grace: seconds * SECOND,
+        message: String::new(),
+    };
+    async move { world.runtime.kill_pod(request).await.is_ok() }
+}
+
+/// A pod with one container, killed with this grace: its calls up to the sandbox's, and whether
+/// its hook failed.
+async fn killed(world: &World, container: Container, seconds: u64) -> (Vec<String>, bool) {
+    runs(world, "a");
+    let pod = pod_of(Vec::new(), vec![container]);
+    assert!(kill(world, &pod, seconds).await);
+    let failed = world.events.take().iter().any(|e| e == FAILED_PRE_STOP);
+    (world.fake.timed_calls(), failed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_runs_before_the_stop_and_its_time_is_taken_off_the_grace() {
+    let world = World::new();
+    world.fake.take("exec", 12 * SECOND);
+    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 30).await;
+    assert_eq!(calls, ["0s exec a sh -c drain", "12s stop a 18s"]);
+    assert!(!failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_fails_is_told_and_stops_nothing() {
+    let world = World::new();
+    world.fake.exit("exec a sh -c drain", 3);
+    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 30).await;
+    assert_eq!(calls, ["0s exec a sh -c drain", "0s stop a 30s"]);
+    assert!(failed);
+
+    let world = World::new();
+    world.fake.fail("exec", CriCode::Other, "no such container");
+    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 30).await;
+    assert_eq!(calls.last().expect("stop"), "0s stop a 30s");
+    assert!(failed);
+
+    // what the API takes and nobody ever ran
+    let world = World::new();
+    let socket = json!({"tcpSocket": {"port": 80}});
+    let (calls, failed) = killed(&world, pre_stop("a", socket), 30).await;
+    assert_eq!(calls, ["0s stop a 30s"]);
+    assert!(failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_outlives_the_grace_is_left_alone_and_goes_on_during_the_stop() {
+    // it ends during the two seconds that the stop has
+    let world = World::new();
+    world.fake.take("exec", 11 * SECOND);
+    world.fake.take("stop", 2 * SECOND);
+    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 10).await;
+    assert_eq!(calls, ["0s exec a sh -c drain", "10s stop a 2s"]);
+    assert!(!failed, "it was not cancelled");
+
+    // its container is gone before it ends
+    let world = World::new();
+    world.fake.hang("exec");
+    world.fake.take("stop", SECOND);
+    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 10).await;
+    assert_eq!(calls, ["0s exec a sh -c drain", "10s stop a 2s"]);
+    assert!(failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_grace_the_hook_is_not_run() {
+    let world = World::new();
+    let (calls, failed) = killed(&world, pre_stop("a", exec("drain")), 0).await;
+    assert_eq!(calls, ["0s stop a 2s"]);
+    assert!(!failed);
+    // a deletion by force has one second, as upstream gives it
+    let world = World::new();
+    world.fake.hang("exec");
+    let (calls, _) = killed(&world, pre_stop("a", exec("drain")), 1).await;
+    assert_eq!(calls, ["0s exec a sh -c drain", "1s stop a 2s"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_goes_to_the_pod_and_any_answer_is_success() {
+    let get = |more: Value| {
+        let mut get = json!({"path": "/bye", "port": "admin"});
+        let fields = get.as_object_mut().expect("object");
+        fields.extend(more.as_object().expect("object").clone());
+        let mut container = pre_stop("a", json!({"httpGet": get}));
+        container.ports =
+            serde_json::from_value(json!([{"name": "admin", "containerPort": 81}])).expect("ports");
+        container
+    };
+    // the server says 500
+    let world = World::new();
+    let (calls, failed) = killed(&world, get(json!({})), 30).await;
+    assert_eq!(calls[0], "0s get http://10.0.0.5:81/bye");
+    assert!(!failed);
+
+    let world = World::new();
+    let elsewhere = json!({"host": "drain.example"});
+    let (calls, _) = killed(&world, get(elsewhere), 30).await;
+    assert_eq!(calls[0], "0s get http://drain.example:81/bye");
+
+    let world = World::new();
+    world.fake.fail("get", CriCode::Other, "connection refused");
+    let (calls, failed) = killed(&world, get(json!({})), 30).await;
+    assert_eq!(calls[1], "0s stop a 30s");
+    assert!(failed);
+
+    // no request has a limit of its own
+    let world = World::new();
+    world.fake.take("get", 600 * SECOND);
+    let (calls, failed) = killed(&world, get(json!({})), 900).await;
+    assert_eq!(calls[1], "600s stop a 300s");
+    assert!(!failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn https_that_is_answered_in_plain_http_is_asked_again_in_http() {
+    let handler = json!({"httpGet": {"scheme": "HTTPS", "path": "/bye", "port": 81}});
+    let world = World::new();
+    let https = "get https://10.0.0.5:81/bye";
+    world.fake.fail(https, CriCode::Other, "plain");
+    runs(&world, "a");
+    let pod = pod_of(Vec::new(), vec![pre_stop("a", handler)]);
+    assert!(kill(&world, &pod, 30).await);
+    assert_eq!(
+        world.fake.timed_calls(),
+        [
+            "0s get https://10.0.0.5:81/bye",
+            "0s get http://10.0.0.5:81/bye",
+            "0s stop a 30s"
+        ]
+    );
+    assert_eq!(
+        world.events.take()[1],
+        "W LifecycleHTTPFallback: request to HTTPS lifecycle hook 10.0.0.5:81 got HTTP response, \
+         retry with HTTP succeeded"
+    );
+    assert_eq!(world.metrics.hook_http_fallbacks.get(), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_lasts_its_time_but_not_longer_than_its_container() {
+    let sleep = |seconds: i64| pre_stop("a", json!({"sleep": {"seconds": seconds}}));
+    let alive = |world: &World, state| {
+        world.fake.detail(detail(state));
+    };
+    let world = World::new();
+    alive(&world, ContainerState::Running);
+    let (calls, failed) = killed(&world, sleep(8), 30).await;
+    assert_eq!(calls, ["0s stop a 22s"]);
+    assert!(!failed);
+    assert_eq!(world.metrics.hook_sleeps_terminated.get(), 0.0);
+
+    let world = World::new();
+    let (_, failed) = killed(&world, sleep(0), 30).await;
+    assert!(!failed);
+
+    // it exits meanwhile, and nobody waits for the rest
+    let world = World::new();
+    alive(&world, ContainerState::Exited);
+    let (calls, failed) = killed(&world, sleep(20), 30).await;
+    assert_eq!(calls, ["0s stop a 29s"]);
+    assert!(failed);
+    assert_eq!(world.metrics.hook_sleeps_terminated.get(), 1.0);
+
+    // a shorter grace comes meanwhile: the stop is dropped and asked for again
+    let world = World::new();
+    alive(&world, ContainerState::Running);
+    runs(&world, "a");
+    let pod = pod_of(Vec::new(), vec![sleep(20)]);
+    let first = tokio::time::timeout(5 * SECOND, kill(&world, &pod, 30)).await;
+    assert!(first.is_err());
+    assert_eq!(world.metrics.hook_sleeps_terminated.get(), 1.0);
+    assert!(world.fake.timed_calls().is_empty());
+    assert!(kill(&world, &pod, 3).await);
+    assert_eq!(world.fake.timed_calls(), ["0s stop a 2s"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_of_sidecars_begin_with_the_others_though_their_turn_is_last() {
+    let world = World::new();
+    for name in ["s", "a"] {
+        runs(&world, name);
+    }
+    world.fake.take("exec", 3 * SECOND);
+    world.fake.take("stop a 27s", 10 * SECOND);
+    let hook = json!({"preStop": exec("drain")});
+    let pod = pod_of(
+        vec![with_hooks(sidecar("s"), hook)],
+        vec![pre_stop("a", exec("drain"))],
+    );
+    assert!(kill(&world, &pod, 30).await);
+    assert_eq!(
+        world.fake.timed_calls(),
+        [
+            "0s exec s sh -c drain",
+            "0s exec a sh -c drain",
+            "3s stop a 27s",
+            "13s stop s 17s",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_had_its_time_is_not_run_again_and_one_that_was_interrupted_is() {
+    let pod = pod_of(Vec::new(), vec![pre_stop("a", exec("drain"))]);
+    // the hook ends, the stop fails, the stop is asked for again
+    let world = World::new();
+    runs(&world, "a");
+    world.fake.fail("stop", CriCode::Unavailable, "gone");
+    assert!(!kill(&world, &pod, 30).await);
+    world.fake.heal("stop");
+    world.fake.forget_calls();
+    assert!(kill(&world, &pod, 30).await);
+    assert_eq!(world.fake.timed_calls(), ["0s stop a 30s"]);
+    // it has stopped: whoever has its ID next has its own hook
+    world.fake.forget_calls();
+    assert!(kill(&world, &pod, 30).await);
+    assert_eq!(world.fake.timed_calls()[0], "0s exec a sh -c drain");
+
+    // the hook hangs when a shorter grace comes: it has that, and not the first one again
+    let world = World::new();
+    runs(&world, "a");
+    world.fake.hang("exec");
+    let first = tokio::time::timeout(5 * SECOND, kill(&world, &pod, 30)).await;
+    assert!(first.is_err());
+    world.fake.forget_calls();
+    assert!(kill(&world, &pod, 3).await);
+    assert_eq!(
+        world.fake.timed_calls(),
+        ["0s exec a sh -c drain", "3s stop a 2s"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_is_in_no_spec_brings_its_hook_along() {
+    let world = World::new();
+    runs(&world, "a");
+    world.fake.hang("exec");
+    let handler = exec("drain").to_string();
+    world.fake.detail(ContainerDetail {
+        annotations: [(names::ANN_PRE_STOP_HANDLER.to_owned(), handler)].into(),
+        ..detail(ContainerState::Running)
+    });
+    let orphan = KillPodRequest {
+        pod: None,
+        observed: Arc::new(nothing()),
+        grace: SECOND,
+        message: String::new(),
+    };
+    assert!(world.runtime.kill_pod(orphan).await.is_ok());
+    assert_eq!(
+        world.fake.timed_calls(),
+        ["0s exec a sh -c drain", "1s stop a 2s"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_is_stopped_alone_has_its_hook_too_and_one_that_exited_has_not() {
+    let world = World::new();
+    let mut changed = seen("a", "a0", ContainerState::Running, 0);
+    changed.hash = Some(1);
+    let pod = pod_of(Vec::new(), vec![pre_stop("a", exec("drain"))]);
+    world.sync(&pod, observed(vec![changed])).await;
+    assert_eq!(
+        world.fake.calls(),
+        [
+            "exec a0 sh -c drain",
+            "stop a0 30s",
+            "create a#1",
+            "start a"
+        ]
+    );
+
+    let world = World::new();
+    world.clock.set(1);
+    let dead = seen("a", "a0", ContainerState::Exited, 0);
+    world.sync(&pod, observed(vec![dead])).await;
+    assert_eq!(world.fake.calls(), ["create a#1", "start a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_container_starts_when_the_hook_of_the_one_before_has_ended() {
+    let world = World::new();
+    world.fake.take("exec", 5 * SECOND);
+    let pod = pod_of(
+        vec![with_hooks(sidecar("s"), json!({"postStart": exec("warm")}))],
+        vec![
+            post_start("a", json!({"sleep": {"seconds": 7}})),
+            container("b"),
+        ],
+    );
+    let first = world.sync(&pod, nothing()).await;
+    assert_eq!(line(&world, &first), "ok");
+    let of_hooks = |world: &World| {
+        let calls = world.fake.timed_calls().into_iter();
+        calls
+            .filter(|c| !c.contains("image-status") && !c.contains("sandbox"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of_hooks(&world),
+        ["0s create s#0", "0s start s", "0s exec s sh -c warm"]
+    );
+    world.fake.forget_calls();
+    let running = seen("s", "s", ContainerState::Running, 0);
+    let second = world.sync(&pod, observed(vec![running])).await;
+    assert_eq!(line(&world, &second), "ok");
+    assert_eq!(
+        of_hooks(&world),
+        ["0s create a#0", "0s start a", "7s create b#0", "7s start b"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_start_hook_that_fails_kills_its_container_and_the_others_start() {
+    let world = World::new();
+    world.fake.exit("exec a sh -c warm", 7);
+    let hooks = json!({"postStart": exec("warm"), "preStop": exec("drain")});
+    let pod = pod_of(
+        Vec::new(),
+        vec![with_hooks(container("a"), hooks), container("b")],
+    );
+    let outcome = world.sync(&pod, nothing()).await;
+    assert_eq!(
+        line(&world, &outcome),
+        "PostStartHookError container=a retry=soon: Exec lifecycle hook ([sh -c warm]) for \
+         Container \"a\" in Pod \"web_default(u1)\" failed - error: command 'sh -c warm' exited \
+         with 7: err, message: \"outerr\" | again in 1s"
+    );
+    assert_eq!(
+        world.fake.calls()[2..],
+        [
+            "create a#0",
+            "start a",
+            "exec a sh -c warm",
+            "exec a sh -c drain",
+            "stop a 30s",
+            "create b#0",
+            "start b"
+        ]
+    );
+    let events = world.events.take();
+    assert_eq!(
+        events[3..5],
+        [
+            "W FailedPostStartHook a: PostStartHook failed",
+            "N Killing a: FailedPostStartHook"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_start_sleep_is_not_cut_short_by_the_containers_end() {
+    let world = World::new();
+    let pod = pod_of(
+        Vec::new(),
+        vec![post_start("a", json!({"sleep": {"seconds": 5}}))],
+    );
+    let outcome = world.sync(&pod, nothing()).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(world.metrics.hook_sleeps_terminated.get(), 0.0);
+}
