@@ -291,27 +291,30 @@ impl PodRuntime {
             .iter()
             .map(|name| (*name, CancellationToken::new()))
             .collect();
-        let stops = containers.iter().zip(&ended).map(|((name, id), (_, done))| {
-            let before = order.before(name);
-            let others = ended.iter().filter(|(o, _)| before.iter().any(|b| b == o));
-            let kill = ContainerKill {
-                pod,
-                name,
-                id,
-                grace: req.grace,
-                message: &req.message,
-                ips: &req.observed.ips,
-                after: others.map(|(_, token)| token.clone()).collect(),
-            };
-            async move {
-                let result = self.kill_container(kill).await;
-                // what did not stop is waited for until the time is up
-                if result.is_ok() {
-                    done.cancel();
+        let stops = containers
+            .iter()
+            .zip(&ended)
+            .map(|((name, id), (_, done))| {
+                let before = order.before(name);
+                let others = ended.iter().filter(|(o, _)| before.iter().any(|b| b == o));
+                let kill = ContainerKill {
+                    pod,
+                    name,
+                    id,
+                    grace: req.grace,
+                    message: &req.message,
+                    ips: &req.observed.ips,
+                    after: others.map(|(_, token)| token.clone()).collect(),
+                };
+                async move {
+                    let result = self.kill_container(kill).await;
+                    // what did not stop is waited for until the time is up
+                    if result.is_ok() {
+                        done.cancel();
+                    }
+                    failed(format!("container {name}"), result)
                 }
-                failed(format!("container {name}"), result)
-            }
-        });
+            });
         join_all(stops).await.into_iter().flatten().collect()
     }
 }
