@@ -78,21 +78,25 @@ fn carry_containers(
     ended: bool,
 ) -> Result<(), Refused> {
     let free = any_may_restart(pod);
-    for (mine, theirs, specs) in [
+    for (mine, theirs, specs, reruns) in [
         (
             &mut status.init_container_statuses,
             &api.init_container_statuses,
             pod.init_containers(),
+            // a new sandbox runs them all again, whatever they came to in the old one
+            true,
         ),
         (
             &mut status.container_statuses,
             &api.container_statuses,
             pod.containers(),
+            false,
         ),
         (
             &mut status.ephemeral_container_statuses,
             &api.ephemeral_container_statuses,
             &[],
+            false,
         ),
     ] {
         let Some(list) = mine else {
@@ -105,8 +109,10 @@ fn carry_containers(
             let Some(old) = theirs.iter().flatten().find(|c| c.name == *name) else {
                 continue;
             };
+            let again = reruns && container.restart_count > old.restart_count;
             if let Some(state) = ended_for_good(old, specs, pod)
                 && !free
+                && !again
                 && terminated(&container.state).is_none()
             {
                 if !ended {

@@ -273,6 +273,26 @@ fn a_container_that_ended_for_good_does_not_come_back() {
         ("OnFailure web", "web=t0", "web=r", not_again),
         ("OnFailure web", "web=t1*1", "web=r*2", "web=r*2/t1"),
         ("Always web", "web=t0", "web=w*1", "web=w*1/t0"),
+        // a sidecar restarts while the pod is not over
+        (
+            "Never web s:sidecar",
+            "web=r | s=t0",
+            "web=r | s=r*1",
+            "s=r*1/t0",
+        ),
+        // an init container runs again in a new sandbox, but does not come back
+        (
+            "OnFailure web i:init",
+            "web=t1 | i=t0",
+            "web=w | i=r*1",
+            "i=r*1/t0",
+        ),
+        (
+            "OnFailure web i:init",
+            "web=t1 | i=t0",
+            "web=w | i=r",
+            "container i has ended for good and cannot be running again",
+        ),
     ] {
         let api = format!("Running | Ready=True@1 | {was}");
         let said = format!("Running | Ready=True@1 | {is}");
