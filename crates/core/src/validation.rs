@@ -9,6 +9,7 @@
 
 mod container;
 mod field;
+mod isolation;
 mod names;
 mod volume;
 
@@ -124,6 +125,7 @@ fn spec(spec: &PodSpec, errors: &mut Errors) {
         let detail = "cannot be set on create";
         errors.forbidden("spec.ephemeralContainers", detail);
     }
+    isolation::check(spec, errors);
     if spec.host_pid == Some(true) && spec.share_process_namespace == Some(true) {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.invalid("spec.shareProcessNamespace", true, detail);

@@ -291,3 +291,67 @@ fn a_seccomp_profile_stays_below_its_directory() {
         "spec.securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
     );
 }
+
+#[test]
+fn a_pod_with_user_ids_of_its_own_shares_nothing_with_the_node() {
+    let check_spec = |more: Value, expected: &str| {
+        let mut pod = base();
+        for (key, value) in more.as_object().expect("fields") {
+            pod["spec"][key] = value.clone();
+        }
+        let mut pod: Pod = serde_json::from_value(pod).expect("a pod");
+        defaults::apply(&mut pod);
+        let errors: Vec<String> = validate(&pod).iter().map(ToString::to_string).collect();
+        assert_eq!(errors.join("; "), expected);
+    };
+    check_spec(json!({"hostUsers": false}), "");
+    check_spec(json!({"hostUsers": true, "hostNetwork": true}), "");
+    check_spec(
+        json!({"hostUsers": false, "hostNetwork": true, "hostPID": true, "hostIPC": true}),
+        "spec.hostNetwork: Forbidden: when `pod.Spec.HostUsers` is false; \
+         spec.hostPID: Forbidden: when `pod.Spec.HostUsers` is false; \
+         spec.hostIPC: Forbidden: when `pod.Spec.HostUsers` is false",
+    );
+    let unmasked = json!([{
+        "name": "a", "image": "x:1", "securityContext": {"procMount": "Unmasked"},
+    }]);
+    check_spec(json!({"hostUsers": false, "containers": unmasked}), "");
+    check_spec(
+        json!({"containers": unmasked}),
+        "spec.containers[0].securityContext.procMount: Invalid value: \"Unmasked\": \
+         `hostUsers` must be false to use `Unmasked`",
+    );
+    check_spec(
+        json!({"securityContext": {"supplementalGroupsPolicy": "strict"}}),
+        "spec.securityContext.supplementalGroupsPolicy: Unsupported value: \"strict\": \
+         supported values: \"Merge\", \"Strict\"",
+    );
+    check_spec(json!({"hostnameOverride": "db.example.org"}), "");
+    check_spec(
+        json!({"hostnameOverride": "db", "hostNetwork": true, "setHostnameAsFQDN": true}),
+        "spec.hostnameOverride: Forbidden: may not be set when `hostNetwork` is true; \
+         spec.hostnameOverride: Forbidden: may not be set when `setHostnameAsFQDN` is true",
+    );
+}
+
+#[test]
+fn the_file_of_a_variable_lies_in_an_empty_dir() {
+    let variable = |volume: &str, path: &str, key: &str| {
+        json!({"name": "X", "valueFrom": {"fileKeyRef": {
+            "volumeName": volume, "path": path, "key": key,
+        }}})
+    };
+    let at = "spec.containers[0].env[0].valueFrom.fileKeyRef";
+    let check_env = |variable: Value, expected: &str| {
+        check("/spec/containers/0/env", json!([variable]), expected);
+    };
+    check_env(variable("data", "app/env", "KEY"), "");
+    check_env(
+        variable("none", "env", ""),
+        &format!("{at}.key: Required value; {at}.volumeName: Not found: \"none\""),
+    );
+    check_env(
+        variable("data", "../env", "KEY"),
+        &format!("{at}.path: Invalid value: \"../env\": must not contain '..'"),
+    );
+}
