@@ -37,17 +37,21 @@ pub struct SourceSnapshot {
 #[derive(Debug)]
 pub struct ConfigChanged(pub PodUpdate);
 
-/// Message: the PLEG tells the SyncLoop that a pod's runtime state changed.
+/// Message: the PLEG tells the SyncLoop that a pod's runtime state changed, or that a call about
+/// it hangs or no longer does.
 ///
 /// Coalesced per pod, so it is never dropped; the cache already holds the new state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodChanged {
     /// What changed, without repeats.
     pub events: Vec<PodLifecycleEvent>,
+    /// There is news of calls about the pod that the runtime does not answer.
+    pub calls: bool,
 }
 
 impl Merge for PodChanged {
     fn merge(&mut self, newer: Self) {
+        self.calls |= newer.calls;
         for event in newer.events {
             if !self.events.contains(&event) {
                 self.events.push(event);
@@ -164,6 +168,8 @@ pub struct RuntimeState {
     pub runtime_error: Option<String>,
     /// Why the pod network cannot be used; pods without host network wait while this is set.
     pub network_error: Option<String>,
+    /// Why nobody knows what runs; jobs go on, the node is not ready.
+    pub pleg_error: Option<String>,
     /// The last check was answered: an error above is the runtime's own word.
     pub answered: bool,
 }
@@ -174,6 +180,7 @@ impl RuntimeState {
         Self {
             runtime_error: Some("not checked yet".into()),
             network_error: None,
+            pleg_error: None,
             answered: false,
         }
     }

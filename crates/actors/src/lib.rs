@@ -13,6 +13,7 @@ pub mod answers;
 pub mod mailbox;
 pub mod slots;
 
+pub mod pleg_health;
 pub mod probe_results;
 pub mod status_cache;
 
@@ -24,6 +25,7 @@ pub use catalogue::*;
 pub use clock::{SimClock, SystemClock};
 pub use kind::ActorKind;
 pub use mailbox::{Delivery, Mailbox, MailboxSender, SendError, TrySendError, mailbox};
+pub use pleg_health::PlegHealth;
 pub use probe_results::ProbeResults;
 pub use slots::{Merge, SlotReceiver, SlotSender, slots};
 pub use spawn::{Shutdown, run_actors, spawn_io, start_actor};

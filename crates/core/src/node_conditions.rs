@@ -23,6 +23,8 @@ pub const READY: &str = "Ready";
 pub struct NodeHealth {
     /// The container runtime.
     pub runtime: RuntimeHealth,
+    /// Why nobody knows what runs: the runtime could not be listed for too long.
+    pub pleg_error: Option<String>,
     /// Why pods get no network, the runtime's `NetworkReady` line.
     pub network_error: Option<String>,
     /// The machine is about to shut down.
@@ -185,7 +187,7 @@ const PRESSURES: [Pressure; 3] = [
     },
 ];
 
-/// Why the node is not ready, in upstream's order: runtime, network, shutdown, capacity.
+/// Why the node is not ready, in upstream's order: runtime, PLEG, network, shutdown, capacity.
 fn errors(health: &NodeHealth, missing_capacity: &[&str], was_ready: bool) -> Vec<String> {
     let runtime = match &health.runtime {
         RuntimeHealth::Ready => None,
@@ -196,6 +198,10 @@ fn errors(health: &NodeHealth, missing_capacity: &[&str], was_ready: bool) -> Ve
         RuntimeHealth::Down => Some("container runtime is down".to_owned()),
         RuntimeHealth::NotReady(words) => Some(format!("container runtime not ready: {words}")),
     };
+    let pleg = health
+        .pleg_error
+        .as_ref()
+        .map(|words| format!("PLEG is not healthy: {words}"));
     let network = health
         .network_error
         .as_ref()
@@ -209,7 +215,7 @@ fn errors(health: &NodeHealth, missing_capacity: &[&str], was_ready: bool) -> Ve
             missing_capacity.join(", ")
         )
     });
-    [runtime, network, shutdown, capacity]
+    [runtime, pleg, network, shutdown, capacity]
         .into_iter()
         .flatten()
         .collect()

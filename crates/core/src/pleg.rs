@@ -5,12 +5,51 @@
 //! decisions rely on.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use windlass_types::cri::{ContainerDetail, ContainerSummary, SandboxDetail, SandboxSummary};
 use windlass_types::{
     ContainerState, ObservedPod, ObservedSandbox, PodLifecycleEvent, PodLifecycleEventKind, PodUid,
     Timestamp,
 };
+
+/// A listing that is older than this means that nobody knows any more what runs (upstream's
+/// `relistThreshold`).
+pub const LISTING_THRESHOLD: Duration = Duration::from_secs(180);
+
+/// How old the newest listing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListingAge {
+    /// There was none for so long.
+    Never(Duration),
+    /// The last was so long ago.
+    Last(Duration),
+}
+
+impl ListingAge {
+    /// Why the PLEG is not healthy, in upstream's words. One that has only just begun to list is.
+    pub fn error(self) -> Option<String> {
+        match self {
+            Self::Never(age) if age > LISTING_THRESHOLD => {
+                Some("pleg has yet to be successful".to_owned())
+            }
+            Self::Last(age) if age > LISTING_THRESHOLD => Some(format!(
+                "pleg was last seen active {} ago; threshold is 3m0s",
+                minutes(age)
+            )),
+            Self::Never(_) | Self::Last(_) => None,
+        }
+    }
+}
+
+/// Whole minutes as Go prints them, so that the text does not change with every look.
+fn minutes(age: Duration) -> String {
+    let minutes = age.as_secs() / 60;
+    match (minutes / 60, minutes % 60) {
+        (0, minutes) => format!("{minutes}m0s"),
+        (hours, minutes) => format!("{hours}h{minutes}m0s"),
+    }
+}
 
 /// State of one container or sandbox as the PLEG compares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

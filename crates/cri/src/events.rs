@@ -43,6 +43,8 @@ const FILTERS: [&str; 2] = [
 const CONFIRMING: usize = 64;
 /// Looks at the plugin's list per hint; the waits between them double from 1 ms, 1 s in all.
 const LOOKS: u32 = 10;
+/// The longest that a hint waits, whatever the lists do.
+const CONFIRM: Duration = Duration::from_millis(1500);
 
 /// Opens the stream; see [`crate::RuntimeService::events`].
 pub(crate) async fn subscribe(client: &CriClient) -> CriResult<RuntimeEventStream> {
@@ -126,14 +128,19 @@ async fn confirm(client: CriClient, item: CriResult<RuntimeEvent>) -> CriResult<
     ) {
         return Ok(event);
     }
-    for look in 0..LOOKS {
-        match seen(&client, &event.id).await {
-            Ok(seen) if agrees(event.kind, seen) => return Ok(event),
-            Ok(_) => tokio::time::sleep(Duration::from_millis(1 << look)).await,
-            // Whoever takes the hint meets the error where it can be handled.
-            Err(_) => return Ok(event),
+    let agreed = async {
+        for look in 0..LOOKS {
+            match seen(&client, &event.id).await {
+                Ok(seen) if !agrees(event.kind, seen) => {
+                    tokio::time::sleep(Duration::from_millis(1 << look)).await;
+                }
+                // Whoever takes the hint meets an error where it can be handled.
+                Ok(_) | Err(_) => return,
+            }
         }
-    }
+    };
+    // A list that hangs must not hold back the hints of other containers.
+    let _ = tokio::time::timeout(CONFIRM, agreed).await;
     Ok(event)
 }
 

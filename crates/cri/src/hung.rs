@@ -77,6 +77,13 @@ pub struct HungCall {
     pub attempts: u32,
 }
 
+impl HungCall {
+    /// The same call, unanswered since the same time.
+    pub fn is_same_hang(&self, other: &Self) -> bool {
+        (self.operation, &self.object, self.since) == (other.operation, &other.object, other.since)
+    }
+}
+
 impl fmt::Display for HungCall {
     /// The same words at any later time, so that a repeat is seen to be one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
+    CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
+    ImageInfo,
     ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, PodUid, SandboxId, names};
@@ -101,6 +102,11 @@ impl RuntimeService for WatchedRuntime {
         let object = CallObject::Runtime;
         self.change("UpdateRuntimeConfig", object, Duration::ZERO, call)
             .await
+    }
+
+    async fn cgroup_driver(&self) -> CriResult<Option<CgroupDriver>> {
+        let call = self.inner.cgroup_driver();
+        self.read("RuntimeConfig", CallObject::Runtime, call).await
     }
 
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {

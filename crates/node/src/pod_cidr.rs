@@ -152,6 +152,7 @@ mod tests {
         RuntimeState {
             runtime_error: None,
             network_error: Some("cni plugin not initialized".into()),
+            pleg_error: None,
             answered,
         }
     }

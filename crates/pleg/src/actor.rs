@@ -1,16 +1,16 @@
 //! The Pleg actor.
 //!
 //! * owns: the status cache (sole writer), the summary of the last listing, the read queue
-//! * hears: `InspectPod`, `GetObserved`, runtime event hints, answers of its own reads
+//! * hears: `InspectPod`, `GetObserved`, runtime event hints, news of calls that hang, answers of
+//!   its own reads
 //! * says: `PodChanged` to the SyncLoop (coalesced per pod)
 //! * invariant: the cache is written before anyone is told; a pod's change is told exactly
 //!   once however it was found; a read never overtakes an older one of the same pod
-//! * bound and overflow: hints coalesce per container, changes per pod, at most
-//!   [`PARALLEL_INSPECTIONS`] reads run; nothing is dropped
+//! * bound and overflow: hints coalesce per container, changes per pod, a pod has one read;
+//!   [`PARALLEL_INSPECTIONS`] of them run, besides those that hang; nothing is dropped
 //! * restart: the first listing finds everything again
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
@@ -20,10 +20,11 @@ use tokio_util::sync::CancellationToken;
 use windlass_actors::ActorKind;
 use windlass_actors::{
     AnswerSender, Answers, Delivery, GetObserved, InspectError, InspectPod, Mailbox, Merge,
-    PlegMessage, PodChanged, SlotReceiver, SlotSender, StatusCache, answers, slots, spawn_io,
+    PlegHealth, PlegMessage, PodChanged, SlotReceiver, SlotSender, StatusCache, answers, slots,
+    spawn_io,
 };
 use windlass_core::pleg::{RuntimePods, diff};
-use windlass_cri::{CriResult, RuntimeService};
+use windlass_cri::{CriResult, HungCalls, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_types::cri::RuntimeEventKind;
 use windlass_types::{Clock, ObservedPod, PodUid};
@@ -34,9 +35,18 @@ use crate::queue::{AfterRead, InspectQueue};
 /// Reads that may run at once. A read is four short calls; eight keep containerd busy without
 /// queueing at its metadata lock.
 pub const PARALLEL_INSPECTIONS: usize = 8;
+/// Reads that may begin at once of pods whose last read failed: they queue by themselves, so that
+/// any number of sick pods costs a healthy one nothing.
+const PARALLEL_RETRIES: usize = 4;
+/// A read takes 10 ms alone and about 100 ms in company. One that takes longer than this goes on
+/// without its place.
+const READ_LEASE: Duration = Duration::from_millis(500);
 /// Period of the listing when the runtime sends no events: upstream's.
 const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
-/// Period of the listing when it does: a lost event is found after this at the latest.
+/// Period of the listing when it does. Nothing relies on it: a stream that breaks is told and
+/// answered by a listing, what the agent does itself is read when it is done. It bounds the harm of
+/// an event that the runtime loses (CRI's stream drops what a full queue cannot take), and two
+/// lists in ten seconds cost less than anyone can measure at a hundred pods.
 const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
 /// Pause after a failed listing: 100 ms doubling to 5 s.
 const FIRST_LIST_RETRY: Duration = Duration::from_millis(100);
@@ -57,19 +67,10 @@ pub struct PlegDeps {
     pub changes: SlotSender<PodUid, PodChanged>,
     /// Shutdown.
     pub cancel: CancellationToken,
-    /// Read by the health check.
+    /// Read by the health checks.
     pub health: PlegHealth,
-}
-
-/// When the runtime was last listed, readable from anywhere.
-#[derive(Clone, Debug, Default)]
-pub struct PlegHealth(Arc<AtomicI64>);
-
-impl PlegHealth {
-    /// Unix seconds of the last successful listing; 0 before the first.
-    pub fn last_listing(&self) -> i64 {
-        self.0.load(Ordering::Relaxed)
-    }
+    /// Calls that the runtime does not answer: their pods are told.
+    pub hung: HungCalls,
 }
 
 /// What runtime events said of one container or sandbox since it was last looked at.
@@ -127,10 +128,13 @@ pub struct Pleg {
     hints: SlotSender<String, Hint>,
     known: RuntimePods,
     queue: InspectQueue<Waiter>,
-    slots: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+    retry_places: Arc<Semaphore>,
     listed_once: bool,
     early: Vec<GetObserved>,
     listing: bool,
+    /// What the listing under way shows may be older than what it was asked for.
+    list_again: bool,
     list_failures: u32,
     list_timer: Option<actix::SpawnHandle>,
     last_list_at: Option<Instant>,
@@ -153,10 +157,12 @@ impl Pleg {
             hints,
             known: RuntimePods::default(),
             queue: InspectQueue::default(),
-            slots: Arc::new(Semaphore::new(PARALLEL_INSPECTIONS)),
+            places: Arc::new(Semaphore::new(PARALLEL_INSPECTIONS)),
+            retry_places: Arc::new(Semaphore::new(PARALLEL_RETRIES)),
             listed_once: false,
             early: Vec::new(),
             listing: false,
+            list_again: false,
             list_failures: 0,
             list_timer: None,
             last_list_at: None,
@@ -169,6 +175,7 @@ impl Pleg {
             ctx.cancel_future(timer);
         }
         if self.listing {
+            self.list_again = true;
             return;
         }
         self.listing = true;
@@ -221,7 +228,7 @@ impl Pleg {
             .pleg_relist_duration
             .observe(took.as_secs_f64());
         let now = self.deps.clock.now().as_second();
-        self.deps.health.0.store(now, Ordering::Relaxed);
+        self.deps.health.listed();
         self.deps.metrics.pleg_last_seen.set(now as f64);
 
         let changed = self.known.changed_pods(&listing);
@@ -232,6 +239,10 @@ impl Pleg {
         }
         for question in std::mem::take(&mut self.early) {
             self.observed(question, Some(&listing));
+        }
+        if std::mem::take(&mut self.list_again) {
+            self.list_now(ctx);
+            return;
         }
         let period = if self.events_open {
             RELIST_WITH_EVENTS
@@ -251,12 +262,17 @@ impl Pleg {
         let runtime = Arc::clone(&self.deps.runtime);
         let clock = Arc::clone(&self.deps.clock);
         let answers = self.answers.clone();
-        let slots = Arc::clone(&self.slots);
+        let places = if self.queue.is_sick(&uid) {
+            Arc::clone(&self.retry_places)
+        } else {
+            Arc::clone(&self.places)
+        };
         spawn_io("pleg-inspect", async move {
             // the semaphore is never closed; if it were, reading unbounded is the lesser evil
-            let _slot = slots.acquire_owned().await.ok();
+            let place = places.acquire_owned().await.ok();
             let begin = Instant::now();
-            let result = io::inspect(runtime.as_ref(), clock.as_ref(), &uid).await;
+            let read = io::inspect(runtime.as_ref(), clock.as_ref(), &uid);
+            let result = lease(place, read).await;
             answers.answer(Answer::Inspected(uid, result, begin.elapsed()));
         });
     }
@@ -284,7 +300,9 @@ impl Pleg {
                     for event in &events {
                         tracing::debug!(%event, "pod lifecycle event");
                     }
-                    self.deps.changes.put(uid.clone(), PodChanged { events });
+                    let calls = false;
+                    let changed = PodChanged { events, calls };
+                    self.deps.changes.put(uid.clone(), changed);
                 }
                 (self.queue.succeeded(&uid, &alive), Ok(pod))
             }
@@ -382,6 +400,40 @@ impl Pleg {
     }
 }
 
+/// Runs a read that gives up its place when it takes too long.
+async fn lease<T, P>(place: P, read: impl Future<Output = T>) -> T {
+    let mut read = std::pin::pin!(read);
+    match tokio::time::timeout(READ_LEASE, &mut read).await {
+        Ok(result) => result,
+        Err(_) => {
+            drop(place);
+            read.await
+        }
+    }
+}
+
+/// Tells the pods of calls that hang, or no longer do.
+async fn tell_of_calls(
+    hung: HungCalls,
+    changes: SlotSender<PodUid, PodChanged>,
+    cancel: CancellationToken,
+) {
+    loop {
+        let pods = tokio::select! {
+            biased;
+            () = cancel.cancelled() => return,
+            pods = hung.changed() => pods,
+        };
+        for uid in pods {
+            let changed = PodChanged {
+                events: Vec::new(),
+                calls: true,
+            };
+            changes.put(uid, changed);
+        }
+    }
+}
+
 impl Actor for Pleg {
     type Context = Context<Self>;
 
@@ -397,6 +449,14 @@ impl Actor for Pleg {
                 Arc::clone(&self.deps.runtime),
                 self.hints.clone(),
                 self.answers.clone(),
+                self.deps.cancel.clone(),
+            ),
+        );
+        spawn_io(
+            "hung-calls",
+            tell_of_calls(
+                self.deps.hung.clone(),
+                self.deps.changes.clone(),
                 self.deps.cancel.clone(),
             ),
         );

@@ -14,4 +14,4 @@ pub mod actor;
 pub mod io;
 pub mod queue;
 
-pub use actor::{Pleg, PlegDeps, PlegHealth};
+pub use actor::{Pleg, PlegDeps};

@@ -87,6 +87,11 @@ impl<W> InspectQueue<W> {
         self.pods.contains_key(uid)
     }
 
+    /// The last read of the pod failed.
+    pub fn is_sick(&self, uid: &PodUid) -> bool {
+        self.pods.get(uid).is_some_and(|entry| entry.failures > 0)
+    }
+
     /// The runtime announced that a container or sandbox of the pod exited.
     pub fn expect_exit(&mut self, uid: &PodUid, id: &str) {
         let entry = self.pods.entry(uid.clone()).or_default();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use windlass_actors::{MailboxSender, PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeState};
 use windlass_core::backoff::BackoffPolicy;
+use windlass_cri::HungCalls;
 use windlass_metrics::Metrics;
 use windlass_runtime::{PodObjects, PodRuntime};
 use windlass_status::{EventRecorder, PodBoard};
@@ -27,6 +28,8 @@ pub struct WorkerDeps {
     pub runtime: PodRuntime,
     /// Knows and reads what the runtime has.
     pub pleg: PlegHandle,
+    /// Knows which calls the runtime does not answer.
+    pub hung: HungCalls,
     /// Run the pods' probes, and know what they found.
     pub probes: ProbesHandle,
     /// Knows what pods refer to.
@@ -60,6 +63,8 @@ pub struct WorkerSettings {
     pub restart_policy: BackoffPolicy,
     /// The node's addresses, for `status.hostIPs`.
     pub host_ips: Vec<IpAddr>,
+    /// Feature gate `ContainerStopSignals`.
+    pub stop_signals: bool,
     /// `containerd` in `containerd://<id>`.
     pub runtime_name: String,
 }

@@ -20,6 +20,10 @@ use windlass_cri::error::{CriError, CriResult};
 use windlass_cri::port::ImageService;
 use windlass_types::cri::{ImageAuth, SandboxConfig};
 
+/// A pull that takes longer than this goes on without its place, and the next one begins: a
+/// registry that hangs must not keep every other image from the node. Upstream lets it.
+const SLOT_LEASE: Duration = Duration::from_secs(120);
+
 /// Limits of image pulls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PullOptions {
@@ -141,15 +145,20 @@ impl Puller {
     ) -> PullFuture {
         let (images, slots, rate) = (self.images.clone(), self.slots.clone(), self.rate.clone());
         async move {
-            let _slot = match &slots {
+            let slot = match &slots {
                 Some(slots) => slots.acquire().await.ok(),
                 None => None,
             };
             rate.take().await;
             let begun = Instant::now();
-            let image_ref = images
-                .pull_image(&image, auth.as_ref(), &sandbox_config)
-                .await?;
+            let mut pull = images.pull_image(&image, auth.as_ref(), &sandbox_config);
+            let image_ref = match tokio::time::timeout(SLOT_LEASE, &mut pull).await {
+                Ok(pulled) => pulled?,
+                Err(_) => {
+                    drop(slot);
+                    pull.await?
+                }
+            };
             Ok(Pulled {
                 image_ref,
                 pulling: begun.elapsed(),

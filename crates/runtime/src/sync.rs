@@ -8,6 +8,7 @@ use windlass_core::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions, is_sidecar,
 };
 use windlass_core::stop::grace_period;
+use windlass_cri::for_pod;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId};
@@ -253,9 +254,9 @@ impl<'a> Pass<'a> {
 
     async fn sandbox_config(&self) -> Result<SandboxConfig, StartFailure> {
         let (attempt, new) = (self.actions.attempt, self.actions.sandbox_id.is_none());
-        let made = self
-            .runtime
-            .make_sandbox_config(self.pod(), &self.req.inputs, attempt, new);
+        let (runtime, inputs) = (self.runtime, &self.req.inputs);
+        let parent = self.cgroup_parent().await?;
+        let made = runtime.make_sandbox_config(self.pod(), inputs, attempt, &parent, new);
         made.await.inspect_err(|failure| {
             let text = format!("Failed to create pod sandbox: {}", failure.message);
             self.event(
@@ -264,6 +265,16 @@ impl<'a> Pass<'a> {
                 Reason::FailedCreatePodSandBox,
                 &text,
             );
+        })
+    }
+
+    async fn cgroup_parent(&self) -> Result<String, StartFailure> {
+        let ensured = self.runtime.ensure_cgroup(self.pod()).await;
+        ensured.map_err(|error| {
+            let message = format!("unable to ensure pod container exists: {error}");
+            let reason = Reason::FailedCreatePodContainer;
+            self.event(None, EventType::Warning, reason, &message);
+            StartFailure::of_pod(reason, message, error.retry())
         })
     }
 

@@ -21,15 +21,15 @@ use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
     AnswerSender, Answers, ConfigChanged, Delivery, KillPod, Mailbox, NodeSeen, ObjectsChanged,
-    PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState, SlotReceiver,
-    SourcesReady, StatusCache, UpdateKind, UpdatePod, answers, spawn_io,
+    PlegHealth, PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState,
+    SlotReceiver, SourcesReady, StatusCache, UpdateKind, UpdatePod, answers, spawn_io,
 };
 use windlass_core::admission::NodeAbilities;
-use windlass_core::housekeeping::HousekeepingPlan;
-use windlass_cri::RuntimeService;
+use windlass_core::housekeeping::{HousekeepingPlan, content_may_go};
+use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::PodRuntime;
-use windlass_store::AdmittedPods;
+use windlass_store::{AdmittedPods, BackoffFile};
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
 use windlass_types::{
@@ -48,6 +48,8 @@ use crate::runtime_check::RuntimeCheck;
 const SYNC_TICK: Duration = Duration::from_secs(1);
 /// Period of housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
+/// A check of the runtime that takes longer than this counts as not answered.
+const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 /// Every this many housekeepings the runtime's garbage is collected: once a minute.
 const GARBAGE_EVERY: u32 = 30;
 /// Grace period of a pod that runs without a configuration: upstream's.
@@ -64,8 +66,12 @@ pub struct SyncLoopDeps {
     pub cache: StatusCache,
     /// Asked how the runtime is.
     pub cri: Arc<dyn RuntimeService>,
+    /// How long ago the runtime was listed.
+    pub pleg_health: PlegHealth,
     /// Cleans up.
     pub runtime: PodRuntime,
+    /// Delays of pods, cleaned of those that are gone; `None` in simulations without a disk.
+    pub backoff_file: Option<BackoffFile>,
     /// Tells every worker how the runtime is.
     pub runtime_state: watch::Sender<RuntimeState>,
     /// Tells whether every source has spoken.
@@ -118,6 +124,10 @@ pub struct SyncLoop {
     cleaning: bool,
     housekeepings: u32,
     garbage_wanted: bool,
+    /// The runtime's last word on `supplementalGroupsPolicy: Strict`.
+    strict_groups: Option<bool>,
+    /// Dead pods of the last plan: their collection was begun, their directories go next.
+    dead: BTreeSet<PodUid>,
     answers: AnswerSender<SyncLoopEvent>,
     streams: Option<Streams>,
 }
@@ -149,6 +159,8 @@ impl SyncLoop {
             cleaning: false,
             housekeepings: 0,
             garbage_wanted: false,
+            strict_groups: None,
+            dead: BTreeSet::new(),
             answers: answer_sender,
             streams: Some(Streams {
                 config,
@@ -200,7 +212,11 @@ impl SyncLoop {
             SyncLoopEvent::HousekeepingPlanned(plan) => self.carry_out(plan),
             SyncLoopEvent::HousekeepingDone => self.cleaning = false,
             SyncLoopEvent::RuntimeChecked(answer) => {
-                let (state, delay) = self.check.judge(&answer);
+                if let Ok(status) = &answer {
+                    self.strict_groups = Some(status.supplemental_groups_policy == Some(true));
+                }
+                let listing = self.deps.pleg_health.age();
+                let (state, delay) = self.check.judge(&answer, listing);
                 self.runtime_state(state);
                 ctx.run_later(delay, |this, _| this.check_runtime());
             }
@@ -213,6 +229,7 @@ impl SyncLoop {
         let around = Surroundings {
             node: seen.as_ref().unwrap_or(&deps.initial_node),
             abilities: &deps.abilities,
+            strict_groups: self.strict_groups,
             shutting_down: deps.shutdown.borrow().shutting_down,
             restored,
             runs: match &dispatch {
@@ -257,7 +274,8 @@ impl SyncLoop {
     fn pleg(&mut self, uid: PodUid, changed: &PodChanged) {
         let died =
             |e: &windlass_types::PodLifecycleEvent| e.kind == PodLifecycleEventKind::ContainerDied;
-        if self.desired.get(&uid).is_some() {
+        // a pod that is being stopped is to say what its stop waits for
+        if changed.calls || self.desired.get(&uid).is_some() {
             self.tell(uid.clone(), UpdateKind::Sync);
         }
         if changed.events.iter().any(died) {
@@ -304,10 +322,15 @@ impl SyncLoop {
         Snapshots {
             desired: self.desired.uids(),
             static_pods: self.desired.static_uids(),
+            ended: {
+                let ended = self.desired.pods().filter(|pod| content_may_go(pod));
+                ended.map(|pod| pod.uid()).collect()
+            },
             sources_ready: self.desired.sources_ready(&self.deps.sources),
             statics_ready: self.desired.statics_ready(&self.deps.sources),
             statics: self.desired.static_names(),
             collect_garbage: self.garbage_wanted,
+            look_at_disk: self.garbage_wanted || !self.dead.is_empty(),
         }
     }
 
@@ -335,9 +358,12 @@ impl SyncLoop {
                 self.dispatch(Dispatch::Remove(uid.clone()));
             }
         }
+        // what cannot be collected is tried again with the garbage of each minute, not at once
+        self.garbage_wanted |= !plan.dead_to_collect.is_subset(&self.dead);
         let snapshots = self.snapshots();
+        self.dead = plan.dead_to_collect.clone();
         let collects = snapshots.collect_garbage && snapshots.sources_ready;
-        if !collects && plan.directories_to_remove.is_empty() {
+        if !collects && !snapshots.look_at_disk {
             self.cleaning = false;
             return;
         }
@@ -345,15 +371,7 @@ impl SyncLoop {
         let deps = self.deps.clone();
         let answers = self.answers.clone();
         spawn_io("housekeeping", async move {
-            // a pod that is still being stopped is known too
-            let workers = deps.workers.standings().await.unwrap_or_default();
-            let known: BTreeSet<PodUid> = snapshots
-                .desired
-                .iter()
-                .cloned()
-                .chain(workers.into_keys())
-                .collect();
-            housekeeping::finish(&snapshots, &plan, &known, &deps.runtime).await;
+            housekeeping::finish(&snapshots, &plan, &deps).await;
             answers.answer(SyncLoopEvent::HousekeepingDone);
         });
     }
@@ -362,7 +380,13 @@ impl SyncLoop {
         let cri = Arc::clone(&self.deps.cri);
         let answers = self.answers.clone();
         spawn_io("runtime-check", async move {
-            answers.answer(SyncLoopEvent::RuntimeChecked(cri.status().await));
+            let status = tokio::time::timeout(CHECK_PATIENCE, cri.status()).await;
+            let answer = status.unwrap_or_else(|_| {
+                let message = format!("no answer within {} s", CHECK_PATIENCE.as_secs());
+                let code = CriCode::DeadlineExceeded;
+                Err(CriError::new("status", code, message))
+            });
+            answers.answer(SyncLoopEvent::RuntimeChecked(answer));
         });
     }
 
@@ -375,6 +399,9 @@ impl SyncLoop {
                 (None, None) => tracing::info!("runtime and network are ready"),
                 (Some(error), _) => tracing::warn!(error, "runtime is not ready"),
                 (None, Some(error)) => tracing::warn!(error, "network is not ready"),
+            }
+            if let Some(error) = &state.pleg_error {
+                tracing::warn!(error, "the runtime cannot be listed");
             }
             *known = state;
             true

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_config::KubeletConfiguration;
+use windlass_core::pleg::{LISTING_THRESHOLD, ListingAge};
 use windlass_server::{HealthCheck, HealthSource};
 use windlass_types::{Clock, Timestamp};
 
 use crate::wiring::Agent;
 
-/// Upstream's limit for the age of the last listing.
-const PLEG_LIMIT: Duration = Duration::from_secs(180);
 /// Upstream's least limit for the age of the last iteration.
 const SYNC_LOOP_LIMIT: Duration = Duration::from_secs(300);
 
@@ -21,7 +20,7 @@ pub struct AgentHealth {
     clock: Arc<dyn Clock>,
     /// Twice `syncFrequency` if that is more than five minutes.
     loop_limit: Duration,
-    /// Before the first iteration or listing, age counts from here.
+    /// Before the first iteration, age counts from here.
     started: Timestamp,
 }
 
@@ -50,10 +49,11 @@ impl HealthSource for AgentHealth {
             }
         };
         let iteration = age(self.agent.sync_loop_health.last_iteration());
-        let listing = age(self.agent.pleg_health.last_listing());
+        let (ListingAge::Never(listing) | ListingAge::Last(listing)) = self.agent.pleg_health.age();
+        let listing = i64::try_from(listing.as_secs()).unwrap_or(i64::MAX);
         vec![
             check("syncloop", "iteration", iteration, self.loop_limit),
-            check("pleg", "listing of the runtime", listing, PLEG_LIMIT),
+            check("pleg", "listing of the runtime", listing, LISTING_THRESHOLD),
         ]
     }
 
@@ -78,12 +78,12 @@ mod tests {
 
     #[test]
     fn a_check_fails_only_beyond_its_limit() {
-        assert!(check("x", "y", 180, PLEG_LIMIT).result.is_ok());
+        assert!(check("x", "y", 180, LISTING_THRESHOLD).result.is_ok());
         assert!(
-            check("x", "y", -3, PLEG_LIMIT).result.is_ok(),
+            check("x", "y", -3, LISTING_THRESHOLD).result.is_ok(),
             "the clock was set back"
         );
-        let error = check("pleg", "listing", 181, PLEG_LIMIT)
+        let error = check("pleg", "listing", 181, LISTING_THRESHOLD)
             .result
             .expect_err("too old");
         assert_eq!(error, "last listing 181 s ago, the limit is 180 s");

@@ -5,6 +5,7 @@
 //! `docs/actors.md` draws the same graph.
 
 mod cluster;
+mod probes;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,8 +16,8 @@ use std::time::Duration;
 use http::{HeaderMap, Uri};
 use tokio::sync::watch;
 use windlass_actors::{
-    ActorKind, ConfigChanged, MailboxSender, NodeSeen, ObjectsChanged, PlegHandle, PlegMessage,
-    PodChanged, PodWorkersHandle, PodWorkersMessage, ProbeResults, ProbeUpdate, ProbesHandle,
+    ActorKind, ConfigChanged, MailboxSender, NodeSeen, ObjectsChanged, PlegHandle, PlegHealth,
+    PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, ProbeResults, ProbesHandle,
     RejectedManifest, RuntimeState, Shutdown, ShutdownState, SlotSender, SourceSnapshot,
     SourcesReady, StatusCache, mailbox, slots, spawn_io, start_actor,
 };
@@ -25,29 +26,30 @@ use windlass_core::admission::NodeAbilities;
 use windlass_core::merge::Mode;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::shutdown::ShutdownPeriods;
-use windlass_cri::{ImageService, RuntimeService};
+use windlass_cri::{HungCalls, ImageService, RuntimeService, WatchedImages, WatchedRuntime};
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, NodeShutdown, NodeShutdownConfig, ShutdownRecord};
 use windlass_node::{PodCidrDeps, keep_pod_cidr};
 use windlass_objects::{CredentialDirs, ObjectCache, ObjectCacheDeps};
-use windlass_pleg::{Pleg, PlegDeps, PlegHealth};
+use windlass_pleg::{Pleg, PlegDeps};
 use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartPacer, WorkerDeps};
-use windlass_probes::{ProbeDeps, ProbeManager};
 use windlass_runtime::files::PodFiles;
 use windlass_runtime::{PodRuntime, PodRuntimeDeps, RuntimeOptions};
 use windlass_sources::{
     FileSource, FileSourceConfig, HttpSource, HttpSourceConfig, PodStorage, PodStorageDeps,
 };
 use windlass_status::PodBoard;
-use windlass_store::{AdmittedPods, BackoffFile, BackoffTables};
+use windlass_store::{AdmittedPods, BackoffFile, BackoffTables, VerdictFile, VerdictTables};
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 use windlass_types::corev1::Node;
-use windlass_types::{Clock, PodOp, PodSource, PodUid, ProbeKind, SharedPod, names};
+use windlass_types::view::EventType;
+use windlass_types::{Clock, PodOp, PodSource, PodUid, Reason, SharedPod, names};
 
 use crate::cluster::ClusterParts;
 use crate::standing::AgentNode;
 use cluster::{ClusterWiring, event_recorder, spawn_cluster};
+use probes::{ProbeWiring, spawn_probes};
 
 /// Everything the actors are made of.
 #[derive(Debug)]
@@ -81,12 +83,18 @@ pub struct AgentParts {
     pub host_ips: Vec<IpAddr>,
     /// `podCIDR`: address range of pods until the node object has one.
     pub pod_cidr: String,
+    /// What is wrong with the node's `resolv.conf`, for an event of the node.
+    pub resolv_conf_warning: Option<String>,
     /// Settings of the executor.
     pub runtime_options: RuntimeOptions,
     /// The pod sources.
     pub sources: SourceParts,
     /// Back-off that survives the agent; `None` in simulations without a disk.
     pub backoff: Option<(BackoffFile, BackoffTables)>,
+    /// Where the probes' verdicts are kept; `None` in simulations without a disk.
+    pub verdict_file: Option<VerdictFile>,
+    /// The verdicts that an earlier life of the agent left.
+    pub verdicts: VerdictTables,
     /// Where admitted pods are remembered; `None` in simulations without a disk.
     pub admitted: Option<AdmittedPods>,
     /// Pods that an earlier life of the agent admitted.
@@ -159,6 +167,8 @@ pub struct Agent {
     pub sync_loop_health: SyncLoopHealth,
     /// When the runtime was last listed.
     pub pleg_health: PlegHealth,
+    /// Calls that the runtime does not answer.
+    pub hung_calls: HungCalls,
     /// Which node this is, and of what.
     pub node: AgentNode,
     /// Ends everything.
@@ -173,9 +183,15 @@ struct Lanes {
     config: MailboxSender<ConfigChanged>,
     changes: SlotSender<PodUid, PodChanged>,
     workers: PodWorkersHandle,
+    probes: ProbesHandle,
 }
 
 impl Agent {
+    /// What the probes found.
+    pub fn probe_results(&self) -> &ProbeResults {
+        &self.lanes.probes.results
+    }
+
     /// Brings the gauges that are computed only when someone looks up to date: depth and age of
     /// every mailbox, and what the sources refuse.
     pub fn publish_metrics(&self) {
@@ -198,17 +214,27 @@ impl Agent {
         self.lanes.changes.publish_metrics(&self.metrics);
         self.lanes.workers.mailbox.publish_metrics();
         self.lanes.workers.updates.publish_metrics(&self.metrics);
+        for lane in &self.lanes.probes.lanes {
+            lane.publish_metrics(&self.metrics);
+        }
     }
 }
 
 /// Starts every actor. Call it on the thread that is to run them, inside an actix system or a
 /// tokio `LocalSet`.
-pub fn spawn(parts: AgentParts) -> Agent {
+pub fn spawn(mut parts: AgentParts) -> Agent {
+    let hung = HungCalls::new(Arc::clone(&parts.clock));
+    parts.runtime = Arc::new(WatchedRuntime::new(parts.runtime, hung.clone()));
+    parts.images = Arc::new(WatchedImages::new(parts.images, hung.clone()));
     let metrics = parts.metrics.clone();
     let shutdown = Shutdown::new();
     let board = PodBoard::new();
     let cache = StatusCache::new();
     let events = event_recorder(&parts, &board);
+    if let Some(message) = &parts.resolv_conf_warning {
+        let reason = Reason::CheckLimitsForResolvConf;
+        events.record_node(EventType::Warning, reason, message);
+    }
     let (node_sender, node_seen) = watch::channel(NodeSeen::default());
     let (shutdown_sender, machine_state) = watch::channel(ShutdownState::default());
     let (ready_sender, sources_ready) = watch::channel(SourcesReady::default());
@@ -246,6 +272,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         sync_frequency: parts.sync_frequency,
         restart_policy: parts.runtime_options.restart_backoff,
         host_ips: parts.host_ips,
+        stop_signals: parts.node.stop_signals,
         runtime_name: "containerd".into(),
     };
     let images = Arc::clone(&parts.images);
@@ -270,41 +297,33 @@ pub fn spawn(parts: AgentParts) -> Agent {
         changes: change_sender.clone(),
         cancel: shutdown.token(),
         health: pleg_health.clone(),
+        hung: hung.clone(),
     };
     start_actor(Pleg::new(pleg_deps, pleg_mailbox));
 
-    let results = ProbeResults::default();
-    let (probe_sender, probe_slots) = slots::<PodUid, ProbeUpdate>(ActorKind::SyncLoop, &metrics);
-    let probes = ProbesHandle {
-        lanes: ProbeKind::ALL.map(|kind| {
-            let (lane, pods) = slots(probe_actor(kind), &metrics);
-            let deps = ProbeDeps {
-                runtime: Arc::clone(&parts.runtime),
-                checks: Arc::clone(&parts.checks),
-                events: Arc::clone(&events),
-                clock: Arc::clone(&parts.clock),
-                metrics: metrics.clone(),
-                results: results.clone(),
-                updates: probe_sender.clone(),
-            };
-            start_actor(ProbeManager::new(kind, deps, pods));
-            lane
-        }),
-        results,
-    };
+    let (probes, probe_slots) = spawn_probes(&ProbeWiring {
+        runtime: Arc::clone(&parts.runtime),
+        checks: Arc::clone(&parts.checks),
+        events: Arc::clone(&events),
+        clock: Arc::clone(&parts.clock),
+        metrics: metrics.clone(),
+        file: parts.verdict_file,
+        restored: parts.verdicts,
+    });
 
     let worker = WorkerDeps {
         runtime: runtime.clone(),
         objects: Arc::new(objects),
         pleg: pleg.clone(),
-        probes,
+        hung: hung.clone(),
+        probes: probes.clone(),
         pacer: StartPacer::new(parts.start_concurrency, metrics.clone()),
         board: board.clone(),
         events: Arc::clone(&events),
         clock: Arc::clone(&parts.clock),
         metrics: metrics.clone(),
         runtime_state: state.clone(),
-        backoff_file,
+        backoff_file: backoff_file.clone(),
         registry: workers_sender,
         settings,
     };
@@ -320,7 +339,9 @@ pub fn spawn(parts: AgentParts) -> Agent {
         workers: workers.clone(),
         cache,
         cri: Arc::clone(&parts.runtime),
+        pleg_health: pleg_health.clone(),
         runtime,
+        backoff_file,
         runtime_state: state_sender,
         sources_ready: ready_sender,
         admission: AdmissionDeps {
@@ -406,6 +427,7 @@ pub fn spawn(parts: AgentParts) -> Agent {
         pleg,
         sync_loop_health,
         pleg_health,
+        hung_calls: hung,
         rejected,
         node,
         shutdown,
@@ -413,16 +435,9 @@ pub fn spawn(parts: AgentParts) -> Agent {
             config: config_sender,
             changes: change_sender,
             workers,
+            probes,
         },
         metrics,
-    }
-}
-
-fn probe_actor(kind: ProbeKind) -> ActorKind {
-    match kind {
-        ProbeKind::Liveness => ActorKind::LivenessManager,
-        ProbeKind::Readiness => ActorKind::ReadinessManager,
-        ProbeKind::Startup => ActorKind::StartupManager,
     }
 }
 

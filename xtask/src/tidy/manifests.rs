@@ -39,7 +39,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "runtime",
-        &["checks", "core", "cri", "metrics", "store", "volumes"],
+        &[
+            "cgroups", "checks", "core", "cri", "metrics", "store", "volumes",
+        ],
     ),
     ("sources", &["actors", "client", "core", "metrics"]),
     (

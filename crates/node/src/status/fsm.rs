@@ -340,6 +340,7 @@ impl NodeStatusFsm {
             runtime: Arc::clone(&self.facts),
             health: NodeHealth {
                 runtime: self.runtime.health(uptime),
+                pleg_error: self.runtime.pleg_error.clone(),
                 network_error: self.runtime.network_error.clone(),
                 shutting_down: self.shutting_down,
                 ..NodeHealth::default()
@@ -448,6 +449,7 @@ impl NodeStatusFsm {
 struct RuntimeWatch {
     last: RuntimeHealth,
     network_error: Option<String>,
+    pleg_error: Option<String>,
     silent_since: Option<Duration>,
 }
 
@@ -456,6 +458,7 @@ impl Default for RuntimeWatch {
         Self {
             last: RuntimeHealth::NotCheckedYet,
             network_error: None,
+            pleg_error: None,
             silent_since: Some(Duration::ZERO),
         }
     }
@@ -463,6 +466,7 @@ impl Default for RuntimeWatch {
 
 impl RuntimeWatch {
     fn heard(&mut self, state: RuntimeState, uptime: Duration) {
+        self.pleg_error = state.pleg_error;
         if !state.answered {
             self.silent_since.get_or_insert(uptime);
             return;

@@ -192,6 +192,7 @@ impl Report {
             verdicts: &deps.probes.results.of(&pod.uid()),
             previous,
             host_ips: &deps.settings.host_ips,
+            stop_signals: deps.settings.stop_signals,
             runtime_name: &deps.settings.runtime_name,
             terminal,
             verdict: self.verdict.as_ref(),
@@ -359,7 +360,8 @@ fn hung_blocker(call: &HungCall) -> Blocker {
         container: None,
         message: format!("{call}{attempts}"),
         since: call.since,
-        next_retry: None,
+        // it is being asked all the time
+        next_retry: Some(call.since),
     }
 }
 

@@ -285,3 +285,20 @@ async fn serial_pulls_go_one_at_a_time_in_the_order_asked() {
     passes.await;
     assert_eq!(pulls(&world), ["pull i0:1", "pull i1:1", "pull i2:1"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_hangs_keeps_no_other_image_from_the_node_for_long() {
+    let world = World::new();
+    world.fake.hang("pull i0:1");
+    let pods: Vec<_> = (0..3).map(|i| pod_with(&format!("i{i}:1"), None)).collect();
+    let hanging = world.sync(&pods[0], nothing());
+    let begun = tokio::time::Instant::now();
+    let others = futures::future::join_all(pods[1..].iter().map(|pod| world.sync(pod, nothing())));
+    let ended = futures::future::select(Box::pin(hanging), Box::pin(others)).await;
+    let futures::future::Either::Right((outcomes, _)) = ended else {
+        panic!("a hanging pull ended");
+    };
+    assert!(outcomes.iter().all(|o| o.failures.is_empty()));
+    assert_eq!(begun.elapsed().as_secs(), 120, "serial as asked until then");
+    assert_eq!(pulls(&world), ["pull i0:1", "pull i1:1", "pull i2:1"]);
+}

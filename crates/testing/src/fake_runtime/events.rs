@@ -1,5 +1,7 @@
 //! The event streams of the model runtime.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use windlass_cri::{CriCode, CriError, CriResult};
 use windlass_types::cri::RuntimeEvent;
@@ -25,6 +27,7 @@ pub(super) struct EventHub {
     subscribers: Vec<UnboundedSender<CriResult<RuntimeEvent>>>,
     pub(super) drop_next: usize,
     pub(super) duplicate_next: usize,
+    pub(super) late: Option<Duration>,
 }
 
 impl EventHub {
@@ -44,11 +47,22 @@ impl EventHub {
         receiver
     }
 
-    pub(super) fn publish(&mut self, mut event: RuntimeEvent) {
+    /// Sends an event, unless it gets lost; one that is late is given back with its delay.
+    pub(super) fn publish(&mut self, event: RuntimeEvent) -> Option<(Duration, RuntimeEvent)> {
         if self.drop_next > 0 {
             self.drop_next -= 1;
-            return;
+            return None;
         }
+        match self.late {
+            Some(late) => Some((late, event)),
+            None => {
+                self.deliver(event);
+                None
+            }
+        }
+    }
+
+    pub(super) fn deliver(&mut self, mut event: RuntimeEvent) {
         if self.mode == EventMode::Containerd {
             event.uid = None;
         }

@@ -219,6 +219,11 @@ impl FakeRuntime {
             .change(|state| state.events.duplicate_next = count);
     }
 
+    /// From now on events arrive this late.
+    pub fn delay_events(&self, delay: Duration) {
+        self.shell.change(|state| state.events.late = Some(delay));
+    }
+
     /// Ends a running container from outside.
     pub fn kill_container(&self, id: &ContainerId, exit_code: i32) {
         self.shell

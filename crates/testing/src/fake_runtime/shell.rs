@@ -84,13 +84,14 @@ impl Shell {
         now: Timestamp,
         step: impl FnOnce(&mut Model, Timestamp) -> T,
     ) -> T {
+        let mut late = Vec::new();
         let (result, timers) = {
             let mut state = self.lock();
             state.model.settle(now);
             let result = step(&mut state.model, now);
             state.model.settle(now);
             for event in std::mem::take(&mut state.model.outbox) {
-                state.events.publish(event);
+                late.extend(state.events.publish(event));
             }
             (result, std::mem::take(&mut state.model.timers))
         };
@@ -98,6 +99,15 @@ impl Shell {
             if !wait.is_zero() {
                 self.wake_after(now, wait);
             }
+        }
+        for (delay, event) in late {
+            let shell: Weak<Self> = Arc::downgrade(self);
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                if let Some(shell) = shell.upgrade() {
+                    shell.lock().events.deliver(event);
+                }
+            });
         }
         self.changed.notify_waiters();
         result

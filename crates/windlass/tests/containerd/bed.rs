@@ -17,6 +17,7 @@ use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_proto::windlass_v1::{ListPodsRequest, PodEntry};
 use windlass_testing::agent::{Agent, AgentOptions};
 use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::cri_proxy::CriProxy;
 use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
 /// Pause between two looks at something that has no event.
@@ -79,9 +80,26 @@ impl Bed {
 
     /// An agent on `containerd`, whatever state that is in.
     pub(crate) fn on(containerd: PrivateContainerd, binary: &Path) -> Self {
+        Self::with(containerd, binary, AgentOptions::default())
+    }
+
+    /// A containerd, and an agent that reaches it through a proxy that can make calls go wrong.
+    pub(crate) async fn behind_proxy(name: &str) -> (Self, CriProxy) {
+        let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
+        let socket = containerd.base().join("proxy.sock");
+        let proxy = CriProxy::start(&socket, &containerd.socket()).unwrap();
+        let endpoint = format!("--container-runtime-endpoint={}", proxy.endpoint());
+        let options = AgentOptions {
+            args: vec![endpoint],
+            ..AgentOptions::default()
+        };
+        (Self::with(containerd, binary(), options), proxy)
+    }
+
+    fn with(containerd: PrivateContainerd, binary: &Path, options: AgentOptions) -> Self {
         let manifests = containerd.base().join("manifests");
         std::fs::create_dir_all(&manifests).unwrap();
-        let agent = Agent::start(&containerd, binary, &manifests, AgentOptions::default()).unwrap();
+        let agent = Agent::start(&containerd, binary, &manifests, options).unwrap();
         Self {
             last_words: LastWords(agent.log_file()),
             watch: agent.watch(),

@@ -12,6 +12,7 @@ mod manifest;
 mod bad_input;
 mod control;
 mod edits;
+mod hung_call;
 mod outages;
 mod removal;
 mod restarts;

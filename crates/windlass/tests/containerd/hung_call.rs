@@ -1,0 +1,186 @@
+//! One CRI call on the real runtime is never answered: the pod it is about says so, and the others
+//! start, restart and stop as before.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass_testing::cri_proxy::{Action, Rule};
+use windlass_testing::pod_watch::PodTable;
+
+use crate::bed::{Bed, SOON, eventually, signal, skipped};
+use crate::manifest::shell;
+
+const OTHERS: usize = 11;
+/// Within this a user is told of a call that hangs.
+const TOLD: Duration = Duration::from_secs(5);
+
+/// What a round of starts, a death and stops of the other pods took.
+#[derive(Debug)]
+struct Round {
+    start_median: Duration,
+    start_last: Duration,
+    restart: Duration,
+    stop_last: Duration,
+}
+
+fn others() -> impl Iterator<Item = String> {
+    (0..OTHERS).map(|n| format!("other{n}"))
+}
+
+/// When the first and the last of the pods were seen to be so, counted from `begun`.
+async fn times(
+    bed: &mut Bed,
+    what: &str,
+    begun: Instant,
+    so: impl Fn(&PodTable, &str) -> bool,
+) -> Vec<Duration> {
+    let mut seen = BTreeMap::new();
+    bed.wait(what, |table| {
+        for name in others().filter(|name| table.connected && so(table, name)) {
+            seen.entry(name).or_insert_with(|| begun.elapsed());
+        }
+        seen.len() == OTHERS
+    })
+    .await;
+    let mut times: Vec<Duration> = seen.into_values().collect();
+    times.sort();
+    times
+}
+
+async fn round(bed: &mut Bed) -> Round {
+    let begun = Instant::now();
+    for name in others() {
+        bed.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
+    }
+    let ready = |table: &PodTable, name: &str| table.pod(name).is_some_and(|pod| pod.ready);
+    let starts = times(bed, "the others run", begun, ready).await;
+
+    let process = bed.process("other0", "main").await;
+    let begun = Instant::now();
+    signal(process, rustix::process::Signal::KILL);
+    bed.wait("a container is replaced", |table| {
+        table
+            .pod("other0")
+            .is_some_and(|pod| pod.ready && pod.restarts() == 1)
+    })
+    .await;
+    let restart = begun.elapsed();
+
+    let begun = Instant::now();
+    for name in others() {
+        bed.remove(&format!("{name}.yaml"));
+    }
+    let gone = |table: &PodTable, name: &str| table.pod(name).is_none();
+    let stops = times(bed, "the others are gone", begun, gone).await;
+    Round {
+        start_median: starts[OTHERS / 2],
+        start_last: starts[OTHERS - 1],
+        restart,
+        stop_last: stops[OTHERS - 1],
+    }
+}
+
+/// Text of the pod's event and of its blocker about a call that hangs.
+async fn told(bed: &Bed, pod: &str) -> Result<(String, String), String> {
+    let entry = bed.entry(pod).await;
+    let hangs = |event: &&windlass_proto::windlass_v1::Event| event.reason == "RuntimeCallHangs";
+    let event = entry.events.iter().find(hangs);
+    let blocker = entry
+        .blocker
+        .filter(|blocker| blocker.reason == "RuntimeCallHangs");
+    match (event, blocker) {
+        (Some(event), Some(blocker)) => Ok((event.message.clone(), blocker.message)),
+        (event, blocker) => Err(format!("{event:?} and {blocker:?}")),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_status_call_that_hangs_for_ever_is_told_and_delays_no_other_pod() {
+    if skipped() {
+        return;
+    }
+    let (mut bed, proxy) = Bed::behind_proxy("i-hung").await;
+    bed.apply("sick.yaml", &shell("sick", "HOLD"));
+    bed.ready("sick").await;
+    let without = round(&mut bed).await;
+
+    let sandbox = bed.ready_sandboxes("sick").await[0].id.clone();
+    let hang = proxy.add(Rule::new("PodSandboxStatus", Action::Hang).with(&sandbox));
+    // its death is what makes the agent look
+    let process = bed.process("sick", "main").await;
+    signal(process, rustix::process::Signal::KILL);
+    eventually("the status is asked for", SOON, async || {
+        (hang.hits() > 0).then_some(()).ok_or("no call".to_owned())
+    })
+    .await;
+    let begun = Instant::now();
+    let (event, blocker) = eventually("the pod says what hangs", TOLD, async || {
+        told(&bed, "sick").await
+    })
+    .await;
+    let told_after = begun.elapsed();
+    assert_eq!(event, blocker, "the same words");
+    let words = format!(
+        "PodSandboxStatus of sandbox {} has not been answered",
+        &sandbox[..13]
+    );
+    assert!(event.starts_with(&words), "{event}");
+    let explained = bed.ctl_output(&["explain", "pod", "sick-node"]).await;
+    assert!(explained.contains("RuntimeCallHangs"), "{explained}");
+    assert!(explained.contains(&words), "{explained}");
+
+    let with = round(&mut bed).await;
+    let attempts = hang.hits();
+    assert!(
+        told(&bed, "sick").await.is_ok(),
+        "it still hangs and says so"
+    );
+    assert_eq!(bed.http("/healthz").await.unwrap().0, 200);
+    println!("without the hang: {without:?}");
+    println!("with it:          {with:?}");
+    println!("told after {told_after:?}, asked {attempts} times meanwhile");
+    // generous, because the machine is busy: a slot or a lock that were held would cost 10 s
+    for (before, after) in [
+        (without.start_median, with.start_median),
+        (without.start_last, with.start_last),
+        (without.restart, with.restart),
+        (without.stop_last, with.stop_last),
+    ] {
+        let limit = before * 2 + Duration::from_secs(1);
+        assert!(after < limit, "{after:?} instead of {before:?}");
+    }
+
+    // it can be stopped although nobody can read it
+    let begun = Instant::now();
+    bed.remove("sick.yaml");
+    bed.gone("sick").await;
+    println!("the sick pod was stopped in {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert_eq!(bed.ready_sandboxes("sick").await, []);
+    hang.release();
+    bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_pod_is_well_again_once_its_hanging_call_is_answered() {
+    if skipped() {
+        return;
+    }
+    let (mut bed, proxy) = Bed::behind_proxy("i-unhung").await;
+    let hang = proxy.add(Rule::new("CreateContainer", Action::Hang).times(1));
+    bed.apply("web.yaml", &shell("web", "HOLD"));
+    let (event, _) = eventually("the pod says what hangs", SOON, async || {
+        told(&bed, "web").await
+    })
+    .await;
+    assert!(
+        event.starts_with("CreateContainer of container main has not"),
+        "{event}"
+    );
+    hang.release();
+    bed.ready("web").await;
+    let explained = bed.ctl_output(&["explain", "pod", "web-node"]).await;
+    assert!(explained.contains("is as asked"), "{explained}");
+    bed.stop().await;
+}

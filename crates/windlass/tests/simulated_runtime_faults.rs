@@ -1,0 +1,534 @@
+//! The whole agent on a virtual clock over a runtime whose calls hang, lose their answers, or whose
+//! events are lost, doubled or late: what its own pod shows, and that no other pod notices.
+
+#![allow(missing_docs, clippy::expect_used)]
+
+use std::time::Duration;
+
+use windlass_testing::fake_runtime::{Behaviour, Exec, Fault, Operation};
+use windlass_testing::{NodeSim, PodBuilder, simulate, simulate_cluster};
+use windlass_types::corev1::Node;
+use windlass_types::{PodUid, Reason};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+/// Within this a user is told of a call that hangs.
+const TOLD: Duration = Duration::from_secs(5);
+/// Within this a pod starts, or stops, on the simulated runtime, in company.
+const USUAL: Duration = Duration::from_millis(700);
+
+fn pod(name: &str) -> PodBuilder {
+    PodBuilder::new(name).container("app", "busybox:1").grace(5)
+}
+
+fn uid(name: &str) -> PodUid {
+    format!("{name}-uid").into()
+}
+
+fn runs(sim: &NodeSim, name: &str) -> bool {
+    sim.runtime.running(&uid(name), "app").is_some()
+}
+
+fn prepare(sim: &NodeSim) {
+    sim.runtime.add_image("busybox:1");
+    for (operation, milliseconds) in [
+        (Operation::RunPodSandbox, 80),
+        (Operation::CreateContainer, 20),
+        (Operation::StartContainer, 40),
+        (Operation::StopPodSandbox, 50),
+    ] {
+        let latency = Duration::from_millis(milliseconds);
+        sim.runtime.set_latency(operation, latency);
+    }
+}
+
+async fn desire(sim: &mut NodeSim, names: &[&str]) {
+    sim.desire(names.iter().map(|name| pod(name).build())).await;
+}
+
+/// Messages of the events that tell of hanging calls of a pod, each with its count.
+fn told(sim: &NodeSim, name: &str) -> Vec<String> {
+    let events = sim.view(name).map(|view| view.events).unwrap_or_default();
+    let hangs = events
+        .iter()
+        .filter(|event| event.reason == Reason::RuntimeCallHangs);
+    hangs
+        .map(|event| format!("{}x {}", event.count, event.message))
+        .collect()
+}
+
+fn blocker_text(sim: &NodeSim, name: &str) -> String {
+    let blocker = sim.view(name).and_then(|view| view.blocker);
+    blocker.map_or_else(String::new, |blocker| blocker.to_string())
+}
+
+/// Pods start and stop as if nothing else happened.
+async fn neighbours_are_well(sim: &mut NodeSim, sick: &[&str], round: u32) {
+    let name = format!("neighbour{round}");
+    let with: Vec<&str> = sick.iter().copied().chain([name.as_str()]).collect();
+    desire(sim, &with).await;
+    sim.until("the neighbour runs", USUAL, |sim| {
+        runs(sim, &name) && sim.phase(&name) == "Running" && sim.blocker(&name).is_empty()
+    })
+    .await;
+    let app = sim.runtime.running(&uid(&name), "app").expect("runs");
+    sim.runtime.kill_container(&app.id, 1);
+    sim.until("it is started again", USUAL, |sim| {
+        let now = sim.runtime.running(&uid(&name), "app");
+        now.is_some_and(|now| now.id != app.id)
+    })
+    .await;
+    desire(sim, sick).await;
+    sim.until("the neighbour is gone", USUAL, |sim| {
+        !runs(sim, &name) && sim.view(&name).is_none()
+    })
+    .await;
+}
+
+/// Waits until the pod says which call hangs, by blocker and event in the same words.
+async fn says(sim: &NodeSim, name: &str, call: &str) {
+    sim.until(&format!("{name} says that {call} hangs"), TOLD, |sim| {
+        blocker_text(sim, name).starts_with(&format!("RuntimeCallHangs: {call} of "))
+    })
+    .await;
+    let told = told(sim, name);
+    assert_eq!(told.len(), 1, "one event for one hang: {told:?}");
+    let words = told[0].strip_prefix("1x ").expect("once");
+    assert_eq!(
+        blocker_text(sim, name),
+        format!("RuntimeCallHangs: {words}")
+    );
+    assert!(words.contains("the container runtime, not the pod's manifest, is at fault"));
+}
+
+/// A hang of one operation for pod `sick`, provoked by `provoke`.
+fn hang(
+    seed: u64,
+    operation: Operation,
+    call: &str,
+    provoke: impl AsyncFnOnce(&mut NodeSim),
+    recovers: impl Fn(&NodeSim) -> bool,
+) {
+    simulate(seed, async |sim| {
+        prepare(sim);
+        provoke(sim).await;
+        let sick: &[&str] = match operation {
+            // its manifest was removed
+            Operation::StopContainer | Operation::StopPodSandbox => &[],
+            _ => &["sick"],
+        };
+        says(sim, "sick", call).await;
+        for round in 0..20 {
+            neighbours_are_well(sim, sick, round).await;
+            sim.pass(7 * SECOND).await;
+        }
+        assert_eq!(
+            sim.blocker("sick"),
+            "RuntimeCallHangs",
+            "as long as it hangs"
+        );
+        assert_eq!(told(sim, "sick").len(), 1, "{:?}", told(sim, "sick"));
+        sim.runtime.release(operation);
+        sim.until("it is well again", 6 * MINUTE, |sim| {
+            recovers(sim) && sim.blocker("sick").is_empty()
+        })
+        .await;
+        sim.runtime.assert_invariants();
+    });
+}
+
+fn is_well(sim: &NodeSim) -> bool {
+    runs(sim, "sick") && sim.phase("sick") == "Running"
+}
+
+async fn starts(sim: &mut NodeSim, operation: Operation) {
+    sim.runtime
+        .inject(Fault::hang(operation).on("default/sick"));
+    desire(sim, &["sick"]).await;
+}
+
+/// A pod that runs when the calls begin to hang.
+async fn ran(sim: &mut NodeSim, operation: Operation) {
+    desire(sim, &["sick"]).await;
+    sim.until("sick runs", USUAL, is_well).await;
+    sim.runtime
+        .inject(Fault::hang(operation).on("default/sick"));
+}
+
+#[test]
+fn a_sandbox_that_is_never_made_is_told_and_delays_nobody() {
+    let provoke = async |sim: &mut NodeSim| starts(sim, Operation::RunPodSandbox).await;
+    hang(
+        1,
+        Operation::RunPodSandbox,
+        "RunPodSandbox",
+        provoke,
+        is_well,
+    );
+}
+
+#[test]
+fn a_container_that_is_never_created_is_told_and_delays_nobody() {
+    let provoke = async |sim: &mut NodeSim| starts(sim, Operation::CreateContainer).await;
+    hang(
+        2,
+        Operation::CreateContainer,
+        "CreateContainer",
+        provoke,
+        is_well,
+    );
+}
+
+#[test]
+fn a_container_that_is_never_started_is_told_and_delays_nobody() {
+    let provoke = async |sim: &mut NodeSim| starts(sim, Operation::StartContainer).await;
+    hang(
+        3,
+        Operation::StartContainer,
+        "StartContainer",
+        provoke,
+        is_well,
+    );
+}
+
+#[test]
+fn a_sandbox_whose_status_never_comes_is_told_and_delays_nobody() {
+    let provoke = async |sim: &mut NodeSim| {
+        ran(sim, Operation::PodSandboxStatus).await;
+        let app = sim.runtime.running(&uid("sick"), "app").expect("runs");
+        sim.runtime.kill_container(&app.id, 1);
+    };
+    hang(
+        4,
+        Operation::PodSandboxStatus,
+        "PodSandboxStatus",
+        provoke,
+        is_well,
+    );
+}
+
+#[test]
+fn a_container_whose_status_never_comes_is_told_and_delays_nobody() {
+    let provoke = async |sim: &mut NodeSim| {
+        ran(sim, Operation::ContainerStatus).await;
+        let app = sim.runtime.running(&uid("sick"), "app").expect("runs");
+        sim.runtime.kill_container(&app.id, 1);
+    };
+    hang(
+        5,
+        Operation::ContainerStatus,
+        "ContainerStatus",
+        provoke,
+        is_well,
+    );
+}
+
+#[test]
+fn a_container_that_is_never_stopped_is_told_and_delays_nobody() {
+    let provoke = async |sim: &mut NodeSim| {
+        ran(sim, Operation::StopContainer).await;
+        desire(sim, &[]).await;
+        // its grace period is its own
+        sim.pass(5 * SECOND).await;
+        assert_eq!(sim.blocker("sick"), "Terminating");
+    };
+    let gone = |sim: &NodeSim| sim.view("sick").is_none();
+    hang(6, Operation::StopContainer, "StopContainer", provoke, gone);
+}
+
+#[test]
+fn a_sandbox_that_is_never_stopped_is_told_and_delays_nobody() {
+    let provoke = async |sim: &mut NodeSim| {
+        ran(sim, Operation::StopPodSandbox).await;
+        desire(sim, &[]).await;
+    };
+    let gone = |sim: &NodeSim| sim.view("sick").is_none();
+    hang(
+        7,
+        Operation::StopPodSandbox,
+        "StopPodSandbox",
+        provoke,
+        gone,
+    );
+}
+
+#[test]
+fn an_image_that_is_never_looked_up_is_told_and_delays_nobody() {
+    simulate(8, async |sim| {
+        prepare(sim);
+        sim.runtime.add_image("sick:1");
+        sim.runtime
+            .inject(Fault::hang(Operation::ImageStatus).on("sick:1"));
+        let sick = || PodBuilder::new("sick").container("app", "sick:1").build();
+        sim.desire([sick()]).await;
+        says(sim, "sick", "ImageStatus").await;
+        sim.desire([sick(), pod("web").build()]).await;
+        sim.until("web runs", USUAL, |sim| runs(sim, "web")).await;
+        sim.runtime.release(Operation::ImageStatus);
+        sim.until("sick runs", 6 * MINUTE, is_well).await;
+        assert_eq!(sim.blocker("sick"), "");
+    });
+}
+
+#[test]
+fn many_sandboxes_whose_status_never_comes_delay_nobody() {
+    simulate(9, async |sim| {
+        prepare(sim);
+        let sick: Vec<String> = (0..16).map(|n| format!("sick{n}")).collect();
+        let names: Vec<&str> = sick.iter().map(String::as_str).collect();
+        desire(sim, &names).await;
+        sim.until("all run", 5 * SECOND, |sim| {
+            sick.iter().all(|name| runs(sim, name))
+        })
+        .await;
+        sim.runtime
+            .inject(Fault::hang(Operation::PodSandboxStatus).on("default/sick"));
+        for name in &sick {
+            let app = sim.runtime.running(&uid(name), "app").expect("runs");
+            sim.runtime.kill_container(&app.id, 1);
+        }
+        // those reads that took a place give it back
+        sim.pass(2 * SECOND).await;
+        for round in 0..20 {
+            neighbours_are_well(sim, &names, round).await;
+            sim.pass(3 * SECOND).await;
+        }
+        for name in &sick {
+            assert_eq!(sim.blocker(name), "RuntimeCallHangs");
+        }
+    });
+}
+
+#[test]
+fn a_pod_whose_status_never_comes_can_be_stopped() {
+    simulate(10, async |sim| {
+        prepare(sim);
+        ran(sim, Operation::PodSandboxStatus).await;
+        let app = sim.runtime.running(&uid("sick"), "app").expect("runs");
+        sim.runtime.kill_container(&app.id, 1);
+        says(sim, "sick", "PodSandboxStatus").await;
+        desire(sim, &[]).await;
+        sim.until("it is gone", 5 * SECOND, |sim| sim.view("sick").is_none())
+            .await;
+        let left = sim.runtime.sandboxes();
+        assert!(left.iter().all(|(_, _, _, ready)| !ready), "{left:?}");
+    });
+}
+
+#[test]
+fn a_command_that_hangs_within_its_own_time_is_not_the_runtimes_fault() {
+    simulate(11, async |sim| {
+        prepare(sim);
+        sim.runtime.set_exec("app", Exec::hangs());
+        sim.runtime.set_behaviour(
+            "app",
+            Behaviour {
+                stops_after: 20 * SECOND,
+                ..Behaviour::default()
+            },
+        );
+        let patient = PodBuilder::new("sick")
+            .container("app", "busybox:1")
+            .grace(30);
+        sim.desire([patient.build()]).await;
+        sim.until("it runs", USUAL, |sim| runs(sim, "sick")).await;
+        let id = sim.runtime.running(&uid("sick"), "app").expect("runs").id;
+        desire(sim, &[]).await;
+        sim.pass(15 * SECOND).await;
+        assert_eq!(
+            sim.blocker("sick"),
+            "Terminating",
+            "its grace period is its own"
+        );
+        assert!(sim.runtime.all_containers().iter().any(|c| c.id == id));
+        sim.until("it is gone", MINUTE, |sim| sim.view("sick").is_none())
+            .await;
+        let hung = sim.agent().expect("runs").hung_calls.all();
+        assert_eq!(hung, []);
+    });
+}
+
+#[test]
+fn calls_whose_answer_is_lost_are_made_good() {
+    for (seed, operation) in [
+        Operation::RunPodSandbox,
+        Operation::CreateContainer,
+        Operation::StartContainer,
+        Operation::StopContainer,
+        Operation::StopPodSandbox,
+        Operation::RemoveContainer,
+        Operation::PodSandboxStatus,
+        Operation::ContainerStatus,
+        Operation::ListContainers,
+        Operation::ListPodSandboxes,
+        Operation::ImageStatus,
+        Operation::Status,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        simulate(20 + seed as u64, async |sim| {
+            prepare(sim);
+            sim.runtime.inject(Fault::lose_reply(operation, 2));
+            desire(sim, &["web"]).await;
+            sim.until(&format!("web runs after {operation}"), 6 * MINUTE, |sim| {
+                runs(sim, "web") && sim.phase("web") == "Running" && sim.blocker("web").is_empty()
+            })
+            .await;
+            sim.runtime.inject(Fault::lose_reply(operation, 2));
+            let app = sim.runtime.running(&uid("web"), "app").expect("runs");
+            sim.runtime.kill_container(&app.id, 1);
+            sim.until(
+                &format!("web runs again after {operation}"),
+                6 * MINUTE,
+                |sim| runs(sim, "web") && sim.blocker("web").is_empty(),
+            )
+            .await;
+            sim.runtime.inject(Fault::lose_reply(operation, 2));
+            desire(sim, &[]).await;
+            sim.until(
+                &format!("web is gone after {operation}"),
+                6 * MINUTE,
+                |sim| sim.view("web").is_none() && !runs(sim, "web"),
+            )
+            .await;
+            sim.runtime.assert_invariants();
+        });
+    }
+}
+
+#[test]
+fn a_lost_event_is_made_good_by_the_next_listing() {
+    simulate(40, async |sim| {
+        prepare(sim);
+        desire(sim, &["web"]).await;
+        sim.until("web runs", USUAL, |sim| runs(sim, "web")).await;
+        for _ in 0..5 {
+            sim.runtime.drop_events(1);
+            let app = sim.runtime.running(&uid("web"), "app").expect("runs");
+            sim.runtime.kill_container(&app.id, 0);
+            sim.until("its death is found", 11 * SECOND, |sim| {
+                sim.blocker("web") != "" || {
+                    let now = sim.runtime.running(&uid("web"), "app");
+                    now.is_some_and(|now| now.id != app.id)
+                }
+            })
+            .await;
+            sim.until("web runs again", 6 * MINUTE, |sim| runs(sim, "web"))
+                .await;
+            // its back-off is forgotten
+            sim.pass(11 * MINUTE).await;
+        }
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn late_events_are_overtaken_by_what_the_agent_reads_itself() {
+    simulate(42, async |sim| {
+        prepare(sim);
+        sim.runtime.delay_events(3 * SECOND);
+        desire(sim, &["web"]).await;
+        sim.until("web runs", USUAL, |sim| {
+            runs(sim, "web") && sim.phase("web") == "Running"
+        })
+        .await;
+        for round in 1..4 {
+            let app = sim.runtime.running(&uid("web"), "app").expect("runs");
+            sim.runtime.kill_container(&app.id, 0);
+            sim.until("web runs again", 4 * SECOND, |sim| {
+                let now = sim.runtime.running(&uid("web"), "app");
+                now.is_some_and(|now| now.id != app.id)
+            })
+            .await;
+            // the events of the old container's life come during the new one's
+            sim.pass(11 * MINUTE).await;
+            assert_eq!(sim.runtime.starts(&uid("web"), "app"), round + 1);
+        }
+        desire(sim, &[]).await;
+        sim.until("web is gone", USUAL, |sim| sim.view("web").is_none())
+            .await;
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn doubled_events_and_a_stream_that_breaks_change_nothing() {
+    simulate(41, async |sim| {
+        prepare(sim);
+        desire(sim, &["web"]).await;
+        sim.until("web runs", USUAL, |sim| runs(sim, "web")).await;
+        for round in 1..4 {
+            sim.runtime.duplicate_events(usize::MAX);
+            let app = sim.runtime.running(&uid("web"), "app").expect("runs");
+            // the death falls into the time without a stream: it was told to nobody
+            sim.runtime.disconnect_events();
+            sim.runtime.kill_container(&app.id, 0);
+            sim.until("web runs again", 1100 * Duration::from_millis(1), |sim| {
+                let now = sim.runtime.running(&uid("web"), "app");
+                now.is_some_and(|now| now.id != app.id)
+            })
+            .await;
+            assert_eq!(sim.runtime.starts(&uid("web"), "app"), round + 1);
+            sim.pass(11 * MINUTE).await;
+        }
+        sim.runtime.assert_invariants();
+    });
+}
+
+fn node_condition(sim: &NodeSim) -> String {
+    let node = sim.api.get::<Node>(None, "sim");
+    let conditions = node.and_then(|node| node.status?.conditions);
+    let ready = conditions
+        .into_iter()
+        .flatten()
+        .find(|c| c.type_ == "Ready");
+    ready.map_or_else(String::new, |ready| {
+        format!("{} {}", ready.status, ready.message.unwrap_or_default())
+    })
+}
+
+const WELL: &str = "True kubelet is posting ready status";
+
+#[test]
+fn a_pod_whose_calls_hang_costs_the_node_nothing_but_a_runtime_that_cannot_be_listed_does() {
+    simulate_cluster(50, async |sim| {
+        prepare(sim);
+        sim.start_agent().await;
+        sim.until("the node is ready", 2 * SECOND, |sim| {
+            node_condition(sim) == WELL
+        })
+        .await;
+        desire(sim, &["sick"]).await;
+        sim.until("sick runs", SECOND, is_well).await;
+        for operation in [Operation::PodSandboxStatus, Operation::ContainerStatus] {
+            sim.runtime
+                .inject(Fault::hang(operation).on("default/sick"));
+        }
+        let app = sim.runtime.running(&uid("sick"), "app").expect("runs");
+        sim.runtime.kill_container(&app.id, 1);
+        for _ in 0..30 {
+            sim.pass(20 * SECOND).await;
+            assert_eq!(node_condition(sim), WELL);
+        }
+        assert_eq!(sim.blocker("sick"), "RuntimeCallHangs");
+
+        sim.runtime.inject(Fault::hang(Operation::ListContainers));
+        sim.pass(2 * MINUTE).await;
+        assert_eq!(node_condition(sim), WELL, "not within the threshold");
+        sim.until("the node is not ready", 2 * MINUTE, |sim| {
+            node_condition(sim)
+                == "False PLEG is not healthy: pleg was last seen active 3m0s ago; threshold is 3m0s"
+        })
+        .await;
+        sim.runtime.clear_faults();
+        sim.until("the node is ready again", MINUTE, |sim| {
+            node_condition(sim) == WELL
+        })
+        .await;
+        sim.until("sick is well again", 6 * MINUTE, |sim| {
+            runs(sim, "sick") && sim.blocker("sick").is_empty()
+        })
+        .await;
+    });
+}
