@@ -49,6 +49,8 @@ pub struct StatusInput<'a> {
     pub previous: Option<&'a PodStatus>,
     /// IPs of the node, its primary family first.
     pub host_ips: &'a [IpAddr],
+    /// Feature gate `ContainerStopSignals`: the signal that stops a container is shown.
+    pub stop_signals: bool,
     /// Scheme of container IDs, for example `containerd`.
     pub runtime_name: &'a str,
     /// The pod's containers have been stopped and none will be started again.

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use windlass_types::corev1::{Container, EphemeralContainer};
 use windlass_types::{PodExt, Timestamp};
 
 use crate::client::Client;
@@ -12,6 +13,7 @@ use crate::{age, args, explain, get, table};
 
 mod container;
 mod page;
+mod probe;
 
 use page::Page;
 
@@ -28,14 +30,25 @@ pub(crate) async fn run(mut client: Client, args: &args::PodArgs) -> Result<(), 
 fn text(view: &PodView, now: Timestamp) -> String {
     let mut page = Page::default();
     head(&mut page, view, now);
+    let status = view.status();
     container::section(
         &mut page,
         "Init Containers",
         view.pod.init_containers(),
-        view,
-        true,
+        status.init_container_statuses.as_deref(),
     );
-    container::section(&mut page, "Containers", view.pod.containers(), view, false);
+    container::section(
+        &mut page,
+        "Containers",
+        view.pod.containers(),
+        status.container_statuses.as_deref(),
+    );
+    container::section(
+        &mut page,
+        "Ephemeral Containers",
+        &ephemeral_containers(view),
+        status.ephemeral_container_statuses.as_deref(),
+    );
     conditions(&mut page, view);
     volumes(&mut page, view);
     start(&mut page, view);
@@ -46,6 +59,21 @@ fn text(view: &PodView, now: Timestamp) -> String {
         page.line(1, line.trim_end());
     }
     page.into_text()
+}
+
+/// What is described of an ephemeral container, as of any other.
+fn ephemeral_containers(view: &PodView) -> Vec<Container> {
+    let list = PodExt::spec(&view.pod).ephemeral_containers.iter();
+    let one = |e: &EphemeralContainer| Container {
+        name: e.name.clone(),
+        image: e.image.clone(),
+        command: e.command.clone(),
+        args: e.args.clone(),
+        env: e.env.clone(),
+        volume_mounts: e.volume_mounts.clone(),
+        ..Container::default()
+    };
+    list.flatten().map(one).collect()
 }
 
 fn head(page: &mut Page, view: &PodView, now: Timestamp) {

@@ -38,6 +38,8 @@ pub use k8s_openapi::api::core::v1 as corev1;
 pub use k8s_openapi::api::node::v1 as nodev1;
 /// The Kubernetes meta/v1 types (`ObjectMeta`, `Time`, …), from `k8s-openapi`.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as metav1;
+/// Numbers or names, as ports are given.
+pub use k8s_openapi::apimachinery::pkg::util::intstr;
 
 /// A moment on the wall clock. Decisions receive it as an argument and never read a clock.
 pub type Timestamp = jiff::Timestamp;

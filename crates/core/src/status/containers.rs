@@ -192,7 +192,7 @@ fn from_runtime(
         last_state,
         allocated_resources: fields::allocated(spec, same),
         resources: Some(fields::resources(spec, latest, same)),
-        stop_signal: fields::stop_signal(spec, latest),
+        stop_signal: fields::stop_signal(latest).filter(|_| input.stop_signals),
         user: fields::user(latest),
         volume_mounts: fields::volume_mounts(spec),
         ..ContainerStatus::default()

@@ -117,10 +117,8 @@ pub(super) fn user(instance: &ObservedContainer) -> Option<ContainerUser> {
     })
 }
 
-/// `stopSignal`. Its gate (`ContainerStopSignals`) is off by default, so an API server only lets
-/// a container have one of its own where the gate is on; then the signal in force is told.
-pub(super) fn stop_signal(spec: &Container, instance: &ObservedContainer) -> Option<String> {
-    spec.lifecycle.as_ref()?.stop_signal.as_ref()?;
+/// `stopSignal`, if the runtime tells it.
+pub(super) fn stop_signal(instance: &ObservedContainer) -> Option<String> {
     Some(instance.stop_signal.clone()).filter(|signal| !signal.is_empty())
 }
 

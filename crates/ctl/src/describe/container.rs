@@ -3,29 +3,22 @@
 use windlass_types::corev1::{Container, ContainerState, ContainerStatus, EnvVar};
 
 use super::page::{Page, time};
-use crate::pod::PodView;
+use super::probe;
 
 /// Adds a section with containers; none if there are none.
 pub(super) fn section(
     page: &mut Page,
     name: &str,
     containers: &[Container],
-    view: &PodView,
-    init: bool,
+    statuses: Option<&[ContainerStatus]>,
 ) {
     if containers.is_empty() {
         return;
     }
-    let status = view.status();
-    let statuses = match init {
-        true => status.init_container_statuses,
-        false => status.container_statuses,
-    };
-    let statuses = statuses.unwrap_or_default();
     page.section(name);
     for container in containers {
-        let status = statuses.iter().find(|status| status.name == container.name);
-        one(page, container, status);
+        let mut statuses = statuses.unwrap_or_default().iter();
+        one(page, container, statuses.find(|s| s.name == container.name));
     }
 }
 
@@ -50,7 +43,11 @@ fn one(page: &mut Page, container: &Container, status: Option<&ContainerStatus>)
         {
             state(page, "Last State", status.last_state.as_ref());
         }
-        page.field(2, "Ready", if status.ready { "True" } else { "False" });
+        // of a container without one it says no more than its state
+        if container.startup_probe.is_some() {
+            page.field(2, "Started", truth(status.started == Some(true)));
+        }
+        page.field(2, "Ready", truth(status.ready));
         page.field(2, "Restart Count", &status.restart_count.to_string());
     }
     if let Some(resources) = &container.resources {
@@ -67,8 +64,13 @@ fn one(page: &mut Page, container: &Container, status: Option<&ContainerStatus>)
             }
         }
     }
+    probe::fields(page, container);
     environment(page, container);
     mounts(page, container);
+}
+
+fn truth(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
 }
 
 fn ports(container: &Container) -> String {

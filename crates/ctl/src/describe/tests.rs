@@ -137,3 +137,46 @@ Blocker:
     }
     assert_eq!(text.lines().count(), expected.lines().count(), "{text}");
 }
+
+#[test]
+fn a_page_shows_probes_in_kubectls_words_and_debuggers() {
+    let page = text(
+        &view(&json!({
+            "metadata": {"name": "web-n1", "namespace": "default"},
+            "spec": {
+                "containers": [{
+                    "name": "app",
+                    "livenessProbe": {
+                        "httpGet": {"path": "/healthz", "port": 8080},
+                        "initialDelaySeconds": 3, "periodSeconds": 4,
+                    },
+                    "readinessProbe": {"exec": {"command": ["cat", "/ready"]}, "failureThreshold": 1},
+                    "startupProbe": {"tcpSocket": {"port": "web"}, "timeoutSeconds": 5},
+                }],
+                "ephemeralContainers": [{"name": "debug", "image": "busybox:1"}],
+            },
+            "status": {
+                "containerStatuses": [{
+                    "name": "app", "image": "", "imageID": "", "ready": false, "started": false,
+                    "restartCount": 0, "state": {"running": {}},
+                }],
+                "ephemeralContainerStatuses": [{
+                    "name": "debug", "image": "", "imageID": "", "ready": false,
+                    "restartCount": 0, "state": {"running": {}},
+                }],
+            },
+        })),
+        "2026-11-21T04:01:00Z".parse().expect("time"),
+    );
+    for expected in [
+        "    State:          Running\n    Started:        False\n    Ready:          False\n",
+        "    Liveness:       http-get http://:8080/healthz delay=3s timeout=1s period=4s \
+         #success=1 #failure=3\n",
+        "    Readiness:      exec [cat /ready] delay=0s timeout=1s period=10s #success=1 \
+         #failure=1\n",
+        "    Startup:        tcp-socket :web delay=0s timeout=5s period=10s #success=1 #failure=3\n",
+        "Ephemeral Containers:\n  debug:\n    Image:          busybox:1\n",
+    ] {
+        assert!(page.contains(expected), "{expected:?} in\n{page}");
+    }
+}

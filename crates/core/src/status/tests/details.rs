@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use windlass_types::ObservedUser;
 use windlass_types::corev1::{
-    ContainerState as ApiState, EphemeralContainer, Lifecycle, ResourceRequirements, VolumeMount,
+    ContainerState as ApiState, EphemeralContainer, ResourceRequirements, VolumeMount,
 };
 use windlass_types::cri::LinuxResources;
 
@@ -154,16 +154,11 @@ fn user_and_stop_signal_are_shown_where_the_runtime_tells_them() {
         Some([3000, 4000].as_slice())
     );
     assert_eq!(a.stop_signal, None, "its gate is off");
-    let own = case.with(|c| {
-        c.spec("a").lifecycle = Some(Lifecycle {
-            stop_signal: Some("SIGUSR1".into()),
-            ..Lifecycle::default()
-        });
-    });
-    let status = own.status();
+    let status = case.with(|c| c.stop_signals = true).status();
     let a = &status.container_statuses.as_ref().expect("list")[0];
     assert_eq!(a.stop_signal.as_deref(), Some("SIGUSR1"));
-    let silent = Case::new("Always a", "sb0 a=run").status();
+    let silent = Case::new("Always a", "sb0 a=run").with(|c| c.stop_signals = true);
+    let silent = silent.status();
     let a = &silent.container_statuses.as_ref().expect("list")[0];
     assert_eq!((&a.user, &a.stop_signal), (&None, &None));
 }
