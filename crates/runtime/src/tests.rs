@@ -1,5 +1,6 @@
 //! Tests of the executor against a small runtime of their own that records every call.
 
+mod containers;
 mod fake;
 mod gc;
 mod hooks;
@@ -53,6 +54,7 @@ impl World {
             runtime: fake.clone(),
             images: fake.clone(),
             checks: fake.clone(),
+            cgroups: None,
             files: Arc::new(files.clone()),
             events: events.clone(),
             clock: clock.clone(),

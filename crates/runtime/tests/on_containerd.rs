@@ -26,7 +26,7 @@ use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::registry::{self, PrivateRegistry};
 use windlass_testing::{PodBuilder, images};
 use windlass_types::corev1::{
-    Container, EmptyDirVolumeSource, HostPathVolumeSource, PodSecurityContext,
+    Container, EmptyDirVolumeSource, EphemeralContainer, HostPathVolumeSource, PodSecurityContext,
     ProjectedVolumeSource, Volume, VolumeMount,
 };
 use windlass_types::cri::{ContainerConfig, SandboxConfig};
@@ -61,6 +61,80 @@ fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
 fn shell(script: &str) -> impl FnOnce(&mut Container) + use<> {
     let command = ["sh", "-c", script].map(str::to_owned).to_vec();
     move |container| container.command = Some(command)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_debugger_sees_the_processes_of_its_target_and_runs_once() {
+    let containerd = PrivateContainerd::start("t-debug", |_| ())
+        .await
+        .expect("containerd");
+    let (agent, paths) = agent(&containerd);
+    let builder = PodBuilder::new("web")
+        .host_network()
+        .grace(1)
+        .container_with("app", images::BUSYBOX, shell("exec sleep 1234"));
+    let pod = Arc::new(builder.clone().build());
+    agent
+        .drive(&pod, BackoffTable::default(), |seen| {
+            all_running(&pod, seen)
+        })
+        .await;
+    let app = agent.observe(&pod.uid()).await.latest("app").cloned();
+
+    let debugger = |target: Option<&str>, name: &str| EphemeralContainer {
+        name: name.into(),
+        image: Some(images::BUSYBOX.into()),
+        image_pull_policy: Some("IfNotPresent".into()),
+        command: Some(
+            ["sh", "-c", "cat /proc/1/cmdline | tr '\\0' ' '"]
+                .map(str::to_owned)
+                .into(),
+        ),
+        target_container_name: target.map(str::to_owned),
+        ..EphemeralContainer::default()
+    };
+    let debuggers = vec![debugger(Some("app"), "inside"), debugger(None, "beside")];
+    let debugged = builder.with(|pod| {
+        pod.spec.get_or_insert_default().ephemeral_containers = Some(debuggers);
+    });
+    let debugged = Arc::new(debugged.build());
+    let both_ended = |seen: &ObservedPod| {
+        ["inside", "beside"].iter().all(|name| {
+            let latest = seen.latest(name);
+            latest.is_some_and(|c| c.state == ContainerState::Exited)
+        })
+    };
+    agent
+        .drive(&debugged, BackoffTable::default(), both_ended)
+        .await;
+    let seen = agent.observe(&pod.uid()).await;
+    let first_process = |name: &str| {
+        let path = &seen.latest(name).expect("an instance").log_path;
+        std::fs::read_to_string(path).expect("a log")
+    };
+    let target = first_process("inside");
+    assert!(target.contains("sleep 1234"), "{target}");
+    let own = first_process("beside");
+    assert!(own.contains("sh -c cat"), "{own}");
+    // they are not started again, and nobody else was touched
+    let outcome = agent.pass(&debugged, BackoffTable::default()).await;
+    assert_eq!(outcome.actions.to_string(), "nothing");
+    assert_eq!(agent.observe(&pod.uid()).await.latest("app").cloned(), app);
+
+    let request = KillPodRequest {
+        pod: Some(debugged),
+        observed: Arc::new(seen),
+        grace: Duration::from_secs(1),
+        message: String::new(),
+    };
+    agent.runtime.kill_pod(request).await.expect("killed");
+    agent
+        .runtime
+        .cleanup_pod(&pod.uid())
+        .await
+        .expect("cleanup");
+    assert!(!paths.pod_dir(&pod.uid()).exists());
+    containerd.stop().await.expect("stopped");
 }
 
 fn with_volumes(pod: &mut Pod, host: &str) {

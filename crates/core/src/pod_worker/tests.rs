@@ -220,6 +220,50 @@ fn inputs() -> impl Strategy<Value = Vec<(u8, u64, u64)>> {
     prop::collection::vec((0u8..9, 0u64..6, 0u64..40), 0..60)
 }
 
+/// Kills the worker and answers its jobs well; returns the jobs that it took to its end.
+fn put_to_rest(mut worker: PodWorker, running: Option<JobId>, now: i64) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    let mut inputs = vec![Input::Gate(true), Input::Kill(None)];
+    // a job that was cancelled answers too
+    inputs.extend(running.map(|id| Input::Done(id, JobResult::Cancelled)));
+    for _ in 0..10 {
+        for input in std::mem::take(&mut inputs) {
+            for effect in worker.handle(input, at(now)) {
+                match effect {
+                    Effect::Start(id, job) => {
+                        jobs.push(job);
+                        inputs.push(Input::Done(
+                            id,
+                            match job {
+                                Job::Sync => JobResult::Cancelled,
+                                Job::Kill { .. } => JobResult::Killed(Ok(())),
+                                Job::Release => JobResult::Released(Ok(())),
+                            },
+                        ));
+                    }
+                    Effect::Finished => return jobs,
+                    Effect::Cancel(_) | Effect::Wake(_) => {}
+                }
+            }
+        }
+        // what failed before is tried again when its timer fires
+        if let Some(wait) = worker.wakes_in(at(now)) {
+            let due = now + wait.as_secs() as i64 + 1;
+            for effect in worker.handle(Input::Tick, at(due)) {
+                if let Effect::Start(id, job) = effect {
+                    jobs.push(job);
+                    let result = match job {
+                        Job::Release => JobResult::Released(Ok(())),
+                        _ => JobResult::Killed(Ok(())),
+                    };
+                    inputs.push(Input::Done(id, result));
+                }
+            }
+        }
+    }
+    panic!("not at rest: {worker:?}");
+}
+
 proptest! {
     #[test]
     fn one_job_at_a_time_phases_never_go_back_and_the_end_is_silent(script in inputs()) {
@@ -264,6 +308,16 @@ proptest! {
             };
             prop_assert!(new_rank >= rank);
             rank = new_rank;
+            if finished {
+                prop_assert_eq!(worker.wakes_in(at(now)), None);
+            }
+        }
+        if !finished {
+            let jobs = put_to_rest(worker, running, now);
+            prop_assert_eq!(jobs.last(), Some(&Job::Release));
+            let stops = jobs.iter().filter(|job| matches!(job, Job::Kill { .. })).count();
+            let releases = jobs.iter().filter(|job| **job == Job::Release).count();
+            prop_assert!(stops <= 1 && releases == 1, "{:?}", jobs);
         }
     }
 }

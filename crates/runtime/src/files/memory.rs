@@ -13,7 +13,7 @@ use windlass_core::projection::{VolumePayload, VolumePayloads};
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodUid, Timestamp};
 
-use super::{FilesError, PodFiles};
+use super::{FileWork, FilesError, PodFiles};
 use crate::inputs::PodInputs;
 use crate::log_text::tail_of_log;
 
@@ -90,6 +90,11 @@ impl MemoryFiles {
     /// Content of a file.
     pub fn get(&self, path: &Path) -> Option<String> {
         self.lock().files.get(path).cloned()
+    }
+
+    /// Every file: logs, termination logs, `etc-hosts`.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.lock().files.keys().cloned().collect()
     }
 
     /// Links in `/var/log/containers` and what they point to.
@@ -303,5 +308,14 @@ impl PodFiles for MemoryFiles {
             .links
             .retain(|link, _| link.file_name().is_none_or(|n| n != name));
         Ok(())
+    }
+
+    async fn run(
+        &self,
+        _lane: &str,
+        _action: &'static str,
+        work: FileWork,
+    ) -> Result<(), FilesError> {
+        work()
     }
 }

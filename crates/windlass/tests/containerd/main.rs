@@ -10,8 +10,11 @@ mod bed;
 mod manifest;
 
 mod bad_input;
+mod containers;
 mod control;
 mod edits;
+mod hooks;
+mod isolation;
 mod hung_call;
 mod outages;
 mod removal;

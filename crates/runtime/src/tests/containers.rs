@@ -1,0 +1,195 @@
+//! Containers that are killed for a probe, begin anew together, or are added to a running pod.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use windlass_core::backoff::{BackoffPolicy, BackoffTable, restart_key};
+use windlass_cri::error::CriCode;
+use windlass_types::corev1::{
+    Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, EphemeralContainer, Probe,
+};
+use windlass_types::{ContainerState, ContainerVerdict, Pod, PodVerdicts};
+
+use super::{World, at, container, line, observed, pod, pod_of, request, seen, sidecar};
+use crate::SyncPodRequest;
+
+fn restarts_all(name: &str) -> Container {
+    Container {
+        restart_policy: Some("Never".into()),
+        restart_policy_rules: Some(vec![ContainerRestartRule {
+            action: "RestartAllContainers".into(),
+            exit_codes: Some(ContainerRestartRuleOnExitCodes {
+                operator: "In".into(),
+                values: Some(vec![1]),
+            }),
+        }]),
+        ..container(name)
+    }
+}
+
+fn with_debugger(pod: Pod, target: Option<&str>) -> Pod {
+    let mut pod = pod;
+    let debugger = EphemeralContainer {
+        name: "debug".into(),
+        image: Some("web:1".into()),
+        target_container_name: target.map(str::to_owned),
+        ..EphemeralContainer::default()
+    };
+    pod.spec.get_or_insert_default().ephemeral_containers = Some(vec![debugger]);
+    pod
+}
+
+#[tokio::test]
+async fn a_reset_kills_without_grace_and_removes_what_asked_for_it_last() {
+    let world = World::new();
+    let pod = pod_of(vec![sidecar("s")], vec![restarts_all("a"), container("b")]);
+    let exited = seen("a", "a0", ContainerState::Exited, 3);
+    let found = observed(vec![
+        exited,
+        seen("b", "b0", ContainerState::Running, 0),
+        seen("s", "s0", ContainerState::Exited, 0),
+    ]);
+    let log = "/var/log/pods/default_web_u1/a";
+    for name in ["2.log", "3.log"] {
+        world.files.put(format!("{log}/{name}"), "");
+    }
+    let outcome = world.sync(&pod, found).await;
+    assert_eq!(line(&world, &outcome), "ok | again in 0s");
+    assert_eq!(outcome.actions.to_string(), "reset(s) reset(b) reset(a)");
+    assert_eq!(
+        world.fake.calls(),
+        ["remove s0", "stop b0 0s", "remove b0", "remove a0"]
+    );
+    assert_eq!(world.events.take(), ["N Killing b: Stopping container b"]);
+    let key = restart_key(&pod, &pod.spec.as_ref().expect("spec").containers[0]);
+    let delay = outcome.backoff.delay(&key).map(|d| d.as_secs());
+    assert_eq!(delay, Some(10), "it counts as a failure");
+    // the next restart count is read off the newest log
+    let left: Vec<_> = world.files.paths();
+    assert_eq!(left, [std::path::Path::new(log).join("3.log")]);
+    assert!(outcome.changed);
+}
+
+#[tokio::test]
+async fn a_reset_that_is_resisted_removes_nothing_that_asks_for_it() {
+    let world = World::new();
+    let pod = pod_of(Vec::new(), vec![restarts_all("a"), container("b")]);
+    let found = observed(vec![
+        seen("a", "a0", ContainerState::Exited, 0),
+        seen("b", "b0", ContainerState::Running, 0),
+    ]);
+    world.fake.fail("stop b0 0s", CriCode::Other, "busy");
+    let outcome = world.sync(&pod, found).await;
+    assert_eq!(world.fake.calls(), ["stop b0 0s"]);
+    let line = line(&world, &outcome);
+    assert!(line.starts_with("KillContainerError container=b"), "{line}");
+    assert!(line.ends_with("again in 10s"), "{line}");
+}
+
+#[tokio::test]
+async fn a_container_that_fails_a_probe_is_stopped_within_the_probes_grace_and_started_again() {
+    for (policy, probe_grace, calls) in [
+        (
+            "Always",
+            Some(7),
+            &["stop a0 7s", "create a#1", "start a"][..],
+        ),
+        ("Always", None, &["stop a0 30s", "create a#1", "start a"]),
+        ("Never", Some(7), &["stop a0 7s"]),
+    ] {
+        let world = World::new();
+        let mut probed = container("a");
+        probed.liveness_probe = Some(Probe {
+            termination_grace_period_seconds: probe_grace,
+            ..Probe::default()
+        });
+        let mut pod = pod_of(Vec::new(), vec![probed]);
+        pod.spec.as_mut().expect("spec").restart_policy = Some(policy.into());
+        let mut verdicts = PodVerdicts::default();
+        let verdict = ContainerVerdict {
+            id: "a0".into(),
+            ok: false,
+        };
+        verdicts.liveness.insert("a".into(), verdict);
+        let found = observed(vec![seen("a", "a0", ContainerState::Running, 0)]);
+        let asked = SyncPodRequest {
+            verdicts: Arc::new(verdicts),
+            ..request(&pod, found)
+        };
+        let sync = world.runtime.sync_pod(asked, CancellationToken::new());
+        sync.await;
+        assert_eq!(world.fake.calls(), calls, "{policy} {probe_grace:?}");
+        let events = world.events.take();
+        let end = match policy {
+            "Never" => "",
+            _ => ", will be restarted",
+        };
+        let killing = format!("N Killing a: Container a failed liveness probe{end}");
+        assert_eq!(events[0], killing);
+    }
+}
+
+#[tokio::test]
+async fn a_debugger_is_started_beside_what_runs_and_joins_its_target() {
+    let world = World::new();
+    let found = observed(vec![seen("a", "a0", ContainerState::Running, 0)]);
+    let asked = with_debugger(pod(&["a"]), Some("a"));
+    let outcome = world.sync(&asked, found.clone()).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert_eq!(world.fake.calls(), ["create debug#0", "start debug"]);
+    let configs = world.fake.configs();
+    assert_eq!(configs[0].security.pid_target, Some("a0".into()));
+    let started = world.metrics.started_containers.clone();
+    let count = started.with_label_values(&["ephemeral_container"]).get();
+    assert!((count - 1.0).abs() < f64::EPSILON);
+
+    let world = World::new();
+    world
+        .sync(&with_debugger(pod(&["a"]), None), found.clone())
+        .await;
+    assert_eq!(world.fake.configs()[0].security.pid_target, None);
+
+    let world = World::new();
+    let outcome = world
+        .sync(&with_debugger(pod(&["a"]), Some("x")), found)
+        .await;
+    assert_eq!(
+        line(&world, &outcome),
+        "CreateContainerConfigError container=debug retry=later: unable to find target container \
+         x | again in 10s"
+    );
+}
+
+#[tokio::test]
+async fn a_debugger_that_cannot_start_holds_up_no_other_container() {
+    let world = World::new();
+    world.fake.fail("create debug#0", CriCode::Other, "no room");
+    let exited = seen("a", "a0", ContainerState::Exited, 0);
+    let asked = with_debugger(pod(&["a"]), None);
+    let outcome = world.sync(&asked, observed(vec![exited])).await;
+    assert_eq!(
+        world.fake.calls(),
+        ["create debug#0", "create a#1", "start a"]
+    );
+    assert_eq!(
+        line(&world, &outcome),
+        "CreateContainerError container=debug retry=later: no room | again in 10s"
+    );
+}
+
+#[tokio::test]
+async fn a_reset_in_its_back_off_leaves_the_others_alone() {
+    let world = World::new();
+    let pod = pod_of(Vec::new(), vec![restarts_all("a"), container("b")]);
+    let mut backoff = BackoffTable::default();
+    let key = restart_key(&pod, &pod.spec.as_ref().expect("spec").containers[0]);
+    backoff.next(&key, BackoffPolicy::DEFAULT, at(0));
+    let found = observed(vec![
+        seen("a", "a0", ContainerState::Exited, 0),
+        seen("b", "b0", ContainerState::Running, 0),
+    ]);
+    let outcome = world.sync_with(&pod, found, backoff).await;
+    assert!(world.fake.calls().is_empty());
+    let line = line(&world, &outcome);
+    assert!(line.starts_with("CrashLoopBackOff container=a"), "{line}");
+}
