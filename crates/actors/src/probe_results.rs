@@ -25,6 +25,15 @@ impl ProbeResults {
         self.with(|pods| pods.get(uid).cloned()).unwrap_or_default()
     }
 
+    /// The verdicts on all pods.
+    pub fn all(&self) -> BTreeMap<PodUid, PodVerdicts> {
+        self.with(|pods| {
+            let all = pods.iter();
+            all.map(|(uid, verdicts)| (uid.clone(), PodVerdicts::clone(verdicts)))
+                .collect()
+        })
+    }
+
     /// Records a verdict; true if it is news. Only for the manager of this kind.
     pub fn record(
         &self,

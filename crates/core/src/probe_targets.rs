@@ -4,9 +4,10 @@
 //! probe is about one instance: the newest one, while it runs.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use windlass_types::corev1::{Container, ContainerStatus, Probe};
+use windlass_types::corev1::{Container, ContainerStatus, ExecAction, Probe};
 use windlass_types::view::WorkerPhase;
 use windlass_types::{
     ContainerId, ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, PodVerdicts,
@@ -14,6 +15,7 @@ use windlass_types::{
 };
 
 use crate::actions::is_sidecar;
+use crate::probe::{ProbeSpec, probe_spec};
 
 /// A container that ran this long before the agent is not new: nobody says that it is not ready
 /// before it was asked (upstream `kubeletRestartGracePeriod`).
@@ -39,8 +41,6 @@ pub struct ProbeTargetsInput<'a> {
 pub struct ProbeTarget<'a> {
     /// Its spec.
     pub container: &'a Container,
-    /// The probe.
-    pub probe: &'a Probe,
     /// Its newest instance, if it ever had one.
     pub instance: Option<&'a ObservedContainer>,
     /// What is to become of the probe at present.
@@ -82,12 +82,54 @@ impl fmt::Display for ProbeTarget<'_> {
     }
 }
 
-/// The probe of one kind that a container has.
-pub fn probe_of(kind: ProbeKind, container: &Container) -> Option<&Probe> {
+fn probe_of(kind: ProbeKind, container: &Container) -> Option<&Probe> {
     match kind {
         ProbeKind::Liveness => container.liveness_probe.as_ref(),
         ProbeKind::Readiness => container.readiness_probe.as_ref(),
         ProbeKind::Startup => container.startup_probe.as_ref(),
+    }
+}
+
+/// A probe with its timing, and why it cannot be put at present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbePlan {
+    /// The probe.
+    pub spec: ProbeSpec,
+    /// What it refers to that is not there, in upstream's words. It is asked for on time all the
+    /// same, and each time it is an error.
+    pub problem: Option<String>,
+}
+
+/// The probe of this kind that a container has, `None` if it has none. `pod_ip` is the address
+/// that is asked where the probe names none.
+pub fn probe_plan(
+    kind: ProbeKind,
+    pod: &Pod,
+    container: &Container,
+    pod_ip: Option<IpAddr>,
+) -> Option<ProbePlan> {
+    match probe_spec(kind, pod, container, pod_ip)? {
+        Ok(spec) => Some(ProbePlan {
+            spec,
+            problem: None,
+        }),
+        Err(problem) => {
+            // with a command in its place there is nothing to look up
+            let mut timed = container.clone();
+            let probes = [
+                &mut timed.liveness_probe,
+                &mut timed.readiness_probe,
+                &mut timed.startup_probe,
+            ];
+            for probe in probes.into_iter().flatten() {
+                probe.exec = Some(ExecAction::default());
+            }
+            let spec = probe_spec(kind, pod, &timed, pod_ip)?.ok()?;
+            Some(ProbePlan {
+                spec,
+                problem: Some(problem),
+            })
+        }
     }
 }
 
@@ -102,11 +144,10 @@ pub fn probe_targets(input: ProbeTargetsInput<'_>) -> Vec<ProbeTarget<'_>> {
         .chain(input.pod.containers());
     containers
         .filter_map(|container| {
-            let probe = probe_of(input.kind, container)?;
+            probe_of(input.kind, container)?;
             let instance = input.observed.latest(&container.name);
             Some(ProbeTarget {
                 container,
-                probe,
                 instance,
                 standing: standing(&input, container, instance),
             })

@@ -1,56 +1,81 @@
 //! The probe managers: LivenessManager, ReadinessManager and StartupManager.
 //!
 //! * owns: what is probed of one kind, and how often it went well or badly in a row
-//! * hears: `ProbePod` from the pod workers (coalesced per pod), its timer, answers of its probes
+//! * hears: `ProbePod` from the pod workers (coalesced per pod), its timer, answers of its questions
 //! * says: `ProbeUpdate` to the SyncLoop (coalesced per pod); verdicts to `ProbeResults`
 //! * invariant: one question of a probe is in flight; a verdict is about one container instance
-//! * bound and overflow: a slot per pod, one timer, one question per probe
-//! * restart: verdicts come back from the store
+//! * bound and overflow: a slot per pod, one timer, one question per probe; a question that is
+//!   late makes the next ones fall out, not pile up
+//! * restart: verdicts come back from the store, and the first questions are spread
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use actix::{Actor, AsyncContext, Context, StreamHandler};
-use windlass_actors::{ProbePod, ProbeResults, ProbeUpdate, SlotReceiver, SlotSender};
-use windlass_checks::Checks;
-use windlass_cri::RuntimeService;
-use windlass_metrics::Metrics;
-use windlass_types::{Clock, EventRecorder, PodUid, ProbeKind};
+use actix::{Actor, AsyncContext, Context, SpawnHandle, StreamHandler};
+use tokio::time::Instant;
+use windlass_actors::{AnswerSender, Answers, Delivery, ProbePod, SlotReceiver, answers, spawn_io};
+use windlass_types::{PodUid, ProbeKind};
 
-/// What a manager works with.
-#[derive(Clone, Debug)]
-pub struct ProbeDeps {
-    /// Runs commands in containers.
-    pub runtime: Arc<dyn RuntimeService>,
-    /// Asks containers over the network.
-    pub checks: Arc<dyn Checks>,
-    /// Where users read of failures.
-    pub events: Arc<dyn EventRecorder>,
-    /// The clock.
-    pub clock: Arc<dyn Clock>,
-    /// Metrics.
-    pub metrics: Metrics,
-    /// Where verdicts go.
-    pub results: ProbeResults,
-    /// Who is told of changed verdicts.
-    pub updates: SlotSender<PodUid, ProbeUpdate>,
-}
+use crate::io::{Answer, ask};
+use crate::probes::{Now, ProbeDeps, Probes};
+
+/// After this time a pod that an earlier life of the agent probed has been told of, or is gone.
+const CLAIMED_WITHIN: Duration = Duration::from_secs(600);
 
 /// See the module page.
 #[derive(Debug)]
 pub struct ProbeManager {
-    kind: ProbeKind,
     deps: ProbeDeps,
-    pods: Option<SlotReceiver<PodUid, ProbePod>>,
+    probes: Probes,
+    timer: Option<(Instant, SpawnHandle)>,
+    answers: AnswerSender<Answer>,
+    streams: Option<(SlotReceiver<PodUid, ProbePod>, Answers<Answer>)>,
 }
 
 impl ProbeManager {
     /// A manager that probes nothing yet.
     pub fn new(kind: ProbeKind, deps: ProbeDeps, pods: SlotReceiver<PodUid, ProbePod>) -> Self {
+        let (answer_sender, answer_stream) = answers();
         Self {
-            kind,
+            probes: Probes::new(kind, deps.clone()),
             deps,
-            pods: Some(pods),
+            timer: None,
+            answers: answer_sender,
+            streams: Some((pods, answer_stream)),
         }
+    }
+
+    fn now(&self) -> Now {
+        Now::of(self.deps.clock.as_ref())
+    }
+
+    fn ask_what_is_due(&mut self) {
+        for question in self.probes.due(self.now()) {
+            let runtime = Arc::clone(&self.deps.runtime);
+            let checks = Arc::clone(&self.deps.checks);
+            let answers = self.answers.clone();
+            spawn_io("probe", ask(question, runtime, checks, answers));
+        }
+    }
+
+    /// One timer for all probes. One that is set too early only looks once too often.
+    fn arm_timer(&mut self, ctx: &mut Context<Self>) {
+        let Some(at) = self.probes.next_wake() else {
+            return;
+        };
+        if let Some((armed, timer)) = self.timer {
+            if armed <= at {
+                return;
+            }
+            ctx.cancel_future(timer);
+        }
+        let delay = at.saturating_duration_since(Instant::now());
+        let timer = ctx.run_later(delay, |this, ctx| {
+            this.timer = None;
+            this.ask_what_is_due();
+            this.arm_timer(ctx);
+        });
+        self.timer = Some((at, timer));
     }
 }
 
@@ -58,15 +83,36 @@ impl Actor for ProbeManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some(pods) = self.pods.take() {
+        if let Some((pods, answers)) = self.streams.take() {
             ctx.add_stream(pods);
+            ctx.add_stream(answers);
         }
+        ctx.run_later(CLAIMED_WITHIN, |this, _| this.probes.forget_unclaimed());
     }
 }
 
 impl StreamHandler<(PodUid, ProbePod)> for ProbeManager {
-    fn handle(&mut self, (uid, _): (PodUid, ProbePod), _: &mut Context<Self>) {
-        tracing::trace!(pod = %uid, kind = %self.kind, checks = ?self.deps.checks, "probe");
+    fn handle(&mut self, (uid, message): (PodUid, ProbePod), ctx: &mut Context<Self>) {
+        match message {
+            ProbePod::Probe(targets) => {
+                let now = self.now();
+                self.probes.targets(&uid, &targets, now);
+            }
+            ProbePod::Forget => self.probes.forget(&uid),
+        }
+        self.arm_timer(ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<Delivery<Answer>> for ProbeManager {
+    fn handle(&mut self, delivery: Delivery<Answer>, ctx: &mut Context<Self>) {
+        delivery.open(|answer| {
+            let now = self.now();
+            self.probes.answered(answer, now);
+        });
+        self.arm_timer(ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::time::Instant;
 use windlass_checks::{CheckError, Checks, GrpcHealth, HttpAnswer};
 use windlass_core::http_target::HttpTarget;
 
@@ -17,12 +18,21 @@ pub enum Server {
     Refuses,
     /// Takes the connection and never answers.
     Hangs,
+    /// Answers with this status after this time.
+    Slow(Duration, u16),
 }
 
 #[derive(Debug, Default)]
 struct State {
     servers: BTreeMap<(String, u16), Server>,
-    asked: BTreeMap<(String, u16), u32>,
+    asked: BTreeMap<(String, u16), Asked>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    at: Vec<Instant>,
+    in_flight: u32,
+    peak: u32,
 }
 
 /// Servers by address and port. One that was not set answers 200.
@@ -37,8 +47,32 @@ impl FakeChecks {
 
     /// How often it was asked.
     pub fn asked(&self, host: &str, port: u16) -> u32 {
+        u32::try_from(self.asked_at(host, port).len()).unwrap_or(u32::MAX)
+    }
+
+    /// When it was asked.
+    pub fn asked_at(&self, host: &str, port: u16) -> Vec<Instant> {
         let key = (host.to_owned(), port);
-        self.with(|state| state.asked.get(&key).copied().unwrap_or(0))
+        self.with(|state| {
+            let asked = state.asked.get(&key);
+            asked.map(|asked| asked.at.clone()).unwrap_or_default()
+        })
+    }
+
+    /// How many requests it had at one time at most.
+    pub fn most_at_once(&self, host: &str, port: u16) -> u32 {
+        let key = (host.to_owned(), port);
+        self.with(|state| state.asked.get(&key).map_or(0, |asked| asked.peak))
+    }
+
+    /// Forgets what was asked so far; requests that wait stay counted.
+    pub fn forget_asked(&self) {
+        self.with(|state| {
+            for asked in state.asked.values_mut() {
+                asked.at.clear();
+                asked.peak = asked.in_flight;
+            }
+        });
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
@@ -54,22 +88,45 @@ impl FakeChecks {
     ) -> Result<u16, CheckError> {
         let key = (host.to_owned(), port);
         let server = self.with(|state| {
-            *state.asked.entry(key.clone()).or_default() += 1;
+            let asked = state.asked.entry(key.clone()).or_default();
+            asked.at.push(Instant::now());
+            asked.in_flight += 1;
+            asked.peak = asked.peak.max(asked.in_flight);
             state.servers.get(&key).copied()
         });
-        match server.unwrap_or(Server::Answers(200)) {
-            Server::Answers(status) => Ok(status),
-            Server::Refuses => Err(CheckError::Failed(format!(
-                "dial tcp {host}:{port}: connect: connection refused"
-            ))),
-            Server::Hangs => match timeout {
-                Some(timeout) => {
-                    tokio::time::sleep(timeout).await;
-                    Err(CheckError::TimedOut(timeout))
-                }
-                None => std::future::pending().await,
-            },
+        let _in_flight = InFlight(self, key);
+        let refused = format!("dial tcp {host}:{port}: connect: connection refused");
+        let answer = match server.unwrap_or(Server::Answers(200)) {
+            Server::Answers(status) => return Ok(status),
+            Server::Refuses => return Err(CheckError::Failed(refused)),
+            Server::Hangs => None,
+            Server::Slow(after, status) => Some((after, status)),
+        };
+        let late = timeout.filter(|limit| answer.is_none_or(|(after, _)| after > *limit));
+        match (late, answer) {
+            (Some(limit), _) => {
+                tokio::time::sleep(limit).await;
+                Err(CheckError::TimedOut(limit))
+            }
+            (None, Some((after, status))) => {
+                tokio::time::sleep(after).await;
+                Ok(status)
+            }
+            (None, None) => std::future::pending().await,
         }
+    }
+}
+
+/// Counts a request while it lives.
+struct InFlight<'a>(&'a FakeChecks, (String, u16));
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.with(|state| {
+            if let Some(asked) = state.asked.get_mut(&self.1) {
+                asked.in_flight -= 1;
+            }
+        });
     }
 }
 

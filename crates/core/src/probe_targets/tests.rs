@@ -1,10 +1,12 @@
 //! Pods against what was found of them: whom is asked, and what is believed of them at first.
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use windlass_types::ContainerVerdict;
-use windlass_types::corev1::PodStatus;
+use windlass_types::corev1::{ContainerPort, PodStatus, TCPSocketAction};
 
 use super::*;
 use crate::actions::tests::{at, observed, pod};
+use crate::probe::ProbeHandler;
 
 /// A pod as `actions` writes them; `probes` adds `name.kind` words such as `web.liveness`.
 fn probed(asked: &str, probes: &str) -> Pod {
@@ -209,4 +211,39 @@ fn only_what_ran_before_the_agent_is_asked_with_a_spread() {
     let instance = observed.latest("a").expect("it runs");
     assert!(outlived_an_agent(instance, at(11)));
     assert!(!outlived_an_agent(instance, at(10)));
+}
+
+#[test]
+fn a_probe_whose_port_is_not_there_keeps_its_time_and_says_why() {
+    let mut pod = probed("Always a", "a.readiness");
+    let container = &mut pod.spec.as_mut().expect("spec").containers[0];
+    let probe = container.readiness_probe.as_mut().expect("probe");
+    probe.period_seconds = Some(7);
+    probe.tcp_socket = Some(TCPSocketAction {
+        port: IntOrString::String("http".to_owned()),
+        ..TCPSocketAction::default()
+    });
+    let plan = |pod: &Pod| {
+        let ip = "10.0.0.1".parse().ok();
+        let plan = probe_plan(ProbeKind::Readiness, pod, &pod.containers()[0], ip);
+        plan.expect("a probe")
+    };
+    let unresolved = plan(&pod);
+    assert_eq!(unresolved.spec.period, Duration::from_secs(7));
+    let problem = unresolved.problem.expect("no such port");
+    assert!(problem.contains("http"), "{problem}");
+
+    let container = &mut pod.spec.as_mut().expect("spec").containers[0];
+    container.ports = Some(vec![ContainerPort {
+        name: Some("http".to_owned()),
+        container_port: 80,
+        ..ContainerPort::default()
+    }]);
+    let resolved = plan(&pod);
+    assert_eq!(resolved.problem, None);
+    let tcp = ProbeHandler::Tcp {
+        host: "10.0.0.1".to_owned(),
+        port: 80,
+    };
+    assert_eq!(resolved.spec.handler, tcp);
 }

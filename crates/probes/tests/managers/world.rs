@@ -1,0 +1,261 @@
+//! Three managers, one model runtime, scripted servers, and a pod worker played by the test.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+use windlass_actors::{
+    ActorKind, ProbePod, ProbeResults, ProbeTargets, ProbeUpdate, ProbesHandle, SimClock,
+    SlotReceiver, slots, start_actor,
+};
+use windlass_metrics::Metrics;
+use windlass_probes::{ProbeDeps, ProbeManager};
+use windlass_store::VerdictFile;
+use windlass_testing::{FakeChecks, FakeRuntime};
+use windlass_types::corev1::{Container, ExecAction, Probe, TCPSocketAction};
+use windlass_types::view::{EventType, WorkerPhase};
+use windlass_types::{
+    Clock, ContainerId, ContainerState, EventRecorder, ObservedContainer, ObservedPod, Pod, PodExt,
+    PodUid, PodVerdicts, ProbeKind, Reason, SandboxId, Timestamp,
+};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+/// Address of every pod.
+pub(crate) const IP: &str = "10.0.0.7";
+
+/// What was recorded, each as `container reason message`.
+#[derive(Debug, Default)]
+pub(crate) struct Events(Mutex<Vec<String>>);
+
+impl EventRecorder for Events {
+    fn record(&self, _: &Pod, name: Option<&str>, kind: EventType, reason: Reason, message: &str) {
+        assert_eq!(kind, EventType::Warning);
+        let name = name.unwrap_or_default();
+        let mut events = self.0.lock().expect("not poisoned");
+        events.push(format!("{name} {reason} {message}"));
+    }
+
+    fn record_node(&self, _: EventType, _: Reason, _: &str) {}
+}
+
+/// A probe by TCP at `port`, due every ten seconds.
+pub(crate) fn tcp(port: i32) -> Probe {
+    Probe {
+        tcp_socket: Some(TCPSocketAction {
+            port: IntOrString::Int(port),
+            ..TCPSocketAction::default()
+        }),
+        ..Probe::default()
+    }
+}
+
+/// A probe by a command, due every ten seconds.
+pub(crate) fn exec(command: &str) -> Probe {
+    Probe {
+        exec: Some(ExecAction {
+            command: Some(vec![command.to_owned()]),
+        }),
+        ..Probe::default()
+    }
+}
+
+/// How a container is found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) name: String,
+    pub(crate) id: String,
+    pub(crate) state: ContainerState,
+    pub(crate) started_at: Timestamp,
+}
+
+/// See the module page.
+pub(crate) struct World {
+    pub(crate) checks: FakeChecks,
+    pub(crate) runtime: FakeRuntime,
+    pub(crate) results: ProbeResults,
+    pub(crate) metrics: Metrics,
+    pub(crate) began: Instant,
+    pub(crate) clock: Arc<SimClock>,
+    events: Arc<Events>,
+    probes: ProbesHandle,
+    updates: SlotReceiver<PodUid, ProbeUpdate>,
+}
+
+/// Runs a test with managers that know the verdicts of an earlier life of the agent.
+pub(crate) async fn with_verdicts(
+    restored: BTreeMap<PodUid, PodVerdicts>,
+    test: impl AsyncFnOnce(&mut World),
+) {
+    run(restored, None, test).await;
+}
+
+/// Runs a test with managers that know nothing.
+pub(crate) async fn world(test: impl AsyncFnOnce(&mut World)) {
+    run(BTreeMap::new(), None, test).await;
+}
+
+pub(crate) async fn run(
+    restored: BTreeMap<PodUid, PodVerdicts>,
+    file: Option<VerdictFile>,
+    test: impl AsyncFnOnce(&mut World),
+) {
+    let actors = async {
+        let mut world = World::spawn(restored, file);
+        test(&mut world).await;
+    };
+    LocalSet::new().run_until(actors).await;
+}
+
+impl World {
+    fn spawn(restored: BTreeMap<PodUid, PodVerdicts>, file: Option<VerdictFile>) -> Self {
+        let metrics = Metrics::new().expect("metrics");
+        let epoch = "2026-01-01T00:00:00Z".parse().expect("time");
+        let clock = Arc::new(SimClock::starting_at(epoch));
+        let results = ProbeResults::new(restored);
+        let (sender, updates) = slots(ActorKind::SyncLoop, &metrics);
+        let checks = FakeChecks::default();
+        let runtime = FakeRuntime::new(clock.clone(), 1);
+        let events = Arc::new(Events::default());
+        let lanes = ProbeKind::ALL.map(|kind| {
+            let (lane, pods) = slots(ActorKind::LivenessManager, &metrics);
+            let deps = ProbeDeps {
+                runtime: Arc::new(runtime.clone()),
+                checks: Arc::new(checks.clone()),
+                events: events.clone(),
+                clock: clock.clone(),
+                metrics: metrics.clone(),
+                results: results.clone(),
+                file: file.clone(),
+                updates: sender.clone(),
+            };
+            start_actor(ProbeManager::new(kind, deps, pods));
+            lane
+        });
+        Self {
+            probes: ProbesHandle {
+                lanes,
+                results: results.clone(),
+            },
+            checks,
+            runtime,
+            results,
+            metrics,
+            began: Instant::now(),
+            clock,
+            events,
+            updates,
+        }
+    }
+
+    /// The present, `seconds` ago.
+    pub(crate) fn ago(&self, seconds: i64) -> Timestamp {
+        let now = self.clock.now();
+        let second = now.as_second() - seconds;
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    /// A container that started just now.
+    pub(crate) fn found(&self, name: &str, id: &str) -> Found {
+        Found {
+            name: name.to_owned(),
+            id: id.to_owned(),
+            state: ContainerState::Running,
+            started_at: self.clock.now(),
+        }
+    }
+
+    /// The worker tells what it found of a pod.
+    pub(crate) fn tell(&self, pod: &Pod, found: &[Found]) {
+        self.tell_in(WorkerPhase::Syncing, pod, found);
+    }
+
+    /// The same, in another phase.
+    pub(crate) fn tell_in(&self, phase: WorkerPhase, pod: &Pod, found: &[Found]) {
+        let containers = found.iter().map(observed).collect();
+        let targets = ProbeTargets {
+            pod: Arc::new(pod.clone()),
+            observed: Arc::new(ObservedPod {
+                uid: pod.uid(),
+                containers,
+                ..ObservedPod::default()
+            }),
+            pod_ip: IP.parse().ok(),
+            phase,
+        };
+        self.probes.probe(&pod.uid(), &ProbePod::Probe(targets));
+    }
+
+    /// The worker has released its pod.
+    pub(crate) fn forget(&self, pod: &Pod) {
+        self.probes.probe(&pod.uid(), &ProbePod::Forget);
+    }
+
+    /// Lets time pass, and a little more for what is due at its end.
+    pub(crate) async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time + Duration::from_millis(50)).await;
+    }
+
+    /// When the server at this port was asked, in whole seconds from the begin.
+    pub(crate) fn asked(&self, port: u16) -> Vec<u64> {
+        let at = self.checks.asked_at(IP, port);
+        at.iter().map(|at| (*at - self.began).as_secs()).collect()
+    }
+
+    /// What the SyncLoop was told since the last time, in order: `kind container ok|failed`.
+    pub(crate) fn told(&mut self) -> Vec<String> {
+        let mut told = Vec::new();
+        while let Some(Some((_, update))) = self.updates.next().now_or_never() {
+            for change in update.changes {
+                let word = if change.ok { "ok" } else { "failed" };
+                told.push(format!("{} {} {word}", change.kind, change.container));
+            }
+        }
+        told
+    }
+
+    /// What is known of an instance.
+    pub(crate) fn verdict(&self, pod: &Pod, kind: ProbeKind, name: &str, id: &str) -> Option<bool> {
+        let verdicts = self.results.of(&pod.uid());
+        verdicts.verdict(kind, name, &ContainerId::from(id))
+    }
+
+    /// Events since the last time.
+    pub(crate) fn events(&self) -> Vec<String> {
+        std::mem::take(&mut self.events.0.lock().expect("not poisoned"))
+    }
+}
+
+fn observed(found: &Found) -> ObservedContainer {
+    ObservedContainer {
+        id: ContainerId::from(found.id.as_str()),
+        name: found.name.clone(),
+        sandbox_id: SandboxId::from("sb"),
+        state: found.state,
+        created_at: found.started_at,
+        started_at: Some(found.started_at),
+        finished_at: None,
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+        image: "img".to_owned(),
+        image_id: "sha256:1".to_owned(),
+        hash: None,
+        restart_count: 0,
+        log_path: String::new(),
+        user: None,
+        stop_signal: String::new(),
+        resources: None,
+    }
+}
+
+/// A pod with one container `app`.
+pub(crate) fn pod_with(change: impl FnOnce(&mut Container)) -> Pod {
+    windlass_testing::PodBuilder::new("web")
+        .container_with("app", "img", change)
+        .build()
+}

@@ -1,0 +1,57 @@
+//! The probe managers.
+
+use std::sync::Arc;
+
+use windlass_actors::{
+    ActorKind, ProbeResults, ProbeUpdate, ProbesHandle, SlotReceiver, slots, start_actor,
+};
+use windlass_checks::Checks;
+use windlass_cri::RuntimeService;
+use windlass_metrics::Metrics;
+use windlass_probes::{ProbeDeps, ProbeManager};
+use windlass_store::{VerdictFile, VerdictTables};
+use windlass_types::{Clock, EventRecorder, PodUid, ProbeKind};
+
+/// What the three managers are made of.
+pub(super) struct ProbeWiring {
+    pub(super) runtime: Arc<dyn RuntimeService>,
+    pub(super) checks: Arc<dyn Checks>,
+    pub(super) events: Arc<dyn EventRecorder>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: Metrics,
+    pub(super) file: Option<VerdictFile>,
+    pub(super) restored: VerdictTables,
+}
+
+/// Starts the managers; the SyncLoop hears what they say.
+pub(super) fn spawn_probes(
+    wiring: &ProbeWiring,
+) -> (ProbesHandle, SlotReceiver<PodUid, ProbeUpdate>) {
+    let metrics = &wiring.metrics;
+    let results = ProbeResults::new(wiring.restored.clone());
+    let (updates, heard) = slots(ActorKind::SyncLoop, metrics);
+    let lanes = ProbeKind::ALL.map(|kind| {
+        let (lane, pods) = slots(actor_of(kind), metrics);
+        let deps = ProbeDeps {
+            runtime: Arc::clone(&wiring.runtime),
+            checks: Arc::clone(&wiring.checks),
+            events: Arc::clone(&wiring.events),
+            clock: Arc::clone(&wiring.clock),
+            metrics: metrics.clone(),
+            results: results.clone(),
+            file: wiring.file.clone(),
+            updates: updates.clone(),
+        };
+        start_actor(ProbeManager::new(kind, deps, pods));
+        lane
+    });
+    (ProbesHandle { lanes, results }, heard)
+}
+
+fn actor_of(kind: ProbeKind) -> ActorKind {
+    match kind {
+        ProbeKind::Liveness => ActorKind::LivenessManager,
+        ProbeKind::Readiness => ActorKind::ReadinessManager,
+        ProbeKind::Startup => ActorKind::StartupManager,
+    }
+}
