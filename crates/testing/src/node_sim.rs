@@ -37,9 +37,10 @@ use windlass_core::paths::NodePaths;
 use windlass_fake_api::{FakeApiServer, User};
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, NodeStatusSettings};
-use windlass_runtime::RuntimeOptions;
+use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_runtime::files::MemoryFiles;
 use windlass_status::PodEntryView;
+use windlass_store::VerdictTables;
 use windlass_types::{Clock, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
 
 use crate::fake_checks::FakeChecks;
@@ -61,6 +62,8 @@ pub struct NodeSim {
     pub checks: FakeChecks,
     /// The pods' files.
     pub files: MemoryFiles,
+    /// Cgroups of pods at the next start of the agent; none unless the scenario gives some.
+    pub cgroups: Option<CgroupSettings>,
     /// The API server, which the agent knows in [`simulate_cluster`].
     pub api: FakeApiServer,
     /// Metrics of all incarnations of the agent.
@@ -69,6 +72,11 @@ pub struct NodeSim {
     pub dice: SmallRng,
     /// Pods that the checkpoint of admitted pods has at the next start of the agent.
     pub checkpoint: Vec<SharedPod>,
+    /// What the file of probe verdicts has at the next start of the agent: what an agent that is
+    /// killed had recorded.
+    pub verdicts: VerdictTables,
+    /// What the agent finds wrong with the node's `resolv.conf` when it starts.
+    pub resolv_conf_warning: Option<String>,
     in_cluster: bool,
     clock: Arc<NodeClock>,
     began: Instant,
@@ -170,10 +178,13 @@ impl NodeSim {
             runtime: FakeRuntime::new(clock.clone(), seed),
             checks: FakeChecks::default(),
             files: MemoryFiles::new(NodePaths::default()),
+            cgroups: None,
             metrics: Metrics::new().expect("families have distinct names"),
             dice: SmallRng::seed_from_u64(seed),
             api: FakeApiServer::with_clock(Arc::new(time)),
             checkpoint: Vec::new(),
+            verdicts: VerdictTables::new(),
+            resolv_conf_warning: None,
             in_cluster,
             clock,
             began: Instant::now(),
@@ -215,6 +226,7 @@ impl NodeSim {
             images: Arc::new(fence.clone()),
             checks: Arc::new(self.checks.clone()),
             files: Arc::new(self.files.clone()),
+            cgroups: self.cgroups.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             node: Arc::new(NodeFacts {
@@ -232,6 +244,7 @@ impl NodeSim {
             machine_shutdown: None,
             host_ips: Vec::new(),
             pod_cidr: String::new(),
+            resolv_conf_warning: self.resolv_conf_warning.clone(),
             runtime_options: RuntimeOptions::default(),
             sources: SourceParts {
                 node_name: NODE.into(),
@@ -241,6 +254,8 @@ impl NodeSim {
             },
             cluster,
             backoff: None,
+            verdict_file: None,
+            verdicts: std::mem::take(&mut self.verdicts),
             admitted: None,
             restored: self.checkpoint.clone(),
             sync_frequency: Duration::from_secs(60),
@@ -273,6 +288,7 @@ impl NodeSim {
         if let Some(mut incarnation) = self.agent.take() {
             self.note("agent killed");
             incarnation.fence.raise();
+            self.verdicts = incarnation.agent.probe_results().all();
             incarnation.agent.shutdown.token().cancel();
             drop(incarnation.kill.take());
             let _ = incarnation.gone.await;
