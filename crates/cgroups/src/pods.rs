@@ -10,10 +10,11 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use windlass_core::cgroup_names::{CgroupDriver, CgroupLayout};
+use windlass_core::cgroup_names::CgroupLayout;
 use windlass_core::pod_cgroup::CgroupValues;
 use windlass_core::resources::QosClass;
 use windlass_types::PodUid;
+use windlass_types::cri::CgroupDriver;
 
 use crate::error::CgroupError;
 use crate::tree::CgroupTree;

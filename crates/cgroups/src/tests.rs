@@ -3,10 +3,11 @@
 use std::fs;
 use std::sync::Arc;
 
-use windlass_core::cgroup_names::{CgroupDriver, CgroupLayout};
+use windlass_core::cgroup_names::CgroupLayout;
 use windlass_core::pod_cgroup::{CgroupValues, NodeLimits};
 use windlass_core::resources::QosClass;
 use windlass_types::PodUid;
+use windlass_types::cri::CgroupDriver;
 
 use crate::{CgroupTree, HostTree, MemoryTree, PodCgroups};
 

@@ -10,10 +10,8 @@
 //! `kubepods/burstable/pod1-2` is
 //! `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice`.
 
-use std::fmt;
-use std::str::FromStr;
-
 use windlass_types::PodUid;
+use windlass_types::cri::CgroupDriver;
 
 use crate::resources::QosClass;
 
@@ -22,41 +20,6 @@ const KUBEPODS: &str = "kubepods";
 /// What a pod's name in the hierarchy begins with.
 const POD: &str = "pod";
 const SLICE: &str = ".slice";
-
-/// `cgroupDriver`: who names cgroups and who makes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// Directories, made by whoever needs them.
-    Cgroupfs,
-    /// Slices of systemd.
-    Systemd,
-}
-
-impl fmt::Display for CgroupDriver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cgroupfs => "cgroupfs",
-            Self::Systemd => "systemd",
-        })
-    }
-}
-
-/// A text that names no driver.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no cgroup driver, write cgroupfs or systemd")]
-pub struct UnknownDriver(String);
-
-impl FromStr for CgroupDriver {
-    type Err = UnknownDriver;
-
-    fn from_str(text: &str) -> Result<Self, UnknownDriver> {
-        match text {
-            "cgroupfs" => Ok(Self::Cgroupfs),
-            "systemd" => Ok(Self::Systemd),
-            other => Err(UnknownDriver(other.to_owned())),
-        }
-    }
-}
 
 /// Where the cgroups of pods are: a driver's way to spell names below a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,7 +169,5 @@ mod tests {
         check(Systemd, Guaranteed, "kubepods-burstable.slice");
         check(Systemd, Burstable, "kubepods-pod1.slice");
         check(Systemd, Burstable, "kubepods-burstable-pod1.scope");
-        assert_eq!("systemd".parse(), Ok(Systemd));
-        assert!("Systemd".parse::<CgroupDriver>().is_err());
     }
 }

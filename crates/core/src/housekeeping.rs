@@ -8,10 +8,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use windlass_types::PodUid;
+use windlass_types::{Pod, PodUid};
 
-/// What the decision looks at. Take `workers` after `runtime`: a pod that started in between
-/// then has a worker and is no orphan.
+/// What the decision looks at. Take what lies on the node first, then `in_runtime`, then
+/// `workers`: a pod that started in between then has a worker and is no orphan.
 #[derive(Clone, Debug, Default)]
 pub struct HousekeepingInput {
     /// Every configured source has delivered once.
@@ -28,8 +28,13 @@ pub struct HousekeepingInput {
     pub workers: BTreeSet<PodUid>,
     /// Desired pods.
     pub desired: BTreeSet<PodUid>,
+    /// Desired pods whose worker is through and whose dead containers nobody reads, see
+    /// [`content_may_go`].
+    pub finished: BTreeSet<PodUid>,
     /// Pods with a directory under `pods/`.
     pub directories: BTreeSet<PodUid>,
+    /// Pods with a cgroup.
+    pub cgroups: BTreeSet<PodUid>,
 }
 
 /// What to do.
@@ -39,8 +44,13 @@ pub struct HousekeepingPlan {
     pub orphans_to_kill: BTreeSet<PodUid>,
     /// Workers whose pod is no longer desired and that were not told: kill.
     pub workers_to_kill: BTreeSet<PodUid>,
+    /// Pods that are stopped and of which the runtime still has something that nobody will ask
+    /// for: collect it now, not with the next garbage.
+    pub dead_to_collect: BTreeSet<PodUid>,
     /// Directories of pods that are neither desired nor worked on nor in the runtime.
     pub directories_to_remove: BTreeSet<PodUid>,
+    /// The same of cgroups.
+    pub cgroups_to_remove: BTreeSet<PodUid>,
 }
 
 impl fmt::Display for HousekeepingPlan {
@@ -48,7 +58,9 @@ impl fmt::Display for HousekeepingPlan {
         let lists = [
             ("orphans", &self.orphans_to_kill),
             ("undesired", &self.workers_to_kill),
+            ("dead", &self.dead_to_collect),
             ("directories", &self.directories_to_remove),
+            ("cgroups", &self.cgroups_to_remove),
         ];
         let mut first = true;
         for (word, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
@@ -80,17 +92,30 @@ pub fn plan(input: &HousekeepingInput) -> HousekeepingPlan {
             ..HousekeepingPlan::default()
         };
     }
+    let dead = input.in_runtime.difference(&input.running);
+    let dead = dead.filter(|uid| unknown(uid) || input.finished.contains(*uid));
+    let abandoned = |uids: &BTreeSet<PodUid>| {
+        let unknown = uids.iter().filter(unknown);
+        let gone = unknown.filter(|uid| !input.in_runtime.contains(*uid));
+        gone.cloned().collect()
+    };
     HousekeepingPlan {
         orphans_to_kill: input.running.iter().filter(unknown).cloned().collect(),
         workers_to_kill: input.workers.difference(&input.desired).cloned().collect(),
-        directories_to_remove: input
-            .directories
-            .iter()
-            .filter(unknown)
-            .filter(|uid| !input.in_runtime.contains(*uid))
-            .cloned()
-            .collect(),
+        dead_to_collect: dead.cloned().collect(),
+        directories_to_remove: abandoned(&input.directories),
+        cgroups_to_remove: abandoned(&input.cgroups),
     }
+}
+
+/// True if nobody reads the pod's dead containers any more, once its worker is through (upstream
+/// `ShouldPodContentBeRemoved`): it was evicted, or deleted, and the API server knows its end.
+pub fn content_may_go(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    let evicted = status.and_then(|status| status.reason.as_deref()) == Some("Evicted");
+    matches!(phase, Some("Failed" | "Succeeded"))
+        && (evicted || pod.metadata.deletion_timestamp.is_some())
 }
 
 #[cfg(test)]
@@ -101,7 +126,7 @@ mod tests {
         words.split_whitespace().map(PodUid::from).collect()
     }
 
-    /// Columns: running, in the runtime, workers, desired, directories.
+    /// Columns: running, in the runtime, workers, desired, directories (and cgroups).
     fn check(columns: [&str; 5], expected: &str) {
         let [running, in_runtime, workers, desired, directories] = columns.map(set);
         let mut input = HousekeepingInput {
@@ -112,6 +137,8 @@ mod tests {
             in_runtime,
             workers,
             desired,
+            finished: set("finished"),
+            cgroups: directories.clone(),
             directories,
         };
         assert_eq!(plan(&input).to_string(), expected, "{input:?}");
@@ -127,14 +154,46 @@ mod tests {
     fn only_what_nobody_wants_or_works_on_is_cleaned() {
         check(["a", "a", "a", "a", "a"], "nothing");
         check(["a", "a", "", "", "a"], "orphans(a)");
-        check(["", "a", "", "", "a"], "nothing");
-        check(["", "", "", "", "a b"], "directories(a b)");
+        check(["", "a", "", "", "a"], "dead(a)");
+        check(["", "a", "a", "", "a"], "undesired(a)");
+        check(["", "a", "a", "a", "a"], "nothing");
+        check(["", "", "", "", "a b"], "directories(a b) cgroups(a b)");
         check(["a", "a", "a", "", "a"], "undesired(a)");
         check(["a", "a", "", "a", "a"], "nothing");
         check(
             ["a", "a b", "c", "c", "a b c d"],
-            "orphans(a) directories(d)",
+            "orphans(a) dead(b) directories(d) cgroups(d)",
         );
+    }
+
+    #[test]
+    fn the_containers_of_a_finished_pod_go_at_once_and_its_directory_with_the_pod() {
+        let f = "finished";
+        check(["", f, f, f, f], "dead(finished)");
+        check([f, f, f, f, f], "nothing");
+        check(["", "", f, f, f], "nothing");
+    }
+
+    #[test]
+    fn content_goes_when_the_server_knows_the_end_of_an_evicted_or_deleted_pod() {
+        fn check(phase: &str, reason: &str, deleted: bool, expected: bool) {
+            let text = format!(
+                r#"{{"metadata": {{{}}}, "status": {{"phase": "{phase}", "reason": "{reason}"}}}}"#,
+                if deleted {
+                    r#""deletionTimestamp": "2026-01-01T00:00:00Z""#
+                } else {
+                    ""
+                }
+            );
+            let pod: Pod = serde_json::from_str(&text).expect("a pod");
+            assert_eq!(content_may_go(&pod), expected, "{text}");
+        }
+        check("Failed", "Evicted", false, true);
+        check("Succeeded", "", true, true);
+        check("Running", "", true, false);
+        check("Failed", "DeadlineExceeded", false, false);
+        check("Pending", "Evicted", false, false);
+        assert!(!content_may_go(&Pod::default()));
     }
 
     #[test]
@@ -147,7 +206,9 @@ mod tests {
             in_runtime: set("old dead worked stranger"),
             workers: set("worked new"),
             desired: set("new"),
+            finished: BTreeSet::new(),
             directories: set("old dead stranger"),
+            cgroups: set("old dead stranger"),
         };
         assert_eq!(plan(&input).to_string(), "orphans(old)");
         // another static source may still ask for it

@@ -1,8 +1,10 @@
 //! What the cgroups of pods, of their classes and of all of them are set to, and the kernel's
 //! words for it (upstream `ResourceConfigForPod`, `setCPUCgroupConfig`, `getCgroupConfig`).
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use windlass_types::corev1::ResourceRequirements;
 use windlass_types::{Pod, PodExt};
 
@@ -160,6 +162,34 @@ pub struct NodeLimits {
 }
 
 impl NodeLimits {
+    /// What is left of the node's capacity. `reserved` are `systemReserved` and `kubeReserved` if
+    /// they are enforced. What may be evicted counts as left: eviction comes before the limit.
+    pub fn new(
+        capacity: &BTreeMap<String, ApiQuantity>,
+        pid_max: i64,
+        reserved: &[&BTreeMap<String, String>],
+    ) -> Self {
+        let total = |name| lookup(Some(capacity), name).ok().flatten();
+        let of = |name: &str| {
+            let amounts = reserved
+                .iter()
+                .filter_map(|list| list.get(name)?.parse().ok());
+            amounts.fold(Quantity::ZERO, |sum, amount: Quantity| sum + amount)
+        };
+        let left = |total: i64, reserved: i64| (total - reserved).max(0);
+        Self {
+            milli_cpu: left(
+                total("cpu").map_or(0, Quantity::milli_value),
+                of("cpu").milli_value(),
+            ),
+            memory: left(
+                total("memory").map_or(0, Quantity::value),
+                of("memory").value(),
+            ),
+            pids: left(pid_max, of("pid").value()),
+        }
+    }
+
     /// Settings of the cgroup of all pods.
     pub fn values(self) -> CgroupValues {
         let positive = |amount| Some(amount).filter(|amount| *amount > 0);

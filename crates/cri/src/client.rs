@@ -14,7 +14,8 @@ use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 use windlass_proto::cri_v1::{self as pb};
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
+    CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
+    ImageInfo,
     ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
@@ -242,6 +243,21 @@ impl RuntimeService for CriClient {
         self.call("update_runtime_config", deadline, call)
             .await
             .map(drop)
+    }
+
+    async fn cgroup_driver(&self) -> CriResult<Option<CgroupDriver>> {
+        let deadline = self.deadline();
+        let mut client = self.runtime();
+        let call = client.runtime_config(request(pb::RuntimeConfigRequest {}, deadline));
+        let answer = match self.call("runtime_config", deadline, call).await {
+            // older than Kubernetes 1.28
+            Err(error) if error.code == CriCode::Unimplemented => return Ok(None),
+            answer => answer?,
+        };
+        Ok(answer.linux.map(|linux| match linux.cgroup_driver() {
+            pb::CgroupDriver::Systemd => CgroupDriver::Systemd,
+            pb::CgroupDriver::Cgroupfs => CgroupDriver::Cgroupfs,
+        }))
     }
 
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId> {

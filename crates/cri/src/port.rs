@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use windlass_types::cri::{
-    ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
+    CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
     ListFilter, RuntimeEvent, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
     SandboxSummary,
 };
@@ -27,6 +27,10 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
     async fn status(&self) -> CriResult<RuntimeStatus>;
     /// Tells the runtime the pods' address ranges, joined by commas.
     async fn update_runtime_config(&self, pod_cidr: &str) -> CriResult<()>;
+    /// Who makes cgroups, as the runtime is configured; `None` if it does not say.
+    async fn cgroup_driver(&self) -> CriResult<Option<CgroupDriver>> {
+        Ok(None)
+    }
 
     /// Creates and starts a sandbox; `handler` is the RuntimeClass handler, empty for the default.
     async fn run_pod_sandbox(&self, config: &SandboxConfig, handler: &str) -> CriResult<SandboxId>;

@@ -40,6 +40,7 @@ impl PodRuntime {
         pod: &Pod,
         inputs: &PodInputs,
         attempt: u32,
+        cgroup_parent: &str,
         announce: bool,
     ) -> Result<SandboxConfig, StartFailure> {
         let deps = self.deps();
@@ -72,7 +73,7 @@ impl PodRuntime {
             attempt,
             node: &deps.node,
             dns: &dns.config,
-            cgroup_parent: &deps.options.cgroup_parent,
+            cgroup_parent,
             runtime_class_resolved: inputs.runtime_handler.is_some(),
             users,
         })

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use windlass_cgroups::CgroupError;
 use windlass_core::paths::UnsafeName;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodUid, Retry, Timestamp};
@@ -26,6 +27,9 @@ use crate::inputs::PodInputs;
 pub use host::{HostFiles, HostFilesConfig};
 pub use lane::SLOTS as FILE_SLOTS;
 pub use memory::MemoryFiles;
+
+/// Work of a lane, see [`PodFiles::run`].
+pub type FileWork = Box<dyn FnOnce() -> Result<(), FilesError> + Send>;
 
 /// Files of pods. All calls are idempotent; all fail with [`FilesError::Deadline`] rather than
 /// hang.
@@ -109,6 +113,13 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
     async fn list_dangling_links(&self) -> Result<Vec<String>, FilesError>;
     /// Removes a link in `/var/log/containers`.
     async fn remove_link(&self, name: &str) -> Result<(), FilesError>;
+    /// Runs other work on files in the lane of a pod.
+    async fn run(
+        &self,
+        lane: &str,
+        action: &'static str,
+        work: FileWork,
+    ) -> Result<(), FilesError>;
 }
 
 /// A failed file operation.
@@ -120,6 +131,9 @@ pub enum FilesError {
     /// A tree could not be removed.
     #[error(transparent)]
     Remove(#[from] RemoveError),
+    /// A cgroup could not be made, set or removed.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
     /// A name in the pod cannot be part of a path.
     #[error(transparent)]
     UnsafeName(#[from] UnsafeName),
@@ -164,6 +178,7 @@ impl FilesError {
         match self {
             Self::Volume(error) => error.retry(),
             Self::Remove(error) => error.retry(),
+            Self::Cgroup(error) => error.retry(),
             Self::UnsafeName(_) => Retry::Never,
             Self::Io { .. } | Self::Deadline { .. } => Retry::Later,
             Self::Lost { .. } => Retry::Soon,

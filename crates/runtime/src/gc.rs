@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::StreamExt;
 use windlass_core::container_gc::{GcInput, GcPlan, plan};
@@ -18,6 +19,9 @@ use crate::kill::{ignore_missing, orphan};
 
 /// Removals under way at the same time: a pass must not occupy the runtime.
 const PARALLEL: usize = 4;
+/// A removal that takes longer than this is left to the next pass: a sandbox that hangs must not
+/// keep the garbage of others.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What one collection removed and what it could not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +50,17 @@ impl fmt::Display for GcReport {
             self.failures.len()
         )
     }
+}
+
+/// Which pods a collection spares.
+#[derive(Clone, Debug, Default)]
+pub struct KnownPods {
+    /// Pods that are desired or worked on; those that begin a pass meanwhile are added.
+    pub known: BTreeSet<PodUid>,
+    /// Those of them that ended for good: their dead containers may go entirely.
+    pub finished: BTreeSet<PodUid>,
+    /// Every source has spoken; unless it has, no pod counts as unknown or finished.
+    pub sources_ready: bool,
 }
 
 /// A container to remove and where its log is.
@@ -102,10 +117,8 @@ impl PodRuntime {
         report
     }
 
-    /// Looks at everything the runtime and the log directories have. `known` are the pods that
-    /// are desired or worked on; pods that began a pass meanwhile are added. Unless
-    /// `sources_ready`, no pod counts as unknown.
-    pub async fn collect_garbage(&self, known: &BTreeSet<PodUid>, sources_ready: bool) -> GcReport {
+    /// Looks at everything the runtime and the log directories have, and removes what is dead.
+    pub async fn collect_garbage(&self, pods: &KnownPods) -> GcReport {
         let mut report = GcReport::default();
         let deps = self.deps();
         self.active().begin_collection();
@@ -124,14 +137,14 @@ impl PodRuntime {
         };
         let log_dirs = deps.files.list_log_dirs().await;
         let links = deps.files.list_dangling_links().await;
-        let mut known = known.clone();
+        let mut known = pods.known.clone();
         known.extend(self.active().since_collection());
         let plan = plan(GcInput {
             containers: &containers,
             sandboxes: &sandboxes,
             known: &known,
-            finished: &BTreeSet::new(),
-            sources_ready,
+            finished: &pods.finished,
+            sources_ready: pods.sources_ready,
             log_dirs: &or_note(log_dirs, &mut report),
             dangling_links: &or_note(links, &mut report),
             policy: deps.options.gc,
@@ -226,8 +239,13 @@ async fn note<F: Future<Output = Result<(), String>>>(
     removals: Vec<F>,
     failures: &mut Vec<String>,
 ) -> usize {
+    let removals = removals.into_iter().map(|removal| async {
+        tokio::time::timeout(PATIENCE, removal)
+            .await
+            .unwrap_or_else(|_| Err("a removal was not answered in time".to_owned()))
+    });
     let results: Vec<_> = futures::stream::iter(removals)
-        .buffered(PARALLEL)
+        .buffer_unordered(PARALLEL)
         .collect()
         .await;
     let all = results.len();

@@ -12,6 +12,7 @@
 //! Not here: lifecycle hooks, because the port has no exec.
 //! `windlass_core::unsupported` tells the user of each.
 
+mod cgroups;
 mod config;
 pub mod files;
 mod gc;
@@ -36,6 +37,7 @@ use std::sync::Arc;
 
 use windlass_types::PodUid;
 
+pub use cgroups::CgroupSettings;
 pub use files::{FilesError, HostFiles, HostFilesConfig, MemoryFiles, PodFiles};
 pub use gc::{GcReport, KnownPods};
 pub use inputs::{InputsError, NoObjects, PodInputs, PodObjects};
@@ -57,6 +59,8 @@ struct Inner {
     pull_errors: images::PullErrors,
     active: gc::ActivePods,
     sandbox_stops: kill::SandboxStops,
+    /// Made when a pod first needs one.
+    cgroups: tokio::sync::OnceCell<windlass_cgroups::PodCgroups>,
     users: userns::PodUsers,
     hooks_run: hooks::HooksRun,
 }
@@ -69,6 +73,7 @@ impl PodRuntime {
             pull_errors: images::PullErrors::default(),
             active: gc::ActivePods::default(),
             sandbox_stops: kill::SandboxStops::default(),
+            cgroups: tokio::sync::OnceCell::new(),
             users: userns::PodUsers::new(deps.options.user_namespaces.clone()),
             hooks_run: hooks::HooksRun::default(),
             deps,
@@ -76,21 +81,20 @@ impl PodRuntime {
     }
 
     /// Releases the files of a pod whose containers are gone: memory volumes are unmounted, the
-    /// pod's directory is removed. Its logs stay until the pod is unknown.
+    /// pod's directory and its cgroup are removed. Its logs stay until the pod is unknown.
     ///
     /// # Errors
     /// Something is still mounted or the file system refuses; trying again is safe.
     pub async fn cleanup_pod(&self, uid: &PodUid) -> Result<(), CleanupError> {
         self.pull_errors().forget(uid);
         self.hooks_run().forget_pod(uid);
-        self.deps()
-            .files
-            .remove_pod_dir(uid)
-            .await
-            .map_err(|source| CleanupError {
-                uid: uid.clone(),
-                source,
-            })?;
+        let failed = |source| CleanupError {
+            uid: uid.clone(),
+            source,
+        };
+        let removed = self.deps().files.remove_pod_dir(uid).await;
+        removed.map_err(failed)?;
+        self.remove_cgroup(uid).await.map_err(failed)?;
         self.users().release(uid);
         Ok(())
     }

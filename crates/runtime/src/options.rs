@@ -11,6 +11,7 @@ use windlass_cri::port::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_types::{Clock, EventRecorder};
 
+use crate::cgroups::CgroupSettings;
 use crate::files::PodFiles;
 use crate::pull::PullOptions;
 
@@ -25,6 +26,8 @@ pub struct PodRuntimeDeps {
     pub checks: Arc<dyn Checks>,
     /// Directories, volumes and logs.
     pub files: Arc<dyn PodFiles>,
+    /// Cgroups of pods; `None` leaves them to the runtime (`cgroupsPerQOS: false`).
+    pub cgroups: Option<CgroupSettings>,
     /// Where users read what happened.
     pub events: Arc<dyn EventRecorder>,
     /// The present.
@@ -51,7 +54,8 @@ pub struct RuntimeOptions {
     /// RuntimeClass handler for the sandbox of a pod without a RuntimeClass; empty is the
     /// runtime's default.
     pub handler: String,
-    /// Parent cgroup of every pod; empty leaves it to the runtime.
+    /// Parent cgroup of every pod where pods have none of their own; empty leaves it to the
+    /// runtime.
     pub cgroup_parent: String,
     /// User IDs of the node for pods with `hostUsers: false`, or why there are none.
     pub user_namespaces: Result<IdRange, RangeError>,

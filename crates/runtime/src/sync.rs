@@ -38,7 +38,8 @@ impl PodRuntime {
         let mut pass = Pass::new(self, req, actions);
         tracing::debug!(pod = %pass.req.pod.full_name(), actions = %pass.actions, "decided");
         pass.report_back_off();
-        if !pass.actions.is_empty() || pass.shows_objects() {
+        pass.outside = pass.runs_outside_its_cgroup().await;
+        if !pass.actions.is_empty() || pass.shows_objects() || pass.outside {
             let work = Box::pin(for_pod(pass.req.pod.uid(), pass.run()));
             let done = tokio::select! {
                 biased;
@@ -63,6 +64,8 @@ pub(crate) struct Pass<'a> {
     /// The next step is to be decided on at once, from a fresh look.
     pub(crate) again: bool,
     cancelled: bool,
+    /// Somebody removed the cgroup that its containers are to be in.
+    outside: bool,
 }
 
 /// The sandbox that containers are started in.
@@ -84,6 +87,7 @@ impl<'a> Pass<'a> {
             changed: false,
             images: ImagesOfPass::new(),
             again: false,
+            outside: false,
             cancelled: false,
         }
     }
@@ -93,6 +97,12 @@ impl<'a> Pass<'a> {
     }
 
     async fn run(&mut self) {
+        if self.outside {
+            // its limits bind nothing; the pass that follows starts it in a new cgroup
+            tracing::warn!(pod = %self.pod().full_name(), "the pod's cgroup is gone, it is restarted");
+            self.actions.kill_pod = true;
+            self.actions.create_sandbox = false;
+        }
         if !self.actions.containers_to_reset.is_empty() {
             return self.reset().await;
         }
@@ -208,6 +218,12 @@ impl<'a> Pass<'a> {
             }),
             None => self.create_sandbox(config).await,
         }
+    }
+
+    async fn runs_outside_its_cgroup(&self) -> bool {
+        let mut containers = self.req.observed.containers.iter();
+        containers.any(|c| c.state == ContainerState::Running)
+            && self.runtime.lost_cgroup(&self.pod().uid()).await
     }
 
     /// Whether a container runs that may look at volumes which change with API objects. What is

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use windlass_cri::CriCode;
 use windlass_runtime::{KillPodRequest, MemoryFiles, SyncPodRequest};
 use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
 use windlass_testing::{FakeRuntime, PodBuilder};
-use windlass_types::{ContainerState, Pod, PodExt};
+use windlass_types::cri::{RuntimeHandler, SupplementalGroupsPolicy, UserNamespace};
+use windlass_types::{ContainerState, ObservedPod, Pod, PodExt};
 
 const IMAGE: &str = "registry.local/web:1";
 
@@ -80,7 +82,10 @@ async fn a_pod_with_an_init_container_comes_up_and_goes_down() {
         .expect("cleanup");
     let report = agent
         .runtime
-        .collect_garbage(&Default::default(), true)
+        .collect_garbage(&windlass_runtime::KnownPods {
+            sources_ready: true,
+            ..Default::default()
+        })
         .await;
     assert!(report.failures.is_empty(), "{report:?}");
     assert!(agent.observe(&pod.uid()).await.is_empty());
@@ -209,4 +214,218 @@ async fn lost_answers_and_failing_calls_delay_but_do_not_break_a_pod() {
             assert_eq!(live.count(), 2, "{text}: {seen:#?}");
         }
     }
+}
+
+/// A runtime whose default handler gives pods user IDs of their own, and keeps groups strictly.
+fn capable(fake: &FakeRuntime) {
+    let handler = RuntimeHandler {
+        user_namespaces: true,
+        ..RuntimeHandler::default()
+    };
+    fake.set_features(vec![handler], Some(true));
+}
+
+fn with_own_users(name: &str) -> Arc<Pod> {
+    let pod = PodBuilder::new(name).uid(name).container("a", IMAGE);
+    let own = |pod: &mut Pod| pod.spec.get_or_insert_default().host_users = Some(false);
+    Arc::new(pod.with(own).build())
+}
+
+/// First ID of a pod that runs: the same for its sandbox and its container.
+async fn first_id(agent: &Agent, fake: &FakeRuntime, pod: &Arc<Pod>) -> u32 {
+    let running = |seen: &ObservedPod| all_running(pod, seen);
+    agent.drive(pod, BackoffTable::default(), running).await;
+    let uid = pod.uid();
+    let seen = agent.observe(&uid).await;
+    let sandbox = &seen.newest_sandbox().expect("a sandbox").id;
+    let sandbox = fake.sandbox_config(sandbox).expect("its configuration");
+    let container = seen.latest("a").expect("a container");
+    let container = fake.container_config(&container.id).expect("its own");
+    let users = sandbox.security.namespaces.users;
+    assert_eq!(container.security.namespaces.users, users);
+    match users {
+        UserNamespace::Pod(ids) => {
+            assert_eq!((ids.container_id, ids.length), (0, 65_536));
+            ids.host_id
+        }
+        UserNamespace::Node => 0,
+    }
+}
+
+async fn end(agent: &Agent, pod: &Arc<Pod>) {
+    let request = KillPodRequest {
+        pod: Some(pod.clone()),
+        observed: Arc::new(agent.observe(&pod.uid()).await),
+        grace: Duration::from_secs(1),
+        message: String::new(),
+    };
+    agent.runtime.kill_pod(request).await.expect("killed");
+    agent.runtime.cleanup_pod(&pod.uid()).await.expect("clean");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_have_user_ids_of_their_own_also_after_a_restart_of_the_agent() {
+    let clock = Arc::new(TokioClock::default());
+    let fake = FakeRuntime::new(clock.clone(), 9);
+    fake.add_image(IMAGE);
+    capable(&fake);
+    let files = MemoryFiles::default();
+    let start = || {
+        let (runtime, files) = (Arc::new(fake.clone()), Arc::new(files.clone()));
+        Agent::new(runtime, files, clock.clone(), NodeFacts::default())
+    };
+    let agent = start();
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(with_own_users);
+    let plain = Arc::new(PodBuilder::new("plain").container("a", IMAGE).build());
+    assert_eq!(first_id(&agent, &fake, &a).await, 65_536);
+    assert_eq!(first_id(&agent, &fake, &plain).await, 0);
+    assert_eq!(first_id(&agent, &fake, &b).await, 131_072);
+    let note = files.get(Path::new("/var/lib/kubelet/pods/b/userns"));
+    assert_eq!(
+        note.expect("a note"),
+        "{\"uidMappings\":[{\"hostId\":131072,\"containerId\":0,\"length\":65536}],\
+         \"gidMappings\":[{\"hostId\":131072,\"containerId\":0,\"length\":65536}]}"
+    );
+
+    let agent = start();
+    assert_eq!(first_id(&agent, &fake, &c).await, 196_608);
+    fake.set_behaviour("a", Behaviour::default());
+    let seen = agent.observe(&a.uid()).await;
+    fake.kill_container(&seen.latest("a").expect("a").id, 1);
+    assert_eq!(first_id(&agent, &fake, &a).await, 65_536);
+    end(&agent, &a).await;
+    assert_eq!(first_id(&agent, &fake, &d).await, 65_536);
+    fake.assert_invariants();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_cannot_isolate_as_asked_starts_nothing_until_it_can() {
+    let (agent, fake) = agent(10);
+    let strict = |pod: &mut Pod| {
+        let spec = pod.spec.get_or_insert_default();
+        let security = spec.security_context.get_or_insert_default();
+        security.supplemental_groups_policy = Some("Strict".into());
+    };
+    let strict = PodBuilder::new("strict").container("a", IMAGE).with(strict);
+    let strict = Arc::new(strict.build());
+    let own = with_own_users("own");
+    let refusals = [
+        (
+            &own,
+            "can't set `spec.hostUsers: false`, runtime does not support user namespaces: \
+             runtime handlers are not set",
+        ),
+        (
+            &strict,
+            "SupplementalGroupsPolicy=Strict is not supported in this node",
+        ),
+    ];
+    for (pod, why) in refusals {
+        let outcome = agent.pass(pod, BackoffTable::default()).await;
+        let failures: Vec<_> = outcome.failures.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            failures,
+            [format!("CreatePodSandboxError retry=later: {why}")]
+        );
+        assert!(outcome.retry_at.is_some());
+        let told = format!("FailedCreatePodSandBox -: Failed to create pod sandbox: {why}");
+        assert_eq!(agent.events.lines().last(), Some(&told));
+    }
+    assert!(fake.sandboxes().is_empty());
+    capable(&fake);
+    assert_eq!(first_id(&agent, &fake, &own).await, 65_536);
+    assert_eq!(first_id(&agent, &fake, &strict).await, 0);
+    let seen = agent.observe(&strict.uid()).await;
+    let container = &seen.latest("a").expect("a container").id;
+    let security = fake.container_config(container).expect("its own").security;
+    assert_eq!(
+        security.supplemental_groups_policy,
+        SupplementalGroupsPolicy::Strict
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn variables_come_from_the_file_that_the_pod_has_written_by_then() {
+    let clock = Arc::new(TokioClock::default());
+    let fake = FakeRuntime::new(clock.clone(), 11);
+    fake.add_image(IMAGE);
+    let files = MemoryFiles::default();
+    let agent = Agent::new(
+        Arc::new(fake.clone()),
+        Arc::new(files.clone()),
+        clock,
+        NodeFacts::default(),
+    );
+    let pod: Pod = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "web", "namespace": "default", "uid": "u1"},
+        "spec": {
+            "containers": [{"name": "a", "image": IMAGE, "env": [
+                {"name": "X", "valueFrom": {"fileKeyRef": {
+                    "volumeName": "config", "path": "app/env", "key": "KEY",
+                }}},
+            ]}],
+            "volumes": [{"name": "config", "emptyDir": {}}],
+        },
+    }))
+    .expect("pod");
+    let pod = Arc::new(pod);
+    let outcome = agent.pass(&pod, BackoffTable::default()).await;
+    let failures: Vec<_> = outcome.failures.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        failures,
+        ["CreateContainerConfigError container=a retry=later: couldn't parse env file"]
+    );
+    let path = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~empty-dir/config/app/env";
+    files.put(path, "# by init\nKEY='a value'\n");
+    let running = |seen: &ObservedPod| all_running(&pod, seen);
+    agent.drive(&pod, BackoffTable::default(), running).await;
+    let seen = agent.observe(&pod.uid()).await;
+    let container = &seen.latest("a").expect("a container").id;
+    let config = fake.container_config(container).expect("its own");
+    assert_eq!(config.envs, [("X".to_owned(), "a value".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hosts_file_is_written_for_every_container_that_sees_it() {
+    let clock = Arc::new(TokioClock::default());
+    let fake = FakeRuntime::new(clock.clone(), 12);
+    fake.add_image(IMAGE);
+    let files = MemoryFiles::default();
+    let agent = Agent::new(
+        Arc::new(fake.clone()),
+        Arc::new(files.clone()),
+        clock,
+        NodeFacts::default(),
+    );
+    files.put("/etc/hosts", "10.9.9.9 first\n");
+    let pod: Pod = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "web", "namespace": "default", "uid": "u1"},
+        "spec": {
+            "hostNetwork": true,
+            "containers": [
+                {"name": "a", "image": IMAGE},
+                {"name": "own", "image": IMAGE,
+                 "volumeMounts": [{"name": "v", "mountPath": "/etc/hosts"}]},
+                {"name": "b", "image": IMAGE},
+            ],
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        },
+    }))
+    .expect("pod");
+    let pod = Arc::new(pod);
+    let running = |seen: &ObservedPod| all_running(&pod, seen);
+    agent.drive(&pod, BackoffTable::default(), running).await;
+    let written = || files.calls().iter().filter(|c| *c == "hosts u1").count();
+    assert_eq!(written(), 2);
+    // the node's file is read anew for a container that starts again
+    files.put("/etc/hosts", "10.9.9.9 second\n");
+    let seen = agent.observe(&pod.uid()).await;
+    fake.kill_container(&seen.latest("b").expect("b").id, 1);
+    agent.drive(&pod, BackoffTable::default(), running).await;
+    assert_eq!(written(), 3);
+    let hosts = files.get(Path::new("/var/lib/kubelet/pods/u1/etc-hosts"));
+    assert_eq!(
+        hosts.expect("hosts file"),
+        "# Kubernetes-managed hosts file (host network).\n10.9.9.9 second\n"
+    );
 }

@@ -250,7 +250,10 @@ async fn on_containerd_a_pod_with_volumes_runs_tells_its_last_words_and_leaves_n
     assert!(!paths.pod_dir(&pod.uid()).exists());
     let report = agent
         .runtime
-        .collect_garbage(&Default::default(), true)
+        .collect_garbage(&windlass_runtime::KnownPods {
+            sources_ready: true,
+            ..Default::default()
+        })
         .await;
     assert_eq!(
         report.to_string(),

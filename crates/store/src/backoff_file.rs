@@ -1,6 +1,6 @@
 //! The restart and pull back-off of all pods, so that `kill -9` loses no delay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_core::backoff::BackoffTable;
 use windlass_types::PodUid;
@@ -38,6 +38,11 @@ impl BackoffFile {
     /// Forgets a pod that is gone.
     pub fn forget(&self, uid: &PodUid) {
         self.0.forget(uid);
+    }
+
+    /// Forgets every pod but these.
+    pub fn retain(&self, pods: &BTreeSet<PodUid>) {
+        self.0.retain(pods);
     }
 
     /// Waits until everything recorded so far is on the disk, for an orderly shutdown. If the

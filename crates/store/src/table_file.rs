@@ -5,7 +5,7 @@
 //! written by it or by the next · *bound* one value for each pod; changes during a write coalesce
 //! into one more write · *restart* `open` returns what was recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -97,6 +97,16 @@ impl<V: Record> TableFile<V> {
     pub(crate) fn forget(&self, uid: &PodUid) {
         let mut state = self.inner.lock();
         if state.tables.remove(uid).is_some() {
+            self.changed(state);
+        }
+    }
+
+    /// Forgets every pod but these.
+    pub(crate) fn retain(&self, pods: &BTreeSet<PodUid>) {
+        let mut state = self.inner.lock();
+        let before = state.tables.len();
+        state.tables.retain(|uid, _| pods.contains(uid));
+        if state.tables.len() != before {
             self.changed(state);
         }
     }

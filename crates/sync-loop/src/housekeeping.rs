@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use windlass_actors::{WorkerPhase, WorkerStanding};
 use windlass_core::housekeeping::{HousekeepingInput, HousekeepingPlan, plan};
 use windlass_metrics::Metrics;
-use windlass_runtime::PodRuntime;
+use windlass_runtime::{FilesError, KnownPods};
 use windlass_types::{PodFullName, PodUid};
 
 use crate::actor::SyncLoopDeps;
@@ -22,6 +22,8 @@ pub struct Snapshots {
     pub desired: BTreeSet<PodUid>,
     /// Those of them that do not come from the API server.
     pub static_pods: BTreeSet<PodUid>,
+    /// Those of them whose content may go once their workers are through.
+    pub ended: BTreeSet<PodUid>,
     /// Every source has delivered.
     pub sources_ready: bool,
     /// Every source of static pods has delivered.
@@ -30,29 +32,38 @@ pub struct Snapshots {
     pub statics: BTreeSet<PodFullName>,
     /// Garbage of the runtime is collected this time.
     pub collect_garbage: bool,
+    /// The disk is looked at for what unknown pods left.
+    pub look_at_disk: bool,
+}
+
+impl Snapshots {
+    /// Pods that have ended, by their worker and by the API server.
+    fn finished(&self, workers: &BTreeMap<PodUid, WorkerStanding>) -> BTreeSet<PodUid> {
+        let through = |uid: &&PodUid| {
+            let standing = workers.get(*uid);
+            standing.is_none_or(|standing| standing.phase == WorkerPhase::Terminated)
+        };
+        self.ended.iter().filter(through).cloned().collect()
+    }
 }
 
 /// Decides; the loop tells the workers, [`finish`] does the rest.
 ///
-/// The runtime's side is read first: a pod that starts meanwhile then has a worker and is no
-/// orphan.
+/// The disk is read first, then the runtime's side, then the workers: a pod that starts
+/// meanwhile has a worker before it has anything else, and is no orphan.
 pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingPlan {
     if !snapshots.sources_ready && !snapshots.statics_ready {
         return HousekeepingPlan::default();
+    }
+    let mut directories = BTreeSet::new();
+    if snapshots.look_at_disk && snapshots.sources_ready {
+        directories = listed("pod directories", deps.runtime.list_pod_dirs().await);
     }
     let observed = deps.cache.all();
     let Ok(workers) = deps.workers.standings().await else {
         return HousekeepingPlan::default();
     };
     publish_working_pods(&workers, snapshots, &deps.metrics);
-    let directories = if snapshots.collect_garbage && snapshots.sources_ready {
-        deps.runtime.list_pod_dirs().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "listing pod directories failed");
-            BTreeSet::new()
-        })
-    } else {
-        BTreeSet::new()
-    };
     let predecessors = observed.iter().filter(|pod| {
         let name = PodFullName {
             namespace: pod.namespace.clone(),
@@ -70,9 +81,18 @@ pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingP
             .map(|p| p.uid.clone())
             .collect(),
         in_runtime: observed.iter().map(|pod| pod.uid.clone()).collect(),
+        finished: snapshots.finished(&workers),
         workers: workers.into_keys().collect(),
         desired: snapshots.desired.clone(),
         directories,
+        cgroups: BTreeSet::new(),
+    })
+}
+
+fn listed(what: &str, pods: Result<BTreeSet<PodUid>, FilesError>) -> BTreeSet<PodUid> {
+    pods.unwrap_or_else(|error| {
+        tracing::warn!(what, %error, "not listed");
+        BTreeSet::new()
     })
 }
 
@@ -138,29 +158,62 @@ fn label(is_static: Option<bool>) -> &'static str {
 }
 
 /// Removes what the plan leaves to be removed, and collects the runtime's garbage.
-pub async fn finish(
-    snapshots: &Snapshots,
-    plan: &HousekeepingPlan,
-    known: &BTreeSet<PodUid>,
-    runtime: &PodRuntime,
-) {
+pub async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncLoopDeps) {
     let begin = Instant::now();
-    for uid in &plan.directories_to_remove {
-        match runtime.cleanup_pod(uid).await {
-            Ok(()) => tracing::info!(pod = %uid, "orphaned pod directory removed"),
-            Err(error) => tracing::warn!(pod = %uid, %error, "orphaned pod directory not removed"),
-        }
+    // a pod that is still being stopped is known too
+    let Ok(workers) = deps.workers.standings().await else {
+        return;
+    };
+    let finished = snapshots.finished(&workers);
+    let known: BTreeSet<PodUid> = snapshots
+        .desired
+        .iter()
+        .cloned()
+        .chain(workers.into_keys())
+        .collect();
+    if snapshots.look_at_disk {
+        remove_directories(plan.directories_to_remove.difference(&known), deps).await;
     }
     if snapshots.collect_garbage {
-        let report = runtime
-            .collect_garbage(known, snapshots.sources_ready)
-            .await;
+        if let Some(file) = deps
+            .backoff_file
+            .as_ref()
+            .filter(|_| snapshots.sources_ready)
+        {
+            file.retain(&known);
+        }
+        let pods = KnownPods {
+            known,
+            finished,
+            sources_ready: snapshots.sources_ready,
+        };
+        let report = deps.runtime.collect_garbage(&pods).await;
         tracing::debug!(%report, "garbage collected");
     }
     let took = begin.elapsed();
     if took > SLOW {
         tracing::warn!(seconds = took.as_secs(), "housekeeping is slow");
     }
+}
+
+/// Removes the directories of pods nobody knows and tells how many could and could not go.
+async fn remove_directories(orphans: impl Iterator<Item = &PodUid>, deps: &SyncLoopDeps) {
+    let (mut cleaned, mut failed) = (0_u32, 0_u32);
+    for uid in orphans {
+        match deps.runtime.cleanup_pod(uid).await {
+            Ok(()) => {
+                cleaned += 1;
+                tracing::info!(pod = %uid, "orphaned pod directory removed");
+            }
+            Err(error) => {
+                failed += 1;
+                tracing::warn!(pod = %uid, %error, "orphaned pod directory not removed");
+            }
+        }
+    }
+    let metrics = &deps.metrics;
+    metrics.orphan_pods_cleaned.set(f64::from(cleaned));
+    metrics.orphan_pods_not_cleaned.set(f64::from(failed));
 }
 
 #[cfg(test)]
@@ -188,10 +241,12 @@ mod tests {
         let mut snapshots = Snapshots {
             desired: uids(&["static", "api", "rejected", "not-begun"]),
             static_pods: uids(&["static"]),
+            ended: BTreeSet::new(),
             sources_ready: true,
             statics_ready: true,
             statics: BTreeSet::new(),
             collect_garbage: false,
+            look_at_disk: false,
         };
         let metrics = Metrics::new().expect("families");
         let workers = workers.map(|(uid, standing)| (PodUid::from(uid), standing));

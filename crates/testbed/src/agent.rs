@@ -78,9 +78,11 @@ impl Agent {
                  readOnlyPort: 0\n\
                  failCgroupV1: false\n\
                  failSwapOn: false\n\
+                 cgroupRoot: {cgroups}\n\
                  {more}\n",
                 manifests = manifests.display(),
                 endpoint = containerd.endpoint(),
+                cgroups = containerd.cgroup_root(),
                 more = options.config,
                 logs = containerd.base().join("logs").display(),
             ),

@@ -95,6 +95,12 @@ impl PrivateContainerd {
         &self.base
     }
 
+    /// `cgroupRoot` of the agent: below it nobody else's pods are.
+    pub fn cgroup_root(&self) -> String {
+        let name = self.base.file_name().unwrap_or_default();
+        format!("/{}", name.to_string_lossy())
+    }
+
     /// The CRI socket.
     pub fn socket(&self) -> PathBuf {
         self.base.join("containerd.sock")

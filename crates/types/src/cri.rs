@@ -534,3 +534,23 @@ pub enum RuntimeEventKind {
     /// The kernel killed something in it for memory.
     Oom,
 }
+
+/// `cgroupDriver`: who makes and names cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// Directories, made by whoever needs them.
+    Cgroupfs,
+    /// Slices of systemd.
+    Systemd,
+}
+
+impl CgroupDriver {
+    /// The driver that a configuration names.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "cgroupfs" => Some(Self::Cgroupfs),
+            "systemd" => Some(Self::Systemd),
+            _ => None,
+        }
+    }
+}

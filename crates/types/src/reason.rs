@@ -95,6 +95,8 @@ reasons! {
     FailedKillPod = "FailedKillPod",
     /// RunPodSandbox failed.
     FailedCreatePodSandBox = "FailedCreatePodSandBox",
+    /// Event: the pod's cgroup could not be made or set.
+    FailedCreatePodContainer = "FailedCreatePodContainer",
     /// PodSandboxStatus failed.
     FailedPodSandBoxStatus = "FailedPodSandBoxStatus",
     /// The sandbox will be replaced.

@@ -1,5 +1,6 @@
 //! From the configuration and the machine to the parts of the agent.
 
+mod cgroups;
 pub mod node;
 mod users;
 
@@ -70,6 +71,7 @@ pub fn agent_parts(
     let abilities = node::abilities(config, &machine)?;
     let initial_node = node::node_before_registration(&settings, &machine, clock.now());
     let node = node_facts(config, &identity, &initial_node);
+    let cgroups = cgroups::cgroup_settings(kubelet, &initial_node);
     let resolv_conf_warning = resolv_conf_warning(&node);
     let cluster = match &config.flags.kubeconfig {
         None => None,
@@ -115,8 +117,9 @@ pub fn agent_parts(
     Ok(AgentParts {
         runtime,
         images,
-        checks: Arc::new(NetChecks),
+        checks: Arc::new(NetChecks::new()),
         files: Arc::new(files),
+        cgroups,
         clock,
         metrics,
         host_ips: identity.ips.clone(),
@@ -129,6 +132,7 @@ pub fn agent_parts(
             restart_backoff,
             pull: pull_options(kubelet),
             gc: gc_policy(&config.flags),
+            cgroup_parent: kubelet.cgroup_root.clone(),
             ..RuntimeOptions::default()
         },
         sources: SourceParts {

@@ -35,7 +35,7 @@ use windlass_pleg::{Pleg, PlegDeps};
 use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartPacer, WorkerDeps};
 use windlass_runtime::files::PodFiles;
-use windlass_runtime::{PodRuntime, PodRuntimeDeps, RuntimeOptions};
+use windlass_runtime::{CgroupSettings, PodRuntime, PodRuntimeDeps, RuntimeOptions};
 use windlass_sources::{
     FileSource, FileSourceConfig, HttpSource, HttpSourceConfig, PodStorage, PodStorageDeps,
 };
@@ -62,6 +62,8 @@ pub struct AgentParts {
     pub images: Arc<dyn ImageService>,
     /// Files of pods.
     pub files: Arc<dyn PodFiles>,
+    /// Cgroups of pods; `None` leaves them to the runtime.
+    pub cgroups: Option<CgroupSettings>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Metrics.
@@ -281,6 +283,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         checks: Arc::clone(&parts.checks),
         images: parts.images,
         files: parts.files,
+        cgroups: parts.cgroups,
         events: Arc::clone(&events),
         clock: Arc::clone(&parts.clock),
         node: parts.node,

@@ -63,6 +63,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "actors",
             "certs",
+            "cgroups",
             "checks",
             "client",
             "config",

@@ -109,13 +109,33 @@ fn classes_get_the_sum_of_their_pods_and_the_node_what_is_allocatable() {
     ];
     assert_eq!(burstable_shares(pods.iter()), 614);
     assert_eq!(burstable_shares([].iter()), 2);
-    let node = NodeLimits {
-        milli_cpu: 1500,
-        memory: 1 << 30,
-        pids: 0,
-    };
-    assert_eq!(node.values().to_string(), "shares=1536 memory=1073741824");
     assert_eq!(CgroupValues::default().to_string(), "nothing");
+}
+
+#[test]
+fn all_pods_get_what_is_not_reserved() {
+    fn check(pid_max: i64, reserved: &[&str], expected: &str) {
+        let capacity = serde_json::json!({"cpu": "2", "memory": "2Gi"});
+        let capacity = serde_json::from_value(capacity).expect("amounts");
+        let lists = reserved.iter().map(|text| {
+            let pairs = text
+                .split_whitespace()
+                .filter_map(|pair| pair.split_once('='));
+            pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+        });
+        let lists: Vec<BTreeMap<String, String>> = lists.collect();
+        let lists: Vec<_> = lists.iter().collect();
+        let limits = NodeLimits::new(&capacity, pid_max, &lists);
+        assert_eq!(limits.values().to_string(), expected, "{reserved:?}");
+    }
+    check(0, &[], "shares=2048 memory=2147483648");
+    check(
+        1000,
+        &["cpu=250m memory=512Mi pid=100", "cpu=250m memory=512Mi"],
+        "shares=1536 memory=1073741824 pids=900",
+    );
+    // what cannot be limited to nothing is not limited
+    check(0, &["cpu=9 memory=9Gi pid=9"], "shares=2");
 }
 
 #[test]

@@ -17,12 +17,13 @@ use windlass_types::names::CONTAINER_LOGS_DIR;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodUid, Timestamp};
 use windlass_volumes::{
-    refresh_pod_volumes, remove_tree, set_up_pod_volumes, tear_down_pod_volumes,
+    MountPoint, RemoveError, mounts_beneath, refresh_pod_volumes, remove_tree, set_up_pod_volumes,
+    tear_down_pod_volumes,
 };
 
 use super::lane::Lanes;
 use super::shown::{Digest, Shown};
-use super::{FilesError, PodFiles, own};
+use super::{FileWork, FilesError, PodFiles, own};
 use crate::inputs::PodInputs;
 use crate::log_text::tail_of_log;
 use crate::logs::open_beneath;
@@ -272,6 +273,7 @@ impl PodFiles for HostFiles {
         self.lanes
             .run(uid.as_str(), "removing the pod directory", move || {
                 tear_down_pod_volumes(&dir)?;
+                refuse_if_mounted(&dir)?;
                 Ok(remove_tree(&dir)?)
             })
             .await
@@ -328,6 +330,26 @@ impl PodFiles for HostFiles {
                 }
             })
             .await
+    }
+
+    async fn run(
+        &self,
+        lane: &str,
+        action: &'static str,
+        work: FileWork,
+    ) -> Result<(), FilesError> {
+        self.lanes.run(lane, action, work).await
+    }
+}
+
+/// Something of somebody else is mounted in the pod's directory: nothing of it may go, because
+/// what is mounted belongs to what lies beside it.
+fn refuse_if_mounted(dir: &Path) -> Result<(), FilesError> {
+    let mounts = mounts_beneath(dir);
+    let mounts = mounts.map_err(|error| FilesError::io("list mounts in", dir, error))?;
+    match mounts.into_iter().next() {
+        Some(MountPoint { path, .. }) => Err(RemoveError::Mounted { path }.into()),
+        None => Ok(()),
     }
 }
 

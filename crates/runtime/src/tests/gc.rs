@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use windlass_cri::error::CriCode;
 use windlass_types::cri::{ContainerSummary, SandboxSummary};
-use windlass_types::{ContainerState, PodUid};
+use windlass_types::ContainerState;
+
+use crate::KnownPods;
 
 use super::{World, at, nothing, observed, pod, seen, until};
 
@@ -41,8 +43,19 @@ fn removals(world: &World) -> Vec<String> {
         .collect()
 }
 
-fn known() -> BTreeSet<PodUid> {
-    BTreeSet::from(["u1".into()])
+fn known() -> KnownPods {
+    KnownPods {
+        known: BTreeSet::from(["u1".into()]),
+        finished: BTreeSet::new(),
+        sources_ready: true,
+    }
+}
+
+fn unknown() -> KnownPods {
+    KnownPods {
+        sources_ready: true,
+        ..KnownPods::default()
+    }
 }
 
 #[tokio::test]
@@ -83,17 +96,17 @@ async fn an_unknown_pod_goes_entirely_once_the_sources_have_spoken() {
     world.fake.forget_calls();
     add(&world, "a0", ContainerState::Exited, 0);
     add_sandbox(&world, "s0", false, 0);
-    let report = world.runtime.collect_garbage(&BTreeSet::new(), false).await;
+    let report = world.runtime.collect_garbage(&KnownPods::default()).await;
     assert_eq!(
         report.to_string(),
         "containers=0 sandboxes=0 log-dirs=0 links=0 failures=0"
     );
-    let report = world.runtime.collect_garbage(&known(), true).await;
+    let report = world.runtime.collect_garbage(&known()).await;
     assert_eq!(
         report.to_string(),
         "containers=0 sandboxes=0 log-dirs=0 links=0 failures=0"
     );
-    let report = world.runtime.collect_garbage(&BTreeSet::new(), true).await;
+    let report = world.runtime.collect_garbage(&unknown()).await;
     assert_eq!(
         report.to_string(),
         "containers=1 sandboxes=1 log-dirs=1 links=0 failures=0"
@@ -103,9 +116,27 @@ async fn an_unknown_pod_goes_entirely_once_the_sources_have_spoken() {
         ["remove a0", "stop-sandbox s0", "remove-sandbox s0"]
     );
     // the link named the instance `a`, which no list has; its log went with the directory
-    let report = world.runtime.collect_garbage(&BTreeSet::new(), true).await;
+    let report = world.runtime.collect_garbage(&unknown()).await;
     assert_eq!(report.links, 1);
     assert!(world.files.links().is_empty());
+}
+
+#[tokio::test]
+async fn a_finished_pod_keeps_its_logs_directory_and_nothing_in_the_runtime() {
+    let world = World::new();
+    world.sync(&pod(&["a"]), nothing()).await;
+    world.fake.forget_calls();
+    add(&world, "a0", ContainerState::Exited, 0);
+    add_sandbox(&world, "s0", false, 0);
+    let pods = KnownPods {
+        finished: known().known,
+        ..known()
+    };
+    let report = world.runtime.collect_garbage(&pods).await;
+    assert_eq!(
+        report.to_string(),
+        "containers=1 sandboxes=1 log-dirs=0 links=0 failures=0"
+    );
 }
 
 #[tokio::test]
@@ -121,7 +152,7 @@ async fn one_container_that_stays_does_not_keep_the_others() {
     }
     world.fake.fail("remove a1", CriCode::Other, "busy");
     world.fake.fail("remove a2", CriCode::NotFound, "gone");
-    let report = world.runtime.collect_garbage(&known(), true).await;
+    let report = world.runtime.collect_garbage(&known()).await;
     assert_eq!(report.containers, 2);
     assert_eq!(report.failures, ["container a1: test: busy"]);
 }
@@ -133,7 +164,7 @@ async fn without_the_runtimes_lists_nothing_is_removed() {
     world
         .fake
         .fail("list-sandboxes", CriCode::Unavailable, "gone");
-    let report = world.runtime.collect_garbage(&BTreeSet::new(), true).await;
+    let report = world.runtime.collect_garbage(&unknown()).await;
     assert_eq!(report.failures.len(), 1);
     assert!(removals(&world).is_empty());
 }
@@ -151,14 +182,14 @@ async fn a_pod_in_a_pass_is_known_whatever_the_caller_says() {
     })
     .await;
     add(&world, "a", ContainerState::Created, 0);
-    let report = world.runtime.collect_garbage(&BTreeSet::new(), true).await;
+    let report = world.runtime.collect_garbage(&unknown()).await;
     assert_eq!(
         report.to_string(),
         "containers=0 sandboxes=0 log-dirs=0 links=0 failures=0"
     );
     task.abort();
     assert!(task.await.is_err());
-    let report = world.runtime.collect_garbage(&BTreeSet::new(), true).await;
+    let report = world.runtime.collect_garbage(&unknown()).await;
     assert_eq!(report.containers, 1);
 }
 
@@ -166,7 +197,10 @@ async fn a_pod_in_a_pass_is_known_whatever_the_caller_says() {
 async fn cleanup_removes_the_pods_directory_and_may_be_repeated() {
     let world = World::new();
     world.sync(&pod(&["a"]), nothing()).await;
-    assert_eq!(world.runtime.list_pod_dirs().await.expect("list"), known());
+    assert_eq!(
+        world.runtime.list_pod_dirs().await.expect("list"),
+        known().known
+    );
     for _ in 0..2 {
         world
             .runtime

@@ -88,8 +88,9 @@ impl Agent {
             runtime: PodRuntime::new(PodRuntimeDeps {
                 runtime: cri.clone(),
                 images: cri.clone(),
-                checks: Arc::new(NetChecks),
+                checks: Arc::new(NetChecks::new()),
                 files,
+                cgroups: None,
                 events: events.clone(),
                 clock: clock.clone(),
                 node: Arc::new(node),

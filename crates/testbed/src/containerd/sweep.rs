@@ -90,6 +90,10 @@ pub(super) fn sweep(base: &Path) -> anyhow::Result<()> {
     for cgroup in &cgroups {
         remove_cgroup(cgroup);
     }
+    for hierarchy in hierarchies() {
+        let root = base.file_name().map(|name| hierarchy.join(name));
+        let _ = root.map(|root| remove_tree_of_cgroups(&root));
+    }
     if let Some(record) = &record {
         remove_what_is_new(base, record);
     }

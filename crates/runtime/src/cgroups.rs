@@ -1,0 +1,206 @@
+//! Pods' cgroups on the pods' file lanes: made before a sandbox, removed after everything.
+//!
+//! The runtime is asked once which driver it uses, when the first pod needs a cgroup; before that
+//! nothing is touched. A pod that runs in another cgroup, because an earlier agent started it,
+//! stays there until its containers start anew.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use windlass_cgroups::{CgroupError, CgroupTree, PodCgroups};
+use windlass_core::cgroup_names::CgroupLayout;
+use windlass_core::pod_cgroup::{NodeLimits, pod_cgroup};
+use windlass_core::resources::{QosClass, qos_class};
+use windlass_cri::error::CriError;
+use windlass_types::cri::CgroupDriver;
+use windlass_types::{Pod, PodExt, PodUid, Retry};
+
+use crate::PodRuntime;
+use crate::files::FilesError;
+
+/// Lane of what belongs to no pod.
+const NODE_LANE: &str = "node:cgroups";
+/// Tries to empty and remove a pod's cgroup, as upstream; what was killed needs a moment.
+const REMOVALS: u32 = 5;
+/// Pause between them.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
+
+/// What cgroups of pods are made of; without it the runtime puts pods where it likes.
+#[derive(Clone, Debug)]
+pub struct CgroupSettings {
+    /// The kernel's cgroups, or a model of them.
+    pub tree: Arc<dyn CgroupTree>,
+    /// `cgroupRoot`: where `kubepods` is.
+    pub root: String,
+    /// `cgroupDriver`, for a runtime that does not say which it uses.
+    pub driver: CgroupDriver,
+    /// What all pods together may use.
+    pub node: NodeLimits,
+    /// `podPidsLimit`, if it limits.
+    pub pids_limit: Option<i64>,
+}
+
+/// A pod's cgroup that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PodCgroupError {
+    /// The runtime does not say which driver it uses.
+    #[error("cannot learn the cgroup driver: {0}")]
+    Driver(#[source] CriError),
+    /// The kernel refuses, or does not answer.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+}
+
+impl PodCgroupError {
+    pub(crate) fn retry(&self) -> Retry {
+        match self {
+            Self::Driver(error) => error.retry(),
+            Self::Files(error) => error.retry(),
+        }
+    }
+}
+
+impl PodRuntime {
+    /// Makes the pod's cgroup and says what the runtime is to put below which.
+    pub(crate) async fn ensure_cgroup(&self, pod: &Pod) -> Result<String, PodCgroupError> {
+        let deps = self.deps();
+        let (Some(settings), Some(cgroups)) = (&deps.cgroups, self.cgroups().await?) else {
+            return Ok(deps.options.cgroup_parent.clone());
+        };
+        let (uid, class) = (pod.uid(), qos_class(pod));
+        let values = pod_cgroup(pod, &deps.node, settings.pids_limit);
+        let parent = cgroups.parent_of(class, &uid).unwrap_or_default();
+        let cgroups = cgroups.clone();
+        let written = self
+            .in_lane(&pod.uid(), "making the pod's cgroup", move || {
+                cgroups.ensure(&uid, class, values)
+            })
+            .await?;
+        if written {
+            tracing::debug!(pod = %pod.full_name(), parent, %values, "pod cgroup");
+        }
+        Ok(parent)
+    }
+
+    /// True if somebody removed the cgroup of a running pod, so that its containers are where no
+    /// limit of the pod's holds.
+    pub(crate) async fn lost_cgroup(&self, uid: &PodUid) -> bool {
+        let Some(cgroups) = self.0.cgroups.get().cloned() else {
+            return false;
+        };
+        let pod = uid.clone();
+        let lost = self.in_lane(uid, "looking at the pod's cgroup", move || {
+            Ok(cgroups.is_lost(&pod))
+        });
+        lost.await.unwrap_or(false)
+    }
+
+    /// Kills what is left in a pod's cgroup and removes it.
+    ///
+    /// # Errors
+    /// Something does not die, or the kernel refuses; trying again is safe.
+    pub async fn remove_cgroup(&self, uid: &PodUid) -> Result<(), FilesError> {
+        let cgroups = match self.cgroups().await {
+            Ok(Some(cgroups)) => cgroups.clone(),
+            // a runtime that does not say where pods are has none of this pod
+            Ok(None) | Err(PodCgroupError::Driver(_)) => return Ok(()),
+            Err(PodCgroupError::Files(error)) => return Err(error),
+        };
+        let mut tries = 1;
+        loop {
+            let (cgroups, pod) = (cgroups.clone(), uid.clone());
+            let removed = self.in_lane(uid, "removing the pod's cgroup", move || {
+                cgroups.remove(&pod)
+            });
+            match removed.await {
+                Err(FilesError::Cgroup(CgroupError::Busy { .. })) if tries < REMOVALS => {
+                    tries += 1;
+                    tokio::time::sleep(REMOVAL_PAUSE).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Pods that have a cgroup, for a caller that looks for those nobody asks for.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub async fn list_cgroups(&self) -> Result<BTreeSet<PodUid>, FilesError> {
+        match self.cgroups().await {
+            Ok(Some(cgroups)) => {
+                let cgroups = cgroups.clone();
+                self.in_node_lane("listing the pods' cgroups", move || cgroups.list())
+                    .await
+            }
+            Ok(None) | Err(PodCgroupError::Driver(_)) => Ok(BTreeSet::new()),
+            Err(PodCgroupError::Files(error)) => Err(error),
+        }
+    }
+
+    /// Gives all Burstable pods together the weight of what they request.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub async fn share_cpu(&self, burstable: i64) -> Result<(), FilesError> {
+        let Ok(Some(cgroups)) = self.cgroups().await else {
+            return Ok(());
+        };
+        let cgroups = cgroups.clone();
+        let shared = self.in_node_lane("sharing the CPU", move || cgroups.share_cpu(burstable));
+        if shared.await? {
+            tracing::debug!(class = %QosClass::Burstable, shares = burstable, "class cgroup");
+        }
+        Ok(())
+    }
+
+    /// The cgroups, made when they are first needed; `None` if they are the runtime's to choose.
+    async fn cgroups(&self) -> Result<Option<&PodCgroups>, PodCgroupError> {
+        let deps = self.deps();
+        let Some(settings) = &deps.cgroups else {
+            return Ok(None);
+        };
+        let made = self.0.cgroups.get_or_try_init(async || {
+            let told = deps.runtime.cgroup_driver().await;
+            let driver = told.map_err(PodCgroupError::Driver)?;
+            let driver = driver.unwrap_or(settings.driver);
+            let layout = CgroupLayout::new(driver, &settings.root);
+            let cgroups = PodCgroups::new(layout, settings.tree.clone());
+            let (made, node) = (cgroups.clone(), settings.node.values());
+            let remarks = self
+                .in_node_lane("making the classes' cgroups", move || Ok(made.set_up(node)))
+                .await?;
+            let remarks: Vec<String> = remarks.iter().map(ToString::to_string).collect();
+            tracing::info!(?driver, root = settings.root, ?remarks, "cgroups of pods");
+            Ok::<_, PodCgroupError>(cgroups)
+        });
+        made.await.map(Some)
+    }
+
+    async fn in_node_lane<T: Send + 'static>(
+        &self,
+        action: &'static str,
+        work: impl FnOnce() -> Result<T, CgroupError> + Send + 'static,
+    ) -> Result<T, FilesError> {
+        self.in_lane(&PodUid::from(NODE_LANE), action, work).await
+    }
+
+    async fn in_lane<T: Send + 'static>(
+        &self,
+        lane: &PodUid,
+        action: &'static str,
+        work: impl FnOnce() -> Result<T, CgroupError> + Send + 'static,
+    ) -> Result<T, FilesError> {
+        let result = Arc::new(Mutex::new(None));
+        let slot = result.clone();
+        let work = Box::new(move || {
+            let value = work()?;
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+            Ok(())
+        });
+        self.deps().files.run(lane.as_str(), action, work).await?;
+        let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+        value.ok_or(FilesError::Lost { action })
+    }
+}

@@ -1,0 +1,85 @@
+//! From the configuration and the machine to the cgroups of pods.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use windlass_cgroups::HostTree;
+use windlass_config::KubeletConfiguration;
+use windlass_core::pod_cgroup::NodeLimits;
+use windlass_runtime::CgroupSettings;
+use windlass_types::corev1::Node;
+use windlass_types::cri::CgroupDriver;
+
+use super::read;
+
+/// Where the kernel's cgroups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// The kernel's own limit of processes and threads.
+const PID_MAX: &str = "/proc/sys/kernel/pid_max";
+/// What enforces the limit of all pods, in `enforceNodeAllocatable`.
+const PODS: &str = "pods";
+
+/// Cgroups of pods, `None` if the runtime chooses them or the machine has none.
+pub(super) fn cgroup_settings(
+    kubelet: &KubeletConfiguration,
+    node: &Node,
+) -> Option<CgroupSettings> {
+    if !kubelet.cgroups_per_qos {
+        return None;
+    }
+    let tree = match HostTree::open(PathBuf::from(CGROUPS)) {
+        Ok(tree) => tree,
+        Err(error) => {
+            tracing::warn!(%error, "no cgroups on this machine: the runtime places pods");
+            return None;
+        }
+    };
+    let capacity = node.status.as_ref().and_then(|s| s.capacity.clone());
+    let reserved = [&kubelet.system_reserved, &kubelet.kube_reserved];
+    let enforced = kubelet
+        .enforce_node_allocatable
+        .iter()
+        .any(|word| word == PODS);
+    Some(CgroupSettings {
+        tree: Arc::new(tree),
+        root: kubelet.cgroup_root.clone(),
+        // the configuration is checked, the default is upstream's
+        driver: CgroupDriver::parse(&kubelet.cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
+        node: NodeLimits::new(
+            &capacity.unwrap_or_default(),
+            read(PID_MAX).trim().parse().unwrap_or(0),
+            if enforced { &reserved } else { &[] },
+        ),
+        pids_limit: Some(kubelet.pod_pids_limit).filter(|limit| *limit > 0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_says_who_places_pods_and_what_binds_them() {
+        let mut kubelet = KubeletConfiguration::default();
+        kubelet.cgroups_per_qos = false;
+        assert!(cgroup_settings(&kubelet, &Node::default()).is_none());
+        kubelet.cgroups_per_qos = true;
+        kubelet.cgroup_driver = "systemd".to_owned();
+        kubelet.cgroup_root = "/pods".to_owned();
+        for list in [&mut kubelet.system_reserved, &mut kubelet.kube_reserved] {
+            list.insert("memory".to_owned(), "1Gi".to_owned());
+        }
+        let node = serde_json::json!({"status": {"capacity": {"memory": "8Gi"}}});
+        let node: Node = serde_json::from_value(node).expect("a node");
+        let settings = cgroup_settings(&kubelet, &node).expect("this machine has cgroups");
+        assert_eq!(settings.driver, CgroupDriver::Systemd);
+        assert_eq!(settings.root, "/pods");
+        assert_eq!(settings.node.memory, 6 << 30);
+        assert_eq!(settings.pids_limit, None);
+        kubelet.enforce_node_allocatable = vec!["none".to_owned()];
+        kubelet.pod_pids_limit = 64;
+        let settings = cgroup_settings(&kubelet, &node).expect("this machine has cgroups");
+        assert_eq!(settings.node.memory, 8 << 30);
+        assert_eq!(settings.pids_limit, Some(64));
+    }
+}
