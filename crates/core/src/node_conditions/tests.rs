@@ -147,6 +147,14 @@ fn ready_says_every_reason_why_not() {
         &[],
         "False: node is shutting down",
     );
+    check(
+        NodeHealth {
+            pleg_error: Some("pleg was last seen active 3m0s ago; threshold is 3m0s".into()),
+            ..well()
+        },
+        &[],
+        "False: PLEG is not healthy: pleg was last seen active 3m0s ago; threshold is 3m0s",
+    );
 }
 
 #[test]

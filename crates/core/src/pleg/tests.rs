@@ -167,3 +167,25 @@ fn an_inspection_is_ordered_newest_first_with_the_ips_of_the_ready_sandbox() {
     assert_eq!(pod.ips, ["10.0.0.1".parse::<std::net::IpAddr>().expect("ip")]);
     assert_eq!((pod.name.as_str(), pod.observed_at), ("pod-u", Some(at(9))));
 }
+
+#[test]
+fn a_listing_that_is_too_old_is_told_in_upstreams_words() {
+    let check = |age: ListingAge, expected: Option<&str>| {
+        assert_eq!(age.error().as_deref(), expected, "{age:?}");
+    };
+    let seconds = Duration::from_secs;
+    check(ListingAge::Never(seconds(180)), None);
+    check(
+        ListingAge::Never(seconds(181)),
+        Some("pleg has yet to be successful"),
+    );
+    check(ListingAge::Last(seconds(180)), None);
+    check(
+        ListingAge::Last(seconds(185)),
+        Some("pleg was last seen active 3m0s ago; threshold is 3m0s"),
+    );
+    check(
+        ListingAge::Last(seconds(3725)),
+        Some("pleg was last seen active 1h2m0s ago; threshold is 3m0s"),
+    );
+}
