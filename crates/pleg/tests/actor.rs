@@ -1,0 +1,221 @@
+//! The actor over the model runtime, on paused time.
+
+#![allow(clippy::expect_used, reason = "a helper of a test fails it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::task::LocalSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use windlass_actors::clock::SimClock;
+use windlass_actors::{
+    ActorKind, PlegHandle, PlegHealth, PodChanged, SlotReceiver, StatusCache, mailbox, slots,
+    start_actor,
+};
+use windlass_core::pleg::ListingAge;
+use windlass_cri::{HungCalls, RuntimeService, WatchedRuntime};
+use windlass_metrics::Metrics;
+use windlass_pleg::{Pleg, PlegDeps};
+use windlass_testing::FakeRuntime;
+use windlass_testing::fake_runtime::{EventMode, Fault, Operation};
+use windlass_types::cri::SandboxConfig;
+use windlass_types::{Clock, PodUid, SandboxId, names};
+
+/// A running Pleg and what it has to do with.
+struct World {
+    runtime: FakeRuntime,
+    pleg: PlegHandle,
+    health: PlegHealth,
+    changes: SlotReceiver<PodUid, PodChanged>,
+}
+
+/// Runs a scenario beside a Pleg that has just begun.
+async fn beside_a_pleg<R>(
+    prepare: impl AsyncFnOnce(&FakeRuntime),
+    scenario: impl AsyncFnOnce(World) -> R,
+) -> R {
+    let start = "2026-01-01T00:00:00Z".parse().expect("time");
+    let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(start));
+    let runtime = FakeRuntime::new(Arc::clone(&clock), 5);
+    prepare(&runtime).await;
+    let metrics = Metrics::new().expect("metrics");
+    let (mailbox_sender, pleg_mailbox) = mailbox(ActorKind::Pleg, &metrics);
+    let (change_sender, changes) = slots(ActorKind::SyncLoop, &metrics);
+    let hung = HungCalls::new(Arc::clone(&clock));
+    let cache = StatusCache::new();
+    let deps = PlegDeps {
+        runtime: Arc::new(WatchedRuntime::new(Arc::new(runtime.clone()), hung.clone())),
+        clock,
+        metrics,
+        cache: cache.clone(),
+        changes: change_sender,
+        cancel: CancellationToken::new(),
+        health: PlegHealth::default(),
+        hung,
+    };
+    let health = deps.health.clone();
+    let local = LocalSet::new();
+    local
+        .run_until(async move {
+            start_actor(Pleg::new(deps, pleg_mailbox));
+            let mailbox = mailbox_sender;
+            let pleg = PlegHandle { mailbox, cache };
+            scenario(World {
+                runtime,
+                pleg,
+                health,
+                changes,
+            })
+            .await
+        })
+        .await
+}
+
+async fn sandbox(runtime: &FakeRuntime, name: &str) -> SandboxId {
+    let config = SandboxConfig {
+        name: name.into(),
+        namespace: "default".into(),
+        uid: name.into(),
+        labels: [(names::LABEL_POD_UID.to_owned(), name.to_owned())].into(),
+        ..SandboxConfig::default()
+    };
+    let id = runtime.run_pod_sandbox(&config, "").await;
+    id.expect("sandbox")
+}
+
+fn lists(runtime: &FakeRuntime) -> usize {
+    runtime.calls_of(Operation::ListPodSandboxes, "").len()
+}
+
+/// How long a read of a pod takes.
+async fn read(world: &World, name: &str) -> (Duration, bool) {
+    let begun = Instant::now();
+    let answer = world.pleg.inspect(&name.into()).await;
+    (begun.elapsed(), answer.is_ok())
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_whose_reads_hang_give_their_places_up() {
+    let prepare = async |runtime: &FakeRuntime| {
+        for n in 0..20 {
+            sandbox(runtime, &format!("sick{n}")).await;
+        }
+        sandbox(runtime, "well").await;
+        runtime.inject(Fault::hang(Operation::PodSandboxStatus).on("default/sick"));
+    };
+    beside_a_pleg(prepare, async |world| {
+        // the first listing makes it read all of them; twenty hang in eight places
+        tokio::time::sleep(Duration::from_millis(1600)).await;
+        for _ in 0..40 {
+            let (took, read) = read(&world, "well").await;
+            assert!(read);
+            assert!(took < Duration::from_millis(10), "{took:?}");
+            tokio::time::sleep(Duration::from_millis(700)).await;
+        }
+        let (took, read) = read(&world, "sick3").await;
+        assert!(!read, "it hangs");
+        assert!(took <= Duration::from_secs(25), "{took:?}");
+        // and the listing goes on, so that the node stays ready
+        let ListingAge::Last(age) = world.health.age() else {
+            panic!("never listed");
+        };
+        assert!(age <= Duration::from_secs(10), "{age:?}");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_told_of_a_call_that_hangs_and_of_its_end() {
+    let prepare = async |runtime: &FakeRuntime| {
+        sandbox(runtime, "sick").await;
+        runtime.inject(Fault::hang(Operation::PodSandboxStatus).on("default/sick"));
+    };
+    beside_a_pleg(prepare, async |mut world| {
+        let next = tokio::time::timeout(Duration::from_secs(4), world.changes.next());
+        let (uid, changed) = next.await.expect("in time").expect("open");
+        assert_eq!(uid.as_str(), "sick");
+        assert!(changed.calls && changed.events.is_empty());
+        world.runtime.release(Operation::PodSandboxStatus);
+        let next = tokio::time::timeout(Duration::from_secs(4), world.changes.next());
+        let (uid, changed) = next.await.expect("in time").expect("open");
+        assert_eq!(uid.as_str(), "sick");
+        assert!(changed.calls && changed.events.len() == 1, "{changed:?}");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_stream_is_answered_by_a_listing_at_once_and_then_every_second() {
+    let prepare = async |runtime: &FakeRuntime| {
+        runtime.set_latency(Operation::ListPodSandboxes, Duration::from_millis(20));
+    };
+    beside_a_pleg(prepare, async |world| {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let before = lists(&world.runtime);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(lists(&world.runtime) - before, 6, "every 10 s with events");
+
+        // it is away for a while: events tell nothing
+        let before = lists(&world.runtime);
+        world.runtime.inject(Fault::hang(Operation::Events));
+        world.runtime.disconnect_events();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(lists(&world.runtime) - before, 1, "at once");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let meanwhile = lists(&world.runtime) - before;
+        assert!((10..=11).contains(&meanwhile), "{meanwhile} in 10 s");
+
+        let before = lists(&world.runtime);
+        world.runtime.release(Operation::Events);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(lists(&world.runtime) > before, "at once");
+        let before = lists(&world.runtime);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(lists(&world.runtime) - before, 3, "every 10 s again");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_while_the_stream_opens_is_found_although_a_listing_is_under_way() {
+    let prepare = async |runtime: &FakeRuntime| {
+        runtime.set_event_mode(EventMode::Cri);
+        // the listing has looked before the stream is open, and answers after it
+        runtime.set_latency(Operation::Events, Duration::from_millis(10));
+        runtime.set_latency(Operation::ListContainers, Duration::from_millis(100));
+    };
+    beside_a_pleg(prepare, async |world| {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        sandbox(&world.runtime, "late").await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let uid = PodUid::from("late");
+        assert!(world.pleg.cache.get(&uid).is_some(), "found by the second");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_fails_grows_old() {
+    let prepare = async |runtime: &FakeRuntime| {
+        runtime.inject(Fault::hang(Operation::ListContainers));
+    };
+    beside_a_pleg(prepare, async |world| {
+        tokio::time::sleep(Duration::from_secs(179)).await;
+        assert_eq!(world.health.age().error(), None);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let words = "pleg has yet to be successful";
+        assert_eq!(world.health.age().error().as_deref(), Some(words));
+        world.runtime.release(Operation::ListContainers);
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert_eq!(world.health.age().error(), None);
+        world
+            .runtime
+            .inject(Fault::hang(Operation::ListPodSandboxes));
+        tokio::time::sleep(Duration::from_secs(250)).await;
+        let words = "pleg was last seen active 4m0s ago; threshold is 3m0s";
+        assert_eq!(world.health.age().error().as_deref(), Some(words));
+    })
+    .await;
+}
