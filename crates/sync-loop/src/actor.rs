@@ -26,6 +26,7 @@ use windlass_actors::{
 };
 use windlass_core::admission::NodeAbilities;
 use windlass_core::housekeeping::{HousekeepingPlan, content_may_go};
+use windlass_core::pod_cgroup::burstable_shares;
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::PodRuntime;
@@ -126,6 +127,8 @@ pub struct SyncLoop {
     garbage_wanted: bool,
     /// The runtime's last word on `supplementalGroupsPolicy: Strict`.
     strict_groups: Option<bool>,
+    /// The pods that the CPU weight of all Burstable pods was computed for.
+    weighed: BTreeSet<PodUid>,
     /// Dead pods of the last plan: their collection was begun, their directories go next.
     dead: BTreeSet<PodUid>,
     answers: AnswerSender<SyncLoopEvent>,
@@ -160,6 +163,7 @@ impl SyncLoop {
             housekeepings: 0,
             garbage_wanted: false,
             strict_groups: None,
+            weighed: BTreeSet::new(),
             dead: BTreeSet::new(),
             answers: answer_sender,
             streams: Some(Streams {
@@ -308,6 +312,7 @@ impl SyncLoop {
         if self.cleaning {
             return;
         }
+        self.share_cpu();
         let snapshots = self.snapshots();
         self.cleaning = true;
         let deps = self.deps.clone();
@@ -315,6 +320,23 @@ impl SyncLoop {
         spawn_io("housekeeping-plan", async move {
             let plan = housekeeping::decide(&snapshots, &deps).await;
             answers.answer(SyncLoopEvent::HousekeepingPlanned(plan));
+        });
+    }
+
+    /// All Burstable pods together weigh what they request: told when the pods change, and again
+    /// each minute in case that it could not be written.
+    fn share_cpu(&mut self) {
+        let pods = self.desired.uids();
+        if pods == self.weighed && !self.garbage_wanted {
+            return;
+        }
+        self.weighed = pods;
+        let burstable = burstable_shares(self.desired.pods().map(|pod| &**pod));
+        let runtime = self.deps.runtime.clone();
+        spawn_io("share-cpu", async move {
+            if let Err(error) = runtime.share_cpu(burstable).await {
+                tracing::warn!(%error, "the CPU weight of Burstable pods is not set");
+            }
         });
     }
 

@@ -43,7 +43,10 @@ fn is_required(pod: &Pod) -> bool {
 
 /// The profile in force for a container is `Localhost` without a name.
 fn names_nothing(pod: &Pod, container: &Container) -> bool {
-    let profile = of_container(container).or_else(|| of_pod(pod));
+    // the annotation is the container's own; what it cannot mean is refused with the container
+    let key = format!("{ANNOTATION_PREFIX}{}", container.name);
+    let of_pod = of_pod(pod).filter(|_| pod.annotation(&key).is_none());
+    let profile = of_container(container).or(of_pod);
     profile.is_some_and(|p| {
         let name = p.localhost_profile.as_deref().unwrap_or_default();
         p.type_ == "Localhost" && name.trim().is_empty()

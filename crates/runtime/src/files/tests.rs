@@ -270,3 +270,62 @@ async fn content_is_refreshed_when_it_changed_and_nothing_is_read_when_it_did_no
     again.expect("prepare");
     assert_eq!(read().expect("read"), "2");
 }
+
+#[tokio::test]
+async fn what_a_pod_wrote_is_read_within_its_volume_and_no_further() {
+    use std::os::unix::fs::symlink;
+    let node = node();
+    let uid = PodUid::from("u1");
+    let volume = node.dir.path().join("volume");
+    fs::create_dir_all(volume.join("app")).expect("dir");
+    fs::write(volume.join("app/env"), "KEY='inside'").expect("write");
+    fs::write(node.dir.path().join("env"), "KEY='outside'").expect("write");
+    fs::write(volume.join("env"), "KEY='top'").expect("write");
+    symlink("app/env", volume.join("link")).expect("link");
+    symlink("/../env", volume.join("up")).expect("link");
+    symlink(node.dir.path().join("env"), volume.join("away")).expect("link");
+    symlink("/proc/self/root/etc/passwd", volume.join("magic")).expect("link");
+    let fifo = std::process::Command::new("mkfifo")
+        .arg(volume.join("fifo"))
+        .status();
+    assert!(fifo.expect("mkfifo").success());
+    let large = vec![b'x'; windlass_core::env::LARGEST_FILE + 1];
+    fs::write(volume.join("large"), large).expect("write");
+
+    let check = async |path: &str, expected: &str| {
+        let read = node.files.read_volume_file(&uid, &volume, path).await;
+        let line = read.unwrap_or_else(|error| error.to_string());
+        assert!(line.contains(expected), "{path}: {line}");
+    };
+    check("app/env", "KEY='inside'").await;
+    check("link", "KEY='inside'").await;
+    // a link means what it means to a container that has the volume as its root
+    check("up", "KEY='top'").await;
+    check("../env", "KEY='top'").await;
+    check("away", "cannot read").await;
+    check("magic", "cannot read").await;
+    check("none", "cannot read").await;
+    check("fifo", "not a regular file").await;
+    check("app", "not a regular file").await;
+    check("large", "larger than").await;
+}
+
+#[tokio::test]
+async fn notes_of_user_ids_lie_in_the_pods_directories_and_go_with_them() {
+    let node = node();
+    let (pod, uid) = (Arc::new(pod(&["a"])), PodUid::from("u1"));
+    let none = node.files.list_user_namespaces().await.expect("list");
+    assert_eq!(none, []);
+    prepare(&node.files, &pod).await.expect("prepare");
+    fs::write(node.paths.pods_dir().join("stray"), "").expect("write");
+    for text in ["old", "new"] {
+        let written = node.files.write_user_namespace(&uid, text).await;
+        written.expect("write");
+    }
+    let notes = node.files.list_user_namespaces().await.expect("list");
+    assert_eq!(notes, [(uid.clone(), "new".to_owned())]);
+    assert_eq!(mode(&node.paths.user_namespace(&uid)), 0o600);
+    node.files.remove_pod_dir(&uid).await.expect("remove");
+    let none = node.files.list_user_namespaces().await.expect("list");
+    assert_eq!(none, []);
+}

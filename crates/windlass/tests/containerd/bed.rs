@@ -78,6 +78,16 @@ impl Bed {
         Self::on(containerd, binary())
     }
 
+    /// A containerd, and an agent with these lines in its configuration.
+    pub(crate) async fn configured(name: &str, config: &str) -> Self {
+        let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
+        let options = AgentOptions {
+            config: config.to_owned(),
+            ..AgentOptions::default()
+        };
+        Self::with(containerd, binary(), options)
+    }
+
     /// An agent on `containerd`, whatever state that is in.
     pub(crate) fn on(containerd: PrivateContainerd, binary: &Path) -> Self {
         Self::with(containerd, binary, AgentOptions::default())

@@ -20,4 +20,5 @@ mod outages;
 mod removal;
 mod restarts;
 mod specification;
+mod status;
 mod storm;

@@ -1,7 +1,7 @@
 //! The node's own objects: Node, Lease, and the clock they are written by.
 
-use windlass_testing::NodeSim;
-use windlass_types::corev1::{Node, Taint};
+use windlass_testing::{NodeSim, simulate_cluster};
+use windlass_types::corev1::{Event, Node, Taint};
 
 use crate::scene::*;
 use crate::{HOUR, MINUTE, SECOND};
@@ -129,4 +129,25 @@ fn a_clock_that_jumps_an_hour_ahead_restarts_nothing_and_ends_nothing_early() {
 #[test]
 fn a_clock_that_jumps_an_hour_back_restarts_nothing_and_holds_nothing_up() {
     stepped(4, -3600);
+}
+
+#[test]
+fn a_resolv_conf_without_room_is_an_event_of_the_node() {
+    simulate_cluster(7, async |sim| {
+        latencies(sim);
+        let text = "Resolv.conf file '/etc/resolv.conf' contains search line consisting of more \
+                    than 29 domains!";
+        sim.resolv_conf_warning = Some(text.to_owned());
+        sim.start_agent().await;
+        let told = |sim: &NodeSim| {
+            let events = sim.api.list::<Event>().into_iter();
+            let mut about = events.filter(|e| e.involved_object.kind.as_deref() == Some("Node"));
+            about.any(|event| {
+                event.type_.as_deref() == Some("Warning")
+                    && event.reason.as_deref() == Some("CheckLimitsForResolvConf")
+                    && event.message.as_deref() == Some(text)
+            })
+        };
+        sim.until("it is told", 5 * SECOND, told).await;
+    });
 }
