@@ -70,6 +70,8 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
     async fn write_hosts_file(&self, uid: &PodUid, content: &str) -> Result<(), FilesError>;
     /// Makes the empty termination log of one container instance, mode 0666.
     async fn create_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError>;
+    /// Removes the termination log of a container instance that is gone.
+    async fn remove_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError>;
     /// The last `max_bytes` of a termination log; empty if it is missing.
     async fn read_termination_message(
         &self,

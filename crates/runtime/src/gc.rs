@@ -16,6 +16,7 @@ use windlass_types::{ContainerId, ObservedPod, PodUid, SandboxId};
 
 use crate::PodRuntime;
 use crate::kill::{ignore_missing, orphan};
+use crate::termination::termination_log_path;
 
 /// Removals under way at the same time: a pass must not occupy the runtime.
 const PARALLEL: usize = 4;
@@ -67,6 +68,8 @@ pub struct KnownPods {
 struct Doomed {
     id: ContainerId,
     uid: PodUid,
+    name: String,
+    attempt: u32,
     /// Link and log; `None` if the pod's name is not known, then its log directory goes later.
     files: Option<(std::path::PathBuf, std::path::PathBuf)>,
 }
@@ -109,6 +112,8 @@ impl PodRuntime {
             Some(Doomed {
                 id: id.clone(),
                 uid: observed.uid.clone(),
+                name: container.name.clone(),
+                attempt: container.restart_count,
                 files: (!container.log_path.is_empty()).then_some((link, log)),
             })
         });
@@ -185,6 +190,8 @@ impl PodRuntime {
             Some(Doomed {
                 id: id.clone(),
                 uid: container.uid.clone(),
+                name: container.name.clone(),
+                attempt: container.attempt,
                 files,
             })
         });
@@ -203,9 +210,24 @@ impl PodRuntime {
                     tracing::warn!(log = %log.display(), %error, "log not removed");
                 }
             }
+            self.remove_last_words(&container.uid, &container.name, container.attempt)
+                .await;
             Ok::<(), String>(())
         });
         report.containers = note(removals.collect(), &mut report.failures).await;
+    }
+
+    /// A container that restarts for years would fill its pod's directory with what nobody can
+    /// ask for any more. One that cannot be removed goes with the directory.
+    pub(crate) async fn remove_last_words(&self, uid: &PodUid, name: &str, attempt: u32) {
+        let deps = self.deps();
+        if paths::check_component("container name", name).is_err() {
+            return;
+        }
+        let path = termination_log_path(&deps.node.paths, uid, name, attempt);
+        if let Err(error) = deps.files.remove_termination_log(uid, &path).await {
+            tracing::warn!(file = %path.display(), %error, "termination log not removed");
+        }
     }
 
     async fn remove_sandboxes(&self, sandboxes: &[SandboxId], report: &mut GcReport) {

@@ -86,6 +86,12 @@ impl Pass<'_> {
         let deps = self.runtime.deps();
         let (pod, uid) = (self.pod(), self.pod().uid());
         for reset in resets {
+            let mut instances = self.req.observed.instances(&reset.name);
+            if let Some(gone) = instances.find(|instance| instance.id == reset.id) {
+                let attempt = gone.restart_count;
+                let removed = self.runtime.remove_last_words(&uid, &reset.name, attempt);
+                removed.await;
+            }
             let instance = self.req.observed.latest(&reset.name);
             let Some(newest) = instance.filter(|latest| latest.id == reset.id) else {
                 continue;

@@ -192,6 +192,16 @@ impl PodFiles for HostFiles {
             .await
     }
 
+    async fn remove_termination_log(&self, uid: &PodUid, path: &Path) -> Result<(), FilesError> {
+        paths::check_component("pod UID", uid.as_str())?;
+        let path = path.to_owned();
+        self.lanes
+            .run(uid.as_str(), "removing a termination log", move || {
+                remove_file(&path)
+            })
+            .await
+    }
+
     async fn read_termination_message(
         &self,
         uid: &PodUid,

@@ -12,6 +12,7 @@ use windlass_core::paths::{self, NodePaths};
 use windlass_core::projection::{VolumePayload, VolumePayloads};
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodUid, Timestamp};
+use windlass_volumes::RemoveError;
 
 use super::{FileWork, FilesError, PodFiles};
 use crate::inputs::PodInputs;
@@ -32,6 +33,7 @@ struct State {
     links: BTreeMap<PathBuf, PathBuf>,
     failing: BTreeMap<PodUid, String>,
     hanging: BTreeSet<PodUid>,
+    mounted: BTreeSet<PodUid>,
     payloads: BTreeMap<PodUid, VolumePayloads>,
     calls: Vec<String>,
 }
@@ -75,6 +77,27 @@ impl MemoryFiles {
         } else {
             state.hanging.remove(uid);
         }
+    }
+
+    /// Mounts something of somebody else in a pod's directory, so that it cannot be removed, or
+    /// takes it away again.
+    pub fn mount(&self, uid: &PodUid, mounted: bool) {
+        let mut state = self.lock();
+        if mounted {
+            state.mounted.insert(uid.clone());
+        } else {
+            state.mounted.remove(uid);
+        }
+    }
+
+    /// Pods that have a directory.
+    pub fn pod_dirs(&self) -> BTreeSet<PodUid> {
+        self.lock().pods.clone()
+    }
+
+    /// Names of the pods' log directories.
+    pub fn log_dirs(&self) -> BTreeSet<String> {
+        self.lock().logs.clone()
     }
 
     /// What a volume of a pod shows of the API server.
@@ -207,6 +230,11 @@ impl PodFiles for MemoryFiles {
         Ok(())
     }
 
+    async fn remove_termination_log(&self, _uid: &PodUid, path: &Path) -> Result<(), FilesError> {
+        self.lock().files.remove(path);
+        Ok(())
+    }
+
     async fn read_termination_message(
         &self,
         _uid: &PodUid,
@@ -269,6 +297,10 @@ impl PodFiles for MemoryFiles {
     async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError> {
         let dir = self.paths.pod_dir(uid);
         let mut state = self.call("remove-pod", uid);
+        if state.mounted.contains(uid) {
+            let path = dir.join("volumes/foreign");
+            return Err(RemoveError::Mounted { path }.into());
+        }
         state.pods.remove(uid);
         state.payloads.remove(uid);
         state.files.retain(|path, _| !path.starts_with(&dir));
