@@ -18,8 +18,8 @@ mod spec;
 mod state;
 
 pub use answer::{CheckError, ExecFailure, GrpcHealth, HttpAnswer};
-pub(crate) use judge::http_error;
-pub use judge::{judge_exec, judge_grpc, judge_http, judge_tcp};
+
+pub use judge::{http_error, judge_exec, judge_grpc, judge_http, judge_tcp};
 pub use spec::{probe_grace, probe_spec};
 pub use state::ProbeState;
 

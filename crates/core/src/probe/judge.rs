@@ -29,7 +29,7 @@ pub fn judge_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) 
 }
 
 /// Why a request got no answer, as Go's HTTP client says it.
-pub(crate) fn http_error(url: &str, error: &CheckError) -> String {
+pub fn http_error(url: &str, error: &CheckError) -> String {
     match error {
         CheckError::TimedOut(_) | CheckError::ConnectTimedOut(_) => format!(
             "Get {url:?}: context deadline exceeded \

@@ -1,0 +1,133 @@
+//! HTTPS: any certificate will do, and no session is remembered.
+
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{HandshakeKind, ServerConfig};
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+
+fn acceptor() -> TlsAcceptor {
+    let names = vec!["somebody.else".to_owned()];
+    let own = rcgen::generate_simple_self_signed(names).expect("certificate");
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(own.signing_key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![own.cert.der().clone()], key)
+        .expect("server");
+    TlsAcceptor::from(Arc::new(config))
+}
+
+fn secure(address: SocketAddr) -> HttpTarget {
+    HttpTarget {
+        scheme: Scheme::Https,
+        ..target(address)
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_somebody_else_is_good_enough_and_each_handshake_is_a_whole_one() {
+    let kinds = Arc::new(Mutex::new(Vec::new()));
+    let seen = kinds.clone();
+    let acceptor = acceptor();
+    let address = server(move |stream| {
+        let (acceptor, seen) = (acceptor.clone(), seen.clone());
+        async move {
+            let mut stream = acceptor.accept(stream).await.expect("handshake");
+            let kind = stream.get_ref().1.handshake_kind();
+            seen.lock().expect("lock").push(kind);
+            let mut request = [0; 1024];
+            let length = stream.read(&mut request).await.expect("read");
+            assert!(request[..length].starts_with(b"GET / HTTP/1.1\r\n"));
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+            stream.write_all(answer).await.expect("write");
+            // the client says goodbye before it goes
+            let end = stream.read(&mut request).await.expect("goodbye");
+            assert_eq!(end, 0);
+        }
+    })
+    .await;
+    let checks = NetChecks::new();
+    for _ in 0..2 {
+        let answer = checks.http(&secure(address), Some(LONG)).await;
+        assert_eq!(line(answer, address), "200 \"ok\"");
+    }
+    let mut named = secure(address);
+    named.host = "localhost".to_owned();
+    assert!(checks.http(&named, Some(LONG)).await.is_ok());
+    let kinds = kinds.lock().expect("lock");
+    // another kind would be a session taken up again
+    let whole = |kind: &Option<HandshakeKind>| {
+        matches!(
+            kind,
+            Some(HandshakeKind::Full | HandshakeKind::FullWithHelloRetryRequest)
+        )
+    };
+    assert!(kinds.len() == 3 && kinds.iter().all(whole), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_ends_without_a_goodbye_has_answered() {
+    let acceptor = acceptor();
+    let address = server(move |stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let mut stream = acceptor.accept(stream).await.expect("handshake");
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await.expect("read");
+            stream
+                .write_all(b"HTTP/1.0 200 OK\r\n\r\nok")
+                .await
+                .expect("write");
+            stream.flush().await.expect("flush");
+        }
+    })
+    .await;
+    let answer = NetChecks::new().http(&secure(address), Some(LONG)).await;
+    assert_eq!(line(answer, address), "200 \"ok\"");
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_plain_http_is_recognised() {
+    let address = server(|mut stream| async move {
+        let mut hello = [0; 5];
+        stream.read_exact(&mut hello).await.expect("read");
+        let answer = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent something odd.\n";
+        stream.write_all(answer).await.expect("write");
+        until_closed(stream).await;
+    })
+    .await;
+    let answer = NetChecks::new().http(&secure(address), Some(LONG)).await;
+    assert_eq!(answer, Err(CheckError::PlainHttp));
+}
+
+#[tokio::test]
+async fn a_handshake_that_fails_is_a_failure_and_one_that_hangs_is_given_up() {
+    let checks = NetChecks::new();
+    let address = server(|mut stream| async move {
+        stream.write_all(b"certainly not TLS").await.expect("write");
+        until_closed(stream).await;
+    })
+    .await;
+    let answer = checks.http(&secure(address), Some(LONG)).await;
+    let Err(CheckError::Failed(text)) = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(text.starts_with("tls: "), "{text}");
+
+    let closing = server(|mut stream| async move {
+        let mut hello = [0; 5];
+        stream.read_exact(&mut hello).await.expect("read");
+        stream.shutdown().await.expect("shutdown");
+        until_closed(stream).await;
+    })
+    .await;
+    let answer = checks.http(&secure(closing), Some(LONG)).await;
+    assert_eq!(answer, Err(CheckError::Failed("EOF".to_owned())));
+
+    let silent = server(until_closed).await;
+    let answer = checks.http(&secure(silent), Some(SHORT)).await;
+    assert_eq!(answer, Err(CheckError::ConnectTimedOut(SHORT)));
+}
