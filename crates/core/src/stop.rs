@@ -65,9 +65,11 @@ impl Stop {
         self.left(elapsed).filter(|_| self.ordered)
     }
 
-    /// The time from stop signal to SIGKILL.
+    /// The time from stop signal to SIGKILL, in whole seconds, because the CRI knows no others. A
+    /// second that has begun is not taken off.
     pub fn signal_grace(self, elapsed: Duration) -> Duration {
-        self.grace.saturating_sub(elapsed).max(MINIMUM_GRACE)
+        let left = self.grace.saturating_sub(elapsed).as_secs_f64().ceil();
+        Duration::from_secs(left as u64).max(MINIMUM_GRACE)
     }
 
     fn left(self, elapsed: Duration) -> Option<Duration> {
@@ -166,7 +168,7 @@ mod tests {
         };
         check(plain, 0, "no hook, no turn, signal 30s");
         check(hook, 0, "hook 30s, no turn, signal 30s");
-        check(hook, 12_500, "hook 17.5s, no turn, signal 17.5s");
+        check(hook, 12_500, "hook 17.5s, no turn, signal 18s");
         check(both, 10_000, "hook 20s, turn 20s, signal 20s");
         // the floor belongs to the signal alone
         check(both, 29_000, "hook 1s, turn 1s, signal 2s");

@@ -59,7 +59,7 @@ fn detail(state: ContainerState) -> ContainerDetail {
     }
 }
 
-fn kill<'a>(world: &'a World, pod: &Pod, seconds: u64) -> impl Future<Output = bool> + use<'a> {
+fn kill<'a>(world: &'a World, pod: &Pod, seconds: u32) -> impl Future<Output = bool> + use<'a> {
     let request = KillPodRequest {
         pod: Some(Arc::new(pod.clone())),
         observed: Arc::new(observed(Vec::new())),
@@ -71,7 +71,7 @@ fn kill<'a>(world: &'a World, pod: &Pod, seconds: u64) -> impl Future<Output = b
 
 /// A pod with one container, killed with this grace: its calls up to the sandbox's, and whether
 /// its hook failed.
-async fn killed(world: &World, container: Container, seconds: u64) -> (Vec<String>, bool) {
+async fn killed(world: &World, container: Container, seconds: u32) -> (Vec<String>, bool) {
     runs(world, "a");
     let pod = pod_of(Vec::new(), vec![container]);
     assert!(kill(world, &pod, seconds).await);
