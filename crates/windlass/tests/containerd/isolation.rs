@@ -323,16 +323,12 @@ async fn what_is_refused(bed: &mut Bed) {
     bed.apply("own-users.yaml", &fill(OWN_USERS));
     bed.apply("strict.yaml", &fill(STRICT));
     bed.apply("confined.yaml", &fill(CONFINED));
-    let blocked = bed
-        .wait("own-users has a blocker", |table| {
-            table
-                .pod("own-users")
-                .is_some_and(|pod| pod.blocker.is_some())
-        })
-        .await;
-    let blocker = blocked.pod("own-users").unwrap().blocker.clone().unwrap();
     let why = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
-    assert!(blocker.message.contains(why), "{blocker:?}");
+    bed.wait("own-users says why it does not start", |table| {
+        let blocker = table.pod("own-users").and_then(|pod| pod.blocker.as_ref());
+        blocker.is_some_and(|blocker| blocker.message.contains(why))
+    })
+    .await;
     bed.wait("strict has failed", |table| {
         table.pod("strict").is_some_and(|pod| pod.phase == "Failed")
     })

@@ -17,6 +17,7 @@ mod hooks;
 mod isolation;
 mod hung_call;
 mod outages;
+mod probes;
 mod removal;
 mod restarts;
 mod specification;
