@@ -1,0 +1,187 @@
+//! Probes of real containers: commands, HTTP and TCP; what they do to readiness and restarts, and
+//! that neither is lost with the agent.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::manifest::fill;
+
+/// Asked by commands; the test says what they find in the directory DIR.
+const COMMANDS: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: commands}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 60
+  containers:
+  - name: main
+    image: IMAGE
+    # ends by SIGKILL only: how long that takes shows whose grace period it was
+    command: [sh, -c, "rm -f /dir/dead; trap : TERM; while true; do sleep 1; done"]
+    volumeMounts: [{name: dir, mountPath: /dir}]
+    startupProbe: {exec: {command: [test, -e, /dir/started]}, periodSeconds: 1, failureThreshold: 1000}
+    readinessProbe: {exec: {command: [sh, -c, "cat /dir/ready || exit 3"]}, periodSeconds: 1, failureThreshold: 1}
+    livenessProbe: {exec: {command: [test, "!", -e, /dir/dead]}, periodSeconds: 1, failureThreshold: 2, terminationGracePeriodSeconds: 1}
+  volumes: [{name: dir, hostPath: {path: "DIR"}}]
+"#;
+
+/// A web server in the pod's own network, asked by name of its port.
+const WEB: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: IMAGE
+    command: [sh, -c, "rm -f /dir/close; httpd -p 8080 -h /dir; until test -e /dir/close; do sleep 0.1; done; killall httpd; HOLD"]
+    ports: [{name: http, containerPort: 8080}]
+    volumeMounts: [{name: dir, mountPath: /dir}]
+    readinessProbe: {httpGet: {path: /healthy, port: http}, periodSeconds: 1, failureThreshold: 1}
+    livenessProbe: {tcpSocket: {port: http}, periodSeconds: 1, failureThreshold: 1, initialDelaySeconds: 2}
+  volumes: [{name: dir, hostPath: {path: "DIR"}}]
+"#;
+
+fn touch(dir: &Path, file: &str) {
+    std::fs::write(dir.join(file), "yes").unwrap();
+}
+
+fn remove(dir: &Path, file: &str) {
+    std::fs::remove_file(dir.join(file)).unwrap();
+}
+
+/// Events of a pod with this reason, as `<count> <text>`.
+async fn events(bed: &Bed, pod: &str, reason: &str) -> Vec<(u32, String)> {
+    let events = bed.entry(pod).await.events.into_iter();
+    let of_reason = events.filter(|event| event.reason == reason);
+    of_reason
+        .map(|event| (event.count, event.message))
+        .collect()
+}
+
+async fn event(bed: &Bed, pod: &str, reason: &str, words: &str) {
+    eventually(&format!("an event {reason} {words:?}"), SOON, async || {
+        let events = events(bed, pod, reason).await;
+        let found = events.iter().any(|(_, text)| text.contains(words));
+        found.then_some(()).ok_or_else(|| format!("{events:?}"))
+    })
+    .await;
+}
+
+async fn unready(bed: &mut Bed, name: &str) {
+    bed.wait(&format!("{name} is not ready"), |table| {
+        table.pod(name).is_some_and(|pod| !pod.ready)
+    })
+    .await;
+}
+
+async fn restarted(bed: &mut Bed, name: &str, times: u64) {
+    bed.wait(&format!("{name} was restarted {times} times"), |table| {
+        let pod = table.pod(name);
+        pod.is_some_and(|pod| pod.containers[0].restarts == times)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_probes_decide_who_is_ready_and_who_is_restarted() {
+    if skipped() {
+        return;
+    }
+    let mut bed = Bed::start("i-probes").await;
+    let dir = bed.containerd.base().join("probed");
+    let web = bed.containerd.base().join("web");
+    for dir in [&dir, &web] {
+        std::fs::create_dir_all(dir).unwrap();
+    }
+    let at = |text: &str, dir: &Path| fill(text).replace("DIR", dir.to_str().unwrap());
+    bed.apply("commands.yaml", &at(COMMANDS, &dir));
+    bed.apply("web.yaml", &at(WEB, &web));
+    bed.wait("both are listed", |table| {
+        ["commands", "web"]
+            .iter()
+            .all(|name| table.pod(name).is_some())
+    })
+    .await;
+
+    commands(&mut bed, &dir).await;
+    http_and_tcp(&mut bed, &web).await;
+    a_killed_agent_flips_nothing(&mut bed, &dir).await;
+    liveness(&mut bed, &dir).await;
+    bed.stop().await;
+}
+
+async fn commands(bed: &mut Bed, dir: &Path) {
+    event(bed, "commands", "Unhealthy", "Startup probe failed").await;
+    let started = |pod: &Value| pod["status"]["containerStatuses"][0]["started"].clone();
+    assert_eq!(started(&bed.pod("commands").await), Value::Bool(false));
+    touch(dir, "started");
+    // only now its readiness is asked; the event has what the command wrote
+    let complaint = "Readiness probe failed: cat: can't open '/dir/ready'";
+    event(bed, "commands", "Unhealthy", complaint).await;
+    assert_eq!(started(&bed.pod("commands").await), Value::Bool(true));
+    touch(dir, "ready");
+    bed.ready("commands").await;
+    remove(dir, "ready");
+    unready(bed, "commands").await;
+    touch(dir, "ready");
+    bed.ready("commands").await;
+}
+
+async fn http_and_tcp(bed: &mut Bed, dir: &Path) {
+    let complaint = "Readiness probe failed: HTTP probe failed with statuscode: 404";
+    event(bed, "web", "Unhealthy", complaint).await;
+    touch(dir, "healthy");
+    bed.ready("web").await;
+    remove(dir, "healthy");
+    unready(bed, "web").await;
+    touch(dir, "healthy");
+    bed.ready("web").await;
+    // nobody listens any more: that is not alive
+    touch(dir, "close");
+    restarted(bed, "web", 1).await;
+    event(bed, "web", "Unhealthy", "Liveness probe failed: dial tcp").await;
+    event(bed, "web", "Unhealthy", "connection refused").await;
+    let words = "Container main failed liveness probe, will be restarted";
+    event(bed, "web", "Killing", words).await;
+    bed.ready("web").await;
+}
+
+async fn a_killed_agent_flips_nothing(bed: &mut Bed, dir: &Path) {
+    // whoever asks again whether it has started hears that it has not
+    remove(dir, "started");
+    for _ in 0..3 {
+        bed.kill_and_respawn().await;
+        let end = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < end {
+            let table = bed.watch.now();
+            for name in ["commands", "web"] {
+                let pod = table.pod(name);
+                assert!(pod.is_none_or(|pod| pod.ready), "{name}: {pod:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        bed.ready("commands").await;
+        bed.ready("web").await;
+    }
+    touch(dir, "started");
+}
+
+async fn liveness(bed: &mut Bed, dir: &Path) {
+    let first = bed.ready("commands").await.containers;
+    let begin = Instant::now();
+    touch(dir, "dead");
+    restarted(bed, "commands", 1).await;
+    // two questions, one second of the probe's own grace period instead of the pod's minute
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert_eq!(bed.running("commands").await.len(), 1);
+    let second = bed.ready("commands").await.containers;
+    assert_ne!(first[0].id, second[0].id);
+}
