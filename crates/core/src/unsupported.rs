@@ -92,18 +92,6 @@ fn container_fields(container: &Container, lines: &mut Vec<String>) {
     let set = |field: &Option<String>| field.as_deref().is_some_and(|t| !t.is_empty());
     let checks = [
         (
-            container.startup_probe.is_some(),
-            "startupProbe: it does not run",
-        ),
-        (
-            container.liveness_probe.is_some(),
-            "livenessProbe: it does not run",
-        ),
-        (
-            container.readiness_probe.is_some(),
-            "readinessProbe: it does not run, the container is ready once it runs",
-        ),
-        (
             lifecycle.is_some_and(|l| l.stop_signal.is_some()),
             "lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
         ),
@@ -197,7 +185,6 @@ mod tests {
                 "containers": [{
                     "name": "c",
                     "lifecycle": {"stopSignal": "SIGUSR1"},
-                    "livenessProbe": {},
                     "volumeMounts": [{"name": "huge", "mountPath": "/a", "subPath": "s"}],
                     "resources": {"limits": {"hugepages-2Mi": "2Mi"}},
                 }],
@@ -206,7 +193,6 @@ mod tests {
                 "volume claim: persistentVolumeClaim volumes are not supported",
                 "volume huge: emptyDir (huge pages) volumes are not supported",
                 "volume odd: this kind of volumes are not supported",
-                "container c: livenessProbe: it does not run",
                 "container c: lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
                 "container c: volumeMounts.subPath: the container is not started",
                 "container c: resources: huge pages are not limited",
