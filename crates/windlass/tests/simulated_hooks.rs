@@ -1,0 +1,492 @@
+//! Lifecycle hooks and stops on a virtual clock: the whole agent, a model runtime and an API
+//! server. What a pod's user can tell is when its commands run, when its containers are signalled
+//! and when its object is gone.
+
+#![allow(missing_docs, clippy::expect_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_testing::fake_runtime::{Behaviour, Call, Exec, Fault, Operation};
+use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
+use windlass_types::corev1::{Container, Event};
+use windlass_types::{Pod, PodExt, PodUid, Timestamp};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn on_a_node(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim)) {
+    simulate_cluster(seed, async |sim| {
+        sim.runtime.add_image("busybox:1");
+        sim.start_agent().await;
+        scenario(sim).await;
+        sim.runtime.assert_invariants();
+    });
+}
+
+fn hooks(lifecycle: Value) -> impl FnOnce(&mut Container) {
+    move |container| container.lifecycle = serde_json::from_value(lifecycle).expect("hooks")
+}
+
+fn exec(command: &str) -> Value {
+    json!({"exec": {"command": [command]}})
+}
+
+/// A pod with a container `app` that has these hooks.
+fn pod(lifecycle: Value) -> PodBuilder {
+    PodBuilder::new("web")
+        .bound_to("sim")
+        .grace(30)
+        .container_with("app", "busybox:1", hooks(lifecycle))
+}
+
+async fn running(sim: &mut NodeSim, pod: PodBuilder) -> PodUid {
+    let uid = sim.api.create(&pod.build()).uid();
+    sim.until("web is ready", 10 * SECOND, ready).await;
+    sim.pass(5 * SECOND).await;
+    uid
+}
+
+fn get(sim: &NodeSim) -> Option<Pod> {
+    sim.api.get::<Pod>(Some("default"), "web")
+}
+
+fn ready(sim: &NodeSim) -> bool {
+    let conditions = get(sim).and_then(|pod| pod.status?.conditions);
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+fn delete(sim: &NodeSim, grace: Option<i64>) -> Timestamp {
+    assert!(sim.api.delete::<Pod>(Some("default"), "web", grace));
+    sim.now()
+}
+
+fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64()
+}
+
+fn call_lines(calls: Vec<Call>, since: Timestamp) -> Vec<String> {
+    let calls = calls.into_iter().filter(|call| call.at >= since);
+    let line = |call: Call| {
+        let word = match call.operation {
+            Operation::ExecSync => "exec",
+            Operation::StopContainer => "stop",
+            Operation::StartContainer => "start",
+            _ => return None,
+        };
+        let at = seconds_between(since, call.at).round();
+        let container = call.subject.rsplit('/').next().unwrap_or_default();
+        Some(format!("{at}s {word} {container}"))
+    };
+    calls.filter_map(line).collect()
+}
+
+/// Commands, stops and starts since a moment, with the second of each.
+fn calls(sim: &NodeSim, since: Timestamp) -> Vec<String> {
+    call_lines(sim.runtime.calls(), since)
+}
+
+/// Waits until the object is gone and says how long the containers took, and how much longer it
+/// took the object to go.
+async fn gone(sim: &mut NodeSim, uid: &PodUid, since: Timestamp) -> (f64, f64) {
+    sim.until("the object is gone", 2 * MINUTE, |sim| get(sim).is_none())
+        .await;
+    let requests = sim.api.requests().into_iter();
+    let removed = requests
+        .filter(|r| r.method == "DELETE" && r.body["gracePeriodSeconds"] == json!(0))
+        .map(|r| r.at)
+        .next_back()
+        .expect("the agent asked for it");
+    let ended = sim.runtime.containers(uid).into_iter();
+    let ended = ended.filter_map(|c| c.finished_at).max().expect("ended");
+    (
+        seconds_between(since, ended),
+        seconds_between(ended, removed),
+    )
+}
+
+/// How often this was told of the pod.
+fn told(sim: &NodeSim, reason: &str, message: &str) -> i32 {
+    let events = sim.api.list::<Event>().into_iter();
+    events
+        .filter(|e| e.reason.as_deref() == Some(reason) && e.message.as_deref() == Some(message))
+        .map(|e| e.count.unwrap_or(1))
+        .sum()
+}
+
+fn waiting(sim: &NodeSim) -> Option<(String, String)> {
+    let statuses = get(sim)?.status?.container_statuses?;
+    let app = statuses.into_iter().find(|s| s.name == "app")?;
+    let waiting = app.state?.waiting?;
+    Some((waiting.reason?, waiting.message.unwrap_or_default()))
+}
+
+#[test]
+fn a_pod_is_gone_half_a_second_after_its_hook_and_its_stop() {
+    on_a_node(1, async |sim| {
+        sim.runtime
+            .set_exec("app drain", Exec::default().taking(3 * SECOND));
+        let quick = Behaviour {
+            stops_after: SECOND,
+            ..Behaviour::default()
+        };
+        sim.runtime.set_behaviour("app", quick);
+        sim.runtime
+            .set_latency(Operation::StopPodSandbox, Duration::from_millis(100));
+        let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
+        let since = delete(sim, None);
+        let (ended, removed) = gone(sim, &uid, since).await;
+        assert_eq!(calls(sim, since), ["0s exec app#0", "3s stop app#0"]);
+        assert!((4.0..4.2).contains(&ended), "{ended}");
+        assert!(removed <= 0.5, "{removed}");
+        assert_eq!(told(sim, "FailedPreStopHook", "PreStopHook failed"), 0);
+    });
+}
+
+#[test]
+fn a_hook_that_outlives_the_grace_is_left_and_the_container_has_two_seconds() {
+    on_a_node(2, async |sim| {
+        sim.runtime.set_exec("app drain", Exec::hangs());
+        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
+        let since = delete(sim, Some(10));
+        let (ended, removed) = gone(sim, &uid, since).await;
+        assert_eq!(calls(sim, since), ["0s exec app#0", "10s stop app#0"]);
+        assert!((12.0..12.2).contains(&ended), "{ended}");
+        assert!(removed <= 0.5, "{removed}");
+        sim.pass(5 * SECOND).await;
+        assert_eq!(told(sim, "FailedPreStopHook", "PreStopHook failed"), 1);
+        assert_eq!(sim.runtime.execs_in_flight(&uid, "app"), 0);
+    });
+}
+
+#[test]
+fn a_hook_that_fails_holds_nothing_up() {
+    on_a_node(3, async |sim| {
+        sim.runtime.set_exec("app drain", Exec::exits(1));
+        let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
+        let since = delete(sim, None);
+        let (ended, _) = gone(sim, &uid, since).await;
+        assert!(ended < 0.2, "{ended}");
+        sim.pass(5 * SECOND).await;
+        assert_eq!(told(sim, "FailedPreStopHook", "PreStopHook failed"), 1);
+        assert_eq!(told(sim, "Killing", "Stopping container app"), 1);
+    });
+}
+
+#[test]
+fn a_shorter_grace_reaches_a_pod_whose_hook_hangs() {
+    on_a_node(4, async |sim| {
+        sim.runtime.set_exec("app drain", Exec::hangs());
+        let uid = running(sim, pod(json!({"preStop": exec("drain")})).grace(600)).await;
+        let since = delete(sim, None);
+        sim.pass(20 * SECOND).await;
+        assert!(sim.runtime.running(&uid, "app").is_some());
+        delete(sim, Some(4));
+        let (ended, removed) = gone(sim, &uid, since).await;
+        // the hook is run again, for as long as the new grace allows
+        assert_eq!(
+            calls(sim, since),
+            ["0s exec app#0", "20s exec app#0", "24s stop app#0"]
+        );
+        assert!((24.0..24.5).contains(&ended), "{ended}");
+        assert!(removed <= 0.5, "{removed}");
+        assert_eq!(sim.runtime.most_execs_at_once(&uid, "app"), 1);
+    });
+}
+
+#[test]
+fn a_deletion_by_force_waits_a_second_for_the_hook_and_two_for_the_container() {
+    on_a_node(5, async |sim| {
+        sim.runtime.set_exec("app drain", Exec::hangs());
+        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
+        let since = delete(sim, Some(0));
+        assert!(get(sim).is_none());
+        sim.until("its container ends", 4 * SECOND, |sim| {
+            sim.runtime.running(&uid, "app").is_none()
+        })
+        .await;
+        // the object is gone at once, so the grace is whatever is known of it: the shortest
+        let stops = sim
+            .runtime
+            .calls_of(Operation::StopContainer, "default/web/");
+        let stop = seconds_between(since, stops.first().expect("stopped").at);
+        assert!(stop <= 1.2, "{stop}");
+    });
+}
+
+#[test]
+fn a_container_that_has_exited_has_no_pre_stop_hook() {
+    on_a_node(6, async |sim| {
+        sim.runtime
+            .set_behaviour("app", Behaviour::exits(SECOND, 1));
+        let pod = pod(json!({"preStop": exec("drain")}));
+        let uid = sim.api.create(&pod.build()).uid();
+        sim.until("it waits for its next start", 10 * SECOND, |sim| {
+            waiting(sim).is_some_and(|(reason, _)| reason == "CrashLoopBackOff")
+        })
+        .await;
+        let since = delete(sim, None);
+        sim.until("the object is gone", SECOND / 2, |sim| get(sim).is_none())
+            .await;
+        assert!(calls(sim, since).is_empty());
+        assert_eq!(sim.runtime.execs(&uid, "app"), 0);
+    });
+}
+
+#[test]
+fn a_sleep_ends_with_its_container() {
+    on_a_node(7, async |sim| {
+        let uid = running(sim, pod(json!({"preStop": {"sleep": {"seconds": 25}}}))).await;
+        let since = delete(sim, None);
+        sim.pass(5 * SECOND).await;
+        let app = sim.runtime.running(&uid, "app").expect("the hook sleeps");
+        sim.runtime.kill_container(&app.id, 0);
+        let (ended, removed) = gone(sim, &uid, since).await;
+        assert!((5.0..5.1).contains(&ended), "{ended}");
+        // it is looked for every second
+        assert!(removed <= 1.5, "{removed}");
+        assert_eq!(sim.metrics.hook_sleeps_terminated.get(), 1.0);
+    });
+}
+
+/// Two sidecars and two main containers, each with a hook.
+fn with_sidecars() -> PodBuilder {
+    let sidecar = |container: &mut Container| {
+        container.restart_policy = Some("Always".to_owned());
+        hooks(json!({"preStop": exec("drain")}))(container);
+    };
+    PodBuilder::new("web")
+        .bound_to("sim")
+        .grace(30)
+        .init_container_with("first", "busybox:1", sidecar)
+        .init_container_with("second", "busybox:1", sidecar)
+        .container("app", "busybox:1")
+        .container("other", "busybox:1")
+}
+
+#[test]
+fn sidecars_end_last_and_in_reverse_while_the_grace_lasts() {
+    on_a_node(8, async |sim| {
+        let takes = |seconds: u32| Behaviour {
+            stops_after: seconds * SECOND,
+            ..Behaviour::default()
+        };
+        for (name, seconds) in [("app", 4), ("other", 9), ("second", 3), ("first", 2)] {
+            sim.runtime.set_behaviour(name, takes(seconds));
+        }
+        let uid = running(sim, with_sidecars()).await;
+        let since = delete(sim, None);
+        let (ended, removed) = gone(sim, &uid, since).await;
+        let mut calls = calls(sim, since);
+        // what happens in the same moment has no order
+        calls[..4].sort();
+        assert_eq!(
+            calls,
+            [
+                "0s exec first#0",
+                "0s exec second#0",
+                "0s stop app#0",
+                "0s stop other#0",
+                "9s stop second#0",
+                "12s stop first#0"
+            ]
+        );
+        assert!((14.0..14.2).contains(&ended), "{ended}");
+        assert!(removed <= 0.5, "{removed}");
+    });
+}
+
+#[test]
+fn a_stubborn_main_leaves_the_sidecars_two_seconds_and_the_pod_ends_with_its_grace() {
+    on_a_node(9, async |sim| {
+        for name in ["app", "first", "second"] {
+            sim.runtime.set_behaviour(name, Behaviour::stubborn());
+        }
+        let uid = running(sim, with_sidecars()).await;
+        let since = delete(sim, Some(10));
+        let (ended, removed) = gone(sim, &uid, since).await;
+        // mains get the whole grace, and all sidecars two seconds after it
+        assert!((12.0..12.3).contains(&ended), "{ended}");
+        assert!(removed <= 0.5, "{removed}");
+    });
+}
+
+#[test]
+fn what_follows_waits_for_a_post_start_hook_and_a_deletion_does_not() {
+    on_a_node(10, async |sim| {
+        sim.runtime.set_exec("app warm", Exec::hangs());
+        let pod = pod(json!({"postStart": exec("warm"), "preStop": exec("drain")}))
+            .container("other", "busybox:1");
+        let uid = sim.api.create(&pod.build()).uid();
+        sim.pass(5 * MINUTE).await;
+        assert!(sim.runtime.running(&uid, "app").is_some());
+        assert_eq!(sim.runtime.starts(&uid, "other"), 0);
+        assert_eq!(sim.runtime.starts(&uid, "app"), 1, "and nobody begins anew");
+        let since = delete(sim, None);
+        let (ended, removed) = gone(sim, &uid, since).await;
+        assert_eq!(calls(sim, since), ["0s exec app#0", "0s stop app#0"]);
+        assert!(ended < 0.3 && removed <= 0.5, "{ended} {removed}");
+    });
+}
+
+#[test]
+fn a_post_start_hook_that_fails_restarts_its_container_with_a_back_off() {
+    on_a_node(11, async |sim| {
+        sim.runtime.script_execs(
+            "app warm",
+            vec![
+                Exec::exits(1),
+                Exec::exits(1),
+                Exec::exits(1),
+                Exec::exits(0),
+            ],
+        );
+        let pod = pod(json!({"postStart": exec("warm")})).container("other", "busybox:1");
+        let uid = sim.api.create(&pod.build()).uid();
+        let since = sim.now();
+        sim.until("the hook fails for good", 20 * SECOND, |sim| {
+            waiting(sim).is_some_and(|(reason, _)| reason == "CrashLoopBackOff")
+        })
+        .await;
+        assert!(sim.runtime.running(&uid, "other").is_some());
+        sim.until("the fourth one holds", 2 * MINUTE, ready).await;
+        let starts: Vec<_> = calls(sim, since)
+            .into_iter()
+            .filter(|line| line.contains("start app"))
+            .collect();
+        // at once or soon, then 10 s and 20 s after each end
+        let at = |line: &str| line.split('s').next().and_then(|s| s.parse::<u32>().ok());
+        let at: Vec<u32> = starts.iter().filter_map(|line| at(line)).collect();
+        assert_eq!(at.len(), 4, "{starts:?}");
+        assert!(at[1] - at[0] <= 2, "{starts:?}");
+        assert!((10..=12).contains(&(at[2] - at[1])), "{starts:?}");
+        assert!((20..=22).contains(&(at[3] - at[2])), "{starts:?}");
+        sim.pass(15 * SECOND).await;
+        assert_eq!(told(sim, "FailedPostStartHook", "PostStartHook failed"), 3);
+        assert_eq!(told(sim, "Killing", "FailedPostStartHook"), 3);
+        assert_eq!(sim.runtime.starts(&uid, "other"), 1);
+    });
+}
+
+#[test]
+fn a_hook_that_hangs_in_one_pod_delays_no_other() {
+    on_a_node(12, async |sim| {
+        sim.runtime.set_exec("hung warm", Exec::hangs());
+        for number in 0..8 {
+            let hung = PodBuilder::new(&format!("hung-{number}"))
+                .bound_to("sim")
+                .container_with(
+                    "hung",
+                    "busybox:1",
+                    hooks(json!({"postStart": exec("warm")})),
+                );
+            sim.api.create(&hung.build());
+        }
+        sim.pass(30 * SECOND).await;
+        sim.api.create(&pod(json!({})).build());
+        sim.until("web is ready", 3 * SECOND, ready).await;
+    });
+}
+
+#[test]
+fn an_agent_killed_in_a_post_start_hook_leaves_the_container_alone() {
+    on_a_node(13, async |sim| {
+        sim.runtime
+            .set_exec("app warm", Exec::default().taking(MINUTE));
+        let uid = sim
+            .api
+            .create(&pod(json!({"postStart": exec("warm")})).build())
+            .uid();
+        sim.pass(10 * SECOND).await;
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.until("web is ready", 10 * SECOND, ready).await;
+        sim.pass(2 * MINUTE).await;
+        assert_eq!(sim.runtime.starts(&uid, "app"), 1);
+        // it is not known whether the hook was through, and upstream does not run it twice either
+        assert_eq!(sim.runtime.execs(&uid, "app"), 1);
+    });
+}
+
+/// The agent is killed `after` the deletion and is back a second later. Says when the container
+/// ends, in seconds from the deletion, and what the agent asked of the runtime.
+fn killed_while_stopping(seed: u64, after: u32, knew: bool) -> (f64, Vec<String>) {
+    simulate_cluster(seed, async |sim| {
+        sim.runtime.add_image("busybox:1");
+        sim.start_agent().await;
+        sim.runtime.set_exec("app drain", Exec::hangs());
+        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
+        if !knew {
+            sim.checkpoint = get(sim).map(Arc::new).into_iter().collect();
+            sim.kill_agent().await;
+        }
+        let since = delete(sim, None);
+        sim.pass(after * SECOND).await;
+        if knew {
+            // a checkpoint is written when the deletion is heard of
+            sim.checkpoint = get(sim).map(Arc::new).into_iter().collect();
+            sim.kill_agent().await;
+        }
+        assert!(sim.runtime.running(&uid, "app").is_some());
+        sim.pass(SECOND).await;
+        sim.start_agent().await;
+        let (ended, _) = gone(sim, &uid, since).await;
+        (ended, calls(sim, since))
+    })
+}
+
+#[test]
+fn an_agent_killed_in_a_pre_stop_hook_goes_on_with_what_is_left_of_the_grace() {
+    // the mark of the deletion says 30 s, without fractions; two more belong to the container
+    let (ended, calls) = killed_while_stopping(14, 10, true);
+    assert_eq!(calls, ["0s exec app#0", "11s exec app#0", "30s stop app#0"]);
+    assert!((31.0..32.5).contains(&ended), "{ended}");
+}
+
+#[test]
+fn an_agent_that_comes_back_after_the_grace_still_stops_the_container_in_order() {
+    let (ended, calls) = killed_while_stopping(15, 29, true);
+    assert_eq!(calls, ["0s exec app#0", "30s exec app#0", "31s stop app#0"]);
+    assert!((32.0..33.5).contains(&ended), "{ended}");
+}
+
+#[test]
+fn a_pod_whose_deletion_nobody_heard_of_has_all_of_its_grace() {
+    let (ended, calls) = killed_while_stopping(16, 60, false);
+    assert_eq!(calls, ["61s exec app#0", "91s stop app#0"]);
+    assert!((92.0..93.5).contains(&ended), "{ended}");
+}
+
+#[test]
+fn a_runtime_that_does_not_answer_a_command_holds_a_stop_up_for_the_grace_only() {
+    on_a_node(17, async |sim| {
+        let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
+        sim.runtime.inject(Fault::hang(Operation::ExecSync));
+        let since = delete(sim, Some(8));
+        let (ended, removed) = gone(sim, &uid, since).await;
+        assert!((8.0..8.3).contains(&ended), "{ended}");
+        assert!(removed <= 0.5, "{removed}");
+    });
+}
+
+#[test]
+fn a_request_that_nobody_answers_is_waited_for_until_the_grace_is_over() {
+    on_a_node(18, async |sim| {
+        let get = json!({"preStop": {"httpGet": {"path": "/bye", "port": 8080}}});
+        let uid = running(sim, pod(get)).await;
+        let ip = self::get(sim)
+            .and_then(|pod| pod.status?.pod_ip)
+            .expect("IP");
+        sim.checks
+            .set(&ip, 8080, windlass_testing::fake_checks::Server::Hangs);
+        let since = delete(sim, Some(8));
+        let (ended, _) = gone(sim, &uid, since).await;
+        assert_eq!(sim.checks.asked(&ip, 8080), 1);
+        assert!((8.0..8.3).contains(&ended), "{ended}");
+    });
+}
