@@ -1,6 +1,7 @@
 //! From the board's view of a pod to the control API's messages.
 
 use bytes::Bytes;
+use windlass_core::status::probe_complaint;
 use windlass_proto::windlass_v1 as proto;
 use windlass_status::PodEntryView;
 use windlass_types::view::{Blocker, NodeStanding, PodEvent, StartTimings};
@@ -15,7 +16,7 @@ pub fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> 
         pod_json: Bytes::from(serde_json::to_vec(&pod)?),
         source: source.to_string(),
         worker_phase: view.worker_phase.to_string(),
-        blocker: view.blocker.as_ref().map(blocker),
+        blocker: view.blocker.as_ref().map(|b| blocker(b, view)),
         events: view.events.iter().map(event).collect(),
         timings: Some(timings(&view.timings)),
         warnings: view.warnings.clone(),
@@ -39,11 +40,15 @@ pub fn node(standing: NodeStanding) -> proto::GetNodeResponse {
     }
 }
 
-fn blocker(blocker: &Blocker) -> proto::Blocker {
+fn blocker(blocker: &Blocker, view: &PodEntryView) -> proto::Blocker {
+    let message = match probe_complaint(blocker, &view.status, &view.events) {
+        Some(complaint) => format!("{}: {complaint}", blocker.message),
+        None => blocker.message.clone(),
+    };
     proto::Blocker {
         reason: blocker.reason.to_string(),
         container: blocker.container.clone(),
-        message: blocker.message.clone(),
+        message,
         since: Some(timestamp(blocker.since)),
         next_retry: blocker.next_retry.map(timestamp),
     }

@@ -3,7 +3,7 @@
 //! Order: the pod is being stopped · it failed · something of the whole pod (runtime, sandbox,
 //! volumes) · an image · creating a container · starting it · a crash loop · an init container at
 //! work or a sidecar that has not started · a container about to start · a container that ended for
-//! good · readiness. Which probe does not pass, or had a container killed, is told with it.
+//! good · readiness.
 
 use std::time::Duration;
 
@@ -16,6 +16,11 @@ use super::containers::go_duration;
 use super::phase::Phase;
 use crate::actions::{BackingOff, is_sidecar};
 
+/// A container's readiness probe fails, or has said nothing yet.
+const NOT_READY: &str = "its readiness probe does not pass";
+/// A container's startup probe has not succeeded.
+const NOT_STARTED: &str = "its startup probe has not passed yet";
+
 /// Everything the decision looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockerInput<'a> {
@@ -27,7 +32,7 @@ pub struct BlockerInput<'a> {
     pub failures: &'a Failures,
     /// Restarts that are delayed.
     pub backing_off: &'a [BackingOff],
-    /// What happened to the pod lately, oldest first: what its probes said is only there.
+    /// What happened to the pod lately, oldest first: which probe had a container killed is only there.
     pub events: &'a [PodEvent],
     /// When the pod is synced next without anything else happening.
     pub next_sync: Option<Timestamp>,
@@ -81,6 +86,32 @@ pub fn blocker(input: BlockerInput<'_>) -> Option<Blocker> {
         since,
         next_retry: cause.next_retry,
     })
+}
+
+/// What the probe that a blocker names complained of last, of this instance of its container. It is
+/// looked up by who shows the blocker: complaints come and go without anything being decided.
+pub fn probe_complaint<'a>(
+    blocker: &Blocker,
+    status: &PodStatus,
+    events: &'a [PodEvent],
+) -> Option<&'a str> {
+    let kind = match blocker.message.as_str() {
+        NOT_READY => ProbeKind::Readiness,
+        NOT_STARTED => ProbeKind::Startup,
+        _ => return None,
+    };
+    let name = blocker.container.as_deref()?;
+    let running = find(status, name)?.state.as_ref()?.running.as_ref();
+    let since = running?.started_at.as_ref().map(|t| t.0);
+    let complaint = events.iter().rev().find_map(|event| {
+        let about = event.reason == Reason::Unhealthy
+            && event.container.as_deref() == Some(name)
+            && since.is_none_or(|since| since <= event.last);
+        let text = event.message.strip_prefix(kind.as_str())?;
+        let text = text.strip_prefix(" probe ")?;
+        about.then(|| text.strip_prefix("failed: ").unwrap_or(text).trim())
+    });
+    complaint.filter(|text| !text.is_empty())
 }
 
 fn cause(input: &BlockerInput<'_>) -> Option<Cause> {
@@ -210,10 +241,7 @@ fn initializing(input: &BlockerInput<'_>) -> Option<Cause> {
         }
         let status = find(input.status, &c.name)?;
         let waits = status.started != Some(true) && some_wait(input);
-        waits.then(|| {
-            let text = probe_text(input, status, ProbeKind::Startup);
-            Cause::of(&c.name, Reason::PodInitializing, text)
-        })
+        waits.then(|| Cause::of(&c.name, Reason::PodInitializing, NOT_STARTED))
     })
 }
 
@@ -268,11 +296,10 @@ fn unready(input: &BlockerInput<'_>) -> Option<Cause> {
         .find_map(|c| find(input.status, &c.name).filter(|s| !s.ready && current_end(s).is_none()));
     match unready {
         Some(status) => {
-            let kind = match status.started {
-                Some(true) => ProbeKind::Readiness,
-                _ => ProbeKind::Startup,
+            let text = match status.started {
+                Some(true) => NOT_READY,
+                _ => NOT_STARTED,
             };
-            let text = probe_text(input, status, kind);
             Some(Cause::of(&status.name, Reason::ContainersNotReady, text))
         }
         None if ready.reason.as_deref() == Some("ReadinessGatesNotReady") => Some(Cause::of_pod(
@@ -304,28 +331,6 @@ fn current_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
 
 fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     current_end(status).or_else(|| status.last_state.as_ref()?.terminated.as_ref())
-}
-
-/// What a probe waits for, with the last thing it complained of.
-fn probe_text(input: &BlockerInput<'_>, status: &ContainerStatus, kind: ProbeKind) -> String {
-    let waits = match kind {
-        ProbeKind::Startup => "its startup probe has not passed yet",
-        _ => "its readiness probe does not pass",
-    };
-    let running = status.state.as_ref().and_then(|s| s.running.as_ref());
-    let since = running.and_then(|r| r.started_at.as_ref()).map(|t| t.0);
-    let complaint = input.events.iter().rev().find_map(|event| {
-        let about = event.reason == Reason::Unhealthy
-            && event.container.as_deref() == Some(&status.name)
-            && since.is_none_or(|since| since <= event.last);
-        let text = event.message.strip_prefix(kind.as_str())?;
-        let text = text.strip_prefix(" probe ")?;
-        about.then(|| text.strip_prefix("failed: ").unwrap_or(text).trim())
-    });
-    match complaint {
-        Some(complaint) if !complaint.is_empty() => format!("{waits}: {complaint}"),
-        _ => waits.to_owned(),
-    }
 }
 
 /// The probe that had a container killed during the run that ended so.

@@ -113,7 +113,8 @@ pub(super) fn conditions(
             message: text(truth.message),
             last_transition_time: since.or_else(|| Some(Time(whole_seconds(input.now)))),
             last_probe_time: None,
-            observed_generation: pod.metadata.generation,
+            // it is about what happened, not about what is asked
+            observed_generation: pod.metadata.generation.filter(|_| type_ != ALL_RESTARTING),
         });
     }
     list

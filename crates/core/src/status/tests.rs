@@ -700,17 +700,28 @@ fn what_a_probe_last_complained_of_is_told() {
             ];
         })
     };
-    complaints(true).blocked_by(
-        "ContainersNotReady container=a: its readiness probe does not pass: errored and resulted \
-         in x",
+    let last = |case: &Case| {
+        let blocker = case.blocker().expect("blocked");
+        let complaint = probe_complaint(&blocker, &case.status(), &case.events);
+        format!("{blocker} | {}", complaint.unwrap_or("nothing"))
+    };
+    assert_eq!(
+        last(&complaints(true)),
+        "ContainersNotReady container=a: its readiness probe does not pass | errored and resulted \
+         in x"
     );
-    complaints(false).blocked_by(
-        "ContainersNotReady container=a: its startup probe has not passed yet: connection refused",
+    let starting = "ContainersNotReady container=a: its startup probe has not passed yet";
+    assert_eq!(
+        last(&complaints(false)),
+        format!("{starting} | connection refused")
     );
     // What was said of an earlier instance is not said of this one.
-    complaints(false)
-        .with(|c| c.observed = observed(&c.pod, "sb0 x=exit0 x=exit0 x=exit0 a=run"))
-        .blocked_by("ContainersNotReady container=a: its startup probe has not passed yet");
+    let later = complaints(false)
+        .with(|c| c.observed = observed(&c.pod, "sb0 x=exit0 x=exit0 x=exit0 a=run"));
+    assert_eq!(last(&later), format!("{starting} | nothing"));
+    // What a probe said is not said of another blocker.
+    let pulls = complaints(true).failure("", Reason::NetworkNotReady, "no CNI");
+    assert_eq!(last(&pulls), "NetworkNotReady: no CNI | nothing");
     // A sidecar that has not started is what the others wait for.
     Case::new("Always s:sidecar a", "sb0 s=run")
         .with(|c| c.spec("s").startup_probe = Some(Probe::default()))

@@ -279,7 +279,9 @@ impl PodWorkerActor {
                 let current = self.job.as_ref().map(|(current, _, _)| *current);
                 if current == Some(id) {
                     match progress {
-                        Progress::Observed(observed) => self.report.observed(observed),
+                        Progress::Observed(observed) => {
+                            self.report.found(observed, &self.deps);
+                        }
                         Progress::Dispatched(at) => {
                             self.report.dispatched(at, &self.deps.metrics);
                         }

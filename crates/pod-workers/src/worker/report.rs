@@ -109,6 +109,16 @@ impl Report {
         self.looked = true;
     }
 
+    /// A sync found the pod like this and goes on from there. What it found is told before what it
+    /// makes of it, as upstream does: a container that ended, or asked for a restart of all of them,
+    /// may be gone when the sync is through.
+    pub fn found(&mut self, observed: Arc<ObservedPod>, deps: &WorkerDeps) {
+        self.observed(observed);
+        if let Some(pod) = self.pod.clone().filter(|_| self.synced_once) {
+            self.renew_status(&pod, deps, false, deps.clock.now());
+        }
+    }
+
     /// A phase was decided for the pod; the first decision stands.
     pub fn decided(&mut self, verdict: Option<Verdict>) {
         self.verdict = self.verdict.take().or(verdict);

@@ -8,7 +8,9 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
-use windlass_types::view::{ApiContact, Blocker, ClusterStanding, StartTimings};
+use windlass_types::view::{
+    ApiContact, Blocker, ClusterStanding, EventType, PodEvent, StartTimings,
+};
 use windlass_types::{Reason, Timestamp};
 
 use super::*;
@@ -194,6 +196,37 @@ fn filter(namespace: Option<&str>, name: Option<&str>) -> proto::ListPodsRequest
         namespace: namespace.map(str::to_owned),
         name: name.map(str::to_owned),
     }
+}
+
+#[tokio::test]
+async fn a_blocker_is_told_with_what_its_probe_complained_of_last() {
+    let mut world = World::start().await;
+    let mut web = view("default", "web", 0, "running");
+    let now: Timestamp = NOW.parse().expect("time");
+    web.blocker = Some(Blocker {
+        reason: Reason::ContainersNotReady,
+        container: Some("app".to_owned()),
+        message: "its readiness probe does not pass".to_owned(),
+        since: now,
+        next_retry: None,
+    });
+    let complaint = |text: &str| PodEvent {
+        event_type: EventType::Warning,
+        reason: Reason::Unhealthy,
+        container: Some("app".to_owned()),
+        message: format!("Readiness probe failed: {text}"),
+        count: 1,
+        first: now,
+        last: now,
+    };
+    web.events = vec![complaint("statuscode: 500"), complaint("statuscode: 503")];
+    world.board.publish(web);
+    let pods = within(world.client.list_pods(filter(None, Some("web")))).await;
+    let entry = pods.expect("pods").into_inner().pods.remove(0);
+    assert_eq!(
+        entry.blocker.expect("blocker").message,
+        "its readiness probe does not pass: statuscode: 503"
+    );
 }
 
 #[tokio::test]

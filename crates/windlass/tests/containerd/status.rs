@@ -1,0 +1,164 @@
+//! The whole status of a pod, as `windlassctl get -o json` shows it and as it goes to an API server.
+
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, eventually, skipped};
+use crate::manifest::fill;
+
+const POD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: whole}
+spec:
+  terminationGracePeriodSeconds: 2
+  volumes: [{name: data, emptyDir: {}}]
+  initContainers:
+    - name: first
+      image: IMAGE
+      command: [sh, -c, "echo made > /data/made"]
+      volumeMounts: [{name: data, mountPath: /data}]
+    - name: beside
+      image: IMAGE
+      restartPolicy: Always
+      command: [sh, -c, "HOLD"]
+      startupProbe: {exec: {command: [test, -e, /data/made]}, periodSeconds: 1}
+      volumeMounts: [{name: data, mountPath: /data, readOnly: true}]
+  containers:
+    - name: main
+      image: IMAGE
+      command: [sh, -c, "HOLD"]
+      readinessProbe: {exec: {command: [test, -e, /data/made]}, periodSeconds: 1}
+      resources:
+        requests: {cpu: 100m, memory: 16Mi}
+        limits: {memory: 32Mi}
+      volumeMounts: [{name: data, mountPath: /data}]
+"#;
+
+/// Replaces what differs from run to run, after a look at its form.
+fn settle(status: &mut Value) {
+    for key in ["hostIP", "podIP"] {
+        let ip = status[key].as_str().expect(key);
+        assert!(ip.parse::<std::net::IpAddr>().is_ok(), "{key}: {ip}");
+        assert_eq!(status[format!("{key}s")][0]["ip"], status[key]);
+        status[key] = json!("IP");
+        status[format!("{key}s")] = json!("IPS");
+    }
+    let time = |value: &mut Value| {
+        let text = value.as_str().expect("a time").to_owned();
+        let parsed = text.parse::<windlass_types::Timestamp>();
+        assert!(parsed.is_ok() && text.ends_with('Z'), "{text}");
+        assert_eq!(text.len(), "2026-11-21T04:00:00Z".len(), "whole seconds");
+        *value = json!("TIME");
+    };
+    time(&mut status["startTime"]);
+    for condition in status["conditions"].as_array_mut().expect("conditions") {
+        time(&mut condition["lastTransitionTime"]);
+    }
+    for list in ["initContainerStatuses", "containerStatuses"] {
+        for container in status[list].as_array_mut().expect(list) {
+            let id = container["containerID"].clone();
+            let text = id.as_str().expect("an ID");
+            let bare = text.strip_prefix("containerd://").expect(text);
+            assert_eq!(bare.len(), 64, "{text}");
+            container["containerID"] = json!("ID");
+            let image = container["imageID"].as_str().expect("an image ID");
+            assert!(image.contains("sha256:"), "{image}");
+            container["imageID"] = json!("IMAGE ID");
+            if container["state"]["running"].is_object() {
+                time(&mut container["state"]["running"]["startedAt"]);
+            }
+            let ended = &mut container["state"]["terminated"];
+            if ended.is_object() {
+                time(&mut ended["startedAt"]);
+                time(&mut ended["finishedAt"]);
+                assert_eq!(ended["containerID"], id);
+                ended["containerID"] = json!("ID");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_status_has_every_field_it_should() {
+    if skipped() {
+        return;
+    }
+    let mut bed = Bed::start("i-status").await;
+    bed.apply("whole.yaml", &fill(POD));
+    bed.ready("whole").await;
+    let mut status = bed.pod("whole").await["status"].take();
+    let before = status.clone();
+    settle(&mut status);
+
+    let running = || json!({"running": {"startedAt": "TIME"}});
+    let condition =
+        |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": "TIME"});
+    let mount = json!([{"name": "data", "mountPath": "/data"}]);
+    // containerd 1.6 tells neither `user` nor `resources`: the latter are those of the spec
+    let container = |name: &str, more: Value| {
+        let mut container = json!({
+            "name": name, "image": fill("IMAGE"), "imageID": "IMAGE ID", "containerID": "ID",
+            "ready": true, "started": true, "restartCount": 0, "state": running(),
+            "resources": {}, "volumeMounts": mount,
+        });
+        let object = container.as_object_mut().expect("an object");
+        object.extend(more.as_object().expect("an object").clone());
+        container
+    };
+    let expected = json!({
+        "phase": "Running",
+        "qosClass": "Burstable",
+        "startTime": "TIME",
+        "hostIP": "IP", "hostIPs": "IPS", "podIP": "IP", "podIPs": "IPS",
+        "conditions": [
+            condition("PodReadyToStartContainers"),
+            condition("Initialized"),
+            condition("Ready"),
+            condition("ContainersReady"),
+            condition("PodScheduled"),
+        ],
+        "initContainerStatuses": [
+            container("first", json!({
+                "started": false,
+                "state": {"terminated": {
+                    "exitCode": 0, "reason": "Completed", "containerID": "ID",
+                    "startedAt": "TIME", "finishedAt": "TIME",
+                }},
+            })),
+            container("beside", json!({
+                "volumeMounts": [{
+                    "name": "data", "mountPath": "/data", "readOnly": true,
+                    "recursiveReadOnly": "Disabled",
+                }],
+            })),
+        ],
+        "containerStatuses": [
+            container("main", json!({
+                "resources": {
+                    "requests": {"cpu": "100m", "memory": "16Mi"},
+                    "limits": {"memory": "32Mi"},
+                },
+                "allocatedResources": {"cpu": "100m", "memory": "16Mi"},
+            })),
+        ],
+    });
+    let text = |value: &Value| serde_json::to_string_pretty(value).expect("JSON");
+    assert!(
+        status == expected,
+        "{}\nis not\n{}",
+        text(&status),
+        text(&expected)
+    );
+
+    // Another agent finds it as it was; a static pod has no server to remember its conditions.
+    bed.kill_and_respawn().await;
+    bed.ready("whole").await;
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    eventually("the same containers", crate::bed::SOON, async || {
+        let after = bed.pod("whole").await["status"].take();
+        let same = lists.iter().all(|list| after[list] == before[list]);
+        same.then_some(()).ok_or_else(|| text(&after))
+    })
+    .await;
+    bed.stop().await;
+}

@@ -1,0 +1,365 @@
+//! Statuses along their whole path, on a virtual clock: from the runtime and the probes to the API
+//! server and back.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all are tests
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_core::status::probe_complaint;
+use windlass_cri::CriCode;
+use windlass_testing::fake_runtime::{Behaviour, Exec};
+use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
+use windlass_types::corev1::{ContainerStatus, Node, PodCondition, PodStatus};
+use windlass_types::{Pod, PodExt, PodUid};
+
+const NODE: &str = "sim";
+const SECOND: Duration = Duration::from_secs(1);
+
+fn on_a_ready_node<R>(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> R {
+    simulate_cluster(seed, async |sim| {
+        sim.runtime.add_image("busybox:1");
+        sim.start_agent().await;
+        sim.until("the node is ready", 3 * SECOND, |sim| {
+            let node = sim.api.get::<Node>(None, NODE);
+            let conditions = node.and_then(|node| node.status?.conditions);
+            let mut all = conditions.into_iter().flatten();
+            all.any(|c| c.type_ == "Ready" && c.status == "True")
+        })
+        .await;
+        scenario(sim).await
+    })
+}
+
+/// A pod `web` with these containers and more to its spec.
+fn pod(containers: &Value, more: &Value) -> PodBuilder {
+    let mut spec = json!({"containers": containers, "terminationGracePeriodSeconds": 5});
+    let object = spec.as_object_mut().expect("an object");
+    object.extend(more.as_object().expect("an object").clone());
+    for list in ["containers", "initContainers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            container["image"] = json!("busybox:1");
+        }
+    }
+    PodBuilder::new("web")
+        .with(|pod| pod.spec = Some(serde_json::from_value(spec).expect("a pod spec")))
+        .bound_to(NODE)
+}
+
+/// Asks `true` of the container every second.
+fn probe() -> Value {
+    json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 1})
+}
+
+fn create(sim: &NodeSim, pod: PodBuilder) -> PodUid {
+    sim.api.create(&pod.build()).uid()
+}
+
+fn get(sim: &NodeSim) -> Pod {
+    sim.api.get(Some("default"), "web").expect("the pod")
+}
+
+fn status(sim: &NodeSim) -> PodStatus {
+    get(sim).status.unwrap_or_default()
+}
+
+fn condition(sim: &NodeSim, type_: &str) -> Option<PodCondition> {
+    let conditions = status(sim).conditions.unwrap_or_default();
+    conditions.into_iter().find(|c| c.type_ == type_)
+}
+
+fn is_true(sim: &NodeSim, type_: &str) -> bool {
+    condition(sim, type_).is_some_and(|c| c.status == "True")
+}
+
+fn container(sim: &NodeSim, name: &str) -> Option<ContainerStatus> {
+    let status = status(sim);
+    let lists = [
+        status.init_container_statuses,
+        status.container_statuses,
+        status.ephemeral_container_statuses,
+    ];
+    let mut all = lists.into_iter().flatten().flatten();
+    all.find(|c| c.name == name)
+}
+
+fn runs(sim: &NodeSim, name: &str) -> bool {
+    let state = container(sim, name).and_then(|c| c.state);
+    state.is_some_and(|s| s.running.is_some())
+}
+
+/// Requests that changed the status of the pod.
+fn patches(sim: &NodeSim) -> usize {
+    let path = "/api/v1/namespaces/default/pods/web/status";
+    let requests = sim.api.requests().into_iter();
+    requests
+        .filter(|r| r.method == "PATCH" && r.path == path)
+        .count()
+}
+
+fn blocker(sim: &NodeSim) -> String {
+    let view = sim.view("web");
+    let blocked = view.and_then(|v| Some((v.blocker?, v.status, v.events)));
+    blocked.map_or("none".to_owned(), |(blocker, status, events)| {
+        let complaint = probe_complaint(&blocker, &status, &events);
+        format!("{blocker}: {}", complaint.unwrap_or_default())
+    })
+}
+
+#[test]
+fn a_pod_is_ready_when_its_probe_passes_and_its_gate_is_open_until_its_probe_fails() {
+    on_a_ready_node(1, async |sim| {
+        let ready = "default/web/app";
+        let fails = || Exec::prints(1, "not yet");
+        sim.runtime.set_exec(ready, fails());
+        sim.runtime.set_behaviour(ready, Behaviour::stubborn());
+        let app = json!([{"name": "app", "readinessProbe": probe()}]);
+        let gate = json!({"readinessGates": [{"conditionType": "example.com/lb"}]});
+        create(sim, pod(&app, &gate));
+        let told = "ContainersNotReady container=app: its readiness probe does not pass: not yet";
+        sim.until("its probe fails", 5 * SECOND, |sim| blocker(sim) == told)
+            .await;
+        assert!(!is_true(sim, "ContainersReady"));
+
+        sim.runtime.set_exec(ready, Exec::exits(0));
+        sim.until("its containers are ready", 3 * SECOND, |sim| {
+            is_true(sim, "ContainersReady")
+        })
+        .await;
+        let closed = condition(sim, "Ready").expect("Ready");
+        assert_eq!(
+            (closed.status.as_str(), closed.reason.as_deref()),
+            ("False", Some("ReadinessGatesNotReady"))
+        );
+        sim.api.modify::<Pod>(Some("default"), "web", |pod| {
+            let conditions = &mut pod.status.as_mut().expect("a status").conditions;
+            conditions.get_or_insert_default().push(PodCondition {
+                type_: "example.com/lb".to_owned(),
+                status: "True".to_owned(),
+                ..PodCondition::default()
+            });
+        });
+        sim.until("it is ready", 2 * SECOND, |sim| is_true(sim, "Ready"))
+            .await;
+        assert_eq!(blocker(sim), "none");
+
+        // Being deleted it is ready until its probe says otherwise.
+        assert!(sim.api.delete::<Pod>(Some("default"), "web", Some(60)));
+        sim.pass(2 * SECOND).await;
+        assert!(is_true(sim, "Ready"));
+        sim.runtime.set_exec(ready, fails());
+        sim.until("it is not ready", 2 * SECOND, |sim| !is_true(sim, "Ready"))
+            .await;
+        assert!(runs(sim, "app"), "it is still being stopped");
+    });
+}
+
+#[test]
+fn a_pod_stays_ready_over_a_restart_of_the_agent_until_it_is_probed_again() {
+    on_a_ready_node(2, async |sim| {
+        let app = json!([
+            {"name": "app", "readinessProbe": probe(), "startupProbe": probe()}
+        ]);
+        let uid = create(sim, pod(&app, &json!({})));
+        sim.until("it is ready", 5 * SECOND, |sim| is_true(sim, "Ready"))
+            .await;
+        sim.pass(2 * SECOND).await;
+        let before = status(sim);
+
+        sim.kill_agent().await;
+        let key = "default/web/app";
+        let unavailable = Exec::fails(CriCode::Unavailable, "cannot be asked");
+        sim.runtime.set_exec(key, unavailable);
+        let told = patches(sim);
+        sim.start_agent().await;
+        sim.pass(20 * SECOND).await;
+        assert_eq!(status(sim), before, "nobody has said that it is not ready");
+        assert_eq!(patches(sim), told);
+
+        sim.runtime.set_exec(key, Exec::exits(1));
+        sim.until("the probe is heard", 3 * SECOND, |sim| {
+            !is_true(sim, "Ready")
+        })
+        .await;
+
+        // What replaces the container has to be probed first.
+        sim.runtime.set_exec(key, Exec::exits(0));
+        sim.until("it is ready again", 3 * SECOND, |sim| is_true(sim, "Ready"))
+            .await;
+        sim.kill_agent().await;
+        sim.runtime
+            .set_exec(key, Exec::fails(CriCode::Unavailable, "cannot be asked"));
+        let first = sim.runtime.running(&uid, "app").expect("runs");
+        sim.runtime.kill_container(&first.id, 3);
+        sim.start_agent().await;
+        sim.until("another one runs", 30 * SECOND, |sim| {
+            container(sim, "app").is_some_and(|c| c.restart_count == 1) && runs(sim, "app")
+        })
+        .await;
+        let app = container(sim, "app").expect("app");
+        assert_eq!((app.started, app.ready), (Some(false), false));
+        assert!(!is_true(sim, "Ready"));
+        let last = app.last_state.and_then(|s| s.terminated).expect("an end");
+        assert_eq!(last.exit_code, 3);
+    });
+}
+
+#[test]
+fn the_status_names_the_generation_it_is_about() {
+    on_a_ready_node(3, async |sim| {
+        create(sim, pod(&json!([{"name": "app"}]), &json!({})));
+        sim.until("it is ready", 5 * SECOND, |sim| is_true(sim, "Ready"))
+            .await;
+        assert_eq!(status(sim).observed_generation, Some(1));
+        for generation in 2..5 {
+            sim.api.modify::<Pod>(Some("default"), "web", |pod| {
+                let spec = pod.spec.as_mut().expect("a spec");
+                spec.active_deadline_seconds = Some(10_000 - generation);
+            });
+            sim.until("it is acted on", 2 * SECOND, |sim| {
+                status(sim).observed_generation == Some(generation)
+            })
+            .await;
+            let owned = ["Ready", "Initialized", "ContainersReady", "PodScheduled"];
+            for type_ in owned {
+                let condition = condition(sim, type_).expect(type_);
+                assert_eq!(condition.observed_generation, Some(generation), "{type_}");
+            }
+        }
+    });
+}
+
+#[test]
+fn who_a_container_runs_as_and_what_it_may_use_is_told() {
+    on_a_ready_node(4, async |sim| {
+        let app = json!([{
+            "name": "app",
+            "resources": {
+                "requests": {"cpu": "250m", "memory": "64M"},
+                "limits": {"cpu": "500m", "memory": "64M"},
+            },
+            "securityContext": {"runAsUser": 1000, "runAsGroup": 3000},
+        }]);
+        let groups = json!({"securityContext": {"supplementalGroups": [4000]}});
+        create(sim, pod(&app, &groups));
+        sim.until("it is ready", 5 * SECOND, |sim| is_true(sim, "Ready"))
+            .await;
+        let app = serde_json::to_value(container(sim, "app")).expect("JSON");
+        assert_eq!(
+            app["user"]["linux"],
+            json!({"uid": 1000, "gid": 3000, "supplementalGroups": [3000, 4000]})
+        );
+        assert_eq!(
+            app["resources"],
+            json!({
+                "requests": {"cpu": "250m", "memory": "64M"},
+                "limits": {"cpu": "500m", "memory": "64M"},
+            })
+        );
+        assert_eq!(
+            app["allocatedResources"],
+            json!({"cpu": "250m", "memory": "64M"})
+        );
+        assert_eq!(app["stopSignal"], Value::Null, "its gate is off");
+    });
+}
+
+#[test]
+fn a_debugger_is_shown_while_it_runs_and_with_its_end() {
+    on_a_ready_node(5, async |sim| {
+        create(sim, pod(&json!([{"name": "app"}]), &json!({})));
+        sim.until("it is ready", 5 * SECOND, |sim| is_true(sim, "Ready"))
+            .await;
+        let key = "default/web/debug";
+        sim.runtime
+            .set_behaviour(key, Behaviour::exits(10 * SECOND, 7));
+        sim.api.modify::<Pod>(Some("default"), "web", |pod| {
+            let debug = json!([{
+                "name": "debug", "image": "busybox:1", "targetContainerName": "app",
+                "imagePullPolicy": "IfNotPresent", "terminationMessagePolicy": "File",
+                "terminationMessagePath": "/dev/termination-log",
+            }]);
+            pod.spec.as_mut().expect("a spec").ephemeral_containers =
+                serde_json::from_value(debug).expect("a container");
+        });
+        sim.until("it runs", 5 * SECOND, |sim| runs(sim, "debug"))
+            .await;
+        let debug = container(sim, "debug").expect("debug");
+        assert_eq!((debug.ready, debug.started), (false, None));
+        let end = |sim: &NodeSim| container(sim, "debug")?.state?.terminated;
+        sim.until("it has ended", 15 * SECOND, |sim| end(sim).is_some())
+            .await;
+        sim.pass(30 * SECOND).await;
+        assert_eq!(end(sim).map(|end| end.exit_code), Some(7));
+        let debug = container(sim, "debug").expect("debug");
+        assert_eq!(debug.restart_count, 0, "it is not started again");
+        assert!(is_true(sim, "Ready"));
+
+        // That it has run is known to an agent that starts again, and to the runtime no more.
+        let uid = get(sim).uid();
+        sim.kill_agent().await;
+        let all = sim.runtime.containers(&uid).into_iter();
+        let dead = all.filter(|c| c.name == "debug").map(|c| c.id);
+        dead.for_each(|id| sim.runtime.lose_container(&id));
+        sim.start_agent().await;
+        sim.pass(10 * SECOND).await;
+        assert_eq!(end(sim).map(|end| end.exit_code), Some(7));
+        assert_eq!(sim.runtime.starts(&uid, "debug"), 1);
+    });
+}
+
+#[test]
+fn a_restart_of_all_containers_is_told_from_beginning_to_end() {
+    on_a_ready_node(6, async |sim| {
+        let rules = json!([{
+            "action": "RestartAllContainers",
+            "exitCodes": {"operator": "In", "values": [42]},
+        }]);
+        let apps = json!([
+            {"name": "app", "restartPolicy": "Never", "restartPolicyRules": rules},
+            {"name": "other"},
+        ]);
+        let more = json!({"restartPolicy": "Never", "initContainers": [{"name": "init"}]});
+        sim.runtime
+            .set_behaviour("default/web/init", Behaviour::exits(SECOND, 0));
+        let uid = create(sim, pod(&apps, &more));
+        sim.until("it is ready", 5 * SECOND, |sim| is_true(sim, "Ready"))
+            .await;
+        let resting = condition(sim, "AllContainersRestarting").expect("it could happen");
+        assert_eq!(resting.status, "False");
+        let before = status(sim);
+
+        let app = sim.runtime.running(&uid, "app").expect("runs");
+        sim.runtime.kill_container(&app.id, 42);
+        sim.until("all have been restarted", 60 * SECOND, |sim| {
+            let again = |name| {
+                container(sim, name).is_some_and(|c| c.restart_count == 1) && runs(sim, name)
+            };
+            again("app") && again("other")
+        })
+        .await;
+        sim.until("it is ready", 5 * SECOND, |sim| is_true(sim, "Ready"))
+            .await;
+        let after = status(sim);
+        assert_eq!(after.phase.as_deref(), Some("Running"));
+        assert_eq!(after.pod_ip, before.pod_ip, "in the same sandbox");
+        let over = condition(sim, "AllContainersRestarting").expect("it could happen again");
+        assert_eq!(over.status, "False");
+        for name in ["init", "app", "other"] {
+            let again = container(sim, name).expect(name);
+            assert_eq!(again.restart_count, 1, "{name}");
+            let last = again.last_state.and_then(|s| s.terminated).expect(name);
+            assert_eq!(last.reason.as_deref(), Some("RestartingAllContainers"));
+        }
+        let told: Vec<String> = sim
+            .api
+            .requests()
+            .into_iter()
+            .filter(|r| r.path.ends_with("/pods/web/status"))
+            .map(|r| r.body.to_string())
+            .collect();
+        let phases = ["\"Failed\"", "\"Succeeded\""];
+        let over = told.iter().find(|b| phases.iter().any(|p| b.contains(p)));
+        assert_eq!(over, None, "the pod was never over");
+    });
+}
