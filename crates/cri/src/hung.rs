@@ -345,6 +345,9 @@ impl HungCalls {
     pub(crate) fn containers_listed(&self, rows: &[ContainerSummary], all: bool) {
         let ids = rows.iter().map(|row| (row.id.as_str(), &row.uid));
         self.learn(ids);
+        if all {
+            self.forget_owners(rows);
+        }
         if self.is_empty() {
             return;
         }
@@ -373,9 +376,6 @@ impl HungCalls {
                     _ => false,
                 }
         });
-        if all {
-            self.forget_owners(rows);
-        }
     }
 
     /// Keeps the owners of what is listed once there are many others; the next list of sandboxes
