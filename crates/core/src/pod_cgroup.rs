@@ -140,9 +140,13 @@ pub fn pod_cgroup(pod: &Pod, node: &NodeFacts, pids_limit: Option<i64>) -> Cgrou
     }
 }
 
-/// Shares of the parent of all Burstable pods: as many as these pods request.
+/// Shares of the parent of all Burstable pods: as many as those request that have not ended.
 pub fn burstable_shares<'a>(pods: impl Iterator<Item = &'a Pod>) -> i64 {
-    let burstable = pods.filter(|pod| qos_class(pod) == QosClass::Burstable);
+    let has_ended = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+        matches!(phase, Some("Failed" | "Succeeded"))
+    };
+    let burstable = pods.filter(|pod| qos_class(pod) == QosClass::Burstable && !has_ended(pod));
     let requests = burstable.map(|pod| {
         let request = with_overhead(pod, "cpu", pod_request(pod, "cpu"));
         request.map_or(0, Quantity::milli_value)

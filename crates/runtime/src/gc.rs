@@ -141,27 +141,40 @@ impl PodRuntime {
             }
         };
         let log_dirs = deps.files.list_log_dirs().await;
-        let links = deps.files.list_dangling_links().await;
         let mut known = pods.known.clone();
         known.extend(self.active().since_collection());
-        let plan = plan(GcInput {
+        let input = GcInput {
             containers: &containers,
             sandboxes: &sandboxes,
             known: &known,
             finished: &pods.finished,
             sources_ready: pods.sources_ready,
             log_dirs: &or_note(log_dirs, &mut report),
-            dangling_links: &or_note(links, &mut report),
+            dangling_links: &[],
             policy: deps.options.gc,
             now: deps.clock.now(),
-        });
-        if !plan.is_empty() {
-            tracing::debug!(%plan, "garbage");
+        };
+        let doomed = plan(input);
+        if !doomed.is_empty() {
+            tracing::debug!(plan = %doomed, "garbage");
         }
-        let doomed = self.doomed(&plan, &containers, &sandboxes);
-        self.remove_containers(doomed, &mut report).await;
-        self.remove_sandboxes(&plan.sandboxes, &mut report).await;
-        self.remove_logs(&plan, &mut report).await;
+        let removed = self.doomed(&doomed, &containers, &sandboxes);
+        self.remove_containers(removed, &mut report).await;
+        self.remove_sandboxes(&doomed.sandboxes, &mut report).await;
+        self.remove_log_dirs(&doomed.log_dirs, &mut report).await;
+        // last: what has just been removed is what links dangle for
+        let links = or_note(deps.files.list_dangling_links().await, &mut report);
+        let left: Vec<ContainerSummary> = containers
+            .iter()
+            .filter(|c| !doomed.containers.contains(&c.id))
+            .cloned()
+            .collect();
+        let dangling = plan(GcInput {
+            containers: &left,
+            dangling_links: &links,
+            ..input
+        });
+        self.remove_links(&dangling.links, &mut report).await;
         for failure in &report.failures {
             tracing::warn!(failure, "not collected");
         }
@@ -241,14 +254,18 @@ impl PodRuntime {
         report.sandboxes = note(removals.collect(), &mut report.failures).await;
     }
 
-    async fn remove_logs(&self, plan: &GcPlan, report: &mut GcReport) {
+    async fn remove_log_dirs(&self, names: &[String], report: &mut GcReport) {
         let files = &self.deps().files;
-        let dirs = plan.log_dirs.iter().map(|name| async move {
+        let dirs = names.iter().map(|name| async move {
             let removed = files.remove_log_dir(name).await;
             removed.map_err(|error| format!("log directory {name}: {error}"))
         });
         report.log_dirs = note(dirs.collect(), &mut report.failures).await;
-        let links = plan.links.iter().map(|name| async move {
+    }
+
+    async fn remove_links(&self, names: &[String], report: &mut GcReport) {
+        let files = &self.deps().files;
+        let links = names.iter().map(|name| async move {
             let removed = files.remove_link(name).await;
             removed.map_err(|error| format!("log link {name}: {error}"))
         });

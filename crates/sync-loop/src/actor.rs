@@ -129,8 +129,10 @@ pub struct SyncLoop {
     strict_groups: Option<bool>,
     /// The pods that the CPU weight of all Burstable pods was computed for.
     weighed: BTreeSet<PodUid>,
-    /// Dead pods of the last plan: their collection was begun, their directories go next.
+    /// Dead pods of the last plan: their collection was begun.
     dead: BTreeSet<PodUid>,
+    /// Pods of the last plan that nobody knows but the runtime: their directories go next.
+    strangers: BTreeSet<PodUid>,
     answers: AnswerSender<SyncLoopEvent>,
     streams: Option<Streams>,
 }
@@ -165,6 +167,7 @@ impl SyncLoop {
             strict_groups: None,
             weighed: BTreeSet::new(),
             dead: BTreeSet::new(),
+            strangers: BTreeSet::new(),
             answers: answer_sender,
             streams: Some(Streams {
                 config,
@@ -352,7 +355,7 @@ impl SyncLoop {
             statics_ready: self.desired.statics_ready(&self.deps.sources),
             statics: self.desired.static_names(),
             collect_garbage: self.garbage_wanted,
-            look_at_disk: self.garbage_wanted || !self.dead.is_empty(),
+            look_at_disk: self.garbage_wanted || !self.strangers.is_empty(),
         }
     }
 
@@ -380,10 +383,14 @@ impl SyncLoop {
                 self.dispatch(Dispatch::Remove(uid.clone()));
             }
         }
-        // what cannot be collected is tried again with the garbage of each minute, not at once
-        self.garbage_wanted |= !plan.dead_to_collect.is_subset(&self.dead);
+        let strangers = &plan.orphans_to_kill | &plan.dead_to_collect;
+        // what cannot be collected is tried again with the garbage of each minute, not at once;
+        // the logs of one that has gone go now
+        self.garbage_wanted |=
+            !plan.dead_to_collect.is_subset(&self.dead) || !self.strangers.is_subset(&strangers);
         let snapshots = self.snapshots();
         self.dead = plan.dead_to_collect.clone();
+        self.strangers = strangers;
         let collects = snapshots.collect_garbage && snapshots.sources_ready;
         if !collects && !snapshots.look_at_disk {
             self.cleaning = false;

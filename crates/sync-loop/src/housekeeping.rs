@@ -55,9 +55,10 @@ pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingP
     if !snapshots.sources_ready && !snapshots.statics_ready {
         return HousekeepingPlan::default();
     }
-    let mut directories = BTreeSet::new();
+    let (mut directories, mut cgroups) = (BTreeSet::new(), BTreeSet::new());
     if snapshots.look_at_disk && snapshots.sources_ready {
         directories = listed("pod directories", deps.runtime.list_pod_dirs().await);
+        cgroups = listed("pod cgroups", deps.runtime.list_cgroups().await);
     }
     let observed = deps.cache.all();
     let Ok(workers) = deps.workers.standings().await else {
@@ -85,7 +86,7 @@ pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingP
         workers: workers.into_keys().collect(),
         desired: snapshots.desired.clone(),
         directories,
-        cgroups: BTreeSet::new(),
+        cgroups,
     })
 }
 
@@ -173,6 +174,12 @@ pub async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncL
         .collect();
     if snapshots.look_at_disk {
         remove_directories(plan.directories_to_remove.difference(&known), deps).await;
+        for uid in plan.cgroups_to_remove.difference(&known) {
+            match deps.runtime.remove_cgroup(uid).await {
+                Ok(()) => tracing::info!(pod = %uid, "orphaned pod cgroup removed"),
+                Err(error) => tracing::warn!(pod = %uid, %error, "orphaned pod cgroup not removed"),
+            }
+        }
     }
     if snapshots.collect_garbage {
         if let Some(file) = deps

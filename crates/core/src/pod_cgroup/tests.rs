@@ -99,8 +99,12 @@ fn pod_level_limits_and_switches_of_the_node_count() {
 }
 
 #[test]
-fn classes_get_the_sum_of_their_pods_and_the_node_what_is_allocatable() {
+fn the_burstable_class_gets_the_sum_of_its_pods_that_have_not_ended() {
+    let mut ended = pod(&["3;"], "");
+    let status = serde_json::json!({"phase": "Succeeded"});
+    ended.status = serde_json::from_value(status).expect("a status");
     let pods = [
+        ended,
         pod(&["100m;"], ""),
         pod(&["400m; 1"], "100m"),
         // Guaranteed and BestEffort pods do not count

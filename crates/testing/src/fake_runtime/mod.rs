@@ -242,6 +242,12 @@ impl FakeRuntime {
             .step(|model, now| drop(model.stop_sandbox(id, now)));
     }
 
+    /// Loses a sandbox and leaves its containers, as a runtime with a damaged store does.
+    pub fn lose_sandbox(&self, id: &SandboxId) {
+        self.shell
+            .step(|model, _| drop(model.sandboxes.remove(id)));
+    }
+
     /// Removes a container from outside, as `crictl rm -f` does.
     pub fn lose_container(&self, id: &ContainerId) {
         self.shell
