@@ -67,8 +67,7 @@ fn settle(status: &mut Value) {
             if container["state"]["running"].is_object() {
                 time(&mut container["state"]["running"]["startedAt"]);
             }
-            let ended = &mut container["state"]["terminated"];
-            if ended.is_object() {
+            if let Some(ended) = container.pointer_mut("/state/terminated") {
                 time(&mut ended["startedAt"]);
                 time(&mut ended["finishedAt"]);
                 assert_eq!(ended["containerID"], id);
