@@ -118,7 +118,12 @@ fn hang(
             _ => &["sick"],
         };
         says(sim, "sick", call).await;
-        for round in 0..20 {
+        // longer than any deadline; but a stop that fails at its own takes the sandbox down
+        let rounds = match operation {
+            Operation::StopContainer => 10,
+            _ => 35,
+        };
+        for round in 0..rounds {
             neighbours_are_well(sim, sick, round).await;
             sim.pass(7 * SECOND).await;
         }
@@ -127,7 +132,13 @@ fn hang(
             "RuntimeCallHangs",
             "as long as it hangs"
         );
-        assert_eq!(told(sim, "sick").len(), 1, "{:?}", told(sim, "sick"));
+        // a start is tried again with a container of its own
+        let told = told(sim, "sick");
+        assert!(
+            told.iter().all(|event| event.starts_with("1x ")),
+            "{told:?}"
+        );
+        assert!(told.len() <= 3, "{told:?}");
         sim.runtime.release(operation);
         sim.until("it is well again", 6 * MINUTE, |sim| {
             recovers(sim) && sim.blocker("sick").is_empty()

@@ -168,6 +168,7 @@ async fn on_containerd_a_pod_is_well_again_once_its_hanging_call_is_answered() {
         return;
     }
     let (mut bed, proxy) = Bed::behind_proxy("i-unhung").await;
+    bed.wait("the agent answers", |table| table.connected).await;
     let hang = proxy.add(Rule::new("CreateContainer", Action::Hang).times(1));
     bed.apply("web.yaml", &shell("web", "HOLD"));
     let (event, _) = eventually("the pod says what hangs", SOON, async || {
