@@ -1,5 +1,7 @@
 //! The executor against the model runtime: what it does converges, also when it is interrupted.
 
+#![allow(clippy::expect_used)] // every function here is part of a test
+
 mod support;
 
 use std::path::Path;
