@@ -238,6 +238,46 @@ fn a_container_that_has_exited_has_no_pre_stop_hook() {
 }
 
 #[test]
+fn a_container_that_fails_its_liveness_probe_has_its_hook_and_the_probes_own_grace() {
+    on_a_node(19, async |sim| {
+        sim.runtime.set_exec("app alive", Exec::exits(1));
+        sim.runtime.set_exec("app drain", Exec::hangs());
+        let pod = pod(json!({"preStop": exec("drain")})).with(|pod| {
+            let containers = pod.spec.as_mut().map(|spec| &mut spec.containers);
+            let probe = json!({
+                "exec": {"command": ["alive"]},
+                "failureThreshold": 1,
+                "periodSeconds": 60,
+                "terminationGracePeriodSeconds": 7,
+            });
+            for container in containers.into_iter().flatten() {
+                container.liveness_probe = serde_json::from_value(probe.clone()).ok();
+            }
+        });
+        let since = sim.now();
+        let uid = sim.api.create(&pod.build()).uid();
+        sim.until("it is stopped", 2 * MINUTE, |sim| {
+            sim.runtime.starts(&uid, "app") == 2
+        })
+        .await;
+        let calls = calls(sim, since);
+        // the probe, then the hook
+        assert_eq!(
+            calls[1..4],
+            ["0s exec app#0", "0s exec app#0", "7s stop app#0"]
+        );
+        assert_eq!(
+            told(
+                sim,
+                "Killing",
+                "Container app failed liveness probe, will be restarted"
+            ),
+            1
+        );
+    });
+}
+
+#[test]
 fn a_sleep_ends_with_its_container() {
     on_a_node(7, async |sim| {
         let uid = running(sim, pod(json!({"preStop": {"sleep": {"seconds": 25}}}))).await;
