@@ -353,7 +353,6 @@ async fn a_runtime_that_restarts_does_not_make_the_node_not_ready_but_one_that_s
             runtime_error: Some("connection refused".into()),
             network_error: None,
             pleg_error: None,
-            pleg_error: None,
             answered: false,
         };
         world.state.send_replace(silent);
@@ -362,7 +361,6 @@ async fn a_runtime_that_restarts_does_not_make_the_node_not_ready_but_one_that_s
         let says = RuntimeState {
             runtime_error: None,
             network_error: Some("NetworkReady=false reason:a message:b".into()),
-            pleg_error: None,
             pleg_error: None,
             answered: true,
         };
