@@ -1,7 +1,7 @@
 //! User namespaces, groups, the host name override and variables from files: fields that exclude
 //! each other.
 
-use windlass_types::corev1::{Container, PodSpec};
+use windlass_types::corev1::{Container, PodSpec, SecurityContext};
 
 use super::field::Errors;
 use super::names;
@@ -35,6 +35,7 @@ pub(super) fn check(spec: &PodSpec, errors: &mut Errors) {
         for (index, container) in containers.unwrap_or_default().iter().enumerate() {
             let path = format!("spec.{list}[{index}]");
             let security = container.security_context.as_ref();
+            escalation(security, &path, errors);
             let proc_mount = security.and_then(|s| s.proc_mount.as_deref());
             if proc_mount == Some("Unmasked") && !own_users {
                 let field = format!("{path}.securityContext.procMount");
@@ -43,6 +44,24 @@ pub(super) fn check(spec: &PodSpec, errors: &mut Errors) {
             }
             file_keys(spec, container, &path, errors);
         }
+    }
+}
+
+/// A container with that capability can give itself the others.
+fn escalation(security: Option<&SecurityContext>, path: &str, errors: &mut Errors) {
+    let Some(security) = security.filter(|s| s.allow_privilege_escalation == Some(false)) else {
+        return;
+    };
+    let capabilities = security.capabilities.as_ref();
+    let mut added = capabilities
+        .and_then(|c| c.add.as_ref())
+        .into_iter()
+        .flatten();
+    if added.any(|name| name == "CAP_SYS_ADMIN") {
+        let field = format!("{path}.securityContext.allowPrivilegeEscalation");
+        let detail =
+            "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+        errors.invalid(&field, false, detail);
     }
 }
 

@@ -321,6 +321,14 @@ fn a_pod_with_user_ids_of_its_own_shares_nothing_with_the_node() {
         "spec.containers[0].securityContext.procMount: Invalid value: \"Unmasked\": \
          `hostUsers` must be false to use `Unmasked`",
     );
+    let admin = json!([{"name": "a", "image": "x:1", "securityContext": {
+        "allowPrivilegeEscalation": false, "capabilities": {"add": ["CAP_SYS_ADMIN"]},
+    }}]);
+    check_spec(
+        json!({"containers": admin}),
+        "spec.containers[0].securityContext.allowPrivilegeEscalation: Invalid value: false: \
+         cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
+    );
     check_spec(
         json!({"securityContext": {"supplementalGroupsPolicy": "strict"}}),
         "spec.securityContext.supplementalGroupsPolicy: Unsupported value: \"strict\": \
