@@ -218,6 +218,15 @@ fn a_container_brings_its_pre_stop_hook_along() {
 }
 
 #[test]
+fn a_stop_signal_counts_with_its_gate() {
+    let spec = json!({"name": "c", "lifecycle": {"stopSignal": "SIGUSR1"}});
+    let mut case = case(spec, json!({"os": {"name": "linux"}}));
+    assert_eq!(case.config().expect("config").stop_signal, "");
+    case.node.stop_signals = true;
+    assert_eq!(case.config().expect("config").stop_signal, "SIGUSR1");
+}
+
+#[test]
 fn the_deletion_grace_period_is_noted_once_it_is_known() {
     let mut case = case(json!({"name": "c"}), json!({}));
     case.pod.metadata.deletion_grace_period_seconds = Some(4);
