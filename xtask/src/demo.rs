@@ -180,7 +180,8 @@ fn draw(screen: &mut Screen, pods: &PodTable) {
     sorted.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     let mut key = pods.connected.to_string();
     for pod in sorted {
-        let sidecars = pod.init_containers.iter().filter(|c| c.state == "running");
+        let init = pod.init_containers.iter();
+        let sidecars = init.filter(|c| pod.sidecars.contains(&c.name));
         let containers: Vec<_> = pod.containers.iter().chain(sidecars).collect();
         let ready = containers.iter().filter(|c| c.ready).count();
         let blocker = pod

@@ -55,6 +55,8 @@ pub struct PodView {
     pub containers: Vec<ContainerView>,
     /// Init containers.
     pub init_containers: Vec<ContainerView>,
+    /// Names of those that are sidecars.
+    pub sidecars: Vec<String>,
     /// What keeps it from what was asked.
     pub blocker: Option<Blocker>,
     /// When its start passed each phase.
@@ -207,6 +209,9 @@ impl PodView {
                 .map(ContainerView::read)
                 .collect::<Vec<_>>()
         };
+        let init = pod["spec"]["initContainers"].as_array();
+        let sidecars = init.into_iter().flatten();
+        let sidecars = sidecars.filter(|container| container["restartPolicy"] == "Always");
         let status = &pod["status"];
         let conditions = status["conditions"].as_array();
         let ready = conditions
@@ -222,6 +227,7 @@ impl PodView {
             ready,
             containers: containers(&status["containerStatuses"]),
             init_containers: containers(&status["initContainerStatuses"]),
+            sidecars: sidecars.map(|container| text(&container["name"])).collect(),
             blocker: entry.blocker,
             timings: entry.timings.unwrap_or_default(),
         };
