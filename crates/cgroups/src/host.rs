@@ -48,9 +48,10 @@ impl HostTree {
             let Ok(name) = entry.file_name().into_string() else {
                 continue;
             };
-            // `cpu` may be a link to `cpu,cpuacct`; the cgroup v2 tree beside v1 has no values
-            let is_v1 = entry.path().join("tasks").exists();
-            if entry.file_type()?.is_dir() && is_v1 {
+            // `cpu` may be a link to `cpu,cpuacct`; `unified`, cgroup v2 beside v1, has no values,
+            // but runtimes make cgroups there too
+            let has_cgroups = entry.path().join("cgroup.procs").exists();
+            if entry.file_type()?.is_dir() && has_cgroups {
                 let controllers = name.split(',');
                 let controllers = controllers.map(|c| (c.to_owned(), name.clone()));
                 tree.controllers.extend(controllers);

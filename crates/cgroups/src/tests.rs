@@ -183,13 +183,13 @@ fn a_tree_on_the_disk_is_read_by_its_shape() {
     for hierarchy in ["cpu,cpuacct", "cpuset", "memory"] {
         let root = mount.join(hierarchy);
         fs::create_dir_all(&root).expect("made");
-        fs::write(root.join("tasks"), "").expect("written");
+        fs::write(root.join("cgroup.procs"), "").expect("written");
     }
     for (file, content) in [("cpuset.cpus", "0-1\n"), ("cpuset.mems", "0\n")] {
         fs::write(mount.join("cpuset").join(file), content).expect("written");
     }
-    // the v2 tree that systemd mounts beside v1
-    fs::create_dir_all(mount.join("unified")).expect("made");
+    // something else that is mounted there
+    fs::create_dir_all(mount.join("other")).expect("made");
     let tree = HostTree::open(mount.to_owned()).expect("opened");
     assert!(!tree.unified());
     assert_eq!(tree.hierarchies(), ["cpu,cpuacct", "cpuset", "memory"]);

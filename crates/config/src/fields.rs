@@ -36,7 +36,7 @@ const IMAGES: &str = "verification of image pull credentials";
 const LOGS: &str = "rotation of container logs";
 const MANAGERS: &str = "the CPU, memory and topology managers";
 const NODE: &str = "node-wide limits and reservations";
-const QOS: &str = "QoS and pod cgroups";
+const QOS: &str = "reserved and throttled memory, and swap";
 const SERVER: &str = "the HTTPS server on port 10250";
 const STATS: &str = "volume statistics";
 const TRACING: &str = "OpenTelemetry tracing";
@@ -110,9 +110,9 @@ pub static FIELDS: &[Field] = &[
     zero("volumeStatsAggPeriod", NotYet(STATS)),
     plain("kubeletCgroups", NotYet(NODE)),
     plain("systemCgroups", NotYet(NODE)),
-    plain("cgroupRoot", NotYet(QOS)),
-    plain("cgroupsPerQOS", NotYet(QOS)),
-    zero("cgroupDriver", NotYet(QOS)),
+    plain("cgroupRoot", Yes),
+    plain("cgroupsPerQOS", Yes),
+    zero("cgroupDriver", Yes),
     zero("cpuManagerPolicy", NotYet(MANAGERS)),
     plain("singleProcessOOMKill", Yes),
     plain("cpuManagerPolicyOptions", NotYet(MANAGERS)),
@@ -126,7 +126,7 @@ pub static FIELDS: &[Field] = &[
     zero("hairpinMode", Ignored("validated only, as upstream")),
     zero("maxPods", Yes),
     plain("podCIDR", Yes),
-    plain("podPidsLimit", NotYet(QOS)),
+    plain("podPidsLimit", Yes),
     plain("resolvConf", Yes),
     plain("runOnce", Ignored("must stay false, as upstream")),
     plain("cpuCFSQuota", Yes),
@@ -180,7 +180,7 @@ pub static FIELDS: &[Field] = &[
     ),
     plain("systemReservedCgroup", NotYet(NODE)),
     plain("kubeReservedCgroup", NotYet(NODE)),
-    plain("enforceNodeAllocatable", NotYet(QOS)),
+    plain("enforceNodeAllocatable", Yes),
     plain("allowedUnsafeSysctls", Yes),
     zero("volumePluginDir", NotYet(VOLUMES)),
     plain("providerID", Yes),

@@ -335,15 +335,15 @@ fn unknown_and_inert_fields_are_warned_of_once() {
         )],
         &[
             "--config=@/k.yaml",
-            "--cgroup-root=/x",
+            "--kube-reserved-cgroup=/x",
             "--feature-gates=EventedPLEG=true,EnvFiles=true",
             "--pod-infra-container-image=pause",
         ],
         &[
             "@/k.yaml: authentication.x509.clientCA: unknown field (line 4, column 35): it is ignored, remove or correct it",
             "@/k.yaml: maxPodz: unknown field (line 3, column 10): it is ignored, remove or correct it",
-            "--cgroup-root: cgroupRoot: accepted, but nothing follows from it in this version, which lacks QoS and pod cgroups",
             "@/k.yaml: iptablesDropBit: accepted and ignored: without effect upstream as well",
+            "--kube-reserved-cgroup: kubeReservedCgroup: accepted, but nothing follows from it in this version, which lacks node-wide limits and reservations",
             "--feature-gates: featureGates.EventedPLEG: set to true, but nothing follows from this gate in this version",
             "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it",
         ],

@@ -10,6 +10,7 @@ mod bed;
 mod manifest;
 
 mod bad_input;
+mod cgroups;
 mod containers;
 mod control;
 mod edits;

@@ -1,0 +1,166 @@
+//! Pods lie in cgroups of their own, which bind them and go with them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::manifest::{fill, shell};
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// The agent looks for cgroups of unknown pods once a minute.
+const GARBAGE: Duration = Duration::from_secs(100);
+
+const LIMITED: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: limited}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: IMAGE
+      command: [sh, -c, "HOLD"]
+      resources: {requests: {cpu: 250m, memory: 32Mi}, limits: {cpu: 500m, memory: 64Mi}}
+"#;
+
+const BY_THE_RUNTIME: &str = "cgroupsPerQOS: false\nenforceNodeAllocatable: [none]";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along() {
+    if skipped() {
+        return;
+    }
+    // an agent that makes no cgroups, as earlier versions
+    let mut bed = Bed::configured("m-cgroups", BY_THE_RUNTIME).await;
+    bed.apply("old.yaml", &shell("old", "HOLD"));
+    let old = bed.ready("old").await;
+    let config = bed.agent.root_dir().with_file_name("config.yaml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace(BY_THE_RUNTIME, "")).unwrap();
+    bed.kill_and_respawn().await;
+
+    bed.apply("limited.yaml", &fill(LIMITED));
+    bed.apply("plain.yaml", &shell("plain", "HOLD"));
+    bed.ready("limited").await;
+    bed.ready("plain").await;
+    let kubepods = format!("{}/kubepods", bed.containerd.cgroup_root());
+    let limited = format!("{kubepods}/burstable/pod{}", uid(&bed, "limited").await);
+    let plain = format!("{kubepods}/besteffort/pod{}", uid(&bed, "plain").await);
+    for (pod, cgroup) in [("limited", &limited), ("plain", &plain)] {
+        let process = bed.process(pod, "main").await;
+        let lines = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
+        let inside = lines.lines().filter(|line| line.contains(cgroup.as_str()));
+        assert!(inside.count() > 0, "{pod} is not in {cgroup}: {lines}");
+    }
+    expect(&limited, "cpu", ["cpu.shares", "cpu.weight"], ["256", "10"]);
+    expect(
+        &limited,
+        "cpu",
+        ["cpu.cfs_quota_us", "cpu.max"],
+        ["50000", "50000 100000"],
+    );
+    let bytes = "67108864";
+    expect(
+        &limited,
+        "memory",
+        ["memory.limit_in_bytes", "memory.max"],
+        [bytes, bytes],
+    );
+    expect(&plain, "cpu", ["cpu.shares", "cpu.weight"], ["2", "1"]);
+    let class = format!("{kubepods}/burstable");
+    eventually("the class weighs what its pods do", SOON, async || {
+        let weight = value(&class, "cpu", ["cpu.shares", "cpu.weight"]);
+        let right = weight == if unified() { "10" } else { "256" };
+        right.then_some(()).ok_or(weight)
+    })
+    .await;
+    let node = value(&kubepods, "memory", ["memory.limit_in_bytes", "memory.max"]);
+    assert!(
+        node.parse::<u64>().is_ok_and(|bytes| bytes < 1 << 50),
+        "{node}"
+    );
+
+    // nobody notices that the agent is replaced; what it had not made goes
+    let mut stray = stray_process(&format!("{kubepods}/besteffort/podnobodys"));
+    let before = bed.running("limited").await[0].id.clone();
+    bed.kill_and_respawn().await;
+    eventually(
+        "the cgroup of an unknown pod is removed",
+        GARBAGE,
+        async || {
+            let left = places(&format!("{kubepods}/besteffort/podnobodys"));
+            left.is_empty().then_some(()).ok_or(format!("{left:?}"))
+        },
+    )
+    .await;
+    assert!(!stray.wait().unwrap().success(), "killed");
+    assert_eq!(bed.running("limited").await[0].id, before);
+    let still = bed.ready("old").await;
+    assert_eq!(still.containers[0].id, old.containers[0].id);
+    assert_eq!(still.restarts(), 0);
+
+    bed.remove("limited.yaml");
+    bed.gone("limited").await;
+    assert_eq!(places(&limited), Vec::<PathBuf>::new());
+    assert!(!places(&plain).is_empty());
+    bed.stop().await;
+}
+
+async fn uid(bed: &Bed, name: &str) -> String {
+    let pod = bed.pod(name).await;
+    pod["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+fn unified() -> bool {
+    Path::new(CGROUPS).join("cgroup.controllers").exists()
+}
+
+/// Content of a file of a cgroup; the names are v1's and v2's.
+fn value(cgroup: &str, controller: &str, files: [&str; 2]) -> String {
+    let (dir, file) = match unified() {
+        true => (PathBuf::from(CGROUPS), files[1]),
+        false => (Path::new(CGROUPS).join(controller), files[0]),
+    };
+    let path = format!("{}{cgroup}/{file}", dir.display());
+    let text = fs::read_to_string(&path);
+    text.map_or_else(
+        |error| format!("{path}: {error}"),
+        |text| text.trim().to_owned(),
+    )
+}
+
+fn expect(cgroup: &str, controller: &str, files: [&str; 2], expected: [&str; 2]) {
+    let expected = expected[usize::from(unified())];
+    assert_eq!(
+        value(cgroup, controller, files),
+        expected,
+        "{files:?} of {cgroup}"
+    );
+}
+
+/// Directories of a cgroup in all hierarchies.
+fn places(cgroup: &str) -> Vec<PathBuf> {
+    let mut roots = vec![PathBuf::from(CGROUPS)];
+    if !unified() {
+        let entries = fs::read_dir(CGROUPS).unwrap().flatten();
+        roots = entries.map(|entry| entry.path()).collect();
+    }
+    let places = roots.iter().map(|root| root.join(&cgroup[1..]));
+    places.filter(|dir| dir.exists()).collect()
+}
+
+/// A process in a cgroup that no pod of this node has.
+fn stray_process(cgroup: &str) -> Child {
+    let root = match unified() {
+        true => PathBuf::from(CGROUPS),
+        false => Path::new(CGROUPS).join("memory"),
+    };
+    let dir = root.join(&cgroup[1..]);
+    fs::create_dir(&dir).unwrap();
+    let child = Command::new("sleep").arg("1000").spawn().unwrap();
+    fs::write(dir.join("cgroup.procs"), child.id().to_string()).unwrap();
+    child
+}
