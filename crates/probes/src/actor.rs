@@ -3,7 +3,8 @@
 //! * owns: what is probed of one kind, and how often it went well or badly in a row
 //! * hears: `ProbePod` from the pod workers (coalesced per pod), its timer, answers of its questions
 //! * says: `ProbeUpdate` to the SyncLoop (coalesced per pod); verdicts to `ProbeResults`
-//! * invariant: one question of a probe is in flight; a verdict is about one container instance
+//! * invariant: one question of a probe is in flight; a verdict is about one container instance,
+//!   and on the disk before anybody hears of it
 //! * bound and overflow: a slot per pod, one timer, one question per probe; a question that is
 //!   late makes the next ones fall out, not pile up
 //! * restart: verdicts come back from the store, and the first questions are spread
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use windlass_actors::{AnswerSender, Answers, Delivery, ProbePod, SlotReceiver, answers, spawn_io};
 use windlass_types::{PodUid, ProbeKind};
 
-use crate::io::{Answer, ask};
+use crate::io::{Answer, ask, write};
 use crate::probes::{Now, ProbeDeps, Probes};
 
 /// After this time a pod that an earlier life of the agent probed has been told of, or is gone.
@@ -55,6 +56,13 @@ impl ProbeManager {
             let checks = Arc::clone(&self.deps.checks);
             let answers = self.answers.clone();
             spawn_io("probe", ask(question, runtime, checks, answers));
+        }
+    }
+
+    fn write_what_is_decided(&mut self) {
+        let verdicts = self.probes.to_write();
+        if let Some(file) = self.deps.file.clone().filter(|_| !verdicts.is_empty()) {
+            spawn_io("verdicts", write(verdicts, file, self.answers.clone()));
         }
     }
 
@@ -111,6 +119,7 @@ impl StreamHandler<Delivery<Answer>> for ProbeManager {
         delivery.open(|answer| {
             let now = self.now();
             self.probes.answered(answer, now);
+            self.write_what_is_decided();
         });
         self.arm_timer(ctx);
     }

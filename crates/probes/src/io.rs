@@ -12,6 +12,7 @@ use windlass_core::probe::{
     judge_http, judge_tcp,
 };
 use windlass_cri::{CriCode, RuntimeService};
+use windlass_store::VerdictFile;
 use windlass_types::ContainerId;
 
 use crate::wheel::ProbeId;
@@ -19,6 +20,9 @@ use crate::wheel::ProbeId;
 /// What an answer may take beyond the probe's timeout, which whoever carries the question out
 /// keeps itself: a runtime has to kill the command first. Then the question is given up.
 const SLACK: Duration = Duration::from_secs(2);
+
+/// How long a verdict waits for the disk at most.
+const DISK: Duration = Duration::from_secs(1);
 
 /// A question to one container instance.
 #[derive(Clone, Debug)]
@@ -42,6 +46,8 @@ pub enum Answer {
     GivenUp(ProbeId, ProbeOutcome, Duration),
     /// The runtime is done with a question that was given up.
     Returned(ProbeId),
+    /// These verdicts are on the disk.
+    Recorded(Vec<(ProbeId, bool)>),
 }
 
 /// Puts the question, at most three times if it cannot be put, and leaves the answer.
@@ -83,6 +89,22 @@ pub async fn ask(
         }
         tries += 1;
     }
+}
+
+/// Sees verdicts to the disk. One that does not write holds no verdict up for long: the container
+/// is what its users wait for.
+pub async fn write(
+    verdicts: Vec<(ProbeId, bool)>,
+    file: VerdictFile,
+    answers: AnswerSender<Answer>,
+) {
+    match timeout(DISK, file.flush()).await {
+        Ok(Ok(())) => {}
+        // the file itself reports it
+        Ok(Err(error)) => tracing::debug!(%error, "verdicts not on the disk"),
+        Err(_) => tracing::warn!(limit = ?DISK, "verdicts not on the disk in time"),
+    }
+    answers.answer(Answer::Recorded(verdicts));
 }
 
 /// The runtime kills the command after its timeout; the call has a deadline of its own.

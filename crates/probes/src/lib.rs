@@ -16,4 +16,3 @@ pub mod wheel;
 
 pub use actor::ProbeManager;
 pub use probes::ProbeDeps;
-

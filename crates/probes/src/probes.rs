@@ -124,6 +124,8 @@ pub struct Probes {
     probes: BTreeMap<ProbeId, Probe>,
     next_id: u64,
     wheel: Wheel,
+    /// Verdicts that are not on the disk yet.
+    unwritten: Vec<(ProbeId, bool)>,
 }
 
 impl Probes {
@@ -138,6 +140,7 @@ impl Probes {
             probes: BTreeMap::new(),
             next_id: 0,
             wheel: Wheel::default(),
+            unwritten: Vec::new(),
         }
     }
 
@@ -193,8 +196,7 @@ impl Probes {
         for id in self.pods.remove(uid).unwrap_or_default().into_values() {
             self.remove(id);
         }
-        self.deps.results.forget(self.kind, uid, None);
-        self.save(uid);
+        self.forget_verdicts(uid, None);
     }
 
     /// Forgets what an earlier life of the agent found of pods that nobody told of since.
@@ -237,6 +239,11 @@ impl Probes {
                 }
             }
             Answer::Returned(id) => self.ended(id, now),
+            Answer::Recorded(verdicts) => {
+                for (id, ok) in verdicts {
+                    self.recorded(id, ok);
+                }
+            }
         }
     }
 
@@ -311,17 +318,7 @@ impl Probes {
                 Some(false)
             }
             Belief::Open => {
-                let stale = self
-                    .deps
-                    .results
-                    .of(uid)
-                    .of(self.kind)
-                    .contains_key(&instance.name);
-                if stale {
-                    let name = Some(instance.name.as_str());
-                    self.deps.results.forget(self.kind, uid, name);
-                    self.save(uid);
-                }
+                self.forget_verdicts(uid, Some(&instance.name));
                 // alive is what everything is until it is found not to be
                 (self.kind == ProbeKind::Liveness).then_some(true)
             }
@@ -430,13 +427,49 @@ impl Probes {
             let events = &self.deps.events;
             events.record(&probe.pod, name, EventType::Warning, reason, &text);
         }
-        let Some(ok) = probe.state.record(outcome) else {
+        if let Some(ok) = probe.state.record(outcome) {
+            self.decided(id, ok);
+        }
+    }
+
+    /// A verdict changed. It is on the disk before anybody hears of it: an agent that is killed in
+    /// between takes nothing back.
+    fn decided(&mut self, id: ProbeId, ok: bool) {
+        let Some(probe) = self.probes.get(&id) else {
             return;
         };
+        let Some(file) = self.deps.file.clone() else {
+            return self.recorded(id, ok);
+        };
+        let verdict = ContainerVerdict {
+            id: probe.instance.clone(),
+            ok,
+        };
+        file.record(self.kind, &probe.uid, &probe.container, verdict);
+        self.unwritten.push((id, ok));
+    }
+
+    /// Verdicts that somebody has to see to the disk; [`Answer::Recorded`] says that they are.
+    pub fn to_write(&mut self) -> Vec<(ProbeId, bool)> {
+        std::mem::take(&mut self.unwritten)
+    }
+
+    /// A verdict is on the disk: now it counts, if it still is the verdict.
+    fn recorded(&mut self, id: ProbeId, ok: bool) {
+        let Some(probe) = self.probes.get(&id) else {
+            return;
+        };
+        if probe.state.verdict() != Some(ok) {
+            return;
+        }
         let (uid, name) = (probe.uid.clone(), probe.container.clone());
-        let instance = probe.instance.clone();
-        self.record(&uid, &name, &instance, ok);
-        self.tell(&uid, &name, ok);
+        let verdict = ContainerVerdict {
+            id: probe.instance.clone(),
+            ok,
+        };
+        if self.deps.results.record(self.kind, &uid, &name, verdict) {
+            self.tell(&uid, &name, ok);
+        }
     }
 
     /// No question is under way any more.
@@ -458,19 +491,22 @@ impl Probes {
         Some(probe)
     }
 
+    /// A verdict that changes nothing for anybody.
     fn record(&self, uid: &PodUid, container: &str, instance: &ContainerId, ok: bool) {
         let verdict = ContainerVerdict {
             id: instance.clone(),
             ok,
         };
-        if self.deps.results.record(self.kind, uid, container, verdict) {
-            self.save(uid);
+        if let Some(file) = &self.deps.file {
+            file.record(self.kind, uid, container, verdict.clone());
         }
+        self.deps.results.record(self.kind, uid, container, verdict);
     }
 
-    fn save(&self, uid: &PodUid) {
+    fn forget_verdicts(&self, uid: &PodUid, container: Option<&str>) {
+        self.deps.results.forget(self.kind, uid, container);
         if let Some(file) = &self.deps.file {
-            file.record(uid, &self.deps.results.of(uid));
+            file.forget(self.kind, uid, container);
         }
     }
 

@@ -93,6 +93,21 @@ impl<V: Record> TableFile<V> {
         }
     }
 
+    /// Changes what is recorded of a pod, and writes it soon; `None` forgets the pod.
+    pub(crate) fn update(&self, uid: &PodUid, change: impl FnOnce(Option<V>) -> Option<V>) {
+        let mut state = self.inner.lock();
+        let before = state.tables.get(uid).cloned();
+        let after = change(before.clone());
+        if before == after {
+            return;
+        }
+        match after {
+            Some(value) => state.tables.insert(uid.clone(), value),
+            None => state.tables.remove(uid),
+        };
+        self.changed(state);
+    }
+
     /// Forgets a pod that is gone.
     pub(crate) fn forget(&self, uid: &PodUid) {
         let mut state = self.inner.lock();

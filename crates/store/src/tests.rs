@@ -188,18 +188,27 @@ async fn verdicts_survive_a_new_agent_until_the_pod_is_forgotten() {
     let (_dir, store) = store();
     let (file, before) = VerdictFile::open(store.clone()).expect("open");
     assert!(before.is_empty());
-    let mut verdicts = PodVerdicts::default();
-    for kind in ProbeKind::ALL {
-        let id = "c1".into();
-        let ok = kind != ProbeKind::Liveness;
-        let verdict = ContainerVerdict { id, ok };
-        verdicts.of_mut(kind).insert("app".to_owned(), verdict);
-    }
     let (a, b) = (PodUid::from("a"), PodUid::from("b"));
-    file.record(&a, &verdicts);
-    file.record(&b, &verdicts);
-    file.record(&b, &PodVerdicts::default());
+    let verdict = |ok| ContainerVerdict {
+        id: "c1".into(),
+        ok,
+    };
+    for kind in ProbeKind::ALL {
+        for uid in [&a, &b] {
+            file.record(kind, uid, "app", verdict(false));
+            file.record(kind, uid, "app", verdict(true));
+            file.record(kind, uid, "gone", verdict(true));
+        }
+        file.forget(kind, &a, Some("gone"));
+        file.forget(kind, &b, None);
+    }
     file.flush().await.expect("flush");
     let (_, after) = VerdictFile::open(store).expect("open again");
-    assert_eq!(after, [(a, verdicts)].into());
+    let mut expected = PodVerdicts::default();
+    for kind in ProbeKind::ALL {
+        expected
+            .of_mut(kind)
+            .insert("app".to_owned(), verdict(true));
+    }
+    assert_eq!(after, [(a, expected)].into());
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_types::{PodUid, PodVerdicts};
+use windlass_types::{ContainerVerdict, PodUid, PodVerdicts, ProbeKind};
 
 use crate::error::StoreError;
 use crate::store::Store;
@@ -26,17 +26,36 @@ impl VerdictFile {
         Ok((Self(file), verdicts))
     }
 
-    /// Records a pod's verdicts and writes them soon. The same again cost nothing, and none are
-    /// forgotten.
-    pub fn record(&self, uid: &PodUid, verdicts: &PodVerdicts) {
-        if verdicts.is_empty() {
-            self.0.forget(uid);
-        } else {
-            self.0.record(uid, verdicts);
-        }
+    /// Records a verdict and writes it soon. The same again costs nothing.
+    pub fn record(
+        &self,
+        kind: ProbeKind,
+        uid: &PodUid,
+        container: &str,
+        verdict: ContainerVerdict,
+    ) {
+        self.0.update(uid, |verdicts| {
+            let mut verdicts = verdicts.unwrap_or_default();
+            let of_kind = verdicts.of_mut(kind);
+            of_kind.insert(container.to_owned(), verdict);
+            Some(verdicts)
+        });
     }
 
-    /// Waits until everything recorded so far is on the disk, for an orderly shutdown.
+    /// Forgets what one kind of probe found of a container, or of all containers of the pod.
+    pub fn forget(&self, kind: ProbeKind, uid: &PodUid, container: Option<&str>) {
+        self.0.update(uid, |verdicts| {
+            let mut verdicts = verdicts?;
+            let of_kind = verdicts.of_mut(kind);
+            match container {
+                Some(container) => drop(of_kind.remove(container)),
+                None => of_kind.clear(),
+            }
+            (!verdicts.is_empty()).then_some(verdicts)
+        });
+    }
+
+    /// Waits until everything recorded so far is on the disk.
     ///
     /// # Errors
     /// The disk refuses.

@@ -209,3 +209,54 @@ async fn verdicts_are_on_the_disk_until_the_pod_is_released() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_verdict_is_on_the_disk_when_the_first_hears_of_it() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let store = Store::open(dir.path().join("state")).expect("store");
+    let (file, _) = VerdictFile::open(store.clone()).expect("file");
+    run(BTreeMap::new(), Some(file), async |world| {
+        let pod = pod_with(|c| {
+            let mut probe = tcp(2);
+            probe.period_seconds = Some(1);
+            probe.failure_threshold = Some(1);
+            c.readiness_probe = Some(probe);
+        });
+        world.tell(&pod, &[world.found("app", "c1")]);
+        for ok in [true, false, true] {
+            let server = if ok {
+                Server::Answers(200)
+            } else {
+                Server::Refuses
+            };
+            world.checks.set(IP, 2, server);
+            let found = |world: &crate::world::World| {
+                world.verdict(&pod, ProbeKind::Readiness, "app", "c1")
+            };
+            while found(world) != Some(ok) {
+                tokio::time::sleep(SECOND / 1000).await;
+            }
+            let (_, read) = VerdictFile::open(store.clone()).expect("file");
+            let expected = known(&[(ProbeKind::Readiness, "c1", ok)]);
+            assert_eq!(read, expected);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_disk_that_refuses_makes_nobody_wait() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let state = dir.path().join("state");
+    let store = Store::open(&state).expect("store");
+    let (file, _) = VerdictFile::open(store).expect("file");
+    // a folder in the file's place refuses the rename, also to root
+    std::fs::create_dir_all(state.join("probe_verdicts/x")).expect("obstacle");
+    run(BTreeMap::new(), Some(file), async |world| {
+        let pod = pod_with(|c| c.readiness_probe = Some(tcp(2)));
+        world.tell(&pod, &[world.found("app", "c1")]);
+        world.pass(SECOND / 2).await;
+        assert_eq!(world.told(), ["Readiness app ok"]);
+    })
+    .await;
+}
