@@ -171,6 +171,8 @@ async fn on_containerd_a_pod_is_well_again_once_its_hanging_call_is_answered() {
     bed.wait("the agent answers", |table| table.connected).await;
     let hang = proxy.add(Rule::new("CreateContainer", Action::Hang).times(1));
     bed.apply("web.yaml", &shell("web", "HOLD"));
+    bed.wait("web is listed", |table| table.pod("web").is_some())
+        .await;
     let (event, _) = eventually("the pod says what hangs", SOON, async || {
         told(&bed, "web").await
     })
