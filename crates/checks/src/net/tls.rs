@@ -13,7 +13,7 @@ use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, InvalidMessage, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -79,8 +79,17 @@ pub(super) async fn handshake(
     }
     Err(match error.raw_os_error() {
         Some(_) => ends.error("read", &error),
+        None if is_no_tls(&error) => {
+            CheckError::Failed("tls: first record does not look like a TLS handshake".to_owned())
+        }
         None => CheckError::Failed(format!("tls: {error}")),
     })
+}
+
+fn is_no_tls(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    let no_record = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+    cause == Some(&no_record)
 }
 
 /// Ends TLS, if that can be said at once. Nobody waits for a peer that does not listen.
