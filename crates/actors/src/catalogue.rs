@@ -235,8 +235,8 @@ pub struct ProbeTargets {
     pub observed: Arc<ObservedPod>,
     /// Its primary address, the node's for a pod on the host network.
     pub pod_ip: Option<std::net::IpAddr>,
-    /// How far its worker is: while it terminates, liveness and startup probes of regular
-    /// containers rest; after that all do.
+    /// How far its worker is: while it terminates, liveness and startup probes rest; after that
+    /// all do.
     pub phase: WorkerPhase,
 }
 
