@@ -51,14 +51,13 @@ fn rule(container: &mut Container, action: &str, code: i32) {
 
 fn prepare(sim: &NodeSim) {
     sim.runtime.add_image(IMAGE);
-    for (operation, milliseconds) in [
-        (Operation::RunPodSandbox, 80),
-        (Operation::CreateContainer, 20),
-        (Operation::StartContainer, 40),
-    ] {
-        let latency = Duration::from_millis(milliseconds);
-        sim.runtime.set_latency(operation, latency);
-    }
+    let latency = |operation, time| {
+        sim.runtime
+            .set_latency(operation, Duration::from_millis(time));
+    };
+    latency(Operation::RunPodSandbox, 80);
+    latency(Operation::CreateContainer, 20);
+    latency(Operation::StartContainer, 40);
 }
 
 /// `name#attempt` of the calls of one operation, in order.
