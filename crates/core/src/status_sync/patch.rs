@@ -68,9 +68,9 @@ fn is_empty(key: &str, value: &Value) -> bool {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
-        // an empty state still says which state it is, and empty resources that they are known
+        // an empty state still says which state it is
         Value::Object(object) => {
-            object.is_empty() && !["waiting", "running", "terminated", "resources"].contains(&key)
+            object.is_empty() && !["waiting", "running", "terminated"].contains(&key)
         }
         Value::Bool(_) | Value::Number(_) => false,
     }
