@@ -1,4 +1,4 @@
-//! The actor over the model runtime, on paused time.
+//! The Pleg over the model runtime, on paused time: reads, listings and what it tells.
 
 #![allow(clippy::expect_used, reason = "a helper of a test fails it")]
 
