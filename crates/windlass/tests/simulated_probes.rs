@@ -368,7 +368,7 @@ fn readiness_is_told_until_the_last_container_of_a_deleted_pod_has_ended() {
             "readinessProbe": exec("ready"),
             "livenessProbe": exec("alive"),
         }]);
-        let uid = in_a_cluster(sim, pod("web", &app).grace(30)).await;
+        let uid = Box::pin(in_a_cluster(sim, pod("web", &app).grace(30))).await;
         assert!(sim.api.delete::<Pod>(Some("default"), "web", Some(30)));
         sim.pass(5 * SECOND).await;
         assert_eq!(
@@ -413,7 +413,7 @@ fn without_recorded_verdicts_the_api_servers_word_stands_until_a_probe_speaks() 
             "startupProbe": startup,
             "readinessProbe": readiness,
         }]);
-        let uid = in_a_cluster(sim, pod("web", &app)).await;
+        let uid = Box::pin(in_a_cluster(sim, pod("web", &app))).await;
         sim.pass(MINUTE).await;
         let address = ip(sim, "web");
         sim.checks.set(&address, 1, Server::Refuses);
