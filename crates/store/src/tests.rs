@@ -167,6 +167,19 @@ async fn an_unchanged_or_empty_table_is_not_written() {
 }
 
 #[tokio::test]
+async fn delays_of_pods_that_nobody_knows_are_forgotten() {
+    let (_dir, store) = store();
+    let (file, _) = BackoffFile::open(store.clone()).expect("open");
+    let (a, b) = (PodUid::from("a"), PodUid::from("b"));
+    file.record(&a, &table(1));
+    file.record(&b, &table(2));
+    file.retain(&[b.clone()].into());
+    file.flush().await.expect("flush");
+    let (_, after) = BackoffFile::open(store).expect("open again");
+    assert_eq!(after, [(b, table(2))].into());
+}
+
+#[tokio::test]
 async fn a_disk_that_refuses_is_reported_by_flush_and_the_next_change_tries_again() {
     let (_dir, store) = store();
     let (file, _) = BackoffFile::open(store.clone()).expect("open");

@@ -329,3 +329,36 @@ async fn notes_of_user_ids_lie_in_the_pods_directories_and_go_with_them() {
     let none = node.files.list_user_namespaces().await.expect("list");
     assert_eq!(none, []);
 }
+
+#[tokio::test]
+async fn nothing_of_a_pods_directory_goes_while_something_else_is_mounted_there() {
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+    let node = node();
+    let (pod, uid) = (Arc::new(pod(&["a"])), PodUid::from("u1"));
+    prepare(&node.files, &pod).await.expect("prepare");
+    let foreign = node.paths.pod_dir(&uid).join("plugins/foreign");
+    fs::create_dir_all(&foreign).expect("made");
+    let mounted = mount(
+        "tmpfs",
+        &foreign,
+        "tmpfs",
+        MountFlags::empty(),
+        None::<&std::ffi::CStr>,
+    );
+    if mounted.is_err() {
+        eprintln!("skipped: mounting needs root");
+        return;
+    }
+    let beside = node.paths.container_dir(&uid, "a");
+    let error = node.files.remove_pod_dir(&uid).await.expect_err("mounted");
+    let freed = unmount(&foreign, UnmountFlags::empty());
+    assert_eq!(
+        error.to_string(),
+        format!("{} is a mount point", foreign.display())
+    );
+    assert!(beside.is_dir(), "nothing beside it is touched");
+    freed.expect("unmounted");
+    node.files.remove_pod_dir(&uid).await.expect("remove");
+    assert!(!node.paths.pod_dir(&uid).exists());
+}
