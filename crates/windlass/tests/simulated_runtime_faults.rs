@@ -440,7 +440,7 @@ fn a_lost_event_is_made_good_by_the_next_listing() {
             let app = sim.runtime.running(&uid("web"), "app").expect("runs");
             sim.runtime.kill_container(&app.id, 0);
             sim.until("its death is found", 11 * SECOND, |sim| {
-                sim.blocker("web") != "" || {
+                !sim.blocker("web").is_empty() || {
                     let now = sim.runtime.running(&uid("web"), "app");
                     now.is_some_and(|now| now.id != app.id)
                 }
