@@ -531,3 +531,20 @@ fn cut(text: &mut String, bytes: usize) {
         text.truncate(text.floor_char_boundary(bytes));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn a_long_text_is_cut_at_the_end_of_a_character() {
+        let of = |text: &str, bytes| {
+            let mut text = text.to_owned();
+            cut(&mut text, bytes);
+            text
+        };
+        assert_eq!(of("probe", 5), "probe");
+        assert_eq!(of("probe failed", 5), "probe");
+        assert_eq!(of("größe", 3), "gr");
+    }
+}
