@@ -186,7 +186,14 @@ fn a_sidecar_whose_startup_probe_fails_is_restarted_ever_more_slowly_and_fails_n
 #[test]
 fn init_containers_end_fail_and_run_again_as_the_policy_says() {
     // policy, exit codes of i and a; phase, starts of i and a
-    let cases: [(&str, &[i32], &[i32], &str, [u32; 2]); 7] = [
+    type Case = (
+        &'static str,
+        &'static [i32],
+        &'static [i32],
+        &'static str,
+        [u32; 2],
+    );
+    let cases: [Case; 7] = [
         ("Always", &[1, 0], &[], "Running", [2, 1]),
         ("OnFailure", &[1, 1, 0], &[0], "Succeeded", [3, 1]),
         ("OnFailure", &[0], &[3, 0], "Succeeded", [1, 2]),
@@ -261,7 +268,7 @@ fn node_ready(sim: &NodeSim) -> bool {
 /// A pod of the API server that runs `a` on a node that has joined.
 async fn running_in_a_cluster(sim: &mut NodeSim, builder: PodBuilder) -> PodUid {
     prepare(sim);
-    sim.start_agent().await;
+    Box::pin(sim.start_agent()).await;
     sim.until("the node is ready", 2 * SECOND, node_ready).await;
     let uid = sim.api.create(&builder.bound_to("sim").build()).uid();
     sim.until("a runs", 5 * SECOND, |sim| {
