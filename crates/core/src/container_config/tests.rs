@@ -212,7 +212,11 @@ fn a_container_brings_its_pre_stop_hook_along() {
         })
     );
     // what others wrote there is theirs
-    let foreign = [(names::ANN_PRE_STOP_HANDLER.to_owned(), "{nonsense".to_owned())].into();
+    let foreign = [(
+        names::ANN_PRE_STOP_HANDLER.to_owned(),
+        "{nonsense".to_owned(),
+    )]
+    .into();
     let lifecycle = restored_container("c", &foreign).lifecycle;
     assert_eq!(lifecycle.expect("made").pre_stop, None);
 }
