@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, SpawnHandle, StreamHandler};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 use windlass_actors::{AnswerSender, Answers, Delivery, ProbePod, SlotReceiver, answers, spawn_io};
 use windlass_types::{PodUid, ProbeKind};
@@ -51,12 +53,18 @@ impl ProbeManager {
     }
 
     fn ask_what_is_due(&mut self) {
-        for question in self.probes.due(self.now()) {
+        let due = self.probes.due(self.now());
+        if due.is_empty() {
+            return;
+        }
+        let asked = due.into_iter().map(|question| {
             let runtime = Arc::clone(&self.deps.runtime);
             let checks = Arc::clone(&self.deps.checks);
-            let answers = self.answers.clone();
-            spawn_io("probe", ask(question, runtime, checks, answers));
-        }
+            ask(question, runtime, checks, self.answers.clone())
+        });
+        // one task for all of them: to start one for each costs as much as to ask
+        let asked: FuturesUnordered<_> = asked.collect();
+        spawn_io("probes", asked.collect::<()>());
     }
 
     fn write_what_is_decided(&mut self) {

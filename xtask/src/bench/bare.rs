@@ -48,6 +48,8 @@ const READONLY_PATHS: [&str; 5] = [
 ];
 /// How long it may take until the runtime is empty again.
 const CLEAN_DEADLINE: Duration = Duration::from_secs(60);
+/// The same where the time until then is measured.
+const DEATH_POLL: Duration = Duration::from_millis(1);
 /// What a command may take.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two looks at it.
@@ -215,7 +217,7 @@ impl Bare {
             != ContainerState::Exited
         {
             ensure!(Instant::now() < deadline, "a killed container goes on");
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(DEATH_POLL).await;
         }
         Ok(())
     }
