@@ -30,6 +30,9 @@ use crate::transport::{self, Redial};
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// Version that the agent asks for; the runtime answers with the API version it speaks.
 const KUBE_API_VERSION: &str = "0.1.0";
+/// No time in a request is longer. Pods may ask for 2^63 seconds; gRPC's header has no number for
+/// that, and runtimes count nanoseconds in 64 bits.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -152,7 +155,7 @@ impl CriClient {
 fn request<T>(message: T, deadline: Option<Duration>) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Some(deadline) = deadline {
-        request.set_timeout(deadline);
+        request.set_timeout(deadline.min(LONGEST));
     }
     request
 }
@@ -383,6 +386,7 @@ impl RuntimeService for CriClient {
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> CriResult<()> {
+        let grace = grace.min(LONGEST);
         let deadline = Some(self.timeout + grace);
         let message = pb::StopContainerRequest {
             container_id: id.to_string(),
@@ -444,6 +448,7 @@ impl RuntimeService for CriClient {
         command: &[String],
         timeout: Duration,
     ) -> CriResult<ExecOutput> {
+        let timeout = timeout.min(LONGEST);
         let seconds = timeout.as_secs_f64().ceil().max(1.0);
         let deadline = Some(self.timeout + timeout);
         let message = pb::ExecSyncRequest {

@@ -312,6 +312,19 @@ async fn every_call_ends_at_its_own_deadline() {
 }
 
 #[tokio::test]
+async fn a_grace_period_beyond_all_time_is_a_long_one() {
+    let world = World::new(PATIENCE);
+    let (_, container) = world.started().await;
+    // the largest `terminationGracePeriodSeconds` that the API takes
+    let for_ever = Duration::from_secs(i64::MAX as u64);
+    let command = ["true".to_owned()];
+    let ran = world.client.exec_sync(&container, &command, for_ever).await;
+    assert_eq!(ran.expect("ran").exit_code, 0);
+    let stopped = world.client.stop_container(&container, for_ever).await;
+    stopped.expect("stopped");
+}
+
+#[tokio::test]
 async fn the_client_comes_back_with_the_socket() {
     let mut world = World::new(PATIENCE);
     world.client.version().await.expect("version");
