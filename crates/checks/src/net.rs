@@ -64,7 +64,7 @@ impl NetChecks {
                 }
                 Ok(Redirect::Follow(there)) => {
                     asked = self.ask(&there, stage).await.map_err(|error| match error {
-                        CheckError::Body(_) => error,
+                        CheckError::Body(_) | CheckError::Node(_) => error,
                         error => CheckError::Redirected(http_error(&there.url(), &error)),
                     })?;
                     next = Some(there);

@@ -2,6 +2,7 @@
 //!
 //! Mirrors upstream's `handlerRunner`, with its words.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,6 +13,12 @@ use windlass_types::{Pod, PodExt};
 
 use crate::http_target::{HttpTarget, Purpose};
 use crate::probe::{CheckError, ExecFailure, HttpAnswer, http_error};
+
+/// How much of each thing that a command wrote is repeated, in bytes.
+const MAX_OUTPUT: usize = 4 << 10;
+
+/// Longest text of a failure, in bytes: it goes into the pod's status, which has an end.
+const MAX_FAILURE: usize = 16 << 10;
 
 /// What a hook does, names resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +114,7 @@ pub fn judge_exec(
             "command '{}' exited with {}: {}",
             command.join(" "),
             output.exit_code,
-            String::from_utf8_lossy(&output.stderr)
+            shown(&output.stderr)
         )),
         Err(ExecFailure::TimedOut) => Err("command timed out".to_owned()),
         Err(ExecFailure::Failed(text)) => Err(text.clone()),
@@ -126,6 +133,22 @@ pub fn failure(
     error: &str,
     output: &[u8],
 ) -> String {
+    let mut text = whole_failure(handler, pod, container, error, output);
+    text.truncate(text.floor_char_boundary(MAX_FAILURE));
+    text
+}
+
+fn shown(output: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(&output[..output.len().min(MAX_OUTPUT)])
+}
+
+fn whole_failure(
+    handler: &LifecycleHandler,
+    pod: &Pod,
+    container: &Container,
+    error: &str,
+    output: &[u8],
+) -> String {
     let of = format!(
         "for Container {:?} in Pod \"{}_{}({})\" failed - error: {error}",
         container.name,
@@ -135,7 +158,7 @@ pub fn failure(
     );
     if let Some(exec) = &handler.exec {
         let command = exec.command.as_deref().unwrap_or_default().join(" ");
-        let output = String::from_utf8_lossy(output);
+        let output = shown(output);
         return format!("Exec lifecycle hook ([{command}]) {of}, message: {output:?}");
     }
     if let Some(get) = &handler.http_get {

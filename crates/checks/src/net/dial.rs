@@ -37,11 +37,7 @@ impl Dialer {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return connect(SocketAddr::new(ip, port)).await;
         }
-        let addresses = self
-            .names
-            .addresses(host)
-            .await
-            .map_err(|why| CheckError::Failed(format!("dial tcp: lookup {host}: {why}")))?;
+        let addresses = self.names.addresses(host).await?;
         let mut failed = CheckError::Failed(format!("dial tcp: lookup {host}: no such host"));
         for ip in addresses.iter() {
             match connect(SocketAddr::new(*ip, port)).await {
@@ -70,10 +66,19 @@ async fn connect(address: SocketAddr) -> Result<(TcpStream, Ends), CheckError> {
         let from = stream.local_addr()?;
         Ok((stream, Ends { from, to: address }))
     };
-    connected.await.map_err(|error: io::Error| {
-        let to = join_host_port(&address.ip().to_string(), address.port());
-        CheckError::Failed(format!("dial tcp {to}: connect: {}", words(&error)))
-    })
+    connected
+        .await
+        .map_err(|error: io::Error| not_connected(address, &error))
+}
+
+fn not_connected(address: SocketAddr, error: &io::Error) -> CheckError {
+    const SHORT_OF: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    let to = join_host_port(&address.ip().to_string(), address.port());
+    let text = format!("dial tcp {to}: connect: {}", words(error));
+    match error.raw_os_error() {
+        Some(number) if SHORT_OF.contains(&number) => CheckError::Node(text),
+        _ => CheckError::Failed(text),
+    }
 }
 
 /// The two ends of a connection. They are noted at its beginning: once it is reset, the system
@@ -101,5 +106,20 @@ fn words(error: &io::Error) -> String {
     match (error.raw_os_error(), chars.next()) {
         (Some(_), Some(first)) => first.to_lowercase().chain(chars).collect(),
         _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_node_is_short_of_is_not_the_containers_fault() {
+        let address = "10.0.0.7:80".parse().expect("address");
+        let failed = |number| not_connected(address, &io::Error::from_raw_os_error(number));
+        let text = "dial tcp 10.0.0.7:80: connect: too many open files";
+        assert_eq!(failed(libc::EMFILE), CheckError::Node(text.to_owned()));
+        let text = "dial tcp 10.0.0.7:80: connect: connection refused";
+        assert_eq!(failed(libc::ECONNREFUSED), CheckError::Failed(text.to_owned()));
     }
 }

@@ -170,3 +170,23 @@ fn a_failure_says_which_hook_of_which_container_and_why() {
         assert_eq!(shown, expected);
     }
 }
+
+#[test]
+fn a_failure_has_an_end_whatever_a_command_wrote() {
+    let pod = Pod::default();
+    let noise = vec![0x1b; 16 << 20];
+    let answer = Ok(ExecOutput {
+        stdout: noise.clone(),
+        stderr: noise.clone(),
+        exit_code: 1,
+    });
+    let command = ["x".repeat(1 << 20)];
+    let why = judge_exec(&["make".to_owned()], &answer).expect_err("it failed");
+    assert!(why.len() < 5 << 10, "{}", why.len());
+    let shown = |command: &[String]| {
+        let hook = handler(json!({"exec": {"command": command}}));
+        failure(&hook, &pod, &container(), &why, &noise).len()
+    };
+    assert!(shown(&[]) <= 16 << 10);
+    assert!(shown(&command) <= 16 << 10);
+}

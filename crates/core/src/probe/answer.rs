@@ -44,6 +44,10 @@ pub enum CheckError {
     /// What a redirect led to failed: the whole text, with the URL.
     #[error("{0}")]
     Redirected(String),
+    /// The node itself could not ask: it has no file, no memory, no thread left. That says nothing
+    /// about the container, although upstream holds it against it.
+    #[error("{0}")]
+    Node(String),
     /// Anything else: refused, reset, no route, not HTTP.
     #[error("{0}")]
     Failed(String),

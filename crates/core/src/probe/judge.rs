@@ -12,7 +12,9 @@ use crate::http_target::{HttpTarget, join_host_port};
 pub fn judge_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> ProbeOutcome {
     let answer = match answer {
         Ok(answer) => answer,
-        Err(CheckError::Body(text)) => return ProbeOutcome::Error(text.clone()),
+        Err(CheckError::Body(text) | CheckError::Node(text)) => {
+            return ProbeOutcome::Error(text.clone());
+        }
         Err(CheckError::Redirected(text)) => return ProbeOutcome::Failure(text.clone()),
         Err(error) => {
             return ProbeOutcome::Failure(http_error(&target.url(), error));
@@ -39,7 +41,9 @@ pub fn http_error(url: &str, error: &CheckError) -> String {
             format!("Get {url:?}: http: server gave HTTP response to HTTPS client")
         }
         CheckError::Redirected(text) => text.clone(),
-        CheckError::Body(text) | CheckError::Failed(text) => format!("Get {url:?}: {text}"),
+        CheckError::Body(text) | CheckError::Node(text) | CheckError::Failed(text) => {
+            format!("Get {url:?}: {text}")
+        }
     }
 }
 
@@ -50,6 +54,7 @@ pub fn judge_tcp(host: &str, port: u16, answer: &Result<(), CheckError>) -> Prob
         Err(CheckError::TimedOut(_) | CheckError::ConnectTimedOut(_)) => ProbeOutcome::Failure(
             format!("dial tcp {}: i/o timeout", join_host_port(host, port)),
         ),
+        Err(CheckError::Node(text)) => ProbeOutcome::Error(text.clone()),
         Err(error) => ProbeOutcome::Failure(error.to_string()),
     }
 }
@@ -59,6 +64,7 @@ pub fn judge_grpc(host: &str, port: u16, answer: &Result<GrpcHealth, CheckError>
     let address = join_host_port(host, port);
     let text = match answer {
         Ok(GrpcHealth::Serving) => return ProbeOutcome::Success,
+        Err(CheckError::Node(text)) => return ProbeOutcome::Error(text.clone()),
         Ok(GrpcHealth::NotServing(status)) => {
             format!("service unhealthy (responded with {status:?})")
         }

@@ -362,6 +362,15 @@ fn a_command_counts_by_its_exit_code() {
 }
 
 #[test]
+fn what_the_node_could_not_ask_counts_for_nothing() {
+    let short = || CheckError::Node("too many open files".into());
+    let expected = ProbeOutcome::Error("too many open files".into());
+    assert_eq!(judge_http(&target(), &Err(short())), expected);
+    assert_eq!(judge_tcp("10.0.0.7", 80, &Err(short())), expected);
+    assert_eq!(judge_grpc("10.0.0.7", 80, &Err(short())), expected);
+}
+
+#[test]
 fn users_are_told_of_everything_but_success() {
     let text = || "why".to_owned();
     let kind = ProbeKind::Readiness;
