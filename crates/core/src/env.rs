@@ -18,7 +18,7 @@ use crate::quantity::{Quantity, QuantityError, lookup};
 mod files;
 mod variables;
 
-pub use files::{EnvFile, EnvFileKey, EnvFiles, LARGEST_FILE, wanted_files};
+pub use files::{EnvFile, EnvFileKey, EnvFiles, LARGEST_FILE, LARGEST_FILES, wanted_files};
 pub use variables::{expand, expand_words};
 
 use variables::Variables;

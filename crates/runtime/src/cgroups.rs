@@ -1,4 +1,5 @@
-//! Pods' cgroups on the pods' file lanes: made before a sandbox, removed after everything.
+//! Pods' cgroups: made before a sandbox, removed after everything. Each pod has a lane for this
+//! besides the one of its files: here nothing hangs, and a volume that does is not waited for.
 //!
 //! The runtime is asked once which driver it uses, when the first pod needs a cgroup; before that
 //! nothing is touched. A pod that runs in another cgroup, because an earlier agent started it,
@@ -199,7 +200,8 @@ impl PodRuntime {
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
             Ok(())
         });
-        self.deps().files.run(lane.as_str(), action, work).await?;
+        let lane = format!("cgroup:{lane}");
+        self.deps().files.run(&lane, action, work).await?;
         let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
         value.ok_or(FilesError::Lost { action })
     }

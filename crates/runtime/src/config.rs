@@ -9,7 +9,7 @@ use windlass_core::container_config::{
     ContainerInput, ImageUser, container_config, gets_hosts_file,
 };
 use windlass_core::dns::pod_dns;
-use windlass_core::env::{EnvError, EnvFile, EnvFiles, wanted_files};
+use windlass_core::env::{EnvError, EnvFile, EnvFiles, LARGEST_FILES, wanted_files};
 use windlass_core::hosts::{hosts_file, pod_hostname};
 use windlass_core::sandbox_config::{
     SandboxInput, sandbox_config, supplemental_groups_policy, wants_user_namespace,
@@ -163,15 +163,20 @@ impl Pass<'_> {
             return files;
         }
         let (uid, volumes) = (self.pod().uid(), self.volume_paths());
+        let mut room = LARGEST_FILES;
         for key in wanted_files(container) {
             let Some(volume) = volumes.get(&key.volume) else {
                 continue;
             };
-            let text = deps.files.read_volume_file(&uid, volume, &key.path).await;
-            let file = EnvFile {
-                host_path: volume.join(&key.path).display().to_string(),
-                text: text.map_err(|error| error.to_string()),
-            };
+            let read = deps.files.read_volume_file(&uid, volume, &key.path).await;
+            let mut text = read.map_err(|error| error.to_string());
+            let length = text.as_ref().map_or(0, String::len);
+            match room.checked_sub(length) {
+                Some(left) => room = left,
+                None => text = Err(format!("all files together have over {LARGEST_FILES} bytes")),
+            }
+            let host_path = volume.join(&key.path).display().to_string();
+            let file = EnvFile { host_path, text };
             files.0.insert(key, file);
         }
         files

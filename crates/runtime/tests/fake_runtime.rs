@@ -388,6 +388,45 @@ async fn variables_come_from_the_file_that_the_pod_has_written_by_then() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn files_of_variables_are_read_up_to_what_a_request_can_hold() {
+    let clock = Arc::new(TokioClock::default());
+    let fake = FakeRuntime::new(clock.clone(), 13);
+    fake.add_image(IMAGE);
+    let (runtime, files) = (Arc::new(fake.clone()), MemoryFiles::default());
+    let agent = Agent::new(runtime, Arc::new(files.clone()), clock, NodeFacts::default());
+    let variables = ["a", "b", "c"].map(|file| {
+        let key = serde_json::json!({"volumeName": "v", "path": file, "key": "KEY"});
+        serde_json::json!({"name": file, "valueFrom": {"fileKeyRef": key}})
+    });
+    let pod: Pod = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "web", "namespace": "default", "uid": "u1"},
+        "spec": {
+            "containers": [{"name": "a", "image": IMAGE, "env": variables}],
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        },
+    }))
+    .expect("pod");
+    let pod = Arc::new(pod);
+    let write = |file: &str, mebibytes: usize| {
+        let path = format!("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~empty-dir/v/{file}");
+        let rest = "#\n".repeat(mebibytes << 19);
+        files.put(path, &format!("KEY='v'\n{rest}"));
+    };
+    for file in ["a", "b", "c"] {
+        write(file, 6);
+    }
+    let outcome = agent.pass(&pod, BackoffTable::default()).await;
+    let failures: Vec<_> = outcome.failures.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        failures,
+        ["CreateContainerConfigError container=a retry=later: couldn't parse env file"]
+    );
+    write("c", 1);
+    let running = |seen: &ObservedPod| all_running(&pod, seen);
+    agent.drive(&pod, BackoffTable::default(), running).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_hosts_file_is_written_for_every_container_that_sees_it() {
     let clock = Arc::new(TokioClock::default());
     let fake = FakeRuntime::new(clock.clone(), 12);

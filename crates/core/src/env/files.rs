@@ -17,6 +17,10 @@ const LONGEST_LINE: usize = 64 * 1024;
 /// Largest file that is read, in bytes; upstream has no bound.
 pub const LARGEST_FILE: usize = 1 << 20;
 
+/// Most bytes that are read of all files of one container; more does not go into a request to the
+/// runtime.
+pub const LARGEST_FILES: usize = 16 << 20;
+
 /// A file of a pod's volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EnvFileKey {

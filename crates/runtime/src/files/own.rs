@@ -2,10 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use windlass_core::env::LARGEST_FILE;
 use windlass_core::paths::NodePaths;
 use windlass_types::PodUid;
@@ -16,8 +17,9 @@ use super::FilesError;
 const LARGEST_NOTE: u64 = 64 * 1024;
 
 /// Reads a file that a pod may have written. Links lead no further than the volume, for which
-/// they mean what they mean to a container that has it as its root; what is no regular file is
-/// refused without waiting for it.
+/// they mean what they mean to a container that has it as its root. What is no regular file is
+/// refused without being opened: a pod may make a device that it may not open itself, and some
+/// devices (a watchdog) act on it.
 pub(super) fn read_in_volume(volume: &Path, path: &str) -> io::Result<String> {
     let root = openat(
         CWD,
@@ -25,13 +27,20 @@ pub(super) fn read_in_volume(volume: &Path, path: &str) -> io::Result<String> {
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = File::from(openat2(&root, path, flags, Mode::empty(), resolve)?);
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
+    let found = OFlags::PATH | OFlags::CLOEXEC;
+    let found = openat2(&root, path, found, Mode::empty(), resolve)?;
+    let mode = fstat(&found)?.st_mode;
+    if FileType::from_raw_mode(mode) != FileType::RegularFile {
         return Err(io::Error::other("not a regular file"));
     }
+    // the very file that was looked at, whatever its name leads to by now
+    let found = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(found)?;
     let mut bytes = Vec::new();
     file.take(LARGEST_FILE as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > LARGEST_FILE {
@@ -54,9 +63,10 @@ pub(super) fn user_namespaces(
             .read(true)
             .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
             .open(&path);
-        let mut text = String::new();
-        match opened.and_then(|file| file.take(LARGEST_NOTE).read_to_string(&mut text)) {
-            Ok(_) => notes.push((uid, text)),
+        let mut text = Vec::new();
+        match opened.and_then(|file| file.take(LARGEST_NOTE).read_to_end(&mut text)) {
+            // one that is no text means nothing, which concerns its own pod only
+            Ok(_) => notes.push((uid, String::from_utf8_lossy(&text).into_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             // a file beside the directories of pods
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}

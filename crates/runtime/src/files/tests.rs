@@ -6,15 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass_cgroups::MemoryTree;
 use windlass_core::paths::NodePaths;
+use windlass_core::pod_cgroup::NodeLimits;
 use windlass_core::projection::{PayloadFile, VolumePayload};
+use windlass_metrics::Metrics;
 use windlass_types::corev1::{ConfigMapVolumeSource, Volume};
+use windlass_types::cri::CgroupDriver;
 use windlass_types::{PodExt, PodUid, SharedPod, Timestamp};
 
 use super::lane::Lanes;
 use super::{FilesError, HostFiles, HostFilesConfig, PodFiles};
-use crate::PodInputs;
-use crate::tests::pod;
+use crate::tests::{Fake, FixedClock, Recorder, pod};
+use crate::{CgroupSettings, PodInputs, PodRuntime, PodRuntimeDeps, RuntimeOptions};
 
 struct Node {
     dir: tempfile::TempDir,
@@ -274,6 +278,10 @@ async fn content_is_refreshed_when_it_changed_and_nothing_is_read_when_it_did_no
 #[tokio::test]
 async fn what_a_pod_wrote_is_read_within_its_volume_and_no_further() {
     use std::os::unix::fs::symlink;
+
+    use rustix::fs::inotify;
+    use rustix::io::Errno;
+
     let node = node();
     let uid = PodUid::from("u1");
     let volume = node.dir.path().join("volume");
@@ -305,7 +313,13 @@ async fn what_a_pod_wrote_is_read_within_its_volume_and_no_further() {
     check("away", "cannot read").await;
     check("magic", "cannot read").await;
     check("none", "cannot read").await;
+    let opened = inotify::init(inotify::CreateFlags::NONBLOCK).expect("inotify");
+    let watch = inotify::add_watch(&opened, volume.join("fifo"), inotify::WatchFlags::OPEN);
+    watch.expect("watch");
     check("fifo", "not a regular file").await;
+    let mut events = [std::mem::MaybeUninit::uninit(); 512];
+    let event = inotify::Reader::new(&opened, &mut events).next().map(drop);
+    assert_eq!(event, Err(Errno::AGAIN), "it was opened");
     check("app", "not a regular file").await;
     check("large", "larger than").await;
 }
@@ -325,9 +339,51 @@ async fn notes_of_user_ids_lie_in_the_pods_directories_and_go_with_them() {
     let notes = node.files.list_user_namespaces().await.expect("list");
     assert_eq!(notes, [(uid.clone(), "new".to_owned())]);
     assert_eq!(mode(&node.paths.user_namespace(&uid)), 0o600);
+    // one that the disk lost keeps nobody from reading the others
+    fs::write(node.paths.user_namespace(&uid), [0xff; 140]).expect("write");
+    let notes = node.files.list_user_namespaces().await.expect("list");
+    assert_eq!(notes.len(), 1);
     node.files.remove_pod_dir(&uid).await.expect("remove");
     let none = node.files.list_user_namespaces().await.expect("list");
     assert_eq!(none, []);
+}
+
+#[tokio::test]
+async fn a_volume_that_hangs_keeps_nobody_from_the_pods_cgroup() {
+    let node = node();
+    let files = Arc::new(HostFiles::new(HostFilesConfig {
+        deadline: Duration::from_millis(200),
+        ..HostFilesConfig::new(node.paths.clone())
+    }));
+    let (release, gate) = std::sync::mpsc::channel::<()>();
+    let hanging = Box::new(move || {
+        let _ = gate.recv();
+        Ok(())
+    });
+    let hung = files.run("u1", "hanging", hanging).await;
+    assert!(matches!(hung, Err(FilesError::Deadline { .. })), "{hung:?}");
+    let fake = Arc::new(Fake::default());
+    let runtime = PodRuntime::new(PodRuntimeDeps {
+        runtime: fake.clone(),
+        images: fake.clone(),
+        checks: fake,
+        cgroups: Some(CgroupSettings {
+            tree: Arc::new(MemoryTree::v2()),
+            root: String::new(),
+            driver: CgroupDriver::Cgroupfs,
+            node: NodeLimits::default(),
+            pids_limit: None,
+        }),
+        files,
+        events: Arc::new(Recorder::default()),
+        clock: Arc::new(FixedClock::default()),
+        node: Arc::default(),
+        metrics: Metrics::new().expect("metrics"),
+        options: RuntimeOptions::default(),
+    });
+    let removed = runtime.remove_cgroup(&PodUid::from("u1")).await;
+    removed.expect("not in its way");
+    drop(release);
 }
 
 #[tokio::test]
