@@ -1,9 +1,12 @@
 //! The gRPC health service, asked over a connection of its own.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tonic::transport::{Endpoint, Uri};
 use tonic::{Code, Status};
 use windlass_core::http_target::{Purpose, join_host_port};
@@ -16,6 +19,32 @@ use crate::{CheckError, GrpcHealth};
 /// Longest answer, in bytes. A status is two.
 const MAX_ANSWER: usize = 4 << 10;
 
+/// How long a connection may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Runs the tasks of a connection, which end with their check: a server that stops reading would
+/// keep them and their socket for ever.
+#[derive(Clone)]
+struct Tasks(watch::Receiver<()>);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        let mut check = self.0.clone();
+        tokio::spawn(async move {
+            let over = async {
+                // nothing is ever sent: it changes when the check drops its end
+                let _ = check.changed().await;
+                tokio::time::sleep(GOODBYE).await;
+            };
+            tokio::select! {
+                biased;
+                () = task => {}
+                () = over => {}
+            }
+        });
+    }
+}
+
 /// Asks whether a service serves.
 pub(super) async fn check(
     stream: TcpStream,
@@ -25,9 +54,11 @@ pub(super) async fn check(
 ) -> Result<GrpcHealth, CheckError> {
     let authority = join_host_port(host, port);
     let failed = |error: tonic::transport::Error| CheckError::Failed(chain(&error));
+    let (_check, tasks) = watch::channel(());
     let endpoint = Endpoint::from_shared(format!("http://{authority}"))
         .and_then(|endpoint| endpoint.user_agent(Purpose::Probe.user_agent()))
-        .map_err(failed)?;
+        .map_err(failed)?
+        .executor(Tasks(tasks));
     // the connection is there; a second one is never made
     let stream = Mutex::new(Some(stream));
     let connector = tower::service_fn(move |_: Uri| {

@@ -147,3 +147,39 @@ async fn a_connection_ends_with_its_check() {
         sleep(Duration::from_millis(10)).await;
     }
 }
+
+/// A server that asks for answers without end and reads none.
+async fn floods(mut stream: TcpStream) {
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let mut sent = stream.write_all(&settings).await;
+    while sent.is_ok() {
+        sent = stream.write_all(&ping.repeat(4096)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_reading_keeps_no_connection() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let count = ended.clone();
+    let socket = TcpSocket::new_v4().expect("socket");
+    socket.set_recv_buffer_size(4096).expect("small");
+    let any = "127.0.0.1:0".parse().expect("address");
+    socket.bind(any).expect("bind");
+    let listener = socket.listen(8).expect("listen");
+    let address = serve(listener, move |stream| {
+        let count = count.clone();
+        async move {
+            floods(stream).await;
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    // long enough to fill what is between them
+    let limit = Duration::from_secs(3);
+    assert!(ask(address, "", limit).await.is_err());
+    let deadline = Instant::now() + LONG;
+    while ended.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < deadline, "the connection is still open");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
