@@ -3,14 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
 use windlass_actors::{WorkerPhase, WorkerStanding};
 use windlass_core::housekeeping::{HousekeepingInput, HousekeepingPlan, plan};
+use windlass_cri::CriResult;
 use windlass_metrics::Metrics;
-use windlass_runtime::{FilesError, KnownPods};
+use windlass_runtime::{FilesError, KnownPods, PodRuntime};
+use windlass_types::cri::ListFilter;
 use windlass_types::{PodFullName, PodUid};
 
 use crate::actor::SyncLoopDeps;
+
+/// How long what one pod left is waited for, and how many pods' at a time: a volume that hangs
+/// keeps neither what others left nor the next clean-up.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PARALLEL: usize = 8;
 
 /// A clean-up that takes longer than this is worth a warning.
 const SLOW: Duration = Duration::from_secs(15);
@@ -59,6 +68,11 @@ pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingP
     if snapshots.look_at_disk && snapshots.sources_ready {
         directories = listed("pod directories", deps.runtime.list_pod_dirs().await);
         cgroups = listed("pod cgroups", deps.runtime.list_cgroups().await);
+        // a pod that cannot be read is not among the observed ones, and may run all the same
+        let alive = pods_of_runtime(deps).await;
+        for left in [&mut directories, &mut cgroups] {
+            left.retain(|uid| alive.as_ref().is_some_and(|alive| !alive.contains(uid)));
+        }
     }
     let observed = deps.cache.all();
     let Ok(workers) = deps.workers.standings().await else {
@@ -88,6 +102,28 @@ pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingP
         directories,
         cgroups,
     })
+}
+
+/// Pods of which the runtime lists anything; `None` if it does not answer.
+async fn pods_of_runtime(deps: &SyncLoopDeps) -> Option<BTreeSet<PodUid>> {
+    let all = ListFilter::default();
+    let lists = async {
+        let containers = deps.cri.list_containers(&all).await?;
+        let sandboxes = deps.cri.list_pod_sandboxes(&all).await?;
+        let owners = containers.into_iter().map(|c| c.uid);
+        CriResult::Ok(owners.chain(sandboxes.into_iter().map(|s| s.uid)).collect())
+    };
+    match tokio::time::timeout(PATIENCE, lists).await {
+        Ok(Ok(pods)) => Some(pods),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the runtime is not listed: nothing is removed from the disk");
+            None
+        }
+        Err(_) => {
+            tracing::warn!("the runtime does not answer: nothing is removed from the disk");
+            None
+        }
+    }
 }
 
 fn listed(what: &str, pods: Result<BTreeSet<PodUid>, FilesError>) -> BTreeSet<PodUid> {
@@ -173,13 +209,20 @@ pub async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncL
         .chain(workers.into_keys())
         .collect();
     if snapshots.look_at_disk {
-        remove_directories(plan.directories_to_remove.difference(&known), deps).await;
-        for uid in plan.cgroups_to_remove.difference(&known) {
-            match deps.runtime.remove_cgroup(uid).await {
-                Ok(()) => tracing::info!(pod = %uid, "orphaned pod cgroup removed"),
-                Err(error) => tracing::warn!(pod = %uid, %error, "orphaned pod cgroup not removed"),
-            }
-        }
+        let gone = plan.directories_to_remove.difference(&known).cloned();
+        let runtime = &deps.runtime;
+        let clean = |uid: PodUid, runtime: PodRuntime| {
+            async move { runtime.cleanup_pod(&uid).await.map_err(|e| e.to_string()) }.boxed()
+        };
+        let (cleaned, failed) = remove("directory", gone, clean, runtime).await;
+        let metrics = &deps.metrics;
+        metrics.orphan_pods_cleaned.set(f64::from(cleaned));
+        metrics.orphan_pods_not_cleaned.set(f64::from(failed));
+        let gone = plan.cgroups_to_remove.difference(&known).cloned();
+        let empty = |uid: PodUid, runtime: PodRuntime| {
+            async move { runtime.remove_cgroup(&uid).await.map_err(|e| e.to_string()) }.boxed()
+        };
+        remove("cgroup", gone, empty, runtime).await;
     }
     if snapshots.collect_garbage {
         if let Some(file) = deps
@@ -203,24 +246,41 @@ pub async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncL
     }
 }
 
-/// Removes the directories of pods nobody knows and tells how many could and could not go.
-async fn remove_directories(orphans: impl Iterator<Item = &PodUid>, deps: &SyncLoopDeps) {
-    let (mut cleaned, mut failed) = (0_u32, 0_u32);
-    for uid in orphans {
-        match deps.runtime.cleanup_pod(uid).await {
-            Ok(()) => {
-                cleaned += 1;
-                tracing::info!(pod = %uid, "orphaned pod directory removed");
-            }
-            Err(error) => {
-                failed += 1;
-                tracing::warn!(pod = %uid, %error, "orphaned pod directory not removed");
+/// Removes what pods left that nobody knows; how much of it could go and how much could not.
+async fn remove(
+    what: &'static str,
+    orphans: impl Iterator<Item = PodUid>,
+    removal: fn(PodUid, PodRuntime) -> BoxFuture<'static, Result<(), String>>,
+    runtime: &PodRuntime,
+) -> (u32, u32) {
+    let removals = orphans.map(|uid| {
+        let removal = removal(uid.clone(), runtime.clone());
+        async move {
+            let removed = tokio::time::timeout(PATIENCE, removal);
+            let late = |_| Err(format!("not done within {} s", PATIENCE.as_secs()));
+            match removed.await.unwrap_or_else(late) {
+                Ok(()) => {
+                    tracing::info!(pod = %uid, what, "orphan removed");
+                    true
+                }
+                Err(error) => {
+                    tracing::warn!(pod = %uid, what, error, "orphan not removed");
+                    false
+                }
             }
         }
+    });
+    // collected first: the iterator borrows what a spawned task must not hold
+    let removals: Vec<_> = removals.collect();
+    let mut removals = futures::stream::iter(removals).buffer_unordered(PARALLEL);
+    let (mut gone, mut left) = (0, 0);
+    while let Some(removed) = removals.next().await {
+        match removed {
+            true => gone += 1,
+            false => left += 1,
+        }
     }
-    let metrics = &deps.metrics;
-    metrics.orphan_pods_cleaned.set(f64::from(cleaned));
-    metrics.orphan_pods_not_cleaned.set(f64::from(failed));
+    (gone, left)
 }
 
 #[cfg(test)]

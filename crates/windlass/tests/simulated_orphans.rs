@@ -9,7 +9,7 @@ use std::time::Duration;
 use windlass_cgroups::MemoryTree;
 use windlass_core::pod_cgroup::NodeLimits;
 use windlass_runtime::CgroupSettings;
-use windlass_testing::fake_runtime::Operation;
+use windlass_testing::fake_runtime::{Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{ContainerState, PodUid};
@@ -272,6 +272,31 @@ fn orphans_are_counted_and_a_mounted_directory_is_an_error_until_it_is_free() {
     });
 }
 
+#[test]
+fn what_hangs_keeps_nothing_of_others_from_going() {
+    simulate(16, async |sim| {
+        latencies(sim);
+        let all = ["a-hangs", "b", "kept"];
+        sim.desire(all.map(|name| pod(name).build())).await;
+        let all_run = |sim: &NodeSim| all.iter().all(|name| runs(sim, name));
+        sim.until("all run", MINUTE, all_run).await;
+        sim.kill_agent().await;
+        for name in ["a-hangs", "b"] {
+            let app = sim.runtime.running(&uid(name), "app").expect("runs");
+            sim.runtime.lose_container(&app.id);
+            sim.runtime.lose_sandbox(&app.sandbox);
+        }
+        sim.files.hang_volumes(&uid("a-hangs"), true);
+        sim.desire([pod("kept").build()]).await;
+        sim.start_agent().await;
+        let gone = |sim: &NodeSim| !sim.files.pod_dirs().contains(&uid("b"));
+        sim.until("b is gone", 2 * MINUTE, gone).await;
+        sim.files.hang_volumes(&uid("a-hangs"), false);
+        let gone = |sim: &NodeSim| !sim.files.pod_dirs().contains(&uid("a-hangs"));
+        sim.until("a is gone", 2 * MINUTE, gone).await;
+    });
+}
+
 // ---- cgroups
 
 const BESTEFFORT: &str = "/kubepods/besteffort";
@@ -417,6 +442,28 @@ fn a_cgroup_that_nobodys_pod_is_in_goes_and_its_processes_with_it() {
             .await;
         assert!(has_cgroup(&tree, "kept"));
         assert!(has_cgroup(&tree, "else"), "not below our root");
+    });
+}
+
+#[test]
+fn a_pod_that_the_runtime_has_keeps_what_is_its_own_although_nobody_can_read_it() {
+    with_cgroups(15, async |sim, tree| {
+        let both = ["kept", "unread"];
+        sim.desire(both.map(|name| pod(name).build())).await;
+        let both_run = |sim: &NodeSim| both.iter().all(|name| runs(sim, name));
+        sim.until("both run", MINUTE, both_run).await;
+        sim.kill_agent().await;
+        let unreadable = Operation::PodSandboxStatus;
+        let fault = Fault::hang(unreadable).on("default/unread");
+        sim.runtime.inject(fault);
+        sim.desire([pod("kept").build()]).await;
+        sim.start_agent().await;
+        sim.pass(5 * MINUTE).await;
+        assert!(runs(sim, "unread") && has_cgroup(&tree, "unread"));
+        assert!(sim.files.pod_dirs().contains(&uid("unread")));
+        sim.runtime.release(unreadable);
+        let gone = |sim: &NodeSim| left_of(sim, "unread").is_empty() && !has_cgroup(&tree, "unread");
+        sim.until("it is stopped and gone", 5 * MINUTE, gone).await;
     });
 }
 

@@ -296,6 +296,10 @@ impl PodFiles for MemoryFiles {
 
     async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError> {
         let dir = self.paths.pod_dir(uid);
+        let hangs = self.lock().hanging.contains(uid);
+        if hangs {
+            std::future::pending::<()>().await;
+        }
         let mut state = self.call("remove-pod", uid);
         if state.mounted.contains(uid) {
             let path = dir.join("volumes/foreign");
