@@ -35,6 +35,7 @@ mod store;
 mod strategic;
 mod subresources;
 mod tls;
+mod transitions;
 mod watch;
 mod write;
 

@@ -152,6 +152,9 @@ fn replace(
             carry(old_metadata, metadata, "ownerReferences");
         }
         carry(Some(old), as_map(&mut object), "spec");
+        if key.resource == "pods" {
+            crate::transitions::check(old, &object)?;
+        }
     } else if has_status(&key.resource) {
         carry(Some(old), as_map(&mut object), "status");
     }

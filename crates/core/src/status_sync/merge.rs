@@ -83,7 +83,7 @@ fn carry_containers(
             &mut status.init_container_statuses,
             &api.init_container_statuses,
             pod.init_containers(),
-            // a new sandbox runs them all again, whatever they came to in the old one
+            // a new sandbox runs them all again; the server takes that only as their next end
             true,
         ),
         (
@@ -109,12 +109,14 @@ fn carry_containers(
             let Some(old) = theirs.iter().flatten().find(|c| c.name == *name) else {
                 continue;
             };
-            let again = reruns && container.restart_count > old.restart_count;
             if let Some(state) = ended_for_good(old, specs, pod)
                 && !free
-                && !again
                 && terminated(&container.state).is_none()
             {
+                if reruns && !ended {
+                    container.clone_from(old);
+                    continue;
+                }
                 if !ended {
                     let running = container
                         .state

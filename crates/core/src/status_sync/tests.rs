@@ -280,18 +280,24 @@ fn a_container_that_ended_for_good_does_not_come_back() {
             "web=r | s=r*1",
             "s=r*1/t0",
         ),
-        // an init container runs again in a new sandbox, but does not come back
+        // an init container that runs again in a new sandbox: the server takes its next end
         (
             "OnFailure web i:init",
             "web=t1 | i=t0",
             "web=w | i=r*1",
-            "i=r*1/t0",
+            "i=t0",
         ),
         (
             "OnFailure web i:init",
             "web=t1 | i=t0",
-            "web=w | i=r",
-            "container i has ended for good and cannot be running again",
+            "web=w | i=t1*1",
+            "i=t1*1",
+        ),
+        (
+            "Always web i:init",
+            "web=t1 | i=t0",
+            "web=w | i=r*1",
+            "i=r*1/t0",
         ),
     ] {
         let api = format!("Running | Ready=True@1 | {was}");
@@ -303,6 +309,16 @@ fn a_container_that_ended_for_good_does_not_come_back() {
             "{asked}: {was} -> {is}"
         );
     }
+    // what else there is to say is said meanwhile
+    assert_eq!(
+        merged(
+            "OnFailure web i:init",
+            "Running | Ready=True@1 | web=r | i=t0",
+            "Pending | Ready=False@5 | web=t1 | i=r*1",
+            Syncing
+        ),
+        "Pending | Ready=False@5 | web=t1 | i=t0"
+    );
     // once the pod is over its end is told, with the container as it was
     assert_eq!(
         merged(

@@ -283,3 +283,60 @@ async fn paths_that_are_no_api_and_methods_that_are_none_are_refused() {
     assert_eq!(api.put(PODS, json!({})).await.0, 405);
     assert_eq!(api.get("/readyz").await.0, 200);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_ended_for_good_does_not_come_back_in_a_status() {
+    let (_server, api) = setup();
+    let rule = |action: &str| {
+        json!({
+            "restartPolicy": "Never",
+            "restartPolicyRules": [
+                { "action": action, "exitCodes": { "operator": "In", "values": [42] } },
+            ],
+        })
+    };
+    let none = json!({});
+    for (at, (policy, list, own, exit, code)) in [
+        ("Never", "containers", &none, 1, 422),
+        ("OnFailure", "containers", &none, 0, 422),
+        ("OnFailure", "containers", &none, 1, 200),
+        ("Always", "containers", &none, 0, 200),
+        ("OnFailure", "initContainers", &none, 0, 422),
+        (
+            "Never",
+            "initContainers",
+            &json!({ "restartPolicy": "Always" }),
+            0,
+            200,
+        ),
+        ("Never", "ephemeralContainers", &none, 0, 422),
+        ("Never", "containers", &rule("Restart"), 42, 200),
+        ("Never", "containers", &rule("Restart"), 7, 422),
+        ("Never", "containers", &rule("RestartAllContainers"), 7, 200),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut pod = pod(&format!("p{at}"));
+        let mut container = json!({ "name": "b", "image": "busybox:1" });
+        for (key, value) in own.as_object().unwrap() {
+            container[key] = value.clone();
+        }
+        pod["spec"]["restartPolicy"] = json!(policy);
+        pod["spec"][list] = json!([container]);
+        if list != "containers" {
+            pod["spec"]["containers"] = json!([{ "name": "a", "image": "busybox:1" }]);
+        }
+        assert_eq!(api.post(PODS, pod).await.0, 201);
+        let path = format!("{PODS}/p{at}/status");
+        let statuses = format!("{}Statuses", list.trim_end_matches('s'));
+        let status =
+            |state: Value| json!({ "status": { &statuses: [{ "name": "b", "state": state }] } });
+        let merge = "application/merge-patch+json";
+        let ended = status(json!({ "terminated": { "exitCode": exit } }));
+        assert_eq!(api.patch(&path, merge, ended).await.0, 200);
+        let back = status(json!({ "running": {} }));
+        let (answer, _) = api.patch(&path, merge, back).await;
+        assert_eq!(answer, code, "{policy} {list} {own} {exit}");
+    }
+}
