@@ -3,12 +3,11 @@
 //! Nothing of it needs to be remembered: while a container is known whose exit asks for the
 //! reset, it is not through, and those go last.
 
-use std::time::Duration;
-
 use futures::future::join_all;
 use windlass_core::actions::ContainerToReset;
 use windlass_core::backoff::restart_key;
 use windlass_core::paths;
+use windlass_core::stop::MINIMUM_GRACE;
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, Reason};
 
@@ -58,14 +57,9 @@ impl Pass<'_> {
         let mut result = Ok(());
         if reset.kill {
             let text = format!("Stopping container {}", reset.name);
-            self.event(
-                Some(&reset.name),
-                EventType::Normal,
-                Reason::Killing,
-                &text,
-            );
-            // neither grace nor hooks: the pod is not ending, it is to be back soon
-            let stopped = runtime.stop_container(&reset.id, Duration::ZERO).await;
+            self.event(Some(&reset.name), EventType::Normal, Reason::Killing, &text);
+            // no hook and the least grace: the pod is not ending, it is to be back soon
+            let stopped = runtime.stop_container(&reset.id, MINIMUM_GRACE).await;
             result = ignore_missing(stopped);
         }
         if result.is_ok() {
@@ -99,7 +93,9 @@ impl Pass<'_> {
             let dir = deps.node.paths.container_log_dir(pod, &reset.name);
             let names = deps.files.list_log_names(&uid, &dir).await;
             for name in names.unwrap_or_default() {
-                let count = name.split_once(".log").map(|(count, _)| count.parse::<u32>());
+                let count = name
+                    .split_once(".log")
+                    .map(|(count, _)| count.parse::<u32>());
                 if !matches!(count, Some(Ok(count)) if count < newest.restart_count) {
                     continue;
                 }

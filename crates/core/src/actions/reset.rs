@@ -1,7 +1,7 @@
 //! All containers of a pod begin anew in its sandbox, because one exited with a code for which
 //! its rules say `RestartAllContainers` (KEP-5532, gate `RestartAllContainersOnContainerExits`).
 //!
-//! The containers are killed without grace and removed. The ones whose exits ask for it go last:
+//! The containers are killed with the least grace and removed. The ones whose exits ask for it go last:
 //! while one of them is known, the reset is not through, whoever begins again with it. What
 //! follows is an ordinary start of a pod without containers. Ephemeral containers stay.
 

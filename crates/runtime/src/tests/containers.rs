@@ -40,7 +40,7 @@ fn with_debugger(pod: Pod, target: Option<&str>) -> Pod {
 }
 
 #[tokio::test]
-async fn a_reset_kills_without_grace_and_removes_what_asked_for_it_last() {
+async fn a_reset_kills_with_the_least_grace_and_removes_what_asked_for_it_last() {
     let world = World::new();
     let pod = pod_of(vec![sidecar("s")], vec![restarts_all("a"), container("b")]);
     let exited = seen("a", "a0", ContainerState::Exited, 3);
@@ -58,7 +58,7 @@ async fn a_reset_kills_without_grace_and_removes_what_asked_for_it_last() {
     assert_eq!(outcome.actions.to_string(), "reset(s) reset(b) reset(a)");
     assert_eq!(
         world.fake.calls(),
-        ["remove s0", "stop b0 0s", "remove b0", "remove a0"]
+        ["remove s0", "stop b0 2s", "remove b0", "remove a0"]
     );
     assert_eq!(world.events.take(), ["N Killing b: Stopping container b"]);
     let key = restart_key(&pod, &pod.spec.as_ref().expect("spec").containers[0]);
@@ -78,9 +78,9 @@ async fn a_reset_that_is_resisted_removes_nothing_that_asks_for_it() {
         seen("a", "a0", ContainerState::Exited, 0),
         seen("b", "b0", ContainerState::Running, 0),
     ]);
-    world.fake.fail("stop b0 0s", CriCode::Other, "busy");
+    world.fake.fail("stop b0 2s", CriCode::Other, "busy");
     let outcome = world.sync(&pod, found).await;
-    assert_eq!(world.fake.calls(), ["stop b0 0s"]);
+    assert_eq!(world.fake.calls(), ["stop b0 2s"]);
     let line = line(&world, &outcome);
     assert!(line.starts_with("KillContainerError container=b"), "{line}");
     assert!(line.ends_with("again in 10s"), "{line}");
