@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_core::status::probe_complaint;
 use windlass_cri::CriCode;
-use windlass_testing::fake_runtime::{Behaviour, Exec};
+use windlass_testing::fake_runtime::{Behaviour, Exec, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{ContainerStatus, Node, PodCondition, PodStatus};
 use windlass_types::{Pod, PodExt, PodUid};
@@ -361,5 +361,103 @@ fn a_restart_of_all_containers_is_told_from_beginning_to_end() {
         let phases = ["\"Failed\"", "\"Succeeded\""];
         let over = told.iter().find(|b| phases.iter().any(|p| b.contains(p)));
         assert_eq!(over, None, "the pod was never over");
+    });
+}
+
+#[test]
+fn an_init_container_that_runs_again_keeps_nothing_else_from_being_told() {
+    on_a_ready_node(7, async |sim| {
+        let more = json!({"restartPolicy": "OnFailure", "initContainers": [{"name": "init"}]});
+        sim.runtime
+            .set_behaviour("default/web/init", Behaviour::exits(10 * SECOND, 0));
+        let uid = create(sim, pod(&json!([{"name": "app"}]), &more));
+        sim.until("it is ready", 20 * SECOND, |sim| is_true(sim, "Ready"))
+            .await;
+        let (sandbox, ..) = sim.runtime.sandboxes().remove(0);
+        sim.runtime.kill_sandbox(&sandbox);
+        sim.until("init runs again", 10 * SECOND, |sim| {
+            sim.runtime.running(&uid, "init").is_some()
+        })
+        .await;
+        sim.pass(2 * SECOND).await;
+        assert!(!is_true(sim, "Ready"), "told while init runs");
+        let init = container(sim, "init").and_then(|c| c.state).expect("init");
+        assert!(init.terminated.is_some(), "the server takes nothing else");
+        sim.until("it is ready again", 20 * SECOND, |sim| {
+            is_true(sim, "Ready") && container(sim, "init").is_some_and(|c| c.restart_count == 1)
+        })
+        .await;
+        let requests = sim.api.requests();
+        let refused = requests.iter().find(|r| r.status == 422);
+        assert!(refused.is_none(), "{refused:?}");
+    });
+}
+
+#[test]
+fn what_may_not_run_twice_is_not_started_again_when_the_runtime_lost_it() {
+    for agent_is_away in [false, true] {
+        on_a_ready_node(8, async |sim| {
+            let once = json!({"restartPolicy": "Never"});
+            let uid = create(sim, pod(&json!([{"name": "app"}]), &once));
+            sim.until("it is ready", 5 * SECOND, |sim| is_true(sim, "Ready"))
+                .await;
+            if agent_is_away {
+                sim.kill_agent().await;
+            }
+            let app = sim.runtime.running(&uid, "app").expect("runs");
+            sim.runtime.lose_container(&app.id);
+            if agent_is_away {
+                sim.start_agent().await;
+            }
+            sim.until("it has failed", 60 * SECOND, |sim| {
+                status(sim).phase.as_deref() == Some("Failed")
+            })
+            .await;
+            sim.pass(60 * SECOND).await;
+            assert_eq!(sim.runtime.starts(&uid, "app"), 1, "{agent_is_away}");
+            let end = container(sim, "app").and_then(|c| c.state?.terminated);
+            let reason = end.and_then(|end| end.reason);
+            assert_eq!(reason.as_deref(), Some("ContainerStatusUnknown"));
+        });
+    }
+}
+
+#[test]
+fn the_last_words_of_a_container_are_not_taken_back() {
+    on_a_ready_node(9, async |sim| {
+        let words = json!({
+            "name": "init", "terminationMessagePolicy": "File",
+            "terminationMessagePath": "/dev/termination-log",
+        });
+        let more = json!({"initContainers": [words]});
+        sim.runtime
+            .set_behaviour("default/web/init", Behaviour::exits(2 * SECOND, 0));
+        sim.runtime
+            .set_behaviour("default/web/app", Behaviour::exits(SECOND, 1));
+        sim.runtime
+            .set_latency(Operation::CreateContainer, Duration::from_millis(500));
+        let uid = create(sim, pod(&json!([{"name": "app"}]), &more));
+        sim.until("init runs", 5 * SECOND, |sim| {
+            sim.runtime.running(&uid, "init").is_some()
+        })
+        .await;
+        let log = sim.files.paths().into_iter();
+        let mut log = log.filter(|p| p.to_string_lossy().contains("/containers/init/"));
+        sim.files.put(log.next().expect("its log"), "all set");
+        let told = |sim: &NodeSim| {
+            let end = container(sim, "init")?.state?.terminated;
+            end?.message
+        };
+        sim.until("it is told", 10 * SECOND, |sim| told(sim).is_some())
+            .await;
+        sim.api.clear_requests();
+        sim.until("app was restarted often", 120 * SECOND, |sim| {
+            container(sim, "app").is_some_and(|c| c.restart_count == 3)
+        })
+        .await;
+        let patches = sim.api.requests().into_iter();
+        let of_init = patches.filter(|r| !r.body["status"]["initContainerStatuses"].is_null());
+        assert_eq!(of_init.count(), 0, "nothing happened to it");
+        assert_eq!(told(sim).as_deref(), Some("all set"));
     });
 }

@@ -10,6 +10,7 @@ use windlass_core::actions::{ActionsInput, PodActions, compute_pod_actions};
 use windlass_core::backoff::BackoffTable;
 use windlass_core::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_core::pod_worker::JobId;
+use windlass_core::status::{Failures, StatusInput, generate_status};
 use windlass_runtime::{
     InputsError, KillPodError, KillPodRequest, PodInputs, PodRuntime, StartFailure, SyncPodOutcome,
     SyncPodRequest,
@@ -30,6 +31,8 @@ const PREDECESSOR_RETRY: Duration = Duration::from_millis(500);
 const REFRESH: Duration = Duration::from_secs(2);
 /// How long a pod that was stopped waits for a read of its remains.
 const LAST_LOOK: Duration = Duration::from_secs(2);
+/// How long a sync waits for what ended containers left to say.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Pause after the API server did not answer.
 const INPUTS_RETRY_SOON: Duration = Duration::from_secs(1);
 /// Pause after an object was missing or wrong; its appearance ends the pause.
@@ -91,7 +94,7 @@ impl From<KillPodError> for JobError {
 pub struct SyncReport {
     /// The pod as it was found afterwards.
     pub observed: Result<Arc<ObservedPod>, JobError>,
-    /// What was done; `None` if the pod could not be read or its deadline has passed.
+    /// What was done; `None` if the pod could not be read, is over or its deadline has passed.
     pub outcome: Option<SyncPodOutcome>,
 }
 
@@ -131,6 +134,7 @@ pub async fn sync(
             };
         }
     };
+    let observed = with_last_words(deps, &job.pod, observed).await;
     progress(Progress::Observed(Arc::clone(&observed)));
     // its worker, which hears how the pod was found, ends it
     if past_deadline(deps, &job, &observed) {
@@ -152,6 +156,12 @@ pub async fn sync(
             retry_at: None,
         };
         return not_started(job, observed, failure);
+    }
+    if starts && has_ended(deps, &job, &observed) {
+        return SyncReport {
+            observed: Ok(observed),
+            outcome: None,
+        };
     }
     // once a pod has something in the runtime, its predecessor is gone
     if starts && job.pod.is_static() && observed.is_empty() {
@@ -190,19 +200,49 @@ pub async fn sync(
     };
     let outcome = deps.runtime.sync_pod(request, cancel).await;
     drop(slot);
-    let observed = if outcome.changed {
-        deps.pleg.inspect(&uid).await.map_err(JobError::from)
-    } else {
-        Ok(observed)
-    };
-    let observed = match observed {
-        Ok(observed) => Ok(with_termination_messages(deps, &pod, observed).await),
-        Err(error) => Err(error),
+    let observed = match outcome.changed {
+        true => match deps.pleg.inspect(&uid).await {
+            Ok(observed) => Ok(with_termination_messages(deps, &pod, observed).await),
+            Err(error) => Err(error.into()),
+        },
+        false => Ok(observed),
     };
     SyncReport {
         observed,
         outcome: Some(outcome),
     }
+}
+
+/// What a sync found, with what ended containers left to say: told without it, a pod would be over
+/// before its last words are known.
+async fn with_last_words(
+    deps: &WorkerDeps,
+    pod: &Pod,
+    observed: Arc<ObservedPod>,
+) -> Arc<ObservedPod> {
+    let read = with_termination_messages(deps, pod, Arc::clone(&observed));
+    let read = tokio::time::timeout(LAST_WORDS, read).await;
+    read.unwrap_or(observed)
+}
+
+/// True if the status says that the pod is over although the runtime lacks containers: one that
+/// ran, is gone and may not run again is not made a second time.
+fn has_ended(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
+    let status = generate_status(StatusInput {
+        pod: &job.pod,
+        observed,
+        failures: &Failures::new(),
+        backing_off: &[],
+        verdicts: &job.verdicts,
+        previous: Some(&*job.status).filter(|status| status.phase.is_some()),
+        host_ips: &deps.settings.host_ips,
+        stop_signals: deps.settings.stop_signals,
+        runtime_name: &deps.settings.runtime_name,
+        terminal: false,
+        verdict: None,
+        now: deps.clock.now(),
+    });
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// Adds what ended containers left as their termination message; the runtime does not know it.
