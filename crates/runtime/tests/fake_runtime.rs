@@ -393,7 +393,12 @@ async fn files_of_variables_are_read_up_to_what_a_request_can_hold() {
     let fake = FakeRuntime::new(clock.clone(), 13);
     fake.add_image(IMAGE);
     let (runtime, files) = (Arc::new(fake.clone()), MemoryFiles::default());
-    let agent = Agent::new(runtime, Arc::new(files.clone()), clock, NodeFacts::default());
+    let agent = Agent::new(
+        runtime,
+        Arc::new(files.clone()),
+        clock,
+        NodeFacts::default(),
+    );
     let variables = ["a", "b", "c"].map(|file| {
         let key = serde_json::json!({"volumeName": "v", "path": file, "key": "KEY"});
         serde_json::json!({"name": file, "valueFrom": {"fileKeyRef": key}})

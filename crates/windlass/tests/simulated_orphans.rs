@@ -462,7 +462,8 @@ fn a_pod_that_the_runtime_has_keeps_what_is_its_own_although_nobody_can_read_it(
         assert!(runs(sim, "unread") && has_cgroup(&tree, "unread"));
         assert!(sim.files.pod_dirs().contains(&uid("unread")));
         sim.runtime.release(unreadable);
-        let gone = |sim: &NodeSim| left_of(sim, "unread").is_empty() && !has_cgroup(&tree, "unread");
+        let gone =
+            |sim: &NodeSim| left_of(sim, "unread").is_empty() && !has_cgroup(&tree, "unread");
         sim.until("it is stopped and gone", 5 * MINUTE, gone).await;
     });
 }

@@ -120,6 +120,9 @@ mod tests {
         let text = "dial tcp 10.0.0.7:80: connect: too many open files";
         assert_eq!(failed(libc::EMFILE), CheckError::Node(text.to_owned()));
         let text = "dial tcp 10.0.0.7:80: connect: connection refused";
-        assert_eq!(failed(libc::ECONNREFUSED), CheckError::Failed(text.to_owned()));
+        assert_eq!(
+            failed(libc::ECONNREFUSED),
+            CheckError::Failed(text.to_owned())
+        );
     }
 }
