@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use windlass_types::cri::{
-    CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
-    ListFilter, RuntimeEvent, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
-    SandboxSummary,
+    CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
+    ImageInfo, ListFilter, RuntimeEvent, RuntimeStatus, RuntimeVersion, SandboxConfig,
+    SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use windlass_types::cri::{
     CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
-    ImageInfo,
-    ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+    ImageInfo, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
+    SandboxSummary,
 };
 use windlass_types::{ContainerId, PodUid, SandboxId, names};
 

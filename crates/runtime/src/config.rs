@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use windlass_core::config_error::ConfigError;
 use windlass_core::admission::STRICT_NOT_SUPPORTED;
+use windlass_core::config_error::ConfigError;
 use windlass_core::container_config::{
     ContainerInput, ImageUser, container_config, gets_hosts_file,
 };
@@ -173,7 +173,11 @@ impl Pass<'_> {
             let length = text.as_ref().map_or(0, String::len);
             match room.checked_sub(length) {
                 Some(left) => room = left,
-                None => text = Err(format!("all files together have over {LARGEST_FILES} bytes")),
+                None => {
+                    text = Err(format!(
+                        "all files together have over {LARGEST_FILES} bytes"
+                    ))
+                }
             }
             let host_path = volume.join(&key.path).display().to_string();
             let file = EnvFile { host_path, text };

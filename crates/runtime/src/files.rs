@@ -116,12 +116,8 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
     /// Removes a link in `/var/log/containers`.
     async fn remove_link(&self, name: &str) -> Result<(), FilesError>;
     /// Runs other work on files in the lane of a pod.
-    async fn run(
-        &self,
-        lane: &str,
-        action: &'static str,
-        work: FileWork,
-    ) -> Result<(), FilesError>;
+    async fn run(&self, lane: &str, action: &'static str, work: FileWork)
+    -> Result<(), FilesError>;
 }
 
 /// A failed file operation.

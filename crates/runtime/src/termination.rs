@@ -41,7 +41,8 @@ impl PodRuntime {
         pod: &Pod,
         container: &ObservedContainer,
     ) -> Option<String> {
-        let ephemeral: Vec<Container> = ephemeral_containers(pod).iter().map(as_container).collect();
+        let ephemeral: Vec<Container> =
+            ephemeral_containers(pod).iter().map(as_container).collect();
         let all = || {
             let lasting = pod.init_containers().iter().chain(pod.containers());
             lasting.chain(&ephemeral)

@@ -142,7 +142,9 @@ impl Rules {
 
     /// Whether the request of a method has to be read before it is passed on.
     fn concern(&self, method: &str) -> bool {
-        self.lock().iter().any(|active| active.rule.method == method)
+        self.lock()
+            .iter()
+            .any(|active| active.rule.method == method)
     }
 
     fn find(&self, method: &str, request: &[u8]) -> Option<Arc<Active>> {

@@ -5,8 +5,8 @@
 //! as a program with a socket, so that `cargo xtask` builds whatever state that code is in.
 
 pub mod containerd;
-pub mod cri_proxy;
 pub mod control_plane;
+pub mod cri_proxy;
 pub mod debian;
 pub mod images;
 pub mod registry;

@@ -12,7 +12,9 @@ use windlass_types::{
     names,
 };
 
-use super::request::{mount_from_pb, mount_to_pb, resources_from_pb, resources_to_pb, signal_from_pb, signal_to_pb};
+use super::request::{
+    mount_from_pb, mount_to_pb, resources_from_pb, resources_to_pb, signal_from_pb, signal_to_pb,
+};
 use super::{moment, nanos};
 
 /// Condition that the runtime can take requests.

@@ -154,10 +154,14 @@ impl PodFiles for HostFiles {
     async fn list_user_namespaces(&self) -> Result<Vec<(PodUid, String)>, FilesError> {
         let paths = self.config.paths.clone();
         self.lanes
-            .run("node:pods", "reading the pods' user namespaces", move || {
-                let pods = names_in(&paths.pods_dir())?.into_iter().map(PodUid::from);
-                own::user_namespaces(&paths, pods)
-            })
+            .run(
+                "node:pods",
+                "reading the pods' user namespaces",
+                move || {
+                    let pods = names_in(&paths.pods_dir())?.into_iter().map(PodUid::from);
+                    own::user_namespaces(&paths, pods)
+                },
+            )
             .await
     }
 
@@ -166,10 +170,14 @@ impl PodFiles for HostFiles {
         let path = self.config.paths.user_namespace(uid);
         let text = text.to_owned();
         self.lanes
-            .run(uid.as_str(), "writing the pod's user namespace", move || {
-                own::write_durably(&path, &text)
-                    .map_err(|error| FilesError::io("write", &path, error))
-            })
+            .run(
+                uid.as_str(),
+                "writing the pod's user namespace",
+                move || {
+                    own::write_durably(&path, &text)
+                        .map_err(|error| FilesError::io("write", &path, error))
+                },
+            )
             .await
     }
 

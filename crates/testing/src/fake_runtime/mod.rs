@@ -244,8 +244,7 @@ impl FakeRuntime {
 
     /// Loses a sandbox and leaves its containers, as a runtime with a damaged store does.
     pub fn lose_sandbox(&self, id: &SandboxId) {
-        self.shell
-            .step(|model, _| drop(model.sandboxes.remove(id)));
+        self.shell.step(|model, _| drop(model.sandboxes.remove(id)));
     }
 
     /// Removes a container from outside, as `crictl rm -f` does.

@@ -10,7 +10,8 @@ use std::time::Duration;
 use windlass_cri::CriCode;
 use windlass_types::cri::{
     ContainerConfig, ContainerDetail, ContainerSecurity, ContainerSummary, ListFilter,
-    NamespaceMode, RuntimeEvent, RuntimeHandler, RuntimeEventKind, SandboxConfig, SandboxDetail, SandboxSummary,
+    NamespaceMode, RuntimeEvent, RuntimeEventKind, RuntimeHandler, SandboxConfig, SandboxDetail,
+    SandboxSummary,
 };
 use windlass_types::{
     ContainerId, ContainerState, ObservedContainer, ObservedUser, PodUid, SandboxId, Timestamp,

@@ -71,8 +71,10 @@ mod tests {
 
     #[test]
     fn the_configuration_says_who_places_pods_and_what_binds_them() {
-        let mut kubelet = KubeletConfiguration::default();
-        kubelet.cgroups_per_qos = false;
+        let mut kubelet = KubeletConfiguration {
+            cgroups_per_qos: false,
+            ..KubeletConfiguration::default()
+        };
         assert!(cgroup_settings(&kubelet, &Node::default()).is_none());
         kubelet.cgroups_per_qos = true;
         kubelet.cgroup_driver = "systemd".to_owned();
