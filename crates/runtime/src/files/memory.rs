@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::paths::{self, NodePaths};
@@ -17,6 +18,9 @@ use windlass_volumes::RemoveError;
 use super::{FileWork, FilesError, PodFiles};
 use crate::inputs::PodInputs;
 use crate::log_text::tail_of_log;
+
+/// How often a removal that hangs looks whether it still has to.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Implementation of [`PodFiles`] in memory. Clones share the content.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +73,8 @@ impl MemoryFiles {
         };
     }
 
-    /// Makes [`PodFiles::prepare_pod`] of a pod never return, or return again on the next call.
+    /// Makes [`PodFiles::prepare_pod`] of a pod never return, or return again on the next call; a
+    /// removal of its directory goes on when this is over.
     pub fn hang_volumes(&self, uid: &PodUid, hang: bool) {
         let mut state = self.lock();
         if hang {
@@ -296,9 +301,8 @@ impl PodFiles for MemoryFiles {
 
     async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError> {
         let dir = self.paths.pod_dir(uid);
-        let hangs = self.lock().hanging.contains(uid);
-        if hangs {
-            std::future::pending::<()>().await;
+        while self.lock().hanging.contains(uid) {
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
         let mut state = self.call("remove-pod", uid);
         if state.mounted.contains(uid) {

@@ -22,7 +22,7 @@ async fn on_containerd_windlassctl_shows_what_runs() {
     bed.apply("steady.yaml", &shell("steady", "seq 1 100; HOLD"));
     bed.apply("crash.yaml", &shell("crash", "echo attempt; exit 9"));
     let wide = "head -c 50000 /dev/zero | tr '\\0' x; echo; HOLD";
-    let unsupported = "  activeDeadlineSeconds: 1000";
+    let unsupported = "  resources: {requests: {cpu: 1m}}";
     bed.apply("wide.yaml", &shell_with("wide", unsupported, wide));
     bed.ready("wide").await;
     let talks = "echo first; while ! test -e /tmp/go; do sleep 0.1; done; echo last";
@@ -108,7 +108,7 @@ async fn pages(bed: &Bed) {
         assert!(page.contains(word), "{word} in {page}");
     }
     let page = bed.ctl_output(&["describe", "pod", "wide-node"]).await;
-    let warning = "activeDeadlineSeconds: the pod is not stopped when it passes";
+    let warning = "resources: pod-level resources bound each container, not the pod as a whole";
     assert!(page.contains(warning), "{page}");
     let why = bed.ctl_output(&["explain", "pod", "crash-node"]).await;
     assert!(why.contains("container main: CrashLoopBackOff"), "{why}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::bed::{Bed, skipped};
+use crate::bed::{Bed, SOON, eventually, skipped};
 use crate::manifest::{fill, shell, shell_with};
 
 const ORDERED: &str = r#"
@@ -144,10 +144,12 @@ async fn policies(bed: &mut Bed) {
         assert_eq!(status["restartCount"], 0, "{name}");
         assert_eq!(status["state"]["terminated"]["reason"], reason, "{name}");
         assert_eq!(status["state"]["terminated"]["exitCode"], code, "{name}");
-        assert!(
-            bed.ready_sandboxes(name).await.is_empty(),
-            "sandbox of {name}"
-        );
+        // the end is told as soon as it is seen; what is left of the pod goes after it
+        eventually("its sandbox is stopped", SOON, async || {
+            let left = bed.ready_sandboxes(name).await;
+            left.is_empty().then_some(()).ok_or_else(|| name.to_owned())
+        })
+        .await;
     }
     let retry = bed.pod("retry").await;
     let last = &retry["status"]["containerStatuses"][0]["lastState"]["terminated"];
