@@ -60,13 +60,22 @@ impl Runtime {
         list
     }
 
-    /// Removes everything of a pod that has ended, as an administrator with `crictl` might.
+    /// Removes everything of a pod that has ended, as an administrator with `crictl` might. The
+    /// agent may be stopping the same sandbox, and then one of the two fails and tries again.
     pub(crate) async fn remove(&self, uid: &str) {
-        for sandbox in self.sandboxes(uid).await {
-            let request = RemovePodSandboxRequest {
-                pod_sandbox_id: sandbox.id,
-            };
-            self.cri().await.remove_pod_sandbox(request).await.unwrap();
+        let mut tries = 0;
+        loop {
+            let mut failure = None;
+            for sandbox in self.sandboxes(uid).await {
+                let request = RemovePodSandboxRequest {
+                    pod_sandbox_id: sandbox.id,
+                };
+                failure = self.cri().await.remove_pod_sandbox(request).await.err();
+            }
+            let Some(failure) = failure else { return };
+            tries += 1;
+            assert!(tries < 100, "{failure}");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     }
 

@@ -322,12 +322,14 @@ impl Bed {
 
     /// Process ID of the running container `container` of a pod.
     pub(crate) async fn process(&self, pod: &str, container: &str) -> i32 {
-        let running = self.running(pod).await;
-        let found = running
-            .iter()
-            .find(|c| c.labels["io.kubernetes.container.name"] == container);
-        let id = &found.expect("a running container").id;
-        self.container_status(id).await.1
+        let id = eventually("a running container", SOON, async || {
+            let running = self.running(pod).await;
+            let mut running = running.into_iter();
+            let found = running.find(|c| c.labels["io.kubernetes.container.name"] == container);
+            found.map(|c| c.id).ok_or_else(|| "none".to_owned())
+        })
+        .await;
+        self.container_status(&id).await.1
     }
 
     /// Output of a shell command in the running container `container` of a pod.
