@@ -4,16 +4,18 @@
 //! two. Commands are imperative, events past tense, queries begin with `Get`. What an actor
 //! says to itself (job answers, timers) stays in its own crate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 pub use windlass_core::status::Verdict;
+use windlass_core::volume_source::PodVolumes;
 use windlass_types::corev1::Node;
 pub use windlass_types::view::{RejectedManifest, WorkerPhase};
 use windlass_types::{
-    ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate, ProbeKind, SharedPod,
+    DeviceName, MountedVolumes, ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid,
+    PodUpdate, ProbeKind, Reason, Retry, SharedPod, VolumesNotReady,
 };
 
 use crate::mailbox::{MailboxSender, SendError};
@@ -214,6 +216,112 @@ pub struct ObjectsChanged;
 
 impl Merge for ObjectsChanged {
     fn merge(&mut self, Self: Self) {}
+}
+
+/// Message: a PodWorker's job asks the VolumeManager for the volumes of its pod. From then on they
+/// are desired, until [`TearDownVolumes`].
+#[derive(Debug)]
+pub struct SetUpVolumes {
+    /// The pod.
+    pub pod: SharedPod,
+    /// Its volumes; what differs from what is set up is brought up to date.
+    pub volumes: Arc<PodVolumes>,
+    /// Answered when all of them are ready, one has failed, or the VolumeManager's patience with
+    /// what is under way has ended. Of what comes later the SyncLoop hears by [`VolumesChanged`].
+    pub reply: oneshot::Sender<Result<Arc<MountedVolumes>, VolumesNotReady>>,
+}
+
+/// Message: a PodWorker's job, or housekeeping for a pod that nobody asks for, has the
+/// VolumeManager release everything of a pod's volumes.
+#[derive(Debug)]
+pub struct TearDownVolumes {
+    /// Which pod.
+    pub uid: PodUid,
+    /// Answered when nothing is left, or something resists.
+    pub reply: oneshot::Sender<Result<(), VolumesNotReady>>,
+}
+
+/// What the VolumeManager hears through its mailbox.
+#[derive(Debug)]
+pub enum VolumeManagerMessage {
+    /// See [`SetUpVolumes`].
+    SetUp(SetUpVolumes),
+    /// See [`TearDownVolumes`].
+    TearDown(TearDownVolumes),
+}
+
+/// Message: the VolumeManager tells the SyncLoop that volumes of a pod came to be ready, or failed
+/// otherwise than before, after the pod's job was answered (coalesced per pod).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumesChanged {
+    /// A volume holds more than the pod may: the pod is to be evicted, with this message.
+    pub over_limit: Option<String>,
+}
+
+impl Merge for VolumesChanged {
+    fn merge(&mut self, newer: Self) {
+        // the first reason stands: a pod is evicted once
+        self.over_limit = self.over_limit.take().or(newer.over_limit);
+    }
+}
+
+/// Message: the VolumeManager tells NodeStatus which attached devices pods of this node use
+/// (`status.volumesInUse`), before any of them is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumesInUse(pub BTreeSet<DeviceName>);
+
+/// The way to the VolumeManager.
+#[derive(Clone, Debug)]
+pub struct VolumesHandle {
+    /// Mailbox for requests.
+    pub mailbox: MailboxSender<VolumeManagerMessage>,
+}
+
+impl VolumesHandle {
+    /// Has the volumes of a pod set up; a pod without volumes is ready at once.
+    ///
+    /// # Errors
+    /// One failed, or is not ready yet.
+    pub async fn set_up(
+        &self,
+        pod: &SharedPod,
+        volumes: &Arc<PodVolumes>,
+    ) -> Result<Arc<MountedVolumes>, VolumesNotReady> {
+        if volumes.is_empty() {
+            return Ok(Arc::default());
+        }
+        let (reply, answer) = oneshot::channel();
+        let message = VolumeManagerMessage::SetUp(SetUpVolumes {
+            pod: SharedPod::clone(pod),
+            volumes: Arc::clone(volumes),
+            reply,
+        });
+        self.mailbox.send(message).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+
+    /// Has everything of a pod's volumes released, also what an earlier life of the agent left.
+    ///
+    /// # Errors
+    /// Something resists, or does not end.
+    pub async fn tear_down(&self, uid: &PodUid) -> Result<(), VolumesNotReady> {
+        let (reply, answer) = oneshot::channel();
+        let message = VolumeManagerMessage::TearDown(TearDownVolumes {
+            uid: uid.clone(),
+            reply,
+        });
+        self.mailbox.send(message).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+fn stopped() -> VolumesNotReady {
+    VolumesNotReady {
+        reason: Reason::FailedMount,
+        message: "the VolumeManager has stopped".to_owned(),
+        retry: Retry::Soon,
+        retry_at: None,
+    }
 }
 
 /// Message: a PodWorker tells the three probe managers what its pod has running, coalesced per

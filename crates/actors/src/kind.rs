@@ -27,6 +27,8 @@ pub enum ActorKind {
     ReadinessManager,
     /// Says which containers are through their start: runs the startup probes.
     StartupManager,
+    /// Sets up and releases the volumes of pods.
+    VolumeManager,
     /// Brings statuses and mirror pods to the API server.
     StatusManager,
     /// Registers the node and reports its status.
@@ -52,6 +54,7 @@ impl ActorKind {
             Self::LivenessManager => "LivenessManager",
             Self::ReadinessManager => "ReadinessManager",
             Self::StartupManager => "StartupManager",
+            Self::VolumeManager => "VolumeManager",
             Self::StatusManager => "StatusManager",
             Self::NodeStatus => "NodeStatus",
             Self::NodeLease => "NodeLease",
@@ -77,6 +80,8 @@ impl ActorKind {
             Self::PodWorker => 4,
             // hears a slot per pod, its own timer and the answers of its probes
             Self::LivenessManager | Self::ReadinessManager | Self::StartupManager => 4,
+            // a request of each of 250 pods' jobs at most, and slack
+            Self::VolumeManager => 256,
             // hears state lanes, slots per pod, and the answers of its own requests
             Self::StatusManager | Self::NodeStatus | Self::NodeLease | Self::NodeShutdown => 4,
         }

@@ -9,11 +9,11 @@ mod security;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use windlass_types::corev1::Container;
 use windlass_types::cri::{ContainerConfig, UserNamespace};
-use windlass_types::{Pod, names};
+use windlass_types::{MountedVolumes, Pod, names};
 
 pub use annotations::restored_container;
 
@@ -55,8 +55,8 @@ pub struct ContainerInput<'a> {
     pub pod_ips: &'a [IpAddr],
     /// The node.
     pub node: &'a NodeFacts,
-    /// Where each volume of the pod lies on the node.
-    pub volumes: &'a BTreeMap<String, PathBuf>,
+    /// The pod's volumes as they were set up.
+    pub volumes: &'a MountedVolumes,
     /// The pod's `etc-hosts` file, written before; `None` if the pod gets none.
     pub hosts_file: Option<&'a Path>,
     /// The instance's termination log, created before; `None` mounts none.

@@ -37,6 +37,7 @@ pub mod container_config;
 pub mod credentials;
 pub mod dns;
 pub mod env;
+pub mod go_duration;
 pub mod hosts;
 pub mod image_name;
 pub mod node_conditions;
@@ -52,6 +53,7 @@ pub mod sandbox_config;
 pub mod service_env;
 pub mod unsupported;
 pub mod userns;
+pub mod volume_source;
 
 pub mod cri_log;
 

@@ -17,6 +17,7 @@ use windlass_core::projection::{
     ConfigMapContent, ObjectSnapshot, ProjectionInput, SecretContent, project_volumes,
 };
 use windlass_core::service_env::{ServiceLink, service_env};
+use windlass_core::volume_source::plain_volumes;
 use windlass_runtime::{InputsError, PodInputs, PodObjects};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod};
@@ -311,13 +312,13 @@ impl PodObjects for ObjectCache {
             node: &self.node,
             objects: &objects,
         });
-        let volumes = volumes.map_err(|error| volume_error(&error))?;
+        let payloads = volumes.map_err(|error| volume_error(&error))?;
         let runtime_handler = handler?;
         Ok(PodInputs {
             env: objects.env_sources(&references, services?),
             keyring: self.keyring(pod, &references, &objects).await,
             runtime_handler: Some(runtime_handler),
-            volumes,
+            volumes: Arc::new(plain_volumes(pod, &payloads)),
         })
     }
 }

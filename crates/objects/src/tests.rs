@@ -1,5 +1,6 @@
 //! The cache against an API server in the same process, on paused time.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use serde_json::{Value, json};
 use windlass_actors::{ActorKind, ObjectsChanged, SimClock, SlotReceiver, slots};
 use windlass_client::ApiClients;
 use windlass_core::node_facts::NodeFacts;
+use windlass_core::projection::PayloadFile;
+use windlass_core::volume_source::VolumeSource;
 use windlass_fake_api::{FakeApiServer, Stored};
 use windlass_metrics::Metrics;
 use windlass_runtime::{PodInputs, PodObjects};
@@ -179,8 +182,17 @@ fn env_pod(uid: &str, config_map: &str) -> SharedPod {
     )
 }
 
+/// The files that the volume `v` shows.
+fn files(inputs: &PodInputs) -> &BTreeMap<String, PayloadFile> {
+    let volume = inputs.volumes.iter().find(|volume| volume.name == "v");
+    match volume.map(|volume| &volume.source) {
+        Some(VolumeSource::Payload(_, payload)) => &payload.files,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// What the volume `v` shows as its file `key`.
 fn shown(inputs: &PodInputs) -> &str {
-    let file = &inputs.volumes["v"].files["key"];
+    let file = &files(&inputs)["key"];
     std::str::from_utf8(&file.data).expect("text")
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{MailboxSender, PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeState};
+use windlass_actors::{
+    MailboxSender, PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeState, VolumesHandle,
+};
 use windlass_core::backoff::BackoffPolicy;
 use windlass_cri::HungCalls;
 use windlass_metrics::Metrics;
@@ -32,6 +34,8 @@ pub struct WorkerDeps {
     pub hung: HungCalls,
     /// Run the pods' probes, and know what they found.
     pub probes: ProbesHandle,
+    /// Sets up and releases the pods' volumes.
+    pub volumes: VolumesHandle,
     /// Knows what pods refer to.
     pub objects: Arc<dyn PodObjects>,
     /// Start slots.

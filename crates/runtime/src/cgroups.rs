@@ -16,6 +16,7 @@ use windlass_core::resources::{QosClass, qos_class};
 use windlass_cri::error::CriError;
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{Pod, PodExt, PodUid, Retry};
+use windlass_volumes::LaneError;
 
 use crate::PodRuntime;
 use crate::files::FilesError;
@@ -203,6 +204,6 @@ impl PodRuntime {
         let lane = format!("cgroup:{lane}");
         self.deps().files.run(&lane, action, work).await?;
         let value = result.lock().unwrap_or_else(PoisonError::into_inner).take();
-        value.ok_or(FilesError::Lost { action })
+        value.ok_or_else(|| LaneError::Lost { action }.into())
     }
 }

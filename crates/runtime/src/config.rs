@@ -1,7 +1,6 @@
 //! Collects what the configurations of a sandbox and its containers are made of.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use windlass_core::admission::STRICT_NOT_SUPPORTED;
 use windlass_core::config_error::ConfigError;
@@ -19,8 +18,7 @@ use windlass_types::cri::{
     ContainerConfig, SandboxConfig, SupplementalGroupsPolicy, UserNamespace,
 };
 use windlass_types::view::EventType;
-use windlass_types::{Pod, PodExt, Reason, Retry};
-use windlass_volumes::volume_path;
+use windlass_types::{MountedVolume, Pod, PodExt, Reason, Retry};
 
 use crate::PodRuntime;
 use crate::images::PresentImage;
@@ -140,7 +138,7 @@ impl Pass<'_> {
             },
             pod_ips: &sandbox.ips,
             node: &deps.node,
-            volumes: &self.volume_paths(),
+            volumes: &self.req.volumes,
             hosts_file: Some(&deps.node.paths.etc_hosts(&pod.uid())),
             termination_log: Some(&termination_log),
             env_sources: &self.req.inputs.env,
@@ -162,10 +160,11 @@ impl Pass<'_> {
         if !deps.node.env_files {
             return files;
         }
-        let (uid, volumes) = (self.pod().uid(), self.volume_paths());
+        let uid = self.pod().uid();
         let mut room = LARGEST_FILES;
         for key in wanted_files(container) {
-            let Some(volume) = volumes.get(&key.volume) else {
+            let volume = self.req.volumes.get(&key.volume);
+            let Some(volume) = volume.and_then(MountedVolume::path) else {
                 continue;
             };
             let read = deps.files.read_volume_file(&uid, volume, &key.path).await;
@@ -184,16 +183,6 @@ impl Pass<'_> {
             files.0.insert(key, file);
         }
         files
-    }
-
-    /// Where each volume of the pod lies on the node.
-    fn volume_paths(&self) -> BTreeMap<String, PathBuf> {
-        let pod = self.pod();
-        let pod_dir = self.runtime.deps().node.paths.pod_dir(&pod.uid());
-        let volumes = PodExt::spec(pod).volumes.iter().flatten();
-        volumes
-            .filter_map(|v| Some((v.name.clone(), volume_path(&pod_dir, v)?)))
-            .collect()
     }
 
     /// Writes the pod's hosts file anew for a container that sees it: host aliases and, on the

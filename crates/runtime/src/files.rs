@@ -5,52 +5,32 @@
 //! no other pod does. [`HostFiles`] is the node, [`MemoryFiles`] a model for simulations.
 
 mod host;
-mod lane;
 mod memory;
 mod own;
-mod shown;
 
 use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_cgroups::CgroupError;
 use windlass_core::paths::UnsafeName;
 use windlass_types::pod::SharedPod;
-use windlass_types::{PodUid, Retry, Timestamp};
-use windlass_volumes::{RemoveError, VolumeError};
-
-use crate::inputs::PodInputs;
+use windlass_types::{PodUid, Retry};
+use windlass_volumes::{LaneError, RemoveError};
 
 pub use host::{HostFiles, HostFilesConfig};
-pub use lane::SLOTS as FILE_SLOTS;
 pub use memory::MemoryFiles;
 
 /// Work of a lane, see [`PodFiles::run`].
 pub type FileWork = Box<dyn FnOnce() -> Result<(), FilesError> + Send>;
 
-/// Files of pods. All calls are idempotent; all fail with [`FilesError::Deadline`] rather than
+/// Files of pods. All calls are idempotent; all fail with [`FilesError::Lane`] rather than
 /// hang.
 #[async_trait]
 pub trait PodFiles: Send + Sync + Debug + 'static {
-    /// Makes the pod's directories (data and logs) and sets up its volumes. `now` dates what is
-    /// written.
-    async fn prepare_pod(
-        &self,
-        pod: &SharedPod,
-        inputs: &Arc<PodInputs>,
-        now: Timestamp,
-    ) -> Result<(), FilesError>;
-    /// Brings the volumes of a running pod that show API objects up to date. What is shown
-    /// already costs nothing.
-    async fn refresh_volumes(
-        &self,
-        pod: &SharedPod,
-        inputs: &Arc<PodInputs>,
-        now: Timestamp,
-    ) -> Result<(), FilesError>;
+    /// Makes the pod's directories (data and logs).
+    async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError>;
     /// Text of a file of the node, such as `resolv.conf`.
     async fn read_node_file(&self, path: &Path) -> Result<String, FilesError>;
     /// Text of a file in a volume of the pod, which the pod may have written: `path` is resolved
@@ -103,7 +83,8 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
         link: &Path,
         log: &Path,
     ) -> Result<(), FilesError>;
-    /// Unmounts the pod's memory volumes and removes its directory.
+    /// Removes the pod's directory, whose volumes are released; refuses while something is mounted
+    /// in it.
     async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError>;
     /// Pods that have a directory.
     async fn list_pod_dirs(&self) -> Result<Vec<PodUid>, FilesError>;
@@ -123,9 +104,6 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
 /// A failed file operation.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// A volume could not be set up or torn down.
-    #[error(transparent)]
-    Volume(#[from] VolumeError),
     /// A tree could not be removed.
     #[error(transparent)]
     Remove(#[from] RemoveError),
@@ -146,20 +124,9 @@ pub enum FilesError {
         #[source]
         source: io::Error,
     },
-    /// The file system did not answer in time; the call may still end later.
-    #[error("{action} did not end within {seconds} s")]
-    Deadline {
-        /// What was tried.
-        action: &'static str,
-        /// How long.
-        seconds: u64,
-    },
-    /// The thread that worked was lost.
-    #[error("{action} was interrupted")]
-    Lost {
-        /// What was tried.
-        action: &'static str,
-    },
+    /// The file system does not answer.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
 }
 
 impl FilesError {
@@ -174,12 +141,11 @@ impl FilesError {
     /// What trying again would bring.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Volume(error) => error.retry(),
             Self::Remove(error) => error.retry(),
             Self::Cgroup(error) => error.retry(),
             Self::UnsafeName(_) => Retry::Never,
-            Self::Io { .. } | Self::Deadline { .. } => Retry::Later,
-            Self::Lost { .. } => Retry::Soon,
+            Self::Io { .. } => Retry::Later,
+            Self::Lane(error) => error.retry(),
         }
     }
 }

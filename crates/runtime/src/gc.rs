@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use windlass_core::container_gc::{GcInput, GcPlan, plan};
+use windlass_core::container_gc::{DeadContainers, GcInput, GcPlan, plan};
 use windlass_core::paths;
 use windlass_types::cri::{ContainerSummary, ListFilter, SandboxSummary};
 use windlass_types::{ContainerId, ObservedPod, PodUid, SandboxId};
@@ -75,9 +75,12 @@ struct Doomed {
 }
 
 impl PodRuntime {
-    /// Removes a pod's dead containers except the newest of each, or all of them if the pod is
-    /// finished and its content may go.
-    pub async fn remove_dead_containers(&self, observed: &ObservedPod, all: bool) -> GcReport {
+    /// Removes dead containers of one pod.
+    pub async fn remove_dead_containers(
+        &self,
+        observed: &ObservedPod,
+        which: DeadContainers,
+    ) -> GcReport {
         let pod = orphan(&observed.uid, &observed.namespace, &observed.name);
         let containers: Vec<ContainerSummary> = observed
             .containers
@@ -98,7 +101,10 @@ impl PodRuntime {
             containers: &containers,
             sandboxes: &[],
             known: &pods,
-            finished: if all { &pods } else { &none },
+            finished: match which {
+                DeadContainers::All => &pods,
+                DeadContainers::Older => &none,
+            },
             sources_ready: true,
             log_dirs: &[],
             dangling_links: &[],

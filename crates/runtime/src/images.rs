@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 use windlass_core::backoff::{BackoffPolicy, BackoffTable, pull_key};
 use windlass_core::credentials::Keyring;
+use windlass_core::go_duration::go_duration;
 use windlass_core::image_name::{ImageName, ImageNameError, PullDecision, PullPolicy, should_pull};
 use windlass_cri::error::CriError;
 use windlass_types::corev1::Container;
@@ -15,7 +16,6 @@ use windlass_types::{Pod, PodExt, PodUid, Reason, Retry};
 
 use crate::PodRuntime;
 use crate::request::StartFailure;
-use crate::text::go_duration;
 
 /// An image that is on the node.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,11 +4,12 @@
 //! missing or an API server that is slow delays its own pod alone.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_core::credentials::Keyring;
 use windlass_core::env::EnvSources;
-use windlass_core::projection::VolumePayloads;
+use windlass_core::volume_source::PodVolumes;
 use windlass_types::{PodUid, Reason, Retry, SharedPod};
 
 /// Everything a pod's sandbox and containers need from outside the pod.
@@ -21,8 +22,8 @@ pub struct PodInputs {
     /// Handler of the pod's RuntimeClass; empty is the runtime's default. `None` if nobody looked
     /// it up: a pod that names a RuntimeClass is then refused.
     pub runtime_handler: Option<String>,
-    /// Content of volumes that show API objects.
-    pub volumes: VolumePayloads,
+    /// The pod's volumes, with what they show and what its claims stand for.
+    pub volumes: Arc<PodVolumes>,
 }
 
 /// The inputs of a pod cannot be had.

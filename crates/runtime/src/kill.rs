@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_core::stop::{Stop, is_overdue_after};
 use windlass_core::termination_order::TerminationOrder;
 use windlass_cri::error::{CriError, CriResult};
+use windlass_pacing::lease;
 use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;
 use windlass_types::pod::SharedPod;
@@ -53,14 +54,7 @@ impl SandboxStops {
     async fn pace<T>(&self, stop: impl Future<Output = T>) -> T {
         // never closed
         let place = self.0.acquire().await;
-        let mut stop = std::pin::pin!(stop);
-        match tokio::time::timeout(STOP_LEASE, &mut stop).await {
-            Ok(result) => result,
-            Err(_) => {
-                drop(place);
-                stop.await
-            }
-        }
+        lease(place, STOP_LEASE, stop).await
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use windlass_cri::error::{CriError, CriResult};
 use windlass_cri::port::ImageService;
+use windlass_pacing::{RateLimit, lease};
 use windlass_types::cri::{ImageAuth, SandboxConfig};
 
 /// A pull that takes longer than this goes on without its place, and the next one begins: a
@@ -69,7 +70,7 @@ pub(crate) struct Puller {
     images: Arc<dyn ImageService>,
     /// Fair: the longest waiting caller is next.
     slots: Option<Arc<Semaphore>>,
-    rate: Arc<TokenBucket>,
+    rate: Option<Arc<RateLimit>>,
     under_way: Mutex<HashMap<PullKey, WeakShared<PullFuture>>>,
 }
 
@@ -83,7 +84,7 @@ impl Puller {
         Self {
             images,
             slots: slots.map(|n| Arc::new(Semaphore::new(n))),
-            rate: Arc::new(TokenBucket::new(options.qps, options.burst)),
+            rate: RateLimit::new(options.qps.into(), options.burst).map(Arc::new),
             under_way: Mutex::default(),
         }
     }
@@ -149,16 +150,12 @@ impl Puller {
                 Some(slots) => slots.acquire().await.ok(),
                 None => None,
             };
-            rate.take().await;
+            if let Some(rate) = &rate {
+                rate.take().await;
+            }
             let begun = Instant::now();
-            let mut pull = images.pull_image(&image, auth.as_ref(), &sandbox_config);
-            let image_ref = match tokio::time::timeout(SLOT_LEASE, &mut pull).await {
-                Ok(pulled) => pulled?,
-                Err(_) => {
-                    drop(slot);
-                    pull.await?
-                }
-            };
+            let pull = images.pull_image(&image, auth.as_ref(), &sandbox_config);
+            let image_ref = lease(slot, SLOT_LEASE, pull).await?;
             Ok(Pulled {
                 image_ref,
                 pulling: begun.elapsed(),
@@ -179,46 +176,3 @@ fn joined(mut messages: Vec<String>, last: CriError) -> CriError {
     };
     CriError { message, ..last }
 }
-
-/// Lets `qps` callers a second through, `burst` at once; the others wait in order of arrival.
-#[derive(Debug)]
-struct TokenBucket {
-    qps: f64,
-    burst: f64,
-    /// Tokens, and when they were counted. The first in the queue holds it until its token is
-    /// there; a pull that nobody wants any more leaves the queue and has cost nothing.
-    state: tokio::sync::Mutex<Option<(f64, Instant)>>,
-}
-
-impl TokenBucket {
-    fn new(qps: f32, burst: u32) -> Self {
-        Self {
-            qps: f64::from(qps),
-            burst: f64::from(burst.max(1)),
-            state: tokio::sync::Mutex::default(),
-        }
-    }
-
-    async fn take(&self) {
-        if self.qps <= 0.0 {
-            return;
-        }
-        let mut state = self.state.lock().await;
-        let missing = 1.0 - self.tokens(*state, Instant::now());
-        if missing > 0.0 {
-            let wait = Duration::try_from_secs_f64(missing / self.qps);
-            tokio::time::sleep(wait.unwrap_or(Duration::MAX)).await;
-        }
-        let now = Instant::now();
-        *state = Some(((self.tokens(*state, now) - 1.0).max(0.0), now));
-    }
-
-    fn tokens(&self, state: Option<(f64, Instant)>, now: Instant) -> f64 {
-        let (tokens, since) = state.unwrap_or((self.burst, now));
-        let earned = now.saturating_duration_since(since).as_secs_f64() * self.qps;
-        (tokens + earned).min(self.burst)
-    }
-}
-
-#[cfg(test)]
-mod tests;

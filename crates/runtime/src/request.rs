@@ -8,7 +8,9 @@ use windlass_core::backoff::BackoffTable;
 use windlass_cri::error::CriError;
 use windlass_types::pod::SharedPod;
 use windlass_types::view::StartTimings;
-use windlass_types::{ObservedPod, PodExt, PodUid, PodVerdicts, Reason, Retry, Timestamp};
+use windlass_types::{
+    MountedVolumes, ObservedPod, PodExt, PodUid, PodVerdicts, Reason, Retry, Timestamp,
+};
 
 use crate::files::FilesError;
 use crate::inputs::PodInputs;
@@ -20,6 +22,8 @@ pub struct SyncPodRequest {
     pub pod: SharedPod,
     /// What the pod refers to, resolved.
     pub inputs: Arc<PodInputs>,
+    /// Its volumes as they were set up; all of them if anything is to be started.
+    pub volumes: Arc<MountedVolumes>,
     /// The pod as found.
     pub observed: Arc<ObservedPod>,
     /// Delays in force.

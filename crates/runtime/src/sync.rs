@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_core::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions, is_sidecar,
 };
+use windlass_core::go_duration::go_duration;
 use windlass_core::stop::grace_period;
 use windlass_cri::for_pod;
 use windlass_types::cri::SandboxConfig;
@@ -18,7 +19,7 @@ use crate::files::FilesError;
 use crate::images::ImagesOfPass;
 use crate::kill::{ContainerKill, ignore_missing};
 use crate::request::{KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest, retry_time};
-use crate::text::{go_duration, pod_text};
+use crate::text::pod_text;
 
 impl PodRuntime {
     /// One pass: computes what is to be done and does it. Never fails as a whole; what did not
@@ -39,7 +40,7 @@ impl PodRuntime {
         tracing::debug!(pod = %pass.req.pod.full_name(), actions = %pass.actions, "decided");
         pass.report_back_off();
         pass.outside = pass.runs_outside_its_cgroup().await;
-        if !pass.actions.is_empty() || pass.shows_objects() || pass.outside {
+        if !pass.actions.is_empty() || pass.outside {
             let work = Box::pin(for_pod(pass.req.pod.uid(), pass.run()));
             let done = tokio::select! {
                 biased;
@@ -110,7 +111,7 @@ impl<'a> Pass<'a> {
             return;
         }
         if !self.actions.starts_something() {
-            return self.refresh_volumes().await;
+            return;
         }
         match self.make_ready().await {
             Ok(sandbox) => self.start_all(&sandbox).await,
@@ -198,16 +199,15 @@ impl<'a> Pass<'a> {
         ))
     }
 
-    /// Directories, volumes and the sandbox.
+    /// Directories and the sandbox.
     async fn make_ready(&mut self) -> Result<Sandbox, StartFailure> {
         if self.actions.create_sandbox && !self.req.network_ready && !self.pod().host_network() {
             return Err(self.network_not_ready().await);
         }
         let deps = self.runtime.deps();
-        let (req, now) = (&self.req, deps.clock.now());
-        let prepared = deps.files.prepare_pod(&req.pod, &req.inputs, now).await;
+        let prepared = deps.files.prepare_pod(&self.req.pod).await;
         if let Err(error) = prepared {
-            return Err(self.failed_mount(&error));
+            return Err(self.no_directories(&error));
         }
         let config = self.sandbox_config().await?;
         match self.actions.sandbox_id.clone() {
@@ -226,28 +226,6 @@ impl<'a> Pass<'a> {
             && self.runtime.lost_cgroup(&self.pod().uid()).await
     }
 
-    /// Whether a container runs that may look at volumes which change with API objects. What is
-    /// about to start gets them set up first.
-    fn shows_objects(&self) -> bool {
-        let mut containers = self.req.observed.containers.iter();
-        !self.req.inputs.volumes.is_empty()
-            && !self.actions.kill_pod
-            && containers.any(|c| c.state == ContainerState::Running)
-    }
-
-    async fn refresh_volumes(&mut self) {
-        if !self.shows_objects() {
-            return;
-        }
-        let deps = self.runtime.deps();
-        let (req, now) = (&self.req, deps.clock.now());
-        let refreshed = deps.files.refresh_volumes(&req.pod, &req.inputs, now).await;
-        if let Err(error) = refreshed {
-            let failure = self.failed_mount(&error);
-            self.fail(failure);
-        }
-    }
-
     async fn network_not_ready(&self) -> StartFailure {
         let status = self.runtime.deps().runtime.status().await;
         let why = status.ok().and_then(|status| status.network_error);
@@ -259,11 +237,8 @@ impl<'a> Pass<'a> {
         StartFailure::of_pod(Reason::NetworkNotReady, message, Retry::Soon)
     }
 
-    fn failed_mount(&self, error: &FilesError) -> StartFailure {
-        let message = match error {
-            FilesError::Volume(error) => format!("MountVolume.SetUp failed: {error}"),
-            error => error.to_string(),
-        };
+    fn no_directories(&self, error: &FilesError) -> StartFailure {
+        let message = error.to_string();
         self.event(None, EventType::Warning, Reason::FailedMount, &message);
         StartFailure::of_pod(Reason::FailedMount, message, error.retry())
     }

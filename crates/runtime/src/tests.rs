@@ -117,6 +117,7 @@ pub(crate) fn request(pod: &Pod, observed: ObservedPod) -> SyncPodRequest {
     SyncPodRequest {
         pod: Arc::new(pod.clone()),
         inputs: Arc::default(),
+        volumes: Arc::default(),
         observed: Arc::new(observed),
         backoff: BackoffTable::default(),
         verdicts: Arc::default(),

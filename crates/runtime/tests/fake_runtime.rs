@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{Agent, TokioClock, all_running};
+use support::{Agent, TokioClock, all_running, in_memory};
 use tokio_util::sync::CancellationToken;
 use windlass_core::backoff::BackoffTable;
 use windlass_core::node_facts::NodeFacts;
@@ -29,7 +29,7 @@ fn agent(seed: u64) -> (Agent, FakeRuntime) {
         memory_capacity: 1 << 32,
         ..NodeFacts::default()
     };
-    let files = Arc::new(MemoryFiles::default());
+    let files = in_memory(&MemoryFiles::default());
     (Agent::new(Arc::new(fake.clone()), files, clock, node), fake)
 }
 
@@ -77,11 +77,7 @@ async fn a_pod_with_an_init_container_comes_up_and_goes_down() {
         .expect("killing the dead is fine");
     let seen = agent.observe(&pod.uid()).await;
     assert!(seen.running().next().is_none() && !seen.sandboxes[0].ready);
-    agent
-        .runtime
-        .cleanup_pod(&pod.uid())
-        .await
-        .expect("cleanup");
+    agent.release(&pod.uid()).await;
     let report = agent
         .runtime
         .collect_garbage(&windlass_runtime::KnownPods {
@@ -155,6 +151,7 @@ async fn a_pass_cancelled_anywhere_is_finished_by_the_next() {
             let request = SyncPodRequest {
                 pod: pod.clone(),
                 inputs: Arc::default(),
+                volumes: Arc::default(),
                 observed: Arc::new(agent.observe(&pod.uid()).await),
                 backoff: backoff.clone(),
                 verdicts: Arc::default(),
@@ -262,7 +259,7 @@ async fn end(agent: &Agent, pod: &Arc<Pod>) {
         message: String::new(),
     };
     agent.runtime.kill_pod(request).await.expect("killed");
-    agent.runtime.cleanup_pod(&pod.uid()).await.expect("clean");
+    agent.release(&pod.uid()).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,7 +270,7 @@ async fn pods_have_user_ids_of_their_own_also_after_a_restart_of_the_agent() {
     capable(&fake);
     let files = MemoryFiles::default();
     let start = || {
-        let (runtime, files) = (Arc::new(fake.clone()), Arc::new(files.clone()));
+        let (runtime, files) = (Arc::new(fake.clone()), in_memory(&files));
         Agent::new(runtime, files, clock.clone(), NodeFacts::default())
     };
     let agent = start();
@@ -354,7 +351,7 @@ async fn variables_come_from_the_file_that_the_pod_has_written_by_then() {
     let files = MemoryFiles::default();
     let agent = Agent::new(
         Arc::new(fake.clone()),
-        Arc::new(files.clone()),
+        in_memory(&files),
         clock,
         NodeFacts::default(),
     );
@@ -393,12 +390,7 @@ async fn files_of_variables_are_read_up_to_what_a_request_can_hold() {
     let fake = FakeRuntime::new(clock.clone(), 13);
     fake.add_image(IMAGE);
     let (runtime, files) = (Arc::new(fake.clone()), MemoryFiles::default());
-    let agent = Agent::new(
-        runtime,
-        Arc::new(files.clone()),
-        clock,
-        NodeFacts::default(),
-    );
+    let agent = Agent::new(runtime, in_memory(&files), clock, NodeFacts::default());
     let variables = ["a", "b", "c"].map(|file| {
         let key = serde_json::json!({"volumeName": "v", "path": file, "key": "KEY"});
         serde_json::json!({"name": file, "valueFrom": {"fileKeyRef": key}})
@@ -439,7 +431,7 @@ async fn the_hosts_file_is_written_for_every_container_that_sees_it() {
     let files = MemoryFiles::default();
     let agent = Agent::new(
         Arc::new(fake.clone()),
-        Arc::new(files.clone()),
+        in_memory(&files),
         clock,
         NodeFacts::default(),
     );

@@ -17,7 +17,7 @@ use windlass_core::backoff::BackoffTable;
 use windlass_core::credentials::{DockerConfigFormat, Keyring};
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::paths::NodePaths;
-use windlass_core::projection::{PayloadFile, VolumePayload};
+use windlass_core::projection::{PayloadFile, VolumePayload, VolumePayloads};
 use windlass_cri::{CriClient, CriOptions, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::{LogOptions, LogSource, read_log};
@@ -31,6 +31,7 @@ use windlass_types::corev1::{
 };
 use windlass_types::cri::{ContainerConfig, SandboxConfig};
 use windlass_types::{ContainerState, ObservedPod, Pod, PodExt};
+use windlass_volumes::HostVolumes;
 
 fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
     let options = CriOptions::new(Metrics::new().expect("metrics"));
@@ -43,6 +44,7 @@ fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
         container_logs_dir: containerd.base().join("links"),
         ..HostFilesConfig::new(paths.clone())
     });
+    let volumes = Arc::new(HostVolumes::new(paths.clone(), files.lanes()));
     let node = NodeFacts {
         memory_capacity: 1 << 32,
         paths: paths.clone(),
@@ -51,7 +53,7 @@ fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
     };
     let agent = Agent::new(
         Arc::new(client),
-        Arc::new(files),
+        (Arc::new(files), volumes),
         Arc::new(SystemClock),
         node,
     );
@@ -128,11 +130,7 @@ async fn on_containerd_a_debugger_sees_the_processes_of_its_target_and_runs_once
         message: String::new(),
     };
     agent.runtime.kill_pod(request).await.expect("killed");
-    agent
-        .runtime
-        .cleanup_pod(&pod.uid())
-        .await
-        .expect("cleanup");
+    agent.release(&pod.uid()).await;
     assert!(!paths.pod_dir(&pod.uid()).exists());
     containerd.stop().await.expect("stopped");
 }
@@ -242,11 +240,7 @@ async fn on_containerd_a_pod_with_volumes_runs_tells_its_last_words_and_leaves_n
     let copied = std::fs::read_to_string(format!("{host}/file")).expect("on the host");
     assert_eq!(copied, "made\n");
 
-    agent
-        .runtime
-        .cleanup_pod(&pod.uid())
-        .await
-        .expect("cleanup");
+    agent.release(&pod.uid()).await;
     assert!(!paths.pod_dir(&pod.uid()).exists());
     let report = agent
         .runtime
@@ -270,7 +264,7 @@ async fn on_containerd_a_pod_with_volumes_runs_tells_its_last_words_and_leaves_n
     containerd.stop().await.expect("stopped");
 }
 
-fn showing(token: &str) -> Arc<PodInputs> {
+fn showing(token: &str) -> VolumePayloads {
     let file = PayloadFile {
         data: token.as_bytes().into(),
         mode: 0o600,
@@ -280,10 +274,7 @@ fn showing(token: &str) -> Arc<PodInputs> {
         files: [("token".to_owned(), file)].into(),
         in_memory: true,
     };
-    Arc::new(PodInputs {
-        volumes: [("api".to_owned(), payload)].into(),
-        ..PodInputs::default()
-    })
+    [("api".to_owned(), payload)].into()
 }
 
 /// Mounts the volume `api` where another volume is mounted inside of it.
@@ -334,13 +325,13 @@ async fn on_containerd_a_token_is_read_by_the_pods_group_and_replaced_under_a_ru
         .with(with_token)
         .build();
     let pod = Arc::new(pod);
-    agent.inputs = showing("first");
+    agent.payloads = showing("first");
     let backoff = agent
         .drive(&pod, BackoffTable::default(), |seen| {
             all_running(&pod, seen)
         })
         .await;
-    agent.inputs = showing("second");
+    agent.payloads = showing("second");
     let ended = |seen: &ObservedPod| {
         let app = seen.latest("app");
         app.is_some_and(|c| c.state == ContainerState::Exited)
@@ -362,8 +353,7 @@ async fn on_containerd_a_token_is_read_by_the_pods_group_and_replaced_under_a_ru
         message: String::new(),
     };
     agent.runtime.kill_pod(request).await.expect("killed");
-    let cleaned = agent.runtime.cleanup_pod(&pod.uid()).await;
-    cleaned.expect("the token's tmpfs is unmounted");
+    agent.release(&pod.uid()).await;
     assert!(!paths.pod_dir(&pod.uid()).exists());
     containerd.stop().await.expect("stopped");
 }

@@ -1,9 +1,9 @@
 //! The SyncLoop actor: the centre.
 //!
 //! * owns: the set of desired pods, whether the runtime can be worked with
-//! * hears: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG and `ObjectsChanged` from
-//!   the object cache, `ProbeUpdate` from the probe managers (coalesced per pod), its own ticks, answers of its runtime checks and
-//!   clean-ups
+//! * hears: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG, `ObjectsChanged` from
+//!   the object cache, `VolumesChanged` from the VolumeManager and `ProbeUpdate` from the probe managers (coalesced per pod), its own
+//!   ticks, answers of its runtime checks and clean-ups
 //! * says: `UpdatePod` to PodWorkers, `RuntimeState` to every worker, `SourcesReady` to whoever
 //!   cleans up
 //! * invariant: an iteration never waits; no pod is stopped as an orphan before all sources
@@ -22,10 +22,11 @@ use tokio::sync::watch;
 use windlass_actors::{
     AnswerSender, Answers, ConfigChanged, Delivery, KillPod, Mailbox, NodeSeen, ObjectsChanged,
     PlegHealth, PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState,
-    SlotReceiver, SourcesReady, StatusCache, UpdateKind, UpdatePod, answers, spawn_io,
+    SlotReceiver, SourcesReady, StatusCache, UpdateKind, UpdatePod, VolumesChanged, VolumesHandle, answers, spawn_io,
 };
 use windlass_core::admission::NodeAbilities;
-use windlass_core::housekeeping::{HousekeepingPlan, content_may_go};
+use windlass_core::container_gc::go_with_a_death;
+use windlass_core::housekeeping::{HousekeepingPlan, Rounds, Scope, content_may_go};
 use windlass_core::pod_cgroup::burstable_shares;
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_metrics::Metrics;
@@ -38,9 +39,9 @@ use windlass_types::{
     SharedPod,
 };
 
-use crate::admissions::{Admissions, Surroundings};
+use crate::admissions::{Admissions, CheckpointChange, Surroundings};
 use crate::desired::DesiredPods;
-use crate::dispatch::Dispatch;
+use crate::dispatch::{Dispatch, volumes_changed};
 use crate::event::SyncLoopEvent;
 use crate::housekeeping::{self, Snapshots};
 use crate::runtime_check::RuntimeCheck;
@@ -51,8 +52,6 @@ const SYNC_TICK: Duration = Duration::from_secs(1);
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
 /// A check of the runtime that takes longer than this counts as not answered.
 const CHECK_PATIENCE: Duration = Duration::from_secs(10);
-/// Every this many housekeepings the runtime's garbage is collected: once a minute.
-const GARBAGE_EVERY: u32 = 30;
 /// Grace period of a pod that runs without a configuration: upstream's.
 const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 
@@ -69,6 +68,8 @@ pub struct SyncLoopDeps {
     pub cri: Arc<dyn RuntimeService>,
     /// How long ago the runtime was listed.
     pub pleg_health: PlegHealth,
+    /// Releases the volumes of pods that nobody asks for.
+    pub volumes: VolumesHandle,
     /// Cleans up.
     pub runtime: PodRuntime,
     /// Delays of pods, cleaned of those that are gone; `None` in simulations without a disk.
@@ -122,17 +123,9 @@ pub struct SyncLoop {
     desired: DesiredPods,
     admissions: Admissions,
     check: RuntimeCheck,
-    cleaning: bool,
-    housekeepings: u32,
-    garbage_wanted: bool,
+    rounds: Rounds,
     /// The runtime's last word on `supplementalGroupsPolicy: Strict`.
     strict_groups: Option<bool>,
-    /// The pods that the CPU weight of all Burstable pods was computed for.
-    weighed: BTreeSet<PodUid>,
-    /// Dead pods of the last plan: their collection was begun.
-    dead: BTreeSet<PodUid>,
-    /// Pods of the last plan that nobody knows but the runtime: their directories go next.
-    strangers: BTreeSet<PodUid>,
     answers: AnswerSender<SyncLoopEvent>,
     streams: Option<Streams>,
 }
@@ -142,6 +135,7 @@ struct Streams {
     config: Mailbox<ConfigChanged>,
     pleg: SlotReceiver<PodUid, PodChanged>,
     objects: SlotReceiver<PodUid, ObjectsChanged>,
+    volumes: SlotReceiver<PodUid, VolumesChanged>,
     probes: SlotReceiver<PodUid, ProbeUpdate>,
     answers: Answers<SyncLoopEvent>,
 }
@@ -153,6 +147,7 @@ impl SyncLoop {
         config: Mailbox<ConfigChanged>,
         pleg: SlotReceiver<PodUid, PodChanged>,
         objects: SlotReceiver<PodUid, ObjectsChanged>,
+        volumes: SlotReceiver<PodUid, VolumesChanged>,
         probes: SlotReceiver<PodUid, ProbeUpdate>,
     ) -> Self {
         let (answer_sender, answers) = answers();
@@ -161,18 +156,14 @@ impl SyncLoop {
             desired: DesiredPods::default(),
             admissions: Admissions::default(),
             check: RuntimeCheck::default(),
-            cleaning: false,
-            housekeepings: 0,
-            garbage_wanted: false,
+            rounds: Rounds::default(),
             strict_groups: None,
-            weighed: BTreeSet::new(),
-            dead: BTreeSet::new(),
-            strangers: BTreeSet::new(),
             answers: answer_sender,
             streams: Some(Streams {
                 config,
                 pleg,
                 objects,
+                volumes,
                 probes,
                 answers,
             }),
@@ -207,6 +198,7 @@ impl SyncLoop {
             }
             SyncLoopEvent::Pleg(uid, changed) => self.pleg(uid, &changed),
             SyncLoopEvent::Objects(uid) => self.tell(uid, UpdateKind::Sync),
+            SyncLoopEvent::Volumes(uid, changed) => self.tell(uid, volumes_changed(changed)),
             SyncLoopEvent::Probe(uid, update) => {
                 for change in &update.changes {
                     tracing::info!(pod = %uid, probe = %change.kind, container = change.container,
@@ -217,7 +209,7 @@ impl SyncLoop {
             SyncLoopEvent::SyncTick => self.publish_gauges(),
             SyncLoopEvent::HousekeepingTick => self.begin_housekeeping(),
             SyncLoopEvent::HousekeepingPlanned(plan) => self.carry_out(plan),
-            SyncLoopEvent::HousekeepingDone => self.cleaning = false,
+            SyncLoopEvent::HousekeepingDone => self.rounds.finished(),
             SyncLoopEvent::RuntimeChecked(answer) => {
                 if let Ok(status) = &answer {
                     self.strict_groups = Some(status.supplemental_groups_policy == Some(true));
@@ -263,7 +255,11 @@ impl SyncLoop {
             );
         }
         if let Some(checkpoint) = &deps.checkpoint {
-            remember(checkpoint, &dispatch, &self.admissions);
+            match self.admissions.checkpoint_change(&dispatch) {
+                CheckpointChange::Record(pod) => checkpoint.record(&pod),
+                CheckpointChange::Forget(uid) => checkpoint.forget(&uid),
+                CheckpointChange::None => {}
+            }
         }
         dispatch
     }
@@ -290,19 +286,18 @@ impl SyncLoop {
         }
     }
 
-    /// A container died: the dead ones beyond the one that is kept go, all of them when the pod
-    /// is no longer desired.
     fn remove_dead_containers(&self, uid: &PodUid) {
+        let desired = self.desired.get(uid).is_some();
+        let sources_ready = self.desired.sources_ready(&self.deps.sources);
+        let Some(which) = go_with_a_death(desired, sources_ready) else {
+            return;
+        };
         let Some(observed) = self.deps.cache.get(uid) else {
             return;
         };
-        let all = self.desired.get(uid).is_none();
-        if all && !self.desired.sources_ready(&self.deps.sources) {
-            return;
-        }
         let runtime = self.deps.runtime.clone();
         spawn_io("remove-dead-containers", async move {
-            let report = runtime.remove_dead_containers(&observed, all).await;
+            let report = runtime.remove_dead_containers(&observed, which).await;
             for failure in &report.failures {
                 tracing::warn!(pod = %observed.uid, failure, "dead container not removed");
             }
@@ -310,14 +305,14 @@ impl SyncLoop {
     }
 
     fn begin_housekeeping(&mut self) {
-        self.housekeepings += 1;
-        self.garbage_wanted |= self.housekeepings % GARBAGE_EVERY == 1;
-        if self.cleaning {
+        let Some(round) = self.rounds.tick(&self.desired.uids()) else {
             return;
+        };
+        tracing::trace!(%round, "housekeeping");
+        if round.share_cpu {
+            self.share_cpu();
         }
-        self.share_cpu();
-        let snapshots = self.snapshots();
-        self.cleaning = true;
+        let snapshots = self.snapshots(round.scope);
         let deps = self.deps.clone();
         let answers = self.answers.clone();
         spawn_io("housekeeping-plan", async move {
@@ -326,14 +321,8 @@ impl SyncLoop {
         });
     }
 
-    /// All Burstable pods together weigh what they request: told when the pods change, and again
-    /// each minute in case that it could not be written.
-    fn share_cpu(&mut self) {
-        let pods = self.desired.uids();
-        if pods == self.weighed && !self.garbage_wanted {
-            return;
-        }
-        self.weighed = pods;
+    /// All Burstable pods together weigh what they request.
+    fn share_cpu(&self) {
         let burstable = burstable_shares(self.desired.pods().map(|pod| &**pod));
         let runtime = self.deps.runtime.clone();
         spawn_io("share-cpu", async move {
@@ -343,7 +332,7 @@ impl SyncLoop {
         });
     }
 
-    fn snapshots(&self) -> Snapshots {
+    fn snapshots(&self, scope: Scope) -> Snapshots {
         Snapshots {
             desired: self.desired.uids(),
             static_pods: self.desired.static_uids(),
@@ -354,20 +343,18 @@ impl SyncLoop {
             sources_ready: self.desired.sources_ready(&self.deps.sources),
             statics_ready: self.desired.statics_ready(&self.deps.sources),
             statics: self.desired.static_names(),
-            collect_garbage: self.garbage_wanted,
-            look_at_disk: self.garbage_wanted || !self.strangers.is_empty(),
+            scope,
         }
     }
 
-    /// The plan was made off the loop: what became desired meanwhile is left alone.
     fn carry_out(&mut self, plan: HousekeepingPlan) {
         if plan != HousekeepingPlan::default() {
             tracing::info!(%plan, "housekeeping");
         }
-        for uid in &plan.orphans_to_kill {
-            if self.desired.get(uid).is_none()
-                && let Some(observed) = self.deps.cache.get(uid)
-            {
+        let clean_up = self.rounds.planned(&plan, &self.desired.uids());
+        tracing::trace!(%clean_up, "housekeeping");
+        for uid in clean_up.orphans_to_kill {
+            if let Some(observed) = self.deps.cache.get(&uid) {
                 let kill = KillPod {
                     grace: Some(ORPHAN_GRACE),
                     reason: "the pod runs without a configuration".into(),
@@ -375,28 +362,16 @@ impl SyncLoop {
                     orphan: Some(observed),
                     verdict: None,
                 };
-                self.tell(uid.clone(), UpdateKind::Kill(kill));
+                self.tell(uid, UpdateKind::Kill(kill));
             }
         }
-        for uid in &plan.workers_to_kill {
-            if self.desired.get(uid).is_none() {
-                self.dispatch(Dispatch::Remove(uid.clone()));
-            }
+        for uid in clean_up.workers_to_kill {
+            self.dispatch(Dispatch::Remove(uid));
         }
-        let strangers = &plan.orphans_to_kill | &plan.dead_to_collect;
-        // what cannot be collected is tried again with the garbage of each minute, not at once;
-        // the logs of one that has gone go now
-        self.garbage_wanted |=
-            !plan.dead_to_collect.is_subset(&self.dead) || !self.strangers.is_subset(&strangers);
-        let snapshots = self.snapshots();
-        self.dead = plan.dead_to_collect.clone();
-        self.strangers = strangers;
-        let collects = snapshots.collect_garbage && snapshots.sources_ready;
-        if !collects && !snapshots.look_at_disk {
-            self.cleaning = false;
+        let Some(scope) = clean_up.finish else {
             return;
-        }
-        self.garbage_wanted = false;
+        };
+        let snapshots = self.snapshots(scope);
         let deps = self.deps.clone();
         let answers = self.answers.clone();
         spawn_io("housekeeping", async move {
@@ -480,20 +455,6 @@ impl SyncLoop {
     }
 }
 
-/// Static pods come back with their manifests; the API server's pods are written down.
-fn remember(checkpoint: &AdmittedPods, dispatch: &Dispatch, admissions: &Admissions) {
-    match dispatch {
-        Dispatch::Run(pod) | Dispatch::Delete(pod) => {
-            if !pod.is_static() && admissions.is_admitted(&pod.uid()) {
-                checkpoint.record(pod);
-            }
-        }
-        Dispatch::End(pod) => checkpoint.forget(&pod.uid()),
-        Dispatch::Remove(uid) => checkpoint.forget(uid),
-        Dispatch::Sync(_) | Dispatch::Reject(..) => {}
-    }
-}
-
 impl Actor for SyncLoop {
     type Context = Context<Self>;
 
@@ -502,6 +463,7 @@ impl Actor for SyncLoop {
             ctx.add_stream(streams.config);
             ctx.add_stream(streams.pleg);
             ctx.add_stream(streams.objects);
+            ctx.add_stream(streams.volumes);
             ctx.add_stream(streams.probes);
             ctx.add_stream(streams.answers);
         }
@@ -534,6 +496,14 @@ impl StreamHandler<(PodUid, PodChanged)> for SyncLoop {
 impl StreamHandler<(PodUid, ObjectsChanged)> for SyncLoop {
     fn handle(&mut self, (uid, _): (PodUid, ObjectsChanged), ctx: &mut Context<Self>) {
         self.iterate(SyncLoopEvent::Objects(uid), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<(PodUid, VolumesChanged)> for SyncLoop {
+    fn handle(&mut self, (uid, changed): (PodUid, VolumesChanged), ctx: &mut Context<Self>) {
+        self.iterate(SyncLoopEvent::Volumes(uid, changed), ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -5,12 +5,13 @@
 //! again: a restart of the agent rejects nothing.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use windlass_core::admission::{
     AdmissionInput, NodeAbilities, NodeLoad, Pressure, Rejection, admit,
 };
 use windlass_types::corev1::Node;
-use windlass_types::{Pod, PodExt, PodUid};
+use windlass_types::{Pod, PodExt, PodUid, SharedPod};
 
 use crate::dispatch::Dispatch;
 
@@ -29,6 +30,27 @@ pub struct Surroundings<'a> {
     pub restored: bool,
     /// The runtime has something of the pod.
     pub runs: bool,
+}
+
+/// What the checkpoint of admitted pods is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CheckpointChange {
+    /// This is the newest version of an admitted pod.
+    Record(SharedPod),
+    /// The pod is gone or will never run again.
+    Forget(PodUid),
+    /// Nothing.
+    None,
+}
+
+impl fmt::Display for CheckpointChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(pod) => write!(f, "record({})", pod.uid()),
+            Self::Forget(uid) => write!(f, "forget({uid})"),
+            Self::None => f.write_str("none"),
+        }
+    }
 }
 
 /// The admitted pods.
@@ -74,6 +96,23 @@ impl Admissions {
         self.admitted.contains(uid)
     }
 
+    /// What the checkpoint is told of a considered dispatch. Static pods come back with their
+    /// manifests; the API server's pods are written down.
+    pub fn checkpoint_change(&self, dispatch: &Dispatch) -> CheckpointChange {
+        match dispatch {
+            Dispatch::Run(pod) | Dispatch::Delete(pod)
+                if !pod.is_static() && self.is_admitted(&pod.uid()) =>
+            {
+                CheckpointChange::Record(SharedPod::clone(pod))
+            }
+            Dispatch::End(pod) => CheckpointChange::Forget(pod.uid()),
+            Dispatch::Remove(uid) => CheckpointChange::Forget(uid.clone()),
+            Dispatch::Run(_) | Dispatch::Delete(_) | Dispatch::Sync(_) | Dispatch::Reject(..) => {
+                CheckpointChange::None
+            }
+        }
+    }
+
     fn admit(&mut self, pod: &Pod, around: Surroundings<'_>) -> Result<(), Rejection> {
         let uid = pod.uid();
         if self.rejected.contains(&uid) {
@@ -114,9 +153,9 @@ mod tests {
     use std::sync::Arc;
 
     use windlass_core::admission::SysctlAllowList;
-    use windlass_types::Timestamp;
     use windlass_types::corev1::{NodeStatus, PodSpec, PodStatus};
     use windlass_types::metav1::Time;
+    use windlass_types::{Timestamp, names};
 
     use super::*;
 
@@ -168,7 +207,13 @@ mod tests {
     }
 
     impl Case {
-        fn check(&mut self, dispatch: Dispatch, (restored, runs): (bool, bool), expected: &str) {
+        /// Considers a dispatch; what the checkpoint is told of what comes out.
+        fn check(
+            &mut self,
+            dispatch: Dispatch,
+            (restored, runs): (bool, bool),
+            expected: &str,
+        ) -> CheckpointChange {
             let around = Surroundings {
                 node: &self.node,
                 abilities: &self.abilities,
@@ -179,6 +224,7 @@ mod tests {
             };
             let (dispatch, _) = self.admissions.consider(dispatch, around);
             assert_eq!(dispatch.to_string(), expected);
+            self.admissions.checkpoint_change(&dispatch)
         }
     }
 
@@ -204,5 +250,38 @@ mod tests {
             case.check(Dispatch::Remove(uid.into()), new, &gone);
         }
         case.check(pod("f", false), new, "run(f)");
+    }
+
+    #[test]
+    fn the_checkpoint_has_the_admitted_pods_of_the_api_server_until_they_end() {
+        let mut case = Case {
+            admissions: Admissions::default(),
+            node: node(2),
+            abilities: abilities(),
+        };
+        let shared = |uid: &str| match pod(uid, false) {
+            Dispatch::Run(pod) => pod,
+            other => panic!("{other}"),
+        };
+        let mut manifest = Arc::unwrap_or_clone(shared("static"));
+        let source = (names::ANN_CONFIG_SOURCE.to_owned(), "file".to_owned());
+        manifest.metadata.annotations = Some([source].into());
+        let manifest = Arc::new(manifest);
+        for (dispatch, considered, expected) in [
+            (pod("a", false), "run(a)", "record(a)"),
+            (Dispatch::Run(manifest.clone()), "run(static)", "none"),
+            (pod("b", false), "reject(b OutOfpods)", "none"),
+            // its worker is asked again, and it runs as little as before
+            (pod("b", false), "run(b)", "none"),
+            (Dispatch::Delete(shared("b")), "delete(b)", "none"),
+            (Dispatch::Sync("a".into()), "sync(a)", "none"),
+            (Dispatch::Delete(shared("a")), "delete(a)", "record(a)"),
+            (Dispatch::End(shared("a")), "end(a)", "forget(a)"),
+            (Dispatch::Remove("a".into()), "remove(a)", "forget(a)"),
+            (Dispatch::Delete(manifest), "delete(static)", "none"),
+        ] {
+            let change = case.check(dispatch, (false, false), considered);
+            assert_eq!(change.to_string(), expected, "{considered}");
+        }
     }
 }

@@ -3,8 +3,32 @@
 use std::fmt;
 use std::time::Duration;
 
-use windlass_actors::{KillPod, UpdatePod, Verdict};
+use windlass_actors::{KillPod, UpdateKind, UpdatePod, Verdict, VolumesChanged};
+use windlass_core::status::Phase;
 use windlass_types::{PodExt, PodUid, SharedPod};
+
+/// Grace period of a pod whose volume holds too much (upstream
+/// `immediateEvictionGracePeriodSeconds`).
+const OVER_LIMIT_GRACE: Duration = Duration::from_secs(1);
+
+/// What a pod's volumes ask of its worker: another look, or the pod's end.
+pub fn volumes_changed(changed: VolumesChanged) -> UpdateKind {
+    let Some(message) = changed.over_limit else {
+        return UpdateKind::Sync;
+    };
+    UpdateKind::Kill(KillPod {
+        grace: Some(OVER_LIMIT_GRACE),
+        reason: message.clone(),
+        removed: false,
+        orphan: None,
+        verdict: Some(Verdict {
+            phase: Phase::Failed,
+            reason: "Evicted".to_owned(),
+            message,
+            disruption: None,
+        }),
+    })
+}
 
 /// What a config change asks of one worker.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! The closed list of what makes the loop turn.
 
-use windlass_actors::{PodChanged, ProbeUpdate};
+use windlass_actors::{PodChanged, ProbeUpdate, VolumesChanged};
 use windlass_core::housekeeping::HousekeepingPlan;
 use windlass_cri::CriResult;
 use windlass_types::cri::RuntimeStatus;
@@ -15,6 +15,8 @@ pub enum SyncLoopEvent {
     Pleg(PodUid, PodChanged),
     /// Something that a pod refers to came, changed or went.
     Objects(PodUid),
+    /// Volumes of a pod became ready, failed, or hold more than they may.
+    Volumes(PodUid, VolumesChanged),
     /// Verdicts of probes changed.
     Probe(PodUid, ProbeUpdate),
     /// A second has passed.
@@ -36,6 +38,7 @@ impl SyncLoopEvent {
             Self::Config(_) => "config",
             Self::Pleg(_, _) => "pleg",
             Self::Objects(_) => "objects",
+            Self::Volumes(_, _) => "volumes",
             Self::Probe(_, _) => "probe",
             Self::SyncTick => "sync",
             Self::HousekeepingTick | Self::HousekeepingPlanned(_) | Self::HousekeepingDone => {

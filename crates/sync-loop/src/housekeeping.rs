@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
 use windlass_actors::{WorkerPhase, WorkerStanding};
-use windlass_core::housekeeping::{HousekeepingInput, HousekeepingPlan, plan};
+use windlass_core::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
 use windlass_cri::CriResult;
 use windlass_metrics::Metrics;
 use windlass_runtime::{FilesError, KnownPods, PodRuntime};
@@ -39,10 +39,8 @@ pub struct Snapshots {
     pub statics_ready: bool,
     /// Names of the desired static pods.
     pub statics: BTreeSet<PodFullName>,
-    /// Garbage of the runtime is collected this time.
-    pub collect_garbage: bool,
-    /// The disk is looked at for what unknown pods left.
-    pub look_at_disk: bool,
+    /// How thorough this clean-up is.
+    pub scope: Scope,
 }
 
 impl Snapshots {
@@ -65,7 +63,7 @@ pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingP
         return HousekeepingPlan::default();
     }
     let (mut directories, mut cgroups) = (BTreeSet::new(), BTreeSet::new());
-    if snapshots.look_at_disk && snapshots.sources_ready {
+    if snapshots.scope.looks_at_disk() && snapshots.sources_ready {
         directories = listed("pod directories", deps.runtime.list_pod_dirs().await);
         cgroups = listed("pod cgroups", deps.runtime.list_cgroups().await);
         // a pod that cannot be read is not among the observed ones, and may run all the same
@@ -208,11 +206,18 @@ pub async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncL
         .cloned()
         .chain(workers.into_keys())
         .collect();
-    if snapshots.look_at_disk {
+    if snapshots.scope.looks_at_disk() {
         let gone = plan.directories_to_remove.difference(&known).cloned();
         let runtime = &deps.runtime;
+        let volumes = &deps.volumes;
         let clean = |uid: PodUid, runtime: PodRuntime| {
-            async move { runtime.cleanup_pod(&uid).await.map_err(|e| e.to_string()) }.boxed()
+            let volumes = volumes.clone();
+            async move {
+                let released = volumes.tear_down(&uid).await;
+                released.map_err(|error| error.to_string())?;
+                runtime.cleanup_pod(&uid).await.map_err(|e| e.to_string())
+            }
+            .boxed()
         };
         let (cleaned, failed) = remove("directory", gone, clean, runtime).await;
         let metrics = &deps.metrics;
@@ -224,7 +229,7 @@ pub async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncL
         };
         remove("cgroup", gone, empty, runtime).await;
     }
-    if snapshots.collect_garbage {
+    if snapshots.scope.collects_garbage() {
         if let Some(file) = deps
             .backoff_file
             .as_ref()
@@ -250,7 +255,7 @@ pub async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncL
 async fn remove(
     what: &'static str,
     orphans: impl Iterator<Item = PodUid>,
-    removal: fn(PodUid, PodRuntime) -> BoxFuture<'static, Result<(), String>>,
+    removal: impl Fn(PodUid, PodRuntime) -> BoxFuture<'static, Result<(), String>>,
     runtime: &PodRuntime,
 ) -> (u32, u32) {
     let removals = orphans.map(|uid| {
@@ -312,8 +317,7 @@ mod tests {
             sources_ready: true,
             statics_ready: true,
             statics: BTreeSet::new(),
-            collect_garbage: false,
-            look_at_disk: false,
+            scope: Scope::Pods,
         };
         let metrics = Metrics::new().expect("families");
         let workers = workers.map(|(uid, standing)| (PodUid::from(uid), standing));

@@ -226,6 +226,7 @@ impl NodeSim {
             images: Arc::new(fence.clone()),
             checks: Arc::new(self.checks.clone()),
             files: Arc::new(self.files.clone()),
+            volumes: Arc::new(self.files.clone()),
             cgroups: self.cgroups.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),

@@ -6,6 +6,7 @@
 
 pub mod ids;
 pub mod pod;
+pub mod time;
 
 pub mod event;
 pub mod update;
@@ -13,6 +14,7 @@ pub mod update;
 pub mod cri;
 pub mod observed;
 pub mod probe;
+pub mod volume;
 
 pub mod names;
 pub mod port;
@@ -28,7 +30,9 @@ pub use port::{Clock, EventRecorder};
 pub use probe::{ContainerVerdict, PodVerdicts, ProbeKind};
 pub use reason::Reason;
 pub use retry::Retry;
+pub use time::{Timestamp, later};
 pub use update::{PodOp, PodSource, PodUpdate};
+pub use volume::{DeviceName, MountedContent, MountedVolume, MountedVolumes, VolumesNotReady};
 
 /// The Kubernetes coordination.k8s.io/v1 types (`Lease`), from `k8s-openapi`.
 pub use k8s_openapi::api::coordination::v1 as coordinationv1;
@@ -40,6 +44,3 @@ pub use k8s_openapi::api::node::v1 as nodev1;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as metav1;
 /// Numbers or names, as ports are given.
 pub use k8s_openapi::apimachinery::pkg::util::intstr;
-
-/// A moment on the wall clock. Decisions receive it as an argument and never read a clock.
-pub type Timestamp = jiff::Timestamp;

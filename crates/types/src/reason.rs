@@ -109,6 +109,10 @@ reasons! {
     FailedValidation = "FailedValidation",
     /// A volume could not be set up.
     FailedMount = "FailedMount",
+    /// A volume's device is not attached to the node.
+    FailedAttachVolume = "FailedAttachVolume",
+    /// A block volume could not be mapped.
+    FailedMapVolume = "FailedMapVolume",
     /// A pull secret is missing or malformed; the pull goes on without it.
     FailedToRetrieveImagePullSecret = "FailedToRetrieveImagePullSecret",
     /// A probe failed, or could not be put.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use windlass_types::Retry;
 
+use crate::lane::LaneError;
+
 /// A volume that could not be set up or torn down.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
@@ -41,7 +43,7 @@ pub enum VolumeError {
         /// Name in the pod spec.
         volume: String,
         /// Field name of the type.
-        kind: &'static str,
+        kind: String,
     },
     /// Content that was replaced cannot be removed.
     #[error("cannot remove former content: {source}")]
@@ -61,6 +63,9 @@ pub enum VolumeError {
         #[source]
         source: io::Error,
     },
+    /// The file system does not answer.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
 }
 
 impl VolumeError {
@@ -80,6 +85,7 @@ impl VolumeError {
             | Self::NoContent { .. }
             | Self::Leftover { .. }
             | Self::Io { .. } => Retry::Later,
+            Self::Lane(error) => error.retry(),
         }
     }
 }

@@ -1,13 +1,14 @@
-//! All volumes of one pod under its directory.
+//! The volumes that the node makes by itself, each under its pod's directory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::mount::{UnmountFlags, unmount};
-use windlass_core::projection::{VolumePayload, VolumePayloads};
+use windlass_core::projection::VolumePayload;
 use windlass_core::quantity::Quantity;
 use windlass_core::resources::pod_limit;
-use windlass_types::corev1::{ResourceRequirements, Volume};
-use windlass_types::{Pod, PodExt, Timestamp};
+use windlass_core::volume_source::{PodVolume, VolumeSource};
+use windlass_types::corev1::ResourceRequirements;
+use windlass_types::{MountedContent, MountedVolume, Pod, PodExt, Timestamp};
 
 use crate::atomic_writer::{WriteOptions, write_payload};
 use crate::empty_dir::{self, Ownership};
@@ -15,118 +16,117 @@ use crate::error::VolumeError;
 use crate::host_path::check_host_path;
 use crate::mount_info::mounts_beneath;
 use crate::nested::{make_nested_mount_points, nested_mount_points};
+use crate::port::FoundVolume;
+use crate::remove::remove_tree;
 
-/// Directory of upstream's emptyDir plugin under `volumes/`.
-const EMPTY_DIR_PLUGIN: &str = "kubernetes.io~empty-dir";
-
-/// Directories below `volumes/` in which this agent mounts.
-const PLUGINS: [&str; 5] = [
-    EMPTY_DIR_PLUGIN,
+/// Kinds whose content belongs to the pod and goes with it. Of any other nothing may be removed but
+/// the empty directory that it was mounted on.
+const OWN_CONTENT: [&str; 5] = [
+    "kubernetes.io~empty-dir",
     "kubernetes.io~configmap",
     "kubernetes.io~secret",
     "kubernetes.io~downward-api",
     "kubernetes.io~projected",
 ];
 
-/// Where a volume's content is on the node; `None` for a type this agent cannot make.
-pub fn volume_path(pod_dir: &Path, volume: &Volume) -> Option<PathBuf> {
-    if let Some(source) = &volume.host_path {
-        return Some(PathBuf::from(&source.path));
-    }
-    let plugin = match payload_kind(volume) {
-        Some((_, plugin)) => plugin,
-        None if volume.empty_dir.is_some() => EMPTY_DIR_PLUGIN,
-        None => return None,
-    };
-    Some(pod_dir.join("volumes").join(plugin).join(&volume.name))
-}
-
-/// Sets up every volume of the pod that a container uses or not, as upstream does. Stops at
-/// the first that fails. `payloads` are what the volumes show of the API server, `now` dates
-/// them.
-pub fn set_up_pod_volumes(
-    pod_dir: &Path,
-    pod: &Pod,
-    payloads: &VolumePayloads,
-    now: Timestamp,
-) -> Result<(), VolumeError> {
-    for volume in PodExt::spec(pod).volumes.iter().flatten() {
-        set_up_volume(pod_dir, pod, volume, payloads.get(&volume.name), now)?;
-    }
-    Ok(())
-}
-
-/// Brings what running containers see of the API server up to date. A volume that fails keeps
-/// what it shows and does not keep the others from theirs.
+/// Sets up one volume that needs nothing but files and memory of the node.
 ///
 /// # Errors
-/// The first failure.
-pub fn refresh_pod_volumes(
-    pod_dir: &Path,
-    pod: &Pod,
-    payloads: &VolumePayloads,
-    now: Timestamp,
-) -> Result<(), VolumeError> {
-    let volumes = PodExt::spec(pod).volumes.iter().flatten();
-    let mut result = Ok(());
-    for volume in volumes.filter(|volume| payload_kind(volume).is_some()) {
-        let payload = payloads.get(&volume.name);
-        result = result.and(set_up_volume(pod_dir, pod, volume, payload, now));
-    }
-    result
-}
-
-/// Sets up one volume.
+/// [`VolumeError::Unsupported`] for any other.
 pub fn set_up_volume(
     pod_dir: &Path,
     pod: &Pod,
-    volume: &Volume,
-    payload: Option<&VolumePayload>,
+    volume: &PodVolume,
     now: Timestamp,
-) -> Result<(), VolumeError> {
+) -> Result<MountedVolume, VolumeError> {
+    let name = &volume.name;
     // validation refuses such names long before; here they would leave the pod's directory
-    if volume.name.is_empty() || volume.name.contains('/') || volume.name.starts_with('.') {
+    if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(VolumeError::Invalid {
-            volume: volume.name.clone(),
+            volume: name.clone(),
             message: "not a volume name".to_owned(),
         });
     }
-    if let Some(source) = &volume.host_path {
-        return check_host_path(&volume.name, source);
-    }
-    let Some(dir) = volume_path(pod_dir, volume) else {
-        return Err(VolumeError::Unsupported {
-            volume: volume.name.clone(),
-            kind: kind_of(volume).to_owned(),
-        });
+    let unsupported = || VolumeError::Unsupported {
+        volume: name.clone(),
+        kind: kind_of(&volume.source),
     };
-    let Some(source) = &volume.empty_dir else {
-        return show_payload(&dir, pod, volume, payload, now);
+    let dir = volume.dir(pod_dir);
+    let (path, own) = match (&volume.source, dir) {
+        (VolumeSource::HostPath(source), _) => {
+            check_host_path(name, source)?;
+            (source.path.clone().into(), false)
+        }
+        (VolumeSource::EmptyDir(source), Some(dir)) => {
+            let size_limit = match &source.size_limit {
+                None => None,
+                Some(quantity) => Some(parse_size(name, &quantity.0)?),
+            };
+            let size = memory_size(pod, size_limit);
+            empty_dir::set_up(name, source, &dir, size, ownership(pod))?;
+            (dir, true)
+        }
+        (VolumeSource::Payload(_, payload), Some(dir)) => {
+            show_payload(&dir, pod, name, payload, now)?;
+            (dir, true)
+        }
+        (VolumeSource::Image(image), _) => {
+            return Ok(MountedVolume {
+                content: MountedContent::Image {
+                    reference: image.reference.clone(),
+                    pull_policy: image.pull_policy.clone(),
+                },
+                read_only: true,
+                relabel: false,
+            });
+        }
+        (VolumeSource::Unresolved(kind), _) => {
+            return Err(VolumeError::NoContent {
+                volume: name.clone(),
+                kind: kind.clone(),
+            });
+        }
+        _ => return Err(unsupported()),
     };
-    let size_limit = match &source.size_limit {
-        None => None,
-        Some(quantity) => Some(parse_size(&volume.name, &quantity.0)?),
-    };
-    empty_dir::set_up(
-        &volume.name,
-        source,
-        &dir,
-        memory_size(pod, size_limit),
-        ownership(pod),
-    )
+    Ok(MountedVolume {
+        content: MountedContent::Path(path),
+        // content that others own is read-only whatever a mount says
+        read_only: volume.read_only || matches!(volume.source, VolumeSource::Payload(..)),
+        relabel: own,
+    })
 }
 
-/// Unmounts every memory volume of a pod and whatever containers left mounted in its volumes,
-/// deepest first. Content goes with it.
-pub fn tear_down_pod_volumes(pod_dir: &Path) -> Result<(), VolumeError> {
-    for plugin in PLUGINS {
-        let volumes = pod_dir.join("volumes").join(plugin);
-        let mounts = mounts_beneath(&volumes)
-            .map_err(|error| VolumeError::io("list the mounts below", &volumes, error))?;
-        for mount in mounts.iter().rev() {
-            unmount(&mount.path, UnmountFlags::NOFOLLOW)
-                .map_err(|error| VolumeError::io("unmount", &mount.path, error))?;
+/// Unmounts a volume of a pod and whatever containers left mounted in it, deepest first. Content
+/// of the pod's own goes with it.
+pub fn tear_down_volume(pod_dir: &Path, found: &FoundVolume) -> Result<(), VolumeError> {
+    let above = if found.block {
+        "volumeDevices"
+    } else {
+        "volumes"
+    };
+    let dir = pod_dir
+        .join(above)
+        .join(&found.plugin_dir)
+        .join(&found.name);
+    unmount_beneath(&dir)?;
+    if OWN_CONTENT.contains(&found.plugin_dir.as_str()) {
+        return remove_tree(&dir).map_err(|source| VolumeError::Leftover { source });
+    }
+    match std::fs::remove_dir(&dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(VolumeError::io("remove", &dir, error))
         }
+        _ => Ok(()),
+    }
+}
+
+/// Unmounts everything at and below a directory, deepest first.
+pub(crate) fn unmount_beneath(dir: &Path) -> Result<(), VolumeError> {
+    let mounts = mounts_beneath(dir)
+        .map_err(|error| VolumeError::io("list the mounts below", dir, error))?;
+    for mount in mounts.iter().rev() {
+        unmount(&mount.path, UnmountFlags::NOFOLLOW)
+            .map_err(|error| VolumeError::io("unmount", &mount.path, error))?;
     }
     Ok(())
 }
@@ -134,17 +134,11 @@ pub fn tear_down_pod_volumes(pod_dir: &Path) -> Result<(), VolumeError> {
 fn show_payload(
     dir: &Path,
     pod: &Pod,
-    volume: &Volume,
-    payload: Option<&VolumePayload>,
+    volume: &str,
+    payload: &VolumePayload,
     now: Timestamp,
 ) -> Result<(), VolumeError> {
-    let Some(payload) = payload else {
-        return Err(VolumeError::NoContent {
-            volume: volume.name.clone(),
-            kind: kind_of(volume),
-        });
-    };
-    let nested = nested_mount_points(pod, &volume.name);
+    let nested = nested_mount_points(pod, volume);
     let ownership = ownership(pod);
     let size = memory_size(pod, None);
     empty_dir::make_directory(dir, payload.in_memory, size, ownership)?;
@@ -153,7 +147,7 @@ fn show_payload(
         fs_group: ownership.fs_group,
         now,
     };
-    let written = write_payload(&volume.name, dir, &payload.files, options)?;
+    let written = write_payload(volume, dir, &payload.files, options)?;
     tracing::debug!(volume = %dir.display(), ?written, "content");
     Ok(())
 }
@@ -164,18 +158,6 @@ fn ownership(pod: &Pod) -> Ownership {
         .and_then(|context| context.fs_group)
         .and_then(|gid| u32::try_from(gid).ok());
     Ownership { fs_group }
-}
-
-/// Field name and plugin directory of a volume that shows a payload.
-fn payload_kind(volume: &Volume) -> Option<(&'static str, &'static str)> {
-    let kinds = [
-        (volume.config_map.is_some(), "configMap", PLUGINS[1]),
-        (volume.secret.is_some(), "secret", PLUGINS[2]),
-        (volume.downward_api.is_some(), "downwardAPI", PLUGINS[3]),
-        (volume.projected.is_some(), "projected", PLUGINS[4]),
-    ];
-    let found = kinds.into_iter().find(|(on, _, _)| *on)?;
-    Some((found.1, found.2))
 }
 
 /// Size of a memory volume: its own limit or the pod's memory limit, whichever is less, because
@@ -210,26 +192,18 @@ fn parse_size(volume: &str, text: &str) -> Result<u64, VolumeError> {
 }
 
 /// The field that is set, for the error text.
-fn kind_of(volume: &Volume) -> &'static str {
-    if let Some((kind, _)) = payload_kind(volume) {
-        return kind;
+fn kind_of(source: &VolumeSource) -> String {
+    match source {
+        VolumeSource::EmptyDir(_) => "emptyDir",
+        VolumeSource::HostPath(_) => "hostPath",
+        VolumeSource::Payload(kind, _) => kind.field(),
+        VolumeSource::Image(_) => "image",
+        VolumeSource::Local(_) => "local",
+        VolumeSource::Nfs(_) => "nfs",
+        VolumeSource::Csi(_) => "csi",
+        VolumeSource::Unresolved(kind) | VolumeSource::Unsupported(kind) => kind,
     }
-    let kinds = [
-        (
-            "persistentVolumeClaim",
-            volume.persistent_volume_claim.is_some(),
-        ),
-        ("csi", volume.csi.is_some()),
-        ("ephemeral", volume.ephemeral.is_some()),
-        ("image", volume.image.is_some()),
-        ("nfs", volume.nfs.is_some()),
-        ("iscsi", volume.iscsi.is_some()),
-        ("fc", volume.fc.is_some()),
-    ];
-    kinds
-        .into_iter()
-        .find_map(|(name, set)| set.then_some(name))
-        .unwrap_or("other than emptyDir and hostPath")
+    .to_owned()
 }
 
 #[cfg(test)]

@@ -14,14 +14,42 @@ use windlass_types::corev1::{
 };
 use windlass_types::{Pod, Timestamp};
 
+use windlass_core::volume_source::{plain_volume, plain_volumes};
+
 use crate::{
-    RemoveError, VolumeError, check_host_path, mount_info, mounts_beneath, remove_tree,
-    tear_down_pod_volumes, volume_path,
+    FoundVolume, RemoveError, VolumeError, check_host_path, mount_info, mounts_beneath,
+    remove_tree, set_up_volume, tear_down_volume,
 };
 
 /// Volumes that show nothing of the API server.
 fn set_up_pod_volumes(dir: &Path, pod: &Pod) -> Result<(), VolumeError> {
-    crate::set_up_pod_volumes(dir, pod, &VolumePayloads::new(), Timestamp::default())
+    set_up_with(dir, pod, &VolumePayloads::new())
+}
+
+fn set_up_with(dir: &Path, pod: &Pod, payloads: &VolumePayloads) -> Result<(), VolumeError> {
+    let volumes = plain_volumes(pod, payloads);
+    let mut volumes = volumes.iter();
+    volumes.try_for_each(|volume| set_up_volume(dir, pod, volume, Timestamp::default()).map(drop))
+}
+
+fn tear_down_pod_volumes(dir: &Path) -> Result<(), VolumeError> {
+    for kind in fs::read_dir(dir.join("volumes")).expect("volumes") {
+        let kind = kind.expect("kind");
+        for volume in fs::read_dir(kind.path()).expect("kind") {
+            let found = FoundVolume {
+                plugin_dir: kind.file_name().into_string().expect("text"),
+                name: volume
+                    .expect("volume")
+                    .file_name()
+                    .into_string()
+                    .expect("text"),
+                block: false,
+                device: None,
+            };
+            tear_down_volume(dir, &found)?;
+        }
+    }
+    Ok(())
 }
 
 fn temp() -> tempfile::TempDir {
@@ -142,7 +170,7 @@ fn host_path_types_check_what_is_there_and_two_of_them_create_it() {
 fn an_empty_dir_is_open_to_all_and_a_second_set_up_keeps_its_content() {
     let dir = temp();
     let volume = empty_dir("cache", None, None);
-    let path = volume_path(dir.path(), &volume).expect("path");
+    let path = plain_volume(&volume, None).dir(dir.path()).expect("path");
     assert!(path.ends_with("volumes/kubernetes.io~empty-dir/cache"));
     let pod = pod(vec![volume]);
     for _ in 0..2 {
@@ -161,7 +189,7 @@ fn an_empty_dir_belongs_to_the_fs_group() {
     }
     let dir = temp();
     let volume = empty_dir("cache", None, None);
-    let path = volume_path(dir.path(), &volume).expect("path");
+    let path = plain_volume(&volume, None).dir(dir.path()).expect("path");
     let mut pod = pod(vec![volume]);
     if let Some(spec) = &mut pod.spec {
         spec.security_context = Some(PodSecurityContext {
@@ -181,7 +209,7 @@ fn a_memory_volume_is_one_tmpfs_of_its_size_and_goes_at_teardown() {
     }
     let dir = temp();
     let volume = empty_dir("mem", Some("Memory"), Some("1Mi"));
-    let path = volume_path(dir.path(), &volume).expect("path");
+    let path = plain_volume(&volume, None).dir(dir.path()).expect("path");
     let pod = pod(vec![volume]);
     set_up_pod_volumes(dir.path(), &pod).expect("set up");
     fs::write(path.join("kept"), "x").expect("write");
@@ -227,7 +255,7 @@ fn what_the_agent_cannot_make_is_refused_in_plain_words() {
             persistent_volume_claim: Some(Default::default()),
             ..Volume::default()
         },
-        "volume \"claim\": volume type persistentVolumeClaim is not supported by this agent yet (never)",
+        "volume \"claim\": nobody resolved the content of this persistentVolumeClaim volume, because the agent is not connected to an API server (later)",
     );
     check(
         empty_dir("huge", Some("HugePages"), None),
@@ -304,8 +332,7 @@ fn a_volume_of_the_api_server_is_shown_kept_current_and_goes_at_teardown() {
     };
     for text in ["1", "2"] {
         let payloads: VolumePayloads = payloads(text);
-        crate::set_up_pod_volumes(dir.path(), &pod, &payloads, Timestamp::default())
-            .expect("set up");
+        set_up_with(dir.path(), &pod, &payloads).expect("set up");
         for place in places {
             let path = dir
                 .path()
@@ -330,46 +357,6 @@ fn a_volume_of_the_api_server_is_shown_kept_current_and_goes_at_teardown() {
     tear_down_pod_volumes(dir.path()).expect("tear down");
     assert!(mounts_beneath(dir.path()).expect("mounts").is_empty());
     remove_tree(dir.path()).expect("remove");
-}
-
-#[test]
-fn a_refresh_does_what_it_can_and_tells_the_first_failure() {
-    let dir = temp();
-    let config_map = |name: &str| Volume {
-        name: name.into(),
-        config_map: Some(Default::default()),
-        ..Volume::default()
-    };
-    let pod = pod(vec![
-        config_map("bad"),
-        config_map("missing"),
-        config_map("good"),
-    ]);
-    let payload = |path: &str| VolumePayload {
-        files: [(
-            path.to_owned(),
-            PayloadFile {
-                data: [].into(),
-                mode: 0o644,
-                owner: None,
-            },
-        )]
-        .into(),
-        in_memory: false,
-    };
-    let payloads = [
-        ("bad".to_owned(), payload("../x")),
-        ("good".to_owned(), payload("x")),
-    ]
-    .into();
-    let now = Timestamp::default();
-    let result = crate::refresh_pod_volumes(dir.path(), &pod, &payloads, now);
-    assert_eq!(
-        result.expect_err("bad").to_string(),
-        "volume \"bad\": the path \"../x\" must not start with '..'"
-    );
-    let good = dir.path().join("volumes/kubernetes.io~configmap/good/x");
-    assert!(good.exists());
 }
 
 #[test]

@@ -30,6 +30,7 @@ use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::{PullOptions, RuntimeOptions};
 use windlass_store::{AdmittedPods, BackoffFile, Store, VerdictFile};
 use windlass_types::Clock;
+use windlass_volumes::HostVolumes;
 use windlass_types::corev1::Node;
 
 use crate::cluster;
@@ -87,6 +88,7 @@ pub fn agent_parts(
         }
     };
     let files = HostFiles::new(HostFilesConfig::new(node.paths.clone()));
+    let volumes = HostVolumes::new(node.paths.clone(), files.lanes());
     let store = Store::open(node.paths.root_dir.join("windlass"))
         .context("the agent's own state under --root-dir")?;
     let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
@@ -119,6 +121,7 @@ pub fn agent_parts(
         images,
         checks: Arc::new(NetChecks::new()),
         files: Arc::new(files),
+        volumes: Arc::new(volumes),
         cgroups,
         clock,
         metrics,

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use windlass_config::KubeletConfiguration;
-use windlass_runtime::files::FILE_SLOTS;
+use windlass_volumes::SLOTS as FILE_SLOTS;
 
 /// Threads for I/O. Actors have the main thread; gRPC and timers of a node need little.
 const IO_THREADS: usize = 2;

@@ -1,29 +1,28 @@
 //! Who is connected to whom: the only place that knows every actor.
 //!
-//! Mailboxes are made first, then each actor is given the ends it needs and started; those that
-//! only a node of a cluster has are in [`cluster`]. Nothing here decides anything;
+//! Mailboxes are made first, then each actor is given the ends it needs and started; the groups
+//! that know little of the others have files of their own. Nothing here decides anything;
 //! `docs/actors.md` draws the same graph.
 
 mod cluster;
 mod probes;
+mod sources;
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Uri};
 use tokio::sync::watch;
 use windlass_actors::{
     ActorKind, ConfigChanged, MailboxSender, NodeSeen, ObjectsChanged, PlegHandle, PlegHealth,
     PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, ProbeResults, ProbesHandle,
     RejectedManifest, RuntimeState, Shutdown, ShutdownState, SlotSender, SourceSnapshot,
-    SourcesReady, StatusCache, mailbox, slots, spawn_io, start_actor,
+    SourcesReady, StatusCache, VolumesChanged, VolumesHandle, mailbox, slots, spawn_io,
+    start_actor,
 };
 use windlass_checks::Checks;
 use windlass_core::admission::NodeAbilities;
-use windlass_core::merge::Mode;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::shutdown::ShutdownPeriods;
 use windlass_cri::{HungCalls, ImageService, RuntimeService, WatchedImages, WatchedRuntime};
@@ -36,20 +35,22 @@ use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartPacer, WorkerDeps};
 use windlass_runtime::files::PodFiles;
 use windlass_runtime::{CgroupSettings, PodRuntime, PodRuntimeDeps, RuntimeOptions};
-use windlass_sources::{
-    FileSource, FileSourceConfig, HttpSource, HttpSourceConfig, PodStorage, PodStorageDeps,
-};
 use windlass_status::PodBoard;
 use windlass_store::{AdmittedPods, BackoffFile, BackoffTables, VerdictFile, VerdictTables};
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
-use windlass_types::{Clock, PodOp, PodSource, PodUid, Reason, SharedPod, names};
+use windlass_types::{Clock, PodUid, Reason, SharedPod};
+use windlass_volume_manager::{VolumeManager, VolumeManagerDeps};
+use windlass_volumes::VolumePlugins;
 
 use crate::cluster::ClusterParts;
 use crate::standing::AgentNode;
 use cluster::{ClusterWiring, event_recorder, spawn_cluster};
 use probes::{ProbeWiring, spawn_probes};
+use sources::{SourceWiring, spawn_sources};
+
+pub use sources::SourceParts;
 
 /// Everything the actors are made of.
 #[derive(Debug)]
@@ -62,6 +63,8 @@ pub struct AgentParts {
     pub images: Arc<dyn ImageService>,
     /// Files of pods.
     pub files: Arc<dyn PodFiles>,
+    /// Volumes of pods.
+    pub volumes: Arc<dyn VolumePlugins>,
     /// Cgroups of pods; `None` leaves them to the runtime.
     pub cgroups: Option<CgroupSettings>,
     /// The clock.
@@ -118,40 +121,6 @@ pub struct MachineShutdown {
     pub logind_conf_dir: PathBuf,
     /// Where the times of a shutdown are kept.
     pub record: Option<ShutdownRecord>,
-}
-
-/// Which pod sources there are.
-#[derive(Clone, Debug, Default)]
-pub struct SourceParts {
-    /// Name of the node, part of a static pod's name.
-    pub node_name: String,
-    /// `staticPodPath`.
-    pub file: Option<PathBuf>,
-    /// `fileCheckFrequency`.
-    pub file_period: Duration,
-    /// `staticPodURL`.
-    pub url: Option<Uri>,
-    /// `staticPodURLHeader`.
-    pub url_headers: HeaderMap,
-    /// `httpCheckFrequency`.
-    pub url_period: Duration,
-    /// The API server.
-    pub api: bool,
-    /// Sources that are fed through [`Agent::sources`] from outside, as simulations do.
-    pub fed: BTreeSet<PodSource>,
-}
-
-impl SourceParts {
-    fn configured(&self) -> BTreeSet<PodSource> {
-        let file = self.file.as_ref().map(|_| PodSource::File);
-        let http = self.url.as_ref().map(|_| PodSource::Http);
-        let api = self.api.then_some(PodSource::Api);
-        file.into_iter()
-            .chain(http)
-            .chain(api)
-            .chain(self.fed.iter().copied())
-            .collect()
-    }
 }
 
 /// Handles to a running agent.
@@ -251,7 +220,6 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         credential_dirs: parts.credential_dirs,
     });
 
-    let (storage_sender, storage_mailbox) = mailbox(ActorKind::PodStorage, &metrics);
     let (config_sender, config_mailbox) = mailbox::<ConfigChanged>(ActorKind::SyncLoop, &metrics);
     let (change_sender, change_slots) = slots::<PodUid, PodChanged>(ActorKind::SyncLoop, &metrics);
     let (pleg_sender, pleg_mailbox) = mailbox::<PlegMessage>(ActorKind::Pleg, &metrics);
@@ -267,6 +235,19 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         mailbox: pleg_sender,
         cache: cache.clone(),
     };
+
+    let (volume_sender, volume_mailbox) = mailbox(ActorKind::VolumeManager, &metrics);
+    let (volumes_sender, volume_slots) =
+        slots::<PodUid, VolumesChanged>(ActorKind::SyncLoop, &metrics);
+    let volumes = VolumesHandle {
+        mailbox: volume_sender,
+    };
+    let volume_deps = VolumeManagerDeps {
+        plugins: parts.volumes,
+        clock: Arc::clone(&parts.clock),
+        changed: volumes_sender,
+    };
+    start_actor(VolumeManager::new(volume_deps, volume_mailbox));
 
     let (backoff_file, backoff) = parts.backoff.unzip();
 
@@ -316,6 +297,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
 
     let worker = WorkerDeps {
         runtime: runtime.clone(),
+        volumes: volumes.clone(),
         objects: Arc::new(objects),
         pleg: pleg.clone(),
         hung: hung.clone(),
@@ -343,6 +325,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         cache,
         cri: Arc::clone(&parts.runtime),
         pleg_health: pleg_health.clone(),
+        volumes,
         runtime,
         backoff_file,
         runtime_state: state_sender,
@@ -364,6 +347,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         config_mailbox,
         change_slots,
         object_slots,
+        volume_slots,
         probe_slots,
     );
     start_actor(sync_loop);
@@ -376,17 +360,15 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
     };
     spawn_io("pod-cidr", keep_pod_cidr(pod_cidr));
 
-    let (rejected_sender, rejected) = watch::channel(Vec::new());
-    let storage = PodStorageDeps {
-        mode: Mode::Incremental,
-        sources: parts.sources.configured(),
+    let node_name = parts.sources.node_name.clone();
+    let (sources, rejected) = spawn_sources(SourceWiring {
+        sources: parts.sources,
+        restored: parts.restored,
         clock: Arc::clone(&parts.clock),
         events: Arc::clone(&events),
+        metrics: metrics.clone(),
         sync_loop: config_sender.clone(),
-        rejected: rejected_sender,
-    };
-    start_actor(PodStorage::new(storage, storage_mailbox));
-    restore(parts.restored, &storage_sender);
+    });
     if let Some(machine) = parts.machine_shutdown {
         start_actor(NodeShutdown::new(NodeShutdownConfig {
             periods: machine.periods,
@@ -402,14 +384,14 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
     let cluster = parts.cluster.map(|cluster| {
         spawn_cluster(ClusterWiring {
             cluster,
-            node_name: parts.sources.node_name.clone(),
+            node_name: node_name.clone(),
             runtime: parts.runtime,
             images,
             clock: Arc::clone(&parts.clock),
             metrics: metrics.clone(),
             events,
             board: board.clone(),
-            storage: storage_sender.clone(),
+            storage: sources.clone(),
             runtime_state: state,
             machine_state,
             sources_ready,
@@ -418,15 +400,14 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         })
     });
     let node = AgentNode {
-        name: parts.sources.node_name.clone(),
+        name: node_name,
         cluster,
         clock: Arc::clone(&parts.clock),
     };
-    spawn_sources(parts.sources, &storage_sender, &parts.clock);
 
     Agent {
         board,
-        sources: storage_sender,
+        sources,
         pleg,
         sync_loop_health,
         pleg_health,
@@ -441,56 +422,5 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
             probes,
         },
         metrics,
-    }
-}
-
-/// What an earlier life of the agent admitted is the first that PodStorage hears of. What runs is
-/// looked after from the start; what does not waits until the API server confirms it.
-fn restore(pods: Vec<SharedPod>, storage: &MailboxSender<SourceSnapshot>) {
-    if pods.is_empty() {
-        return;
-    }
-    let unconfirmed = |mut pod: SharedPod| {
-        let annotations = &mut Arc::make_mut(&mut pod).metadata.annotations;
-        let mark = (names::ANN_RESTORED.to_owned(), "true".to_owned());
-        annotations.get_or_insert_default().extend([mark]);
-        pod
-    };
-    let pods = pods.into_iter().map(unconfirmed).collect();
-    let snapshot = SourceSnapshot {
-        source: PodSource::Api,
-        op: PodOp::Restore,
-        pods,
-        rejected: Vec::new(),
-    };
-    if storage.try_send(snapshot).is_err() {
-        tracing::error!("admitted pods not restored");
-    }
-}
-
-fn spawn_sources(
-    parts: SourceParts,
-    storage: &MailboxSender<SourceSnapshot>,
-    clock: &Arc<dyn Clock>,
-) {
-    if let Some(path) = parts.file {
-        let config = FileSourceConfig {
-            path,
-            node_name: parts.node_name.clone(),
-            period: parts.file_period,
-            clock: Arc::clone(clock),
-            storage: storage.clone(),
-        };
-        start_actor(FileSource::new(config));
-    }
-    if let Some(url) = parts.url {
-        let config = HttpSourceConfig {
-            url,
-            headers: parts.url_headers,
-            node_name: parts.node_name,
-            period: parts.url_period,
-            storage: storage.clone(),
-        };
-        start_actor(HttpSource::new(config));
     }
 }

@@ -14,10 +14,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("metrics", &[]),
     ("proto", &[]),
+    ("pacing", &[]),
     ("core", &[]),
     ("config", &["core"]),
     ("store", &["core"]),
-    ("client", &["metrics"]),
+    ("client", &["metrics", "pacing"]),
     ("certs", &["client", "core"]),
     ("fake-api", &["client"]),
     (
@@ -31,6 +32,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cri", &["proto", "metrics"]),
     ("actors", &["core", "metrics"]),
     ("volumes", &["core"]),
+    ("volume-manager", &["actors", "core", "metrics", "volumes"]),
     ("cgroups", &["core"]),
     ("checks", &["core", "proto"]),
     (
@@ -40,7 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "runtime",
         &[
-            "cgroups", "checks", "core", "cri", "metrics", "store", "volumes",
+            "cgroups", "checks", "core", "cri", "metrics", "pacing", "store", "volumes",
         ],
     ),
     ("sources", &["actors", "client", "core", "metrics"]),
@@ -54,7 +56,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "actors", "core", "cri", "metrics", "runtime", "status", "store",
         ],
     ),
-    ("pleg", &["actors", "core", "cri", "metrics"]),
+    ("pleg", &["actors", "core", "cri", "metrics", "pacing"]),
     ("status", &["actors", "client", "core", "metrics"]),
     ("server", &["core", "metrics", "proto", "runtime", "status"]),
     ("ctl", &["proto"]),
@@ -81,6 +83,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "status",
             "store",
             "sync-loop",
+            "volume-manager",
             "volumes",
         ],
     ),

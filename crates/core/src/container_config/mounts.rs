@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use windlass_types::corev1::{Container, Volume, VolumeMount};
+use windlass_types::corev1::{Container, VolumeMount};
 use windlass_types::cri::{Mount, MountPropagation};
-use windlass_types::{Pod, PodExt};
+use windlass_types::Pod;
 
 use super::{ContainerInput, termination_message_path};
 use crate::config_error::ConfigError;
@@ -68,15 +68,12 @@ pub fn gets_hosts_file(pod: &Pod, container: &Container, pod_ips: &[IpAddr]) -> 
 }
 
 fn volume_mount(input: ContainerInput<'_>, mount: &VolumeMount) -> Result<Mount, ConfigError> {
-    let host_path = input
-        .volumes
-        .get(&mount.name)
-        .ok_or_else(|| ConfigError::MissingVolume {
-            volume: mount.name.clone(),
-            container: input.container.name.clone(),
-        })?;
-    let mut volumes = PodExt::spec(input.pod).volumes.iter().flatten();
-    let source = volumes.find(|volume| volume.name == mount.name);
+    let missing = || ConfigError::MissingVolume {
+        volume: mount.name.clone(),
+        container: input.container.name.clone(),
+    };
+    let volume = input.volumes.get(&mount.name).ok_or_else(missing)?;
+    let host_path = volume.path().ok_or_else(missing)?;
     let container_path = if mount.mount_path.starts_with('/') {
         mount.mount_path.clone()
     } else {
@@ -85,23 +82,10 @@ fn volume_mount(input: ContainerInput<'_>, mount: &VolumeMount) -> Result<Mount,
     Ok(Mount {
         container_path,
         host_path: text(host_path),
-        readonly: mount.read_only.unwrap_or(false) || source.is_some_and(shows_object),
-        selinux_relabel: input.node.selinux_enabled && source.is_some_and(belongs_to_pod),
+        readonly: mount.read_only.unwrap_or(false) || volume.read_only,
+        selinux_relabel: input.node.selinux_enabled && volume.relabel,
         propagation: propagation(mount)?,
     })
-}
-
-/// Content that others own is mounted read-only whatever the mount says.
-fn shows_object(volume: &Volume) -> bool {
-    volume.config_map.is_some()
-        || volume.secret.is_some()
-        || volume.downward_api.is_some()
-        || volume.projected.is_some()
-}
-
-/// Content that belongs to the pod alone may be relabeled; the node's own files may not.
-fn belongs_to_pod(volume: &Volume) -> bool {
-    volume.empty_dir.is_some() || shows_object(volume)
 }
 
 fn propagation(mount: &VolumeMount) -> Result<MountPropagation, ConfigError> {

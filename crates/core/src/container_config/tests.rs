@@ -1,7 +1,7 @@
 //! Container configurations, a line for each part that differs from the plain one.
 
 use serde_json::{Value, json};
-use windlass_types::PodExt;
+use windlass_types::{MountedContent, MountedVolume, PodExt};
 use windlass_types::cri::{IdMapping, SecurityProfile, SupplementalGroupsPolicy};
 
 use super::*;
@@ -11,7 +11,7 @@ struct Case {
     node: NodeFacts,
     user: ImageUser,
     ips: Vec<IpAddr>,
-    volumes: BTreeMap<String, PathBuf>,
+    volumes: MountedVolumes,
     users: UserNamespace,
 }
 
@@ -30,8 +30,16 @@ fn case(container: Value, spec: Value) -> Case {
             username: String::new(),
         },
         ips: vec!["10.0.0.7".parse().expect("ip")],
-        volumes: [("data".to_owned(), PathBuf::from("/vol/data"))].into(),
+        volumes: [("data".to_owned(), volume("/vol/data", true))].into(),
         users: UserNamespace::Node,
+    }
+}
+
+fn volume(path: &str, relabel: bool) -> MountedVolume {
+    MountedVolume {
+        content: MountedContent::Path(path.into()),
+        read_only: false,
+        relabel,
     }
 }
 
@@ -287,22 +295,13 @@ fn volumes_come_first_then_hosts_and_the_termination_log() {
 
 #[test]
 fn what_shows_api_objects_is_read_only_whatever_the_mount_says() {
-    let sources = [
-        json!({"configMap": {"name": "x"}}),
-        json!({"secret": {"secretName": "x"}}),
-        json!({"downwardAPI": {}}),
-        json!({"projected": {}}),
-    ];
-    for mut source in sources {
-        source["name"] = json!("data");
-        let mount = json!({"name": "data", "mountPath": "/x", "readOnly": false});
-        let case = case(
-            json!({"name": "c", "volumeMounts": [mount]}),
-            json!({"volumes": [source]}),
-        );
-        let expected = format!("/x<-/vol/data ro Private; {HOSTS}; {LAST_WORDS}");
-        assert_eq!(case.mounts(), expected, "{source}");
+    let mount = json!({"name": "data", "mountPath": "/x", "readOnly": false});
+    let mut case = case(json!({"name": "c", "volumeMounts": [mount]}), json!({}));
+    if let Some(volume) = case.volumes.get_mut("data") {
+        volume.read_only = true;
     }
+    let expected = format!("/x<-/vol/data ro Private; {HOSTS}; {LAST_WORDS}");
+    assert_eq!(case.mounts(), expected);
 }
 
 #[test]
@@ -325,7 +324,7 @@ fn on_selinux_nodes_only_the_pods_own_content_is_relabeled() {
             {"name": "data", "emptyDir": {}}, {"name": "host", "hostPath": {"path": "/h"}},
         ]}),
     );
-    case.volumes.insert("host".to_owned(), PathBuf::from("/h"));
+    case.volumes.insert("host".to_owned(), volume("/h", false));
     case.node.selinux_enabled = true;
     assert!(
         case.mounts()

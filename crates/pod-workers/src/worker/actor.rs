@@ -21,10 +21,10 @@ use windlass_actors::{
 use windlass_core::backoff::BackoffTable;
 use windlass_core::deadline::{self, Deadline};
 use windlass_core::pod_worker::{Effect, Input, Job, JobId, JobResult, Phase, PodWorker};
-use windlass_core::stop::grace_left;
+use windlass_core::stop::{grace_left, was_begun_before};
 use windlass_cri::HungCall;
 use windlass_types::view::EventType;
-use windlass_types::{PodExt, PodUid, PodVerdicts, Reason, SharedPod, names};
+use windlass_types::{PodExt, PodUid, PodVerdicts, Reason, SharedPod};
 
 use super::WorkerDeps;
 use super::jobs::{self, JobAnswer, Progress, SyncJob, SyncReport};
@@ -119,10 +119,7 @@ impl PodWorkerActor {
         if let Some(pod) = &pod {
             deps.objects.register(pod);
         }
-        let stop_goes_on = pod.as_deref().is_some_and(|pod| {
-            let restored = pod.annotation(names::ANN_RESTORED).is_some();
-            restored && pod.metadata.deletion_timestamp.is_some()
-        });
+        let stop_goes_on = pod.as_deref().is_some_and(was_begun_before);
         let own_grace = pod.as_deref().map_or(Duration::from_secs(1), own_grace);
         let machine = PodWorker::new(
             uid.clone(),
@@ -266,7 +263,7 @@ impl PodWorkerActor {
             }
             Job::Release => {
                 spawn_io("release-pod", async move {
-                    let result = jobs::release(&deps.runtime, &uid).await;
+                    let result = jobs::release(&deps, &uid).await;
                     answers.answer(JobAnswer::Released(id, result));
                 });
             }

@@ -11,15 +11,16 @@ use windlass_core::backoff::BackoffTable;
 use windlass_core::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_core::pod_worker::JobId;
 use windlass_core::status::{Failures, StatusInput, generate_status};
+use windlass_core::volume_source::is_live;
 use windlass_runtime::{
-    InputsError, KillPodError, KillPodRequest, PodInputs, PodRuntime, StartFailure, SyncPodOutcome,
+    InputsError, KillPodError, KillPodRequest, PodInputs, StartFailure, SyncPodOutcome,
     SyncPodRequest,
 };
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
     ContainerState, ObservedPod, Pod, PodExt, PodUid, PodVerdicts, Reason, Retry, SharedPod,
-    Timestamp, names,
+    Timestamp, VolumesNotReady, names,
 };
 
 use super::WorkerDeps;
@@ -37,6 +38,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const INPUTS_RETRY_SOON: Duration = Duration::from_secs(1);
 /// Pause after an object was missing or wrong; its appearance ends the pause.
 const INPUTS_RETRY_LATER: Duration = Duration::from_secs(30);
+
+/// Pause after a volume failed.
+const VOLUMES_RETRY_LATER: Duration = Duration::from_secs(10);
 
 /// What a job tells its worker.
 #[derive(Debug)]
@@ -85,6 +89,15 @@ impl From<KillPodError> for JobError {
         Self {
             message: error.to_string(),
             retry: error.retry(),
+        }
+    }
+}
+
+impl From<VolumesNotReady> for JobError {
+    fn from(error: VolumesNotReady) -> Self {
+        Self {
+            message: error.message,
+            retry: error.retry,
         }
     }
 }
@@ -184,6 +197,17 @@ pub async fn sync(
         Ok(inputs) => inputs,
         Err(error) => return wait_for_inputs(deps, job, observed, error),
     };
+    let (volumes, unready) = match deps.volumes.set_up(&job.pod, &inputs.volumes).await {
+        Ok(volumes) => (volumes, None),
+        Err(error) => {
+            let failure = volumes_not_ready(deps, &job.pod, error);
+            if starts {
+                return not_started(job, observed, failure);
+            }
+            // what runs keeps what it sees
+            (Arc::default(), Some(failure))
+        }
+    };
     let slot = match starts {
         true => deps.pacer.acquire().await,
         false => None,
@@ -197,8 +221,13 @@ pub async fn sync(
         verdicts: job.verdicts,
         network_ready: job.network_ready,
         inputs: Arc::new(inputs),
+        volumes,
     };
-    let outcome = deps.runtime.sync_pod(request, cancel).await;
+    let mut outcome = deps.runtime.sync_pod(request, cancel).await;
+    if let Some(failure) = unready {
+        outcome.retry_at = outcome.retry_at.into_iter().chain(failure.retry_at).min();
+        outcome.failures.push(failure);
+    }
     drop(slot);
     let observed = match outcome.changed {
         true => match deps.pleg.inspect(&uid).await {
@@ -279,7 +308,8 @@ async fn inputs(
     if starts {
         return deps.objects.inputs(pod).await;
     }
-    if !has_payload_volumes(pod) {
+    let mut volumes = PodExt::spec(&**pod).volumes.iter().flatten();
+    if !volumes.any(is_live) {
         return Ok(PodInputs::default());
     }
     let refreshed = tokio::time::timeout(REFRESH, deps.objects.inputs(pod)).await;
@@ -292,17 +322,6 @@ async fn inputs(
         }
         Err(_) => Ok(PodInputs::default()),
     }
-}
-
-/// True if a volume shows API objects or the pod's own fields, which may change while it runs.
-fn has_payload_volumes(pod: &Pod) -> bool {
-    let volumes = PodExt::spec(pod).volumes.iter().flatten();
-    volumes.into_iter().any(|v| {
-        v.config_map.is_some()
-            || v.secret.is_some()
-            || v.downward_api.is_some()
-            || v.projected.is_some()
-    })
 }
 
 fn past_deadline(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
@@ -375,6 +394,28 @@ fn wait_for_inputs(
     not_started(job, observed, failure)
 }
 
+/// A volume failed, or is still being set up. The VolumeManager tries again by itself and wakes the
+/// pod; the time is for a word that is lost.
+fn volumes_not_ready(deps: &WorkerDeps, pod: &SharedPod, error: VolumesNotReady) -> StartFailure {
+    let (warning, reason) = (EventType::Warning, error.reason);
+    deps.events
+        .record(pod, None, warning, reason, &error.message);
+    StartFailure {
+        container: None,
+        reason,
+        retry_at: error.retry_at.or_else(|| {
+            let delay = match error.retry {
+                Retry::Soon => INPUTS_RETRY_SOON,
+                Retry::Later => VOLUMES_RETRY_LATER,
+                Retry::Never => return None,
+            };
+            deps.clock.now().checked_add(delay).ok()
+        }),
+        message: error.message,
+        retry: error.retry,
+    }
+}
+
 /// A sync that ended before it touched anything.
 fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) -> SyncReport {
     let retry_at = failure.retry_at;
@@ -439,8 +480,10 @@ pub async fn kill(
 
 /// Releases volumes and directories. The dead containers and sandboxes go with the garbage
 /// collection, so that their logs stay readable meanwhile.
-pub async fn release(runtime: &PodRuntime, uid: &PodUid) -> Result<(), JobError> {
-    runtime.cleanup_pod(uid).await.map_err(|error| JobError {
+pub async fn release(deps: &WorkerDeps, uid: &PodUid) -> Result<(), JobError> {
+    deps.volumes.tear_down(uid).await?;
+    let released = deps.runtime.cleanup_pod(uid).await;
+    released.map_err(|error| JobError {
         message: error.to_string(),
         retry: error.retry(),
     })

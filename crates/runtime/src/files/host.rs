@@ -15,16 +15,10 @@ use rustix::fs::OFlags;
 use windlass_core::paths::{self, NodePaths};
 use windlass_types::names::CONTAINER_LOGS_DIR;
 use windlass_types::pod::SharedPod;
-use windlass_types::{PodExt, PodUid, Timestamp};
-use windlass_volumes::{
-    MountPoint, RemoveError, mounts_beneath, refresh_pod_volumes, remove_tree, set_up_pod_volumes,
-    tear_down_pod_volumes,
-};
+use windlass_types::{PodExt, PodUid};
+use windlass_volumes::{Lanes, MountPoint, RemoveError, mounts_beneath, remove_tree};
 
-use super::lane::Lanes;
-use super::shown::{Digest, Shown};
 use super::{FileWork, FilesError, PodFiles, own};
-use crate::inputs::PodInputs;
 use crate::log_text::tail_of_log;
 use crate::logs::open_beneath;
 
@@ -57,18 +51,21 @@ impl HostFilesConfig {
 #[derive(Debug)]
 pub struct HostFiles {
     config: Arc<HostFilesConfig>,
-    lanes: Lanes,
-    shown: Shown,
+    lanes: Arc<Lanes>,
 }
 
 impl HostFiles {
     /// Works below the configured directories; nothing is touched yet.
     pub fn new(config: HostFilesConfig) -> Self {
         Self {
-            lanes: Lanes::new(config.deadline),
-            shown: Shown::default(),
+            lanes: Arc::new(Lanes::new(config.deadline)),
             config: Arc::new(config),
         }
+    }
+
+    /// The lanes that all of this runs in, for other work on the node's files.
+    pub fn lanes(&self) -> Arc<Lanes> {
+        Arc::clone(&self.lanes)
     }
 
     fn link_path(&self, link: &Path) -> PathBuf {
@@ -80,46 +77,14 @@ impl HostFiles {
 
 #[async_trait]
 impl PodFiles for HostFiles {
-    async fn prepare_pod(
-        &self,
-        pod: &SharedPod,
-        inputs: &Arc<PodInputs>,
-        now: Timestamp,
-    ) -> Result<(), FilesError> {
-        let (pod, inputs, config) = (pod.clone(), inputs.clone(), self.config.clone());
-        let (uid, digest) = (pod.uid(), Digest::of(&inputs.volumes));
-        // until it is done nobody knows what is shown
-        self.shown.forget(&uid);
+    async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError> {
+        let (pod, config) = (pod.clone(), self.config.clone());
+        let uid = pod.uid();
         self.lanes
-            .run(uid.as_str(), "setting up volumes", move || {
-                prepare(&config.paths, &pod, &inputs, now)
+            .run(uid.as_str(), "making the pod's directories", move || {
+                prepare(&config.paths, &pod)
             })
-            .await?;
-        self.shown.set(uid, digest);
-        Ok(())
-    }
-
-    async fn refresh_volumes(
-        &self,
-        pod: &SharedPod,
-        inputs: &Arc<PodInputs>,
-        now: Timestamp,
-    ) -> Result<(), FilesError> {
-        let (uid, digest) = (pod.uid(), Digest::of(&inputs.volumes));
-        if self.shown.is(&uid, digest) {
-            return Ok(());
-        }
-        paths::check_pod_names(pod)?;
-        let (pod, inputs) = (pod.clone(), inputs.clone());
-        let dir = self.config.paths.pod_dir(&uid);
-        self.shown.forget(&uid);
-        self.lanes
-            .run(uid.as_str(), "refreshing volumes", move || {
-                Ok(refresh_pod_volumes(&dir, &pod, &inputs.volumes, now)?)
-            })
-            .await?;
-        self.shown.set(uid, digest);
-        Ok(())
+            .await
     }
 
     async fn read_node_file(&self, path: &Path) -> Result<String, FilesError> {
@@ -286,11 +251,9 @@ impl PodFiles for HostFiles {
 
     async fn remove_pod_dir(&self, uid: &PodUid) -> Result<(), FilesError> {
         paths::check_component("pod UID", uid.as_str())?;
-        self.shown.forget(uid);
         let dir = self.config.paths.pod_dir(uid);
         self.lanes
             .run(uid.as_str(), "removing the pod directory", move || {
-                tear_down_pod_volumes(&dir)?;
                 refuse_if_mounted(&dir)?;
                 Ok(remove_tree(&dir)?)
             })
@@ -371,12 +334,7 @@ fn refuse_if_mounted(dir: &Path) -> Result<(), FilesError> {
     }
 }
 
-fn prepare(
-    paths: &NodePaths,
-    pod: &SharedPod,
-    inputs: &PodInputs,
-    now: Timestamp,
-) -> Result<(), FilesError> {
+fn prepare(paths: &NodePaths, pod: &SharedPod) -> Result<(), FilesError> {
     paths::check_pod_names(pod)?;
     let uid = pod.uid();
     make_dir(&paths.pods_dir(), 0o750)?;
@@ -387,12 +345,7 @@ fn prepare(
         make_dir(&paths.container_dir(&uid, &container.name), 0o750)?;
         make_dir(&paths.container_log_dir(pod, &container.name), 0o750)?;
     }
-    Ok(set_up_pod_volumes(
-        &paths.pod_dir(&uid),
-        pod,
-        &inputs.volumes,
-        now,
-    )?)
+    Ok(())
 }
 
 fn make_dir(path: &Path, mode: u32) -> Result<(), FilesError> {

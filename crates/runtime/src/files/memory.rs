@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_core::paths::{self, NodePaths};
-use windlass_core::projection::{VolumePayload, VolumePayloads};
+use windlass_core::projection::VolumePayload;
+use windlass_core::volume_source::VolumeSource;
 use windlass_types::pod::SharedPod;
-use windlass_types::{PodExt, PodUid, Timestamp};
-use windlass_volumes::RemoveError;
+use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, PodUid};
+use windlass_volumes::{FoundVolume, RemoveError, VolumeError, VolumePlugins, VolumeRequest};
 
 use super::{FileWork, FilesError, PodFiles};
-use crate::inputs::PodInputs;
 use crate::log_text::tail_of_log;
 
 /// How often a removal that hangs looks whether it still has to.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Implementation of [`PodFiles`] in memory. Clones share the content.
+/// Implementation of [`PodFiles`] and [`VolumePlugins`] in memory. Clones share the content.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFiles {
     paths: NodePaths,
@@ -38,7 +38,8 @@ struct State {
     failing: BTreeMap<PodUid, String>,
     hanging: BTreeSet<PodUid>,
     mounted: BTreeSet<PodUid>,
-    payloads: BTreeMap<PodUid, VolumePayloads>,
+    payloads: BTreeMap<(PodUid, String), VolumePayload>,
+    volumes: BTreeMap<PodUid, BTreeSet<FoundVolume>>,
     calls: Vec<String>,
 }
 
@@ -64,7 +65,7 @@ impl MemoryFiles {
         }
     }
 
-    /// Makes the set-up and the refresh of a pod's volumes fail with this text, or succeed again.
+    /// Makes every set-up of a pod's directories and volumes fail with this text, or succeed again.
     pub fn fail_volumes(&self, uid: &PodUid, message: Option<&str>) {
         let mut state = self.lock();
         match message {
@@ -73,8 +74,8 @@ impl MemoryFiles {
         };
     }
 
-    /// Makes [`PodFiles::prepare_pod`] of a pod never return, or return again on the next call; a
-    /// removal of its directory goes on when this is over.
+    /// Makes every set-up of a pod's directories and volumes never return, or return again on the
+    /// next call; a removal of its directory goes on when this is over.
     pub fn hang_volumes(&self, uid: &PodUid, hang: bool) {
         let mut state = self.lock();
         if hang {
@@ -107,7 +108,8 @@ impl MemoryFiles {
 
     /// What a volume of a pod shows of the API server.
     pub fn payload(&self, uid: &PodUid, volume: &str) -> Option<VolumePayload> {
-        self.lock().payloads.get(uid)?.get(volume).cloned()
+        let key = (uid.clone(), volume.to_owned());
+        self.lock().payloads.get(&key).cloned()
     }
 
     /// Puts a file there, such as the termination message that a container would write.
@@ -148,19 +150,13 @@ impl MemoryFiles {
 
 #[async_trait]
 impl PodFiles for MemoryFiles {
-    async fn prepare_pod(
-        &self,
-        pod: &SharedPod,
-        inputs: &Arc<PodInputs>,
-        _now: Timestamp,
-    ) -> Result<(), FilesError> {
+    async fn prepare_pod(&self, pod: &SharedPod) -> Result<(), FilesError> {
         paths::check_pod_names(pod)?;
         let uid = pod.uid();
         let hangs = {
             let mut state = self.call("prepare", &uid);
             state.check(&self.paths, &uid)?;
             state.pods.insert(uid.clone());
-            state.payloads.insert(uid.clone(), inputs.volumes.clone());
             let name = format!("{}_{}_{}", pod.namespace(), pod.name(), uid);
             state.logs.insert(name);
             state.hanging.contains(&uid)
@@ -168,22 +164,6 @@ impl PodFiles for MemoryFiles {
         if hangs {
             std::future::pending::<()>().await;
         }
-        Ok(())
-    }
-
-    async fn refresh_volumes(
-        &self,
-        pod: &SharedPod,
-        inputs: &Arc<PodInputs>,
-        _now: Timestamp,
-    ) -> Result<(), FilesError> {
-        let uid = pod.uid();
-        if self.lock().payloads.get(&uid) == Some(&inputs.volumes) {
-            return Ok(());
-        }
-        let mut state = self.call("refresh", &uid);
-        state.check(&self.paths, &uid)?;
-        state.payloads.insert(uid, inputs.volumes.clone());
         Ok(())
     }
 
@@ -310,7 +290,6 @@ impl PodFiles for MemoryFiles {
             return Err(RemoveError::Mounted { path }.into());
         }
         state.pods.remove(uid);
-        state.payloads.remove(uid);
         state.files.retain(|path, _| !path.starts_with(&dir));
         Ok(())
     }
@@ -357,5 +336,97 @@ impl PodFiles for MemoryFiles {
         work: FileWork,
     ) -> Result<(), FilesError> {
         work()
+    }
+}
+
+#[async_trait]
+impl VolumePlugins for MemoryFiles {
+    async fn find(&self, uid: &PodUid) -> Result<Vec<FoundVolume>, VolumeError> {
+        let state = self.lock();
+        let found = state.volumes.get(uid).into_iter().flatten();
+        Ok(found.cloned().collect())
+    }
+
+    async fn find_pods(&self) -> Result<Vec<PodUid>, VolumeError> {
+        Ok(self.lock().pods.iter().cloned().collect())
+    }
+
+    async fn find_devices(&self) -> Result<Vec<DeviceName>, VolumeError> {
+        Ok(Vec::new())
+    }
+
+    async fn stage(&self, _: &VolumeRequest) -> Result<(), VolumeError> {
+        Ok(())
+    }
+
+    async fn unstage(&self, _: &DeviceName) -> Result<(), VolumeError> {
+        Ok(())
+    }
+
+    async fn set_up(&self, request: &VolumeRequest) -> Result<MountedVolume, VolumeError> {
+        let (uid, volume) = (request.pod.uid(), &request.volume);
+        let dir = volume.dir(&self.paths.pod_dir(&uid));
+        let key = (uid.clone(), volume.name.clone());
+        let hangs = {
+            let mut state = self.lock();
+            state.pods.insert(uid.clone());
+            match &volume.source {
+                VolumeSource::Payload(_, payload) if state.payloads.get(&key) == Some(payload) => {}
+                source => {
+                    state.calls.push(format!("volume {uid}/{}", volume.name));
+                    if let Some(text) = state.failing.get(&uid) {
+                        return Err(VolumeError::Invalid {
+                            volume: volume.name.clone(),
+                            message: text.clone(),
+                        });
+                    }
+                    if let VolumeSource::Payload(_, payload) = source {
+                        state.payloads.insert(key, payload.clone());
+                    }
+                }
+            }
+            if let Some(plugin_dir) = volume.source.plugin_dir() {
+                let found = FoundVolume {
+                    plugin_dir: plugin_dir.to_owned(),
+                    name: volume.dir_name().to_owned(),
+                    block: volume.source.is_block(),
+                    device: volume.device(),
+                };
+                state.volumes.entry(uid.clone()).or_default().insert(found);
+            }
+            state.hanging.contains(&uid)
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        let path = match &volume.source {
+            VolumeSource::HostPath(source) => Some(PathBuf::from(&source.path)),
+            _ => dir,
+        };
+        let shows = matches!(volume.source, VolumeSource::Payload(..));
+        Ok(MountedVolume {
+            content: MountedContent::Path(path.unwrap_or_default()),
+            read_only: volume.read_only || shows,
+            relabel: shows || matches!(volume.source, VolumeSource::EmptyDir(_)),
+        })
+    }
+
+    async fn expand(&self, _: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
+        Ok(None)
+    }
+
+    async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
+        while self.lock().hanging.contains(uid) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        let mut state = self.lock();
+        state.payloads.remove(&(uid.clone(), volume.name.clone()));
+        if let Some(volumes) = state.volumes.get_mut(uid) {
+            volumes.remove(volume);
+            if volumes.is_empty() {
+                state.volumes.remove(uid);
+            }
+        }
+        Ok(())
     }
 }

@@ -9,16 +9,14 @@ use std::time::Duration;
 use windlass_cgroups::MemoryTree;
 use windlass_core::paths::NodePaths;
 use windlass_core::pod_cgroup::NodeLimits;
-use windlass_core::projection::{PayloadFile, VolumePayload};
 use windlass_metrics::Metrics;
-use windlass_types::corev1::{ConfigMapVolumeSource, Volume};
 use windlass_types::cri::CgroupDriver;
-use windlass_types::{PodExt, PodUid, SharedPod, Timestamp};
+use windlass_types::{PodUid, SharedPod};
+use windlass_volumes::{LaneError, Lanes};
 
-use super::lane::Lanes;
 use super::{FilesError, HostFiles, HostFilesConfig, PodFiles};
 use crate::tests::{Fake, FixedClock, Recorder, pod};
-use crate::{CgroupSettings, PodInputs, PodRuntime, PodRuntimeDeps, RuntimeOptions};
+use crate::{CgroupSettings, PodRuntime, PodRuntimeDeps, RuntimeOptions};
 
 struct Node {
     dir: tempfile::TempDir,
@@ -40,8 +38,7 @@ fn node() -> Node {
 }
 
 async fn prepare(files: &HostFiles, pod: &SharedPod) -> Result<(), FilesError> {
-    let now = Timestamp::default();
-    files.prepare_pod(pod, &Arc::default(), now).await
+    files.prepare_pod(pod).await
 }
 
 fn mode(path: &Path) -> u32 {
@@ -201,78 +198,32 @@ async fn a_hung_call_keeps_its_own_lane_and_no_other() {
         Ok(1)
     });
     let error = hung.await.expect_err("deadline");
-    assert!(matches!(error, FilesError::Deadline { .. }), "{error}");
+    assert!(
+        matches!(error, FilesError::Lane(LaneError::Deadline { .. })),
+        "{error}"
+    );
     // the same lane is still taken, another one is free
-    assert!(lanes.run("a", "waiting", || Ok(2)).await.is_err());
-    assert_eq!(lanes.run("b", "working", || Ok(3)).await.expect("free"), 3);
+    assert!(
+        lanes
+            .run("a", "waiting", || Ok::<_, FilesError>(2))
+            .await
+            .is_err()
+    );
+    assert_eq!(
+        lanes
+            .run("b", "working", || Ok::<_, FilesError>(3))
+            .await
+            .expect("free"),
+        3
+    );
     drop(release);
     assert_eq!(
         lanes
-            .run("a", "working", || Ok(4))
+            .run("a", "working", || Ok::<_, FilesError>(4))
             .await
             .expect("free again"),
         4
     );
-}
-
-fn showing(text: &str) -> Arc<PodInputs> {
-    let file = PayloadFile {
-        data: text.as_bytes().into(),
-        mode: 0o644,
-        owner: None,
-    };
-    let payload = VolumePayload {
-        files: [("key".to_owned(), file)].into(),
-        in_memory: false,
-    };
-    Arc::new(PodInputs {
-        volumes: [("conf".to_owned(), payload)].into(),
-        ..PodInputs::default()
-    })
-}
-
-#[tokio::test]
-async fn content_is_refreshed_when_it_changed_and_nothing_is_read_when_it_did_not() {
-    let node = node();
-    let mut pod = pod(&["a"]);
-    if let Some(spec) = &mut pod.spec {
-        spec.volumes = Some(vec![Volume {
-            name: "conf".into(),
-            config_map: Some(ConfigMapVolumeSource::default()),
-            ..Volume::default()
-        }]);
-    }
-    let (pod, now) = (Arc::new(pod), Timestamp::default());
-    let key = node
-        .paths
-        .pod_dir(&pod.uid())
-        .join("volumes/kubernetes.io~configmap/conf/key");
-    let read = || fs::read_to_string(&key);
-    let refresh = |files, text| {
-        let (pod, inputs) = (pod.clone(), showing(text));
-        async move {
-            let files: &HostFiles = files;
-            files.refresh_volumes(&pod, &inputs, now).await
-        }
-    };
-    let first = node.files.prepare_pod(&pod, &showing("1"), now).await;
-    first.expect("prepare");
-    assert_eq!(read().expect("read"), "1");
-    refresh(&node.files, "2").await.expect("refresh");
-    assert_eq!(read().expect("read"), "2");
-
-    // proof that an unchanged payload costs no look: this damage would be repaired by one
-    fs::remove_file(&key).expect("remove");
-    refresh(&node.files, "2").await.expect("refresh");
-    assert!(read().is_err());
-    let restarted = HostFiles::new(HostFilesConfig::new(node.paths.clone()));
-    refresh(&restarted, "2").await.expect("refresh");
-    assert_eq!(read().expect("a new agent compares the files"), "2");
-
-    node.files.remove_pod_dir(&pod.uid()).await.expect("remove");
-    let again = node.files.prepare_pod(&pod, &showing("2"), now).await;
-    again.expect("prepare");
-    assert_eq!(read().expect("read"), "2");
 }
 
 #[tokio::test]
@@ -361,7 +312,10 @@ async fn a_volume_that_hangs_keeps_nobody_from_the_pods_cgroup() {
         Ok(())
     });
     let hung = files.run("u1", "hanging", hanging).await;
-    assert!(matches!(hung, Err(FilesError::Deadline { .. })), "{hung:?}");
+    assert!(
+        matches!(hung, Err(FilesError::Lane(LaneError::Deadline { .. }))),
+        "{hung:?}"
+    );
     let fake = Arc::new(Fake::default());
     let runtime = PodRuntime::new(PodRuntimeDeps {
         runtime: fake.clone(),

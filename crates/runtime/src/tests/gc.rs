@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use windlass_core::container_gc::DeadContainers;
 use windlass_cri::error::CriCode;
 use windlass_types::ContainerState;
 use windlass_types::cri::{ContainerSummary, SandboxSummary};
@@ -70,7 +71,10 @@ async fn a_living_pod_keeps_the_newest_dead_instance_and_its_log() {
     pods.containers[2].created_at = at(-90);
     world.files.put("/var/log/pods/default_web_u1/a/0.log", "x");
     world.files.put("/var/log/pods/default_web_u1/a/1.log", "x");
-    let report = world.runtime.remove_dead_containers(&pods, false).await;
+    let report = world
+        .runtime
+        .remove_dead_containers(&pods, DeadContainers::Older)
+        .await;
     assert_eq!(report.containers, 1);
     assert_eq!(removals(&world), ["remove a0"]);
     let log = |n| {
@@ -81,7 +85,10 @@ async fn a_living_pod_keeps_the_newest_dead_instance_and_its_log() {
     assert!(log(0).is_none() && log(1).is_some());
 
     world.fake.forget_calls();
-    let report = world.runtime.remove_dead_containers(&pods, true).await;
+    let report = world
+        .runtime
+        .remove_dead_containers(&pods, DeadContainers::All)
+        .await;
     assert_eq!(report.containers, 2);
     assert!(
         !removals(&world).contains(&"remove a2".to_owned()),

@@ -1,4 +1,4 @@
-//! What a pod refers to: variables, credentials, the RuntimeClass, volumes that show objects.
+//! What a pod refers to: variables, credentials, the RuntimeClass.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use windlass_core::credentials::{DockerConfigFormat, Keyring};
-use windlass_core::projection::{ConfigMapContent, PayloadFile, SecretContent, VolumePayload};
+use windlass_core::projection::{ConfigMapContent, SecretContent};
 use windlass_cri::error::CriCode;
-use windlass_types::{ContainerState, Pod, PodUid};
+use windlass_types::Pod;
 
-use super::{World, line, nothing, observed, pod, request, seen, until};
+use super::{World, line, nothing, request, until};
 use crate::{PodInputs, SyncPodRequest};
 
 fn pod_from(spec: Value) -> Pod {
@@ -54,22 +54,6 @@ fn with_users(users: &[(&str, &str)]) -> PodInputs {
     assert!(read.faults.is_empty(), "{:?}", read.faults);
     PodInputs {
         keyring: read.keyring,
-        ..PodInputs::default()
-    }
-}
-
-fn showing(text: &str) -> PodInputs {
-    let file = PayloadFile {
-        data: text.as_bytes().into(),
-        mode: 0o644,
-        owner: None,
-    };
-    let payload = VolumePayload {
-        files: [("key".to_owned(), file)].into(),
-        in_memory: true,
-    };
-    PodInputs {
-        volumes: [("conf".to_owned(), payload)].into(),
         ..PodInputs::default()
     }
 }
@@ -232,34 +216,4 @@ async fn only_pods_with_the_same_credentials_share_a_pull() {
     }
     assert_eq!(pulls(&world), [format!("pull {image} as ann")]);
     tasks.iter().for_each(|task| task.abort());
-}
-
-#[tokio::test]
-async fn a_running_pod_sees_what_changed_and_an_unchanged_payload_is_free() {
-    let world = World::new();
-    let pod = pod(&["a"]);
-    let running = || observed(vec![seen("a", "a0", ContainerState::Running, 0)]);
-    let shown = || {
-        let payload = world.files.payload(&PodUid::from("u1"), "conf")?;
-        String::from_utf8(payload.files.get("key")?.data.to_vec()).ok()
-    };
-    world.sync_inputs(&pod, nothing(), showing("1")).await;
-    assert_eq!(shown().as_deref(), Some("1"));
-    let before = world.files.calls().len();
-    world.sync_inputs(&pod, running(), showing("1")).await;
-    assert_eq!(world.files.calls().len(), before);
-    let outcome = world.sync_inputs(&pod, running(), showing("2")).await;
-    assert_eq!(line(&world, &outcome), "ok");
-    assert_eq!(shown().as_deref(), Some("2"));
-    assert!(!outcome.changed, "the runtime has nothing new to tell");
-
-    world
-        .files
-        .fail_volumes(&PodUid::from("u1"), Some("disk is full"));
-    let outcome = world.sync_inputs(&pod, running(), showing("3")).await;
-    assert_eq!(
-        line(&world, &outcome),
-        "FailedMount retry=later: cannot set up volumes in /var/lib/kubelet/pods/u1: disk is full | again in 10s"
-    );
-    assert_eq!(shown().as_deref(), Some("2"), "what is shown stays");
 }

@@ -18,16 +18,21 @@ use windlass_checks::NetChecks;
 use windlass_core::backoff::BackoffTable;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::pleg::observe;
+use windlass_core::projection::VolumePayloads;
+use windlass_core::volume_source::plain_volumes;
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::{
-    PodFiles, PodInputs, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome, SyncPodRequest,
+    MemoryFiles, PodFiles, PodInputs, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome,
+    SyncPodRequest,
 };
 use windlass_types::cri::ListFilter;
 use windlass_types::view::EventType;
 use windlass_types::{
-    Clock, ContainerState, EventRecorder, ObservedPod, Pod, PodExt, PodUid, Reason, Timestamp,
+    Clock, ContainerState, EventRecorder, MountedVolumes, ObservedPod, Pod, PodExt, PodUid, Reason,
+    Timestamp,
 };
+use windlass_volumes::{VolumePlugins, VolumeRequest};
 
 /// Longer than the delays before a fourth restart (70 s), shorter than a test runner's patience.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -72,14 +77,22 @@ pub struct Agent {
     pub events: Arc<Events>,
     pub clock: Arc<dyn Clock>,
     pub runtime: PodRuntime,
+    pub volumes: Arc<dyn VolumePlugins>,
     /// What the pods of the next passes refer to.
     pub inputs: Arc<PodInputs>,
+    /// What their volumes show.
+    pub payloads: VolumePayloads,
+}
+
+/// Files and volumes in one memory.
+pub fn in_memory(files: &MemoryFiles) -> (Arc<dyn PodFiles>, Arc<dyn VolumePlugins>) {
+    (Arc::new(files.clone()), Arc::new(files.clone()))
 }
 
 impl Agent {
     pub fn new<R: RuntimeService + ImageService>(
         cri: Arc<R>,
-        files: Arc<dyn PodFiles>,
+        (files, volumes): (Arc<dyn PodFiles>, Arc<dyn VolumePlugins>),
         clock: Arc<dyn Clock>,
         node: NodeFacts,
     ) -> Self {
@@ -97,7 +110,9 @@ impl Agent {
                 metrics: Metrics::new().expect("metrics"),
                 options: RuntimeOptions::default(),
             }),
+            volumes,
             inputs: Arc::default(),
+            payloads: VolumePayloads::new(),
             cri,
             events,
             clock,
@@ -128,11 +143,34 @@ impl Agent {
         observe(uid, sandboxes, containers, now)
     }
 
+    /// What the VolumeManager does for a pod.
+    pub async fn set_up(&self, pod: &Arc<Pod>) -> Arc<MountedVolumes> {
+        let mut mounted = MountedVolumes::new();
+        for volume in plain_volumes(pod, &self.payloads) {
+            let (name, now) = (volume.name.clone(), self.clock.now());
+            let pod = pod.clone();
+            let request = VolumeRequest { pod, volume, now };
+            let set_up = self.volumes.set_up(&request).await.expect("volume");
+            mounted.insert(name, set_up);
+        }
+        Arc::new(mounted)
+    }
+
+    /// Releases a pod as its worker does.
+    pub async fn release(&self, uid: &PodUid) {
+        for found in self.volumes.find(uid).await.expect("found") {
+            let gone = self.volumes.tear_down(uid, &found).await;
+            gone.expect("released");
+        }
+        self.runtime.cleanup_pod(uid).await.expect("cleaned up");
+    }
+
     pub async fn pass(&self, pod: &Arc<Pod>, backoff: BackoffTable) -> SyncPodOutcome {
         let observed = Arc::new(self.observe(&pod.uid()).await);
         let request = SyncPodRequest {
             pod: pod.clone(),
             inputs: self.inputs.clone(),
+            volumes: self.set_up(pod).await,
             observed,
             backoff,
             verdicts: Arc::default(),

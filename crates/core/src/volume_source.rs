@@ -1,0 +1,307 @@
+//! What the volumes of a pod come to: each with everything that is needed to set it up.
+//!
+//! A pod's spec names volumes; what some of them are stands elsewhere, in a claim and its
+//! PersistentVolume, or is computed, as the content of a configMap. [`PodVolume`] is the volume
+//! with all of that, and where it lies under the pod's directory, spelled as upstream spells it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use windlass_types::corev1::{EmptyDirVolumeSource, HostPathVolumeSource, Volume};
+use windlass_types::{DeviceName, Pod, PodExt};
+
+use crate::projection::{VolumePayload, VolumePayloads};
+
+/// The volumes of one pod, in the order of its spec.
+pub type PodVolumes = Vec<PodVolume>;
+
+/// One volume of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodVolume {
+    /// `spec.volumes[].name`.
+    pub name: String,
+    /// What it is.
+    pub source: VolumeSource,
+    /// Nobody may write to it, by its own definition (not by a container's mount).
+    pub read_only: bool,
+    /// Options of its PersistentVolume for `mount`.
+    pub mount_options: Vec<String>,
+}
+
+/// What a volume is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum VolumeSource {
+    /// A directory of the pod, or memory.
+    EmptyDir(EmptyDirVolumeSource),
+    /// A path of the node.
+    HostPath(HostPathVolumeSource),
+    /// Files that are computed: configMap, secret, downwardAPI, projected.
+    Payload(PayloadKind, VolumePayload),
+    /// An image or artifact that the runtime mounts.
+    Image(ImageVolume),
+    /// A directory or device of this node that a PersistentVolume names.
+    Local(LocalVolume),
+    /// An NFS export.
+    Nfs(NfsVolume),
+    /// A volume of a CSI driver.
+    Csi(Box<CsiVolume>),
+    /// Nobody looked up what it shows or stands for; the field's name.
+    Unresolved(String),
+    /// A type that this agent cannot set up; the field's name.
+    Unsupported(String),
+}
+
+/// The four kinds of volume whose files are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadKind {
+    /// `configMap`.
+    ConfigMap,
+    /// `secret`.
+    Secret,
+    /// `downwardAPI`.
+    DownwardApi,
+    /// `projected`.
+    Projected,
+}
+
+/// `image`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageVolume {
+    /// As the pod names it.
+    pub reference: String,
+    /// `Always`, `IfNotPresent` or `Never`.
+    pub pull_policy: String,
+}
+
+/// `local` of a PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalVolume {
+    /// Name of the PersistentVolume: its directory under the pod.
+    pub volume_name: String,
+    /// Directory or block device of the node.
+    pub path: PathBuf,
+    /// File system to make on a block device that has none; `ext4` if unset.
+    pub fs_type: Option<String>,
+    /// `volumeMode: Block`.
+    pub block: bool,
+}
+
+/// `nfs`, of a pod or of a PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NfsVolume {
+    /// Its directory under the pod: the volume's name, or the PersistentVolume's.
+    pub volume_name: String,
+    /// Host name or address.
+    pub server: String,
+    /// Exported directory.
+    pub path: String,
+}
+
+/// A volume of a CSI driver, from a PersistentVolume or inline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CsiVolume {
+    /// Its directory under the pod: the volume's name, or the PersistentVolume's
+    /// (upstream `specVolumeName`).
+    pub volume_name: String,
+    /// Name of the driver.
+    pub driver: String,
+    /// `volumeHandle`; `None` for an inline volume, whose handle the node makes up.
+    pub handle: Option<String>,
+    /// File system, empty for the driver's choice.
+    pub fs_type: String,
+    /// `volumeAttributes`.
+    pub attributes: BTreeMap<String, String>,
+    /// `volumeMode: Block`.
+    pub block: bool,
+    /// `accessModes` of the PersistentVolume.
+    pub access_modes: Vec<String>,
+    /// `nodeStageSecretRef`.
+    pub stage_secret: Option<SecretRef>,
+    /// `nodePublishSecretRef`.
+    pub publish_secret: Option<SecretRef>,
+    /// `nodeExpandSecretRef`.
+    pub expand_secret: Option<SecretRef>,
+    /// Size asked for and size told, of a volume that is bound to a claim.
+    pub size: Option<ClaimSize>,
+}
+
+/// Where a secret is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SecretRef {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// The size of a claim, for expansion on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimSize {
+    /// Name of the claim in the pod's namespace.
+    pub claim: String,
+    /// `spec.capacity.storage` of the PersistentVolume, in bytes: what the node is to make of it.
+    pub wanted: u64,
+    /// `status.capacity.storage` of the claim, in bytes: what it is known to have.
+    pub known: u64,
+}
+
+/// Upstream's plugin name of the volumes of CSI drivers.
+pub const CSI_PLUGIN: &str = "kubernetes.io/csi";
+/// Upstream's plugin name of `local`.
+pub const LOCAL_PLUGIN: &str = "kubernetes.io/local-volume";
+
+impl PayloadKind {
+    /// Name of the field in the spec.
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configMap",
+            Self::Secret => "secret",
+            Self::DownwardApi => "downwardAPI",
+            Self::Projected => "projected",
+        }
+    }
+
+    /// The kind of a volume, if it is one of the four.
+    pub fn of(volume: &Volume) -> Option<Self> {
+        let kinds = [
+            (volume.config_map.is_some(), Self::ConfigMap),
+            (volume.secret.is_some(), Self::Secret),
+            (volume.downward_api.is_some(), Self::DownwardApi),
+            (volume.projected.is_some(), Self::Projected),
+        ];
+        kinds
+            .into_iter()
+            .find_map(|(set, kind)| set.then_some(kind))
+    }
+}
+
+impl VolumeSource {
+    /// Directory of its kind under `volumes/` of a pod; `None` for what has none there.
+    pub fn plugin_dir(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::EmptyDir(_) => "kubernetes.io~empty-dir",
+            Self::Payload(PayloadKind::ConfigMap, _) => "kubernetes.io~configmap",
+            Self::Payload(PayloadKind::Secret, _) => "kubernetes.io~secret",
+            Self::Payload(PayloadKind::DownwardApi, _) => "kubernetes.io~downward-api",
+            Self::Payload(PayloadKind::Projected, _) => "kubernetes.io~projected",
+            Self::Local(_) => "kubernetes.io~local-volume",
+            Self::Nfs(_) => "kubernetes.io~nfs",
+            Self::Csi(_) => "kubernetes.io~csi",
+            Self::HostPath(_) | Self::Image(_) | Self::Unresolved(_) | Self::Unsupported(_) => {
+                return None;
+            }
+        })
+    }
+
+    /// True if containers are given a block device instead of a directory.
+    pub fn is_block(&self) -> bool {
+        match self {
+            Self::Local(volume) => volume.block,
+            Self::Csi(volume) => volume.block,
+            _ => false,
+        }
+    }
+}
+
+impl PodVolume {
+    /// Name of its directory under its kind's.
+    pub fn dir_name(&self) -> &str {
+        match &self.source {
+            VolumeSource::Local(volume) => &volume.volume_name,
+            VolumeSource::Nfs(volume) => &volume.volume_name,
+            VolumeSource::Csi(volume) => &volume.volume_name,
+            _ => &self.name,
+        }
+    }
+
+    /// `volumes/<kind>/<name>` below the pod's directory (`volumeDevices/…` for a block volume);
+    /// `None` for what has no directory there.
+    pub fn dir(&self, pod_dir: &Path) -> Option<PathBuf> {
+        let above = match self.source.is_block() {
+            true => "volumeDevices",
+            false => "volumes",
+        };
+        let kind = self.source.plugin_dir()?;
+        Some(pod_dir.join(above).join(kind).join(self.dir_name()))
+    }
+
+    /// The device that it shares with other pods of the node; `None` if it shares none.
+    pub fn device(&self) -> Option<DeviceName> {
+        match &self.source {
+            VolumeSource::Csi(volume) => {
+                let handle = volume.handle.as_ref()?;
+                let name = format!("{CSI_PLUGIN}/{}^{handle}", volume.driver);
+                Some(DeviceName(name))
+            }
+            VolumeSource::Local(volume) => {
+                let name = format!("{LOCAL_PLUGIN}/{}", volume.volume_name);
+                Some(DeviceName(name))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The volumes of a pod whose claims nobody looked up. What has no payload and no claim behind it is
+/// [`VolumeSource::Unresolved`].
+pub fn plain_volumes(pod: &Pod, payloads: &VolumePayloads) -> PodVolumes {
+    let volumes = PodExt::spec(pod).volumes.iter().flatten();
+    volumes
+        .map(|volume| plain_volume(volume, payloads.get(&volume.name)))
+        .collect()
+}
+
+/// One volume that needs nothing of the API server but its payload.
+pub fn plain_volume(volume: &Volume, payload: Option<&VolumePayload>) -> PodVolume {
+    let source = if let Some(source) = &volume.empty_dir {
+        VolumeSource::EmptyDir(source.clone())
+    } else if let Some(source) = &volume.host_path {
+        VolumeSource::HostPath(source.clone())
+    } else if let Some(kind) = PayloadKind::of(volume) {
+        match payload {
+            Some(payload) => VolumeSource::Payload(kind, payload.clone()),
+            None => VolumeSource::Unresolved(kind.field().to_owned()),
+        }
+    } else if let Some(kind) = by_claim(volume) {
+        VolumeSource::Unresolved(kind.to_owned())
+    } else {
+        VolumeSource::Unsupported(unsupported_kind(volume).to_owned())
+    };
+    PodVolume {
+        name: volume.name.clone(),
+        source,
+        read_only: false,
+        mount_options: Vec::new(),
+    }
+}
+
+/// The field by which a volume stands for a claim.
+pub fn by_claim(volume: &Volume) -> Option<&'static str> {
+    if volume.persistent_volume_claim.is_some() {
+        return Some("persistentVolumeClaim");
+    }
+    volume.ephemeral.is_some().then_some("ephemeral")
+}
+
+/// True if something about the volume may change while its pod runs: each sync sets it up again.
+pub fn is_live(volume: &Volume) -> bool {
+    PayloadKind::of(volume).is_some() || by_claim(volume).is_some() || volume.csi.is_some()
+}
+
+/// The field that is set, for the error text.
+fn unsupported_kind(volume: &Volume) -> &'static str {
+    let kinds = [
+        ("csi", volume.csi.is_some()),
+        ("image", volume.image.is_some()),
+        ("nfs", volume.nfs.is_some()),
+        ("iscsi", volume.iscsi.is_some()),
+        ("fc", volume.fc.is_some()),
+    ];
+    kinds
+        .into_iter()
+        .find_map(|(name, set)| set.then_some(name))
+        .unwrap_or("other than those of Kubernetes 1.36")
+}
+
+#[cfg(test)]
+mod tests;
