@@ -1,0 +1,15 @@
+//! CSI on a node: which drivers are registered, calls to them, and the mounts made through them.
+//!
+//! * [`port`] what a driver can be asked ([`CsiNode`]), and what is asked of the API server for it
+//!   ([`CsiObjects`])
+//! * [`drivers`] who is registered
+
+pub mod drivers;
+pub mod port;
+
+pub use drivers::{CsiDrivers, RegisteredDriver};
+pub use port::{
+    Attachment, CsiDriverSpec, CsiError, CsiNode, CsiObjects, FsGroupPolicy, NodeAbility, NodeInfo,
+    ObjectError, PodToken, PublishRequest, StageRequest, TokenRequest, UsageEntry, UsageUnit,
+    VolumeUsage,
+};
