@@ -5,6 +5,7 @@ use std::time::Duration;
 use windlass_types::cri::ExecOutput;
 
 use super::{CheckError, ExecFailure, GrpcHealth, HttpAnswer, MAX_OUTPUT, ProbeOutcome};
+use crate::go_duration::go_duration;
 use crate::http_target::{HttpTarget, join_host_port};
 
 /// Upstream `DoHTTPProbe`. An answer whose body breaks off counts for nothing, as upstream has
@@ -113,25 +114,4 @@ pub fn judge_exec(
 fn text(bytes: &[u8]) -> String {
     let end = bytes.len().min(MAX_OUTPUT);
     String::from_utf8_lossy(&bytes[..end]).into_owned()
-}
-
-/// As Go prints a duration of whole seconds or milliseconds: `1m30s`, `200ms`.
-fn go_duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let milliseconds = duration.subsec_millis();
-    if seconds == 0 && milliseconds > 0 {
-        return format!("{milliseconds}ms");
-    }
-    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    let rest = match milliseconds {
-        0 => rest.to_string(),
-        _ => format!("{rest}.{milliseconds:03}")
-            .trim_end_matches('0')
-            .to_owned(),
-    };
-    match (hours, minutes) {
-        (0, 0) => format!("{rest}s"),
-        (0, _) => format!("{minutes}m{rest}s"),
-        _ => format!("{hours}h{minutes}m{rest}s"),
-    }
 }

@@ -12,9 +12,9 @@ use windlass_types::view::{Blocker, PodEvent};
 use windlass_types::{Pod, PodExt, ProbeKind, Reason, Timestamp};
 
 use super::Failures;
-use super::containers::go_duration;
 use super::phase::Phase;
 use crate::actions::{BackingOff, is_sidecar};
+use crate::go_duration::go_duration;
 
 /// A container's readiness probe fails, or has said nothing yet.
 const NOT_READY: &str = "its readiness probe does not pass";
@@ -215,7 +215,7 @@ fn crash_loop(input: &BlockerInput<'_>) -> Option<Cause> {
     let end = find(input.status, &wait.name).and_then(last_end);
     let last = end.map(|end| end_text(input, &wait.name, end));
     let last = last.map_or_else(String::new, |text| format!(": {text}"));
-    let delay = go_duration(wait.delay.as_secs());
+    let delay = go_duration(wait.delay);
     Some(
         Cause::of(
             &wait.name,

@@ -12,6 +12,7 @@ use super::{StatusInput, fields, reset, whole_seconds};
 use crate::actions::{
     as_container, ephemeral_containers, is_sidecar, restarts_all_containers, should_be_started,
 };
+use crate::go_duration::go_duration;
 
 /// Exit code of a container whose end nobody saw.
 pub(super) const LOST: i32 = 137;
@@ -123,7 +124,7 @@ fn waiting_reason(input: &StatusInput<'_>, name: &str) -> Option<(Reason, String
         let pod = input.pod;
         let message = format!(
             "back-off {} restarting failed container={name} pod={}({})",
-            go_duration(wait.delay.as_secs()),
+            go_duration(wait.delay),
             pod.full_name(),
             pod.uid()
         );
@@ -352,15 +353,6 @@ fn container_id(input: &StatusInput<'_>, instance: &ObservedContainer) -> String
 
 fn time(time: Timestamp) -> Time {
     Time(whole_seconds(time))
-}
-
-/// Whole seconds as Go prints a duration: `40s`, `1m20s`, `5m0s`.
-pub(super) fn go_duration(seconds: u64) -> String {
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, s) => format!("{s}s"),
-        (0, m, s) => format!("{m}m{s}s"),
-        (h, m, s) => format!("{h}h{m}m{s}s"),
-    }
 }
 
 /// One container as `name:state#restarts`, `*` for ready, the last state in brackets.

@@ -766,12 +766,6 @@ fn a_blocker_knows_since_when_and_when_it_is_tried_again() {
 }
 
 #[test]
-fn durations_read_as_go_prints_them() {
-    let all = [10, 60, 80, 300, 3661].map(containers::go_duration);
-    assert_eq!(all, ["10s", "1m0s", "1m20s", "5m0s", "1h1m1s"]);
-}
-
-#[test]
 fn an_unknown_container_keeps_the_end_it_was_given() {
     let case = Case::new("Always a", "sb0 a=unknown").after("sb0 a=run");
     let first = case.status();
