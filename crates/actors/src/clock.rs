@@ -1,7 +1,7 @@
 //! The one clock, in production and in simulations.
 
 use tokio::time::Instant;
-use windlass_types::{Clock, Timestamp};
+use windlass_types::{Clock, Timestamp, later};
 
 /// The node's wall clock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,8 +36,6 @@ impl SimClock {
 
 impl Clock for SimClock {
     fn now(&self) -> Timestamp {
-        self.base
-            .saturating_add(self.start.elapsed())
-            .unwrap_or(Timestamp::MAX)
+        later(self.base, self.start.elapsed())
     }
 }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use windlass_types::{PodUid, Retry, Timestamp};
+use windlass_types::{PodUid, Retry, Timestamp, later};
 
 use crate::hash::fnv1a_64;
 
@@ -294,10 +294,6 @@ impl PodWorker {
         let seed = fnv1a_64(format!("{}/{}", self.uid, self.next_job).as_bytes());
         base.mul_f64(0.5 + (seed % 1024) as f64 / 1024.0)
     }
-}
-
-fn later(now: Timestamp, delay: Duration) -> Timestamp {
-    now.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

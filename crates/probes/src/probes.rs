@@ -20,7 +20,7 @@ use windlass_store::VerdictFile;
 use windlass_types::view::EventType;
 use windlass_types::{
     Clock, ContainerId, ContainerState, ContainerVerdict, EventRecorder, ObservedContainer, PodExt,
-    PodUid, ProbeKind, Reason, SharedPod, Timestamp,
+    PodUid, ProbeKind, Reason, SharedPod, Timestamp, later,
 };
 
 use crate::io::{Answer, Question};
@@ -519,10 +519,6 @@ impl Probes {
         let changes = vec![change];
         self.deps.updates.put(uid.clone(), ProbeUpdate { changes });
     }
-}
-
-fn later(at: Timestamp, delay: Duration) -> Timestamp {
-    at.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
 
 /// Shortens a text to at most so many bytes, at a character's end.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use windlass_types::{PodUid, ProbeKind, Timestamp};
+use windlass_types::{PodUid, ProbeKind, Timestamp, later};
 
 use super::ProbeSpec;
 use crate::hash::fnv1a_64;
@@ -36,8 +36,4 @@ pub fn next(spec: &ProbeSpec, due: Timestamp, now: Timestamp) -> Timestamp {
 pub fn spread(spec: &ProbeSpec, kind: ProbeKind, uid: &PodUid, container: &str) -> Duration {
     let seed = fnv1a_64(format!("{uid}/{container}/{kind}").as_bytes());
     spec.period.mul_f64((seed % 1024) as f64 / 1024.0)
-}
-
-fn later(at: Timestamp, delay: Duration) -> Timestamp {
-    at.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }

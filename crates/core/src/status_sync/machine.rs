@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::WorkerPhase;
-use windlass_types::{PodExt, PodFullName, PodUid, SharedPod, Timestamp};
+use windlass_types::{PodExt, PodFullName, PodUid, SharedPod, Timestamp, later};
 
 use super::{Proposal, Refused, can_be_deleted, is_terminal, merge_status, status_patch, uid_of};
 use crate::hash::fnv1a_64;
@@ -529,10 +529,6 @@ fn urgency(api: &PodStatus, merged: &PodStatus) -> Urgency {
 /// Versions of pods are numbers that grow.
 fn version(object: &SharedPod) -> Option<u64> {
     object.metadata.resource_version.as_ref()?.parse().ok()
-}
-
-fn later(now: Timestamp, delay: Duration) -> Timestamp {
-    now.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
