@@ -15,9 +15,9 @@ use kube::client::Body;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
+use windlass_pacing::RateLimit;
 
 use crate::error::{ApiError, ApiErrorKind, ApiResult};
-use crate::limit::RateLimit;
 use crate::query::{At, Delete, List, Patch, Selector, Watch};
 use crate::record::Recorder;
 

@@ -48,7 +48,6 @@ mod query;
 mod reflect;
 
 mod error;
-mod limit;
 mod record;
 mod stream;
 mod transport;

@@ -26,6 +26,7 @@ use windlass_actors::{
 use windlass_core::pleg::{RuntimePods, diff};
 use windlass_cri::{CriResult, HungCalls, RuntimeService};
 use windlass_metrics::Metrics;
+use windlass_pacing::lease;
 use windlass_types::cri::RuntimeEventKind;
 use windlass_types::{Clock, ObservedPod, PodUid};
 
@@ -272,7 +273,7 @@ impl Pleg {
             let place = places.acquire_owned().await.ok();
             let begin = Instant::now();
             let read = io::inspect(runtime.as_ref(), clock.as_ref(), &uid);
-            let result = lease(place, read).await;
+            let result = lease(place, READ_LEASE, read).await;
             answers.answer(Answer::Inspected(uid, result, begin.elapsed()));
         });
     }
@@ -396,18 +397,6 @@ impl Pleg {
                 // whatever happened while nobody listened is found by a listing
                 self.list_now(ctx);
             }
-        }
-    }
-}
-
-/// Runs a read that gives up its place when it takes too long.
-async fn lease<T, P>(place: P, read: impl Future<Output = T>) -> T {
-    let mut read = std::pin::pin!(read);
-    match tokio::time::timeout(READ_LEASE, &mut read).await {
-        Ok(result) => result,
-        Err(_) => {
-            drop(place);
-            read.await
         }
     }
 }

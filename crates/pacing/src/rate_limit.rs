@@ -1,4 +1,4 @@
-//! A token bucket on tokio's clock: callers over the rate wait in order of arrival.
+//! A token bucket: callers over the rate wait in order of arrival.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// Lets `qps` callers a second through, `burst` at once after a quiet time.
 #[derive(Debug)]
-pub(crate) struct RateLimit {
+pub struct RateLimit {
     qps: f64,
     burst: f64,
     /// Tokens, and when they were counted. The first in the queue holds it until its token is
@@ -16,8 +16,8 @@ pub(crate) struct RateLimit {
 }
 
 impl RateLimit {
-    /// `None` if `qps` is no limit.
-    pub(crate) fn new(qps: f64, burst: u32) -> Option<Self> {
+    /// A full bucket; `None` if `qps` is 0 or less, which is no limit. A `burst` of 0 counts as 1.
+    pub fn new(qps: f64, burst: u32) -> Option<Self> {
         (qps > 0.0).then(|| Self {
             qps,
             burst: f64::from(burst.max(1)),
@@ -25,7 +25,8 @@ impl RateLimit {
         })
     }
 
-    pub(crate) async fn take(&self) {
+    /// Waits for a token and takes it.
+    pub async fn take(&self) {
         let mut state = self.state.lock().await;
         let missing = 1.0 - self.tokens(*state, Instant::now());
         if missing > 0.0 {
@@ -49,22 +50,33 @@ mod tests {
 
     use super::*;
 
+    /// How long each of so many callers waits, in units of so many milliseconds.
+    async fn waits(limit: &RateLimit, callers: usize, unit: u128) -> Vec<u128> {
+        let began = Instant::now();
+        let takes = (0..callers).map(|_| async {
+            limit.take().await;
+            // a timer ends at the next full millisecond, and what it is late is made up for
+            began.elapsed().as_millis() / unit
+        });
+        join_all(takes).await
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_at_once_and_the_rest_waits_in_order() {
         let limit = RateLimit::new(10.0, 3).expect("a limit");
-        let began = Instant::now();
-        let takes = (0..6).map(|_| async {
-            limit.take().await;
-            began.elapsed().as_millis()
-        });
-        // a timer ends at the next full millisecond, and what it is late is made up for
-        let waits = join_all(takes).await.into_iter().map(|ms| ms / 10);
-        assert_eq!(waits.collect::<Vec<_>>(), [0, 0, 0, 10, 20, 30]);
+        assert_eq!(waits(&limit, 6, 10).await, [0, 0, 0, 10, 20, 30]);
         tokio::time::advance(Duration::from_secs(60)).await;
         let began = Instant::now();
         limit.take().await;
         assert_eq!(began.elapsed(), Duration::ZERO);
-        assert!(RateLimit::new(0.0, 3).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_are_earned_over_time_up_to_the_burst() {
+        let limit = RateLimit::new(5.0, 2).expect("a limit");
+        assert_eq!(waits(&limit, 4, 100).await, [0, 0, 2, 4]);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(waits(&limit, 3, 100).await, [0, 0, 2]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -79,5 +91,12 @@ mod tests {
         let began = Instant::now();
         limit.take().await;
         assert!(began.elapsed() <= Duration::from_secs(1));
+    }
+
+    #[test]
+    fn no_rate_is_no_limit() {
+        assert!(RateLimit::new(0.0, 0).is_none());
+        assert!(RateLimit::new(0.0, 3).is_none());
+        assert!(RateLimit::new(-1.0, 3).is_none());
     }
 }
