@@ -5,10 +5,14 @@
 //! static pod was that pod before it was edited. It goes as soon as the sources of static pods
 //! have spoken, because the edit may be what brings the API server back.
 
+mod rounds;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
 use windlass_types::{Pod, PodUid};
+
+pub use rounds::{CleanUp, Round, Rounds, Scope};
 
 /// What the decision looks at. Take what lies on the node first, then `in_runtime`, then
 /// `workers`: a pod that started in between then has a worker and is no orphan.
