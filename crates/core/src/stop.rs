@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use windlass_types::{Pod, PodExt, Timestamp};
+use windlass_types::{Pod, PodExt, Timestamp, names};
 
 /// From stop signal to SIGKILL it is never less (upstream `minimumGracePeriodInSeconds`).
 pub const MINIMUM_GRACE: Duration = Duration::from_secs(2);
@@ -23,6 +23,13 @@ pub fn grace_period(pod: &Pod, probe: Option<Duration>) -> Duration {
         (None, Some(probe)) => probe,
         (None, None) => seconds(pod.termination_grace_seconds()),
     }
+}
+
+/// True if an earlier life of the agent knew of the pod's deletion and began to stop it: the mark
+/// was in the checkpoint.
+pub fn was_begun_before(pod: &Pod) -> bool {
+    let restored = pod.annotation(names::ANN_RESTORED).is_some();
+    restored && pod.metadata.deletion_timestamp.is_some()
 }
 
 /// What is left of the grace period of a pod that an earlier life of the agent began to stop:
@@ -110,6 +117,26 @@ mod tests {
         check(json!({"deletionGracePeriodSeconds": 0}), own, Some(5), 0);
         let negative = json!({"containers": [], "terminationGracePeriodSeconds": -1});
         check(json!({}), negative, None, 0);
+    }
+
+    #[test]
+    fn a_stop_was_begun_before_if_the_checkpoint_had_the_deletion_mark() {
+        let check = |restored: bool, deleted: bool, expected: bool| {
+            let mut metadata = json!({});
+            if restored {
+                metadata["annotations"] = json!({(names::ANN_RESTORED): "true"});
+            }
+            if deleted {
+                metadata["deletionTimestamp"] = json!("2026-01-01T12:00:00Z");
+            }
+            let line = metadata.to_string();
+            let pod = pod(metadata, json!({"containers": []}));
+            assert_eq!(was_begun_before(&pod), expected, "{line}");
+        };
+        check(true, true, true);
+        check(true, false, false);
+        check(false, true, false);
+        check(false, false, false);
     }
 
     #[test]
