@@ -137,19 +137,6 @@ impl PodStorage {
         }
     }
 
-    /// The pods of one source, by UID.
-    pub fn pods(&self, source: PodSource) -> impl Iterator<Item = &SharedPod> {
-        self.sources
-            .get(&source)
-            .into_iter()
-            .flat_map(|state| state.pods.values())
-    }
-
-    /// The pods of all sources: first by source, then by UID (upstream `MergedState`).
-    pub fn all_pods(&self) -> impl Iterator<Item = &SharedPod> {
-        self.sources.values().flat_map(|state| state.pods.values())
-    }
-
     /// What a source's last snapshot contained and was refused.
     pub fn rejected(&self, source: PodSource) -> &[RejectedPod] {
         self.sources
@@ -157,21 +144,10 @@ impl PodStorage {
             .map_or(&[], |state| state.rejected.as_slice())
     }
 
-    /// The sources that have delivered a snapshot.
-    pub fn seen_sources(&self) -> BTreeSet<PodSource> {
-        let seen = self.sources.iter().filter(|(_, state)| state.seen);
-        seen.map(|(source, _)| *source).collect()
-    }
-
     /// True once every configured source has delivered a snapshot (upstream `SeenAllSources`).
     pub fn all_sources_seen(&self) -> bool {
         let seen = |source| self.sources.get(source).is_some_and(|state| state.seen);
         self.configured.iter().all(seen)
-    }
-
-    /// The sources that this storage waits for.
-    pub fn configured_sources(&self) -> &BTreeSet<PodSource> {
-        &self.configured
     }
 }
 
