@@ -1,0 +1,119 @@
+//! Restart rules of containers, of one container and of its whole pod.
+
+use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
+use windlass_testing::simulate;
+use windlass_types::Pod;
+
+use crate::scene::{gaps, line, order, pod, prepare, rule, sidecar, starts};
+use crate::{IMAGE, MINUTE, SECOND};
+
+#[test]
+fn a_rule_restarts_a_container_that_would_not_run_again() {
+    simulate(9, async |sim| {
+        prepare(sim);
+        let codes = [42, 42, 7];
+        let script = codes.map(|code| Behaviour::exits(SECOND, code));
+        sim.runtime.script("a", script.to_vec());
+        let web = pod("web")
+            .restart_policy("Never")
+            .container_with("a", IMAGE, |c| rule(c, "Restart", 42))
+            .build();
+        sim.desire([web]).await;
+        sim.until("it fails", 2 * MINUTE, |sim| sim.phase("web") == "Failed")
+            .await;
+        assert_eq!(gaps(sim, "web", "a"), [1, 11]);
+    });
+}
+
+/// Two init containers, one of them a sidecar, and `b` beside `a`, whose exit with 88 begins
+/// everything anew.
+fn trainer() -> Pod {
+    pod("web")
+        .restart_policy("Never")
+        .init_container("i", IMAGE)
+        .init_container_with("s", IMAGE, sidecar)
+        .container_with("a", IMAGE, |c| rule(c, "RestartAllContainers", 88))
+        .container("b", IMAGE)
+        .build()
+}
+
+#[test]
+fn one_container_begins_its_whole_pod_anew_in_its_sandbox() {
+    simulate(10, async |sim| {
+        prepare(sim);
+        sim.runtime.set_behaviour("i", Behaviour::exits(SECOND, 0));
+        let script = [Behaviour::exits(10 * SECOND, 88), Behaviour::default()];
+        sim.runtime.script("a", script.to_vec());
+        sim.runtime.set_behaviour("b", Behaviour::stubborn());
+        sim.desire([trainer()]).await;
+        let uid = "web-uid".into();
+        let names = ["i", "s", "a", "b"];
+        sim.until("all ran twice", 30 * SECOND, |sim| {
+            starts(sim, &uid, names) == [2; 4] && sim.phase("web") == "Running"
+        })
+        .await;
+        sim.pass(5 * MINUTE).await;
+        assert_eq!(starts(sim, &uid, names), [2; 4]);
+        assert_eq!(sim.runtime.sandboxes().len(), 1, "the sandbox stayed");
+        let second: Vec<_> = order(sim, Operation::StartContainer, "web").split_off(4);
+        assert_eq!(second, ["i#1", "s#1", "a#1", "b#1"]);
+        // b would not have ended by itself
+        assert!(gaps(sim, "web", "b")[0] < 15);
+        let line = line(sim, "web");
+        for name in ["a", "b"] {
+            assert!(line.contains(&format!("{name}:running<")), "{line}");
+            assert!(line.contains("#1*"), "{line}");
+        }
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn a_pod_that_begins_anew_again_and_again_does_so_ever_more_slowly() {
+    simulate(11, async |sim| {
+        prepare(sim);
+        sim.runtime.set_behaviour("a", Behaviour::exits(SECOND, 88));
+        let web = pod("web")
+            .container_with("a", IMAGE, |c| rule(c, "RestartAllContainers", 88))
+            .container("b", IMAGE)
+            .build();
+        sim.desire([web]).await;
+        let uid = "web-uid".into();
+        sim.until("five starts", 5 * MINUTE, |sim| {
+            starts(sim, &uid, ["a", "b"]) == [5, 5]
+        })
+        .await;
+        assert_eq!(gaps(sim, "web", "a"), [1, 11, 21, 41]);
+        let logs = sim.files.links().len();
+        assert!(logs <= 4, "{logs} log links are left of five rounds");
+    });
+}
+
+#[test]
+fn an_agent_that_dies_while_a_pod_begins_anew_goes_on_with_it() {
+    simulate(12, async |sim| {
+        prepare(sim);
+        sim.runtime.set_behaviour("i", Behaviour::exits(SECOND, 0));
+        let script = [Behaviour::exits(10 * SECOND, 88), Behaviour::default()];
+        sim.runtime.script("a", script.to_vec());
+        sim.runtime
+            .inject(Fault::hang(Operation::RemoveContainer).on("default/web/b"));
+        sim.desire([trainer()]).await;
+        let uid = "web-uid".into();
+        sim.until("b is killed", 30 * SECOND, |sim| {
+            sim.runtime.starts(&uid, "a") == 1
+                && sim.runtime.running(&uid, "b").is_none()
+                && sim.runtime.starts(&uid, "b") == 1
+        })
+        .await;
+        sim.kill_agent().await;
+        sim.runtime.release(Operation::RemoveContainer);
+        sim.start_agent().await;
+        let names = ["i", "s", "a", "b"];
+        sim.until("all ran twice", MINUTE, |sim| {
+            starts(sim, &uid, names) == [2; 4] && sim.phase("web") == "Running"
+        })
+        .await;
+        sim.runtime.assert_invariants();
+    });
+}
