@@ -2,8 +2,8 @@
 //!
 //! * owns: the set of desired pods, whether the runtime can be worked with
 //! * hears: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG, `ObjectsChanged` from
-//!   the object cache, `VolumesChanged` from the VolumeManager and `ProbeUpdate` from the probe managers (coalesced per pod), its own
-//!   ticks, answers of its runtime checks and clean-ups
+//!   the object cache, `VolumesChanged` from the VolumeManager and `ProbeUpdate` from the probe
+//!   managers (coalesced per pod), its own ticks, answers of its runtime checks and clean-ups
 //! * says: `UpdatePod` to PodWorkers, `RuntimeState` to every worker, `SourcesReady` to whoever
 //!   cleans up
 //! * invariant: an iteration never waits; no pod is stopped as an orphan before all sources
@@ -22,7 +22,8 @@ use tokio::sync::watch;
 use windlass_actors::{
     AnswerSender, Answers, ConfigChanged, Delivery, KillPod, Mailbox, NodeSeen, ObjectsChanged,
     PlegHealth, PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState,
-    SlotReceiver, SourcesReady, StatusCache, UpdateKind, UpdatePod, VolumesChanged, VolumesHandle, answers, spawn_io,
+    SlotReceiver, SourcesReady, StatusCache, UpdateKind, UpdatePod, VolumesChanged, VolumesHandle,
+    answers, spawn_io,
 };
 use windlass_core::admission::NodeAbilities;
 use windlass_core::container_gc::go_with_a_death;
