@@ -251,6 +251,8 @@ pub struct CsiDriverSpec {
     pub ephemeral: bool,
     /// `tokenRequests`.
     pub token_requests: Vec<TokenRequest>,
+    /// `serviceAccountTokenInSecrets`: the tokens are among the secrets instead of the context.
+    pub tokens_in_secrets: bool,
     /// `requiresRepublish`: published again and again, for what changes.
     pub requires_republish: bool,
     /// `seLinuxMount`.
@@ -267,6 +269,7 @@ impl Default for CsiDriverSpec {
             persistent: true,
             ephemeral: false,
             token_requests: Vec::new(),
+            tokens_in_secrets: false,
             requires_republish: false,
             se_linux_mount: false,
         }
