@@ -27,6 +27,7 @@ use windlass_types::{Pod, PodExt, Reason};
 use crate::resources::{QosClass, is_critical, qos_class};
 use crate::status::{Phase, Verdict};
 
+pub use affinity::matches_node_selector;
 pub use fit::Insufficient;
 pub use load::{HostPort, NodeLoad, PodDemand};
 pub use sysctl::{SysctlAllowList, SysctlPatternError};

@@ -7,6 +7,8 @@
 use windlass_types::corev1::{Container, Volume};
 use windlass_types::{Pod, PodExt};
 
+use crate::volume_source;
+
 /// One line for each field, pod first, then volumes, then containers in spec order.
 pub fn unsupported_fields(pod: &Pod) -> Vec<String> {
     let spec = PodExt::spec(pod);
@@ -58,27 +60,7 @@ fn unsupported_volume(volume: &Volume) -> Option<&'static str> {
             Some(_) => Some("emptyDir (huge pages)"),
         };
     }
-    let kinds = [
-        (volume.host_path.is_some(), None),
-        (volume.config_map.is_some(), None),
-        (volume.secret.is_some(), None),
-        (volume.projected.is_some(), None),
-        (volume.downward_api.is_some(), None),
-        (
-            volume.persistent_volume_claim.is_some(),
-            Some("persistentVolumeClaim"),
-        ),
-        (volume.ephemeral.is_some(), Some("ephemeral")),
-        (volume.csi.is_some(), Some("csi")),
-        (volume.image.is_some(), Some("image")),
-        (volume.nfs.is_some(), Some("nfs")),
-        (volume.iscsi.is_some(), Some("iscsi")),
-        (volume.fc.is_some(), Some("fc")),
-    ];
-    match kinds.iter().find(|(on, _)| *on) {
-        Some((_, kind)) => *kind,
-        None => Some("this kind of"),
-    }
+    volume_source::unsupported(volume)
 }
 
 fn container_fields(container: &Container, lines: &mut Vec<String>) {
@@ -149,6 +131,11 @@ mod tests {
                     {"name": "e", "secret": {"secretName": "x"}},
                     {"name": "f", "downwardAPI": {}},
                     {"name": "g", "projected": {}},
+                    {"name": "h", "persistentVolumeClaim": {"claimName": "x"}},
+                    {"name": "i", "ephemeral": {}},
+                    {"name": "j", "csi": {"driver": "d"}},
+                    {"name": "k", "nfs": {"server": "s", "path": "/"}},
+                    {"name": "l", "image": {"reference": "i"}},
                 ],
                 "runtimeClassName": "gvisor",
                 "imagePullSecrets": [{"name": "registry"}],
@@ -178,7 +165,6 @@ mod tests {
             json!({
                 "readinessGates": [{"conditionType": "x"}],
                 "volumes": [
-                    {"name": "claim", "persistentVolumeClaim": {"claimName": "x"}},
                     {"name": "huge", "emptyDir": {"medium": "HugePages"}},
                     {"name": "odd", "glusterfs": {"endpoints": "e", "path": "p"}},
                 ],
@@ -190,9 +176,8 @@ mod tests {
                 }],
             }),
             &[
-                "volume claim: persistentVolumeClaim volumes are not supported",
                 "volume huge: emptyDir (huge pages) volumes are not supported",
-                "volume odd: this kind of volumes are not supported",
+                "volume odd: glusterfs volumes are not supported",
                 "container c: lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
                 "container c: volumeMounts.subPath: the container is not started",
                 "container c: resources: huge pages are not limited",

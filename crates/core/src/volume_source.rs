@@ -10,7 +10,13 @@ use std::path::{Path, PathBuf};
 use windlass_types::corev1::{EmptyDirVolumeSource, HostPathVolumeSource, Volume};
 use windlass_types::{DeviceName, Pod, PodExt};
 
+use crate::defaults::default_pull_policy;
 use crate::projection::{VolumePayload, VolumePayloads};
+
+mod claim;
+mod other;
+
+pub use claim::{ClaimFault, ClaimInput, ClaimState, Lookup, claim_name, claimed_volume};
 
 /// The volumes of one pod, in the order of its spec.
 pub type PodVolumes = Vec<PodVolume>;
@@ -26,6 +32,19 @@ pub struct PodVolume {
     pub read_only: bool,
     /// Options of its PersistentVolume for `mount`.
     pub mount_options: Vec<String>,
+    /// The claim that it stands for, if it stands for one.
+    pub claim: Option<BoundClaim>,
+}
+
+/// A claim and its PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoundClaim {
+    /// Name of the claim, in the pod's namespace.
+    pub name: String,
+    /// Name of the PersistentVolume.
+    pub volume: String,
+    /// Its only access mode is `ReadWriteOncePod`: one pod at a time may have it.
+    pub exclusive: bool,
 }
 
 /// What a volume is.
@@ -121,8 +140,11 @@ pub struct CsiVolume {
     pub publish_secret: Option<SecretRef>,
     /// `nodeExpandSecretRef`.
     pub expand_secret: Option<SecretRef>,
-    /// Size asked for and size told, of a volume that is bound to a claim.
+    /// Size asked for and size told, of a volume that is bound to a claim and not read-only.
     pub size: Option<ClaimSize>,
+    /// A controller attaches it to the node before the node may stage it: `attachRequired` of its
+    /// CSIDriver, never of an inline volume.
+    pub attach_required: bool,
 }
 
 /// Where a secret is.
@@ -225,6 +247,15 @@ impl PodVolume {
         Some(pod_dir.join(above).join(kind).join(self.dir_name()))
     }
 
+    /// Its name in messages: the PersistentVolume's, if it stands for one (upstream
+    /// `VolumeSpec.Name`).
+    pub fn told_name(&self) -> &str {
+        match &self.claim {
+            Some(claim) => &claim.volume,
+            None => &self.name,
+        }
+    }
+
     /// The device that it shares with other pods of the node; `None` if it shares none.
     pub fn device(&self) -> Option<DeviceName> {
         match &self.source {
@@ -247,12 +278,12 @@ impl PodVolume {
 pub fn plain_volumes(pod: &Pod, payloads: &VolumePayloads) -> PodVolumes {
     let volumes = PodExt::spec(pod).volumes.iter().flatten();
     volumes
-        .map(|volume| plain_volume(volume, payloads.get(&volume.name)))
+        .map(|volume| plain_volume(pod, volume, payloads.get(&volume.name)))
         .collect()
 }
 
 /// One volume that needs nothing of the API server but its payload.
-pub fn plain_volume(volume: &Volume, payload: Option<&VolumePayload>) -> PodVolume {
+pub fn plain_volume(pod: &Pod, volume: &Volume, payload: Option<&VolumePayload>) -> PodVolume {
     let source = if let Some(source) = &volume.empty_dir {
         VolumeSource::EmptyDir(source.clone())
     } else if let Some(source) = &volume.host_path {
@@ -265,14 +296,64 @@ pub fn plain_volume(volume: &Volume, payload: Option<&VolumePayload>) -> PodVolu
     } else if let Some(kind) = by_claim(volume) {
         VolumeSource::Unresolved(kind.to_owned())
     } else {
-        VolumeSource::Unsupported(unsupported_kind(volume).to_owned())
+        inline_volume(pod, volume)
     };
     PodVolume {
         name: volume.name.clone(),
         source,
-        read_only: false,
+        read_only: volume.image.is_some() || read_only(volume) == Some(true),
         mount_options: Vec::new(),
+        claim: None,
     }
+}
+
+/// What the pod itself says all of, of a kind that others provide.
+fn inline_volume(pod: &Pod, volume: &Volume) -> VolumeSource {
+    if let Some(image) = &volume.image {
+        let reference = image.reference.clone().unwrap_or_default();
+        let policy = image
+            .pull_policy
+            .clone()
+            .filter(|policy| !policy.is_empty());
+        return VolumeSource::Image(ImageVolume {
+            pull_policy: policy.unwrap_or_else(|| default_pull_policy(&reference).to_owned()),
+            reference,
+        });
+    }
+    if let Some(nfs) = &volume.nfs {
+        return VolumeSource::Nfs(NfsVolume {
+            volume_name: volume.name.clone(),
+            server: nfs.server.clone(),
+            path: nfs.path.clone(),
+        });
+    }
+    if let Some(csi) = &volume.csi {
+        let secret = csi.node_publish_secret_ref.as_ref();
+        return VolumeSource::Csi(Box::new(CsiVolume {
+            volume_name: volume.name.clone(),
+            driver: csi.driver.clone(),
+            handle: None,
+            fs_type: csi.fs_type.clone().unwrap_or_default(),
+            attributes: csi.volume_attributes.clone().unwrap_or_default(),
+            block: false,
+            access_modes: Vec::new(),
+            stage_secret: None,
+            publish_secret: secret.map(|secret| SecretRef {
+                namespace: pod.namespace().to_owned(),
+                name: secret.name.clone(),
+            }),
+            expand_secret: None,
+            size: None,
+            attach_required: false,
+        }));
+    }
+    VolumeSource::Unsupported(other::of_pod(volume).to_owned())
+}
+
+/// `readOnly` of an inline source that has such a field.
+fn read_only(volume: &Volume) -> Option<bool> {
+    let nfs = volume.nfs.as_ref().and_then(|nfs| nfs.read_only);
+    nfs.or(volume.csi.as_ref().and_then(|csi| csi.read_only))
 }
 
 /// The field by which a volume stands for a claim.
@@ -288,19 +369,39 @@ pub fn is_live(volume: &Volume) -> bool {
     PayloadKind::of(volume).is_some() || by_claim(volume).is_some() || volume.csi.is_some()
 }
 
-/// The field that is set, for the error text.
-fn unsupported_kind(volume: &Volume) -> &'static str {
-    let kinds = [
-        ("csi", volume.csi.is_some()),
-        ("image", volume.image.is_some()),
-        ("nfs", volume.nfs.is_some()),
-        ("iscsi", volume.iscsi.is_some()),
-        ("fc", volume.fc.is_some()),
-    ];
-    kinds
-        .into_iter()
-        .find_map(|(name, set)| set.then_some(name))
-        .unwrap_or("other than those of Kubernetes 1.36")
+/// How containers use a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// In `volumeMounts` of some container, of whatever kind.
+    pub mounts: bool,
+    /// In `volumeDevices`.
+    pub devices: bool,
+}
+
+/// How the containers of a pod use the volume of this name.
+pub fn uses(pod: &Pod, name: &str) -> Uses {
+    let ephemeral = PodExt::spec(pod).ephemeral_containers.iter().flatten();
+    let ephemeral = ephemeral.map(|c| (&c.volume_mounts, &c.volume_devices));
+    let others = pod.init_containers().iter().chain(pod.containers());
+    let all = others
+        .map(|c| (&c.volume_mounts, &c.volume_devices))
+        .chain(ephemeral);
+    all.fold(Uses::default(), |uses, (mounts, devices)| Uses {
+        mounts: uses.mounts || mounts.iter().flatten().any(|m| m.name == name),
+        devices: uses.devices || devices.iter().flatten().any(|d| d.name == name),
+    })
+}
+
+/// The field of a volume that this agent cannot set up; `None` for one that it can.
+pub fn unsupported(volume: &Volume) -> Option<&'static str> {
+    let known = volume.empty_dir.is_some()
+        || volume.host_path.is_some()
+        || PayloadKind::of(volume).is_some()
+        || by_claim(volume).is_some()
+        || volume.image.is_some()
+        || volume.nfs.is_some()
+        || volume.csi.is_some();
+    (!known).then(|| other::of_pod(volume))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Node selector and required node affinity against a node's labels and name.
 
-use windlass_types::corev1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
+use windlass_types::corev1::{
+    Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec,
+};
 
 use super::{OS, OS_LABEL};
 
@@ -19,7 +21,12 @@ pub(super) fn matches(spec: &PodSpec, node: &Node) -> bool {
         a.required_during_scheduling_ignored_during_execution
             .as_ref()
     });
-    required.is_none_or(|r| r.node_selector_terms.iter().any(|t| term(t, node)))
+    required.is_none_or(|required| matches_node_selector(required, node))
+}
+
+/// One term of the selector matches the node.
+pub fn matches_node_selector(selector: &NodeSelector, node: &Node) -> bool {
+    selector.node_selector_terms.iter().any(|t| term(t, node))
 }
 
 /// A label of the node. The one for the operating system is what it should be, even before the

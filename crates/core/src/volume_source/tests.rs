@@ -4,9 +4,13 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod claim;
+
 fn volumes(spec: Value) -> PodVolumes {
-    let pod: Pod =
-        serde_json::from_value(json!({"spec": {"containers": [], "volumes": spec}})).expect("pod");
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"namespace": "default"}, "spec": {"containers": [], "volumes": spec},
+    }))
+    .expect("pod");
     let payloads = [("conf".to_owned(), VolumePayload::default())].into();
     plain_volumes(&pod, &payloads)
 }
@@ -19,6 +23,9 @@ fn each_kind_lies_where_upstream_puts_it() {
         {"name": "conf", "configMap": {"name": "m"}},
         {"name": "unresolved", "secret": {"secretName": "s"}},
         {"name": "c", "glusterfs": {"endpoints": "e", "path": "p"}},
+        {"name": "d", "nfs": {"server": "s", "path": "/p"}},
+        {"name": "e", "csi": {"driver": "d"}},
+        {"name": "f", "image": {"reference": "i"}},
     ]))
     .iter()
     .map(|volume| {
@@ -35,8 +42,73 @@ fn each_kind_lies_where_upstream_puts_it() {
             "conf /pod/volumes/kubernetes.io~configmap/conf",
             "unresolved -",
             "c -",
+            "d /pod/volumes/kubernetes.io~nfs/d",
+            "e /pod/volumes/kubernetes.io~csi/e",
+            "f -",
         ]
     );
+}
+
+#[test]
+fn inline_volumes_are_what_the_pod_says() {
+    let check = |spec: Value, expected: &str| {
+        let volume = volumes(json!([spec])).remove(0);
+        let read_only = if volume.read_only { " read-only" } else { "" };
+        assert_eq!(
+            format!("{}{read_only}", claim::shown(&volume.source)),
+            expected
+        );
+    };
+    check(
+        json!({"name": "v", "nfs": {"server": "s", "path": "/p", "readOnly": true}}),
+        "nfs s:/p read-only",
+    );
+    check(
+        json!({"name": "v", "nfs": {"server": "s", "path": "/p"}}),
+        "nfs s:/p",
+    );
+    check(
+        json!({"name": "v", "image": {"reference": "r/i:latest"}}),
+        "image r/i:latest Always read-only",
+    );
+    check(
+        json!({"name": "v", "image": {"reference": "r/i:v1", "pullPolicy": ""}}),
+        "image r/i:v1 IfNotPresent read-only",
+    );
+    check(
+        json!({"name": "v", "image": {"reference": "r/i", "pullPolicy": "Never"}}),
+        "image r/i Never read-only",
+    );
+    check(
+        json!({"name": "v", "csi": {
+            "driver": "d", "readOnly": true, "fsType": "xfs", "volumeAttributes": {"a": "b"},
+            "nodePublishSecretRef": {"name": "key"},
+        }}),
+        "csi d inline fs=xfs a=b publish=default/key read-only",
+    );
+    check(
+        json!({"name": "v", "iscsi": {
+            "targetPortal": "p", "iqn": "i", "lun": 0,
+        }}),
+        "unsupported iscsi",
+    );
+}
+
+#[test]
+fn how_containers_use_a_volume_counts_over_all_of_their_kinds() {
+    let pod: Pod = serde_json::from_value(json!({"spec": {
+        "initContainers": [{"name": "i", "volumeMounts": [{"name": "a", "mountPath": "/a"}]}],
+        "containers": [{"name": "c", "volumeDevices": [{"name": "b", "devicePath": "/dev/b"}]}],
+        "ephemeralContainers": [{"name": "e", "volumeMounts": [{"name": "b", "mountPath": "/b"}]}],
+    }}))
+    .expect("pod");
+    let shown = |name| {
+        let uses = uses(&pod, name);
+        (uses.mounts, uses.devices)
+    };
+    assert_eq!(shown("a"), (true, false));
+    assert_eq!(shown("b"), (true, true));
+    assert_eq!(shown("c"), (false, false));
 }
 
 #[test]
@@ -55,9 +127,11 @@ fn volumes_of_a_persistent_volume_lie_under_its_name_and_share_a_device() {
             publish_secret: None,
             expand_secret: None,
             size: None,
+            attach_required: true,
         })),
         read_only: false,
         mount_options: Vec::new(),
+        claim: None,
     };
     let check = |volume: PodVolume, dir: &str, device: Option<&str>| {
         assert_eq!(volume.dir(Path::new("/pod")), Some(PathBuf::from(dir)));

@@ -1,0 +1,353 @@
+//! Claims that are ready, and those that are not.
+
+use std::sync::Arc;
+
+use windlass_types::corev1::{Node, PersistentVolume, PersistentVolumeClaim};
+
+use super::*;
+
+/// A volume's source as one line.
+pub(super) fn shown(source: &VolumeSource) -> String {
+    match source {
+        VolumeSource::HostPath(source) => format!("hostPath {}", source.path),
+        VolumeSource::Image(image) => format!("image {} {}", image.reference, image.pull_policy),
+        VolumeSource::Nfs(nfs) => format!("nfs {}:{}", nfs.server, nfs.path),
+        VolumeSource::Local(local) => {
+            let block = if local.block { " block" } else { "" };
+            let fs_type = local.fs_type.as_deref().unwrap_or("-");
+            format!("local {} fs={fs_type}{block}", local.path.display())
+        }
+        VolumeSource::Csi(csi) => csi_line(csi),
+        VolumeSource::Unsupported(field) => format!("unsupported {field}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn csi_line(csi: &CsiVolume) -> String {
+    let mut line = format!("csi {}", csi.driver);
+    match &csi.handle {
+        Some(handle) => line.push_str(&format!(" {handle}")),
+        None => line.push_str(" inline"),
+    }
+    line.push_str(&format!(" fs={}", csi.fs_type));
+    for (key, value) in &csi.attributes {
+        line.push_str(&format!(" {key}={value}"));
+    }
+    let secrets = [
+        ("stage", &csi.stage_secret),
+        ("publish", &csi.publish_secret),
+        ("expand", &csi.expand_secret),
+    ];
+    for (what, secret) in secrets {
+        if let Some(secret) = secret {
+            line.push_str(&format!(" {what}={}/{}", secret.namespace, secret.name));
+        }
+    }
+    if csi.block {
+        line.push_str(" block");
+    }
+    if !csi.access_modes.is_empty() {
+        line.push_str(&format!(" {}", csi.access_modes.join("+")));
+    }
+    if let Some(size) = &csi.size {
+        line.push_str(&format!(" {}→{}", size.known, size.wanted));
+    }
+    line
+}
+
+/// A world in which everything is as it should be, for a case to change something.
+struct Case {
+    pod: Value,
+    claim: Option<Value>,
+    volume: Option<Value>,
+    labels: Value,
+}
+
+impl Case {
+    fn new(spec: Value) -> Self {
+        let mut pv = json!({"metadata": {"name": "pv-1"}, "spec": {
+            "capacity": {"storage": "2Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "claimRef": {"namespace": "default", "name": "data", "uid": "claim-uid"},
+        }});
+        merge(&mut pv["spec"], spec);
+        Self {
+            pod: json!({
+                "metadata": {"namespace": "default", "name": "web", "uid": "pod-uid"},
+                "spec": {
+                    "containers": [{
+                        "name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                    }],
+                    "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+                },
+            }),
+            claim: Some(json!({
+                "metadata": {"namespace": "default", "name": "data", "uid": "claim-uid"},
+                "spec": {"volumeName": "pv-1"},
+                "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}},
+            })),
+            volume: Some(pv),
+            labels: json!({"kubernetes.io/hostname": "n1"}),
+        }
+    }
+
+    fn host_path() -> Self {
+        Self::new(json!({"hostPath": {"path": "/data"}}))
+    }
+
+    fn pod(mut self, change: Value) -> Self {
+        merge(&mut self.pod, change);
+        self
+    }
+
+    fn claim(mut self, change: Value) -> Self {
+        merge(self.claim.as_mut().expect("there is one"), change);
+        self
+    }
+
+    fn volume(mut self, change: Value) -> Self {
+        merge(self.volume.as_mut().expect("there is one"), change);
+        self
+    }
+
+    fn result(&self) -> Result<PodVolume, ClaimFault> {
+        let read = |value: &Value| -> Pod { serde_json::from_value(value.clone()).expect("pod") };
+        let pod = read(&self.pod);
+        let claim = match &self.claim {
+            Some(claim) => Lookup::Found(Arc::new(
+                serde_json::from_value::<PersistentVolumeClaim>(claim.clone()).expect("claim"),
+            )),
+            None => Lookup::Missing,
+        };
+        let volume = match &self.volume {
+            Some(volume) => Lookup::Found(Arc::new(
+                serde_json::from_value::<PersistentVolume>(volume.clone()).expect("volume"),
+            )),
+            None => Lookup::Missing,
+        };
+        let node: Node =
+            serde_json::from_value(json!({"metadata": {"name": "n1", "labels": self.labels}}))
+                .expect("node");
+        let input = ClaimInput {
+            pod: &pod,
+            volume: &PodExt::spec(&pod).volumes.as_ref().expect("volumes")[0],
+            state: &ClaimState { claim, volume },
+            node: Some(&node),
+        };
+        claimed_volume(input).expect("a claim")
+    }
+
+    fn check(&self, expected: &str) {
+        let line = match self.result() {
+            Ok(volume) => {
+                let claim = volume.claim.as_ref().expect("claim");
+                let mut line = format!("{}/{} {}", claim.name, claim.volume, shown(&volume.source));
+                for (on, word) in [
+                    (volume.read_only, " read-only"),
+                    (claim.exclusive, " exclusive"),
+                ] {
+                    if on {
+                        line.push_str(word);
+                    }
+                }
+                if !volume.mount_options.is_empty() {
+                    line.push_str(&format!(" -o {}", volume.mount_options.join(",")));
+                }
+                line
+            }
+            Err(fault) => format!("{}: {fault}", fault.retry()),
+        };
+        assert_eq!(line, expected);
+    }
+}
+
+/// A merge patch: `null` takes a field away.
+fn merge(into: &mut Value, patch: Value) {
+    match (into, patch) {
+        (Value::Object(into), Value::Object(patch)) => {
+            for (key, value) in patch {
+                match value {
+                    Value::Null => {
+                        into.remove(&key);
+                    }
+                    value => merge(into.entry(key).or_insert(Value::Null), value),
+                }
+            }
+        }
+        (into, patch) => *into = patch,
+    }
+}
+
+#[test]
+fn a_bound_claim_is_the_volume_behind_it() {
+    Case::host_path().check("data/pv-1 hostPath /data");
+    Case::new(json!({"local": {"path": "/disk", "fsType": "xfs"}}))
+        .check("data/pv-1 local /disk fs=xfs");
+    Case::new(json!({"nfs": {"server": "s", "path": "/p"}, "mountOptions": ["soft", "vers=4"]}))
+        .check("data/pv-1 nfs s:/p -o soft,vers=4");
+    Case::new(json!({"csi": {
+        "driver": "d", "volumeHandle": "h", "fsType": "ext4", "readOnly": true,
+        "volumeAttributes": {"a": "b"},
+        "nodeStageSecretRef": {"namespace": "kube-system", "name": "stage"},
+        "nodePublishSecretRef": {"namespace": "kube-system", "name": "publish"},
+        "nodeExpandSecretRef": {"namespace": "kube-system", "name": "expand"},
+    }}))
+    .check(
+        "data/pv-1 csi d h fs=ext4 a=b stage=kube-system/stage publish=kube-system/publish \
+         expand=kube-system/expand ReadWriteOnce 1073741824→2147483648",
+    );
+    Case::new(json!({"rbd": {"monitors": [], "image": "i"}})).check("data/pv-1 unsupported rbd");
+}
+
+#[test]
+fn who_may_write_and_how_many_pods_may_have_it() {
+    let read_only = json!({"spec": {"volumes": [
+        {"name": "v", "persistentVolumeClaim": {"claimName": "data", "readOnly": true}},
+    ]}});
+    Case::host_path()
+        .pod(read_only.clone())
+        .check("data/pv-1 hostPath /data read-only");
+    Case::new(json!({"csi": {"driver": "d", "volumeHandle": "h"}}))
+        .pod(read_only)
+        .check("data/pv-1 csi d h fs= ReadWriteOnce read-only");
+    Case::new(json!({"nfs": {"server": "s", "path": "/p", "readOnly": true}}))
+        .check("data/pv-1 nfs s:/p read-only");
+    // a mode says where it may be had, not what may be done with it
+    Case::new(json!({"hostPath": {"path": "/data"}, "accessModes": ["ReadOnlyMany"]}))
+        .check("data/pv-1 hostPath /data");
+    Case::new(json!({"hostPath": {"path": "/data"}, "accessModes": ["ReadWriteOncePod"]}))
+        .check("data/pv-1 hostPath /data exclusive");
+    Case::new(json!({
+        "hostPath": {"path": "/data"}, "accessModes": ["ReadWriteOncePod", "ReadWriteOnce"],
+    }))
+    .check("data/pv-1 hostPath /data");
+}
+
+#[test]
+fn mount_options_may_be_in_the_old_annotation() {
+    let options = json!({"volume.beta.kubernetes.io/mount-options": "ro,soft"});
+    Case::new(json!({"nfs": {"server": "s", "path": "/p"}, "mountOptions": ["hard"]}))
+        .volume(json!({"metadata": {"annotations": options}}))
+        .check("data/pv-1 nfs s:/p -o ro,soft");
+}
+
+#[test]
+fn a_claim_that_is_not_ready_says_why() {
+    let mut case = Case::host_path();
+    case.claim = None;
+    case.check(
+        "later: error processing PVC default/data: failed to fetch PVC from API server: \
+         persistentvolumeclaims \"data\" not found",
+    );
+    Case::host_path()
+        .claim(json!({"metadata": {"deletionTimestamp": "2026-11-22T00:00:00Z"}}))
+        .check("later: error processing PVC default/data: PVC is being deleted");
+    Case::host_path()
+        .claim(json!({"status": {"phase": "Pending"}}))
+        .check("later: error processing PVC default/data: PVC is not bound");
+    Case::host_path()
+        .claim(json!({"status": null}))
+        .check("later: error processing PVC default/data: PVC is not bound");
+    Case::host_path()
+        .claim(json!({"spec": {"volumeName": ""}}))
+        .check("later: error processing PVC default/data: PVC has empty pvc.Spec.VolumeName");
+}
+
+#[test]
+fn a_volume_that_is_not_this_claims_says_why() {
+    let mut case = Case::host_path();
+    case.volume = None;
+    case.check(
+        "later: error processing PVC default/data: failed to fetch PV pv-1 from API server: \
+         persistentvolumes \"pv-1\" not found",
+    );
+    Case::host_path()
+        .volume(json!({"spec": {"claimRef": null}}))
+        .check(
+            "later: error processing PVC default/data: found PV object pv-1 but it has a nil \
+             pv.Spec.ClaimRef indicating it is not yet bound to the claim",
+        );
+    Case::host_path()
+        .volume(json!({"spec": {"claimRef": {"uid": "other"}}}))
+        .check(
+            "later: error processing PVC default/data: found PV object pv-1 but its \
+             pv.Spec.ClaimRef.UID other does not point to claim.UID claim-uid",
+        );
+}
+
+#[test]
+fn what_could_not_be_read_is_asked_for_again_soon() {
+    let pod: Pod = serde_json::from_value(Case::host_path().pod).expect("pod");
+    let volume = &PodExt::spec(&pod).volumes.as_ref().expect("volumes")[0];
+    let state = ClaimState {
+        claim: Lookup::Unread("the API server did not answer".to_owned()),
+        volume: Lookup::Missing,
+    };
+    let input = ClaimInput {
+        pod: &pod,
+        volume,
+        state: &state,
+        node: None,
+    };
+    let fault = claimed_volume(input).expect("a claim").expect_err("unread");
+    assert_eq!(
+        format!("{}: {fault}", fault.retry()),
+        "soon: error processing PVC default/data: failed to fetch PVC from API server: \
+         the API server did not answer"
+    );
+}
+
+#[test]
+fn an_ephemeral_volume_has_a_claim_of_its_own() {
+    let ephemeral = || {
+        Case::host_path().pod(json!({"spec": {"volumes": [
+            {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+        ]}}))
+    };
+    ephemeral()
+        .check("later: PVC default/web-v was not created for pod default/web (pod is not owner)");
+    let owner = |uid: &str, controller: bool| {
+        json!({"metadata": {"ownerReferences": [{
+            "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": uid,
+            "controller": controller,
+        }]}})
+    };
+    ephemeral()
+        .claim(owner("pod-uid", false))
+        .check("later: PVC default/web-v was not created for pod default/web (pod is not owner)");
+    ephemeral()
+        .claim(owner("pod-uid", true))
+        .check("web-v/pv-1 hostPath /data");
+}
+
+#[test]
+fn a_device_is_no_file_system() {
+    let devices = json!({"spec": {"containers": [{
+        "name": "c", "volumeDevices": [{"name": "v", "devicePath": "/dev/v"}],
+    }]}});
+    let block = || Case::new(json!({"local": {"path": "/dev/sdb"}, "volumeMode": "Block"}));
+    block().check("later: volume v has volumeMode Block, but is specified in volumeMounts");
+    block()
+        .pod(devices.clone())
+        .check("data/pv-1 local /dev/sdb fs=- block");
+    Case::host_path()
+        .pod(devices)
+        .check("later: volume v has volumeMode Filesystem, but is specified in volumeDevices");
+}
+
+#[test]
+fn a_volume_of_other_nodes_is_not_mounted() {
+    let case = |node: &str| {
+        Case::new(json!({
+            "local": {"path": "/disk"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]},
+            ]}]}},
+        }))
+    };
+    case("n1").check("data/pv-1 local /disk fs=-");
+    case("n2").check(
+        "later: MountVolume.NodeAffinity check failed for volume \"pv-1\" : \
+         no matching NodeSelectorTerms",
+    );
+}
