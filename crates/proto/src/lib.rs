@@ -29,6 +29,18 @@ pub mod containerd_events {
     }
 }
 
+/// `csi.v1`: the Container Storage Interface, as far as a node speaks it.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod csi_v1 {
+    include!("gen/csi.v1.rs");
+}
+
+/// `pluginregistration`: how a plugin introduces itself.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod pluginregistration_v1 {
+    include!("gen/pluginregistration.rs");
+}
+
 /// `grpc.health.v1`: what a gRPC probe asks.
 #[allow(missing_docs, missing_debug_implementations, clippy::all)]
 pub mod health_v1 {

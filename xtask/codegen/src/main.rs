@@ -14,6 +14,8 @@ use anyhow::{Context, bail};
 /// a second version of a package with the same name needs a directory of its own.
 const PROTOS: &[(&str, &str)] = &[
     ("cri/v1/api.proto", "runtime.v1.rs"),
+    ("csi/v1/csi.proto", "csi.v1.rs"),
+    ("pluginregistration/v1/api.proto", "pluginregistration.rs"),
     ("containerd/events/events.proto", "containerd.events.rs"),
     (
         "containerd/events/v1/events.proto",
@@ -24,7 +26,14 @@ const PROTOS: &[(&str, &str)] = &[
 ];
 
 /// Messages that carry secrets: their `Debug` is written by hand in `crates/proto`.
-const SECRET_MESSAGES: &[&str] = &[".runtime.v1.AuthConfig", ".runtime.v1.KeyValue"];
+const SECRET_MESSAGES: &[&str] = &[
+    ".runtime.v1.AuthConfig",
+    ".runtime.v1.KeyValue",
+    ".csi.v1.NodeStageVolumeRequest",
+    ".csi.v1.NodePublishVolumeRequest",
+    ".csi.v1.NodeExpandVolumeRequest",
+    ".csi.v1.VolumeCapability.MountVolume",
+];
 
 fn main() -> anyhow::Result<ExitCode> {
     let check = match std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
