@@ -7,6 +7,7 @@
 pub mod containerd;
 pub mod control_plane;
 pub mod cri_proxy;
+pub mod csi_driver;
 pub mod debian;
 pub mod images;
 pub mod registry;
