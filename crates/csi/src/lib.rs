@@ -3,11 +3,17 @@
 //! * [`port`] what a driver can be asked ([`CsiNode`]), and what is asked of the API server for it
 //!   ([`CsiObjects`])
 //! * [`drivers`] who is registered
+//! * [`mount`] staging, publishing, and taking back ([`CsiVolumes`])
 
 pub mod drivers;
+pub mod mount;
 pub mod port;
 
 pub use drivers::{CsiDrivers, RegisteredDriver};
+pub use mount::{
+    CsiPaths, CsiVolumes, CsiVolumesDeps, FileWork, MountError, VolumeHost, attachment_name,
+    inline_handle, is_csi_device,
+};
 pub use port::{
     Attachment, CsiDriverSpec, CsiError, CsiNode, CsiObjects, FsGroupPolicy, NodeAbility, NodeInfo,
     ObjectError, PodToken, PublishRequest, StageRequest, TokenRequest, UsageEntry, UsageUnit,

@@ -1,0 +1,48 @@
+//! Port to the machine under the volumes.
+
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+
+use async_trait::async_trait;
+use windlass_types::SharedPod;
+
+/// What mounting needs of the node beside a driver (upstream `VolumeHost`).
+#[async_trait]
+pub trait VolumeHost: Send + Sync + Debug + 'static {
+    /// Runs work that blocks on the file system, one piece at a time for each lane, and waits for
+    /// its end or a deadline.
+    ///
+    /// # Errors
+    /// It did not end: why, in words. It may still end later.
+    async fn run(&self, lane: &str, action: &'static str, work: FileWork) -> Result<(), String>;
+
+    /// Whether a file system or file is mounted at exactly this path. Blocks; does not touch what
+    /// is mounted.
+    ///
+    /// # Errors
+    /// The mount table cannot be read.
+    fn is_mounted(&self, path: &Path) -> io::Result<bool>;
+
+    /// Removes a directory with all its content, but nothing that is mounted below it. Blocks. A
+    /// missing one is fine.
+    ///
+    /// # Errors
+    /// Something is mounted there, or the file system refuses.
+    fn remove_tree(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives a published volume to the pod's fsGroup, as `fsGroupChangePolicy` says.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    async fn set_ownership(
+        &self,
+        pod: &SharedPod,
+        volume: &str,
+        dir: &Path,
+        fs_group: u32,
+    ) -> Result<(), String>;
+}
+
+/// Work for [`VolumeHost::run`].
+pub type FileWork = Box<dyn FnOnce() + Send>;
