@@ -30,6 +30,66 @@ pub enum ConfigError {
         /// The container.
         container: String,
     },
+    /// A block volume is not there, or is none.
+    #[error("cannot find volume {volume:?} to pass into container {container:?}")]
+    MissingDevice {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
+    /// `devicePath` is relative.
+    #[error("error DevicePath `{0}` must be an absolute path")]
+    DevicePath(String),
+    /// Variables that `subPathExpr` refers to have no value; their names.
+    #[error("missing value for {0}")]
+    MissingValues(String),
+    /// `subPath` is an absolute path.
+    #[error("error SubPath `{0}` must not be an absolute path")]
+    AbsoluteSubPath(String),
+    /// `subPath` leads up.
+    #[error("unable to provision SubPath `{0}`: must not contain '..'")]
+    SubPathBacksteps(String),
+    /// A directory for `subPath` cannot be made. Why is for the log: it would tell the pod's user
+    /// about the node's files.
+    #[error(
+        "failed to create subPath directory for volumeMount {volume:?} of container {container:?}"
+    )]
+    SubPathNotMade {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
+    /// What `subPath` leads to cannot be bound. Why is for the log, as above.
+    #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
+    SubPathNotPrepared {
+        /// The volume.
+        volume: String,
+        /// The container.
+        container: String,
+    },
+    /// A mount cannot be read-only with everything below it.
+    #[error("failed to resolve recursive read-only mode: {0}")]
+    RecursiveReadOnly(String),
+    /// A mount is to share later mounts, and the agent's directory cannot.
+    #[error(
+        "volume {volume:?}: mount propagation needs shared mounts, and {root_dir} is not on one"
+    )]
+    RootNotShared {
+        /// The volume.
+        volume: String,
+        /// `--root-dir`.
+        root_dir: String,
+    },
+    /// The runtime does not mount images.
+    #[error("volume {volume:?}: {message}")]
+    ImageVolume {
+        /// The volume.
+        volume: String,
+        /// What it needs, and what there is.
+        message: String,
+    },
     /// A field has a value that means nothing.
     #[error("{field}: {value:?} is not valid{hint}")]
     Invalid {
@@ -80,6 +140,15 @@ impl ConfigError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::MissingVolume { .. }
+            | Self::MissingDevice { .. }
+            | Self::MissingValues(_)
+            | Self::SubPathBacksteps(_)
+            | Self::AbsoluteSubPath(_)
+            | Self::SubPathNotMade { .. }
+            | Self::SubPathNotPrepared { .. }
+            | Self::RecursiveReadOnly(_)
+            | Self::RootNotShared { .. }
+            | Self::ImageVolume { .. }
             | Self::RunAsNonRoot { .. }
             | Self::Env(
                 EnvError::MissingObject { .. }

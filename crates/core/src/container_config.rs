@@ -1,11 +1,14 @@
 //! The request to create a container (upstream `generateContainerConfig`).
 //!
 //! Pure composition: who it runs as is in [`security`], what other programs read from it in
-//! [`annotations`], what it sees of the node in [`mounts`].
+//! [`annotations`], what it sees of the node in [`mounts`], which parts of volumes are bound for it in
+//! [`sub_paths`](self::sub_paths()).
 
 mod annotations;
+mod devices;
 mod mounts;
 mod security;
+mod sub_paths;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,12 +22,14 @@ pub use annotations::restored_container;
 
 use crate::config_error::ConfigError;
 use crate::env::{EnvFiles, EnvInput, EnvSources, environment, expand_words};
+use crate::image_volumes::MountedImages;
 use crate::node_facts::NodeFacts;
 use crate::paths::{check_pod_names, container_log_path};
 use crate::resources::{check_amounts, container_resources};
 use crate::sandbox_config::identity_labels;
 
-pub use mounts::gets_hosts_file;
+pub use mounts::{gets_hosts_file, wants_recursive_read_only};
+pub use sub_paths::{SUB_PATHS_DIR, SubPath, sub_paths};
 
 /// Where a container writes its last words unless told otherwise.
 pub const DEFAULT_TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
@@ -57,6 +62,10 @@ pub struct ContainerInput<'a> {
     pub node: &'a NodeFacts,
     /// The pod's volumes as they were set up.
     pub volumes: &'a MountedVolumes,
+    /// Images that it mounts, by the names of their volumes.
+    pub images: &'a MountedImages,
+    /// The runtime's handler makes mounts read-only with everything below them.
+    pub recursive_read_only: bool,
     /// The pod's `etc-hosts` file, written before; `None` if the pod gets none.
     pub hosts_file: Option<&'a Path>,
     /// The instance's termination log, created before; `None` mounts none.
@@ -69,6 +78,19 @@ pub struct ContainerInput<'a> {
     pub users: UserNamespace,
 }
 
+impl<'a> ContainerInput<'a> {
+    fn env(self) -> EnvInput<'a> {
+        EnvInput {
+            pod: self.pod,
+            container: self.container,
+            pod_ips: self.pod_ips,
+            node: self.node,
+            sources: self.env_sources,
+            files: self.env_files,
+        }
+    }
+}
+
 /// Makes the request.
 ///
 /// # Errors
@@ -79,14 +101,7 @@ pub fn container_config(input: ContainerInput<'_>) -> Result<ContainerConfig, Co
     check_pod_names(pod)?;
     check_amounts(pod)?;
     security::verify_run_as_non_root(input)?;
-    let envs = environment(EnvInput {
-        pod,
-        container,
-        pod_ips: input.pod_ips,
-        node: input.node,
-        sources: input.env_sources,
-        files: input.env_files,
-    })?;
+    let envs = environment(input.env())?;
     let mut labels = BTreeMap::from(identity_labels(pod));
     labels.insert(
         names::LABEL_CONTAINER_NAME.to_owned(),
@@ -100,7 +115,8 @@ pub fn container_config(input: ContainerInput<'_>) -> Result<ContainerConfig, Co
         command: expand_words("command", container.command.as_ref(), &envs)?,
         args: expand_words("args", container.args.as_ref(), &envs)?,
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        mounts: mounts::mounts(input)?,
+        mounts: mounts::mounts(input, &envs)?,
+        devices: devices::devices(input)?,
         labels,
         annotations: annotations::annotations(pod, container, input.restart_count),
         log_path: container_log_path(&container.name, input.restart_count),

@@ -99,12 +99,18 @@ impl PullPolicy {
     /// The container's policy; if it has none, what the API server would have filled in:
     /// `Always` for the tag `latest`, else `IfNotPresent`.
     pub fn of(container: &Container) -> Self {
-        match container.image_pull_policy.as_deref() {
+        let image = container.image.as_deref().unwrap_or_default();
+        Self::of_image(container.image_pull_policy.as_deref(), image)
+    }
+
+    /// The policy `written` for an image, or its default as above.
+    pub fn of_image(written: Option<&str>, image: &str) -> Self {
+        match written {
             Some("Always") => Self::Always,
             Some("Never") => Self::Never,
             Some("IfNotPresent") => Self::IfNotPresent,
             _ => {
-                let name = ImageName::parse(container.image.as_deref().unwrap_or_default());
+                let name = ImageName::parse(image);
                 match name {
                     Ok(name) if name.tag.as_deref() == Some(DEFAULT_TAG) => Self::Always,
                     _ => Self::IfNotPresent,

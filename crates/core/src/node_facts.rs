@@ -43,6 +43,8 @@ pub struct NodeFacts {
     pub cgroup_v2: bool,
     /// `singleProcessOOMKill`: the kernel kills one process, not the whole container.
     pub single_process_oom_kill: bool,
+    /// Feature gate `ClusterTrustBundleProjection`: volumes may show trust anchors.
+    pub trust_bundles: bool,
     /// Feature gate `ContainerStopSignals`: `lifecycle.stopSignal` counts.
     pub stop_signals: bool,
     /// SELinux is enabled on the node.
@@ -53,6 +55,8 @@ pub struct NodeFacts {
     pub hostname_override: bool,
     /// Feature gate `EnvFiles`.
     pub env_files: bool,
+    /// `--root-dir` is on a shared mount: what is mounted below it can be seen elsewhere.
+    pub root_shared: bool,
 }
 
 /// Upstream's configuration defaults on a machine of unknown size.
@@ -74,11 +78,13 @@ impl Default for NodeFacts {
             cpu_cfs_quota_period: Duration::from_millis(100),
             cgroup_v2: true,
             single_process_oom_kill: false,
+            trust_bundles: false,
             stop_signals: false,
             selinux_enabled: false,
             thermal_throttle_paths: Vec::new(),
             hostname_override: true,
             env_files: true,
+            root_shared: true,
         }
     }
 }

@@ -65,33 +65,15 @@ fn unsupported_volume(volume: &Volume) -> Option<&'static str> {
 
 fn container_fields(container: &Container, lines: &mut Vec<String>) {
     let lifecycle = container.lifecycle.as_ref();
-    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     let resources = container.resources.clone().unwrap_or_default();
     let huge_pages = [&resources.limits, &resources.requests]
         .into_iter()
         .flatten()
         .any(|list| list.keys().any(|name| name.starts_with("hugepages-")));
-    let set = |field: &Option<String>| field.as_deref().is_some_and(|t| !t.is_empty());
     let checks = [
         (
             lifecycle.is_some_and(|l| l.stop_signal.is_some()),
             "lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
-        ),
-        (
-            mounts
-                .iter()
-                .any(|m| set(&m.sub_path) || set(&m.sub_path_expr)),
-            "volumeMounts.subPath: the container is not started",
-        ),
-        (
-            mounts
-                .iter()
-                .any(|m| m.recursive_read_only.as_deref() == Some("Enabled")),
-            "volumeMounts.recursiveReadOnly: the container is not started",
-        ),
-        (
-            has(&container.volume_devices),
-            "volumeDevices: the container is not started",
         ),
         (huge_pages, "resources: huge pages are not limited"),
         (
@@ -140,7 +122,11 @@ mod tests {
                 "runtimeClassName": "gvisor",
                 "imagePullSecrets": [{"name": "registry"}],
                 "containers": [{
-                    "name": "c", "volumeMounts": [{"name": "a", "mountPath": "/a"}],
+                    "name": "c",
+                    "volumeMounts": [{
+                        "name": "a", "mountPath": "/a", "subPath": "s", "readOnly": true,
+                        "recursiveReadOnly": "Enabled",
+                    }],
                     "lifecycle": {
                         "postStart": {"exec": {"command": ["true"]}},
                         "preStop": {"sleep": {"seconds": 1}},
@@ -171,7 +157,7 @@ mod tests {
                 "containers": [{
                     "name": "c",
                     "lifecycle": {"stopSignal": "SIGUSR1"},
-                    "volumeMounts": [{"name": "huge", "mountPath": "/a", "subPath": "s"}],
+                    "volumeDevices": [{"name": "claim", "devicePath": "/dev/x"}],
                     "resources": {"limits": {"hugepages-2Mi": "2Mi"}},
                 }],
             }),
@@ -179,7 +165,7 @@ mod tests {
                 "volume huge: emptyDir (huge pages) volumes are not supported",
                 "volume odd: glusterfs volumes are not supported",
                 "container c: lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
-                "container c: volumeMounts.subPath: the container is not started",
+                "container c: volumeDevices: the container is not started",
                 "container c: resources: huge pages are not limited",
             ],
         );

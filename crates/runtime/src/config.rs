@@ -5,11 +5,12 @@ use std::path::Path;
 use windlass_core::admission::STRICT_NOT_SUPPORTED;
 use windlass_core::config_error::ConfigError;
 use windlass_core::container_config::{
-    ContainerInput, ImageUser, container_config, gets_hosts_file,
+    ContainerInput, ImageUser, SubPath, container_config, gets_hosts_file, sub_paths,
 };
 use windlass_core::dns::pod_dns;
 use windlass_core::env::{EnvError, EnvFile, EnvFiles, LARGEST_FILES, wanted_files};
 use windlass_core::hosts::{hosts_file, pod_hostname};
+use windlass_core::image_volumes::MountedImages;
 use windlass_core::sandbox_config::{
     SandboxInput, sandbox_config, supplemental_groups_policy, wants_user_namespace,
 };
@@ -112,22 +113,44 @@ impl PodRuntime {
     }
 }
 
+/// What the request for a container is made of besides its pod and its node.
+#[derive(Clone, Copy)]
+pub(crate) struct ContainerFacts<'a> {
+    /// The container.
+    pub(crate) container: &'a Container,
+    /// Its image.
+    pub(crate) image: &'a PresentImage,
+    /// The images that it mounts.
+    pub(crate) mounted: &'a MountedImages,
+    /// Its pod's sandbox.
+    pub(crate) sandbox: &'a Sandbox,
+    /// Which instance it is.
+    pub(crate) restart_count: u32,
+    /// What files of volumes say of its variables.
+    pub(crate) env_files: &'a EnvFiles,
+    /// The runtime's handler makes mounts read-only with everything below them.
+    pub(crate) recursive_read_only: bool,
+}
+
 impl Pass<'_> {
-    /// The request for one container.
+    /// The request for one container, and what is to be bound of volumes before it is sent.
     pub(crate) fn make_container_config(
         &self,
-        container: &Container,
-        image: &PresentImage,
-        sandbox: &Sandbox,
-        restart_count: u32,
-        env_files: &EnvFiles,
-    ) -> Result<ContainerConfig, ConfigError> {
+        facts: ContainerFacts<'_>,
+    ) -> Result<(ContainerConfig, Vec<SubPath>), ConfigError> {
+        let ContainerFacts {
+            container,
+            image,
+            sandbox,
+            restart_count,
+            ..
+        } = facts;
         let deps = self.runtime.deps();
         let pod = self.pod();
         let (uid, node_paths) = (pod.uid(), &deps.node.paths);
         let termination_log =
             termination_log_path(node_paths, &uid, &container.name, restart_count);
-        container_config(ContainerInput {
+        let input = ContainerInput {
             pod,
             container,
             restart_count,
@@ -139,13 +162,17 @@ impl Pass<'_> {
             pod_ips: &sandbox.ips,
             node: &deps.node,
             volumes: &self.req.volumes,
+            images: facts.mounted,
+            recursive_read_only: facts.recursive_read_only,
             hosts_file: Some(&deps.node.paths.etc_hosts(&pod.uid())),
             termination_log: Some(&termination_log),
             env_sources: &self.req.inputs.env,
-            env_files,
+            env_files: facts.env_files,
             users: sandbox.config.security.namespaces.users,
-        })
-        .inspect_err(|error| {
+        };
+        let made = container_config(input);
+        let made = made.and_then(|config| Ok((config, sub_paths(input)?)));
+        made.inspect_err(|error| {
             // the user is told upstream's words, which leave out why
             if let ConfigError::Env(EnvError::File { path, cause }) = error {
                 tracing::warn!(pod = %pod.full_name(), path, cause, "variables not read");

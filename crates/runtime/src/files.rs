@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use windlass_cgroups::CgroupError;
+use windlass_core::container_config::SubPath;
 use windlass_core::paths::UnsafeName;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodUid, Retry};
-use windlass_volumes::{LaneError, RemoveError};
+use windlass_volumes::{LaneError, RemoveError, SubPathError, VolumeError};
 
 pub use host::{HostFiles, HostFilesConfig};
 pub use memory::MemoryFiles;
@@ -41,6 +42,9 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
         volume: &Path,
         path: &str,
     ) -> Result<String, FilesError>;
+    /// Binds a part of a volume for a container. It may hang as the volume does, so it waits with
+    /// the pod's volumes and not with its other files.
+    async fn prepare_sub_path(&self, uid: &PodUid, part: &SubPath) -> Result<(), FilesError>;
     /// Every pod's note of its user IDs, as [`PodFiles::write_user_namespace`] wrote it.
     async fn list_user_namespaces(&self) -> Result<Vec<(PodUid, String)>, FilesError>;
     /// Writes the pod's note of its user IDs so that it survives a crash of the machine. The
@@ -113,6 +117,12 @@ pub enum FilesError {
     /// A name in the pod cannot be part of a path.
     #[error(transparent)]
     UnsafeName(#[from] UnsafeName),
+    /// A part of a volume could not be bound for a container.
+    #[error(transparent)]
+    SubPath(#[from] SubPathError),
+    /// What was bound of volumes could not be released.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
     /// The file system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -144,7 +154,8 @@ impl FilesError {
             Self::Remove(error) => error.retry(),
             Self::Cgroup(error) => error.retry(),
             Self::UnsafeName(_) => Retry::Never,
-            Self::Io { .. } => Retry::Later,
+            Self::Volume(error) => error.retry(),
+            Self::SubPath(_) | Self::Io { .. } => Retry::Later,
             Self::Lane(error) => error.retry(),
         }
     }

@@ -33,6 +33,10 @@ pub(crate) struct WantedImage<'a> {
     pub(crate) pod: &'a Pod,
     /// The container of it.
     pub(crate) container: &'a Container,
+    /// The image, as the pod names it: its own, or one that it mounts.
+    pub(crate) image: &'a str,
+    /// When it is pulled.
+    pub(crate) policy: PullPolicy,
     /// Credentials that the pod may use.
     pub(crate) keyring: &'a Keyring,
     /// The sandbox, for runtimes that choose a snapshotter by it.
@@ -85,10 +89,11 @@ impl PodRuntime {
         let WantedImage {
             pod,
             container,
+            image,
+            policy,
             keyring,
             sandbox_config,
         } = wanted;
-        let image = container.image.as_deref().unwrap_or_default();
         let step = ImageStep {
             runtime: self,
             pod,
@@ -97,7 +102,6 @@ impl PodRuntime {
             keyring,
         };
         let name = ImageName::parse(image).map_err(|error| step.invalid_name(&error))?;
-        let policy = PullPolicy::of(container);
         // a second container asks nothing of the runtime; one that always pulls does
         if let Some(present) = images.get(image)
             && should_pull(policy, true) == PullDecision::UsePresent

@@ -22,6 +22,7 @@ mod inputs;
 mod kill;
 mod log_text;
 pub mod logs;
+mod mounts;
 mod options;
 mod pull;
 mod request;

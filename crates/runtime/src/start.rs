@@ -4,6 +4,8 @@ use windlass_core::actions::{
     ContainerKind, ContainerToStart, ephemeral_containers, find_container,
 };
 use windlass_core::backoff::restart_key;
+use windlass_core::image_name::PullPolicy;
+use windlass_core::image_volumes::MountedImages;
 use windlass_core::paths;
 use windlass_core::stop::grace_period;
 use windlass_cri::error::CriError;
@@ -12,6 +14,7 @@ use windlass_types::cri::ContainerConfig;
 use windlass_types::view::EventType;
 use windlass_types::{ContainerId, PodExt, Reason, Retry};
 
+use crate::config::ContainerFacts;
 use crate::hooks::{Hook, When};
 use crate::images::{PresentImage, WantedImage};
 use crate::kill::ContainerKill;
@@ -57,9 +60,12 @@ impl Pass<'_> {
     ) -> Result<(), StartFailure> {
         let pod = self.req.pod.clone();
         let runtime = self.runtime;
+        let mounted = self.ensure_image_volumes(sandbox, container).await?;
         let wanted = WantedImage {
             pod: &pod,
             container,
+            image: container.image.as_deref().unwrap_or_default(),
+            policy: PullPolicy::of(container),
             keyring: &self.req.inputs.keyring,
             sandbox_config: &sandbox.config,
         };
@@ -72,7 +78,7 @@ impl Pass<'_> {
             None => self.recovered_restart_count(container).await?,
         };
         let mut config = self
-            .configure(sandbox, container, &image, restart_count)
+            .configure(sandbox, container, &image, &mounted, restart_count)
             .await?;
         config.security.pid_target = self.pid_target(start, container)?;
         let id = self.create(sandbox, container, &config).await?;
@@ -170,15 +176,27 @@ impl Pass<'_> {
         sandbox: &Sandbox,
         container: &Container,
         image: &PresentImage,
+        mounted: &MountedImages,
         restart_count: u32,
     ) -> Result<ContainerConfig, StartFailure> {
         let deps = self.runtime.deps();
         let uid = self.pod().uid();
         let log = termination_log_path(&deps.node.paths, &uid, &container.name, restart_count);
-        let env_files = self.read_env_files(container).await;
-        let config = self
-            .make_container_config(container, image, sandbox, restart_count, &env_files)
+        let facts = ContainerFacts {
+            container,
+            image,
+            mounted,
+            sandbox,
+            restart_count,
+            env_files: &self.read_env_files(container).await,
+            recursive_read_only: self.recursive_read_only(container).await?,
+        };
+        let (config, parts) = self
+            .make_container_config(facts)
             .map_err(|error| self.config_failure(container, error.to_string(), error.retry()))?;
+        for part in &parts {
+            self.prepare_sub_path(container, part).await?;
+        }
         deps.files
             .create_termination_log(&uid, &log)
             .await
@@ -200,6 +218,7 @@ impl Pass<'_> {
             .runtime
             .create_container(&sandbox.id, config, &sandbox.config)
             .await;
+        self.count_image_volumes(config, created.is_ok());
         let id = created
             .map_err(|error| self.failure(container, Reason::CreateContainerError, &error))?;
         self.normal(container, Reason::Created, "Container created");

@@ -234,6 +234,7 @@ pub(crate) fn seen(
         log_path: format!("/var/log/pods/default_web_u1/{name}/{restart_count}.log"),
         user: None,
         stop_signal: String::new(),
+        recursive_read_only: Vec::new(),
         resources: None,
     }
 }

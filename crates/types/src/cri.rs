@@ -198,19 +198,49 @@ pub enum MountPropagation {
     Bidirectional,
 }
 
-/// A bind mount into a container.
+/// A mount into a container: a path of the node, or an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
     /// Path in the container.
     pub container_path: String,
-    /// Path on the node.
+    /// Path on the node; empty for an image.
     pub host_path: String,
     /// Read-only.
     pub readonly: bool,
+    /// Read-only with everything that is mounted below it.
+    pub recursive_read_only: bool,
     /// The runtime relabels the content for SELinux.
     pub selinux_relabel: bool,
     /// Propagation.
     pub propagation: MountPropagation,
+    /// The image that is mounted instead of a path of the node.
+    pub image: Option<MountedImage>,
+}
+
+/// An image or artifact that the runtime mounts into a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountedImage {
+    /// ID or digest that the runtime resolved.
+    pub image: String,
+    /// As the pod names it.
+    pub user_specified_image: String,
+    /// Handler of the pod's sandbox; empty for the default one.
+    pub runtime_handler: String,
+    /// Annotations of the pod, as upstream hands them over.
+    pub annotations: BTreeMap<String, String>,
+    /// Directory of the image to mount; empty for all of it.
+    pub sub_path: String,
+}
+
+/// A device of the node in a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Path in the container.
+    pub container_path: String,
+    /// Path on the node, of the device or of a link to it.
+    pub host_path: String,
+    /// What the container may do: of `r` read, `w` write, `m` make the node.
+    pub permissions: String,
 }
 
 /// Resource settings as the kernel understands them.
@@ -290,6 +320,8 @@ pub struct ContainerConfig {
     pub envs: Vec<(String, String)>,
     /// Mounts.
     pub mounts: Vec<Mount>,
+    /// Devices.
+    pub devices: Vec<Device>,
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
@@ -325,6 +357,7 @@ impl std::fmt::Debug for ContainerConfig {
             .field("working_dir", &self.working_dir)
             .field("envs", &names)
             .field("mounts", &self.mounts)
+            .field("devices", &self.devices)
             .field("labels", &self.labels)
             .field("annotations", &self.annotations)
             .field("log_path", &self.log_path)

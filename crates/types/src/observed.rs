@@ -137,6 +137,8 @@ pub struct ObservedContainer {
     pub stop_signal: String,
     /// The resources that are in force; `None` if the runtime does not tell.
     pub resources: Option<LinuxResources>,
+    /// Paths in the container that are read-only with everything mounted below them.
+    pub recursive_read_only: Vec<String>,
 }
 
 /// Identity of a container's first process (`LinuxContainerUser` of the CRI).

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use windlass_types::Retry;
+use windlass_types::{PodUid, Retry};
 
 /// Blocking threads for file work of pods. The process must allow more threads than this, so
 /// that even this many pods on a dead server leave manifests and state files room.
@@ -46,6 +46,11 @@ impl LaneError {
             Self::Lost { .. } => Retry::Soon,
         }
     }
+}
+
+/// The lane of a pod's volumes: its other files do not wait for a volume that hangs.
+pub fn volumes_lane(uid: &PodUid) -> String {
+    format!("{uid}/volumes")
 }
 
 /// Runs closures on the blocking pool.

@@ -30,7 +30,7 @@ use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::{PullOptions, RuntimeOptions};
 use windlass_store::{AdmittedPods, BackoffFile, Store, VerdictFile};
 use windlass_types::Clock;
-use windlass_volumes::HostVolumes;
+use windlass_volumes::{HostVolumes, make_shared};
 use windlass_types::corev1::Node;
 
 use crate::cluster;
@@ -71,13 +71,16 @@ pub fn agent_parts(
     let machine = roots.read();
     let abilities = node::abilities(config, &machine)?;
     let initial_node = node::node_before_registration(&settings, &machine, clock.now());
-    let node = node_facts(config, &identity, &initial_node);
+    let node = NodeFacts {
+        root_shared: root_is_shared(&config.flags.root_dir),
+        ..node_facts(config, &identity, &initial_node)
+    };
     let cgroups = cgroups::cgroup_settings(kubelet, &initial_node);
     let resolv_conf_warning = resolv_conf_warning(&node);
     let cluster = match &config.flags.kubeconfig {
         None => None,
         Some(path) => {
-            let surroundings = (&metrics, clock.now());
+            let surroundings = (&metrics, &clock);
             Some(cluster::connect(
                 config,
                 path,
@@ -260,12 +263,25 @@ fn node_facts(config: &Config, identity: &NodeIdentity, initial: &Node) -> NodeF
         cpu_cfs_quota_period: nonzero(kubelet.cpu_cfs_quota_period.to_std()),
         cgroup_v2,
         single_process_oom_kill: kubelet.single_process_oom_kill.unwrap_or(!cgroup_v2),
+        trust_bundles: config.gates.enabled("ClusterTrustBundleProjection"),
         stop_signals: config.gates.enabled("ContainerStopSignals"),
         selinux_enabled: Path::new("/sys/fs/selinux/enforce").exists(),
         thermal_throttle_paths: thermal_throttle_paths(),
         hostname_override: config.gates.enabled("HostnameOverride"),
         env_files: config.gates.enabled("EnvFiles"),
+        ..NodeFacts::default()
     }
+}
+
+/// Puts `--root-dir` on a shared mount if it is not on one. Upstream does not start without; here
+/// pods whose mounts are to be seen elsewhere are refused.
+fn root_is_shared(root_dir: &Path) -> bool {
+    let shared = make_shared(root_dir);
+    if let Err(error) = &shared {
+        let root_dir = root_dir.display();
+        tracing::warn!(%error, %root_dir, "not a shared mount: no mountPropagation (run as root?)");
+    }
+    shared.is_ok()
 }
 
 /// What is wrong with the node's resolver file. Said once at start, as upstream does; each pod

@@ -194,6 +194,7 @@ pub(crate) fn observed(pod: &Pod, text: &str) -> ObservedPod {
                 log_path: String::new(),
                 user: None,
                 stop_signal: String::new(),
+                recursive_read_only: Vec::new(),
                 resources: None,
             },
         );

@@ -4,39 +4,25 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use windlass_types::corev1::{Container, VolumeMount};
-use windlass_types::cri::{Mount, MountPropagation};
-use windlass_types::Pod;
+use windlass_types::cri::{Mount, MountPropagation, MountedImage};
+use windlass_types::{MountedContent, Pod};
 
+use super::sub_paths::{sub_path_of, target};
 use super::{ContainerInput, termination_message_path};
 use crate::config_error::ConfigError;
 use crate::hosts::provides_hosts_file;
 
 const ETC_HOSTS: &str = "/etc/hosts";
 
-/// All mounts, in the order of the pod spec.
-pub(super) fn mounts(input: ContainerInput<'_>) -> Result<Vec<Mount>, ConfigError> {
+/// All mounts, in the order of the pod spec. `envs` is the container's finished environment.
+pub(super) fn mounts(
+    input: ContainerInput<'_>,
+    envs: &[(String, String)],
+) -> Result<Vec<Mount>, ConfigError> {
     let container = input.container;
-    let unsupported = |field| ConfigError::Unsupported {
-        field,
-        container: container.name.clone(),
-    };
-    if container
-        .volume_devices
-        .as_ref()
-        .is_some_and(|d| !d.is_empty())
-    {
-        return Err(unsupported("volumeDevices"));
-    }
     let mut mounts = Vec::new();
-    for mount in container.volume_mounts.iter().flatten() {
-        // mounting the whole volume instead would show the container what it must not see
-        if is_set(&mount.sub_path) || is_set(&mount.sub_path_expr) {
-            return Err(unsupported("volumeMounts.subPath"));
-        }
-        if mount.recursive_read_only.as_deref() == Some("Enabled") {
-            return Err(unsupported("volumeMounts.recursiveReadOnly"));
-        }
-        mounts.push(volume_mount(input, mount)?);
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        mounts.push(volume_mount(input, mount, index, envs)?);
     }
     let relabel = input.node.selinux_enabled;
     if let Some(file) = input.hosts_file
@@ -67,13 +53,58 @@ pub fn gets_hosts_file(pod: &Pod, container: &Container, pod_ips: &[IpAddr]) -> 
     provides_hosts_file(pod, pod_ips) && mounts.all(|mount| mount.mount_path != ETC_HOSTS)
 }
 
-fn volume_mount(input: ContainerInput<'_>, mount: &VolumeMount) -> Result<Mount, ConfigError> {
+/// True if a mount of the container says something that depends on the runtime's handler.
+pub fn wants_recursive_read_only(container: &Container) -> bool {
+    let mut mounts = container.volume_mounts.iter().flatten();
+    mounts.any(|mount| {
+        !matches!(
+            mount.recursive_read_only.as_deref(),
+            None | Some("Disabled")
+        )
+    })
+}
+
+fn volume_mount(
+    input: ContainerInput<'_>,
+    mount: &VolumeMount,
+    index: usize,
+    envs: &[(String, String)],
+) -> Result<Mount, ConfigError> {
     let missing = || ConfigError::MissingVolume {
         volume: mount.name.clone(),
         container: input.container.name.clone(),
     };
     let volume = input.volumes.get(&mount.name).ok_or_else(missing)?;
-    let host_path = volume.path().ok_or_else(missing)?;
+    let sub_path = sub_path_of(mount, envs)?;
+    let (host_path, image) = match &volume.content {
+        // what the container gets was bound there before
+        MountedContent::Path(path) if sub_path.is_some() => {
+            (text(&target(input, mount, path, index)), None)
+        }
+        MountedContent::Path(path) => (text(path), None),
+        MountedContent::Image { .. } => {
+            let image = input.images.get(&mount.name).ok_or_else(missing)?;
+            let image = MountedImage {
+                sub_path: sub_path.unwrap_or_default(),
+                ..image.clone()
+            };
+            (String::new(), Some(image))
+        }
+        // a device is no file system
+        MountedContent::Device(_) => return Err(missing()),
+    };
+    let propagation = propagation(mount)?;
+    if propagation != MountPropagation::Private
+        && !input.node.root_shared
+        && Path::new(&host_path).starts_with(&input.node.paths.root_dir)
+    {
+        return Err(ConfigError::RootNotShared {
+            volume: mount.name.clone(),
+            root_dir: text(&input.node.paths.root_dir),
+        });
+    }
+    let recursive_read_only = recursive_read_only(mount, input.recursive_read_only)
+        .map_err(ConfigError::RecursiveReadOnly)?;
     let container_path = if mount.mount_path.starts_with('/') {
         mount.mount_path.clone()
     } else {
@@ -81,11 +112,43 @@ fn volume_mount(input: ContainerInput<'_>, mount: &VolumeMount) -> Result<Mount,
     };
     Ok(Mount {
         container_path,
-        host_path: text(host_path),
+        host_path,
         readonly: mount.read_only.unwrap_or(false) || volume.read_only,
+        recursive_read_only,
         selinux_relabel: input.node.selinux_enabled && volume.relabel,
-        propagation: propagation(mount)?,
+        propagation,
+        image,
     })
+}
+
+/// Whether a mount is made read-only with everything below it, or in upstream's words why it
+/// cannot be.
+fn recursive_read_only(mount: &VolumeMount, supported: bool) -> Result<bool, String> {
+    let name = &mount.name;
+    let mode = match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => return Ok(false),
+        Some(mode) => mode,
+    };
+    if mount.read_only != Some(true) {
+        return Err(format!(
+            "volume {name:?} requested recursive read-only mode, but it is not read-only"
+        ));
+    }
+    if let Some(other) = mount.mount_propagation.as_deref().filter(|p| *p != "None") {
+        return Err(format!(
+            "volume {name:?} requested recursive read-only mode, but it is not compatible with \
+             propagation {other:?}"
+        ));
+    }
+    match mode {
+        "IfPossible" => Ok(supported),
+        "Enabled" if supported => Ok(true),
+        "Enabled" => Err(format!(
+            "volume {name:?} requested recursive read-only mode, but it is not supported by the \
+             runtime"
+        )),
+        other => Err(format!("unknown recursive read-only mode {other:?}")),
+    }
 }
 
 fn propagation(mount: &VolumeMount) -> Result<MountPropagation, ConfigError> {
@@ -99,10 +162,6 @@ fn propagation(mount: &VolumeMount) -> Result<MountPropagation, ConfigError> {
             hint: ": use None, HostToContainer or Bidirectional",
         }),
     }
-}
-
-fn is_set(field: &Option<String>) -> bool {
-    field.as_deref().is_some_and(|t| !t.is_empty())
 }
 
 fn text(path: &Path) -> String {

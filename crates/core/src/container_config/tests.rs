@@ -1,8 +1,8 @@
 //! Container configurations, a line for each part that differs from the plain one.
 
 use serde_json::{Value, json};
-use windlass_types::{MountedContent, MountedVolume, PodExt};
 use windlass_types::cri::{IdMapping, SecurityProfile, SupplementalGroupsPolicy};
+use windlass_types::{MountedContent, MountedVolume, PodExt};
 
 use super::*;
 
@@ -13,6 +13,8 @@ struct Case {
     ips: Vec<IpAddr>,
     volumes: MountedVolumes,
     users: UserNamespace,
+    images: MountedImages,
+    recursive_read_only: bool,
 }
 
 /// A pod `web` with this container and these further fields of its spec.
@@ -32,6 +34,8 @@ fn case(container: Value, spec: Value) -> Case {
         ips: vec!["10.0.0.7".parse().expect("ip")],
         volumes: [("data".to_owned(), volume("/vol/data", true))].into(),
         users: UserNamespace::Node,
+        images: MountedImages::new(),
+        recursive_read_only: false,
     }
 }
 
@@ -45,7 +49,17 @@ fn volume(path: &str, relabel: bool) -> MountedVolume {
 
 impl Case {
     fn config(&self) -> Result<ContainerConfig, ConfigError> {
-        container_config(ContainerInput {
+        container_config(self.input())
+    }
+
+    fn input(&self) -> ContainerInput<'_> {
+        const NO_ENV: &EnvSources = &EnvSources {
+            config_maps: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            services: BTreeMap::new(),
+        };
+        const NO_FILES: &EnvFiles = &EnvFiles(BTreeMap::new());
+        ContainerInput {
             pod: &self.pod,
             container: &self.pod.containers()[0],
             restart_count: 3,
@@ -54,22 +68,32 @@ impl Case {
             pod_ips: &self.ips,
             node: &self.node,
             volumes: &self.volumes,
+            images: &self.images,
+            recursive_read_only: self.recursive_read_only,
             hosts_file: Some(Path::new("/pods/u-1/etc-hosts")),
             termination_log: Some(Path::new("/pods/u-1/containers/c/0000beef")),
-            env_sources: &EnvSources::default(),
-            env_files: &EnvFiles::default(),
+            env_sources: NO_ENV,
+            env_files: NO_FILES,
             users: self.users,
-        })
+        }
     }
 
     /// Mounts as `container<-host flags`, or the error.
     fn mounts(&self) -> String {
         let line = |c: ContainerConfig| {
             let mounts = c.mounts.iter().map(|m| {
-                let readonly = if m.readonly { " ro" } else { "" };
+                let readonly = match (m.readonly, m.recursive_read_only) {
+                    (true, true) => " rro",
+                    (true, false) => " ro",
+                    (false, _) => "",
+                };
+                let image = match &m.image {
+                    Some(image) => format!("{}//{}", image.image, image.sub_path),
+                    None => String::new(),
+                };
                 let relabel = if m.selinux_relabel { " Z" } else { "" };
                 format!(
-                    "{}<-{}{readonly}{relabel} {:?}",
+                    "{}<-{}{image}{readonly}{relabel} {:?}",
                     m.container_path, m.host_path, m.propagation
                 )
             });
@@ -281,17 +305,14 @@ fn volumes_come_first_then_hosts_and_the_termination_log() {
         "cannot find volume \"gone\" to mount into container \"c\"".to_owned(),
     );
     check(
-        &mounting(json!({"name": "data", "mountPath": "/x", "subPath": "a"})),
-        "volumeMounts.subPath of container \"c\" is not supported by this version of Windlass"
-            .to_owned(),
-    );
-    check(
         &mounting(json!({"name": "data", "mountPath": "/x", "mountPropagation": "Both"})),
         "volumeMounts[data].mountPropagation: \"Both\" is not valid: use None, HostToContainer \
          or Bidirectional"
             .to_owned(),
     );
 }
+
+mod mounts;
 
 #[test]
 fn what_shows_api_objects_is_read_only_whatever_the_mount_says() {

@@ -195,7 +195,7 @@ fn from_runtime(
         resources: Some(fields::resources(spec, latest, same)),
         stop_signal: fields::stop_signal(latest).filter(|_| input.stop_signals),
         user: fields::user(latest),
-        volume_mounts: fields::volume_mounts(spec),
+        volume_mounts: fields::volume_mounts(spec, Some(latest)),
         ..ContainerStatus::default()
     }
 }
@@ -214,7 +214,7 @@ fn without_runtime(
         state: Some(waiting(default_reason(input), None)),
         restart_count: old.map_or(0, |o| o.restart_count),
         last_state: old.and_then(|o| o.last_state.clone()),
-        volume_mounts: fields::volume_mounts(spec),
+        volume_mounts: fields::volume_mounts(spec, None),
         ..ContainerStatus::default()
     };
     let Some(old) = old else {

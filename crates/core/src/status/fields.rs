@@ -122,14 +122,25 @@ pub(super) fn stop_signal(instance: &ObservedContainer) -> Option<String> {
     Some(instance.stop_signal.clone()).filter(|signal| !signal.is_empty())
 }
 
-/// `volumeMounts`, in the order of the spec.
-pub(super) fn volume_mounts(spec: &Container) -> Option<Vec<VolumeMountStatus>> {
+/// `volumeMounts`, in the order of the spec. What a mount became is what the runtime says of the
+/// `latest` instance; before there is one, no mount is read-only with everything below it.
+pub(super) fn volume_mounts(
+    spec: &Container,
+    latest: Option<&ObservedContainer>,
+) -> Option<Vec<VolumeMountStatus>> {
+    let recursive = |m: &VolumeMount| {
+        let paths = latest.map_or(&[][..], |latest| &latest.recursive_read_only);
+        let path = m.mount_path.trim_start_matches('/');
+        match paths.iter().any(|p| p.trim_start_matches('/') == path) {
+            true => "Enabled",
+            false => "Disabled",
+        }
+    };
     let one = |m: &VolumeMount| VolumeMountStatus {
         name: m.name.clone(),
         mount_path: m.mount_path.clone(),
         read_only: m.read_only.filter(|r| *r),
-        // Recursive read-only mounts are not supported yet, whatever the mount asks for.
-        recursive_read_only: m.read_only.filter(|r| *r).map(|_| "Disabled".to_owned()),
+        recursive_read_only: m.read_only.filter(|r| *r).map(|_| recursive(m).to_owned()),
         volume_status: None,
     };
     super::non_empty(spec.volume_mounts.iter().flatten().map(one).collect())

@@ -170,6 +170,7 @@ impl<'a> Shared<'a> {
     fn mounts(&self, container: &Container, path: &str, errors: &mut Errors) {
         let mut paths = BTreeSet::new();
         for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
+            recursive_read_only(mount, path, errors);
             let path = format!("{path}.volumeMounts[{index}]");
             let field = format!("{path}.name");
             if mount.name.is_empty() {
@@ -217,6 +218,22 @@ fn mount_options(mount: &VolumeMount, container: &Container, path: &str, errors:
     let privileged = context.and_then(|c| c.privileged) == Some(true);
     if propagation == Some("Bidirectional") && !privileged {
         let detail = "Bidirectional mount propagation is available only to privileged containers";
+        errors.forbidden(&field, detail);
+    }
+}
+
+/// Upstream's path leaves out which of the mounts it is.
+fn recursive_read_only(mount: &VolumeMount, container_path: &str, errors: &mut Errors) {
+    let field = format!("{container_path}.volumeMounts.recursiveReadOnly");
+    let mode = mount.recursive_read_only.as_deref();
+    if !matches!(mode, Some("Enabled" | "IfPossible")) {
+        return errors.one_of(&field, mode, &["Disabled", "Enabled", "IfPossible"]);
+    }
+    if mount.read_only != Some(true) {
+        errors.forbidden(&field, "may only be specified when readOnly is true");
+    }
+    if !matches!(mount.mount_propagation.as_deref(), None | Some("None")) {
+        let detail = "may only be specified when mountPropagation is None or not specified";
         errors.forbidden(&field, detail);
     }
 }

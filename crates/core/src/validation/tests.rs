@@ -168,6 +168,24 @@ fn mounts_refer_to_volumes_and_stay_inside_them() {
         json!([{"name": "data", "mountPath": "/d", "mountPropagation": "Bidirectional"}]),
         "spec.containers[0].volumeMounts[0].mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged containers",
     );
+    check(
+        mounts,
+        json!([{"name": "data", "mountPath": "/d", "recursiveReadOnly": "IfPossible"}]),
+        "spec.containers[0].volumeMounts.recursiveReadOnly: Forbidden: may only be specified when readOnly is true",
+    );
+    check(
+        mounts,
+        json!([{
+            "name": "data", "mountPath": "/d", "readOnly": true, "recursiveReadOnly": "Enabled",
+            "mountPropagation": "HostToContainer",
+        }]),
+        "spec.containers[0].volumeMounts.recursiveReadOnly: Forbidden: may only be specified when mountPropagation is None or not specified",
+    );
+    check(
+        mounts,
+        json!([{"name": "data", "mountPath": "/d", "recursiveReadOnly": "Always"}]),
+        "spec.containers[0].volumeMounts.recursiveReadOnly: Unsupported value: \"Always\": supported values: \"Disabled\", \"Enabled\", \"IfPossible\"",
+    );
 }
 
 #[test]

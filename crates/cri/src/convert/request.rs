@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use windlass_proto::cri_v1 as pb;
 use windlass_types::cri::{
-    ContainerConfig, ContainerSecurity, DnsConfig, IdMapping, ImageAuth, LinuxResources,
-    ListFilter, Mount, MountPropagation, NamespaceMode, NamespaceOptions, PortMapping, Protocol,
+    ContainerConfig, ContainerSecurity, Device, DnsConfig, IdMapping, ImageAuth, LinuxResources,
+    ListFilter, Mount, MountPropagation, MountedImage, NamespaceMode, NamespaceOptions, PortMapping, Protocol,
     SandboxConfig, SandboxSecurity, SecurityProfile, SelinuxOptions, SupplementalGroupsPolicy,
     UserNamespace,
 };
@@ -158,6 +158,7 @@ pub fn container_config_to_pb(config: &ContainerConfig) -> pb::ContainerConfig {
             .iter()
             .map(|mount| mapped_mount_to_pb(mount, config.security.namespaces.users))
             .collect(),
+        devices: config.devices.iter().map(device_to_pb).collect(),
         labels: config.labels.clone(),
         annotations: config.annotations.clone(),
         log_path: config.log_path.clone(),
@@ -192,6 +193,7 @@ pub fn container_config_from_pb(config: pb::ContainerConfig) -> ContainerConfig 
             .map(|env| (env.key, String::from_utf8_lossy(&env.value).into_owned()))
             .collect(),
         mounts: config.mounts.into_iter().map(mount_from_pb).collect(),
+        devices: config.devices.into_iter().map(device_from_pb).collect(),
         labels: config.labels,
         annotations: config.annotations,
         log_path: config.log_path,
@@ -222,6 +224,22 @@ pub(super) fn signal_from_pb(number: i32) -> String {
     }
 }
 
+fn device_to_pb(device: &Device) -> pb::Device {
+    pb::Device {
+        container_path: device.container_path.clone(),
+        host_path: device.host_path.clone(),
+        permissions: device.permissions.clone(),
+    }
+}
+
+fn device_from_pb(device: pb::Device) -> Device {
+    Device {
+        container_path: device.container_path,
+        host_path: device.host_path,
+        permissions: device.permissions,
+    }
+}
+
 pub(super) fn mount_to_pb(mount: &Mount) -> pb::Mount {
     pb::Mount {
         container_path: mount.container_path.clone(),
@@ -233,6 +251,19 @@ pub(super) fn mount_to_pb(mount: &Mount) -> pb::Mount {
             MountPropagation::HostToContainer => pb::MountPropagation::PropagationHostToContainer,
             MountPropagation::Bidirectional => pb::MountPropagation::PropagationBidirectional,
         } as i32,
+        recursive_read_only: mount.recursive_read_only,
+        image: mount.image.as_ref().map(|image| pb::ImageSpec {
+            image: image.image.clone(),
+            annotations: image.annotations.clone().into_iter().collect(),
+            user_specified_image: image.user_specified_image.clone(),
+            runtime_handler: image.runtime_handler.clone(),
+            image_ref: String::new(),
+        }),
+        image_sub_path: mount
+            .image
+            .as_ref()
+            .map(|image| image.sub_path.clone())
+            .unwrap_or_default(),
         ..Default::default()
     }
 }
@@ -258,7 +289,15 @@ pub(super) fn mount_from_pb(mount: pb::Mount) -> Mount {
         container_path: mount.container_path,
         host_path: mount.host_path,
         readonly: mount.readonly,
+        recursive_read_only: mount.recursive_read_only,
         selinux_relabel: mount.selinux_relabel,
+        image: mount.image.map(|image| MountedImage {
+            image: image.image,
+            user_specified_image: image.user_specified_image,
+            runtime_handler: image.runtime_handler,
+            annotations: image.annotations.into_iter().collect(),
+            sub_path: mount.image_sub_path,
+        }),
     }
 }
 

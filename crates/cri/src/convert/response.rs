@@ -249,6 +249,7 @@ pub fn container_detail_from_pb(status: pb::ContainerStatus) -> ContainerDetail 
     let restart_count = annotation(names::ANN_RESTART_COUNT)
         .and_then(|text| text.parse().ok())
         .unwrap_or(metadata.attempt);
+    let mounts: Vec<_> = status.mounts.into_iter().map(mount_from_pb).collect();
     ContainerDetail {
         observed: ObservedContainer {
             id: ContainerId::from(status.id),
@@ -279,10 +280,15 @@ pub fn container_detail_from_pb(status: pb::ContainerStatus) -> ContainerDetail 
                 .resources
                 .and_then(|resources| resources.linux)
                 .map(resources_from_pb),
+            recursive_read_only: mounts
+                .iter()
+                .filter(|mount| mount.recursive_read_only)
+                .map(|mount| mount.container_path.clone())
+                .collect(),
         },
         labels: status.labels,
         annotations: status.annotations,
-        mounts: status.mounts.into_iter().map(mount_from_pb).collect(),
+        mounts,
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use windlass_proto::cri_v1 as pb;
 use windlass_types::cri::{
-    ContainerConfig, ContainerSecurity, DnsConfig, IdMapping, ImageAuth, LinuxResources,
-    ListFilter, Mount, MountPropagation, NamespaceMode, NamespaceOptions, PortMapping, Protocol,
+    ContainerConfig, ContainerSecurity, Device, DnsConfig, IdMapping, ImageAuth, LinuxResources,
+    ListFilter, Mount, MountPropagation, MountedImage, NamespaceMode, NamespaceOptions, PortMapping, Protocol,
     SandboxConfig, SandboxSecurity, SecurityProfile, SelinuxOptions, SupplementalGroupsPolicy,
     UserNamespace,
 };
@@ -112,6 +112,19 @@ fn container_config() -> ContainerConfig {
             readonly: true,
             selinux_relabel: true,
             propagation: MountPropagation::Bidirectional,
+            recursive_read_only: true,
+            image: Some(MountedImage {
+                image: "sha256:def".into(),
+                user_specified_image: "model:1".into(),
+                runtime_handler: "kata".into(),
+                annotations: map(&[("p", "1")]),
+                sub_path: "weights".into(),
+            }),
+        }],
+        devices: vec![Device {
+            container_path: "/dev/block".into(),
+            host_path: "/var/lib/kubelet/pods/1/volumeDevices/p/v".into(),
+            permissions: "mrw".into(),
         }],
         labels: map(&[("l", "1")]),
         annotations: map(&[("a", "1")]),
@@ -299,6 +312,13 @@ fn a_container_status_is_read_with_its_annotations() {
             }),
         }),
         stop_signal: pb::Signal::Sigusr1 as i32,
+        mounts: vec![pb::Mount {
+            container_path: "/data".into(),
+            host_path: "/var/lib/data".into(),
+            readonly: true,
+            recursive_read_only: true,
+            ..Default::default()
+        }],
         ..Default::default()
     });
     let observed = &detail.observed;
@@ -314,6 +334,7 @@ fn a_container_status_is_read_with_its_annotations() {
     assert_eq!((user.uid, user.gid), (1000, 3000));
     assert_eq!(user.supplemental_groups, [3000, 4000]);
     assert_eq!(observed.stop_signal, "SIGUSR1");
+    assert_eq!(observed.recursive_read_only, ["/data"]);
     let resources = observed.resources.as_ref().expect("resources");
     assert_eq!(
         (resources.cpu_shares, resources.memory_limit),

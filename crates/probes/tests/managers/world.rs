@@ -249,6 +249,7 @@ fn observed(found: &Found) -> ObservedContainer {
         log_path: String::new(),
         user: None,
         stop_signal: String::new(),
+        recursive_read_only: Vec::new(),
         resources: None,
     }
 }

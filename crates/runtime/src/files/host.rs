@@ -12,11 +12,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fs::OFlags;
+use windlass_core::container_config::SubPath;
 use windlass_core::paths::{self, NodePaths};
 use windlass_types::names::CONTAINER_LOGS_DIR;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodUid};
-use windlass_volumes::{Lanes, MountPoint, RemoveError, mounts_beneath, remove_tree};
+use windlass_volumes::{
+    Lanes, MountPoint, RemoveError, clean_sub_paths, mounts_beneath, prepare_sub_path, remove_tree,
+    volumes_lane,
+};
 
 use super::{FileWork, FilesError, PodFiles, own};
 use crate::log_text::tail_of_log;
@@ -112,6 +116,16 @@ impl PodFiles for HostFiles {
             .run(uid.as_str(), "reading a file of a volume", move || {
                 own::read_in_volume(&volume, &path)
                     .map_err(|error| FilesError::io("read", &volume.join(&path), error))
+            })
+            .await
+    }
+
+    async fn prepare_sub_path(&self, uid: &PodUid, part: &SubPath) -> Result<(), FilesError> {
+        let part = part.clone();
+        let lane = volumes_lane(uid);
+        self.lanes
+            .run(&lane, "preparing a subPath", move || {
+                Ok(prepare_sub_path(&part)?)
             })
             .await
     }
@@ -254,6 +268,8 @@ impl PodFiles for HostFiles {
         let dir = self.config.paths.pod_dir(uid);
         self.lanes
             .run(uid.as_str(), "removing the pod directory", move || {
+                // of volumes without a directory of their own, such as hostPath
+                clean_sub_paths(&dir, None)?;
                 refuse_if_mounted(&dir)?;
                 Ok(remove_tree(&dir)?)
             })

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use windlass_core::container_config::SubPath;
 use windlass_core::paths::{self, NodePaths};
 use windlass_core::projection::VolumePayload;
 use windlass_core::volume_source::VolumeSource;
@@ -183,6 +184,18 @@ impl PodFiles for MemoryFiles {
         let missing = io::Error::from(io::ErrorKind::NotFound);
         let found = state.files.get(&path).cloned();
         found.ok_or_else(|| FilesError::io("read", &path, missing))
+    }
+
+    async fn prepare_sub_path(&self, uid: &PodUid, part: &SubPath) -> Result<(), FilesError> {
+        let hangs = {
+            let state = self.call("sub-path", part);
+            state.check(&self.paths, uid)?;
+            state.hanging.contains(uid)
+        };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
     }
 
     async fn list_user_namespaces(&self) -> Result<Vec<(PodUid, String)>, FilesError> {
@@ -399,13 +412,17 @@ impl VolumePlugins for MemoryFiles {
         if hangs {
             std::future::pending::<()>().await;
         }
-        let path = match &volume.source {
-            VolumeSource::HostPath(source) => Some(PathBuf::from(&source.path)),
-            _ => dir,
+        let content = match &volume.source {
+            VolumeSource::HostPath(source) => MountedContent::Path(PathBuf::from(&source.path)),
+            VolumeSource::Image(image) => MountedContent::Image {
+                reference: image.reference.clone(),
+                pull_policy: image.pull_policy.clone(),
+            },
+            _ => MountedContent::Path(dir.unwrap_or_default()),
         };
         let shows = matches!(volume.source, VolumeSource::Payload(..));
         Ok(MountedVolume {
-            content: MountedContent::Path(path.unwrap_or_default()),
+            content,
             read_only: volume.read_only || shows,
             relabel: shows || matches!(volume.source, VolumeSource::EmptyDir(_)),
         })

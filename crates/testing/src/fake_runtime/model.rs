@@ -291,6 +291,16 @@ impl Model {
             let message = format!("failed to resolve image \"{}\": not found", config.image);
             (CriCode::NotFound, message)
         })?;
+        let mounted = config
+            .mounts
+            .iter()
+            .filter_map(|mount| mount.image.as_ref());
+        for image in mounted {
+            if self.images.resolve(&image.image).is_none() {
+                let message = format!("failed to mount image \"{}\": not found", image.image);
+                return Err((CriCode::NotFound, message));
+            }
+        }
         let pod = sandbox_subject(&sandbox.config);
         let behaviour = self.behaviour(&sandbox.config, &config);
         if let Some(error) = &behaviour.create_error {
@@ -583,6 +593,13 @@ impl Model {
                     signal => signal.to_owned(),
                 },
                 resources: Some(c.config.resources.clone()),
+                recursive_read_only: c
+                    .config
+                    .mounts
+                    .iter()
+                    .filter(|mount| mount.recursive_read_only)
+                    .map(|mount| mount.container_path.clone())
+                    .collect(),
             },
             labels: c.config.labels.clone(),
             annotations: c.config.annotations.clone(),

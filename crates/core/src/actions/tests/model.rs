@@ -326,6 +326,7 @@ impl<'a> World<'a> {
                     log_path: String::new(),
                     user: None,
                     stop_signal: String::new(),
+                    recursive_read_only: Vec::new(),
                     resources: None,
                 },
             );

@@ -164,6 +164,33 @@ fn user_and_stop_signal_are_shown_where_the_runtime_tells_them() {
 }
 
 #[test]
+fn a_mount_is_told_read_only_with_all_below_it_once_the_runtime_made_it_so() {
+    let check = |found: &str, made: &[&str], expected: &str| {
+        let case = Case::new("Always a", found).with(|c| {
+            c.spec("a").volume_mounts = Some(vec![VolumeMount {
+                name: "data".into(),
+                mount_path: "data".into(),
+                read_only: Some(true),
+                recursive_read_only: Some("IfPossible".into()),
+                ..VolumeMount::default()
+            }]);
+            for instance in &mut c.observed.containers {
+                instance.recursive_read_only = made.iter().map(|p| (*p).to_owned()).collect();
+            }
+        });
+        let status = case.status();
+        let a = &status.container_statuses.as_ref().expect("list")[0];
+        let mount = a.volume_mounts.iter().flatten().next().expect("mount");
+        assert_eq!(mount.recursive_read_only.as_deref(), Some(expected));
+    };
+    check("", &[], "Disabled");
+    check("sb0 a=run", &[], "Disabled");
+    check("sb0 a=run", &["/other"], "Disabled");
+    check("sb0 a=run", &["/data"], "Enabled");
+    check("sb0 a=exit0", &["/data"], "Enabled");
+}
+
+#[test]
 fn mounts_are_listed_whether_or_not_the_container_runs() {
     for found in ["", "sb0 a=run", "sb0 a=exit0"] {
         let case = Case::new("Never a", found).with(|c| {
