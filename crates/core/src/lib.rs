@@ -36,14 +36,17 @@ pub mod config_error;
 pub mod container_config;
 pub mod credentials;
 pub mod dns;
+pub mod empty_dir;
 pub mod env;
 pub mod go_duration;
 pub mod hosts;
 pub mod image_name;
+pub mod image_volumes;
 pub mod node_conditions;
 pub mod node_facts;
 pub mod node_object;
 pub mod paths;
+pub mod plugin_registration;
 pub mod pod_cgroup;
 pub mod pod_references;
 pub mod projection;
@@ -53,7 +56,9 @@ pub mod sandbox_config;
 pub mod service_env;
 pub mod unsupported;
 pub mod userns;
+pub mod volume_plan;
 pub mod volume_source;
+pub mod volume_usage;
 
 pub mod cri_log;
 

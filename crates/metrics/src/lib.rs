@@ -3,10 +3,14 @@
 //! Names that start with `kubelet_` are upstream's and keep upstream's labels and units; names
 //! that start with `windlass_` have no counterpart there. There is no global registry.
 
+mod plugins;
 mod probes;
+mod volumes;
 
+pub use plugins::PluginMetrics;
 pub use probes::{ProbeLabels, ProbeMetrics, ProbeResult, ProbeSeries};
 pub use prometheus::Counter;
+pub use volumes::{ClaimStats, VolumeMetrics, VolumeWorld};
 use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, Opts, Registry,
     TextEncoder,
@@ -18,6 +22,10 @@ pub struct Metrics {
     registry: Registry,
     /// What `/metrics/probes` serves, in a registry of its own.
     pub probes: ProbeMetrics,
+    /// Families about plugins.
+    pub plugins: PluginMetrics,
+    /// Families about volumes.
+    pub volumes: VolumeMetrics,
 
     /// `kubelet_runtime_operations_total{operation_type}`.
     pub runtime_operations: CounterVec,
@@ -51,6 +59,12 @@ pub struct Metrics {
     pub started_containers: CounterVec,
     /// `kubelet_started_containers_errors_total{container_type,code}`.
     pub started_containers_errors: CounterVec,
+    /// `kubelet_image_volume_requested_total`: images that containers were to mount.
+    pub image_volumes_requested: Counter,
+    /// `kubelet_image_volume_mounted_succeed_total`.
+    pub image_volumes_mounted: Counter,
+    /// `kubelet_image_volume_mounted_errors_total`.
+    pub image_volumes_failed: Counter,
     /// `kubelet_lifecycle_handler_http_fallbacks_total`.
     pub hook_http_fallbacks: Counter,
     /// `kubelet_sleep_action_terminated_early_total`.
@@ -166,6 +180,9 @@ impl Metrics {
             started_pods_errors: r.counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods.")?,
             started_containers: r.counters("kubelet_started_containers_total", "Cumulative number of containers started.", &["container_type"])?,
             started_containers_errors: r.counters("kubelet_started_containers_errors_total", "Cumulative number of errors when starting containers.", &["container_type", "code"])?,
+            image_volumes_requested: r.counter("kubelet_image_volume_requested_total", "Number of requested image volumes.")?,
+            image_volumes_mounted: r.counter("kubelet_image_volume_mounted_succeed_total", "Number of successful image volume mounts.")?,
+            image_volumes_failed: r.counter("kubelet_image_volume_mounted_errors_total", "Number of failed image volume mounts.")?,
             hook_http_fallbacks: r.counter("kubelet_lifecycle_handler_http_fallbacks_total", "Lifecycle hooks that succeeded over HTTP after HTTPS was answered in plain HTTP.")?,
             hook_sleeps_terminated: r.counter("kubelet_sleep_action_terminated_early_total", "Sleeps of lifecycle hooks that ended before their time.")?,
             admission_rejections: r.counters("kubelet_admission_rejections_total", "Cumulative number of pods that this node refused.", &["reason"])?,
@@ -205,6 +222,8 @@ impl Metrics {
             events_dropped: r.counter("windlass_events_dropped_total", "Events for the API server that made room for newer ones.")?,
             start_slots_in_use: r.gauge("windlass_start_slots_in_use", "Pods that hold a start slot.")?,
             probes: ProbeMetrics::new()?,
+            plugins: PluginMetrics::new(&r)?,
+            volumes: VolumeMetrics::new(&r)?,
             registry,
         })
     }

@@ -23,7 +23,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fake-api", &["client"]),
     (
         "node",
-        &["actors", "client", "core", "cri", "metrics", "status"],
+        &[
+            "actors", "client", "core", "cri", "csi", "metrics", "status",
+        ],
     ),
     (
         "objects",
@@ -31,7 +33,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("cri", &["proto", "metrics"]),
     ("actors", &["core", "metrics"]),
-    ("csi", &["core", "proto"]),
+    ("plugins", &["actors", "core", "metrics", "proto"]),
+    ("csi", &["core", "metrics", "plugins", "proto"]),
     ("volumes", &["core", "csi"]),
     ("volume-manager", &["actors", "core", "metrics", "volumes"]),
     ("cgroups", &["core"]),
@@ -77,6 +80,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "node",
             "objects",
             "pleg",
+            "plugins",
             "pod-workers",
             "probes",
             "runtime",

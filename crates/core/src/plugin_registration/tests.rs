@@ -1,0 +1,107 @@
+//! Tables of sockets, versions and names.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::{
+    PluginVersion, SocketId, check_driver_name, highest_supported_version, plan_sockets,
+    retry_pause,
+};
+
+#[test]
+fn a_socket_that_is_another_one_registers_again_and_one_that_is_gone_left() {
+    fn check(known: &[(&str, u64)], found: &[(&str, u64)], expected: &str) {
+        let sockets = |all: &[(&str, u64)]| -> BTreeMap<_, _> {
+            let id = |inode| SocketId {
+                inode,
+                modified: (7, 0),
+            };
+            let all = all.iter();
+            all.map(|(path, inode)| (PathBuf::from(path), id(*inode)))
+                .collect()
+        };
+        let plan = plan_sockets(&sockets(known), &sockets(found));
+        assert_eq!(plan.to_string(), expected);
+    }
+    check(&[], &[], "nothing");
+    check(&[("/a", 1)], &[("/a", 1)], "nothing");
+    check(&[], &[("/a", 1), ("/b", 2)], "+/a +/b");
+    check(&[("/a", 1)], &[], "-/a");
+    check(&[("/a", 1)], &[("/a", 2)], "+/a");
+    check(
+        &[("/a", 1), ("/b", 1)],
+        &[("/b", 3), ("/c", 1)],
+        "-/a +/b +/c",
+    );
+}
+
+#[test]
+fn a_socket_with_the_inode_of_the_one_before_is_told_by_its_time() {
+    let socket = |seconds| {
+        let id = SocketId {
+            inode: 1,
+            modified: (seconds, 0),
+        };
+        BTreeMap::from([(PathBuf::from("/a"), id)])
+    };
+    assert_eq!(plan_sockets(&socket(1), &socket(2)).to_string(), "+/a");
+}
+
+#[test]
+fn pauses_double_up_to_upstreams_longest() {
+    let pauses: Vec<_> = (1..11).map(|n| retry_pause(n).as_millis()).collect();
+    assert_eq!(
+        pauses,
+        [
+            500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 122000, 122000
+        ]
+    );
+}
+
+#[test]
+fn the_highest_version_below_2_counts_and_has_to_be_a_1() {
+    fn check(versions: &[&str], expected: Result<&str, &str>) {
+        let versions: Vec<_> = versions.iter().map(|&it| it.to_owned()).collect();
+        let found = highest_supported_version(&versions).map(|version| version.to_string());
+        match (&found, expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+            (Err(found), Err(expected)) => assert!(found.contains(expected), "{found}"),
+            _ => panic!("{versions:?}: {found:?}"),
+        }
+    }
+    check(&["1.0.0"], Ok("1.0.0"));
+    check(&["v1.2", "1.10.0", "1.9.7-rc1"], Ok("1.10.0"));
+    check(&["0.3.0", "1.0.0", "2.0.0"], Ok("1.0.0"));
+    check(&["1.2.0+build.7"], Ok("1.2.0"));
+    check(&["0.3.0", "0.2.1"], Err("is 0.3.0, must be v1.x"));
+    check(
+        &["2.0.0"],
+        Err("could not find a highest supported version"),
+    );
+    check(
+        &["1", "banana", "1.01", "99999999999999999999.1"],
+        Err("(1 banana 1.01"),
+    );
+    check(&[], Err("could not find"));
+}
+
+#[test]
+fn versions_compare_by_number_and_what_is_missing_is_zero() {
+    let version = |text| PluginVersion::parse(text).expect("a version");
+    assert!(version("1.9") < version("1.10"));
+    assert!(version("1.0") == version("v1.0.0"));
+    assert!(version("1.0.1") > version("1.0"));
+}
+
+#[test]
+fn a_name_of_a_driver_is_no_path() {
+    for name in ["ebs.csi.aws.com", "a", "Driver-1.Example.com"] {
+        assert_eq!(check_driver_name(name), Ok(()), "{name}");
+    }
+    let long = "a".repeat(64);
+    for name in [
+        "", ".", "..", "../x", "a/b", "-a", "a-", "a..b", "a_b", "ä", "a\n", &long,
+    ] {
+        assert!(check_driver_name(name).is_err(), "{name:?}");
+    }
+}

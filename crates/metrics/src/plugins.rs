@@ -1,0 +1,86 @@
+//! Families about plugins and CSI drivers.
+
+use prometheus::{GaugeVec, HistogramVec};
+
+use crate::Registrar;
+
+/// Handles to the families about plugins. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct PluginMetrics {
+    /// `plugin_manager_total_plugins{socket_path,state}`.
+    total: GaugeVec,
+    /// `csi_operations_seconds{driver_name,method_name,grpc_status_code,migrated}`.
+    csi_operations: HistogramVec,
+}
+
+impl PluginMetrics {
+    pub(crate) fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            total: r.gauges(
+                "plugin_manager_total_plugins",
+                "Sockets of plugins that lie there, and plugins that are registered.",
+                &["socket_path", "state"],
+            )?,
+            csi_operations: r.histograms(
+                "csi_operations_seconds",
+                "Duration in seconds of one call to a CSI driver.",
+                vec![
+                    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
+                ],
+                &["driver_name", "method_name", "grpc_status_code", "migrated"],
+            )?,
+        })
+    }
+
+    /// A plugin's socket is there, or gone.
+    pub fn set_desired(&self, socket: &str, there: bool) {
+        self.set(socket, "desired_state_of_world", there);
+    }
+
+    /// A plugin is registered, or not any more.
+    pub fn set_registered(&self, socket: &str, registered: bool) {
+        self.set(socket, "actual_state_of_world", registered);
+    }
+
+    fn set(&self, socket: &str, state: &str, is: bool) {
+        let labels = [socket, state];
+        match is {
+            true => self.total.with_label_values(&labels).set(1.0),
+            // absent if it was never set
+            false => drop(self.total.remove_label_values(&labels)),
+        }
+    }
+
+    /// Records one call to a CSI driver: method as gRPC names it, `/csi.v1.Node/NodeGetInfo`, and
+    /// the code of its answer, `OK`.
+    pub fn observe_csi_call(&self, driver: &str, method: &str, code: &str, seconds: f64) {
+        self.csi_operations
+            .with_label_values(&[driver, method, code, "false"])
+            .observe(seconds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Metrics;
+
+    #[test]
+    fn a_plugin_is_counted_while_it_is_there_and_a_call_by_how_it_ended() {
+        let metrics = Metrics::new().expect("no two families share a name");
+        metrics.plugins.set_desired("/a", true);
+        metrics.plugins.set_registered("/a", true);
+        metrics.plugins.set_registered("/a", false);
+        metrics.plugins.set_registered("/b", false);
+        metrics
+            .plugins
+            .observe_csi_call("d", "/csi.v1.Node/NodeGetInfo", "OK", 0.2);
+        let text = metrics.render().expect("text");
+        let there =
+            "plugin_manager_total_plugins{socket_path=\"/a\",state=\"desired_state_of_world\"} 1";
+        assert!(text.contains(there), "{text}");
+        assert!(!text.contains("actual_state_of_world\"} "), "{text}");
+        let call = "csi_operations_seconds_count{driver_name=\"d\",grpc_status_code=\"OK\",\
+                    method_name=\"/csi.v1.Node/NodeGetInfo\",migrated=\"false\"} 1";
+        assert!(text.contains(call), "{text}");
+    }
+}

@@ -1,0 +1,70 @@
+//! Which sockets lie in the directory. Blocking.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use windlass_core::plugin_registration::SocketId;
+
+/// Directories below each other that are looked into: nobody nests more than one.
+const DEPTH: usize = 8;
+/// Entries that are looked at; a directory with more is somebody's mistake.
+const ENTRIES: usize = 4096;
+
+/// What lies in the directory.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    pub(super) sockets: BTreeMap<PathBuf, SocketId>,
+    /// The directory itself and all below it.
+    pub(super) directories: BTreeSet<PathBuf>,
+}
+
+/// Looks at everything but names that begin with a dot. Makes the directory if it is missing.
+pub(super) fn scan(directory: &Path) -> io::Result<Scan> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(directory)?;
+    let mut scan = Scan::default();
+    let mut left = ENTRIES;
+    let mut open = vec![(directory.to_owned(), DEPTH)];
+    while let Some((directory, depth)) = open.pop() {
+        let entries = fs::read_dir(&directory);
+        scan.directories.insert(directory);
+        // one that is gone again has nothing in it
+        for entry in entries.into_iter().flatten().flatten() {
+            if left == 0 {
+                tracing::warn!(
+                    entries = ENTRIES,
+                    "more files among the plugins are not seen"
+                );
+                return Ok(scan);
+            }
+            left -= 1;
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let path = entry.path();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if depth > 0 {
+                    open.push((path, depth - 1));
+                }
+            } else if let Some(id) = socket_id(&path) {
+                scan.sockets.insert(path, id);
+            }
+        }
+    }
+    Ok(scan)
+}
+
+/// What tells a socket from another at the same path.
+fn socket_id(path: &Path) -> Option<SocketId> {
+    // as upstream: a link to a socket is one
+    let meta = fs::metadata(path).ok()?;
+    meta.file_type().is_socket().then(|| SocketId {
+        inode: meta.ino(),
+        modified: (meta.mtime(), meta.mtime_nsec()),
+    })
+}

@@ -1,0 +1,248 @@
+//! One socket: introduces, registers and tells its plugin, and again when another lies at its path.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tonic::Status;
+use tonic::transport::Channel;
+use windlass_core::plugin_registration::{SocketId, retry_pause};
+use windlass_metrics::Metrics;
+use windlass_proto::pluginregistration_v1::registration_client::RegistrationClient;
+use windlass_proto::pluginregistration_v1::{InfoRequest, PluginInfo, RegistrationStatus};
+
+use super::{Plugin, PluginHandler, shown};
+use crate::connection::{Connection, error_chain};
+
+/// Longest time to connect (upstream's `dialTimeoutDuration`).
+const DIAL: Duration = Duration::from_secs(10);
+/// Longest time to wait for what a plugin says of itself; upstream's is a second, which a busy
+/// machine takes from an honest plugin.
+const INFO: Duration = Duration::from_secs(5);
+/// Longest time to tell it how its registration ended (upstream's `notifyTimeoutDuration`).
+const NOTIFY: Duration = Duration::from_secs(5);
+/// Longest introduction, in bytes: a name, a path and some versions.
+const LONGEST_INFO: usize = 64 << 10;
+/// Longest text that a plugin is told or that is logged of it, in bytes.
+const LONGEST_TEXT: usize = 4096;
+
+/// What the tasks share.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    handlers: BTreeMap<String, Arc<dyn PluginHandler>>,
+    metrics: Metrics,
+    /// Changes when a plugin left: its name may be free for one that waits.
+    left: watch::Sender<()>,
+}
+
+impl Surroundings {
+    pub(super) fn new(
+        handlers: BTreeMap<String, Arc<dyn PluginHandler>>,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            handlers,
+            metrics,
+            left: watch::channel(()).0,
+        }
+    }
+
+    /// A socket is there.
+    pub(super) fn expect(&self, socket: &Path) {
+        self.metrics.plugins.set_desired(&shown(socket), true);
+    }
+
+    /// A socket is gone.
+    pub(super) fn forget(&self, socket: &Path) {
+        self.metrics.plugins.set_desired(&shown(socket), false);
+    }
+
+    fn deregister(&self, (handler, plugin): (Arc<dyn PluginHandler>, Plugin)) {
+        handler.deregister(&plugin);
+        let socket = shown(&plugin.socket);
+        self.metrics.plugins.set_registered(&socket, false);
+        tracing::info!(plugin = plugin.name, socket, "plugin deregistered");
+        self.left.send_replace(());
+    }
+}
+
+/// A plugin whose handler was asked to register it.
+type Begun = Option<(Arc<dyn PluginHandler>, Plugin)>;
+
+/// Keeps the plugin at `socket` registered until nothing is wanted there any more.
+pub(super) async fn keep_registered(
+    socket: PathBuf,
+    mut wanted: watch::Receiver<Option<SocketId>>,
+    surroundings: Arc<Surroundings>,
+) {
+    let mut registered: Begun = None;
+    let mut failures = 0;
+    loop {
+        let now = match wanted.has_changed() {
+            Ok(_) => *wanted.borrow_and_update(),
+            // nobody watches the directory any more
+            Err(_) => None,
+        };
+        if let Some(old) = registered.take_if(|(_, plugin)| Some(plugin.id) != now) {
+            surroundings.deregister(old);
+            failures = 0;
+        }
+        let Some(id) = now else { return };
+        let mut pause = None;
+        let mut left = surroundings.left.subscribe();
+        if registered.is_none() {
+            let mut begun = None;
+            let attempt = register(&socket, id, &surroundings, &mut begun);
+            let outcome = tokio::select! {
+                biased;
+                _ = wanted.changed() => Err("the socket was removed".to_owned()),
+                outcome = attempt => outcome,
+            };
+            match outcome {
+                Ok(()) => {
+                    registered = begun;
+                    failures = 0;
+                    let socket = shown(&socket);
+                    surroundings.metrics.plugins.set_registered(&socket, true);
+                }
+                Err(error) => {
+                    begun.into_iter().for_each(|it| surroundings.deregister(it));
+                    failures += 1;
+                    pause = Some(retry_pause(failures));
+                    said(&socket, failures, &error);
+                }
+            }
+            // what its own failed registration freed is nothing to wait for
+            left.mark_unchanged();
+        }
+        if wanted.has_changed().unwrap_or(true) {
+            continue;
+        }
+        tokio::select! {
+            biased;
+            // the sender goes after it has sent that nothing is wanted
+            _ = wanted.changed() => {}
+            _ = left.changed(), if pause.is_some() => {}
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+        }
+    }
+}
+
+/// A plugin that fails for long fails alike: the first failure is said aloud.
+fn said(socket: &Path, failures: u32, error: &str) {
+    let socket = socket.display();
+    let error = bounded(error);
+    match failures {
+        1 => tracing::warn!(%socket, error, further_at_debug = true, "plugin not registered"),
+        _ => tracing::debug!(%socket, error, failures, "plugin not registered"),
+    }
+}
+
+/// One attempt. `begun` is set before the handler registers the plugin, and stays set if the
+/// attempt fails or is dropped afterwards.
+async fn register(
+    socket: &Path,
+    id: SocketId,
+    surroundings: &Surroundings,
+    begun: &mut Begun,
+) -> Result<(), String> {
+    let at = shown(socket);
+    let connection = match timeout(DIAL, Connection::open(socket)).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return Err(format!("dial failed at socket {at}, err: {error}")),
+        Err(_) => {
+            return Err(format!(
+                "dial failed at socket {at}, err: no answer in time"
+            ));
+        }
+    };
+    let mut client =
+        RegistrationClient::new(connection.channel()).max_decoding_message_size(LONGEST_INFO);
+    let info = match timeout(INFO, client.get_info(InfoRequest {})).await {
+        Ok(Ok(info)) => info.into_inner(),
+        Ok(Err(status)) => {
+            let error = text_of(&status);
+            return Err(format!(
+                "failed to get plugin info using RPC GetInfo at socket {at}, err: {error}"
+            ));
+        }
+        Err(_) => {
+            return Err(format!(
+                "failed to get plugin info using RPC GetInfo at socket {at}, err: no answer in time"
+            ));
+        }
+    };
+    let Some(handler) = surroundings.handlers.get(&info.r#type) else {
+        let kind = bounded(&info.r#type);
+        let text = format!("no handler registered for plugin type: {kind} at socket {at}");
+        return refuse(client, text).await;
+    };
+    let plugin = plugin(socket, id, info);
+    if let Err(error) = handler.validate(&plugin) {
+        let text = format!("plugin validation failed with err: {error}");
+        return refuse(client, text).await;
+    }
+    *begun = Some((Arc::clone(handler), plugin.clone()));
+    if let Err(error) = handler.register(&plugin).await {
+        let text = format!("plugin registration failed with err: {error}");
+        return refuse(client, text).await;
+    }
+    tell(client, true, "").await.map_err(|error| {
+        format!("failed to send registration status at socket {at}, err: {error}")
+    })?;
+    let endpoint = shown(&plugin.endpoint);
+    tracing::info!(plugin = plugin.name, endpoint, versions = ?plugin.versions, "plugin registered");
+    Ok(())
+}
+
+fn plugin(socket: &Path, id: SocketId, info: PluginInfo) -> Plugin {
+    // a URL of a socket is taken for its path, which is what upstream wants
+    let endpoint = info.endpoint.strip_prefix("unix://");
+    let endpoint = endpoint.unwrap_or(&info.endpoint);
+    Plugin {
+        socket: socket.to_owned(),
+        id,
+        name: info.name,
+        endpoint: match endpoint {
+            "" => socket.to_owned(),
+            path => PathBuf::from(path),
+        },
+        versions: info.supported_versions,
+    }
+}
+
+/// Tells the plugin why it is not registered; that is also what the attempt came to.
+async fn refuse(client: RegistrationClient<Channel>, text: String) -> Result<(), String> {
+    let text = bounded(&format!("RegisterPlugin error -- {text}"));
+    match tell(client, false, &text).await {
+        Ok(()) => Err(text),
+        Err(error) => Err(format!("{text}; the plugin was not told: {error}")),
+    }
+}
+
+async fn tell(
+    mut client: RegistrationClient<Channel>,
+    plugin_registered: bool,
+    error: &str,
+) -> Result<(), String> {
+    let status = RegistrationStatus {
+        plugin_registered,
+        error: error.to_owned(),
+    };
+    match timeout(NOTIFY, client.notify_registration_status(status)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(status)) => Err(text_of(&status)),
+        Err(_) => Err("no answer in time".to_owned()),
+    }
+}
+
+fn text_of(status: &Status) -> String {
+    bounded(&error_chain(status))
+}
+
+fn bounded(text: &str) -> String {
+    text[..text.floor_char_boundary(LONGEST_TEXT)].to_owned()
+}

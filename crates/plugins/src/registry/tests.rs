@@ -1,0 +1,322 @@
+//! Plugins on real sockets in a real directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+use windlass_metrics::Metrics;
+use windlass_proto::pluginregistration_v1::registration_server::{
+    Registration, RegistrationServer,
+};
+use windlass_proto::pluginregistration_v1::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
+
+use super::{Plugin, PluginHandler, PluginRegistry, keep_plugins};
+
+/// For what takes a moment on an idle machine and longer on a busy one.
+const SOON: Duration = Duration::from_secs(30);
+
+/// The registry on a directory of its own, and what its handler saw.
+struct Bed {
+    directory: tempfile::TempDir,
+    handler: Arc<Handler>,
+    metrics: Metrics,
+    seen: watch::Receiver<Vec<String>>,
+    tasks: JoinSet<()>,
+}
+
+#[derive(Debug)]
+struct Handler {
+    seen: watch::Sender<Vec<String>>,
+    /// Names that are refused when they validate.
+    invalid: Mutex<BTreeSet<String>>,
+    /// Names whose registration does not end.
+    slow: Mutex<BTreeSet<String>>,
+}
+
+#[async_trait]
+impl PluginHandler for Handler {
+    fn validate(&self, plugin: &Plugin) -> Result<(), String> {
+        match self.invalid.lock().unwrap().contains(&plugin.name) {
+            true => Err("not that one".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    async fn register(&self, plugin: &Plugin) -> Result<(), String> {
+        self.saw(format!("+{}", plugin.name));
+        if self.slow.lock().unwrap().contains(&plugin.name) {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+
+    fn deregister(&self, plugin: &Plugin) {
+        self.saw(format!("-{}", plugin.name));
+    }
+}
+
+impl Handler {
+    fn saw(&self, what: String) {
+        self.seen.send_modify(|seen| seen.push(what));
+    }
+}
+
+/// A plugin that runs until it is dropped; its socket file stays.
+struct FakePlugin {
+    told: watch::Receiver<Vec<Result<(), String>>>,
+    task: AbortHandle,
+}
+
+impl Drop for FakePlugin {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Clone)]
+struct Introduction {
+    info: PluginInfo,
+    hangs: bool,
+    told: watch::Sender<Vec<Result<(), String>>>,
+}
+
+#[tonic::async_trait]
+impl Registration for Introduction {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        Ok(Response::new(self.info.clone()))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let status = request.into_inner();
+        let outcome = match status.plugin_registered {
+            true => Ok(()),
+            false => Err(status.error),
+        };
+        self.told.send_modify(|told| told.push(outcome));
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
+
+fn info(name: &str) -> PluginInfo {
+    PluginInfo {
+        r#type: "TestPlugin".to_owned(),
+        name: name.to_owned(),
+        endpoint: String::new(),
+        supported_versions: vec!["1.0.0".to_owned()],
+    }
+}
+
+impl Bed {
+    fn new() -> Self {
+        let (seen, receiver) = watch::channel(Vec::new());
+        let handler = Arc::new(Handler {
+            seen,
+            invalid: Mutex::default(),
+            slow: Mutex::default(),
+        });
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            handler,
+            metrics: Metrics::new().unwrap(),
+            seen: receiver,
+            tasks: JoinSet::new(),
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.directory.path().join("plugins_registry").join(name)
+    }
+
+    fn start(&mut self) {
+        let handler: Arc<dyn PluginHandler> = Arc::clone(&self.handler) as _;
+        self.tasks.spawn(keep_plugins(PluginRegistry {
+            directory: self.at(""),
+            handlers: BTreeMap::from([("TestPlugin".to_owned(), handler)]),
+            metrics: self.metrics.clone(),
+        }));
+    }
+
+    fn plugin(&mut self, socket: &Path, info: PluginInfo) -> FakePlugin {
+        self.serve(socket, info, false)
+    }
+
+    fn serve(&mut self, socket: &Path, info: PluginInfo, hangs: bool) -> FakePlugin {
+        std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
+        // the one before may have left it
+        let _ = std::fs::remove_file(socket);
+        let listener = UnixListener::bind(socket).unwrap();
+        let (told, receiver) = watch::channel(Vec::new());
+        let service = Introduction { info, hangs, told };
+        let serve = tonic::transport::Server::builder()
+            .add_service(RegistrationServer::new(service))
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        let task = self.tasks.spawn(async move { serve.await.unwrap() });
+        FakePlugin {
+            told: receiver,
+            task,
+        }
+    }
+
+    async fn saw(&mut self, what: &str) {
+        let end = |seen: &Vec<String>| seen.join(" ").ends_with(what);
+        let waited = tokio::time::timeout(SOON, self.seen.wait_for(end)).await;
+        let came = waited.is_ok();
+        drop(waited);
+        assert!(came, "{what}: there is {:?}", *self.seen.borrow());
+    }
+
+    fn counted(&self, name: &str, state: &str) -> bool {
+        let labels = format!(
+            "socket_path=\"{}\",state=\"{state}",
+            self.at(name).display()
+        );
+        self.metrics.render().unwrap().contains(&labels)
+    }
+}
+
+impl FakePlugin {
+    async fn told(&mut self) -> Result<(), String> {
+        let told = self.told.wait_for(|told| !told.is_empty());
+        let told = tokio::time::timeout(SOON, told).await;
+        told.expect("told in time").unwrap().last().unwrap().clone()
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_registers_when_its_socket_appears_and_leaves_with_it() {
+    let mut bed = Bed::new();
+    bed.start();
+    let socket = bed.at("a.sock");
+    let mut plugin = bed.plugin(&socket, info("a"));
+    bed.saw("+a").await;
+    assert_eq!(plugin.told().await, Ok(()));
+    std::fs::remove_file(&socket).unwrap();
+    bed.saw("+a -a").await;
+    assert!(!bed.counted("a.sock", "actual"), "still counted");
+    assert!(!bed.counted("a.sock", "desired"), "still counted");
+}
+
+#[tokio::test]
+async fn sockets_that_were_there_before_and_in_directories_below_are_found() {
+    let mut bed = Bed::new();
+    let mut before = bed.plugin(&bed.at("before.sock"), info("before"));
+    let mut below = bed.plugin(&bed.at("driver/reg.sock"), info("below"));
+    let hidden = bed.plugin(&bed.at(".hidden.sock"), info("hidden"));
+    std::fs::write(bed.at("file"), "no socket").unwrap();
+    bed.start();
+    assert_eq!(before.told().await, Ok(()));
+    assert_eq!(below.told().await, Ok(()));
+    let mut later = bed.plugin(&bed.at("new/deep/reg.sock"), info("later"));
+    assert_eq!(later.told().await, Ok(()));
+    assert!(bed.counted("new/deep/reg.sock", "desired"));
+    assert!(hidden.told.borrow().is_empty(), "it was asked");
+    assert!(!bed.counted("file", "desired"));
+}
+
+#[tokio::test]
+async fn a_socket_made_anew_at_its_path_registers_again() {
+    let mut bed = Bed::new();
+    bed.start();
+    let socket = bed.at("a.sock");
+    let mut first = bed.plugin(&socket, info("a"));
+    assert_eq!(first.told().await, Ok(()));
+    let mut second = bed.plugin(&socket, info("b"));
+    assert_eq!(second.told().await, Ok(()));
+    bed.saw("+a -a +b").await;
+}
+
+#[tokio::test]
+async fn a_directory_that_is_removed_comes_back_and_is_watched() {
+    let mut bed = Bed::new();
+    bed.start();
+    let mut first = bed.plugin(&bed.at("a.sock"), info("a"));
+    assert_eq!(first.told().await, Ok(()));
+    std::fs::remove_dir_all(bed.at("")).unwrap();
+    bed.saw("+a -a").await;
+    let mut second = bed.plugin(&bed.at("b.sock"), info("b"));
+    assert_eq!(second.told().await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_refused_is_told_why_and_may_try_again() {
+    let mut bed = Bed::new();
+    bed.handler.invalid.lock().unwrap().insert("bad".to_owned());
+    bed.start();
+    let mut bad = bed.plugin(&bed.at("bad.sock"), info("bad"));
+    assert_eq!(
+        bad.told().await.unwrap_err(),
+        "RegisterPlugin error -- plugin validation failed with err: not that one"
+    );
+    bed.handler.invalid.lock().unwrap().clear();
+    bed.saw("+bad").await;
+
+    let strange = PluginInfo {
+        r#type: "Unheard".to_owned(),
+        ..info("strange")
+    };
+    let socket = bed.at("strange.sock");
+    let mut strange = bed.plugin(&socket, strange);
+    let told = strange.told().await.unwrap_err();
+    let expected = format!(
+        "RegisterPlugin error -- no handler registered for plugin type: Unheard at socket {}",
+        socket.display()
+    );
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn one_that_hangs_keeps_no_other_from_registering_and_goes_with_its_socket() {
+    let mut bed = Bed::new();
+    bed.handler.slow.lock().unwrap().insert("slow".to_owned());
+    let silent = bed.serve(&bed.at("silent.sock"), info("silent"), true);
+    let slow = bed.plugin(&bed.at("slow.sock"), info("slow"));
+    bed.start();
+    bed.saw("+slow").await;
+    let mut other = bed.plugin(&bed.at("other.sock"), info("other"));
+    assert_eq!(other.told().await, Ok(()));
+    std::fs::remove_file(bed.at("slow.sock")).unwrap();
+    bed.saw("-slow").await;
+    assert!(slow.told.borrow().is_empty() && silent.told.borrow().is_empty());
+}
+
+#[tokio::test]
+async fn a_plugin_that_says_too_much_of_itself_is_not_registered() {
+    let mut bed = Bed::new();
+    bed.start();
+    let huge = PluginInfo {
+        supported_versions: vec!["1.0.0".repeat(20_000)],
+        ..info("huge")
+    };
+    let huge = bed.plugin(&bed.at("huge.sock"), huge);
+    let mut other = bed.plugin(&bed.at("other.sock"), info("other"));
+    assert_eq!(other.told().await, Ok(()));
+    assert_eq!(*bed.seen.borrow(), ["+other"]);
+    assert!(huge.told.borrow().is_empty());
+}
+
+#[tokio::test]
+async fn a_socket_on_which_nobody_listens_yet_is_tried_again() {
+    let mut bed = Bed::new();
+    let socket = bed.at("dead.sock");
+    drop(bed.plugin(&socket, info("dead")));
+    bed.tasks.join_next().await;
+    bed.start();
+    // it may have been tried already: what listens now has another socket at the path
+    let mut alive = bed.plugin(&socket, info("alive"));
+    assert_eq!(alive.told().await, Ok(()));
+}
