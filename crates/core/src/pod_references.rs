@@ -1,4 +1,4 @@
-//! What a pod refers to outside itself: ConfigMaps, Secrets, its RuntimeClass, tokens.
+//! What a pod refers to outside itself: ConfigMaps, Secrets, claims, its RuntimeClass, tokens.
 //!
 //! A reference is kept with what needs it, because a missing object means something different
 //! to each: a volume holds the whole pod up, a variable its container, a pull secret nobody.
@@ -7,9 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use windlass_types::corev1::{
-    EnvFromSource, EnvVar, ProjectedVolumeSource, ServiceAccountTokenProjection, Volume,
+    ClusterTrustBundleProjection, EnvFromSource, EnvVar, ProjectedVolumeSource,
+    ServiceAccountTokenProjection, Volume,
 };
 use windlass_types::{Pod, PodExt};
+
+use crate::volume_source::{claim_name, is_used};
 
 /// Lifetime of a token that asks for none, as the API server fills it in.
 const DEFAULT_TOKEN_SECONDS: i64 = 3600;
@@ -27,6 +30,37 @@ pub struct References {
     pub runtime_class: Option<String>,
     /// Tokens of its service account that volumes show.
     pub tokens: BTreeSet<TokenSpec>,
+    /// PersistentVolumeClaims behind volumes that some container uses.
+    pub claims: BTreeSet<String>,
+    /// Trust anchors that volumes show.
+    pub trust_bundles: BTreeSet<BundleRef>,
+}
+
+/// By what a volume names ClusterTrustBundles.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BundleRef {
+    /// The one of this name.
+    Name(String),
+    /// All of this signer; the volume may choose among them by label.
+    Signer(String),
+}
+
+impl BundleRef {
+    /// What a projection names; the name counts if both are given.
+    pub fn of(projection: &ClusterTrustBundleProjection) -> Option<Self> {
+        let set = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let name = set(&projection.name).map(Self::Name);
+        name.or_else(|| set(&projection.signer_name).map(Self::Signer))
+    }
+}
+
+impl fmt::Display for BundleRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "{name}"),
+            Self::Signer(signer) => write!(f, "of {signer}"),
+        }
+    }
 }
 
 /// What needs an object.
@@ -64,11 +98,16 @@ pub struct TokenSpec {
 impl TokenSpec {
     /// What a projection asks for.
     pub fn of(projection: &ServiceAccountTokenProjection) -> Self {
+        let audience = projection.audience.as_deref().unwrap_or_default();
+        Self::new(audience, projection.expiration_seconds)
+    }
+
+    /// A token for an audience, empty for the API server, that lives this long or as long as one
+    /// does of which nobody says.
+    pub fn new(audience: &str, expiration_seconds: Option<i64>) -> Self {
         Self {
-            audience: projection.audience.clone().filter(|a| !a.is_empty()),
-            expiration_seconds: projection
-                .expiration_seconds
-                .unwrap_or(DEFAULT_TOKEN_SECONDS),
+            audience: (!audience.is_empty()).then(|| audience.to_owned()),
+            expiration_seconds: expiration_seconds.unwrap_or(DEFAULT_TOKEN_SECONDS),
         }
     }
 }
@@ -89,6 +128,9 @@ impl fmt::Display for References {
             let audience = token.audience.as_deref().unwrap_or("api");
             parts.push(format!("token {audience} {}s", token.expiration_seconds));
         }
+        parts.extend(self.claims.iter().map(|name| format!("claim {name}")));
+        let bundles = self.trust_bundles.iter();
+        parts.extend(bundles.map(|bundle| format!("clusterTrustBundle {bundle}")));
         f.write_str(&parts.join("; "))
     }
 }
@@ -122,6 +164,10 @@ pub fn pod_references(pod: &Pod) -> References {
     }
     for volume in spec.volumes.iter().flatten() {
         found.in_volume(volume);
+        // as upstream, which leaves alone what no container uses
+        if let Some(claim) = claim_name(pod, volume).filter(|_| is_used(pod, &volume.name)) {
+            found.claims.insert(claim);
+        }
     }
     for reference in spec.image_pull_secrets.iter().flatten() {
         // an empty name is what an unset reference in a template leaves behind
@@ -187,6 +233,8 @@ impl References {
             if let Some(source) = &source.service_account_token {
                 self.tokens.insert(TokenSpec::of(source));
             }
+            let bundle = source.cluster_trust_bundle.as_ref();
+            self.trust_bundles.extend(bundle.and_then(BundleRef::of));
         }
     }
 }
@@ -224,7 +272,8 @@ mod tests {
     use super::*;
 
     fn check(spec: Value, expected: &str) {
-        let pod: Pod = serde_json::from_value(json!({"spec": spec})).expect("pod");
+        let pod = json!({"metadata": {"name": "web"}, "spec": spec});
+        let pod: Pod = serde_json::from_value(pod).expect("pod");
         assert_eq!(pod_references(&pod).to_string(), expected);
     }
 
@@ -294,6 +343,41 @@ mod tests {
                 ]}}],
             }),
             "runtimeClass kata; token api 3600s; token vault 7200s",
+        );
+    }
+
+    #[test]
+    fn claims_count_if_a_container_uses_them() {
+        check(
+            json!({
+                "containers": [{"name": "c", "volumeDevices": [{"name": "a", "devicePath": "/d"}]}],
+                "initContainers": [{"name": "i", "volumeMounts": [
+                    {"name": "b", "mountPath": "/b"}, {"name": "c", "mountPath": "/c"},
+                ]}],
+                "volumes": [
+                    {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
+                    {"name": "b", "ephemeral": {}},
+                    {"name": "c", "persistentVolumeClaim": {"claimName": "data"}},
+                    {"name": "unused", "persistentVolumeClaim": {"claimName": "other"}},
+                ],
+            }),
+            "claim data; claim web-b",
+        );
+    }
+
+    #[test]
+    fn trust_bundles_are_named_or_a_signers() {
+        let source = |bundle: Value| json!({"clusterTrustBundle": bundle});
+        check(
+            json!({
+                "containers": [],
+                "volumes": [{"name": "t", "projected": {"sources": [
+                    source(json!({"path": "a", "name": "roots"})),
+                    source(json!({"path": "b", "signerName": "example.com/ca"})),
+                    source(json!({"path": "c"})),
+                ]}}],
+            }),
+            "clusterTrustBundle roots; clusterTrustBundle of example.com/ca",
         );
     }
 }

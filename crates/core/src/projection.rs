@@ -18,9 +18,11 @@ mod collect;
 mod path;
 mod quote;
 mod snapshot;
+mod trust;
 
 pub use path::PathFault;
 pub use snapshot::{ConfigMapContent, ObjectSnapshot, SecretContent, Token};
+pub use trust::TrustBundle;
 
 use collect::{Collector, Shown};
 
@@ -110,6 +112,9 @@ pub enum Fault {
     /// The token cannot be had.
     #[error("failed to fetch token: {0}")]
     Token(String),
+    /// The trust anchors cannot be had.
+    #[error("{0}")]
+    TrustBundle(String),
     /// A source that this version does not know.
     #[error("{0} projections are not supported")]
     Unsupported(&'static str),

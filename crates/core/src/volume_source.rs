@@ -12,11 +12,16 @@ use windlass_types::{DeviceName, Pod, PodExt};
 
 use crate::defaults::default_pull_policy;
 use crate::projection::{VolumePayload, VolumePayloads};
+use crate::volume_usage::is_limited;
 
 mod claim;
+mod grown;
 mod other;
 
-pub use claim::{ClaimFault, ClaimInput, ClaimState, Lookup, claim_name, claimed_volume};
+pub use claim::{
+    ClaimFault, ClaimInput, ClaimState, Lookup, bound_volume, claim_name, claimed_volume,
+};
+pub use grown::grown_claim;
 
 /// The volumes of one pod, in the order of its spec.
 pub type PodVolumes = Vec<PodVolume>;
@@ -364,9 +369,13 @@ pub fn by_claim(volume: &Volume) -> Option<&'static str> {
     volume.ephemeral.is_some().then_some("ephemeral")
 }
 
-/// True if something about the volume may change while its pod runs: each sync sets it up again.
+/// True if something about the volume may change while its pod runs, or somebody has to watch it,
+/// also an agent that found it: each sync sets it up again.
 pub fn is_live(volume: &Volume) -> bool {
-    PayloadKind::of(volume).is_some() || by_claim(volume).is_some() || volume.csi.is_some()
+    PayloadKind::of(volume).is_some()
+        || by_claim(volume).is_some()
+        || volume.csi.is_some()
+        || is_limited(volume)
 }
 
 /// How containers use a volume.
@@ -390,6 +399,12 @@ pub fn uses(pod: &Pod, name: &str) -> Uses {
         mounts: uses.mounts || mounts.iter().flatten().any(|m| m.name == name),
         devices: uses.devices || devices.iter().flatten().any(|d| d.name == name),
     })
+}
+
+/// True if some container uses the volume of this name.
+pub fn is_used(pod: &Pod, name: &str) -> bool {
+    let uses = uses(pod, name);
+    uses.mounts || uses.devices
 }
 
 /// The field of a volume that this agent cannot set up; `None` for one that it can.

@@ -3,34 +3,39 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
+use tokio::sync::watch;
 use tokio::time::Instant;
-use windlass_actors::{ObjectsChanged, SlotSender};
+use windlass_actors::{NodeSeen, ObjectsChanged, SlotSender};
 use windlass_client::{ApiClients, Selector};
 use windlass_core::credentials::Keyring;
 use windlass_core::node_facts::NodeFacts;
-use windlass_core::pod_references::{Need, References, Use, pod_references};
+use windlass_core::pod_references::{BundleRef, Need, References, Use, pod_references};
 use windlass_core::projection::{
-    ConfigMapContent, ObjectSnapshot, ProjectionInput, SecretContent, project_volumes,
+    ConfigMapContent, ObjectSnapshot, ProjectionInput, SecretContent, TrustBundle, project_volumes,
 };
 use windlass_core::service_env::{ServiceLink, service_env};
-use windlass_core::volume_source::plain_volumes;
+use windlass_core::volume_source::{PodVolume, plain_volumes};
+use windlass_csi::CsiObjects;
 use windlass_runtime::{InputsError, PodInputs, PodObjects};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod};
 
+use crate::claims::Claims;
+use crate::lookup::{ANSWER_DEADLINE, Names, all, by_name, item, read};
 use crate::node_credentials::{CredentialDirs, NodeCredentials};
-use crate::reflections::{Interest, Kept, Known, Reflections};
+use crate::reflections::{Interest, Known, Reflections};
 use crate::resolve::{
     Handler, Kind, Unanswered, runtime_class_error, unanswered_error, volume_error,
 };
 use crate::tokens::TokenCache;
 
-/// How long a pod waits until each of its references was answered once.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+mod claimed;
+
+use claimed::with_claimed;
+
 /// Services that are never announced are not read either (upstream's selector).
 const SERVICES: &str = "!service.kubernetes.io/headless";
 /// Holds the watch of services for as long as the agent runs.
@@ -50,6 +55,10 @@ pub struct ObjectCacheDeps {
     pub changed: SlotSender<PodUid, ObjectsChanged>,
     /// The node, for resources that volumes show.
     pub node: Arc<NodeFacts>,
+    /// The node's object, for volumes that only some nodes may have.
+    pub node_seen: watch::Receiver<NodeSeen>,
+    /// What is known of CSI drivers; `None` takes them for what the API has as default.
+    pub csi: Option<Arc<dyn CsiObjects>>,
     /// Where the node's docker config files lie; `None` looks nowhere, as simulations do.
     pub credential_dirs: Option<CredentialDirs>,
 }
@@ -60,9 +69,13 @@ pub struct ObjectCache {
     secrets: Reflections<SecretContent>,
     services: Reflections<ServiceLink>,
     runtime_classes: Reflections<Handler>,
+    trust_bundles: Reflections<TrustBundle>,
+    claims: Claims,
     tokens: Arc<TokenCache>,
     credentials: NodeCredentials,
     node: Arc<NodeFacts>,
+    node_seen: watch::Receiver<NodeSeen>,
+    csi: Option<Arc<dyn CsiObjects>>,
     events: Arc<dyn EventRecorder>,
     pods: Mutex<BTreeMap<PodUid, Registered>>,
 }
@@ -79,6 +92,9 @@ struct Registered {
     references: References,
     /// What was said of its pull secrets last; it is said again when it is something else.
     told: BTreeSet<String>,
+    /// What its claims came to when they were ready last, by volume: a claim that is being deleted
+    /// takes nothing from a pod that has it.
+    claimed: BTreeMap<String, PodVolume>,
 }
 
 impl ObjectCache {
@@ -86,14 +102,19 @@ impl ObjectCache {
     pub fn new(deps: ObjectCacheDeps) -> Self {
         let watch = deps.clients.as_ref().map(|clients| clients.watch.clone());
         let main = deps.clients.map(|clients| clients.main);
+        let changed = || Some(deps.changed.clone());
         Self {
-            config_maps: Reflections::new(watch.clone(), deps.changed.clone()),
-            secrets: Reflections::new(watch.clone(), deps.changed.clone()),
-            services: Reflections::new(watch.clone(), deps.changed.clone()),
-            runtime_classes: Reflections::new(watch, deps.changed.clone()),
-            tokens: Arc::new(TokenCache::new(main, deps.clock, deps.changed)),
+            config_maps: Reflections::new(watch.clone(), changed()),
+            secrets: Reflections::new(watch.clone(), changed()),
+            services: Reflections::new(watch.clone(), changed()),
+            runtime_classes: Reflections::new(watch.clone(), changed()),
+            trust_bundles: Reflections::new(watch, changed()),
+            claims: Claims::new(main.clone(), deps.changed.clone()),
+            tokens: Arc::new(TokenCache::new(main, deps.clock, changed())),
             credentials: NodeCredentials::new(deps.credential_dirs),
             node: deps.node,
+            node_seen: deps.node_seen,
+            csi: deps.csi,
             events: deps.events,
             pods: Mutex::default(),
         }
@@ -117,7 +138,11 @@ impl ObjectCache {
             let token = self.tokens.token(pod, spec).await;
             (spec.clone(), token)
         });
-        let (config_maps, secrets, tokens) = futures::join!(
+        let bundles = references.trust_bundles.iter().map(|named| async {
+            let found = self.trust_bundles(named).await;
+            (named.clone(), found)
+        });
+        let (config_maps, secrets, tokens, bundles) = futures::join!(
             read(
                 &self.config_maps,
                 Kind::ConfigMap,
@@ -125,15 +150,48 @@ impl ObjectCache {
             ),
             read(&self.secrets, Kind::Secret, names(&references.secrets)),
             join_all(tokens),
+            join_all(bundles),
         );
+        let mut unanswered = config_maps.1;
+        unanswered.extend(secrets.1);
+        let mut trust_bundles = BTreeMap::new();
+        for (named, found) in bundles {
+            match found {
+                Ok(found) => {
+                    trust_bundles.insert(named, found);
+                }
+                Err(error) => unanswered.push(Unanswered {
+                    kind: Kind::TrustBundle,
+                    name: named.to_string(),
+                    error,
+                }),
+            }
+        }
         let objects = ObjectSnapshot {
             config_maps: config_maps.0,
             secrets: secrets.0,
             tokens: tokens.into_iter().collect(),
+            trust_bundles,
         };
-        let mut unanswered = config_maps.1;
-        unanswered.extend(secrets.1);
         (objects, unanswered)
+    }
+
+    /// All bundles that a reference means, by name.
+    async fn trust_bundles(
+        &self,
+        named: &BundleRef,
+    ) -> Result<Vec<Arc<TrustBundle>>, Option<Arc<str>>> {
+        let Some(known) = self.trust_bundles.subscribe(&bundles(named)) else {
+            return Err(None);
+        };
+        // what came of it is in `known`
+        let settled = known.wait_for(Known::is_settled);
+        let _ = tokio::time::timeout(ANSWER_DEADLINE, settled).await;
+        let known = known.borrow();
+        if known.synced {
+            return Ok(known.items.values().cloned().collect());
+        }
+        Err(known.error.as_ref().map(|e| e.to_string().into()))
     }
 
     async fn runtime_handler(&self, references: &References) -> Result<String, InputsError> {
@@ -245,6 +303,13 @@ impl ObjectCache {
             let interest = Interest::Appearing(name.clone());
             self.runtime_classes.hold(&all(), uid, interest);
         }
+        for named in &references.trust_bundles {
+            self.trust_bundles.hold(&bundles(named), uid, Interest::Set);
+        }
+        for claim in &references.claims {
+            self.claims
+                .hold(&(namespace.to_owned(), claim.clone()), uid);
+        }
     }
 
     /// Lets go of what `kept` does not need.
@@ -262,13 +327,37 @@ impl ObjectCache {
         if old.references.runtime_class.is_some() && kept.runtime_class.is_none() {
             self.runtime_classes.release(&all(), uid);
         }
+        let bundles_of = &old.references.trust_bundles;
+        for named in bundles_of.difference(&kept.trust_bundles) {
+            self.trust_bundles.release(&bundles(named), uid);
+        }
+        for claim in old.references.claims.difference(&kept.claims) {
+            let key = (old.namespace.clone(), claim.clone());
+            self.claims.release(&key, uid);
+        }
+    }
+
+    /// What counts of a pod's references: a static pod has nothing of the API server but its
+    /// RuntimeClass, and nobody has what is switched off.
+    fn references(&self, pod: &Pod) -> References {
+        let mut references = pod_references(pod);
+        if pod.is_static() {
+            return References {
+                runtime_class: references.runtime_class,
+                ..References::default()
+            };
+        }
+        if !self.node.trust_bundles {
+            references.trust_bundles.clear();
+        }
+        references
     }
 }
 
 #[async_trait]
 impl PodObjects for ObjectCache {
     fn register(&self, pod: &SharedPod) {
-        let (uid, references) = (pod.uid(), effective_references(pod));
+        let (uid, references) = (pod.uid(), self.references(pod));
         let mut pods = self.lock();
         if pods.get(&uid).is_some_and(|r| r.references == references) {
             return;
@@ -282,9 +371,13 @@ impl PodObjects for ObjectCache {
             namespace: pod.namespace().to_owned(),
             references: references.clone(),
             told: BTreeSet::new(),
+            claimed: BTreeMap::new(),
         };
         if let Some(old) = pods.insert(uid.clone(), registered) {
             self.release(&uid, &old, &references);
+            if let Some(registered) = pods.get_mut(&uid) {
+                registered.claimed = old.claimed;
+            }
         }
     }
 
@@ -297,16 +390,18 @@ impl PodObjects for ObjectCache {
 
     async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, InputsError> {
         self.register(pod);
-        let references = effective_references(pod);
-        let (snapshot, handler, services) = futures::join!(
+        let references = self.references(pod);
+        let (snapshot, handler, services, claimed) = futures::join!(
             self.snapshot(pod, &references),
             self.runtime_handler(&references),
             self.service_variables(pod, &references),
+            self.claimed_volumes(pod, &references),
         );
         let (objects, unanswered) = snapshot;
         if let Some(error) = unanswered_error(&references, &unanswered) {
             return Err(error);
         }
+        let claimed = claimed?;
         let volumes = project_volumes(ProjectionInput {
             pod,
             node: &self.node,
@@ -314,24 +409,13 @@ impl PodObjects for ObjectCache {
         });
         let payloads = volumes.map_err(|error| volume_error(&error))?;
         let runtime_handler = handler?;
+        let volumes = with_claimed(pod, plain_volumes(pod, &payloads), claimed);
         Ok(PodInputs {
             env: objects.env_sources(&references, services?),
             keyring: self.keyring(pod, &references, &objects).await,
             runtime_handler: Some(runtime_handler),
-            volumes: Arc::new(plain_volumes(pod, &payloads)),
+            volumes: Arc::new(volumes),
         })
-    }
-}
-
-/// A static pod has nothing of the API server but its RuntimeClass.
-fn effective_references(pod: &Pod) -> References {
-    let references = pod_references(pod);
-    if !pod.is_static() {
-        return references;
-    }
-    References {
-        runtime_class: references.runtime_class,
-        ..References::default()
     }
 }
 
@@ -344,16 +428,15 @@ fn interest(name: &str, need: Need) -> Interest {
     }
 }
 
-fn by_name(namespace: &str, name: &str) -> Selector {
+fn bundles(named: &BundleRef) -> Selector {
+    let fields = match named {
+        BundleRef::Name(name) => format!("metadata.name={name}"),
+        BundleRef::Signer(signer) => format!("spec.signerName={signer}"),
+    };
     Selector {
-        namespace: Some(namespace.to_owned()),
-        fields: Some(format!("metadata.name={name}")),
-        labels: None,
+        fields: Some(fields),
+        ..Selector::default()
     }
-}
-
-fn all() -> Selector {
-    Selector::default()
 }
 
 fn services() -> Selector {
@@ -361,52 +444,4 @@ fn services() -> Selector {
         labels: Some(SERVICES.to_owned()),
         ..Selector::default()
     }
-}
-
-/// Namespace, and names in it.
-type Names = (String, Vec<String>);
-
-/// Objects that exist, by name, and those of which nothing is known until the deadline.
-async fn read<T: Kept>(
-    sets: &Reflections<T>,
-    kind: Kind,
-    (namespace, names): Names,
-) -> (BTreeMap<String, Arc<T>>, Vec<Unanswered>) {
-    let deadline = Instant::now() + ANSWER_DEADLINE;
-    let mut found = BTreeMap::new();
-    let mut unanswered = Vec::new();
-    // one after the other is as fast as together: the watches are under way already
-    for name in names {
-        let selector = by_name(&namespace, &name);
-        match item(sets, &selector, &namespace, &name, deadline).await {
-            Ok(Some(content)) => {
-                found.insert(name, content);
-            }
-            Ok(None) => {}
-            Err(error) => unanswered.push(Unanswered { kind, name, error }),
-        }
-    }
-    (found, unanswered)
-}
-
-/// One object of a set, once the set was read; the last error if it is not until the deadline.
-async fn item<T: Kept>(
-    sets: &Reflections<T>,
-    selector: &Selector,
-    namespace: &str,
-    name: &str,
-    deadline: Instant,
-) -> Result<Option<Arc<T>>, Option<Arc<str>>> {
-    // the pod went while it was being resolved
-    let Some(known) = sets.subscribe(selector) else {
-        return Err(None);
-    };
-    // what came of it is in `known`
-    let _ = tokio::time::timeout_at(deadline, known.wait_for(Known::is_settled)).await;
-    let known = known.borrow();
-    if known.synced {
-        let key = (namespace.to_owned(), name.to_owned());
-        return Ok(known.items.get(&key).cloned());
-    }
-    Err(known.error.as_ref().map(|e| e.to_string().into()))
 }

@@ -40,6 +40,8 @@ pub(crate) enum Interest {
     Appearing(String),
     /// Each change of the object of this name.
     Live(String),
+    /// Each change of the set.
+    Set,
 }
 
 /// Namespace, empty for cluster-scoped types, and name.
@@ -77,7 +79,8 @@ pub(crate) struct Reflections<T: Kept>(Arc<Shared<T>>);
 struct Shared<T> {
     /// Without an API server nothing exists.
     client: Option<ApiClient>,
-    changed: SlotSender<PodUid, ObjectsChanged>,
+    /// `None` if nobody wants to hear of changes.
+    changed: Option<SlotSender<PodUid, ObjectsChanged>>,
     /// Bounded by the references of the node's pods.
     entries: Mutex<BTreeMap<Selector, Entry<T>>>,
 }
@@ -105,12 +108,13 @@ impl<T> Drop for Entry<T> {
 enum Change {
     Appeared,
     Changed,
+    Gone,
 }
 
 impl<T: Kept> Reflections<T> {
     pub(crate) fn new(
         client: Option<ApiClient>,
-        changed: SlotSender<PodUid, ObjectsChanged>,
+        changed: Option<SlotSender<PodUid, ObjectsChanged>>,
     ) -> Self {
         Self(Arc::new(Shared {
             client,
@@ -208,10 +212,11 @@ impl<T: Kept> Shared<T> {
             let concerned = changes.iter().any(|((_, name), change)| match interest {
                 Interest::Quiet => false,
                 Interest::Appearing(wanted) => wanted == name && *change == Change::Appeared,
-                Interest::Live(wanted) => wanted == name,
+                Interest::Live(wanted) => wanted == name && *change != Change::Gone,
+                Interest::Set => true,
             });
-            if concerned {
-                self.changed.put(uid.clone(), ObjectsChanged);
+            if let (true, Some(changed)) = (concerned, &self.changed) {
+                changed.put(uid.clone(), ObjectsChanged);
             }
         }
         done
@@ -248,6 +253,8 @@ impl<T: Kept> Known<T> {
                     done |= one && T::is_final(&object);
                     self.put(old.get(&key), key, object, &mut changes);
                 }
+                let gone = old.into_keys().filter(|key| !self.items.contains_key(key));
+                changes.extend(gone.map(|key| (key, Change::Gone)));
                 self.synced = true;
             }
             ReflectEvent::Applied(object) => {
@@ -257,7 +264,10 @@ impl<T: Kept> Known<T> {
                 self.put(old.as_ref(), key, object, &mut changes);
             }
             ReflectEvent::Deleted(object) => {
-                self.items.remove(&key(&object));
+                let key = key(&object);
+                if self.items.remove(&key).is_some() {
+                    changes.push((key, Change::Gone));
+                }
             }
         }
         self.error = None;

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use windlass_core::pod_references::{References, Use};
-use windlass_core::projection::{ConfigMapContent, ProjectionError, SecretContent};
+use windlass_core::projection::{ConfigMapContent, ProjectionError, SecretContent, TrustBundle};
 use windlass_core::service_env::ServiceLink;
+use windlass_core::volume_source::ClaimFault;
 use windlass_runtime::InputsError;
+use windlass_types::certificatesv1beta1::ClusterTrustBundle;
 use windlass_types::corev1::{ConfigMap, Secret, Service};
 use windlass_types::nodev1::RuntimeClass;
 use windlass_types::{Reason, Retry};
@@ -44,6 +46,14 @@ impl Kept for ServiceLink {
     }
 }
 
+impl Kept for TrustBundle {
+    type Object = ClusterTrustBundle;
+
+    fn keep(object: ClusterTrustBundle) -> Option<Self> {
+        Some(object.into())
+    }
+}
+
 /// `handler` of a RuntimeClass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Handler(pub(crate) String);
@@ -63,6 +73,7 @@ pub(crate) enum Kind {
     Secret,
     RuntimeClass,
     Services,
+    TrustBundle,
 }
 
 /// A reference that nothing is known of yet.
@@ -87,17 +98,17 @@ pub(crate) fn unanswered_error(
         let of_object = match one.kind {
             Kind::ConfigMap => references.config_maps.get(&one.name),
             Kind::Secret => references.secrets.get(&one.name),
-            Kind::RuntimeClass | Kind::Services => None,
+            Kind::RuntimeClass | Kind::Services | Kind::TrustBundle => None,
         };
         let (what, why) = match (one.kind, of_object) {
             (Kind::RuntimeClass, _) => ("RuntimeClass", Reason::FailedCreatePodSandBox),
             (Kind::Services, _) => ("services", Reason::CreateContainerConfigError),
             (_, Some(need)) if need.volume == Use::None && need.env == Use::None => continue,
             (kind, need) => {
-                let what = if kind == Kind::Secret {
-                    "secret"
-                } else {
-                    "configmap"
+                let what = match kind {
+                    Kind::Secret => "secret",
+                    Kind::TrustBundle => "clustertrustbundle",
+                    _ => "configmap",
                 };
                 match need {
                     Some(need) if need.volume == Use::None => {
@@ -138,6 +149,34 @@ pub(crate) fn volume_error(error: &ProjectionError) -> InputsError {
         message: error.to_string(),
         retry: Retry::Later,
     }
+}
+
+/// Claims are not ready, each with the volume that stands for it; `None` if there are none.
+///
+/// Upstream tells of claims when it has waited for all volumes, and of a node's affinity when it
+/// mounts.
+pub(crate) fn claims_error(faults: &[(&str, ClaimFault)]) -> Option<InputsError> {
+    let (mounts, claims): (Vec<_>, Vec<_>) = faults
+        .iter()
+        .partition(|(_, fault)| matches!(fault, ClaimFault::Affinity(_)));
+    let mut words = Vec::new();
+    if !claims.is_empty() {
+        let names: Vec<_> = claims.iter().map(|(volume, _)| *volume).collect();
+        let names = names.join(" ");
+        let why: Vec<_> = claims.iter().map(|(_, fault)| fault.to_string()).collect();
+        words.push(format!(
+            "Unable to attach or mount volumes: unmounted volumes=[{names}], unattached \
+             volumes=[], failed to process volumes=[{names}]: {}",
+            why.join("; ")
+        ));
+    }
+    words.extend(mounts.iter().map(|(_, fault)| fault.to_string()));
+    let soon = faults.iter().any(|(_, fault)| fault.retry() == Retry::Soon);
+    (!words.is_empty()).then(|| InputsError {
+        reason: Reason::FailedMount,
+        message: words.join("; "),
+        retry: if soon { Retry::Soon } else { Retry::Later },
+    })
 }
 
 /// The pod names a RuntimeClass that does not exist.

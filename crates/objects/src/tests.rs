@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use windlass_actors::{ActorKind, ObjectsChanged, SimClock, SlotReceiver, slots};
+use tokio::sync::watch;
+use windlass_actors::{ActorKind, NodeSeen, ObjectsChanged, SimClock, SlotReceiver, slots};
 use windlass_client::ApiClients;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::projection::PayloadFile;
@@ -19,10 +20,13 @@ use windlass_types::corev1::{ConfigMap, Secret, Service, ServiceAccount};
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodUid, Reason, SharedPod, Timestamp};
 
-use crate::{CredentialDirs, ObjectCache, ObjectCacheDeps};
+use crate::{ApiCsiObjects, CredentialDirs, ObjectCache, ObjectCacheDeps};
 
+mod claims;
+mod csi;
 mod pulls;
 mod tokens;
+mod trust;
 mod watches;
 
 /// What was recorded, each as `reason message`.
@@ -43,6 +47,8 @@ struct World {
     cache: Arc<ObjectCache>,
     changed: SlotReceiver<PodUid, ObjectsChanged>,
     events: Arc<Events>,
+    node: watch::Sender<NodeSeen>,
+    csi: Arc<ApiCsiObjects>,
 }
 
 impl World {
@@ -69,12 +75,20 @@ impl World {
         let metrics = Metrics::new().expect("metrics");
         let (sender, changed) = slots(ActorKind::SyncLoop, &metrics);
         let events = Arc::new(Events::default());
+        let (node, node_seen) = watch::channel(NodeSeen::default());
+        let clients = clients(&server);
+        let csi = Arc::new(ApiCsiObjects::new(&clients, clock.clone()));
         let cache = ObjectCache::new(ObjectCacheDeps {
-            clients: Some(clients(&server)),
+            clients: Some(clients),
             clock,
             events: events.clone(),
             changed: sender,
-            node: Arc::new(NodeFacts::default()),
+            node: Arc::new(NodeFacts {
+                trust_bundles: true,
+                ..NodeFacts::default()
+            }),
+            node_seen,
+            csi: Some(csi.clone()),
             credential_dirs: Some(credential_dirs),
         });
         Self {
@@ -82,6 +96,8 @@ impl World {
             cache: Arc::new(cache),
             changed,
             events,
+            node,
+            csi,
         }
     }
 

@@ -34,7 +34,8 @@ const TICK: Duration = Duration::from_secs(60);
 pub(crate) struct TokenCache {
     client: Option<ApiClient>,
     clock: Arc<dyn Clock>,
-    changed: SlotSender<PodUid, ObjectsChanged>,
+    /// `None` if nobody wants to hear that a token is due.
+    changed: Option<SlotSender<PodUid, ObjectsChanged>>,
     state: Mutex<State>,
 }
 
@@ -83,7 +84,7 @@ impl TokenCache {
     pub(crate) fn new(
         client: Option<ApiClient>,
         clock: Arc<dyn Clock>,
-        changed: SlotSender<PodUid, ObjectsChanged>,
+        changed: Option<SlotSender<PodUid, ObjectsChanged>>,
     ) -> Self {
         Self {
             client,
@@ -155,6 +156,26 @@ impl TokenCache {
         }
     }
 
+    /// Until when a pod's token is worth something.
+    pub(crate) fn expires(&self, uid: &PodUid, spec: &TokenSpec) -> Option<Timestamp> {
+        let state = self.lock();
+        let entry = state.entries.get(&(uid.clone(), spec.clone()))?;
+        entry.held.as_ref().map(|held| held.life.expires_at())
+    }
+
+    /// Drops what is worth nothing any more, for an owner whom nobody tells that pods are gone.
+    pub(crate) fn forget_expired(&self) {
+        let now = self.clock.now();
+        self.lock().entries.retain(|_, entry| {
+            match (&entry.held, entry.failed_at) {
+                (Some(held), _) => held.phase(now) != Phase::Expired,
+                (None, Some(failed)) => failed.elapsed() < RENEWAL_RETRY,
+                // it is being asked for
+                (None, None) => true,
+            }
+        });
+    }
+
     /// The pod is gone, and its tokens with it.
     pub(crate) fn forget(&self, uid: &PodUid) {
         self.lock().entries.retain(|(of, _), _| of != uid);
@@ -196,7 +217,7 @@ impl TokenCache {
             });
             entry.failed_at = None;
         }
-        if !state.ticking && !state.entries.is_empty() {
+        if self.changed.is_some() && !state.ticking && !state.entries.is_empty() {
             state.ticking = true;
             let cache = Arc::downgrade(self);
             drop(spawn_io("renew-tokens", async move {
@@ -217,8 +238,9 @@ impl TokenCache {
         let mut state = self.lock();
         for ((uid, _), entry) in &state.entries {
             let held = entry.held.as_ref();
-            if held.is_some_and(|held| held.phase(now) != Phase::Fresh) {
-                self.changed.put(uid.clone(), ObjectsChanged);
+            let due = held.is_some_and(|held| held.phase(now) != Phase::Fresh);
+            if let (true, Some(changed)) = (due, &self.changed) {
+                changed.put(uid.clone(), ObjectsChanged);
             }
         }
         state.ticking = !state.entries.is_empty();

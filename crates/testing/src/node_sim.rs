@@ -37,6 +37,7 @@ use windlass_core::paths::NodePaths;
 use windlass_fake_api::{FakeApiServer, User};
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, NodeStatusSettings};
+use windlass_objects::ApiCsiObjects;
 use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_status::PodEntryView;
@@ -205,11 +206,13 @@ impl NodeSim {
         let settings = node_settings();
         let machine = machine();
         let initial_node = node_before_registration(&settings, &machine, self.clock.now());
+        let clients = ApiClients::in_process(FencedApi {
+            server: self.api.service(User::node(NODE)),
+            fence: fence.clone(),
+        });
         let cluster = self.in_cluster.then(|| ClusterParts {
-            clients: ApiClients::in_process(FencedApi {
-                server: self.api.service(User::node(NODE)),
-                fence: fence.clone(),
-            }),
+            csi: Arc::new(ApiCsiObjects::new(&clients, self.clock.clone())),
+            clients,
             status: NodeStatusSettings {
                 node: Arc::new(settings),
                 register: true,

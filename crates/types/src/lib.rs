@@ -26,20 +26,26 @@ pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
 pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser};
 pub use pod::{Pod, PodExt, RestartPolicy, SharedPod};
-pub use port::{Clock, EventRecorder};
+pub use port::{ClaimSizes, Clock, EventRecorder};
 pub use probe::{ContainerVerdict, PodVerdicts, ProbeKind};
 pub use reason::Reason;
 pub use retry::Retry;
 pub use time::{Timestamp, later};
 pub use update::{PodOp, PodSource, PodUpdate};
-pub use volume::{DeviceName, MountedContent, MountedVolume, MountedVolumes, VolumesNotReady};
+pub use volume::{
+    DeviceName, FoundVolume, MountedContent, MountedVolume, MountedVolumes, VolumesNotReady,
+};
 
 /// The Kubernetes coordination.k8s.io/v1 types (`Lease`), from `k8s-openapi`.
 pub use k8s_openapi::api::coordination::v1 as coordinationv1;
 /// The Kubernetes core/v1 types (`Container`, `PodSpec`, …), from `k8s-openapi`.
 pub use k8s_openapi::api::core::v1 as corev1;
+/// The Kubernetes certificates.k8s.io/v1beta1 types (`ClusterTrustBundle`), from `k8s-openapi`.
+pub use k8s_openapi::api::certificates::v1beta1 as certificatesv1beta1;
 /// The Kubernetes node.k8s.io/v1 types (`RuntimeClass`), from `k8s-openapi`.
 pub use k8s_openapi::api::node::v1 as nodev1;
+/// The Kubernetes storage.k8s.io/v1 types (`CSIDriver`, `VolumeAttachment`, …), from `k8s-openapi`.
+pub use k8s_openapi::api::storage::v1 as storagev1;
 /// The Kubernetes meta/v1 types (`ObjectMeta`, `Time`, …), from `k8s-openapi`.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as metav1;
 /// Numbers or names, as ports are given.

@@ -1,4 +1,5 @@
-//! Two ports so small that every crate may hold them: the clock and the event recorder.
+//! Ports so small that every crate may hold them: the clock, the event recorder, the sizes of
+//! claims.
 
 use std::fmt::Debug;
 
@@ -29,4 +30,14 @@ pub trait EventRecorder: Send + Sync + Debug + 'static {
 
     /// Records one event of the node itself.
     fn record_node(&self, event_type: EventType, reason: Reason, message: &str);
+}
+
+/// Tells the API server that the file system behind a claim has grown (upstream
+/// `MarkNodeExpansionFinishedWithRecovery`).
+///
+/// Must not block: implementations ask the server elsewhere, and try again. A word that is lost is
+/// said again: the next sync of a pod finds the claim smaller than its volume.
+pub trait ClaimSizes: Send + Sync + Debug + 'static {
+    /// The claim, in the namespace of the pod that uses it, has this many bytes now.
+    fn grown(&self, pod: &Pod, claim: &str, bytes: u64);
 }

@@ -15,15 +15,19 @@ use windlass_certs::{
 use windlass_client::{ApiClients, ClientLimits};
 use windlass_config::{Config, KubeletConfiguration};
 use windlass_core::node_object::NodeSettings;
+use windlass_csi::CsiObjects;
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, MachineRoots, NodeStatusSettings};
-use windlass_types::{Clock, Timestamp};
+use windlass_objects::ApiCsiObjects;
+use windlass_types::Clock;
 
 /// What a node of a cluster has that a stand-alone agent lacks.
 #[derive(Debug)]
 pub struct ClusterParts {
     /// Clients of the API server.
     pub clients: ApiClients,
+    /// What mounting volumes of CSI drivers asks of the API server.
+    pub csi: Arc<dyn CsiObjects>,
     /// How the node is registered and reported.
     pub status: NodeStatusSettings,
     /// Where facts about the machine come from.
@@ -54,7 +58,7 @@ pub fn connect(
     kubeconfig: &Path,
     settings: Arc<NodeSettings>,
     roots: MachineRoots,
-    (metrics, now): (&Metrics, Timestamp),
+    (metrics, clock): (&Metrics, &Arc<dyn Clock>),
 ) -> anyhow::Result<ClusterParts> {
     let kubelet = &config.kubelet;
     let cert_dir = config.flags.cert_dir.clone();
@@ -63,7 +67,7 @@ pub fn connect(
         bootstrap_kubeconfig: config.flags.bootstrap_kubeconfig.clone(),
         cert_dir: cert_dir.clone(),
     };
-    let credentials = Credentials::begin(paths, now)?;
+    let credentials = Credentials::begin(paths, clock.now())?;
     let clients = ApiClients::connect(&credentials.config, &limits(kubelet))
         .context("--kubeconfig")?
         .with_metrics(metrics);
@@ -75,6 +79,7 @@ pub fn connect(
         .server_tls_bootstrap
         .then(|| (CertificateStore::serving(cert_dir), settings.ips.clone()));
     Ok(ClusterParts {
+        csi: Arc::new(ApiCsiObjects::new(&clients, Arc::clone(clock))),
         clients,
         status: NodeStatusSettings {
             node: settings,

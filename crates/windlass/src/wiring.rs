@@ -217,6 +217,8 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         events: Arc::clone(&events),
         changed: object_sender,
         node: Arc::clone(&parts.node),
+        node_seen: node_seen.clone(),
+        csi: parts.cluster.as_ref().map(|it| Arc::clone(&it.csi)),
         credential_dirs: parts.credential_dirs,
     });
 
@@ -236,6 +238,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         cache: cache.clone(),
     };
 
+    let (in_use_sender, volumes_in_use) = watch::channel(None);
     let (volume_sender, volume_mailbox) = mailbox(ActorKind::VolumeManager, &metrics);
     let (volumes_sender, volume_slots) =
         slots::<PodUid, VolumesChanged>(ActorKind::SyncLoop, &metrics);
@@ -245,7 +248,11 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
     let volume_deps = VolumeManagerDeps {
         plugins: parts.volumes,
         clock: Arc::clone(&parts.clock),
+        events: Arc::clone(&events),
         changed: volumes_sender,
+        in_use: in_use_sender,
+        node: node_seen.clone(),
+        sources_ready: sources_ready.clone(),
     };
     start_actor(VolumeManager::new(volume_deps, volume_mailbox));
 
@@ -395,6 +402,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
             runtime_state: state,
             machine_state,
             sources_ready,
+            volumes_in_use,
             node_sender,
             node_seen,
         })

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use windlass_types::PodExt;
 use windlass_types::corev1::{
-    Container, DownwardAPIVolumeFile, KeyToPath, ObjectFieldSelector, ProjectedVolumeSource,
-    ResourceFieldSelector, ServiceAccountTokenProjection, VolumeProjection,
+    ClusterTrustBundleProjection, Container, DownwardAPIVolumeFile, KeyToPath, ObjectFieldSelector,
+    ProjectedVolumeSource, ResourceFieldSelector, ServiceAccountTokenProjection, VolumeProjection,
 };
 
-use super::{Fault, PayloadFile, ProjectionInput, path, quote};
+use super::{Fault, PayloadFile, ProjectionInput, TrustBundle, path, quote, trust};
 use crate::env::{EnvError, EnvFiles, EnvInput, EnvSources, pod_field, resource_field};
-use crate::pod_references::TokenSpec;
+use crate::pod_references::{BundleRef, TokenSpec};
 
 /// Mode of a file if nothing says otherwise.
 const DEFAULT_MODE: i32 = 0o644;
@@ -106,8 +106,11 @@ impl<'a> Collector<'a> {
             self.downward_api(source.items.as_deref());
         } else if let Some(source) = &source.service_account_token {
             self.token(source);
-        } else if source.cluster_trust_bundle.is_some() {
-            self.faults.push(Fault::Unsupported("clusterTrustBundle"));
+        } else if let Some(source) = &source.cluster_trust_bundle {
+            match self.trust_anchors(source) {
+                Ok(anchors) => self.private_file(&source.path, anchors),
+                Err(why) => self.faults.push(Fault::TrustBundle(why)),
+            }
         } else if source.pod_certificate.is_some() {
             self.faults.push(Fault::Unsupported("podCertificate"));
         }
@@ -127,14 +130,56 @@ impl<'a> Collector<'a> {
                     .push(Fault::Token("it was not asked for".to_owned()));
             }
         };
-        let owner = fs_user(input);
-        let fs_group = PodExt::spec(input.pod)
+        self.private_file(&source.path, token.into_bytes().into());
+    }
+
+    /// Text of a ClusterTrustBundle source, or what is wrong, in upstream's words.
+    fn trust_anchors(&self, source: &ClusterTrustBundleProjection) -> Result<Arc<[u8]>, String> {
+        let input = self.input;
+        if !input.node.trust_bundles {
+            let why = "ClusterTrustBundle projection is not supported in static kubelet mode";
+            return Err(why.to_owned());
+        }
+        let Some(named) = BundleRef::of(source) else {
+            let why = "ClusterTrustBundle projection requires either name or signerName to be set";
+            return Err(why.to_owned());
+        };
+        let found = input.objects.trust_bundles.get(&named);
+        let found = found.map(Vec::as_slice).unwrap_or_default();
+        let selector = source.label_selector.as_ref();
+        let of_all = |bundle: &TrustBundle| trust::matches(selector, &bundle.labels);
+        let chosen: Vec<&TrustBundle> = match &named {
+            BundleRef::Name(_) => found.iter().map(Arc::as_ref).collect(),
+            BundleRef::Signer(_) => {
+                let all = found.iter().map(Arc::as_ref);
+                all.filter(|bundle| of_all(bundle)).collect()
+            }
+        };
+        if !chosen.is_empty() || source.optional == Some(true) {
+            return Ok(trust::file(chosen.into_iter()));
+        }
+        Err(match named {
+            BundleRef::Name(name) => format!(
+                "while getting ClusterTrustBundle: \
+                 clustertrustbundle.certificates.k8s.io {name:?} not found"
+            ),
+            BundleRef::Signer(_) => {
+                "combination of signerName and labelSelector matched zero ClusterTrustBundles"
+                    .to_owned()
+            }
+        })
+    }
+
+    /// A file for those who run the containers alone, where that is one user or one group.
+    fn private_file(&mut self, path: &str, data: Arc<[u8]>) {
+        let owner = fs_user(self.input);
+        let fs_group = PodExt::spec(self.input.pod)
             .security_context
             .as_ref()
             .and_then(|s| s.fs_group);
         let private = owner.is_some() || fs_group.is_some();
         let mode = private.then_some(PRIVATE_MODE);
-        self.file(&source.path, token.into_bytes().into(), mode, owner);
+        self.file(path, data, mode, owner);
     }
 
     fn keys(

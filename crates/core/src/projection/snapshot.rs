@@ -8,7 +8,9 @@ use std::sync::Arc;
 use windlass_types::corev1::{ConfigMap, Secret};
 
 use crate::env::EnvSources;
-use crate::pod_references::{Need, References, TokenSpec, Use};
+use crate::pod_references::{BundleRef, Need, References, TokenSpec, Use};
+
+use super::trust::TrustBundle;
 
 /// What a pod's references were when they were read; objects are of its own namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub struct ObjectSnapshot {
     pub secrets: BTreeMap<String, Arc<SecretContent>>,
     /// Tokens, or why one cannot be had.
     pub tokens: BTreeMap<TokenSpec, Result<Token, String>>,
+    /// ClusterTrustBundles that exist, by what refers to them.
+    pub trust_bundles: BTreeMap<BundleRef, Vec<Arc<TrustBundle>>>,
 }
 
 /// What a ConfigMap says. All pods that show it share the one copy.

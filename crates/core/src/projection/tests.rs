@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::pod_references::TokenSpec;
+use crate::pod_references::{BundleRef, TokenSpec};
+
+mod trust;
 
 fn objects() -> ObjectSnapshot {
     let config_map = ConfigMapContent {
@@ -35,7 +37,25 @@ fn objects() -> ObjectSnapshot {
             ),
         ]
         .into(),
+        trust_bundles: [
+            (
+                BundleRef::Name("roots".to_owned()),
+                vec![bundle("a", &[b"one", b"two"])],
+            ),
+            (
+                BundleRef::Signer("example.com/ca".to_owned()),
+                vec![bundle("a", &[b"two"]), bundle("b", &[b"three", b"two"])],
+            ),
+        ]
+        .into(),
     }
+}
+
+fn bundle(stage: &str, anchors: &[&[u8]]) -> Arc<TrustBundle> {
+    Arc::new(TrustBundle {
+        labels: [("stage".to_owned(), stage.to_owned())].into(),
+        anchors: anchors.iter().map(|der| der.to_vec()).collect(),
+    })
 }
 
 fn pod(mut spec: Value, volumes: Value) -> Pod {
@@ -54,6 +74,7 @@ fn pod(mut spec: Value, volumes: Value) -> Pod {
 fn lines(pod: &Pod) -> Vec<String> {
     let node = NodeFacts {
         allocatable_memory: 1 << 30,
+        trust_bundles: true,
         ..NodeFacts::default()
     };
     let objects = objects();
@@ -238,7 +259,7 @@ fn every_fault_of_every_volume_is_told() {
           MountVolume.SetUp failed for volume \"two\" : \
           configmap \"gone\" not found in namespace \"ns\", \
           failed to fetch token: the API server is away, \
-          clusterTrustBundle projections are not supported, \
+          while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"b\" not found, \
           podCertificate projections are not supported"]
     );
 }

@@ -52,6 +52,8 @@ pub struct ClaimInput<'a> {
     pub pod: &'a Pod,
     /// The volume.
     pub volume: &'a Volume,
+    /// Name of the claim that it stands for.
+    pub claim: &'a str,
     /// The claim and what is behind it.
     pub state: &'a ClaimState,
     /// The node's object, for the affinity of the volume; unchecked without one.
@@ -119,19 +121,15 @@ pub fn claim_name(pod: &Pod, volume: &Volume) -> Option<String> {
     ephemeral.then(|| format!("{}-{}", pod.name(), volume.name))
 }
 
-/// The volume behind a claim; `None` if the volume stands for none.
+/// The volume behind a claim.
 ///
 /// `attach_required` of a CSI volume is the API's default and is to be corrected by whoever knows
 /// the driver.
 ///
 /// # Errors
 /// The pod has to wait, or can never have it.
-pub fn claimed_volume(input: ClaimInput<'_>) -> Option<Result<PodVolume, ClaimFault>> {
-    let claim = claim_name(input.pod, input.volume)?;
-    Some(resolve(input, &claim))
-}
-
-fn resolve(input: ClaimInput<'_>, name: &str) -> Result<PodVolume, ClaimFault> {
+pub fn claimed_volume(input: ClaimInput<'_>) -> Result<PodVolume, ClaimFault> {
+    let name = input.claim;
     let fault = |why: String, unread: bool| ClaimFault::Claim {
         namespace: input.pod.namespace().to_owned(),
         claim: name.to_owned(),
@@ -201,7 +199,7 @@ fn bound<'a>(
         "PVC is being deleted"
     } else if claim.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Bound") {
         "PVC is not bound"
-    } else if volume_name(claim).is_none() {
+    } else if bound_volume(claim).is_none() {
         "PVC has empty pvc.Spec.VolumeName"
     } else {
         return Ok(claim);
@@ -209,7 +207,8 @@ fn bound<'a>(
     Err((why.to_owned(), false))
 }
 
-fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+/// Name of the PersistentVolume that a claim is bound to, or about to be.
+pub fn bound_volume(claim: &PersistentVolumeClaim) -> Option<&str> {
     let name = claim.spec.as_ref()?.volume_name.as_deref();
     name.filter(|name| !name.is_empty())
 }
@@ -224,7 +223,7 @@ fn claimed<'a>(
     volume: &'a Lookup<PersistentVolume>,
     claim: &PersistentVolumeClaim,
 ) -> Result<&'a PersistentVolume, Why> {
-    let name = volume_name(claim).unwrap_or_default();
+    let name = bound_volume(claim).unwrap_or_default();
     let unread = |error: &str| format!("failed to fetch PV {name} from API server: {error}");
     let volume = match volume {
         Lookup::Unread(error) => return Err((unread(error), true)),
@@ -334,7 +333,7 @@ fn size(name: &str, claim: &PersistentVolumeClaim, spec: &PersistentVolumeSpec) 
 }
 
 /// Bytes of storage; 0 if nothing is said, or nothing that makes sense.
-fn storage(list: Option<&BTreeMap<String, ApiQuantity>>) -> u64 {
+pub(super) fn storage(list: Option<&BTreeMap<String, ApiQuantity>>) -> u64 {
     let amount = quantity::lookup(list, "storage").ok().flatten();
     u64::try_from(amount.map_or(0, |amount| amount.value())).unwrap_or_default()
 }

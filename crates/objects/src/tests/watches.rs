@@ -368,6 +368,8 @@ async fn without_an_api_server_pods_have_their_own_fields_and_nothing_else() {
         events: Arc::new(Events::default()),
         changed,
         node: Arc::new(NodeFacts::default()),
+        node_seen: watch::channel(NodeSeen::default()).1,
+        csi: None,
         credential_dirs: None,
     });
     let items = json!([{"path": "key", "fieldRef": {"fieldPath": "metadata.name"}}]);

@@ -51,6 +51,11 @@ impl Life {
         }
     }
 
+    /// It is worth nothing from then on.
+    pub(super) fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+
     /// What to do with a token that was received `age` ago.
     pub(super) fn phase(&self, now: Timestamp, age: Duration) -> Phase {
         if now >= self.expires_at || age >= self.expiry_age {

@@ -128,13 +128,15 @@ impl Case {
         let node: Node =
             serde_json::from_value(json!({"metadata": {"name": "n1", "labels": self.labels}}))
                 .expect("node");
+        let spec = &PodExt::spec(&pod).volumes.as_ref().expect("volumes")[0];
         let input = ClaimInput {
             pod: &pod,
-            volume: &PodExt::spec(&pod).volumes.as_ref().expect("volumes")[0],
+            volume: spec,
+            claim: &claim_name(&pod, spec).expect("claim"),
             state: &ClaimState { claim, volume },
             node: Some(&node),
         };
-        claimed_volume(input).expect("a claim")
+        claimed_volume(input)
     }
 
     fn check(&self, expected: &str) {
@@ -286,10 +288,11 @@ fn what_could_not_be_read_is_asked_for_again_soon() {
     let input = ClaimInput {
         pod: &pod,
         volume,
+        claim: "data",
         state: &state,
         node: None,
     };
-    let fault = claimed_volume(input).expect("a claim").expect_err("unread");
+    let fault = claimed_volume(input).expect_err("unread");
     assert_eq!(
         format!("{}: {fault}", fault.retry()),
         "soon: error processing PVC default/data: failed to fetch PVC from API server: \

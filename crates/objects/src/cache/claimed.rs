@@ -1,0 +1,137 @@
+//! The volumes of a pod that stand for claims.
+
+use std::collections::BTreeMap;
+
+use futures::future::join_all;
+use windlass_core::pod_references::References;
+use windlass_core::volume_source::{
+    ClaimFault, ClaimInput, PodVolume, PodVolumes, VolumeSource, by_claim, claim_name,
+    claimed_volume, is_used,
+};
+use windlass_runtime::InputsError;
+use windlass_types::corev1::Volume;
+use windlass_types::{ClaimSizes, Pod, PodExt, PodUid, Reason, SharedPod};
+
+use super::ObjectCache;
+use crate::resolve::claims_error;
+
+/// Volumes by name.
+type Claimed = BTreeMap<String, PodVolume>;
+
+impl ObjectCache {
+    /// What the pod's claims come to. If one is not ready, the pod is told when it becomes
+    /// something else.
+    pub(super) async fn claimed_volumes(
+        &self,
+        pod: &SharedPod,
+        references: &References,
+    ) -> Result<Claimed, InputsError> {
+        if references.claims.is_empty() {
+            return Ok(Claimed::new());
+        }
+        let uid = pod.uid();
+        let volumes = PodExt::spec(&**pod).volumes.iter().flatten();
+        let used = volumes.filter(|volume| is_used(pod, &volume.name));
+        let named = used.filter_map(|volume| Some((volume, claim_name(pod, volume)?)));
+        let resolved = named.map(|(volume, claim)| async move {
+            let resolved = self.claimed_volume(pod, volume, claim).await;
+            (volume.name.as_str(), resolved)
+        });
+        let before = self.claimed_before(&uid);
+        let mut ready = Claimed::new();
+        let mut faults = Vec::new();
+        for (name, resolved) in join_all(resolved).await {
+            match (resolved, before.get(name)) {
+                (Ok(volume), _) => {
+                    ready.insert(name.to_owned(), volume);
+                }
+                (Err(fault), Some(volume)) => {
+                    tracing::debug!(%uid, volume = name, %fault, "the volume stays what it was");
+                    ready.insert(name.to_owned(), volume.clone());
+                }
+                (Err(fault), None) => faults.push((name, fault)),
+            }
+        }
+        self.remember(&uid, &ready);
+        if let Some(error) = claims_error(&faults) {
+            return Err(error);
+        }
+        self.know_drivers(&mut ready).await?;
+        Ok(ready)
+    }
+
+    async fn claimed_volume(
+        &self,
+        pod: &SharedPod,
+        volume: &Volume,
+        claim: String,
+    ) -> Result<PodVolume, ClaimFault> {
+        let (uid, key) = (pod.uid(), (pod.namespace().to_owned(), claim));
+        let state = self.claims.state(&key, &uid).await;
+        let node = self.node_seen.borrow().0.clone();
+        let input = ClaimInput {
+            pod,
+            volume,
+            claim: &key.1,
+            state: &state,
+            node: node.as_deref(),
+        };
+        let resolved = claimed_volume(input);
+        if resolved.is_err() {
+            self.claims.wait(&key, &uid, &state);
+        }
+        resolved
+    }
+
+    fn claimed_before(&self, uid: &PodUid) -> Claimed {
+        let pods = self.lock();
+        let registered = pods.get(uid);
+        registered.map(|r| r.claimed.clone()).unwrap_or_default()
+    }
+
+    fn remember(&self, uid: &PodUid, ready: &Claimed) {
+        if let Some(registered) = self.lock().get_mut(uid) {
+            registered.claimed.extend(ready.clone());
+        }
+    }
+
+    /// Corrects what only the drivers' objects say of their volumes.
+    async fn know_drivers(&self, volumes: &mut Claimed) -> Result<(), InputsError> {
+        let Some(objects) = &self.csi else {
+            return Ok(());
+        };
+        for volume in volumes.values_mut() {
+            let VolumeSource::Csi(csi) = &mut volume.source else {
+                continue;
+            };
+            let driver = objects.driver(&csi.driver).await;
+            let driver = driver.map_err(|error| InputsError {
+                reason: Reason::FailedMount,
+                message: error.message,
+                retry: error.retry,
+            })?;
+            csi.attach_required = driver.is_none_or(|driver| driver.attach_required);
+        }
+        Ok(())
+    }
+}
+
+/// The volumes of a pod with what its claims came to. What no container uses stands for nothing and
+/// is left out.
+pub(super) fn with_claimed(pod: &Pod, volumes: PodVolumes, mut claimed: Claimed) -> PodVolumes {
+    let specs = PodExt::spec(pod).volumes.iter().flatten();
+    let specs = specs.map(|volume| by_claim(volume).is_some());
+    let pairs = volumes.into_iter().zip(specs);
+    let kept = pairs.filter_map(|(volume, stands_for_claim)| match stands_for_claim {
+        true => claimed.remove(&volume.name),
+        false => Some(volume),
+    });
+    kept.collect()
+}
+
+impl ClaimSizes for ObjectCache {
+    fn grown(&self, pod: &Pod, claim: &str, bytes: u64) {
+        let key = (pod.namespace().to_owned(), claim.to_owned());
+        self.claims.grown(key, bytes);
+    }
+}

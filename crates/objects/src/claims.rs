@@ -1,0 +1,302 @@
+//! Claims and the PersistentVolumes behind them.
+//!
+//! A node may read the claims of its pods by name, but watch none of them (the node authorizer's
+//! rule), so a claim is read when a pod is synced, and again and again while a pod waits for it.
+//! Many pods with one claim share each read. What was read once serves while the API server is
+//! away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
+use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiObject, At, Patch};
+use windlass_core::volume_source::{ClaimState, Lookup, bound_volume, grown_claim};
+use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
+use windlass_types::{PodUid, Retry};
+
+use crate::lookup::ANSWER_DEADLINE;
+
+/// An answer this young is not asked for again: pods that start together share it.
+const FRESH: Duration = Duration::from_secs(1);
+/// Pause between two requests while the API server fails.
+const REQUEST_RETRY: Duration = Duration::from_secs(1);
+/// Shortest and longest pause between two looks for a claim that pods wait for. Between them it is
+/// an eighth of the time they have waited: 100 claims that nobody will ever bind cost ten requests
+/// a second, a fifth of the client's rate.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How often the growth of a claim is told before its next sync is left to tell it.
+const GROWTH_ATTEMPTS: u32 = 5;
+
+/// Namespace and name.
+pub(crate) type ClaimKey = (String, String);
+
+/// The claims that the node's pods use. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Claims(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    client: Option<ApiClient>,
+    changed: SlotSender<PodUid, ObjectsChanged>,
+    /// Bounded by the claims of the node's pods.
+    entries: Mutex<BTreeMap<ClaimKey, Entry>>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    users: BTreeSet<PodUid>,
+    /// Those of them that are told when it becomes something else.
+    waiting: BTreeSet<PodUid>,
+    known: Option<(Instant, Arc<ClaimState>)>,
+    /// Held by the one request in flight.
+    request: Arc<tokio::sync::Mutex<()>>,
+    poll: Option<AbortHandle>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(poll) = &self.poll {
+            poll.abort();
+        }
+    }
+}
+
+impl Claims {
+    pub(crate) fn new(
+        client: Option<ApiClient>,
+        changed: SlotSender<PodUid, ObjectsChanged>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            client,
+            changed,
+            entries: Mutex::default(),
+        }))
+    }
+
+    /// The pod uses this claim from now on.
+    pub(crate) fn hold(&self, key: &ClaimKey, uid: &PodUid) {
+        let mut entries = self.0.lock();
+        let entry = entries.entry(key.clone()).or_default();
+        entry.users.insert(uid.clone());
+    }
+
+    /// The pod does not use this claim any more; what is known of it goes with its last pod.
+    pub(crate) fn release(&self, key: &ClaimKey, uid: &PodUid) {
+        let mut entries = self.0.lock();
+        let Some(entry) = entries.get_mut(key) else {
+            return;
+        };
+        entry.users.remove(uid);
+        entry.waiting.remove(uid);
+        if entry.users.is_empty() {
+            entries.remove(key);
+        }
+    }
+
+    /// The claim as it is now; as it was last if nothing can be read until the deadline.
+    pub(crate) async fn state(&self, key: &ClaimKey, uid: &PodUid) -> Arc<ClaimState> {
+        let deadline = Instant::now() + ANSWER_DEADLINE;
+        let request = self.0.lock().get_mut(key).map(|entry| {
+            // it looks for itself
+            entry.waiting.remove(uid);
+            Arc::clone(&entry.request)
+        });
+        // the pod went while it was being resolved
+        let Some(request) = request else {
+            return Arc::new(unread("the pod is gone"));
+        };
+        let Ok(_one_at_a_time) = tokio::time::timeout_at(deadline, request.lock()).await else {
+            return self.0.last(key);
+        };
+        if let Some((at, state)) = self.0.known(key)
+            && at.elapsed() < FRESH
+            && !is_unread(&state)
+        {
+            return state;
+        }
+        loop {
+            match tokio::time::timeout_at(deadline, self.0.read(key)).await {
+                Ok((state, Retry::Soon)) if is_unread(&state) => {
+                    let again = Instant::now() + REQUEST_RETRY;
+                    if again >= deadline {
+                        return state;
+                    }
+                    tokio::time::sleep_until(again).await;
+                }
+                Ok((state, _)) => return state,
+                Err(_) => return self.0.last(key),
+            }
+        }
+    }
+
+    /// The pod cannot go on with what it saw of the claim, and is told when that becomes something
+    /// else.
+    pub(crate) fn wait(&self, key: &ClaimKey, uid: &PodUid, seen: &ClaimState) {
+        let mut entries = self.0.lock();
+        let Some(entry) = entries.get_mut(key) else {
+            return;
+        };
+        if entry.known.as_ref().is_some_and(|(_, now)| **now != *seen) {
+            // it did already
+            self.0.changed.put(uid.clone(), ObjectsChanged);
+            return;
+        }
+        entry.waiting.insert(uid.clone());
+        if entry.poll.as_ref().is_none_or(AbortHandle::is_finished) {
+            let poll = poll(Arc::downgrade(&self.0), key.clone());
+            entry.poll = Some(spawn_io("poll-claim", poll).abort_handle());
+        }
+    }
+
+    /// Tells the API server that a claim has grown.
+    pub(crate) fn grown(&self, key: ClaimKey, bytes: u64) {
+        let shared = Arc::clone(&self.0);
+        drop(spawn_io("claim-grown", async move {
+            for attempt in 0..GROWTH_ATTEMPTS {
+                tokio::time::sleep(REQUEST_RETRY * attempt).await;
+                match shared.tell_growth(&key, bytes).await {
+                    Ok(()) => return,
+                    Err(error) => {
+                        let (namespace, claim) = &key;
+                        tracing::warn!(namespace, claim, %error, "size of a claim not told");
+                    }
+                }
+            }
+        }));
+    }
+}
+
+/// Looks at a claim for as long as somebody waits for it.
+async fn poll(shared: Weak<Shared>, key: ClaimKey) {
+    let began = Instant::now();
+    loop {
+        let pause = began.elapsed() / 8;
+        tokio::time::sleep(pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)).await;
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        // a state that differs wakes those who wait; one that cannot be had is looked for again
+        let _ = tokio::time::timeout(ANSWER_DEADLINE, shared.read(&key)).await;
+        let mut entries = shared.lock();
+        match entries.get_mut(&key) {
+            Some(entry) if entry.waiting.is_empty() => entry.poll = None,
+            Some(_) => continue,
+            None => {}
+        }
+        return;
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ClaimKey, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, key: &ClaimKey) -> Option<(Instant, Arc<ClaimState>)> {
+        self.lock().get(key)?.known.clone()
+    }
+
+    fn last(&self, key: &ClaimKey) -> Arc<ClaimState> {
+        let known = self.known(key).map(|(_, state)| state);
+        known.unwrap_or_else(|| Arc::new(unread("the API server did not answer")))
+    }
+
+    /// Reads the claim and what is behind it, and remembers both; with it, what asking again would
+    /// bring.
+    async fn read(&self, key: &ClaimKey) -> (Arc<ClaimState>, Retry) {
+        let (namespace, name) = key;
+        let at = At::namespaced(namespace, name);
+        let (claim, mut retry) = self.get::<PersistentVolumeClaim>(at).await;
+        let bound_to = match &claim {
+            Lookup::Found(claim) => bound_volume(claim),
+            _ => None,
+        };
+        let volume = match bound_to {
+            Some(name) => {
+                let (volume, again) = self.get::<PersistentVolume>(At::cluster(name)).await;
+                retry = again;
+                volume
+            }
+            None => Lookup::Missing,
+        };
+        (self.put(key, ClaimState { claim, volume }), retry)
+    }
+
+    async fn get<K: ApiObject>(&self, at: At<'_>) -> (Lookup<K>, Retry) {
+        let Some(client) = &self.client else {
+            return (Lookup::Missing, Retry::Never);
+        };
+        match client.get::<K>(at).await {
+            Ok(mut object) => {
+                // who wrote which field is long and of no use here
+                object.meta_mut().managed_fields = None;
+                (Lookup::Found(Arc::new(object)), Retry::Later)
+            }
+            Err(error) if error.kind == ApiErrorKind::NotFound => (Lookup::Missing, Retry::Later),
+            Err(error) => (Lookup::Unread(error.message.clone()), error.retry()),
+        }
+    }
+
+    /// Remembers a state, tells those who wait if it is a new one, and returns what is known now:
+    /// what could not be read is as it was, and what is the same keeps its place in memory.
+    fn put(&self, key: &ClaimKey, new: ClaimState) -> Arc<ClaimState> {
+        let mut entries = self.lock();
+        let Some(entry) = entries.get_mut(key) else {
+            return Arc::new(new);
+        };
+        let state = match &entry.known {
+            Some((_, old)) if **old == new || (is_unread(&new) && !is_unread(old)) => {
+                Arc::clone(old)
+            }
+            _ => {
+                for uid in std::mem::take(&mut entry.waiting) {
+                    self.changed.put(uid, ObjectsChanged);
+                }
+                Arc::new(new)
+            }
+        };
+        entry.known = Some((Instant::now(), Arc::clone(&state)));
+        state
+    }
+
+    async fn tell_growth(&self, key: &ClaimKey, bytes: u64) -> Result<(), ApiError> {
+        let Some(client) = &self.client else {
+            return Ok(());
+        };
+        let state = self.read(key).await.0;
+        let Lookup::Found(claim) = &state.claim else {
+            return Ok(());
+        };
+        let volume = match &state.volume {
+            Lookup::Found(volume) => Some(&**volume),
+            _ => None,
+        };
+        let Some(patch) = grown_claim(claim, volume, bytes) else {
+            return Ok(());
+        };
+        let (namespace, name) = key;
+        let at = At::namespaced(namespace, name);
+        let patch = Patch::Merge(patch);
+        let patched = client.patch::<PersistentVolumeClaim>(at, Some("status"), &patch);
+        match patched.await {
+            // it is gone, and its size with it
+            Err(error) if error.kind == ApiErrorKind::NotFound => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+}
+
+fn unread(why: &str) -> ClaimState {
+    ClaimState {
+        claim: Lookup::Unread(why.to_owned()),
+        volume: Lookup::Missing,
+    }
+}
+
+fn is_unread(state: &ClaimState) -> bool {
+    matches!(state.claim, Lookup::Unread(_)) || matches!(state.volume, Lookup::Unread(_))
+}
