@@ -1,0 +1,151 @@
+//! Volumes of CSI drivers: this machine for [`CsiVolumes`], and what is left to do around it.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rustix::mount::{UnmountFlags, unmount};
+use windlass_core::paths::NodePaths;
+use windlass_core::volume_source::CSI_PLUGIN;
+use windlass_core::volume_usage::{StatsSource, VolumeStats};
+use windlass_csi::{
+    CsiDrivers, CsiObjects, CsiPaths, CsiVolumes, CsiVolumesDeps, FileWork, UsageUnit, VolumeHost,
+    VolumeUsage,
+};
+use windlass_types::{FoundVolume, PodUid, SharedPod};
+
+use crate::error::VolumeError;
+use crate::lane::{LaneError, volumes_lane};
+use crate::machine::Machine;
+use crate::mount_info::{mount_at, mounts_beneath};
+use crate::pod_volumes::pod_group;
+use crate::remove::remove_tree;
+use crate::usage::Measured;
+use crate::walks::Ownership;
+
+/// Directory of its kind below a pod.
+pub(crate) const CSI_DIR: &str = "kubernetes.io~csi";
+
+/// What the volumes of CSI drivers need beside the machine.
+#[derive(Clone, Debug)]
+pub struct CsiConfig {
+    /// Name of this node.
+    pub node_name: String,
+    /// Who is registered.
+    pub drivers: CsiDrivers,
+    /// What the API server knows.
+    pub objects: Arc<dyn CsiObjects>,
+}
+
+/// The volumes of CSI drivers on a machine.
+pub(crate) fn csi_volumes(machine: &Arc<Machine>, config: CsiConfig) -> CsiVolumes {
+    CsiVolumes::new(CsiVolumesDeps {
+        paths: CsiPaths::new(machine.paths.clone()),
+        node_name: config.node_name,
+        drivers: config.drivers,
+        objects: config.objects,
+        host: Arc::new(CsiHost(Arc::clone(machine))),
+    })
+}
+
+/// True for a volume of a CSI driver.
+pub(crate) fn is_csi(volume: &FoundVolume) -> bool {
+    volume.plugin_dir == CSI_DIR
+}
+
+/// An agent without an API server cannot know what CSI volumes need.
+pub(crate) fn without_csi() -> VolumeError {
+    VolumeError::failed(format!(
+        "{CSI_PLUGIN}: the agent is not connected to an API server"
+    ))
+}
+
+/// Unmounts what containers left mounted in a volume; the volume itself is its driver's.
+pub(crate) async fn release_nested(
+    machine: &Machine,
+    uid: &PodUid,
+    volume: &str,
+) -> Result<(), VolumeError> {
+    let target = CsiPaths::new(machine.paths.clone()).target(uid, volume);
+    let work = move || unmount_below(&target);
+    machine.step(&volumes_lane(uid), "releasing volumes", work).await
+}
+
+fn unmount_below(target: &Path) -> Result<(), VolumeError> {
+    let failed = |action, error: io::Error| VolumeError::io(action, target, error);
+    let mut mounts = mounts_beneath(target).map_err(|e| failed("list the mounts below", e))?;
+    let own = mount_at(target).map_err(|e| failed("look for a mount at", e))?;
+    mounts.retain(|mount| own.as_ref().is_none_or(|own| mount.path != own.path));
+    for mount in mounts.iter().rev() {
+        unmount(&mount.path, UnmountFlags::NOFOLLOW)
+            .map_err(|error| VolumeError::io("unmount", &mount.path, error))?;
+    }
+    Ok(())
+}
+
+/// What a driver measured; `None` if it told no bytes.
+pub(crate) fn measured(driver: &str, usage: &VolumeUsage) -> Option<Measured> {
+    let of = |unit| usage.entries.iter().find(|entry| entry.unit == unit);
+    let bytes = of(UsageUnit::Bytes)?;
+    let inodes = of(UsageUnit::Inodes);
+    let stats = VolumeStats {
+        capacity: bytes.total,
+        available: bytes.available,
+        used: bytes.used,
+        inodes: inodes.map_or(0, |inodes| inodes.total),
+        inodes_free: inodes.map_or(0, |inodes| inodes.available),
+        inodes_used: inodes.map_or(0, |inodes| inodes.used),
+    };
+    Some((stats, StatsSource::Driver(driver.to_owned())))
+}
+
+/// Device of a volume of a pod, as its notes say. Blocks.
+pub(crate) fn found_device(paths: &NodePaths, uid: &PodUid, volume: &mut FoundVolume) {
+    let paths = CsiPaths::new(paths.clone());
+    volume.device = paths.found_device(uid, &volume.name, volume.block);
+}
+
+/// The machine as CSI volumes see it.
+#[derive(Debug)]
+struct CsiHost(Arc<Machine>);
+
+#[async_trait]
+impl VolumeHost for CsiHost {
+    async fn run(&self, lane: &str, action: &'static str, work: FileWork) -> Result<(), String> {
+        let work = move || {
+            work();
+            Ok::<(), LaneError>(())
+        };
+        let ended = self.0.lanes.run(lane, action, work).await;
+        ended.map_err(|error| error.to_string())
+    }
+
+    fn is_mounted(&self, path: &Path) -> io::Result<bool> {
+        Ok(mount_at(path)?.is_some())
+    }
+
+    fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        remove_tree(path).map_err(io::Error::other)
+    }
+
+    async fn set_ownership(
+        &self,
+        pod: &SharedPod,
+        volume: &str,
+        dir: &Path,
+        fs_group: u32,
+    ) -> Result<(), String> {
+        let Some(group) = pod_group(pod, false) else {
+            return Err(format!("volume {volume}: the pod has no group {fs_group}"));
+        };
+        let wanted = Ownership {
+            pod,
+            dir,
+            shown_as: dir,
+            group,
+        };
+        let given = self.0.give_to_group(wanted).await;
+        given.map_err(|error| error.to_string())
+    }
+}
