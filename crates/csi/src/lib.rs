@@ -3,12 +3,17 @@
 //! * [`port`] what a driver can be asked ([`CsiNode`]), and what is asked of the API server for it
 //!   ([`CsiObjects`])
 //! * [`drivers`] who is registered
+//! * [`register`] how a driver gets there ([`CsiRegistration`])
+//! * [`client`] the calls over its socket ([`CsiClient`])
 //! * [`mount`] staging, publishing, and taking back ([`CsiVolumes`])
 
+pub mod client;
 pub mod drivers;
 pub mod mount;
 pub mod port;
+pub mod register;
 
+pub use client::CsiClient;
 pub use drivers::{CsiDrivers, RegisteredDriver};
 pub use mount::{
     CsiPaths, CsiVolumes, CsiVolumesDeps, FileWork, MountError, VolumeHost, attachment_name,
@@ -19,3 +24,4 @@ pub use port::{
     ObjectError, PodToken, PublishRequest, StageRequest, TokenRequest, UsageEntry, UsageUnit,
     VolumeUsage,
 };
+pub use register::{Announcement, Announcements, CsiRegistration};

@@ -48,6 +48,8 @@ pub struct DriverOptions {
     pub storage: PathBuf,
     /// Name of its socket in `plugins_registry`.
     pub registration_socket: String,
+    /// What goes wrong from its first breath on ([`CsiDriver::always`]).
+    pub always: BTreeMap<Method, Fault>,
     /// False makes directories where it would mount, which needs no root.
     pub mounts: bool,
 }
@@ -71,6 +73,7 @@ impl DriverOptions {
             storage: root_dir.with_extension(format!("storage-of-{name}")),
             registration_socket: format!("{name}-reg.sock"),
             root_dir,
+            always: BTreeMap::new(),
             mounts: true,
         }
     }

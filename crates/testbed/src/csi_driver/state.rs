@@ -60,6 +60,7 @@ impl Shared {
     pub(super) fn new(options: DriverOptions) -> Self {
         let state = State {
             max_volumes: options.max_volumes,
+            always: options.always.clone(),
             ..State::default()
         };
         Self {

@@ -1,0 +1,368 @@
+//! What errors mean, which access mode is asked for, and a driver on a real socket.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use windlass_metrics::Metrics;
+use windlass_proto::csi_v1::volume_capability::access_mode::Mode;
+use windlass_testbed::csi_driver::{Ability, CsiDriver, DriverOptions, Fault, Method, Trouble};
+
+use super::{CsiClient, access_mode, code_name, error_of};
+use crate::port::{CsiError, CsiNode, NodeAbility, PublishRequest, StageRequest, UsageUnit};
+
+#[test]
+fn an_error_leaves_it_open_what_happened_as_upstream_says() {
+    fn check(code: Code, expected: &str) {
+        let error = error_of(&Status::new(code, "why"), false);
+        let kind = match &error {
+            CsiError::Uncertain { .. } => "uncertain",
+            CsiError::Refused { .. } => "refused",
+            _ => "other",
+        };
+        assert_eq!(format!("{kind}: {error}"), expected);
+    }
+    check(
+        Code::Cancelled,
+        "uncertain: rpc error: code = Canceled desc = why",
+    );
+    check(
+        Code::DeadlineExceeded,
+        "uncertain: rpc error: code = DeadlineExceeded desc = why",
+    );
+    check(
+        Code::Unavailable,
+        "uncertain: rpc error: code = Unavailable desc = why",
+    );
+    check(
+        Code::ResourceExhausted,
+        "uncertain: rpc error: code = ResourceExhausted desc = why",
+    );
+    check(
+        Code::Aborted,
+        "uncertain: rpc error: code = Aborted desc = why",
+    );
+    for code in [
+        Code::Unknown,
+        Code::InvalidArgument,
+        Code::NotFound,
+        Code::AlreadyExists,
+        Code::PermissionDenied,
+        Code::FailedPrecondition,
+        Code::OutOfRange,
+        Code::Unimplemented,
+        Code::Internal,
+        Code::DataLoss,
+        Code::Unauthenticated,
+    ] {
+        let expected = format!("refused: rpc error: code = {} desc = why", code_name(code));
+        check(code, &expected);
+    }
+}
+
+#[test]
+fn a_refusal_that_comes_when_the_time_is_over_is_the_end_of_the_time() {
+    let error = error_of(&Status::internal("why"), true);
+    let expected = "rpc error: code = DeadlineExceeded desc = why";
+    assert!(matches!(error, CsiError::Uncertain { .. }));
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
+async fn the_access_mode_is_that_of_the_first_and_finer_if_the_driver_knows_more() {
+    async fn check(modes: &[&str], multi_writer: bool, expected: Mode) {
+        let modes: Vec<_> = modes.iter().map(|&mode| mode.to_owned()).collect();
+        let mode = access_mode(&modes, || async { Ok(multi_writer) }).await;
+        assert_eq!(mode, Ok(expected), "{modes:?}");
+    }
+    check(&[], false, Mode::SingleNodeWriter).await;
+    check(
+        &["ReadWriteOnce", "ReadOnlyMany"],
+        false,
+        Mode::SingleNodeWriter,
+    )
+    .await;
+    check(&["ReadWriteOnce"], true, Mode::SingleNodeMultiWriter).await;
+    check(&["ReadWriteOncePod"], false, Mode::SingleNodeWriter).await;
+    check(&["ReadWriteOncePod"], true, Mode::SingleNodeSingleWriter).await;
+    check(&["ReadOnlyMany"], true, Mode::MultiNodeReaderOnly).await;
+    check(&["ReadWriteMany"], true, Mode::MultiNodeMultiWriter).await;
+    check(&["Sometimes"], true, Mode::Unknown).await;
+}
+
+/// A driver that mounts nothing, which needs no root, and a client of it.
+struct Bed {
+    root: tempfile::TempDir,
+    driver: CsiDriver,
+    metrics: Metrics,
+}
+
+impl Bed {
+    fn new(change: impl FnOnce(&mut DriverOptions)) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let mut options = DriverOptions::new(root.path(), "d.example.com");
+        options.storage = root.path().join("storage");
+        options.mounts = false;
+        change(&mut options);
+        Self {
+            root,
+            driver: CsiDriver::start(options).unwrap(),
+            metrics: Metrics::new().unwrap(),
+        }
+    }
+
+    fn client(&self) -> CsiClient {
+        let socket = self.driver.options().socket();
+        CsiClient::new("d.example.com", &socket, self.metrics.clone())
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn staged(&self) -> StageRequest {
+        StageRequest {
+            handle: "volume".to_owned(),
+            publish_context: map("attached", "yes"),
+            staging_path: Some(self.at("staging")),
+            fs_type: "ext4".to_owned(),
+            mount_flags: vec!["noatime".to_owned()],
+            mount_group: Some(2000),
+            access_modes: vec!["ReadWriteOnce".to_owned()],
+            secrets: BTreeMap::from([("key".to_owned(), b"value".to_vec())]),
+            context: map("pool", "fast"),
+            ..StageRequest::default()
+        }
+    }
+
+    fn published(&self) -> PublishRequest {
+        PublishRequest {
+            volume: self.staged(),
+            target_path: self.at("target"),
+            read_only: true,
+        }
+    }
+}
+
+fn map(key: &str, value: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(key.to_owned(), value.to_owned())])
+}
+
+#[tokio::test]
+async fn a_driver_gets_and_gives_all_that_the_calls_have() {
+    let bed = Bed::new(|options| {
+        options.topology = map("topology.example.com/zone", "z1");
+        options.max_volumes = 12;
+        options.abilities.insert(Ability::SingleNodeMultiWriter);
+        options.abilities.insert(Ability::VolumeCondition);
+    });
+    let client = bed.client();
+    let info = client.info().await.unwrap();
+    assert_eq!(info.node_id, "node-of-the-driver");
+    assert_eq!(info.max_volumes, Some(12));
+    assert_eq!(info.topology, map("topology.example.com/zone", "z1"));
+    let expected = BTreeSet::from([
+        NodeAbility::Stage,
+        NodeAbility::Usage,
+        NodeAbility::Expand,
+        NodeAbility::Condition,
+        NodeAbility::SingleNodeMultiWriter,
+    ]);
+    assert_eq!(client.abilities().await.unwrap(), expected);
+
+    // the group is of the machine: nobody may change to it without root
+    let stage = StageRequest {
+        mount_group: None,
+        ..bed.staged()
+    };
+    let publish = PublishRequest {
+        volume: stage.clone(),
+        ..bed.published()
+    };
+    for _ in 0..2 {
+        client.stage(stage.clone()).await.unwrap();
+        client.publish(publish.clone()).await.unwrap();
+    }
+    let call = bed.driver.calls_of(Method::NodePublishVolume).remove(0);
+    assert_eq!(call.volume, "volume");
+    assert_eq!(
+        (call.path, call.staging),
+        (bed.at("target"), bed.at("staging"))
+    );
+    assert!(call.read_only && !call.block);
+    assert_eq!(call.access_mode, "SINGLE_NODE_MULTI_WRITER");
+    assert_eq!(
+        (call.fs_type, call.mount_flags),
+        ("ext4".into(), vec!["noatime".into()])
+    );
+    assert_eq!(call.publish_context, map("attached", "yes"));
+    assert_eq!(
+        (call.context, call.secrets),
+        (map("pool", "fast"), map("key", "value"))
+    );
+
+    let grown = client.expand(stage, 32 << 20, bed.at("target")).await;
+    assert_eq!(grown, Ok(32 << 20));
+    bed.driver.set_abnormal("volume", "the disk is tired");
+    let usage = client
+        .usage("volume", &bed.at("target"), None)
+        .await
+        .unwrap();
+    assert_eq!(usage.abnormal.as_deref(), Some("the disk is tired"));
+    let units: Vec<_> = usage.entries.iter().map(|it| (it.unit, it.total)).collect();
+    assert_eq!(
+        units,
+        [(UsageUnit::Bytes, 32 << 20), (UsageUnit::Inodes, 1000)]
+    );
+
+    for _ in 0..2 {
+        client.unpublish("volume", &bed.at("target")).await.unwrap();
+        client.unstage("volume", &bed.at("staging")).await.unwrap();
+    }
+    assert_eq!(bed.driver.violations(), Vec::<String>::new());
+    let text = bed.metrics.render().unwrap();
+    let counted = "method_name=\"/csi.v1.Node/NodePublishVolume\",migrated=\"false\"} 2";
+    assert!(text.contains(counted), "{text}");
+}
+
+#[tokio::test]
+async fn a_mount_group_and_a_block_volume_are_told_to_the_driver() {
+    let bed = Bed::new(|options| {
+        options.abilities = BTreeSet::from([Ability::VolumeMountGroup]);
+    });
+    let (group, block) = (bed.published(), bed.published());
+    let group = PublishRequest {
+        volume: StageRequest {
+            staging_path: None,
+            mount_group: Some(rustix_group()),
+            ..group.volume
+        },
+        ..group
+    };
+    let block = PublishRequest {
+        volume: StageRequest {
+            staging_path: None,
+            block: true,
+            ..block.volume
+        },
+        target_path: bed.at("device"),
+        ..block
+    };
+    bed.client().publish(group).await.unwrap();
+    bed.client().publish(block).await.unwrap();
+    let calls = bed.driver.calls_of(Method::NodePublishVolume);
+    assert_eq!(calls[0].mount_group, rustix_group().to_string());
+    assert!(calls[1].block && calls[1].mount_group.is_empty());
+    assert_eq!(calls[0].staging, Path::new(""));
+}
+
+/// A group that a test may give a directory to: its own.
+fn rustix_group() -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    let here = tempfile::tempdir().unwrap();
+    std::fs::metadata(here.path()).unwrap().gid()
+}
+
+#[tokio::test]
+async fn a_driver_that_does_not_answer_costs_the_deadline_and_leaves_it_open_what_happened() {
+    let bed = Bed::new(|_| ());
+    let client = bed.client().with_timeout(Duration::from_millis(300));
+    bed.driver
+        .fault(Method::NodeStageVolume, Fault::before(Trouble::Hang));
+    let error = client.stage(bed.staged()).await.unwrap_err();
+    assert!(
+        matches!(&error, CsiError::Uncertain { code, .. } if code == "DeadlineExceeded"),
+        "{error}"
+    );
+    // the next call is another conversation
+    client.abilities().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_driver_that_dies_in_the_middle_leaves_it_open_and_the_same_call_succeeds_later() {
+    for fault in [Fault::before(Trouble::Die), Fault::after(Trouble::Die)] {
+        let done = fault.when == windlass_testbed::csi_driver::When::After;
+        let mut bed = Bed::new(|_| ());
+        let client = bed.client();
+        let stage = StageRequest {
+            mount_group: None,
+            ..bed.staged()
+        };
+        bed.driver.fault(Method::NodeStageVolume, fault);
+        let error = client.stage(stage.clone()).await.unwrap_err();
+        assert!(
+            matches!(&error, CsiError::Uncertain { code, .. } if code == "Unavailable"),
+            "{error}"
+        );
+        assert_eq!(!bed.driver.staged("volume").is_empty(), done);
+        let error = client.stage(stage.clone()).await.unwrap_err();
+        assert!(matches!(&error, CsiError::Uncertain { .. }), "{error}");
+        bed.driver.restart().unwrap();
+        client.stage(stage).await.unwrap();
+        assert_eq!(bed.driver.staged("volume"), [bed.at("staging")]);
+        assert_eq!(bed.driver.violations(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_is_not_there_is_named_with_its_socket() {
+    let mut bed = Bed::new(|_| ());
+    bed.driver.uninstall();
+    let error = bed.client().info().await.unwrap_err();
+    let socket = bed.driver.options().socket();
+    let expected = format!(
+        "rpc error: code = Unavailable desc = connection error: desc = \"transport: dial unix {}: ",
+        socket.display()
+    );
+    assert!(error.to_string().starts_with(&expected), "{error}");
+}
+
+#[tokio::test]
+async fn a_refusal_is_in_the_drivers_words_and_bounded() {
+    let bed = Bed::new(|_| ());
+    let refusal = |text: String| Fault::before(Trouble::Refuse(Code::NotFound, text));
+    bed.driver.fault(
+        Method::NodeUnpublishVolume,
+        refusal("no such volume".into()),
+    );
+    let error = bed.client().unpublish("volume", &bed.at("target")).await;
+    assert_eq!(
+        error,
+        Err(CsiError::Refused {
+            code: "NotFound".into(),
+            message: "no such volume".into(),
+        })
+    );
+    bed.driver
+        .fault(Method::NodeUnpublishVolume, refusal("ö".repeat(6000)));
+    let error = bed.client().unpublish("volume", &bed.at("target")).await;
+    assert!(error.unwrap_err().to_string().len() < 4200);
+}
+
+#[tokio::test]
+async fn what_no_driver_could_answer_is_not_asked() {
+    let bed = Bed::new(|_| ());
+    let client = bed.client();
+    let nameless = StageRequest {
+        handle: String::new(),
+        ..bed.staged()
+    };
+    let homeless = StageRequest {
+        staging_path: None,
+        ..bed.staged()
+    };
+    let secret = StageRequest {
+        secrets: BTreeMap::from([("key".to_owned(), vec![0xff])]),
+        ..bed.staged()
+    };
+    for (request, expected) in [
+        (nameless, "missing volume id"),
+        (homeless, "missing staging target path"),
+        (secret, "the value of \"key\" in the secret is no text"),
+    ] {
+        let error = client.stage(request).await.unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+    assert!(bed.driver.calls_of(Method::NodeStageVolume).is_empty());
+}
