@@ -35,6 +35,7 @@ pub mod cgroup_names;
 pub mod config_error;
 pub mod container_config;
 pub mod credentials;
+pub mod csi_node;
 pub mod dns;
 pub mod empty_dir;
 pub mod env;

@@ -113,6 +113,14 @@ reasons! {
     FailedAttachVolume = "FailedAttachVolume",
     /// A block volume could not be mapped.
     FailedMapVolume = "FailedMapVolume",
+    /// A volume's file system was grown.
+    FileSystemResizeSuccessful = "FileSystemResizeSuccessful",
+    /// A volume's file system could not be grown.
+    VolumeResizeFailed = "VolumeResizeFailed",
+    /// Event: giving a volume's files to the pod's group takes long.
+    VolumePermissionChangeInProgress = "VolumePermissionChangeInProgress",
+    /// Event: a volume that pods share belongs to another group than this pod asks for.
+    AlreadyMountedVolume = "AlreadyMountedVolume",
     /// A pull secret is missing or malformed; the pull goes on without it.
     FailedToRetrieveImagePullSecret = "FailedToRetrieveImagePullSecret",
     /// A probe failed, or could not be put.
@@ -123,6 +131,8 @@ reasons! {
     DnsConfigForming = "DNSConfigForming",
     /// The node's `resolv.conf` leaves no room for the cluster's domains, or cannot be read.
     CheckLimitsForResolvConf = "CheckLimitsForResolvConf",
+    /// What memory volumes hold may be swapped to the disk.
+    PossibleMemoryBackedVolumesOnDisk = "PossibleMemoryBackedVolumesOnDisk",
     /// ClusterFirst without a cluster DNS address.
     MissingClusterDns = "MissingClusterDNS",
 

@@ -63,6 +63,25 @@ pub enum VolumeError {
         #[source]
         source: io::Error,
     },
+    /// What a volume is made of is not as it has to be, or a program of the node failed; in
+    /// upstream's words.
+    #[error("{message}")]
+    Failed {
+        /// Upstream's name of what failed, where it is not that of the whole operation, such as
+        /// `MountVolume.NewMounter initialization`.
+        step: Option<&'static str>,
+        /// What is wrong.
+        message: String,
+    },
+    /// The work was given up before its end.
+    #[error("work on {} was stopped", path.display())]
+    Stopped {
+        /// On what.
+        path: PathBuf,
+    },
+    /// A CSI driver, or what it needs, failed.
+    #[error(transparent)]
+    Csi(#[from] windlass_csi::MountError),
     /// The file system does not answer.
     #[error(transparent)]
     Lane(#[from] LaneError),
@@ -77,6 +96,22 @@ impl VolumeError {
         }
     }
 
+    pub(crate) fn failed(message: String) -> Self {
+        Self::Failed {
+            step: None,
+            message,
+        }
+    }
+
+    /// Upstream's name of the step that failed, if it is another than `MountVolume.SetUp` and the
+    /// like. With ` failed for volume "x" : ` after it, it begins the message that users see.
+    pub fn step(&self) -> Option<&'static str> {
+        match self {
+            Self::Failed { step, .. } => *step,
+            _ => None,
+        }
+    }
+
     /// What trying again would bring. A host path may appear without the pod changing.
     pub fn retry(&self) -> Retry {
         match self {
@@ -84,7 +119,10 @@ impl VolumeError {
             Self::HostPathType { .. }
             | Self::NoContent { .. }
             | Self::Leftover { .. }
+            | Self::Failed { .. }
+            | Self::Stopped { .. }
             | Self::Io { .. } => Retry::Later,
+            Self::Csi(error) => error.retry(),
             Self::Lane(error) => error.retry(),
         }
     }

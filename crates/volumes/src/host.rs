@@ -9,21 +9,36 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_core::paths::{NodePaths, check_component};
-use windlass_core::volume_source::VolumeSource;
-use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, PodUid};
+use windlass_core::volume_source::{PodVolume, VolumeSource};
+use windlass_csi::{CsiPaths, CsiVolumes, is_csi_device};
+use windlass_types::{DeviceName, EventRecorder, MountedContent, MountedVolume, PodExt, PodUid};
 
+use crate::block::{self, OpenDevices};
+use crate::csi::{self, CsiConfig, without_csi};
 use crate::error::VolumeError;
-use crate::lane::Lanes;
-use crate::pod_volumes::{set_up_volume, tear_down_volume};
+use crate::lane::{Lanes, volumes_lane as lane};
+use crate::local;
+use crate::machine::{HostVolumesConfig, Machine};
+use crate::nfs;
+use crate::pod_volumes::{VolumeSite, place_of, set_up_volume, tear_down_volume};
 use crate::port::{FoundVolume, VolumePlugins, VolumeRequest};
 use crate::shown::{Digest, Shown};
+use crate::subpath::clean_sub_paths;
+use crate::usage::{Measured, Meter};
+
+/// Directory of its kind below a pod.
+const LOCAL_DIR: &str = "kubernetes.io~local-volume";
 
 /// Implementation of [`VolumePlugins`] on the node.
 #[derive(Debug)]
 pub struct HostVolumes {
     paths: NodePaths,
     lanes: Arc<Lanes>,
+    pub(crate) machine: Arc<Machine>,
+    csi: Option<CsiVolumes>,
+    open: OpenDevices,
     shown: Shown,
+    meter: Meter,
 }
 
 impl HostVolumes {
@@ -31,10 +46,32 @@ impl HostVolumes {
     /// on files.
     pub fn new(paths: NodePaths, lanes: Arc<Lanes>) -> Self {
         Self {
+            machine: Arc::new(Machine::new(paths.clone(), Arc::clone(&lanes))),
+            csi: None,
+            open: OpenDevices::default(),
             paths,
+            meter: Meter::new(Arc::clone(&lanes)),
             lanes,
             shown: Shown::default(),
         }
+    }
+
+    /// Knows more of its node. Comes before [`HostVolumes::with_csi`].
+    pub fn with_config(mut self, config: HostVolumesConfig) -> Self {
+        let mut machine = Machine::new(self.paths.clone(), Arc::clone(&self.lanes));
+        machine.config = config;
+        self.machine = Arc::new(machine);
+        self
+    }
+
+    /// Has the volumes of CSI drivers, too.
+    pub fn with_csi(mut self, config: CsiConfig) -> Self {
+        self.csi = Some(csi::csi_volumes(&self.machine, config));
+        self
+    }
+
+    fn csi(&self) -> Result<&CsiVolumes, VolumeError> {
+        self.csi.as_ref().ok_or_else(without_csi)
     }
 }
 
@@ -43,10 +80,19 @@ impl VolumePlugins for HostVolumes {
     async fn find(&self, uid: &PodUid) -> Result<Vec<FoundVolume>, VolumeError> {
         check_uid(uid)?;
         let dir = self.paths.pod_dir(uid);
+        let (paths, of) = (self.paths.clone(), uid.clone());
         self.lanes
             .run(&lane(uid), "looking for volumes", move || {
                 let mut found = volumes_in(&dir, "volumes", false)?;
                 found.extend(volumes_in(&dir, "volumeDevices", true)?);
+                for volume in &mut found {
+                    if volume.plugin_dir == LOCAL_DIR {
+                        volume.device = Some(local::device_name(&volume.name));
+                    }
+                    if csi::is_csi(volume) {
+                        csi::found_device(&paths, &of, volume);
+                    }
+                }
                 Ok(found)
             })
             .await
@@ -62,21 +108,63 @@ impl VolumePlugins for HostVolumes {
     }
 
     async fn find_devices(&self) -> Result<Vec<DeviceName>, VolumeError> {
-        Ok(Vec::new())
+        let (mounts, devices) = (self.machine.local_mounts(), self.machine.local_devices());
+        let csi = CsiPaths::new(self.paths.clone());
+        let plugins = self.paths.root_dir.join("plugins");
+        self.lanes
+            .run("node:volumes", "looking for devices", move || {
+                let mut names = names_in(&mounts)?;
+                names.extend(names_in(&devices)?);
+                names.sort();
+                names.dedup();
+                let mut found: Vec<_> = names.iter().map(|n| local::device_name(n)).collect();
+                let staged = csi.staged_devices();
+                found.extend(staged.map_err(|e| VolumeError::io("list", &plugins, e))?);
+                Ok(found)
+            })
+            .await
     }
 
-    async fn stage(&self, _: &VolumeRequest) -> Result<(), VolumeError> {
-        Ok(())
+    async fn stage(&self, request: &VolumeRequest) -> Result<(), VolumeError> {
+        match &request.volume.source {
+            VolumeSource::Local(volume) => local::stage(&self.machine, request, volume).await,
+            VolumeSource::Csi(_) => {
+                let staged = self.csi()?.stage(&request.pod, &request.volume, None);
+                Ok(staged.await?)
+            }
+            _ => Ok(()),
+        }
     }
 
-    async fn unstage(&self, _: &DeviceName) -> Result<(), VolumeError> {
-        Ok(())
+    async fn unstage(&self, device: &DeviceName) -> Result<(), VolumeError> {
+        if is_csi_device(device) {
+            return Ok(self.csi()?.unstage(device).await?);
+        }
+        match local::volume_of(device) {
+            Some(volume) => local::unstage(&self.machine, volume).await,
+            None => Ok(()),
+        }
     }
 
     async fn set_up(&self, request: &VolumeRequest) -> Result<MountedVolume, VolumeError> {
         let uid = request.pod.uid();
         check_uid(&uid)?;
+        match &request.volume.source {
+            VolumeSource::Local(volume) if volume.block => {
+                return block::set_up(&self.machine, &self.open, request, volume).await;
+            }
+            VolumeSource::Local(volume) => {
+                return local::set_up(&self.machine, request, volume).await;
+            }
+            VolumeSource::Nfs(volume) => return nfs::set_up(&self.machine, request, volume).await,
+            VolumeSource::Csi(_) => {
+                let set_up = self.csi()?.set_up(&request.pod, &request.volume, None);
+                return Ok(set_up.await?);
+            }
+            _ => {}
+        }
         let (dir, request) = (self.paths.pod_dir(&uid), request.clone());
+        let allocatable_memory = self.machine.config.allocatable_memory;
         let (name, digest) = (request.volume.name.clone(), digest(&request));
         if let Some(digest) = digest {
             if self.shown.is(&uid, &name, digest) {
@@ -88,7 +176,13 @@ impl VolumePlugins for HostVolumes {
         let mounted = self
             .lanes
             .run(&lane(&uid), "setting up volumes", move || {
-                set_up_volume(&dir, &request.pod, &request.volume, request.now)
+                let site = VolumeSite {
+                    pod_dir: &dir,
+                    pod: &request.pod,
+                    now: request.now,
+                    allocatable_memory,
+                };
+                set_up_volume(site, &request.volume)
             })
             .await?;
         if let Some(digest) = digest {
@@ -97,25 +191,74 @@ impl VolumePlugins for HostVolumes {
         Ok(mounted)
     }
 
-    async fn expand(&self, _: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
-        Ok(None)
+    async fn expand(&self, request: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
+        match &request.volume.source {
+            VolumeSource::Csi(_) => {
+                let expanded = self.csi()?.expand(&request.pod, &request.volume);
+                Ok(expanded.await?)
+            }
+            _ => Ok(None),
+        }
     }
 
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
         check_uid(uid)?;
         self.shown.forget(uid, &volume.name);
         let (dir, volume) = (self.paths.pod_dir(uid), volume.clone());
+        // what is bound of a volume keeps it busy
+        let (pod_dir, name) = (dir.clone(), volume.name.clone());
+        self.lanes
+            .run(&lane(uid), "releasing subPaths", move || {
+                clean_sub_paths(&pod_dir, Some(&name))
+            })
+            .await?;
+        self.machine.stop_walks(uid).await;
+        match volume.plugin_dir.as_str() {
+            csi::CSI_DIR => {
+                if !volume.block {
+                    csi::release_nested(&self.machine, uid, &volume.name).await?;
+                }
+                let released = self.csi()?.tear_down(uid, &volume.name, volume.block);
+                return Ok(released.await?);
+            }
+            LOCAL_DIR if volume.block => {
+                let link = place_of(&dir, &volume);
+                let name = &volume.name;
+                return block::tear_down(&self.machine, &self.open, uid, link, name).await;
+            }
+            nfs::PLUGIN_DIR => {
+                return nfs::tear_down(&self.machine, uid, &place_of(&dir, &volume)).await;
+            }
+            _ => {}
+        }
         self.lanes
             .run(&lane(uid), "releasing volumes", move || {
                 tear_down_volume(&dir, &volume)
             })
             .await
     }
-}
 
-/// The lane of a pod's volumes: its other files do not wait for a volume that hangs.
-fn lane(uid: &PodUid) -> String {
-    format!("{uid}/volumes")
+    fn tell_events_to(&self, events: Arc<dyn EventRecorder>) {
+        // told once; a second recorder would be another agent's
+        let _ = self.machine.events.set(events);
+    }
+
+    async fn usage(
+        &self,
+        uid: &PodUid,
+        volume: &PodVolume,
+    ) -> Result<Option<Measured>, VolumeError> {
+        check_uid(uid)?;
+        if let VolumeSource::Csi(of) = &volume.source {
+            let usage = self.csi()?.usage(uid, &of.volume_name, of.block).await?;
+            return Ok(usage.and_then(|usage| csi::measured(&of.driver, &usage)));
+        }
+        let Some(path) = volume.dir(&self.paths.pod_dir(uid)) else {
+            return Ok(None);
+        };
+        let lane = format!("{uid}/usage");
+        self.meter.measure(&lane, &path).await.map(Some)
+    }
 }
 
 fn check_uid(uid: &PodUid) -> Result<(), VolumeError> {

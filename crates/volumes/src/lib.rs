@@ -7,26 +7,49 @@
 //! system, the mount table and the notes that plugins leave beside a volume are the record.
 
 mod atomic_writer;
+mod block;
+mod csi;
 mod empty_dir;
 mod error;
+mod format;
+mod helper;
 mod host;
 mod host_path;
 mod lane;
+mod local;
+mod machine;
+mod memory;
 mod mount_info;
+mod mounts;
 mod nested;
+mod nfs;
+mod ownership;
 mod pod_volumes;
 mod port;
 mod remove;
+mod shared;
 mod shown;
+mod subpath;
+mod usage;
+mod walks;
 
+pub use empty_dir::memory_may_be_swapped;
+pub use csi::CsiConfig;
 pub use error::{RemoveError, VolumeError};
+pub use helper::{HelperError, Helpers};
 pub use host::HostVolumes;
 pub use host_path::check_host_path;
-pub use lane::{LaneError, Lanes, SLOTS};
+pub use lane::{LaneError, Lanes, SLOTS, volumes_lane};
+pub use machine::HostVolumesConfig;
+pub use memory::{MemoryVolumes, VolumeStep};
 pub use mount_info::{MountPoint, mounts_beneath};
-pub use pod_volumes::{set_up_volume, tear_down_volume};
+pub use ownership::{GroupPolicy, VolumeGroup, WalkProgress, Walked, set_volume_ownership};
+pub use pod_volumes::{VolumeSite, pod_group, set_up_volume, tear_down_volume};
 pub use port::{FoundVolume, VolumePlugins, VolumeRequest};
 pub use remove::remove_tree;
+pub use usage::Measured;
+pub use shared::make_shared;
+pub use subpath::{SubPathError, clean_sub_paths, prepare_sub_path};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,6 @@
 //! The mount table of this process, `/proc/self/mountinfo`.
+//!
+//! Reading it asks no file system: a mount whose server is gone is listed like any other.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,30 +14,114 @@ pub struct MountPoint {
     pub path: PathBuf,
     /// File system type, `tmpfs` for a memory volume.
     pub fs_type: String,
+    /// The file system, as `major:minor`.
+    pub device: String,
+    /// Which directory of the file system is mounted; `/` unless it is a bind mount.
+    pub root: PathBuf,
+    /// Options of the mount itself, such as `ro,nosuid`.
+    pub options: String,
+    /// What is mounted below it is seen by its peers too (`shared`).
+    pub shared: bool,
+}
+
+impl MountPoint {
+    /// Nobody can write through it.
+    pub fn is_read_only(&self) -> bool {
+        self.options.split(',').any(|option| option == "ro")
+    }
 }
 
 /// Mounts at or below a directory, in the order they were made.
 pub fn mounts_beneath(dir: &Path) -> io::Result<Vec<MountPoint>> {
-    let table = std::fs::read("/proc/self/mountinfo")?;
-    // the kernel writes resolved paths, so a root directory behind a symlink is resolved too
-    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    Ok(parse(&table)
+    let dir = resolved(dir);
+    Ok(table()?
+        .into_iter()
         .filter(|mount| mount.path.starts_with(&dir))
         .collect())
+}
+
+/// What is mounted exactly here, the topmost if several are; `None` if nothing is.
+pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountPoint>> {
+    let dir = resolved(dir);
+    Ok(table()?.into_iter().rfind(|mount| mount.path == dir))
+}
+
+/// Other mounts that show the same directory (upstream `GetMountRefs`).
+pub(crate) fn mounts_of(dir: &Path) -> io::Result<Vec<MountPoint>> {
+    let dir = dir.canonicalize()?;
+    Ok(same_directory(&table()?, &dir))
+}
+
+/// Mounts of the table at other places that show what is at `dir`, a resolved path.
+pub(crate) fn same_directory(table: &[MountPoint], dir: &Path) -> Vec<MountPoint> {
+    let above = table.iter().filter(|mount| dir.starts_with(&mount.path));
+    // of two mounts on one place the later one is seen
+    let Some(shown) = above.max_by_key(|mount| mount.path.components().count()) else {
+        return Vec::new();
+    };
+    let below = dir.strip_prefix(&shown.path).unwrap_or(Path::new(""));
+    let root = shown.root.join(below);
+    let same = |mount: &&MountPoint| {
+        mount.device == shown.device && mount.root == root && mount.path != dir
+    };
+    table.iter().filter(same).cloned().collect()
+}
+
+/// The mount that what lies at `dir` is on.
+pub(crate) fn mount_above(dir: &Path) -> io::Result<Option<MountPoint>> {
+    let dir = dir.canonicalize()?;
+    let mut above = table()?;
+    above.retain(|mount| dir.starts_with(&mount.path));
+    // of two mounts on one place the later one is seen
+    Ok(above
+        .into_iter()
+        .max_by_key(|mount| mount.path.components().count()))
+}
+
+fn table() -> io::Result<Vec<MountPoint>> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    Ok(parse(&table).collect())
+}
+
+/// The kernel writes resolved paths, so a root directory behind a link is resolved too; but not the
+/// directory itself, which may be a mount whose server is gone.
+fn resolved(dir: &Path) -> PathBuf {
+    let parent = dir.parent().and_then(|parent| parent.canonicalize().ok());
+    match (parent, dir.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => dir.to_owned(),
+    }
 }
 
 /// Lines that are not understood are left out: the format only ever gained fields.
 pub(crate) fn parse(table: &[u8]) -> impl Iterator<Item = MountPoint> {
     table.split(|b| *b == b'\n').filter_map(|line| {
-        let mut fields = line.split(|b| *b == b' ');
-        let path = unescape(fields.nth(4)?);
+        let mut fields = line.split(|b| *b == b' ').skip(2);
+        let device = text(fields.next()?);
+        let root = path(fields.next()?);
+        let place = path(fields.next()?);
+        let options = text(fields.next()?);
         // optional fields end with a lone dash
-        let fs_type = fields.skip_while(|f| *f != b"-").nth(1)?;
+        let optional = fields.by_ref().take_while(|f| *f != b"-");
+        let shared = optional.fold(false, |shared, f| shared || f.starts_with(b"shared:"));
+        let fs_type = text(fields.next()?);
         Some(MountPoint {
-            path: PathBuf::from(OsString::from_vec(path)),
-            fs_type: String::from_utf8_lossy(fs_type).into_owned(),
+            path: place,
+            fs_type,
+            device,
+            root,
+            options,
+            shared,
         })
     })
+}
+
+fn text(field: &[u8]) -> String {
+    String::from_utf8_lossy(field).into_owned()
+}
+
+fn path(field: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape(field)))
 }
 
 /// The kernel writes space, tab, newline and backslash as a backslash and three octal digits.

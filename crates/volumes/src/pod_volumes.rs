@@ -1,43 +1,56 @@
 //! The volumes that the node makes by itself, each under its pod's directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::mount::{UnmountFlags, unmount};
+use windlass_core::empty_dir::{EmptyDirMedium, empty_dir_medium, memory_volume_size};
 use windlass_core::projection::VolumePayload;
-use windlass_core::quantity::Quantity;
-use windlass_core::resources::pod_limit;
 use windlass_core::volume_source::{PodVolume, VolumeSource};
-use windlass_types::corev1::ResourceRequirements;
+use windlass_types::corev1::EmptyDirVolumeSource;
 use windlass_types::{MountedContent, MountedVolume, Pod, PodExt, Timestamp};
 
 use crate::atomic_writer::{WriteOptions, write_payload};
-use crate::empty_dir::{self, Ownership};
+use crate::empty_dir::{EmptyDir, forget};
 use crate::error::VolumeError;
 use crate::host_path::check_host_path;
 use crate::mount_info::mounts_beneath;
 use crate::nested::{make_nested_mount_points, nested_mount_points};
+use crate::ownership::{GroupPolicy, VolumeGroup};
 use crate::port::FoundVolume;
 use crate::remove::remove_tree;
+
+const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 
 /// Kinds whose content belongs to the pod and goes with it. Of any other nothing may be removed but
 /// the empty directory that it was mounted on.
 const OWN_CONTENT: [&str; 5] = [
-    "kubernetes.io~empty-dir",
+    EMPTY_DIR,
     "kubernetes.io~configmap",
     "kubernetes.io~secret",
     "kubernetes.io~downward-api",
     "kubernetes.io~projected",
 ];
 
+/// Where a volume is set up, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeSite<'a> {
+    /// Directory of the pod.
+    pub pod_dir: &'a Path,
+    /// The pod.
+    pub pod: &'a Pod,
+    /// Dates what is written.
+    pub now: Timestamp,
+    /// Memory that all pods of the node may use, in bytes; 0 if unknown.
+    pub allocatable_memory: u64,
+}
+
 /// Sets up one volume that needs nothing but files and memory of the node.
 ///
 /// # Errors
 /// [`VolumeError::Unsupported`] for any other.
 pub fn set_up_volume(
-    pod_dir: &Path,
-    pod: &Pod,
+    site: VolumeSite<'_>,
     volume: &PodVolume,
-    now: Timestamp,
 ) -> Result<MountedVolume, VolumeError> {
     let name = &volume.name;
     // validation refuses such names long before; here they would leave the pod's directory
@@ -51,23 +64,18 @@ pub fn set_up_volume(
         volume: name.clone(),
         kind: kind_of(&volume.source),
     };
-    let dir = volume.dir(pod_dir);
+    let dir = volume.dir(site.pod_dir);
     let (path, own) = match (&volume.source, dir) {
         (VolumeSource::HostPath(source), _) => {
             check_host_path(name, source)?;
             (source.path.clone().into(), false)
         }
         (VolumeSource::EmptyDir(source), Some(dir)) => {
-            let size_limit = match &source.size_limit {
-                None => None,
-                Some(quantity) => Some(parse_size(name, &quantity.0)?),
-            };
-            let size = memory_size(pod, size_limit);
-            empty_dir::set_up(name, source, &dir, size, ownership(pod))?;
+            make_empty_dir(site, name, source, &dir)?;
             (dir, true)
         }
         (VolumeSource::Payload(_, payload), Some(dir)) => {
-            show_payload(&dir, pod, name, payload, now)?;
+            show_payload(&dir, site, name, payload)?;
             (dir, true)
         }
         (VolumeSource::Image(image), _) => {
@@ -96,18 +104,28 @@ pub fn set_up_volume(
     })
 }
 
+/// The group that a pod asks for, and when its volumes are gone through for it.
+pub fn pod_group(pod: &Pod, read_only: bool) -> Option<VolumeGroup> {
+    let context = PodExt::spec(pod).security_context.as_ref()?;
+    let policy = match context.fs_group_change_policy.as_deref() {
+        Some("OnRootMismatch") => GroupPolicy::OnRootMismatch,
+        _ => GroupPolicy::Always,
+    };
+    let gid = context.fs_group.and_then(|gid| u32::try_from(gid).ok())?;
+    Some(VolumeGroup {
+        gid,
+        policy,
+        read_only,
+    })
+}
+
 /// Unmounts a volume of a pod and whatever containers left mounted in it, deepest first. Content
 /// of the pod's own goes with it.
 pub fn tear_down_volume(pod_dir: &Path, found: &FoundVolume) -> Result<(), VolumeError> {
-    let above = if found.block {
-        "volumeDevices"
-    } else {
-        "volumes"
-    };
-    let dir = pod_dir
-        .join(above)
-        .join(&found.plugin_dir)
-        .join(&found.name);
+    let dir = place_of(pod_dir, found);
+    if found.plugin_dir == EMPTY_DIR {
+        forget(&notes_of(pod_dir, &found.name))?;
+    }
     unmount_beneath(&dir)?;
     if OWN_CONTENT.contains(&found.plugin_dir.as_str()) {
         return remove_tree(&dir).map_err(|source| VolumeError::Leftover { source });
@@ -118,6 +136,17 @@ pub fn tear_down_volume(pod_dir: &Path, found: &FoundVolume) -> Result<(), Volum
         }
         _ => Ok(()),
     }
+}
+
+/// Where a volume lies below its pod's directory.
+pub(crate) fn place_of(pod_dir: &Path, found: &FoundVolume) -> PathBuf {
+    let above = if found.block {
+        "volumeDevices"
+    } else {
+        "volumes"
+    };
+    let kind = pod_dir.join(above).join(&found.plugin_dir);
+    kind.join(&found.name)
 }
 
 /// Unmounts everything at and below a directory, deepest first.
@@ -131,64 +160,58 @@ pub(crate) fn unmount_beneath(dir: &Path) -> Result<(), VolumeError> {
     Ok(())
 }
 
+fn make_empty_dir(
+    site: VolumeSite<'_>,
+    volume: &str,
+    source: &EmptyDirVolumeSource,
+    dir: &Path,
+) -> Result<(), VolumeError> {
+    let medium = empty_dir_medium(site.pod, source, site.allocatable_memory);
+    let medium = medium.map_err(|error| VolumeError::Invalid {
+        volume: volume.to_owned(),
+        message: error.to_string(),
+    })?;
+    let empty_dir = EmptyDir {
+        dir,
+        medium,
+        fs_group: pod_group(site.pod, false).map(|group| group.gid),
+        notes: Some(&notes_of(site.pod_dir, volume)),
+    };
+    empty_dir.set_up()
+}
+
 fn show_payload(
     dir: &Path,
-    pod: &Pod,
+    site: VolumeSite<'_>,
     volume: &str,
     payload: &VolumePayload,
-    now: Timestamp,
 ) -> Result<(), VolumeError> {
-    let nested = nested_mount_points(pod, volume);
-    let ownership = ownership(pod);
-    let size = memory_size(pod, None);
-    empty_dir::make_directory(dir, payload.in_memory, size, ownership)?;
-    make_nested_mount_points(dir, &nested)?;
-    let options = WriteOptions {
-        fs_group: ownership.fs_group,
-        now,
+    let nested = nested_mount_points(site.pod, volume);
+    let fs_group = pod_group(site.pod, true).map(|group| group.gid);
+    let medium = match payload.in_memory {
+        false => EmptyDirMedium::Disk,
+        true => EmptyDirMedium::Memory {
+            size: memory_volume_size(site.pod, None, site.allocatable_memory),
+        },
     };
+    let place = EmptyDir {
+        dir,
+        medium,
+        fs_group,
+        notes: None,
+    };
+    place.set_up()?;
+    make_nested_mount_points(dir, &nested)?;
+    let now = site.now;
+    let options = WriteOptions { fs_group, now };
     let written = write_payload(volume, dir, &payload.files, options)?;
     tracing::debug!(volume = %dir.display(), ?written, "content");
     Ok(())
 }
 
-fn ownership(pod: &Pod) -> Ownership {
-    let context = PodExt::spec(pod).security_context.as_ref();
-    let fs_group = context
-        .and_then(|context| context.fs_group)
-        .and_then(|gid| u32::try_from(gid).ok());
-    Ownership { fs_group }
-}
-
-/// Size of a memory volume: its own limit or the pod's memory limit, whichever is less, because
-/// what is written counts against that. With neither the kernel's default holds, half of the
-/// node's memory (upstream: the node's allocatable memory).
-fn memory_size(pod: &Pod, size_limit: Option<u64>) -> Option<u64> {
-    let limits = |resources: Option<&ResourceRequirements>| {
-        let limits = resources.and_then(|r| r.limits.as_ref());
-        limits.is_some_and(|l| l.contains_key("memory"))
-    };
-    let mut all = pod.init_containers().iter().chain(pod.containers());
-    let limited = limits(PodExt::spec(pod).resources.as_ref())
-        || all.all(|container| limits(container.resources.as_ref()));
-    // one container without a limit leaves the pod without one
-    let pod_limit = limited.then(|| pod_limit(pod, "memory")).flatten();
-    let pod_limit = pod_limit.and_then(|q| u64::try_from(q.value()).ok());
-    [size_limit, pod_limit]
-        .into_iter()
-        .flatten()
-        .filter(|size| *size > 0)
-        .min()
-}
-
-fn parse_size(volume: &str, text: &str) -> Result<u64, VolumeError> {
-    text.parse::<Quantity>()
-        .ok()
-        .and_then(|quantity| u64::try_from(quantity.value()).ok())
-        .ok_or_else(|| VolumeError::Invalid {
-            volume: volume.to_owned(),
-            message: format!("sizeLimit {text:?} is not a size"),
-        })
+/// `plugins/kubernetes.io~empty-dir/<volume>` below the pod's directory.
+fn notes_of(pod_dir: &Path, volume: &str) -> PathBuf {
+    pod_dir.join("plugins").join(EMPTY_DIR).join(volume)
 }
 
 /// The field that is set, for the error text.
@@ -204,44 +227,4 @@ fn kind_of(source: &VolumeSource) -> String {
         VolumeSource::Unresolved(kind) | VolumeSource::Unsupported(kind) => kind,
     }
     .to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-    use windlass_types::corev1::{Container, PodSpec};
-
-    use super::*;
-
-    fn container(limit: Option<&str>) -> Container {
-        let limits = limit.map(|text| [("memory".to_owned(), Quantity(text.into()))].into());
-        Container {
-            resources: limits.map(|limits| ResourceRequirements {
-                limits: Some(limits),
-                ..ResourceRequirements::default()
-            }),
-            ..Container::default()
-        }
-    }
-
-    #[test]
-    fn a_memory_volume_is_no_larger_than_its_limit_and_the_pods() {
-        let check = |limits: &[Option<&str>], own: Option<u64>, expected: Option<u64>| {
-            let pod = Pod {
-                spec: Some(PodSpec {
-                    containers: limits.iter().map(|l| container(*l)).collect(),
-                    ..PodSpec::default()
-                }),
-                ..Pod::default()
-            };
-            assert_eq!(memory_size(&pod, own), expected, "{limits:?} {own:?}");
-        };
-        check(&[None], None, None);
-        check(&[None], Some(7), Some(7));
-        check(&[Some("1Ki"), Some("1Ki")], None, Some(2048));
-        check(&[Some("1Ki"), Some("1Ki")], Some(4096), Some(2048));
-        check(&[Some("1Ki"), Some("1Ki")], Some(7), Some(7));
-        check(&[Some("1Ki"), None], Some(4096), Some(4096));
-        check(&[Some("1Ki")], Some(0), Some(1024));
-    }
 }

@@ -6,12 +6,15 @@
 //! the VolumeManager.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use windlass_core::volume_source::PodVolume;
-use windlass_types::{DeviceName, MountedVolume, PodUid, SharedPod, Timestamp};
+pub use windlass_types::FoundVolume;
+use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodUid, SharedPod, Timestamp};
 
 use crate::error::VolumeError;
+use crate::usage::Measured;
 
 /// One volume of a pod, to be set up.
 #[derive(Clone, Debug)]
@@ -22,19 +25,6 @@ pub struct VolumeRequest {
     pub volume: PodVolume,
     /// Dates what is written.
     pub now: Timestamp,
-}
-
-/// A volume of a pod as it lies on the node, whoever set it up.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FoundVolume {
-    /// Directory of its kind, such as `kubernetes.io~csi`.
-    pub plugin_dir: String,
-    /// Its own directory.
-    pub name: String,
-    /// It lies under `volumeDevices` instead of `volumes`.
-    pub block: bool,
-    /// The device that it shares with other pods, as its own notes say.
-    pub device: Option<DeviceName>,
 }
 
 /// Sets up and releases volumes.
@@ -67,4 +57,19 @@ pub trait VolumePlugins: Send + Sync + Debug + 'static {
     /// Takes a volume from a pod, with what its containers left mounted in it, and with its content
     /// where that belongs to the pod. One that is not there is fine.
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError>;
+
+    /// What a volume that is set up holds. `None` if nobody can tell: it is not the node's to
+    /// measure, as a hostPath, or its driver does not say. May take as long as counting a large
+    /// tree does; dropping the future ends it.
+    async fn usage(
+        &self,
+        uid: &PodUid,
+        volume: &PodVolume,
+    ) -> Result<Option<Measured>, VolumeError> {
+        let _ = (uid, volume);
+        Ok(None)
+    }
+
+    /// Where events of pods go from now on: the plugins are made before there is anybody to tell.
+    fn tell_events_to(&self, _events: Arc<dyn EventRecorder>) {}
 }

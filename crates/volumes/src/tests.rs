@@ -1,5 +1,11 @@
 //! Volumes and removal on a real file system.
 
+mod bed;
+mod faults;
+mod kills;
+mod local;
+mod nfs;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -18,7 +24,7 @@ use windlass_core::volume_source::{plain_volume, plain_volumes};
 
 use crate::{
     FoundVolume, RemoveError, VolumeError, check_host_path, mount_info, mounts_beneath,
-    remove_tree, set_up_volume, tear_down_volume,
+    VolumeSite, remove_tree, set_up_volume, tear_down_volume,
 };
 
 /// Volumes that show nothing of the API server.
@@ -29,7 +35,13 @@ fn set_up_pod_volumes(dir: &Path, pod: &Pod) -> Result<(), VolumeError> {
 fn set_up_with(dir: &Path, pod: &Pod, payloads: &VolumePayloads) -> Result<(), VolumeError> {
     let volumes = plain_volumes(pod, payloads);
     let mut volumes = volumes.iter();
-    volumes.try_for_each(|volume| set_up_volume(dir, pod, volume, Timestamp::default()).map(drop))
+    let site = VolumeSite {
+        pod_dir: dir,
+        pod,
+        now: Timestamp::default(),
+        allocatable_memory: 0,
+    };
+    volumes.try_for_each(|volume| set_up_volume(site, volume).map(drop))
 }
 
 fn tear_down_pod_volumes(dir: &Path) -> Result<(), VolumeError> {
@@ -170,7 +182,7 @@ fn host_path_types_check_what_is_there_and_two_of_them_create_it() {
 fn an_empty_dir_is_open_to_all_and_a_second_set_up_keeps_its_content() {
     let dir = temp();
     let volume = empty_dir("cache", None, None);
-    let path = plain_volume(&volume, None).dir(dir.path()).expect("path");
+    let path = plain_volume(&Pod::default(), &volume, None).dir(dir.path()).expect("path");
     assert!(path.ends_with("volumes/kubernetes.io~empty-dir/cache"));
     let pod = pod(vec![volume]);
     for _ in 0..2 {
@@ -189,7 +201,7 @@ fn an_empty_dir_belongs_to_the_fs_group() {
     }
     let dir = temp();
     let volume = empty_dir("cache", None, None);
-    let path = plain_volume(&volume, None).dir(dir.path()).expect("path");
+    let path = plain_volume(&Pod::default(), &volume, None).dir(dir.path()).expect("path");
     let mut pod = pod(vec![volume]);
     if let Some(spec) = &mut pod.spec {
         spec.security_context = Some(PodSecurityContext {
@@ -209,7 +221,7 @@ fn a_memory_volume_is_one_tmpfs_of_its_size_and_goes_at_teardown() {
     }
     let dir = temp();
     let volume = empty_dir("mem", Some("Memory"), Some("1Mi"));
-    let path = plain_volume(&volume, None).dir(dir.path()).expect("path");
+    let path = plain_volume(&Pod::default(), &volume, None).dir(dir.path()).expect("path");
     let pod = pod(vec![volume]);
     set_up_pod_volumes(dir.path(), &pod).expect("set up");
     fs::write(path.join("kept"), "x").expect("write");
@@ -259,7 +271,7 @@ fn what_the_agent_cannot_make_is_refused_in_plain_words() {
     );
     check(
         empty_dir("huge", Some("HugePages"), None),
-        "volume \"huge\": volume type emptyDir with medium HugePages is not supported by this agent yet (never)",
+        "volume \"huge\": medium HugePages: hugePages storage requested, but there is no resource request for huge pages (never)",
     );
     check(
         empty_dir("v", Some("Memory"), Some("many")),

@@ -1,0 +1,194 @@
+//! `volumeMode: Block` of a local volume: a device of this node that containers see as one.
+//!
+//! Below the pod lies a link to the device, which containers are given, and below
+//! `plugins/kubernetes.io~local-volume/volumeDevices/<volume>` the device itself is bound for each pod
+//! that uses it, as upstream has it. The link is made first and goes last: what it names is found.
+//! While a pod has the device it is kept open, so that its numbers cannot come to mean another one
+//! (upstream binds a loop device to it for that).
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::OFlags;
+use rustix::mount::{UnmountFlags, unmount};
+use windlass_core::volume_source::LocalVolume;
+use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
+
+use crate::error::VolumeError;
+use crate::helper::Helpers;
+use crate::lane::volumes_lane;
+use crate::local::{self, make_directory, remove_if_empty, target};
+use crate::machine::Machine;
+use crate::mounts::{bind, mounted};
+use crate::port::VolumeRequest;
+
+/// Devices that are kept open, by the link of the pod that has them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OpenDevices(Arc<Mutex<HashMap<PathBuf, File>>>);
+
+impl OpenDevices {
+    fn keep(&self, link: &Path, device: File) {
+        let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.insert(link.to_owned(), device);
+    }
+
+    fn close(&self, link: &Path) {
+        let mut devices = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.remove(link);
+    }
+}
+
+/// Maps the device for one pod.
+pub(crate) async fn set_up(
+    machine: &Machine,
+    open: &OpenDevices,
+    request: &VolumeRequest,
+    volume: &LocalVolume,
+) -> Result<MountedVolume, VolumeError> {
+    local::check(volume)?;
+    let uid = request.pod.uid();
+    let lane = volumes_lane(&uid);
+    let link = target(machine, request)?;
+    let node = machine.local_devices().join(&volume.volume_name);
+    let node = node.join(uid.as_str());
+
+    let path = volume.path.clone();
+    let (device, file) = machine
+        .step(&lane, "opening a device", move || open_device(&path))
+        .await?;
+    let (place, to) = (link.clone(), device.clone());
+    machine
+        .step(&lane, "linking a device", move || make_link(&place, &to))
+        .await?;
+    machine
+        .step(&lane, "binding a device", move || bind_node(&device, &node))
+        .await?;
+    open.keep(&link, file);
+    Ok(MountedVolume {
+        content: MountedContent::Device(link),
+        read_only: request.volume.read_only,
+        relabel: false,
+    })
+}
+
+/// Takes the device from a pod.
+pub(crate) async fn tear_down(
+    machine: &Machine,
+    open: &OpenDevices,
+    uid: &PodUid,
+    link: PathBuf,
+    volume: &str,
+) -> Result<(), VolumeError> {
+    open.close(&link);
+    let lane = volumes_lane(uid);
+    let node = machine.local_devices().join(volume).join(uid.as_str());
+    release_loop(machine, &lane, &node).await?;
+    machine
+        .step(&lane, "unbinding a device", move || {
+            if mounted(&node)?.is_some() {
+                unmount(&node, UnmountFlags::NOFOLLOW)
+                    .map_err(|error| VolumeError::io("unmount", &node, error))?;
+            }
+            remove_file(&node)
+        })
+        .await?;
+    machine
+        .step(&lane, "unlinking a device", move || {
+            remove_file(&link)?;
+            link.parent().map_or(Ok(()), remove_if_empty)
+        })
+        .await
+}
+
+/// The device behind the path, and itself, open.
+fn open_device(path: &Path) -> Result<(PathBuf, File), VolumeError> {
+    let missing = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => VolumeError::Failed {
+            step: Some("MapVolume.EvalHostSymlinks"),
+            message: format!("path {path:?} does not exist"),
+        },
+        _ => VolumeError::io("open", path, error),
+    };
+    let device = path.canonicalize().map_err(missing)?;
+    let found = fs::metadata(&device).map_err(missing)?;
+    if !found.file_type().is_block_device() {
+        return Err(VolumeError::failed(format!(
+            "path {path:?} is not a block device"
+        )));
+    }
+    // not blocking: a drive without a medium is still a device
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(flags).open(&device);
+    Ok((device, file.map_err(missing)?))
+}
+
+/// What a boot ago led to another device is replaced.
+fn make_link(link: &Path, device: &Path) -> Result<(), VolumeError> {
+    if fs::read_link(link).is_ok_and(|to| to == device) {
+        return Ok(());
+    }
+    if let Some(parent) = link.parent() {
+        make_directory(parent)?;
+    }
+    remove_file(link)?;
+    std::os::unix::fs::symlink(device, link).map_err(|error| VolumeError::io("link", link, error))
+}
+
+fn bind_node(device: &Path, node: &Path) -> Result<(), VolumeError> {
+    if let Some(parent) = node.parent() {
+        make_directory(parent)?;
+    }
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create_new(true).mode(0o640).open(node);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(VolumeError::io("create file", node, error));
+        }
+        _ => {}
+    }
+    bind(device, node, &[])
+}
+
+/// An agent that bound a loop device to the node's file left it busy.
+async fn release_loop(machine: &Machine, lane: &str, node: &Path) -> Result<(), VolumeError> {
+    let place = node.to_owned();
+    let found = machine.step(lane, "looking for loop devices", move || {
+        Ok(loop_device_of(&place))
+    });
+    let Some(device) = found.await? else {
+        return Ok(());
+    };
+    let helpers: &Helpers = &machine.config.helpers;
+    let arguments = ["-d".into(), device.into()];
+    let ended = helpers.succeed("losetup", &arguments, helpers.unmount_deadline);
+    ended
+        .await
+        .map_err(|error| VolumeError::failed(format!("losetup -d failed: {error}")))
+}
+
+fn loop_device_of(node: &Path) -> Option<PathBuf> {
+    let devices = fs::read_dir("/sys/block").ok()?;
+    for device in devices.flatten() {
+        let Ok(file) = fs::read_to_string(device.path().join("loop/backing_file")) else {
+            continue;
+        };
+        if Path::new(file.trim_end()) == node {
+            return Some(Path::new("/dev").join(device.file_name()));
+        }
+    }
+    None
+}
+
+fn remove_file(path: &Path) -> Result<(), VolumeError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(VolumeError::io("remove", path, error))
+        }
+        _ => Ok(()),
+    }
+}

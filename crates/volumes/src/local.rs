@@ -1,0 +1,330 @@
+//! `local`: a directory or block device of this node that a PersistentVolume names.
+//!
+//! A directory is bound to its place below each pod. A block device that is to be a file system gets
+//! one if it holds nothing, is mounted once for the node (`plugins/kubernetes.io/local-volume/mounts`),
+//! and that mount is bound. The path is the author's of the PersistentVolume, so links in it are
+//! followed. That a bind mount is there means that everything before it was done.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{UnmountFlags, unmount};
+use windlass_core::paths::check_component;
+use windlass_core::volume_source::{LOCAL_PLUGIN, LocalVolume};
+use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, Reason};
+
+use crate::error::VolumeError;
+use crate::format::format_and_mount;
+use crate::lane::volumes_lane;
+use crate::machine::Machine;
+use crate::mount_info::{MountPoint, mounts_of};
+use crate::mounts::{bind, joined_options, mounted};
+use crate::pod_volumes::pod_group;
+use crate::port::VolumeRequest;
+use crate::walks::Ownership;
+
+/// Upstream's step of which a path that is not there is a failure.
+const NEW_MOUNTER: &str = "MountVolume.NewMounter initialization";
+
+/// Mounts the file system of a block device for the node. A directory, and a device that containers
+/// see as such, need nothing.
+pub(crate) async fn stage(
+    machine: &Machine,
+    request: &VolumeRequest,
+    volume: &LocalVolume,
+) -> Result<(), VolumeError> {
+    if volume.block {
+        return Ok(());
+    }
+    check(volume)?;
+    let lane = device_lane(&volume.volume_name);
+    let (path, target) = (volume.path.clone(), global_mount(machine, volume));
+    let due = machine
+        .step(&lane, "looking at a local volume", move || {
+            let due = kind(&path)? == Kind::Block && mounted(&target)?.is_none();
+            if due {
+                make_directory(&target)?;
+            }
+            Ok(due)
+        })
+        .await?;
+    if !due {
+        return Ok(());
+    }
+    let target = global_mount(machine, volume);
+    let options = joined_options(&request.volume.mount_options, request.volume.read_only);
+    let fs_type = volume.fs_type.as_deref().filter(|fs_type| !fs_type.is_empty());
+    let fs_type = fs_type.unwrap_or("ext4");
+    let done = format_and_mount(machine, &volume.path, &target, fs_type, options).await;
+    let Err(error) = done else {
+        return Ok(());
+    };
+    let message = format!(
+        "local: failed to mount device {} at {} (fstype: {fs_type}), error {error}",
+        volume.path.display(),
+        target.display(),
+    );
+    let removed = machine.step(&lane, "cleaning a local volume", move || {
+        remove_empty(&target)
+    });
+    if let Err(error) = removed.await {
+        tracing::warn!(%error, "left behind");
+    }
+    Err(VolumeError::failed(message))
+}
+
+/// Unmounts what [`stage`] mounted.
+pub(crate) async fn unstage(machine: &Machine, name: &str) -> Result<(), VolumeError> {
+    check_name(name)?;
+    let mount = machine.local_mounts().join(name);
+    let devices = machine.local_devices().join(name);
+    machine
+        .step(&device_lane(name), "releasing a local volume", move || {
+            if mounted(&mount)?.is_some() {
+                check_unused(&mount)?;
+                unmount(&mount, UnmountFlags::NOFOLLOW)
+                    .map_err(|error| VolumeError::io("unmount", &mount, error))?;
+            }
+            remove_empty(&mount)?;
+            // not empty while the device is in some pod
+            remove_if_empty(&devices)
+        })
+        .await
+}
+
+/// A pod that is bound to the mount still needs it, whoever forgot that.
+fn check_unused(mount: &Path) -> Result<(), VolumeError> {
+    let failed = |error| VolumeError::io("look for mounts of", mount, error);
+    let others = mounts_of(mount).map_err(failed)?;
+    if others.is_empty() {
+        return Ok(());
+    }
+    let others: Vec<_> = others.iter().map(|m| m.path.to_string_lossy()).collect();
+    Err(VolumeError::failed(format!(
+        "The device mount path {mount:?} is still mounted by other references [{}]",
+        others.join(" ")
+    )))
+}
+
+pub(crate) fn device_name(volume: &str) -> DeviceName {
+    DeviceName(format!("{LOCAL_PLUGIN}/{volume}"))
+}
+
+/// The PersistentVolume of a device of this kind.
+pub(crate) fn volume_of(device: &DeviceName) -> Option<&str> {
+    device.0.strip_prefix(LOCAL_PLUGIN)?.strip_prefix('/')
+}
+
+/// Binds the volume to its place below the pod.
+pub(crate) async fn set_up(
+    machine: &Machine,
+    request: &VolumeRequest,
+    volume: &LocalVolume,
+) -> Result<MountedVolume, VolumeError> {
+    check(volume)?;
+    let uid = request.pod.uid();
+    let lane = volumes_lane(&uid);
+    let read_only = request.volume.read_only;
+    let options = joined_options(&request.volume.mount_options, read_only);
+    let target = target(machine, request)?;
+    let global = global_mount(machine, volume);
+    let turn = machine.alone_with(&volume.path);
+    let _alone = turn.lock().await;
+
+    let (path, place) = (volume.path.clone(), target.clone());
+    let (source, there) = machine
+        .step(&lane, "looking at a local volume", move || {
+            let source = source(&path, &global)?;
+            Ok((source, mounted(&place)?.is_some()))
+        })
+        .await?;
+    if !there && !read_only {
+        give_to_group(machine, request, &source, &target).await?;
+    }
+    let place = target.clone();
+    machine
+        .step(&lane, "making a volume's directory", move || {
+            make_directory(&place)
+        })
+        .await?;
+    let place = target.clone();
+    machine
+        .step(&lane, "binding a local volume", move || {
+            bind(&source, &place, &options)
+        })
+        .await?;
+    Ok(MountedVolume {
+        content: MountedContent::Path(target),
+        read_only,
+        relabel: true,
+    })
+}
+
+/// A volume that several pods use belongs to the group of the first of them.
+async fn give_to_group(
+    machine: &Machine,
+    request: &VolumeRequest,
+    source: &Path,
+    target: &Path,
+) -> Result<(), VolumeError> {
+    let Some(group) = pod_group(&request.pod, false) else {
+        return Ok(());
+    };
+    let (place, pods) = (source.to_owned(), machine.paths.pods_dir());
+    let others = machine
+        .step(
+            &volumes_lane(&request.pod.uid()),
+            "looking for other users of a local volume",
+            move || group_of_others(&place, &pods),
+        )
+        .await?;
+    match others {
+        None => {
+            machine.live_on()?;
+            let walk = Ownership {
+                pod: &request.pod,
+                dir: source,
+                shown_as: target,
+                group,
+            };
+            machine.give_to_group(walk).await
+        }
+        Some(present) => {
+            if present != group.gid {
+                let message = format!(
+                    "The requested fsGroup is {}, but the volume {} has GID {present}. The volume \
+                     may not be shareable.",
+                    group.gid,
+                    request.volume.dir_name(),
+                );
+                machine.tell(&request.pod, Reason::AlreadyMountedVolume, &message);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The group of a directory that other pods have mounted; `None` if none has.
+fn group_of_others(source: &Path, pods: &Path) -> Result<Option<u32>, VolumeError> {
+    let failed = |error| VolumeError::io("look for mounts of", source, error);
+    let pods = pods.canonicalize().unwrap_or_else(|_| pods.to_owned());
+    let of_pod = |mount: &MountPoint| mount.path.starts_with(&pods);
+    if !mounts_of(source).map_err(failed)?.iter().any(of_pod) {
+        return Ok(None);
+    }
+    let metadata = fs::metadata(source).map_err(failed)?;
+    Ok(Some(metadata.gid()))
+}
+
+/// What lies at the path of a local volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Directory,
+    Block,
+}
+
+fn kind(path: &Path) -> Result<Kind, VolumeError> {
+    let unusable = |message: String| VolumeError::Failed {
+        step: Some(NEW_MOUNTER),
+        message,
+    };
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Ok(Kind::Directory),
+        Ok(found) if found.file_type().is_block_device() => Ok(Kind::Block),
+        Ok(_) => Err(unusable(
+            "only directory and block device are supported".to_owned(),
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(unusable(format!("path {path:?} does not exist")))
+        }
+        Err(error) => Err(VolumeError::io("inspect", path, error)),
+    }
+}
+
+/// What is bound.
+fn source(path: &Path, global: &Path) -> Result<PathBuf, VolumeError> {
+    match kind(path)? {
+        Kind::Directory => Ok(path.to_owned()),
+        Kind::Block if mounted(global)?.is_some() => Ok(global.to_owned()),
+        Kind::Block => Err(VolumeError::failed(format!(
+            "local: device {} is not mounted at {}",
+            path.display(),
+            global.display()
+        ))),
+    }
+}
+
+/// What can be said against a volume without looking at the node.
+pub(crate) fn check(volume: &LocalVolume) -> Result<(), VolumeError> {
+    check_name(&volume.volume_name)?;
+    let path = volume.path.to_string_lossy();
+    let message = if path.is_empty() {
+        "local volume source is nil or local path is not set".to_owned()
+    } else if path.split('/').any(|part| part == "..") {
+        format!("invalid path: {path} must not contain '..'")
+    } else if !volume.path.is_absolute() {
+        format!("invalid path: {path} must be absolute")
+    } else {
+        return Ok(());
+    };
+    Err(VolumeError::Invalid {
+        volume: volume.volume_name.clone(),
+        message,
+    })
+}
+
+fn check_name(name: &str) -> Result<(), VolumeError> {
+    check_component("volume name", name).map_err(|error| VolumeError::Invalid {
+        volume: name.to_owned(),
+        message: error.to_string(),
+    })
+}
+
+pub(crate) fn target(machine: &Machine, request: &VolumeRequest) -> Result<PathBuf, VolumeError> {
+    let pod_dir = machine.paths.pod_dir(&request.pod.uid());
+    let dir = request.volume.dir(&pod_dir);
+    dir.ok_or_else(|| VolumeError::Invalid {
+        volume: request.volume.name.clone(),
+        message: "lies nowhere".to_owned(),
+    })
+}
+
+fn global_mount(machine: &Machine, volume: &LocalVolume) -> PathBuf {
+    machine.local_mounts().join(&volume.volume_name)
+}
+
+fn device_lane(volume: &str) -> String {
+    format!("{LOCAL_PLUGIN}/{volume}")
+}
+
+pub(crate) fn make_directory(dir: &Path) -> Result<(), VolumeError> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o750);
+    builder
+        .create(dir)
+        .map_err(|error| VolumeError::io("create directory", dir, error))
+}
+
+/// Removes a directory on which something was mounted. What has something in it stays, and is an
+/// error: nobody knows whose it is.
+pub(crate) fn remove_empty(dir: &Path) -> Result<(), VolumeError> {
+    match fs::remove_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(VolumeError::io("remove", dir, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes a directory unless something is in it.
+pub(crate) fn remove_if_empty(dir: &Path) -> Result<(), VolumeError> {
+    match fs::remove_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(VolumeError::io("remove", dir, error))
+        }
+        _ => Ok(()),
+    }
+}

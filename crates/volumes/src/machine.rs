@@ -1,0 +1,120 @@
+//! What every plugin works with: paths, lanes, the node's programs, who is told.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use windlass_core::paths::{NodePaths, escape_plugin};
+use windlass_core::volume_source::LOCAL_PLUGIN;
+use windlass_types::view::EventType;
+use windlass_types::{EventRecorder, Pod, Reason};
+
+use crate::error::VolumeError;
+use crate::helper::Helpers;
+use crate::lane::Lanes;
+use crate::walks::Walks;
+
+/// What the plugins know of the node.
+#[derive(Clone, Debug, Default)]
+pub struct HostVolumesConfig {
+    /// Memory that all pods may use, in bytes; 0 if unknown.
+    pub allocatable_memory: u64,
+    /// The programs that mount and make file systems.
+    pub helpers: Helpers,
+}
+
+/// Shared by the plugins of one node.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) paths: NodePaths,
+    pub(crate) lanes: Arc<Lanes>,
+    pub(crate) config: HostVolumesConfig,
+    pub(crate) walks: Walks,
+    /// Set once the agent has somebody to tell.
+    pub(crate) events: OnceLock<Arc<dyn EventRecorder>>,
+    /// Directories that pods share, while one of them is set up.
+    shared: Mutex<HashMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>,
+    /// Steps that still run before the agent "dies"; for tests of what a kill leaves.
+    #[cfg(test)]
+    pub(crate) lives: Mutex<Option<usize>>,
+}
+
+impl Machine {
+    pub(crate) fn new(paths: NodePaths, lanes: Arc<Lanes>) -> Self {
+        Self {
+            paths,
+            lanes,
+            config: HostVolumesConfig::default(),
+            walks: Walks::default(),
+            events: OnceLock::new(),
+            shared: Mutex::default(),
+            #[cfg(test)]
+            lives: Mutex::new(None),
+        }
+    }
+
+    /// One step of a plugin that touches the node, in a lane. A plugin is a row of such steps: the
+    /// agent may die between any two, and whoever comes next goes through all of them again.
+    pub(crate) async fn step<T: Send + 'static>(
+        &self,
+        lane: &str,
+        action: &'static str,
+        work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        self.live_on()?;
+        self.lanes.run(lane, action, work).await
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unnecessary_wraps, reason = "tests let it die here")]
+    pub(crate) fn live_on(&self) -> Result<(), VolumeError> {
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn live_on(&self) -> Result<(), VolumeError> {
+        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *lives {
+            Some(0) => {
+                return Err(VolumeError::Stopped {
+                    path: PathBuf::from("killed"),
+                });
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn tell(&self, pod: &Pod, reason: Reason, message: &str) {
+        if let Some(events) = self.events.get() {
+            events.record(pod, None, EventType::Warning, reason, message);
+        }
+    }
+
+    /// Whoever holds what this returns is alone with a directory that pods share.
+    pub(crate) fn alone_with(&self, dir: &Path) -> Arc<tokio::sync::Mutex<()>> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|_, turn| turn.strong_count() > 0);
+        if let Some(turn) = shared.get(dir).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::new(tokio::sync::Mutex::new(()));
+        shared.insert(dir.to_owned(), Arc::downgrade(&turn));
+        turn
+    }
+
+    /// `plugins/kubernetes.io/local-volume/mounts`: file systems of block devices, by
+    /// PersistentVolume.
+    pub(crate) fn local_mounts(&self) -> PathBuf {
+        let plugins = self.paths.root_dir.join("plugins");
+        plugins.join(LOCAL_PLUGIN).join("mounts")
+    }
+
+    /// `plugins/kubernetes.io~local-volume/volumeDevices`: block devices in use, by
+    /// PersistentVolume and pod.
+    pub(crate) fn local_devices(&self) -> PathBuf {
+        let plugins = self.paths.root_dir.join("plugins");
+        plugins.join(escape_plugin(LOCAL_PLUGIN)).join("volumeDevices")
+    }
+}

@@ -1,0 +1,111 @@
+//! `nfs`: an export of a server, mounted for each pod by the node's own `mount`.
+//!
+//! A server that does not answer holds a helper, never a thread of the agent: nothing here looks into
+//! the mount, only into the mount table.
+
+use std::path::Path;
+
+use windlass_core::volume_source::NfsVolume;
+use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
+
+use crate::error::VolumeError;
+use crate::lane::volumes_lane;
+use crate::local::{make_directory, remove_empty, target};
+use crate::machine::Machine;
+use crate::mount_info::mounts_beneath;
+use crate::mounts::{MountCall, joined_options, mount_by_helper, mounted, unmount_by_helper};
+use crate::port::VolumeRequest;
+
+/// Directory of its kind below a pod.
+pub(crate) const PLUGIN_DIR: &str = "kubernetes.io~nfs";
+
+/// Mounts the export, unless something is mounted there.
+pub(crate) async fn set_up(
+    machine: &Machine,
+    request: &VolumeRequest,
+    volume: &NfsVolume,
+) -> Result<MountedVolume, VolumeError> {
+    let uid = request.pod.uid();
+    let lane = volumes_lane(&uid);
+    let dir = target(machine, request)?;
+    let read_only = request.volume.read_only;
+
+    let place = dir.clone();
+    let there = machine
+        .step(&lane, "making a volume's directory", move || {
+            let there = mounted(&place)?.is_some();
+            if !there {
+                make_directory(&place)?;
+            }
+            Ok(there)
+        })
+        .await?;
+    if !there {
+        machine.live_on()?;
+        let options = joined_options(&request.volume.mount_options, read_only);
+        let call = MountCall {
+            fs_type: "nfs",
+            options: &options,
+            source: &source(volume),
+            target: &dir,
+        };
+        let done = mount_by_helper(&machine.config.helpers, call).await;
+        if let Err(error) = done {
+            if let Err(error) = release(machine, &lane, &dir).await {
+                tracing::warn!(%error, "left behind");
+            }
+            return Err(error);
+        }
+    }
+    Ok(MountedVolume {
+        content: MountedContent::Path(dir),
+        read_only,
+        relabel: false,
+    })
+}
+
+/// Unmounts the export with what containers left mounted in it, and removes the directory if it is
+/// empty. What is on the server is never touched.
+pub(crate) async fn tear_down(
+    machine: &Machine,
+    uid: &PodUid,
+    dir: &Path,
+) -> Result<(), VolumeError> {
+    release(machine, &volumes_lane(uid), dir).await
+}
+
+async fn release(machine: &Machine, lane: &str, dir: &Path) -> Result<(), VolumeError> {
+    let place = dir.to_owned();
+    let mounts = machine
+        .step(lane, "looking for mounts", move || {
+            mounts_beneath(&place)
+                .map_err(|error| VolumeError::io("list the mounts below", &place, error))
+        })
+        .await?;
+    for mount in mounts.iter().rev() {
+        machine.live_on()?;
+        unmount_by_helper(&machine.config.helpers, &mount.path).await?;
+    }
+    let place = dir.to_owned();
+    machine
+        .step(lane, "releasing volumes", move || {
+            // removing what is still mounted would ask the server
+            match mounted(&place)? {
+                None => remove_empty(&place),
+                Some(_) => Err(VolumeError::failed(format!(
+                    "{} is still mounted",
+                    place.display()
+                ))),
+            }
+        })
+        .await
+}
+
+/// `server:path`; an IPv6 address in brackets.
+fn source(volume: &NfsVolume) -> String {
+    let NfsVolume { server, path, .. } = volume;
+    match server.parse::<std::net::Ipv6Addr>() {
+        Ok(_) => format!("[{server}]:{path}"),
+        Err(_) => format!("{server}:{path}"),
+    }
+}
