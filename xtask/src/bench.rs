@@ -9,6 +9,7 @@ mod fleet;
 mod lifecycle;
 mod process;
 mod report;
+mod volumes;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -56,6 +57,9 @@ pub(crate) struct Options {
     /// Measure probes and restarts instead of starts.
     #[command(flatten)]
     lifecycle: lifecycle::LifecycleOptions,
+    /// Measure volumes.
+    #[command(flatten)]
+    volumes: volumes::VolumeOptions,
 }
 
 /// Pods that run while the agent is killed.
@@ -64,7 +68,7 @@ const KILL_PODS: usize = 20;
 const KIB_PER_MIB: f64 = 1024.0;
 
 pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
-    if options.cluster.cluster {
+    if options.cluster.cluster || options.volumes.volumes {
         cluster::with_a_fast_server(options)?;
     }
     let binary = run::agent(options.windlass.as_deref(), &options.profile)?;
@@ -77,8 +81,10 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         report = lifecycle::measure(options, &binary), if options.lifecycle.lifecycle => {
             (Section::Lifecycle, lifecycle::command(options), report?)
         }
-        report = measure(options, &binary),
-            if !options.cluster.cluster && !options.lifecycle.lifecycle => {
+        report = volumes::measure(options, &binary), if options.volumes.volumes => {
+            (Section::Volumes, volumes::command(options), report?)
+        }
+        report = measure(options, &binary), if options.stands_alone() => {
             (Section::StandAlone, command(options), report?)
         }
     };
@@ -108,6 +114,11 @@ fn command(options: &Options) -> String {
 }
 
 impl Options {
+    /// None of the other measurements was chosen.
+    fn stands_alone(&self) -> bool {
+        !self.cluster.cluster && !self.lifecycle.lifecycle && !self.volumes.volumes
+    }
+
     /// The option that says which binary is measured.
     fn binary(&self) -> String {
         match &self.windlass {

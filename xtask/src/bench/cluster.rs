@@ -5,7 +5,7 @@
 //! frozen while the bare side runs.
 
 mod latency;
-mod node;
+pub(super) mod node;
 mod observer;
 mod runtime_log;
 

@@ -65,6 +65,24 @@ impl Process {
         Ok(number.context("no VmRSS")?.parse()?)
     }
 
+    /// How often its threads have gone to sleep so far: each time something woke them before.
+    pub(super) fn sleeps(self) -> anyhow::Result<u64> {
+        let mut sleeps = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.pid))? {
+            // one that has just ended
+            let Ok(status) = fs::read_to_string(thread?.path().join("status")) else {
+                continue;
+            };
+            let mut lines = status.lines();
+            let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sleeps += line
+                .context("no voluntary_ctxt_switches")?
+                .trim()
+                .parse::<u64>()?;
+        }
+        Ok(sleeps)
+    }
+
     /// CPU time used so far, user and system.
     pub(super) fn cpu_seconds(self) -> anyhow::Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
@@ -86,5 +104,10 @@ mod tests {
         };
         assert!(process.rss_kib().unwrap() > 100);
         assert!(process.cpu_seconds().unwrap() < 3600.0);
+        let before = process.sleeps().unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(()));
+        receiver.recv().unwrap();
+        assert!(process.sleeps().unwrap() >= before);
     }
 }

@@ -19,6 +19,8 @@ pub(super) enum Section {
     Cluster,
     /// Probes and restarts.
     Lifecycle,
+    /// Volumes.
+    Volumes,
 }
 
 impl Section {
@@ -27,6 +29,7 @@ impl Section {
             Self::StandAlone => "bench",
             Self::Cluster => "bench-cluster",
             Self::Lifecycle => "bench-lifecycle",
+            Self::Volumes => "bench-volumes",
         }
     }
 }
@@ -94,6 +97,17 @@ impl Report {
         let (ours, bare) = (Unit::Seconds.show(ours), Unit::Seconds.show(bare));
         self.push(
             [what, &ours, &bare, &times(ratio)],
+            ratio,
+            Target::times(target),
+        );
+    }
+
+    /// A figure of windlass in one state against another of its states.
+    pub(super) fn against(&mut self, what: &str, value: f64, other: f64, unit: Unit, target: f64) {
+        let ratio = value / other;
+        let (value, other) = (unit.show(value), unit.show(other));
+        self.push(
+            [what, &value, &other, &times(ratio)],
             ratio,
             Target::times(target),
         );

@@ -1,7 +1,7 @@
 //! Our side: an API server in this process, an agent that is its node, and pods made there.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -26,7 +26,7 @@ const NAMESPACE: &str = "default";
 
 /// A node of a cluster of its own.
 #[derive(Debug)]
-pub(super) struct ClusterNode {
+pub(in crate::bench) struct ClusterNode {
     api: FakeApiServer,
     agent: Agent,
     observer: Observer,
@@ -36,7 +36,7 @@ pub(super) struct ClusterNode {
 
 impl ClusterNode {
     /// Starts server and agent and waits until the node is ready.
-    pub(super) async fn start(
+    pub(in crate::bench) async fn start(
         containerd: &PrivateContainerd,
         binary: &Path,
     ) -> anyhow::Result<Self> {
@@ -69,11 +69,21 @@ impl ClusterNode {
     }
 
     /// Creates the pods, bound to the node, and waits until the API says that all are ready.
-    pub(super) async fn start_pods(&mut self, names: &[String]) -> anyhow::Result<Started> {
+    pub(in crate::bench) async fn start_pods(
+        &mut self,
+        names: &[String],
+    ) -> anyhow::Result<Started> {
         let pods = names.iter().map(|name| pod(name));
         let pods: Vec<Pod> = pods.collect::<Result<_, _>>()?;
+        self.create_all(&pods).await
+    }
+
+    /// The same with pods of the caller's.
+    pub(in crate::bench) async fn create_all(&mut self, pods: &[Pod]) -> anyhow::Result<Started> {
+        let names = pods.iter().filter_map(|pod| pod.metadata.name.clone());
+        let names: Vec<String> = names.collect();
         let begin = Instant::now();
-        for pod in &pods {
+        for pod in pods {
             self.api.create(pod);
         }
         let ready = |seen: &Seen| {
@@ -92,8 +102,19 @@ impl ClusterNode {
         })
     }
 
+    /// What the pods refer to is made and changed here.
+    pub(in crate::bench) fn api(&self) -> &FakeApiServer {
+        &self.api
+    }
+
+    /// Directory of a pod's volumes.
+    pub(in crate::bench) fn volumes_of(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let pod = self.agent.root_dir().join("pods").join(self.uid(name)?);
+        Ok(pod.join("volumes"))
+    }
+
     /// Deletes the pods, as a user does, and returns the seconds until the API has none of them.
-    pub(super) async fn delete_pods(&mut self, names: &[String]) -> anyhow::Result<f64> {
+    pub(in crate::bench) async fn delete_pods(&mut self, names: &[String]) -> anyhow::Result<f64> {
         let begin = Instant::now();
         for name in names {
             self.api.delete::<Pod>(Some(NAMESPACE), name, None);
@@ -106,26 +127,26 @@ impl ClusterNode {
     }
 
     /// UID of a pod.
-    pub(super) fn uid(&self, name: &str) -> anyhow::Result<String> {
+    pub(in crate::bench) fn uid(&self, name: &str) -> anyhow::Result<String> {
         let pod = self.api.get::<Pod>(Some(NAMESPACE), name);
         pod.and_then(|pod| pod.metadata.uid)
             .with_context(|| format!("pod {name} has no UID"))
     }
 
     /// Starts the count of requests anew.
-    pub(super) fn forget_requests(&self) {
+    pub(in crate::bench) fn forget_requests(&self) {
         self.api.clear_requests();
     }
 
     /// How many requests the agent has made since.
-    pub(super) fn requests(&self) -> usize {
+    pub(in crate::bench) fn requests(&self) -> usize {
         let user = format!("system:node:{NODE_NAME}");
         let requests = self.api.requests();
         requests.iter().filter(|r| r.user == user).count()
     }
 
     /// How many patches of their status the pods got since, by name.
-    pub(super) fn status_patches(&self) -> BTreeMap<String, usize> {
+    pub(in crate::bench) fn status_patches(&self) -> BTreeMap<String, usize> {
         let mut patches = BTreeMap::new();
         for request in self.api.requests() {
             if let Some(pod) = patched_pod(&request) {
@@ -136,31 +157,31 @@ impl ClusterNode {
     }
 
     /// The patches of one pod's status since, oldest first.
-    pub(super) fn patches_of(&self, name: &str) -> Vec<RequestRecord> {
+    pub(in crate::bench) fn patches_of(&self, name: &str) -> Vec<RequestRecord> {
         let mut requests = self.api.requests();
         requests.retain(|request| patched_pod(request) == Some(name));
         requests
     }
 
     /// Waits until the agent has nothing to do.
-    pub(super) async fn settle(&mut self) -> anyhow::Result<()> {
+    pub(in crate::bench) async fn settle(&mut self) -> anyhow::Result<()> {
         process::settle(&mut self.agent).await
     }
 
-    pub(super) fn process(&self) -> anyhow::Result<Process> {
+    pub(in crate::bench) fn process(&self) -> anyhow::Result<Process> {
         Process::of(&self.agent)
     }
 
     /// Freezes the agent, which would stop the pods of the bare side as strangers.
-    pub(super) fn freeze(&self) -> anyhow::Result<()> {
+    pub(in crate::bench) fn freeze(&self) -> anyhow::Result<()> {
         self.agent.freeze()
     }
 
-    pub(super) fn thaw(&self) -> anyhow::Result<()> {
+    pub(in crate::bench) fn thaw(&self) -> anyhow::Result<()> {
         self.agent.thaw()
     }
 
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+    pub(in crate::bench) async fn stop(mut self) -> anyhow::Result<()> {
         self.agent.terminate().await
     }
 }

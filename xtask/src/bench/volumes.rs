@@ -1,0 +1,415 @@
+//! `bench --volumes`: what volumes add to the start of a pod, to an agent at rest, and how soon a
+//! change is in the file.
+//!
+//! The API server is the fake one, over real TLS, in this process, as in `bench --cluster`. Each
+//! figure is of windlass alone, with volumes and without, in turns where the weather matters.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use windlass_fake_api::FakeApiServer;
+use windlass_testbed::agent::NODE_NAME;
+use windlass_testbed::containerd::PrivateContainerd;
+use windlass_testbed::images;
+use windlass_types::Pod;
+use windlass_types::corev1::ConfigMap;
+
+use super::cluster::node::ClusterNode;
+use super::report::{Report, Unit};
+use super::{Options, median, names, percentile};
+use crate::run;
+
+/// Options of `bench --volumes`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct VolumeOptions {
+    /// Measure volumes, on a node of a cluster whose API server is a fake one in this process.
+    #[arg(long, conflicts_with_all = ["cluster", "lifecycle"])]
+    pub(super) volumes: bool,
+    /// ConfigMap volumes of one pod.
+    #[arg(long, default_value_t = 50, requires = "volumes")]
+    maps: usize,
+    /// Pods with four volumes each.
+    #[arg(long, default_value_t = 110, requires = "volumes")]
+    full: usize,
+    /// Changes of ConfigMaps that are waited for.
+    #[arg(long, default_value_t = 20, requires = "volumes")]
+    changes: usize,
+}
+
+/// What all the volumes of one pod may add to its start, in milliseconds.
+const START_TARGET: f64 = 100.0;
+/// How old what a pod sees may be, in milliseconds.
+const CHANGE_TARGET: f64 = 2000.0;
+/// What volumes may add to an agent at rest: nothing, but two minutes are never the same.
+const IDLE_TARGET: f64 = 1.1;
+/// Pause before each pod, in which what the last one left is cleared away.
+const PACE: Duration = Duration::from_millis(500);
+/// How long a change may take to be seen at all.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Pause between two looks at a file.
+const LOOK: Duration = Duration::from_millis(1);
+const NAMESPACE: &str = "default";
+/// The map that many pods share.
+const SHARED: &str = "shared";
+
+/// The command that repeats this run.
+pub(super) fn command(options: &Options) -> String {
+    let VolumeOptions {
+        maps,
+        full,
+        changes,
+        ..
+    } = options.volumes;
+    format!(
+        "cargo xtask bench --volumes --maps {maps} --full {full} --changes {changes} --rounds {} \
+         --idle-seconds {} {}",
+        options.rounds,
+        options.idle_seconds,
+        options.binary(),
+    )
+}
+
+/// Takes all figures.
+pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
+    let containerd = PrivateContainerd::start("bench", run::step).await?;
+    run::step("joining the cluster");
+    let mut node = ClusterNode::start(&containerd, binary).await?;
+    create_maps(node.api(), options.volumes.maps)?;
+    node.settle().await?;
+    let mut report = Report::default();
+    starts(options, &mut node, &mut report).await?;
+    changes(options, &mut node, &mut report).await?;
+    at_rest(options, &mut node, &mut report).await?;
+    node.stop().await?;
+    containerd.stop().await?;
+    Ok(report)
+}
+
+/// The same pod with its ConfigMap volumes and without, the two taking turns to be first.
+async fn starts(
+    options: &Options,
+    node: &mut ClusterNode,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let (maps, rounds) = (options.volumes.maps, options.rounds * 3);
+    run::step(&format!(
+        "{rounds} pods with {maps} ConfigMap volumes and without"
+    ));
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    // the first pair warms what is warmed once and is not counted
+    for round in 0..=rounds {
+        for full in [round % 2 == 0, round % 2 != 0] {
+            tokio::time::sleep(PACE).await;
+            let name = format!("start-{round}-{full}");
+            let pod = match full {
+                true => pod(&name, &map_volumes(maps))?,
+                false => pod(&name, &[])?,
+            };
+            let took = node.create_all(&[pod]).await?.wall();
+            node.delete_pods(&[name]).await?;
+            if round > 0 {
+                if full { &mut with } else { &mut without }.push(took);
+            }
+        }
+    }
+    let what = format!("start of a pod with {maps} ConfigMap volumes against one with none, p50");
+    report.ratio(&what, median(&with), median(&without), f64::NAN);
+    let added: Vec<f64> = with
+        .iter()
+        .zip(&without)
+        .map(|(a, b)| (a - b) * 1e3)
+        .collect();
+    report.figure(
+        &format!("{maps} ConfigMap volumes add to a pod's start, p50"),
+        median(&added),
+        Unit::Milliseconds,
+        START_TARGET,
+    );
+    Ok(())
+}
+
+/// One map of many changes: how soon it is in the file, and what else is written for it.
+async fn changes(
+    options: &Options,
+    node: &mut ClusterNode,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let VolumeOptions { maps, changes, .. } = options.volumes;
+    run::step(&format!("{changes} changes of one of {maps} ConfigMaps"));
+    node.create_all(&[pod("changing", &map_volumes(maps))?])
+        .await?;
+    node.settle().await?;
+    let volumes = node.volumes_of("changing")?;
+    let (mut millis, mut written, mut touched) = (Vec::new(), Vec::new(), Vec::new());
+    for change in 0..changes {
+        tokio::time::sleep(PACE).await;
+        let index = change % maps;
+        let before = files_below(&volumes)?;
+        let value = format!("changed {change}");
+        let file = file_of(&volumes, &format!("v{index}"));
+        millis.push(change_map(node.api(), &map_name(index), &value, &[file]).await?);
+        // what else would be written has its time
+        tokio::time::sleep(PACE).await;
+        let after = files_below(&volumes)?;
+        let new: Vec<&PathBuf> = after
+            .iter()
+            .filter(|(path, file)| before.get(*path) != Some(*file))
+            .map(|(path, _)| path)
+            .collect();
+        let mut of: Vec<_> = new
+            .iter()
+            .filter_map(|path| volume_of(&volumes, path))
+            .collect();
+        of.sort();
+        of.dedup();
+        written.push(new.len() as f64);
+        touched.push(of.len() as f64);
+    }
+    let what = format!("one of {maps} ConfigMaps changed → in the file of its pod");
+    report.figure(
+        &format!("{what}, p99"),
+        percentile(&millis, 99),
+        Unit::Milliseconds,
+        CHANGE_TARGET,
+    );
+    report.figure(
+        &format!("{what}, p50"),
+        median(&millis),
+        Unit::Milliseconds,
+        f64::NAN,
+    );
+    report.figure(
+        "volumes in which it makes anything new, at most",
+        percentile(&touched, 100),
+        Unit::Count,
+        1.0,
+    );
+    report.figure(
+        "files, links and directories that are new or changed, at most",
+        percentile(&written, 100),
+        Unit::Count,
+        f64::NAN,
+    );
+    node.delete_pods(&["changing".to_owned()]).await?;
+    Ok(())
+}
+
+/// Many pods that do nothing, with four volumes each and without; then one map of all of them
+/// changes.
+async fn at_rest(
+    options: &Options,
+    node: &mut ClusterNode,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let (full, seconds) = (options.volumes.full, options.idle_seconds);
+    let mut rests = Vec::new();
+    for volumes in [vec![], four_volumes()] {
+        let count = volumes.len();
+        run::step(&format!(
+            "{full} idle pods with {count} volumes each for {seconds} s"
+        ));
+        let names = names(&format!("idle-{count}"), full);
+        let pods = names.iter().map(|name| pod(name, &volumes));
+        let pods: Vec<Pod> = pods.collect::<anyhow::Result<_>>()?;
+        node.create_all(&pods).await?;
+        node.settle().await?;
+        let process = node.process()?;
+        let before = (process.cpu_seconds()?, process.sleeps()?);
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let after = (process.cpu_seconds()?, process.sleeps()?);
+        let per_minute = 60.0 / seconds as f64;
+        rests.push((
+            100.0 * (after.0 - before.0) / seconds as f64,
+            (after.1 - before.1) as f64 * per_minute,
+        ));
+        if count > 0 {
+            herd(node, &names, report).await?;
+        }
+        node.delete_pods(&names).await?;
+        node.settle().await?;
+    }
+    let [without, with] = rests[..] else {
+        anyhow::bail!("two rests were measured");
+    };
+    let what = format!("{full} idle pods with 4 volumes each against the same without");
+    report.against(
+        &format!("CPU, {what}"),
+        with.0,
+        without.0,
+        Unit::PercentOfCore,
+        f64::NAN,
+    );
+    report.against(
+        &format!("wake-ups a minute, {what}"),
+        with.1,
+        without.1,
+        Unit::Count,
+        IDLE_TARGET,
+    );
+    Ok(())
+}
+
+/// A map that all pods share changes.
+async fn herd(node: &ClusterNode, names: &[String], report: &mut Report) -> anyhow::Result<()> {
+    let volumes = names.iter().map(|name| node.volumes_of(name));
+    let volumes: Vec<PathBuf> = volumes.collect::<anyhow::Result<_>>()?;
+    let files: Vec<PathBuf> = volumes.iter().map(|dir| file_of(dir, "map")).collect();
+    node.forget_requests();
+    let millis = change_map(node.api(), SHARED, "for all", &files).await?;
+    let what = format!(
+        "a ConfigMap that {} pods share changed → in the last file",
+        names.len()
+    );
+    report.figure(&what, millis, Unit::Milliseconds, CHANGE_TARGET);
+    report.figure(
+        "requests to the API server for that",
+        node.requests() as f64,
+        Unit::Count,
+        f64::NAN,
+    );
+    Ok(())
+}
+
+/// Changes a map and returns the milliseconds until all these files show it.
+async fn change_map(
+    api: &FakeApiServer,
+    name: &str,
+    value: &str,
+    files: &[PathBuf],
+) -> anyhow::Result<f64> {
+    let begin = Instant::now();
+    api.modify::<ConfigMap>(Some(NAMESPACE), name, |map| {
+        map.data = Some(BTreeMap::from([("key".to_owned(), value.to_owned())]));
+    });
+    for file in files {
+        // one that is being replaced is looked at again
+        while std::fs::read_to_string(file).ok().as_deref() != Some(value) {
+            ensure!(begin.elapsed() < DEADLINE, "{} is old", file.display());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+    Ok(begin.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Inode and times of everything below a directory; of the directory that holds a volume only
+/// what lies in it.
+fn files_below(dir: &Path) -> anyhow::Result<BTreeMap<PathBuf, (u64, i64, i64)>> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir)? {
+            let path = entry?.path();
+            let meta = path.symlink_metadata()?;
+            if meta.is_dir() {
+                dirs.push(path.clone());
+            }
+            found.insert(path, (meta.ino(), meta.mtime(), meta.mtime_nsec()));
+        }
+    }
+    Ok(found)
+}
+
+/// `<kind>/<volume>` of a path below the volumes of a pod.
+fn volume_of(volumes: &Path, path: &Path) -> Option<PathBuf> {
+    let mut parts = path.strip_prefix(volumes).ok()?.components();
+    Some([parts.next()?, parts.next()?].iter().collect())
+}
+
+fn file_of(volumes: &Path, volume: &str) -> PathBuf {
+    volumes
+        .join("kubernetes.io~configmap")
+        .join(volume)
+        .join("key")
+}
+
+fn map_name(index: usize) -> String {
+    format!("map-{index}")
+}
+
+fn create_maps(api: &FakeApiServer, count: usize) -> anyhow::Result<()> {
+    let names = (0..count).map(map_name).chain([SHARED.to_owned()]);
+    for name in names {
+        let map = json!({
+            "metadata": { "name": name, "namespace": NAMESPACE },
+            "data": { "key": "as made" },
+        });
+        api.create::<ConfigMap>(&serde_json::from_value(map)?);
+    }
+    Ok(())
+}
+
+/// `v0`, `v1`, … each with a map of its own.
+fn map_volumes(count: usize) -> Vec<Value> {
+    let volume =
+        |index| json!({ "name": format!("v{index}"), "configMap": { "name": map_name(index) } });
+    (0..count).map(volume).collect()
+}
+
+fn four_volumes() -> Vec<Value> {
+    vec![
+        json!({ "name": "map", "configMap": { "name": SHARED } }),
+        json!({ "name": "secret", "secret": { "secretName": "credentials" } }),
+        json!({ "name": "scratch", "emptyDir": {} }),
+        json!({ "name": "token", "projected": { "sources": [
+            { "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } },
+            { "configMap": { "name": "kube-root-ca.crt" } },
+        ]}}),
+    ]
+}
+
+/// A pod with these volumes, each mounted, of one container that ends at once when told to.
+fn pod(name: &str, volumes: &[Value]) -> anyhow::Result<Pod> {
+    let mounts: Vec<Value> = volumes
+        .iter()
+        .map(|volume| {
+            let name = volume["name"].as_str().context("a volume without a name")?;
+            Ok(json!({ "name": name, "mountPath": format!("/volumes/{name}") }))
+        })
+        .collect::<anyhow::Result<_>>()?;
+    Ok(serde_json::from_value(json!({
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": {
+            "nodeName": NODE_NAME,
+            "serviceAccountName": "default",
+            "automountServiceAccountToken": false,
+            "terminationGracePeriodSeconds": 30,
+            "containers": [{
+                "name": "main",
+                "image": images::PAUSE,
+                "imagePullPolicy": "IfNotPresent",
+                "volumeMounts": mounts,
+            }],
+            "volumes": volumes,
+        },
+    }))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_new_below_a_directory_is_told_by_volume() {
+        let temp = tempfile::tempdir().unwrap();
+        let volumes = temp.path();
+        for volume in ["a/v0", "a/v1"] {
+            std::fs::create_dir_all(volumes.join(volume)).unwrap();
+        }
+        let before = files_below(volumes).unwrap();
+        std::fs::write(volumes.join("a/v1/key"), "new").unwrap();
+        let after = files_below(volumes).unwrap();
+        let new = after
+            .iter()
+            .filter(|(path, file)| before.get(*path) != Some(*file));
+        let mut of: Vec<_> = new
+            .filter_map(|(path, _)| volume_of(volumes, path))
+            .collect();
+        of.dedup();
+        assert_eq!(of, [Path::new("a/v1")]);
+    }
+}
