@@ -1,0 +1,191 @@
+//! The port to volumes with the stopwatch in hand: every operation is counted, and what is set up or
+//! gone is known to [`VolumeUsages`], whoever asked for it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+use windlass_core::volume_source::PodVolume;
+use windlass_core::volume_usage::{plugin_name, plugin_of_dir};
+use windlass_metrics::VolumeMetrics;
+use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodUid};
+use windlass_volumes::{FoundVolume, Measured, VolumeError, VolumePlugins, VolumeRequest};
+
+use crate::usage::VolumeUsages;
+
+/// Implementation of [`VolumePlugins`] around another.
+#[derive(Clone, Debug)]
+pub struct MeasuredVolumes {
+    inner: Arc<dyn VolumePlugins>,
+    usages: VolumeUsages,
+    metrics: VolumeMetrics,
+}
+
+/// An operation in upstream's words (`operation_name`), by whether the volume is a block device.
+#[derive(Clone, Copy)]
+enum Operation {
+    Mount,
+    Unmount,
+    UnmountDevice,
+    Resize,
+}
+
+impl Operation {
+    fn name(self, block: bool) -> &'static str {
+        match (self, block) {
+            (Self::Mount, false) => "volume_mount",
+            (Self::Mount, true) => "map_volume",
+            (Self::Unmount, false) => "volume_unmount",
+            (Self::Unmount, true) => "unmap_volume",
+            (Self::UnmountDevice, _) => "unmount_device",
+            (Self::Resize, _) => "volume_fs_resize",
+        }
+    }
+}
+
+impl MeasuredVolumes {
+    /// Passes everything on to `inner`.
+    pub fn new(
+        inner: Arc<dyn VolumePlugins>,
+        usages: VolumeUsages,
+        metrics: VolumeMetrics,
+    ) -> Self {
+        Self {
+            inner,
+            usages,
+            metrics,
+        }
+    }
+
+    fn observe<T, E: fmt::Display>(
+        &self,
+        plugin: &str,
+        operation: &str,
+        begin: Instant,
+        result: &Result<T, E>,
+    ) {
+        let seconds = begin.elapsed().as_secs_f64();
+        self.metrics
+            .observe_operation(plugin, operation, seconds, result.is_err());
+    }
+}
+
+#[async_trait]
+impl VolumePlugins for MeasuredVolumes {
+    async fn find(&self, uid: &PodUid) -> Result<Vec<FoundVolume>, VolumeError> {
+        self.inner.find(uid).await
+    }
+
+    async fn find_pods(&self) -> Result<Vec<PodUid>, VolumeError> {
+        self.inner.find_pods().await
+    }
+
+    async fn find_devices(&self) -> Result<Vec<DeviceName>, VolumeError> {
+        self.inner.find_devices().await
+    }
+
+    /// A part of upstream's `volume_mount`: alone it is counted only if it fails.
+    async fn stage(&self, request: &VolumeRequest) -> Result<(), VolumeError> {
+        let begin = Instant::now();
+        self.usages.desired(&request.pod, &request.volume, false);
+        let result = self.inner.stage(request).await;
+        if result.is_err() {
+            let operation = Operation::Mount.name(request.volume.source.is_block());
+            self.observe(&plugin_name(&request.volume), operation, begin, &result);
+        }
+        result
+    }
+
+    async fn unstage(&self, device: &DeviceName) -> Result<(), VolumeError> {
+        let begin = Instant::now();
+        let result = self.inner.unstage(device).await;
+        let operation = Operation::UnmountDevice.name(false);
+        self.observe(&plugin_of_device(device), operation, begin, &result);
+        result
+    }
+
+    async fn set_up(&self, request: &VolumeRequest) -> Result<MountedVolume, VolumeError> {
+        let begin = Instant::now();
+        self.usages.desired(&request.pod, &request.volume, false);
+        let result = self.inner.set_up(request).await;
+        let operation = Operation::Mount.name(request.volume.source.is_block());
+        self.observe(&plugin_name(&request.volume), operation, begin, &result);
+        if result.is_ok() {
+            self.usages.desired(&request.pod, &request.volume, true);
+        }
+        result
+    }
+
+    async fn expand(&self, request: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
+        let begin = Instant::now();
+        let result = self.inner.expand(request).await;
+        if !matches!(result, Ok(None)) {
+            let operation = Operation::Resize.name(request.volume.source.is_block());
+            self.observe(&plugin_name(&request.volume), operation, begin, &result);
+        }
+        result
+    }
+
+    async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
+        let begin = Instant::now();
+        let result = self.inner.tear_down(uid, volume).await;
+        let operation = Operation::Unmount.name(volume.block);
+        self.observe(
+            &plugin_of_dir(&volume.plugin_dir),
+            operation,
+            begin,
+            &result,
+        );
+        if result.is_ok() {
+            self.usages.gone(uid, volume);
+        }
+        result
+    }
+
+    async fn usage(
+        &self,
+        uid: &PodUid,
+        volume: &PodVolume,
+    ) -> Result<Option<Measured>, VolumeError> {
+        self.inner.usage(uid, volume).await
+    }
+
+    fn tell_events_to(&self, events: Arc<dyn EventRecorder>) {
+        self.inner.tell_events_to(events);
+    }
+}
+
+/// `kubernetes.io/csi/<driver>^<handle>` belongs to `kubernetes.io/csi:<driver>`.
+fn plugin_of_device(device: &DeviceName) -> String {
+    let plugin = device.0.split_once('^').map_or("", |(plugin, _)| plugin);
+    match plugin.split_once("/csi/") {
+        Some((group, driver)) => format!("{group}/csi:{driver}"),
+        None => device
+            .0
+            .rsplit_once('/')
+            .map_or("", |(plugin, _)| plugin)
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_belongs_to_its_plugin_or_driver() {
+        let check = |device: &str, expected: &str| {
+            let plugin = plugin_of_device(&DeviceName(device.to_owned()));
+            assert_eq!(plugin, expected, "{device}");
+        };
+        check(
+            "kubernetes.io/csi/d.example^vol/1",
+            "kubernetes.io/csi:d.example",
+        );
+        check(
+            "kubernetes.io/local-volume/pv",
+            "kubernetes.io/local-volume",
+        );
+    }
+}

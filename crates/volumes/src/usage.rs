@@ -1,0 +1,175 @@
+//! How much a volume holds, without a process for it.
+//!
+//! A volume that is a file system of its own is asked with one `statfs`. Of any other the files are
+//! counted ([`walk`]), a slice at a time: all walks of the node together use at most a fifth of a
+//! processor, and take turns, so that a huge tree delays nobody's number for long. Nothing is
+//! measured but on request.
+
+mod walk;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, StatFs, Statx, StatxAttributes, StatxFlags, fstatfs,
+    openat, statx,
+};
+use rustix::io::Errno;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use windlass_core::volume_usage::{StatsSource, VolumeStats};
+
+use crate::error::VolumeError;
+use crate::lane::{LaneError, Lanes};
+use walk::Walk;
+
+/// Entries that a walk looks at before it rests: a millisecond or two, unless the disk is slow.
+const SLICE: usize = 1000;
+/// The rest after a slice, in times its duration; nobody else walks meanwhile.
+const REST: u32 = 4;
+/// Walks that are under way at the same time, a slice of each in turn. Each may hold
+/// [`walk::MAX_OPEN`] descriptors.
+const WALKS: usize = 4;
+
+/// What is known of a volume, and how.
+pub type Measured = (VolumeStats, StatsSource);
+
+/// Measures volumes of this node.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    lanes: Arc<Lanes>,
+    walks: Semaphore,
+    turn: Semaphore,
+}
+
+/// What the first look at a volume brings.
+enum Look {
+    Known(Measured),
+    /// Its file system's numbers, without what the volume itself uses.
+    Count(VolumeStats, Walk),
+}
+
+impl Meter {
+    pub(crate) fn new(lanes: Arc<Lanes>) -> Self {
+        Self {
+            lanes,
+            walks: Semaphore::new(WALKS),
+            turn: Semaphore::new(1),
+        }
+    }
+
+    /// Measures what lies at `path`. The calls run in `lane`: nobody else waits for a file system
+    /// that hangs. Dropping the future ends a walk with its slice.
+    ///
+    /// # Errors
+    /// Nothing is there, the file system refuses, or it does not answer within the lanes' deadline.
+    pub(crate) async fn measure(&self, lane: &str, path: &Path) -> Result<Measured, VolumeError> {
+        const ACTION: &str = "measuring a volume";
+        let lost = |_| VolumeError::from(LaneError::Lost { action: ACTION });
+        let first = path.to_owned();
+        let look = self.lanes.run(lane, ACTION, move || look(&first)).await?;
+        let (mut stats, mut walk) = match look {
+            Look::Known(measured) => return Ok(measured),
+            Look::Count(stats, walk) => (stats, walk),
+        };
+        let _place = self.walks.acquire().await.map_err(lost)?;
+        loop {
+            let turn = self.turn.acquire().await.map_err(lost)?;
+            let begin = Instant::now();
+            let of = path.to_owned();
+            let slice = move || -> Result<(bool, Walk), VolumeError> {
+                let done = walk.step(SLICE);
+                let done = done.map_err(|error| VolumeError::io("measure", &of, error))?;
+                Ok((done, walk))
+            };
+            let (done, rest) = self.lanes.run(lane, ACTION, slice).await?;
+            walk = rest;
+            if done {
+                break;
+            }
+            // the turn is kept meanwhile: the rest is everybody's
+            let pause = begin.elapsed().saturating_mul(REST);
+            tokio::time::sleep(pause.max(Duration::from_millis(1))).await;
+            drop(turn);
+        }
+        let counted = walk.counted();
+        stats.used = counted.bytes;
+        stats.inodes_used = counted.inodes;
+        Ok((stats, StatsSource::Walk))
+    }
+}
+
+fn look(path: &Path) -> Result<Look, VolumeError> {
+    let failed = |error: Errno| VolumeError::io("measure", path, error);
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).map_err(failed)?;
+    if file_type(&found) == FileType::BlockDevice {
+        let capacity = device_size(&found)
+            .map_err(|error| VolumeError::io("read the size of", path, error))?;
+        let stats = VolumeStats {
+            capacity,
+            ..VolumeStats::default()
+        };
+        return Ok(Look::Known((stats, StatsSource::Block)));
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
+    let whole = of_file_system(&fstatfs(&dir).map_err(failed)?);
+    if is_mount_root(&found, path).map_err(failed)? {
+        return Ok(Look::Known((whole, StatsSource::StatFs)));
+    }
+    let walk = Walk::start(dir).map_err(failed)?;
+    Ok(Look::Count(whole, walk))
+}
+
+fn file_type(stat: &Statx) -> FileType {
+    FileType::from_raw_mode(stat.stx_mode.into())
+}
+
+/// True if something is mounted here: what the file system says is the volume's own.
+fn is_mount_root(found: &Statx, path: &Path) -> Result<bool, Errno> {
+    if found
+        .stx_attributes_mask
+        .contains(StatxAttributes::MOUNT_ROOT)
+    {
+        return Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+    }
+    // before Linux 5.8
+    let parent = path.parent().unwrap_or(path);
+    let parent = statx(CWD, parent, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
+    Ok(device(&parent) != device(found))
+}
+
+fn device(stat: &Statx) -> (u32, u32) {
+    (stat.stx_dev_major, stat.stx_dev_minor)
+}
+
+/// As upstream counts: what is free for root only is neither used nor available.
+fn of_file_system(found: &StatFs) -> VolumeStats {
+    let block = u64::try_from(found.f_bsize).unwrap_or_default();
+    let bytes = |blocks: u64| blocks.saturating_mul(block);
+    VolumeStats {
+        capacity: bytes(found.f_blocks),
+        available: bytes(found.f_bavail),
+        used: bytes(found.f_blocks.saturating_sub(found.f_bfree)),
+        inodes: found.f_files,
+        inodes_free: found.f_ffree,
+        inodes_used: found.f_files.saturating_sub(found.f_ffree),
+    }
+}
+
+/// Bytes of a block device, which is not opened for that.
+fn device_size(found: &Statx) -> std::io::Result<u64> {
+    const SECTOR: u64 = 512;
+    let (major, minor) = (found.stx_rdev_major, found.stx_rdev_minor);
+    let path = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/size"));
+    let text = std::fs::read_to_string(path)?;
+    let sectors: u64 = text
+        .trim()
+        .parse()
+        .map_err(|_| std::io::Error::from(std::io::ErrorKind::InvalidData))?;
+    Ok(sectors.saturating_mul(SECTOR))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! Numbers against `du`, which counts the same way.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use tempfile::{TempDir, tempdir};
+
+use super::walk::{Counted, MAX_OPEN};
+use super::*;
+
+/// What `du` says: bytes on the disk and inodes, of one file system.
+fn du(dir: &Path) -> Counted {
+    let ask = |what: &str| {
+        let output = Command::new("du").args(["-sx", what]).arg(dir).output();
+        let text = String::from_utf8(output.expect("du").stdout).expect("text");
+        let number = text.split_whitespace().next().expect("a number");
+        number.parse().expect("a number")
+    };
+    Counted {
+        bytes: ask("-B1"),
+        inodes: ask("--inodes"),
+    }
+}
+
+fn walk(dir: &Path) -> Walk {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = openat(CWD, dir, flags, Mode::empty()).expect("open");
+    Walk::start(fd).expect("start")
+}
+
+/// The walk in steps of `step` entries, and the most descriptors it held.
+fn count(mut walk: Walk, step: usize) -> (Counted, usize) {
+    let mut open = 0;
+    while !walk.step(step).expect("step") {
+        open = open.max(walk.open());
+    }
+    (walk.counted(), open)
+}
+
+fn deep(top: &Path, levels: usize) -> PathBuf {
+    let dir = (0..levels).fold(top.to_owned(), |dir, _| dir.join("d"));
+    fs::create_dir_all(&dir).expect("create");
+    dir
+}
+
+/// Everything that a pod may make of a volume, and something outside of it.
+fn tree() -> (TempDir, PathBuf) {
+    let temp = tempdir().expect("a directory");
+    let volume = temp.path().join("volume");
+    fs::create_dir(&volume).expect("create");
+    let outside = temp.path().join("outside");
+    fs::create_dir(&outside).expect("create");
+    fs::write(outside.join("large"), vec![1; 1 << 20]).expect("write");
+    fs::write(volume.join("plain"), vec![1; 300_000]).expect("write");
+    fs::write(volume.join("empty"), "").expect("write");
+    // a gigabyte of nothing, with a little at its end
+    let sparse = fs::File::create(volume.join("sparse")).expect("create");
+    sparse.set_len(1 << 30).expect("truncate");
+    std::os::unix::fs::FileExt::write_at(&sparse, b"end", (1 << 30) - 3).expect("write");
+    fs::write(volume.join("first-name"), vec![1; 100_000]).expect("write");
+    fs::create_dir(volume.join("sub")).expect("create");
+    for name in ["second-name", "sub/third-name"] {
+        fs::hard_link(volume.join("first-name"), volume.join(name)).expect("link");
+    }
+    symlink(&outside, volume.join("out")).expect("link");
+    symlink("..", volume.join("up")).expect("link");
+    symlink("x".repeat(2000), volume.join("long")).expect("link");
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(CWD, volume.join("fifo"), FileType::Fifo, mode, 0).expect("fifo");
+    for index in 0..2500 {
+        fs::write(volume.join("sub").join(format!("f{index}")), "x").expect("write");
+    }
+    fs::write(deep(&volume, 300).join("bottom"), vec![1; 50_000]).expect("write");
+    // a second way down, beside directories of the first
+    let branch = (0..150).fold(volume.clone(), |dir, _| dir.join("d"));
+    fs::write(deep(&branch.join("e"), 100).join("other"), vec![1; 9000]).expect("write");
+    (temp, volume)
+}
+
+#[test]
+fn a_walk_counts_what_du_counts_whatever_its_steps() {
+    let (_temp, volume) = tree();
+    let expected = du(&volume);
+    for step in [1, 7, 100_000] {
+        let (counted, open) = count(walk(&volume), step);
+        assert_eq!(counted, expected, "in steps of {step}");
+        assert!(open <= MAX_OPEN, "{open} descriptors");
+    }
+}
+
+#[test]
+fn of_names_that_are_not_remembered_each_counts_for_its_share() {
+    let (_temp, volume) = tree();
+    let (counted, _) = count(walk(&volume).remembering(0), 100);
+    assert_eq!(counted, du(&volume));
+}
+
+#[test]
+fn what_is_moved_away_meanwhile_takes_the_walk_nowhere_else() {
+    let temp = tempdir().expect("a directory");
+    let volume = temp.path().join("volume");
+    fs::create_dir(&volume).expect("create");
+    let elsewhere = temp.path().join("elsewhere");
+    fs::create_dir(&elsewhere).expect("create");
+    for index in 0..100 {
+        fs::write(elsewhere.join(format!("f{index}")), vec![1; 100_000]).expect("write");
+    }
+    let bottom = deep(&volume, 200);
+    let all = du(&volume);
+    let mut walk = walk(&volume);
+    // `.`, `..` and one more of each: at the bottom, its way back closed
+    while walk.counted().inodes < all.inodes {
+        assert!(!walk.step(1).expect("step"));
+    }
+    let middle = bottom.ancestors().nth(100).expect("100 levels");
+    fs::rename(middle, elsewhere.join("moved")).expect("rename");
+    let (counted, _) = count(walk, 10);
+    assert_eq!(counted, all);
+}
+
+#[test]
+fn what_vanishes_meanwhile_is_no_error() {
+    let (_temp, volume) = tree();
+    let mut walk = walk(&volume);
+    walk.step(50).expect("step");
+    fs::remove_dir_all(&volume).expect("remove");
+    assert!(walk.step(1_000_000).expect("step"));
+}
+
+/// Runs `work` with something mounted at `at`.
+fn mounted(at: &Path, mount: impl FnOnce(&Path), work: impl FnOnce()) {
+    struct Unmount<'a>(&'a Path);
+    impl Drop for Unmount<'_> {
+        fn drop(&mut self) {
+            let _ = unmount(self.0, UnmountFlags::DETACH);
+        }
+    }
+    mount(at);
+    let _unmount = Unmount(at);
+    work();
+}
+
+fn tmpfs(at: &Path) {
+    let (flags, data) = (MountFlags::NOSUID | MountFlags::NODEV, c"size=4194304");
+    mount("tmpfs", at, "tmpfs", flags, data).expect("mount");
+}
+
+#[test]
+fn what_is_mounted_in_a_volume_is_not_counted() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (temp, volume) = tree();
+    let expected = count(walk(&volume), 1000).0;
+    let (other, same) = (volume.join("other"), volume.join("same"));
+    for dir in [&other, &same] {
+        fs::create_dir(dir).expect("create");
+    }
+    let outside = temp.path().join("outside");
+    mounted(&other, tmpfs, || {
+        fs::write(other.join("large"), vec![1; 1 << 20]).expect("write");
+        let bind = |at: &Path| mount_bind(&outside, at).expect("bind");
+        mounted(&same, bind, || {
+            assert_eq!(count(walk(&volume), 1000).0, expected);
+        });
+    });
+}
+
+fn meter() -> Meter {
+    Meter::new(Arc::new(Lanes::new(Duration::from_secs(20))))
+}
+
+#[tokio::test]
+async fn a_directory_is_counted_and_its_file_system_told() {
+    let (_temp, volume) = tree();
+    let expected = du(&volume);
+    let (stats, source) = meter().measure("u", &volume).await.expect("measured");
+    assert_eq!(source, StatsSource::Walk);
+    assert_eq!(
+        (stats.used, stats.inodes_used),
+        (expected.bytes, expected.inodes)
+    );
+    let whole = of_file_system(&rustix::fs::statfs(&volume).expect("statfs"));
+    assert_eq!(
+        (stats.capacity, stats.inodes),
+        (whole.capacity, whole.inodes)
+    );
+    assert!(stats.available > 0 && stats.available <= stats.capacity);
+}
+
+#[tokio::test]
+async fn a_file_system_of_its_own_is_asked_and_not_walked() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let temp = tempdir().expect("a directory");
+    tmpfs(temp.path());
+    fs::write(temp.path().join("file"), vec![1; 1 << 20]).expect("write");
+    let measured = meter().measure("u", temp.path()).await;
+    unmount(temp.path(), UnmountFlags::DETACH).expect("unmount");
+    let (stats, source) = measured.expect("measured");
+    assert_eq!(source, StatsSource::StatFs);
+    let found = (
+        stats.capacity,
+        stats.used,
+        stats.available,
+        stats.inodes_used,
+    );
+    assert_eq!(found, (4 << 20, 1 << 20, 3 << 20, 2));
+}
+
+#[tokio::test]
+async fn of_a_block_device_the_size_is_known() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(3 << 20).expect("truncate");
+    let losetup = |args: &[&str]| {
+        let output = Command::new("losetup")
+            .args(args)
+            .output()
+            .expect("losetup");
+        String::from_utf8(output.stdout)
+            .expect("text")
+            .trim()
+            .to_owned()
+    };
+    let device = losetup(&["--find", "--show", &file.path().to_string_lossy()]);
+    let dir = tempdir().expect("a directory");
+    symlink(&device, dir.path().join("volume")).expect("link");
+    let measured = meter().measure("u", &dir.path().join("volume")).await;
+    losetup(&["--detach", &device]);
+    let (stats, source) = measured.expect("measured");
+    assert_eq!((stats.capacity, stats.used), (3 << 20, 0));
+    assert_eq!(source, StatsSource::Block);
+}
+
+#[tokio::test]
+async fn nothing_there_is_an_error_that_names_the_place() {
+    let error = meter().measure("u", Path::new("/nonexistent/v")).await;
+    let text = error.expect_err("nothing there").to_string();
+    let expected = "cannot measure /nonexistent/v: No such file or directory";
+    assert!(text.starts_with(expected), "{text}");
+}
+
+/// The small one needs one slice, the large one many: it would be first if walks did not take turns.
+#[tokio::test]
+async fn a_large_tree_delays_the_number_of_a_small_one_by_slices_only() {
+    let (_temp, large) = tree();
+    for index in 0..20_000 {
+        fs::write(large.join(format!("g{index}")), "").expect("write");
+    }
+    let small = tempdir().expect("a directory");
+    let meter = meter();
+    let order = tokio::sync::Mutex::new(Vec::new());
+    let measure = async |name: &'static str, path: &Path| {
+        meter.measure(name, path).await.expect("measured");
+        order.lock().await.push(name);
+    };
+    tokio::join!(measure("large", &large), measure("small", small.path()));
+    assert_eq!(order.into_inner(), ["small", "large"]);
+}
