@@ -53,8 +53,11 @@ impl Announcements {
         });
     }
 
-    /// Waits until the cluster knows this of the driver.
-    async fn of(&self, driver: &str, info: &NodeInfo) -> Result<(), String> {
+    /// Waits until the cluster knows this of the driver, or refused it.
+    ///
+    /// # Errors
+    /// It refused: why.
+    pub async fn of(&self, driver: &str, info: &NodeInfo) -> Result<(), String> {
         let mut known = self.0.subscribe();
         let said = |known: &BTreeMap<String, Announcement>| {
             known.get(driver).is_some_and(|it| it.info == *info)

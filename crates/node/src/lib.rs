@@ -3,8 +3,10 @@
 //! [`NodeStatus`] registers the Node object, takes over one that exists, and reports the status
 //! when it changes. [`NodeLease`] renews the lease, the sign of life the control plane counts
 //! on. [`shutdown`] stops pods before the machine does. [`machine`] reads what the machine is;
-//! [`pod_cidr`] tells the runtime which addresses pods get.
+//! [`pod_cidr`] tells the runtime which addresses pods get; [`csi_node`] tells the cluster which CSI
+//! drivers there are.
 
+pub mod csi_node;
 pub mod lease;
 pub mod machine;
 pub mod pod_cidr;
@@ -15,6 +17,7 @@ pub mod status;
 mod fake_runtime;
 mod jitter;
 
+pub use csi_node::{CsiNodeDeps, CsiNodeStanding, keep_csi_node};
 pub use lease::{NodeLease, NodeLeaseDeps};
 pub use machine::{Machine, MachineRoots};
 pub use pod_cidr::{PodCidrDeps, keep_pod_cidr};
