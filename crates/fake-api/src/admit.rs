@@ -41,6 +41,10 @@ pub(crate) fn admit_node(
     let sub = target.subresource.as_deref();
     match (target.resource.as_str(), sub) {
         ("secrets" | "configmaps", _) => reads_by_name(target, request, reads),
+        ("persistentvolumeclaims", Some("status")) if !reads => Ok(()),
+        ("persistentvolumeclaims" | "persistentvolumes" | "volumeattachments", None) => {
+            gets_only(target, reads)
+        }
         _ if reads => Ok(()),
         ("pods", None) if creates => mirror_pod(store, node, &request.body),
         ("pods", None) if request.method != Method::DELETE => Err(Refusal::forbidden(format!(
@@ -80,6 +84,17 @@ fn reads_by_name(target: &Target, request: &ApiRequest, reads: bool) -> Result<(
     }
     let message = "can only read namespaced objects of this type by name";
     Err(Refusal::forbidden(message))
+}
+
+/// A node reads its claims and what is behind them one by one; it can watch none of them.
+fn gets_only(target: &Target, reads: bool) -> Result<(), Refusal> {
+    match (reads, &target.name) {
+        (true, Some(_)) => Ok(()),
+        _ => {
+            let message = "can only get individual resources of this type";
+            Err(Refusal::forbidden(message))
+        }
+    }
 }
 
 fn own_name(node: &str, name: Option<&str>, target: &Target) -> Result<(), Refusal> {

@@ -21,6 +21,7 @@ pub(crate) fn kind_of(resource: &str) -> Option<&'static str> {
         ("runtimeclasses", "RuntimeClass"),
         ("csinodes", "CSINode"),
         ("csidrivers", "CSIDriver"),
+        ("storageclasses", "StorageClass"),
         ("volumeattachments", "VolumeAttachment"),
         ("certificatesigningrequests", "CertificateSigningRequest"),
         ("clustertrustbundles", "ClusterTrustBundle"),
@@ -75,8 +76,14 @@ pub(crate) fn on_create(resource: &str, object: &mut Value) {
         }
         "secrets" => or_set(as_map(object), "type", "Opaque"),
         "persistentvolumeclaims" => {
+            or_set(section(object, "spec"), "volumeMode", "Filesystem");
             or_set(section(object, "status"), "phase", "Pending");
         }
+        "persistentvolumes" => {
+            or_set(section(object, "spec"), "volumeMode", "Filesystem");
+            or_set(section(object, "status"), "phase", "Pending");
+        }
+        "csidrivers" => csi_driver(section(object, "spec")),
         // what a client says of its own request is not an approval
         "certificatesigningrequests" => {
             as_map(object).insert("status".to_owned(), json!({}));
@@ -137,6 +144,16 @@ fn container(container: &mut Value) {
             }
         }
     }
+}
+
+fn csi_driver(spec: &mut Map<String, Value>) {
+    or_set(spec, "attachRequired", true);
+    or_set(spec, "podInfoOnMount", false);
+    or_set(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    or_set(spec, "requiresRepublish", false);
+    or_set(spec, "seLinuxMount", false);
+    or_set(spec, "storageCapacity", false);
+    or_set(spec, "volumeLifecycleModes", json!(["Persistent"]));
 }
 
 fn node(node: &mut Value) {

@@ -31,6 +31,7 @@ enum Test {
 
 /// Fields that can be selected by, for the types that allow more than name and namespace.
 const FIELDS: &[(&str, &[&str])] = &[
+    ("clustertrustbundles", &["spec.signerName"]),
     (
         "pods",
         &[

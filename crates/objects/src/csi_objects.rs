@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -155,6 +156,11 @@ impl Kept for CsiDriverSpec {
             tokens_in_secrets: spec.service_account_token_in_secrets == Some(true),
             requires_republish: spec.requires_republish == Some(true),
             se_linux_mount: spec.se_linux_mount == Some(true),
+            allocatable_update: spec
+                .node_allocatable_update_period_seconds
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs),
             token_requests: spec
                 .token_requests
                 .into_iter()

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 
 mod claim;
+mod grown;
 
 fn volumes(spec: Value) -> PodVolumes {
     let pod: Pod = serde_json::from_value(json!({

@@ -162,6 +162,43 @@ async fn a_node_changes_only_itself_and_not_the_labels_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_gets_claims_and_what_is_behind_them_but_lists_and_watches_none() {
+    let (Cluster { admin, node, .. }, _) = cluster().await;
+    for (set, spec) in [
+        (
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            json!({}),
+        ),
+        ("/api/v1/persistentvolumes", json!({})),
+        (
+            "/apis/storage.k8s.io/v1/volumeattachments",
+            json!({ "attacher": "d", "nodeName": "n1", "source": {} }),
+        ),
+    ] {
+        let object = json!({ "metadata": { "name": "a" }, "spec": spec });
+        assert_eq!(node.post(set, object.clone()).await.0, 403, "{set}");
+        assert_eq!(admin.post(set, object).await.0, 201, "{set}");
+        assert_eq!(node.get(&format!("{set}/a")).await.0, 200, "{set}");
+        assert_eq!(node.get(set).await.0, 403, "{set}");
+        let by_name = format!("{set}?watch=true&fieldSelector=metadata.name%3Da");
+        assert_eq!(node.get(&by_name).await.0, 403, "{set}");
+    }
+    let claim = "/api/v1/namespaces/default/persistentvolumeclaims/a";
+    let merge = "application/merge-patch+json";
+    let grown = json!({ "status": { "capacity": { "storage": "2Gi" } } });
+    let (code, _) = node.patch(claim, merge, grown.clone()).await;
+    assert_eq!(code, 403, "only its status");
+    let (code, claim) = node.patch(&format!("{claim}/status"), merge, grown).await;
+    assert_eq!(code, 200);
+    assert_eq!(claim["status"]["capacity"]["storage"], "2Gi");
+    let drivers = "/apis/storage.k8s.io/v1/csidrivers";
+    let driver = json!({ "metadata": { "name": "d" }, "spec": {} });
+    let (_, driver) = admin.post(drivers, driver).await;
+    assert_eq!(driver["spec"]["attachRequired"], true);
+    assert_eq!(node.get(drivers).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_is_bound_once_and_evicted_with_its_grace_period() {
     let (Cluster { admin, .. }, _) = cluster().await;
     admin

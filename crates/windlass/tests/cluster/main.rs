@@ -18,9 +18,12 @@ mod objects;
 mod runtime;
 
 mod bootstrap;
+mod claims;
 mod controllers;
+mod csi;
 mod deletion;
 mod ends;
+mod limits;
 mod mirrors;
 mod node;
 mod outages;

@@ -1,0 +1,269 @@
+//! Claims, and what is behind them. Nobody binds a claim here but the test, as a controller would.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use windlass_client::{At, Patch, Selector};
+use windlass_testing::agent::NODE_NAME;
+use windlass_types::corev1::{ConfigMap, Event, PersistentVolume, PersistentVolumeClaim};
+
+use crate::bed::{Bed, SOON, eventually};
+use crate::control_plane::Kind;
+use crate::objects::{HOLD, container_with, main_status, object, pod, uid};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_fake_cluster_claims_are_mounted_or_waited_for() {
+    claims_are_mounted_or_waited_for(Kind::Fake).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_real_cluster_claims_are_mounted_or_waited_for() {
+    claims_are_mounted_or_waited_for(Kind::Real).await;
+}
+
+async fn claims_are_mounted_or_waited_for(kind: Kind) {
+    let Some(bed) = Bed::start(kind, "k-claims").await else {
+        return;
+    };
+    tokio::join!(
+        Box::pin(a_claim_of_a_host_path_is_shown(&bed)),
+        Box::pin(a_missing_claim_is_waited_for(&bed)),
+        Box::pin(a_local_volume_is_mounted_on_its_node_only(&bed)),
+        Box::pin(an_ephemeral_volume_waits_for_a_claim_of_its_own(&bed)),
+    );
+    // alone: it is about time
+    Box::pin(a_changed_config_map_is_in_the_file_within_two_seconds(&bed)).await;
+    bed.stop().await;
+}
+
+/// A new directory of the machine with one file.
+fn directory(bed: &Bed, name: &str) -> PathBuf {
+    let dir = bed.manifests.with_file_name(name);
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("who"), name).unwrap();
+    dir
+}
+
+async fn make_claim(bed: &Bed, name: &str, owner: Option<&Value>) -> Value {
+    let owners: Vec<Value> = owner
+        .into_iter()
+        .map(|pod| {
+            json!({
+                "apiVersion": "v1", "kind": "Pod", "controller": true, "uid": uid(pod),
+                "name": pod["metadata"]["name"],
+            })
+        })
+        .collect();
+    let claim: PersistentVolumeClaim = object(json!({
+        "metadata": { "namespace": "default", "name": name, "ownerReferences": owners },
+        "spec": {
+            "storageClassName": "",
+            "volumeName": format!("pv-{name}"),
+            "accessModes": ["ReadWriteOnce"],
+            "resources": { "requests": { "storage": "1Gi" } },
+        },
+    }));
+    bed.create(&claim).await
+}
+
+async fn make_volume(bed: &Bed, claim: &Value, source: Value) {
+    let name = claim["metadata"]["name"].as_str().expect("a name");
+    let mut spec = json!({
+        "storageClassName": "",
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": { "storage": "1Gi" },
+        "claimRef": {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "namespace": "default", "name": name, "uid": uid(claim),
+        },
+    });
+    if let (Value::Object(spec), Value::Object(source)) = (&mut spec, source) {
+        spec.extend(source);
+    }
+    let volume = json!({ "metadata": { "name": format!("pv-{name}") }, "spec": spec });
+    let volume: PersistentVolume = object(volume);
+    bed.create(&volume).await;
+}
+
+async fn bind(bed: &Bed, name: &str) {
+    let status = json!({
+        "phase": "Bound",
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": { "storage": "1Gi" },
+    });
+    let patch = Patch::Merge(json!({ "status": status }));
+    let at = At::namespaced("default", name);
+    let patched = bed
+        .api
+        .patch::<PersistentVolumeClaim>(at, Some("status"), &patch);
+    patched.await.unwrap();
+}
+
+fn mounts_at_v(volume: Value) -> Value {
+    let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
+    let mut volume = volume;
+    volume["name"] = json!("v");
+    json!({ "containers": [container_with(HOLD, mounts)], "volumes": [volume] })
+}
+
+fn by_claim(claim: &str) -> Value {
+    mounts_at_v(json!({ "persistentVolumeClaim": { "claimName": claim } }))
+}
+
+/// Waits until an event of the pod says this.
+async fn says(bed: &Bed, pod: &Value, wanted: &str) {
+    let selector = Selector {
+        namespace: Some("default".to_owned()),
+        fields: Some(format!("involvedObject.uid={}", uid(pod))),
+        labels: None,
+    };
+    eventually(wanted, SOON, async || {
+        let listed = bed.api.list::<Event>(&selector, &Default::default()).await;
+        let (events, _) = listed.map_err(|error| error.to_string())?;
+        let messages: Vec<_> = events.into_iter().filter_map(|e| e.message).collect();
+        let said = messages.iter().any(|message| message.contains(wanted));
+        said.then_some(()).ok_or_else(|| format!("{messages:?}"))
+    })
+    .await;
+}
+
+async fn a_claim_of_a_host_path_is_shown(bed: &Bed) {
+    let dir = directory(bed, "shown");
+    let claim = make_claim(bed, "shown", None).await;
+    make_volume(bed, &claim, json!({ "hostPath": { "path": dir } })).await;
+    bind(bed, "shown").await;
+    let writes = bed
+        .create(&pod("claim-writes", HOLD, by_claim("shown")))
+        .await;
+    let mut spec = by_claim("shown");
+    spec["volumes"][0]["persistentVolumeClaim"]["readOnly"] = json!(true);
+    let reads = bed.create(&pod("claim-reads", HOLD, spec)).await;
+    tokio::join!(bed.pod_ready("claim-writes"), bed.pod_ready("claim-reads"));
+    let said = bed
+        .runtime
+        .exec(uid(&writes), "cat /v/who; echo x > /v/new")
+        .await;
+    assert_eq!(said, "shown");
+    let said = bed
+        .runtime
+        .exec(uid(&reads), "cat /v/new; touch /v/y || echo no")
+        .await;
+    assert_eq!(said.lines().last(), Some("no"), "{said}");
+    assert_eq!(std::fs::read_to_string(dir.join("new")).unwrap(), "x\n");
+}
+
+async fn a_missing_claim_is_waited_for(bed: &Bed) {
+    let waits = bed
+        .create(&pod("claim-waits", HOLD, by_claim("late")))
+        .await;
+    bed.pod("claim-waits", "waits for its claim", |pod| {
+        main_status(pod)["state"]["waiting"]["reason"] == "ContainerCreating"
+    })
+    .await;
+    // the real server may first say that the node has nothing to do with such a claim
+    says(
+        bed,
+        &waits,
+        "error processing PVC default/late: failed to fetch PVC",
+    )
+    .await;
+    let claim = make_claim(bed, "late", None).await;
+    says(
+        bed,
+        &waits,
+        "error processing PVC default/late: PVC is not bound",
+    )
+    .await;
+    make_volume(
+        bed,
+        &claim,
+        json!({ "hostPath": { "path": directory(bed, "late") } }),
+    )
+    .await;
+    bind(bed, "late").await;
+    bed.pod_ready("claim-waits").await;
+    let said = bed.runtime.exec(uid(&waits), "cat /v/who").await;
+    assert_eq!(said, "late");
+}
+
+async fn a_local_volume_is_mounted_on_its_node_only(bed: &Bed) {
+    let on = |node: &str, path: PathBuf| {
+        json!({
+            "local": { "path": path },
+            "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+                { "key": "kubernetes.io/hostname", "operator": "In", "values": [node] },
+            ]}]}},
+        })
+    };
+    for (name, node) in [("local-here", NODE_NAME), ("local-there", "elsewhere")] {
+        let claim = make_claim(bed, name, None).await;
+        make_volume(bed, &claim, on(node, directory(bed, name))).await;
+        bind(bed, name).await;
+    }
+    let here = bed
+        .create(&pod("local-here", HOLD, by_claim("local-here")))
+        .await;
+    let there = bed
+        .create(&pod("local-there", HOLD, by_claim("local-there")))
+        .await;
+    bed.pod_ready("local-here").await;
+    let said = bed.runtime.exec(uid(&here), "cat /v/who").await;
+    assert_eq!(said, "local-here");
+    let refused = "MountVolume.NodeAffinity check failed for volume \"pv-local-there\" : \
+                   no matching NodeSelectorTerms";
+    says(bed, &there, refused).await;
+}
+
+async fn an_ephemeral_volume_waits_for_a_claim_of_its_own(bed: &Bed) {
+    let template = json!({ "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "",
+        "resources": { "requests": { "storage": "1Gi" } },
+    }});
+    let spec = || mounts_at_v(json!({ "ephemeral": { "volumeClaimTemplate": template } }));
+    let owner = bed.create(&pod("ephemeral", HOLD, spec())).await;
+    let claim = make_claim(bed, "ephemeral-v", Some(&owner)).await;
+    // somebody else's claim has the name that this pod's has to have
+    let robbed = bed.create(&pod("robbed", HOLD, spec())).await;
+    make_claim(bed, "robbed-v", None).await;
+    bind(bed, "robbed-v").await;
+    make_volume(
+        bed,
+        &claim,
+        json!({ "hostPath": { "path": directory(bed, "ephemeral") } }),
+    )
+    .await;
+    bind(bed, "ephemeral-v").await;
+    bed.pod_ready("ephemeral").await;
+    let said = bed.runtime.exec(uid(&owner), "cat /v/who").await;
+    assert_eq!(said, "ephemeral");
+    let refused = "PVC default/robbed-v was not created for pod default/robbed (pod is not owner)";
+    says(bed, &robbed, refused).await;
+}
+
+/// The best of three counts: a machine that is busy with something else is no slow agent.
+async fn a_changed_config_map_is_in_the_file_within_two_seconds(bed: &Bed) {
+    let map: ConfigMap = object(json!({
+        "metadata": { "name": "quick", "namespace": "default" }, "data": { "n": "0" },
+    }));
+    bed.create(&map).await;
+    let spec = mounts_at_v(json!({ "configMap": { "name": "quick" } }));
+    let shows = bed.create(&pod("quick", HOLD, spec)).await;
+    bed.pod_ready("quick").await;
+    let mut fastest = Duration::MAX;
+    for n in ["1", "2", "3"] {
+        let patch = Patch::Merge(json!({ "data": { "n": n } }));
+        let at = At::namespaced("default", "quick");
+        bed.api.patch::<ConfigMap>(at, None, &patch).await.unwrap();
+        let began = Instant::now();
+        eventually("the changed ConfigMap is in the volume", SOON, async || {
+            let now = bed.runtime.exec(uid(&shows), "cat /v/n").await;
+            if now == n { Ok(()) } else { Err(now) }
+        })
+        .await;
+        fastest = fastest.min(began.elapsed());
+    }
+    assert!(fastest < Duration::from_secs(2), "{fastest:?}");
+}
