@@ -1,0 +1,372 @@
+//! Volumes of a CSI driver that is reached over its own socket, as pods see them and as the driver
+//! is asked for them. Nobody attaches and nobody provisions: claims are bound by hand.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_client::{At, Patch};
+use windlass_testing::csi_driver::{
+    Ability, Call, CsiDriver, DriverOptions, Fault, Method, Trouble, mounts_below,
+};
+use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
+use windlass_types::storagev1::CSIDriver;
+
+use crate::bed::{Bed, SOON, eventually};
+use crate::control_plane::Kind;
+use crate::objects::{HOLD, container_with, object, pod, uid};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_fake_cluster_csi_volumes_are_staged_published_grown_and_taken_back() {
+    csi_volumes_are_staged_published_grown_and_taken_back(Kind::Fake).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_real_cluster_csi_volumes_are_staged_published_grown_and_taken_back() {
+    csi_volumes_are_staged_published_grown_and_taken_back(Kind::Real).await;
+}
+
+/// A driver of the bed's agent, and its CSIDriver object.
+async fn install(bed: &Bed, options: DriverOptions, spec: Value) -> CsiDriver {
+    let name = options.name.clone();
+    let object: CSIDriver = object(json!({ "metadata": { "name": name }, "spec": spec }));
+    bed.create(&object).await;
+    let driver = CsiDriver::start(options).unwrap();
+    driver.registered(1, SOON).await.unwrap();
+    driver
+}
+
+/// A PersistentVolume and a claim that are bound to each other, both called `name`, and the handle,
+/// too.
+async fn bound(bed: &Bed, name: &str, driver: &str, more: Value) {
+    let mut spec = json!({
+        "capacity": { "storage": "16Mi" },
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "claimRef": { "namespace": "default", "name": name },
+        "csi": { "driver": driver, "volumeHandle": name, "fsType": "ext4" },
+    });
+    let mode = more["volumeMode"].clone();
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    let mut claim = json!({
+        "accessModes": ["ReadWriteOnce"],
+        "resources": { "requests": { "storage": "16Mi" } },
+        "volumeName": name,
+        "storageClassName": "",
+    });
+    if !mode.is_null() {
+        claim["volumeMode"] = mode;
+    }
+    let claim: PersistentVolumeClaim = object(json!({
+        "metadata": { "name": name, "namespace": "default",
+            "annotations": { "pv.kubernetes.io/bind-completed": "yes" } },
+        "spec": claim,
+    }));
+    let created = bed.create(&claim).await;
+    spec["claimRef"]["uid"] = created["metadata"]["uid"].clone();
+    let volume: PersistentVolume = object(json!({ "metadata": { "name": name }, "spec": spec }));
+    bed.create(&volume).await;
+    let status = json!({ "status": { "phase": "Bound", "capacity": { "storage": "16Mi" },
+        "accessModes": ["ReadWriteOnce"] } });
+    patch_status::<PersistentVolumeClaim>(bed, At::namespaced("default", name), status).await;
+    let status = json!({ "status": { "phase": "Bound" } });
+    patch_status::<PersistentVolume>(bed, At::cluster(name), status).await;
+}
+
+async fn patch_status<K: windlass_client::ApiObject>(bed: &Bed, at: At<'_>, status: Value) {
+    let patch = Patch::Merge(status);
+    bed.api
+        .patch::<K>(at, Some("status"), &patch)
+        .await
+        .unwrap();
+}
+
+/// A pod whose container has the claim's volume at `/v`.
+fn with_claim(name: &str, claim: &str, spec: Value) -> windlass_types::corev1::Pod {
+    let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
+    let mut whole = json!({
+        "containers": [container_with(HOLD, mounts)],
+        "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": claim } }],
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        whole[key] = value.clone();
+    }
+    pod(name, HOLD, whole)
+}
+
+/// Paths of calls, relative to `--root-dir`.
+fn paths(bed: &Bed, calls: &[Call]) -> Vec<PathBuf> {
+    let root = bed.agent.root_dir();
+    let path = |call: &Call| call.path.strip_prefix(&root).unwrap().to_owned();
+    calls.iter().map(path).collect()
+}
+
+async fn called(driver: &CsiDriver, method: Method, count: usize) -> Vec<Call> {
+    let what = format!("{count} calls of {method:?}");
+    eventually(&what, SOON, async || {
+        let calls = driver.calls_of(method);
+        let seen = format!("{calls:?}");
+        (calls.len() >= count).then_some(calls).ok_or(seen)
+    })
+    .await
+}
+
+async fn csi_volumes_are_staged_published_grown_and_taken_back(kind: Kind) {
+    let name = match kind {
+        Kind::Fake => "k-csi",
+        _ => "k-csi-real",
+    };
+    let Some(mut bed) = Bed::start(kind, name).await else {
+        return;
+    };
+    let root = bed.agent.root_dir();
+    let mut driver = install(
+        &bed,
+        DriverOptions::new(root.clone(), "disk.csi.test"),
+        json!({ "attachRequired": false, "podInfoOnMount": true, "fsGroupPolicy": "File" }),
+    )
+    .await;
+    a_volume_of_two_pods_survives_agent_and_driver(&mut bed, &mut driver).await;
+    faults_of_a_driver_end_with_it(&mut bed, &mut driver).await;
+    a_block_volume_is_a_device(&bed, &driver).await;
+    assert_eq!(driver.violations(), Vec::<String>::new());
+
+    let mut options = DriverOptions::new(root.clone(), "inline.csi.test");
+    options.abilities = BTreeSet::from([Ability::VolumeMountGroup]);
+    let spec = json!({
+        "attachRequired": false,
+        "podInfoOnMount": true,
+        "volumeLifecycleModes": ["Ephemeral"],
+        "tokenRequests": [{ "audience": "vault" }],
+        "requiresRepublish": true,
+    });
+    let mut inline = install(&bed, options, spec).await;
+    an_inline_volume_is_its_pods_own(&bed, &mut inline).await;
+    assert_eq!(inline.violations(), Vec::<String>::new());
+
+    let left: Vec<PathBuf> = mounts_below(&root.join("plugins"));
+    assert_eq!(left, Vec::<PathBuf>::new());
+    bed.stop().await;
+}
+
+async fn a_volume_of_two_pods_survives_agent_and_driver(bed: &mut Bed, driver: &mut CsiDriver) {
+    bound(bed, "shared", "disk.csi.test", json!({})).await;
+    let group = json!({ "securityContext": { "fsGroup": 4242 } });
+    let first = bed
+        .create(&with_claim("csi-first", "shared", group.clone()))
+        .await;
+    let second = bed.create(&with_claim("csi-second", "shared", group)).await;
+    tokio::join!(bed.pod_ready("csi-first"), bed.pod_ready("csi-second"));
+    bed.runtime.exec(uid(&first), "echo hello > /v/word").await;
+    assert_eq!(
+        bed.runtime.exec(uid(&second), "cat /v/word").await,
+        "hello\n"
+    );
+    let owner = bed
+        .runtime
+        .exec(uid(&first), "stat -c '%g %a' /v; stat -c %g /v/word")
+        .await;
+    assert!(owner.starts_with("4242 2"), "{owner}");
+    assert!(owner.ends_with("\n4242\n"), "{owner}");
+
+    let staged = driver.calls_of(Method::NodeStageVolume);
+    assert_eq!(staged.len(), 1, "{staged:?}");
+    assert_eq!(
+        (staged[0].fs_type.as_str(), staged[0].access_mode.as_str()),
+        ("ext4", "SINGLE_NODE_WRITER")
+    );
+    let published = driver.calls_of(Method::NodePublishVolume);
+    let mut targets = paths(bed, &published);
+    targets.sort();
+    let mut wanted = [&first, &second].map(|pod| {
+        PathBuf::from(format!(
+            "pods/{}/volumes/kubernetes.io~csi/shared/mount",
+            uid(pod)
+        ))
+    });
+    wanted.sort();
+    assert_eq!(targets, wanted);
+    let context = &published[0].context;
+    assert_eq!(context["csi.storage.k8s.io/pod.namespace"], "default");
+    assert_eq!(context["csi.storage.k8s.io/ephemeral"], "false");
+
+    // kill -9, and a driver that is away: the containers run, and may even be restarted
+    driver.kill();
+    bed.agent.kill().unwrap();
+    bed.respawn().await;
+    let calls = driver.calls().len();
+    bed.runtime.crash(uid(&first)).await;
+    bed.pod("csi-first", "runs again", |pod| {
+        pod["status"]["containerStatuses"][0]["restartCount"] == 1 && crate::objects::is_ready(pod)
+    })
+    .await;
+    assert_eq!(
+        bed.runtime.exec(uid(&first), "cat /v/word").await,
+        "hello\n"
+    );
+    assert_eq!(driver.calls().len(), calls);
+
+    // nothing is taken back without the driver, and everything with it
+    bed.delete_pod("csi-first", None).await;
+    let gone = "list of registered CSI drivers";
+    eventually("the agent says what it waits for", SOON, async || {
+        let log = std::fs::read_to_string(bed.agent.log_file()).unwrap();
+        log.contains(gone).then_some(()).ok_or_else(String::new)
+    })
+    .await;
+    driver.restart().unwrap();
+    bed.pod_gone(&first).await;
+    assert_eq!(driver.calls_of(Method::NodeUnstageVolume), []);
+
+    let grown = Patch::Merge(json!({ "spec": { "capacity": { "storage": "32Mi" } } }));
+    let patched = bed
+        .api
+        .patch::<PersistentVolume>(At::cluster("shared"), None, &grown);
+    patched.await.unwrap();
+    let expanded = called(driver, Method::NodeExpandVolume, 1).await;
+    assert_eq!(expanded[0].wanted_bytes, 32 << 20);
+    let at = At::namespaced("default", "shared");
+    bed.wait_for::<PersistentVolumeClaim>(at, "has grown", |claim| {
+        claim["status"]["capacity"]["storage"] == "32Mi"
+    })
+    .await;
+
+    bed.delete_pod("csi-second", None).await;
+    bed.pod_gone(&second).await;
+    called(driver, Method::NodeUnstageVolume, 1).await;
+    assert_eq!(driver.staged("shared"), Vec::<PathBuf>::new());
+    assert_eq!(driver.published("shared"), Vec::<PathBuf>::new());
+    let content = std::fs::read_to_string(driver.content("shared").join("word")).unwrap();
+    assert_eq!(content, "hello\n");
+}
+
+async fn faults_of_a_driver_end_with_it(bed: &mut Bed, driver: &mut CsiDriver) {
+    for name in ["dies", "hangs", "steady"] {
+        bound(bed, name, "disk.csi.test", json!({})).await;
+    }
+    // it mounts, and dies before it says so
+    driver.fault(Method::NodePublishVolume, Fault::after(Trouble::Die));
+    let dies = bed.create(&with_claim("csi-dies", "dies", json!({}))).await;
+    called(driver, Method::NodePublishVolume, 3).await;
+    bed.events(&dies, &["FailedMount"]).await;
+    driver.restart().unwrap();
+    bed.pod_ready("csi-dies").await;
+
+    // it hangs, and the agent is killed meanwhile; nobody else waits
+    let before = driver.calls_of(Method::NodeStageVolume).len();
+    driver.fault(Method::NodeStageVolume, Fault::after(Trouble::Hang));
+    let hangs = bed
+        .create(&with_claim("csi-hangs", "hangs", json!({})))
+        .await;
+    called(driver, Method::NodeStageVolume, before + 1).await;
+    let steady = bed
+        .create(&with_claim("csi-steady", "steady", json!({})))
+        .await;
+    bed.pod_ready("csi-steady").await;
+    bed.agent.kill().unwrap();
+    bed.respawn().await;
+    bed.pod_ready("csi-hangs").await;
+
+    for (name, pod) in [
+        ("csi-dies", &dies),
+        ("csi-hangs", &hangs),
+        ("csi-steady", &steady),
+    ] {
+        bed.delete_pod(name, Some(1)).await;
+        bed.pod_gone(pod).await;
+    }
+    for name in ["dies", "hangs", "steady"] {
+        eventually("the device is taken back", SOON, async || {
+            let staged = driver.staged(name);
+            staged.is_empty().then_some(()).ok_or(format!("{staged:?}"))
+        })
+        .await;
+    }
+}
+
+async fn a_block_volume_is_a_device(bed: &Bed, driver: &CsiDriver) {
+    bound(
+        bed,
+        "raw",
+        "disk.csi.test",
+        json!({ "volumeMode": "Block" }),
+    )
+    .await;
+    let devices = json!({ "volumeDevices": [{ "name": "v", "devicePath": "/dev/raw" }] });
+    let spec = json!({ "containers": [container_with(HOLD, devices)] });
+    let raw = bed.create(&with_claim("csi-raw", "raw", spec)).await;
+    bed.pod_ready("csi-raw").await;
+    let script = "test -b /dev/raw && echo block | dd of=/dev/raw conv=fsync 2>/dev/null && head -c 5 /dev/raw";
+    assert_eq!(bed.runtime.exec(uid(&raw), script).await, "block");
+    let published = driver.calls_of(Method::NodePublishVolume);
+    let last = published.last().unwrap();
+    assert!(last.block, "{last:?}");
+    bed.delete_pod("csi-raw", Some(1)).await;
+    bed.pod_gone(&raw).await;
+    eventually("the device is taken back", SOON, async || {
+        let staged = driver.staged("raw");
+        staged.is_empty().then_some(()).ok_or(format!("{staged:?}"))
+    })
+    .await;
+    let root = bed.agent.root_dir();
+    let of_volume = root.join("plugins/kubernetes.io/csi/volumeDevices/raw");
+    eventually("its notes are gone", SOON, async || {
+        let there = of_volume.exists();
+        (!there)
+            .then_some(())
+            .ok_or_else(|| of_volume.display().to_string())
+    })
+    .await;
+}
+
+async fn an_inline_volume_is_its_pods_own(bed: &Bed, driver: &mut CsiDriver) {
+    let mounts = json!({ "volumeMounts": [{ "name": "scratch", "mountPath": "/v" }] });
+    let spec = json!({
+        "containers": [container_with(HOLD, mounts)],
+        "securityContext": { "fsGroup": 4343 },
+        "volumes": [{ "name": "scratch", "csi": { "driver": "inline.csi.test",
+            "volumeAttributes": { "tier": "fast" } } }],
+    });
+    let created = bed.create(&pod("csi-inline", HOLD, spec)).await;
+    bed.pod_ready("csi-inline").await;
+    let first = driver.calls_of(Method::NodePublishVolume).remove(0);
+    assert_eq!(first.context["tier"], "fast");
+    assert_eq!(first.context["csi.storage.k8s.io/pod.name"], "csi-inline");
+    assert_eq!(first.context["csi.storage.k8s.io/pod.uid"], uid(&created));
+    assert_eq!(first.context["csi.storage.k8s.io/ephemeral"], "true");
+    assert_eq!(first.mount_group, "4343");
+    let tokens = &first.context["csi.storage.k8s.io/serviceAccount.tokens"];
+    let tokens: Value = serde_json::from_str(tokens).unwrap();
+    assert!(
+        tokens["vault"]["token"]
+            .as_str()
+            .is_some_and(|token| !token.is_empty())
+    );
+    assert!(tokens["vault"]["expirationTimestamp"].is_string());
+    bed.runtime.exec(uid(&created), "echo mine > /v/word").await;
+
+    // published with each sync, and a failure of that takes nothing away
+    let refused = Trouble::Refuse(tonic::Code::InvalidArgument, "not now".to_owned());
+    driver.always(Method::NodePublishVolume, Some(Fault::before(refused)));
+    let before = driver.calls_of(Method::NodePublishVolume).len();
+    called(driver, Method::NodePublishVolume, before + 1).await;
+    assert_eq!(
+        bed.runtime.exec(uid(&created), "cat /v/word").await,
+        "mine\n"
+    );
+    driver.always(Method::NodePublishVolume, None);
+
+    // uninstalled while a pod uses it: the pod ends when it is back
+    driver.uninstall();
+    bed.delete_pod("csi-inline", Some(1)).await;
+    bed.runtime_stopped(&created).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let at = At::namespaced("default", "csi-inline");
+    assert!(bed.get::<windlass_types::corev1::Pod>(at).await.is_some());
+    driver.restart().unwrap();
+    bed.pod_gone(&created).await;
+    assert_eq!(driver.published(&first.volume), Vec::<PathBuf>::new());
+}
