@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 pub use windlass_core::status::Verdict;
+pub use windlass_core::volume_plan::Releaser;
 use windlass_core::volume_source::PodVolumes;
 use windlass_types::corev1::Node;
 pub use windlass_types::view::{RejectedManifest, WorkerPhase};
@@ -226,8 +227,10 @@ pub struct SetUpVolumes {
     pub pod: SharedPod,
     /// Its volumes; what differs from what is set up is brought up to date.
     pub volumes: Arc<PodVolumes>,
-    /// Answered when all of them are ready, one has failed, or the VolumeManager's patience with
-    /// what is under way has ended. Of what comes later the SyncLoop hears by [`VolumesChanged`].
+    /// How long the asker waits for what is under way.
+    pub patience: Duration,
+    /// Answered when all of them are ready, one has failed, or the patience has ended. Of what
+    /// comes later the SyncLoop hears by [`VolumesChanged`].
     pub reply: oneshot::Sender<Result<Arc<MountedVolumes>, VolumesNotReady>>,
 }
 
@@ -237,6 +240,8 @@ pub struct SetUpVolumes {
 pub struct TearDownVolumes {
     /// Which pod.
     pub uid: PodUid,
+    /// Who says so.
+    pub by: Releaser,
     /// Answered when nothing is left, or something resists.
     pub reply: oneshot::Sender<Result<(), VolumesNotReady>>,
 }
@@ -278,7 +283,8 @@ pub struct VolumesHandle {
 }
 
 impl VolumesHandle {
-    /// Has the volumes of a pod set up; a pod without volumes is ready at once.
+    /// Has the volumes of a pod set up; a pod without volumes is ready at once. Who waits longer
+    /// than `patience` hears what for.
     ///
     /// # Errors
     /// One failed, or is not ready yet.
@@ -286,6 +292,7 @@ impl VolumesHandle {
         &self,
         pod: &SharedPod,
         volumes: &Arc<PodVolumes>,
+        patience: Duration,
     ) -> Result<Arc<MountedVolumes>, VolumesNotReady> {
         if volumes.is_empty() {
             return Ok(Arc::default());
@@ -294,6 +301,7 @@ impl VolumesHandle {
         let message = VolumeManagerMessage::SetUp(SetUpVolumes {
             pod: SharedPod::clone(pod),
             volumes: Arc::clone(volumes),
+            patience,
             reply,
         });
         self.mailbox.send(message).await.map_err(|_| stopped())?;
@@ -304,10 +312,11 @@ impl VolumesHandle {
     ///
     /// # Errors
     /// Something resists, or does not end.
-    pub async fn tear_down(&self, uid: &PodUid) -> Result<(), VolumesNotReady> {
+    pub async fn tear_down(&self, uid: &PodUid, by: Releaser) -> Result<(), VolumesNotReady> {
         let (reply, answer) = oneshot::channel();
         let message = VolumeManagerMessage::TearDown(TearDownVolumes {
             uid: uid.clone(),
+            by,
             reply,
         });
         self.mailbox.send(message).await.map_err(|_| stopped())?;

@@ -111,6 +111,8 @@ pub struct NodeObjectInput<'a> {
     pub runtime: &'a RuntimeFacts,
     /// What the conditions are made of.
     pub health: &'a NodeHealth,
+    /// Attached devices that pods use; `None` leaves what was told.
+    pub volumes_in_use: Option<&'a [String]>,
     /// The present.
     pub now: Timestamp,
 }

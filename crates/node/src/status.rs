@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use windlass_actors::{NodeSeen, RuntimeState, ShutdownState};
+use windlass_actors::{NodeSeen, RuntimeState, ShutdownState, VolumesInUse};
 use windlass_client::ApiClients;
 use windlass_core::node_object::NodeSettings;
 use windlass_cri::{ImageService, RuntimeService};
@@ -60,6 +60,8 @@ pub struct NodeStatusDeps {
     pub runtime_state: watch::Receiver<RuntimeState>,
     /// How far the machine's shutdown is.
     pub shutdown: watch::Receiver<ShutdownState>,
+    /// Attached devices that pods use; `None` until that is known.
+    pub volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
     /// Where the node object is told to the others.
     pub seen: watch::Sender<NodeSeen>,
     /// The clock.

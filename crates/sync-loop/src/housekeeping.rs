@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
-use windlass_actors::{WorkerPhase, WorkerStanding};
+use windlass_actors::{Releaser, WorkerPhase, WorkerStanding};
 use windlass_core::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
 use windlass_cri::CriResult;
 use windlass_metrics::Metrics;
@@ -213,7 +213,7 @@ pub async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncL
         let clean = |uid: PodUid, runtime: PodRuntime| {
             let volumes = volumes.clone();
             async move {
-                let released = volumes.tear_down(&uid).await;
+                let released = volumes.tear_down(&uid, Releaser::Housekeeping).await;
                 released.map_err(|error| error.to_string())?;
                 runtime.cleanup_pod(&uid).await.map_err(|e| e.to_string())
             }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use windlass_core::defaults;
-use windlass_types::corev1::{Container, ContainerPort, EnvVar, PodSpec, PodStatus};
+use windlass_types::corev1::{
+    Container, ContainerPort, EmptyDirVolumeSource, EnvVar, PodSpec, PodStatus, Volume, VolumeMount,
+};
 use windlass_types::metav1::ObjectMeta;
 use windlass_types::{Pod, PodSource, names};
 
@@ -166,6 +168,25 @@ impl PodBuilder {
     /// `terminationGracePeriodSeconds`.
     pub fn grace(mut self, seconds: i64) -> Self {
         self.spec().termination_grace_period_seconds = Some(seconds);
+        self
+    }
+
+    /// An `emptyDir` that every container so far has at `/<name>`.
+    pub fn empty_dir(mut self, name: &str) -> Self {
+        let spec = self.spec();
+        spec.volumes.get_or_insert_default().push(Volume {
+            name: name.to_owned(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        });
+        for container in &mut spec.containers {
+            let mount = VolumeMount {
+                name: name.to_owned(),
+                mount_path: format!("/{name}"),
+                ..VolumeMount::default()
+            };
+            container.volume_mounts.get_or_insert_default().push(mount);
+        }
         self
     }
 

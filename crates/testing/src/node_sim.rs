@@ -42,10 +42,11 @@ use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
 use windlass_status::PodEntryView;
 use windlass_store::VerdictTables;
-use windlass_types::{Clock, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
+use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
+use windlass_volumes::MemoryVolumes;
 
 use crate::fake_checks::FakeChecks;
-use crate::fake_runtime::FakeRuntime;
+use crate::fake_runtime::{ContainerView, FakeRuntime};
 use clock::NodeClock;
 use fence::Fence;
 use fenced_api::FencedApi;
@@ -63,6 +64,8 @@ pub struct NodeSim {
     pub checks: FakeChecks,
     /// The pods' files.
     pub files: MemoryFiles,
+    /// The pods' volumes.
+    pub volumes: MemoryVolumes,
     /// Cgroups of pods at the next start of the agent; none unless the scenario gives some.
     pub cgroups: Option<CgroupSettings>,
     /// The API server, which the agent knows in [`simulate_cluster`].
@@ -175,10 +178,20 @@ impl NodeSim {
         let epoch = Timestamp::from_second(EPOCH).expect("in range");
         let time = SimClock::starting_at(epoch);
         let clock = Arc::new(NodeClock::following(time));
+        let files = MemoryFiles::new(NodePaths::default());
+        let runtime = FakeRuntime::new(clock.clone(), seed);
+        let volumes = files.volumes();
+        let pods = runtime.clone();
+        volumes.watch_pods(move |uid| {
+            let containers = pods.containers(uid);
+            let runs = |it: &ContainerView| it.state == ContainerState::Running;
+            containers.iter().any(runs)
+        });
         Self {
-            runtime: FakeRuntime::new(clock.clone(), seed),
+            runtime,
+            volumes,
             checks: FakeChecks::default(),
-            files: MemoryFiles::new(NodePaths::default()),
+            files,
             cgroups: None,
             metrics: Metrics::new().expect("families have distinct names"),
             dice: SmallRng::seed_from_u64(seed),
@@ -202,7 +215,8 @@ impl NodeSim {
             return;
         }
         self.note("agent started");
-        let fence = Fence::new(self.runtime.clone());
+        let volumes = self.volumes.life();
+        let fence = Fence::new(self.runtime.clone(), volumes.clone());
         let settings = node_settings();
         let machine = machine();
         let initial_node = node_before_registration(&settings, &machine, self.clock.now());
@@ -229,7 +243,9 @@ impl NodeSim {
             images: Arc::new(fence.clone()),
             checks: Arc::new(self.checks.clone()),
             files: Arc::new(self.files.clone()),
-            volumes: Arc::new(self.files.clone()),
+            volumes: Arc::new(volumes),
+            csi_drivers: Default::default(),
+            plugins_registry: None,
             cgroups: self.cgroups.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
@@ -249,6 +265,7 @@ impl NodeSim {
             host_ips: Vec::new(),
             pod_cidr: String::new(),
             resolv_conf_warning: self.resolv_conf_warning.clone(),
+            swap_warning: None,
             runtime_options: RuntimeOptions::default(),
             sources: SourceParts {
                 node_name: NODE.into(),

@@ -56,6 +56,19 @@ impl fmt::Display for DeviceName {
     }
 }
 
+/// A volume of a pod as it lies on the node, whoever set it up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FoundVolume {
+    /// Directory of its kind, such as `kubernetes.io~csi`.
+    pub plugin_dir: String,
+    /// Its own directory.
+    pub name: String,
+    /// It lies under `volumeDevices` instead of `volumes`.
+    pub block: bool,
+    /// The device that it shares with other pods, as its own notes say.
+    pub device: Option<DeviceName>,
+}
+
 /// The volumes of a pod are not ready, or not gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumesNotReady {

@@ -1,23 +1,33 @@
 //! The VolumeManager actor.
 //!
-//! * owns: what volumes pods want and have
-//! * hears: `SetUpVolumes`, `TearDownVolumes`, answers of its own operations
+//! * owns: what volumes pods want and have ([`VolumePlan`]), who waits for an answer
+//! * hears: `SetUpVolumes`, `TearDownVolumes`, `NodeSeen`, `SourcesReady`, answers of its own steps,
+//!   one timer
 //! * says: `VolumesChanged` to the SyncLoop (coalesced per pod), `VolumesInUse` to NodeStatus
-//! * invariant: a volume has one operation under way; nothing is released that nobody asked to
-//! * bound and overflow: a request per pod's job; operations run in the pods' own lanes
-//! * restart: nothing to restore; volumes are set up again by whoever needs them, which changes
-//!   nothing, and found on the disk when they are to go
+//! * invariant: a volume has one step under way; nothing is released that nobody asked to; every
+//!   asker is answered
+//! * bound and overflow: a request per pod's job; steps under way are bounded for each pod by the
+//!   plan, threads by the plugins' lanes
+//! * restart: who uses devices is looked up once, in the background; volumes are set up again by
+//!   whoever needs them, which changes nothing, and found on the disk when they are to go
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use actix::{Actor, AsyncContext, Context, StreamHandler};
+use actix::{Actor, AsyncContext, Context, SpawnHandle, StreamHandler};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
-    Delivery, Mailbox, SetUpVolumes, SlotSender, TearDownVolumes, VolumeManagerMessage,
-    VolumesChanged, spawn_io,
+    AnswerSender, Answers, Delivery, Mailbox, NodeSeen, SetUpVolumes, SlotSender, SourcesReady,
+    TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse, answers, spawn_io,
 };
-use windlass_core::volume_source::PodVolumes;
-use windlass_types::{Clock, MountedVolumes, PodUid, Reason, SharedPod, VolumesNotReady};
-use windlass_volumes::{VolumeError, VolumePlugins, VolumeRequest};
+use windlass_core::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
+use windlass_types::corev1::Node;
+use windlass_types::{Clock, DeviceName, EventRecorder, MountedVolumes, PodUid, VolumesNotReady};
+use windlass_volumes::VolumePlugins;
+
+use crate::io;
 
 /// What the VolumeManager works with.
 #[derive(Clone, Debug)]
@@ -26,40 +36,132 @@ pub struct VolumeManagerDeps {
     pub plugins: Arc<dyn VolumePlugins>,
     /// Dates what is written.
     pub clock: Arc<dyn Clock>,
+    /// Records events of pods.
+    pub events: Arc<dyn EventRecorder>,
     /// The way to the SyncLoop.
     pub changed: SlotSender<PodUid, VolumesChanged>,
+    /// The way to NodeStatus; `None` until something is known.
+    pub in_use: watch::Sender<Option<VolumesInUse>>,
+    /// The node's object, which says what is attached.
+    pub node: watch::Receiver<NodeSeen>,
+    /// Until every source has spoken no device is taken back.
+    pub sources_ready: watch::Receiver<SourcesReady>,
 }
 
 /// See the module page.
 #[derive(Debug)]
 pub struct VolumeManager {
     deps: VolumeManagerDeps,
-    mailbox: Option<Mailbox<VolumeManagerMessage>>,
+    plan: VolumePlan,
+    began: Instant,
+    asked: u64,
+    set_ups: BTreeMap<AskId, SetUpReply>,
+    releases: BTreeMap<AskId, ReleaseReply>,
+    timer: Option<SpawnHandle>,
+    answers: AnswerSender<Done>,
+    streams: Option<(Mailbox<VolumeManagerMessage>, Answers<Done>)>,
 }
+
+type SetUpReply = oneshot::Sender<Result<Arc<MountedVolumes>, VolumesNotReady>>;
+type ReleaseReply = oneshot::Sender<Result<(), VolumesNotReady>>;
 
 impl VolumeManager {
     /// An actor that hears `mailbox` once it is started.
     pub fn new(deps: VolumeManagerDeps, mailbox: Mailbox<VolumeManagerMessage>) -> Self {
+        let (sender, stream) = answers();
         Self {
             deps,
-            mailbox: Some(mailbox),
+            plan: VolumePlan::new(),
+            began: Instant::now(),
+            asked: 0,
+            set_ups: BTreeMap::new(),
+            releases: BTreeMap::new(),
+            timer: None,
+            answers: sender,
+            streams: Some((mailbox, stream)),
         }
     }
 
-    fn set_up(&self, request: SetUpVolumes) {
-        let deps = self.deps.clone();
-        spawn_io("set-up-volumes", async move {
-            // an asker that has gone asks again
-            let result = set_up(&deps, request.pod, &request.volumes).await;
-            let _ = request.reply.send(result);
-        });
+    fn handle(&mut self, input: Input, ctx: &mut Context<Self>) {
+        let at = Moment {
+            uptime: self.began.elapsed(),
+            now: self.deps.clock.now(),
+        };
+        for step in self.plan.handle(input, at) {
+            tracing::debug!(%step, "volume plan");
+            self.carry_out(step);
+        }
+        self.arm_timer(ctx);
     }
 
-    fn tear_down(&self, request: TearDownVolumes) {
-        let deps = self.deps.clone();
-        spawn_io("tear-down-volumes", async move {
-            let _ = request.reply.send(tear_down(&deps, &request.uid).await);
-        });
+    fn carry_out(&mut self, step: Step) {
+        match step {
+            // an asker that has gone asks again
+            Step::Ready(ask, result) => {
+                if let Some(reply) = self.set_ups.remove(&ask) {
+                    let _ = reply.send(result);
+                }
+            }
+            Step::Released(ask, result) => {
+                if let Some(reply) = self.releases.remove(&ask) {
+                    let _ = reply.send(result);
+                }
+            }
+            Step::Wake(uid) => self.deps.changed.put(uid, VolumesChanged::default()),
+            Step::Record(pod, event_type, reason, message) => {
+                let events = &self.deps.events;
+                events.record(&pod, None, event_type, reason, &message);
+            }
+            Step::InUse(devices) => {
+                self.deps.in_use.send_replace(Some(VolumesInUse(devices)));
+            }
+            step => {
+                let (plugins, answers) = (Arc::clone(&self.deps.plugins), self.answers.clone());
+                let now = self.deps.clock.now();
+                spawn_io("volume-step", async move {
+                    if let Some(done) = io::work(&*plugins, step, now).await {
+                        answers.answer(done);
+                    }
+                });
+            }
+        }
+    }
+
+    /// One timer for everything that is waited for, none while nothing is.
+    fn arm_timer(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        if let Some(delay) = self.plan.wakes_in(self.began.elapsed()) {
+            self.timer = Some(ctx.run_later(delay, |this, ctx| {
+                this.timer = None;
+                this.handle(Input::Tick, ctx);
+            }));
+        }
+    }
+
+    fn next_ask(&mut self) -> AskId {
+        self.asked += 1;
+        AskId(self.asked)
+    }
+
+    fn set_up(&mut self, request: SetUpVolumes, ctx: &mut Context<Self>) {
+        let ask = self.next_ask();
+        self.set_ups.insert(ask, request.reply);
+        let input = Input::SetUp {
+            ask,
+            pod: request.pod,
+            volumes: request.volumes,
+            patience: request.patience,
+        };
+        self.handle(input, ctx);
+    }
+
+    fn tear_down(&mut self, request: TearDownVolumes, ctx: &mut Context<Self>) {
+        let ask = self.next_ask();
+        self.releases.insert(ask, request.reply);
+        let (uid, by) = (request.uid, request.by);
+        self.handle(Input::TearDown { ask, uid, by }, ctx);
     }
 }
 
@@ -67,57 +169,68 @@ impl Actor for VolumeManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some(mailbox) = self.mailbox.take() {
-            ctx.add_stream(mailbox);
-        }
+        let Some((mailbox, answers)) = self.streams.take() else {
+            return;
+        };
+        ctx.add_stream(mailbox);
+        ctx.add_stream(answers);
+        ctx.add_stream(WatchStream::new(self.deps.node.clone()));
+        ctx.add_stream(WatchStream::new(self.deps.sources_ready.clone()));
+        self.handle(Input::Tick, ctx);
     }
 }
 
 impl StreamHandler<Delivery<VolumeManagerMessage>> for VolumeManager {
-    fn handle(&mut self, delivery: Delivery<VolumeManagerMessage>, _: &mut Context<Self>) {
+    fn handle(&mut self, delivery: Delivery<VolumeManagerMessage>, ctx: &mut Context<Self>) {
         delivery.open(|message| match message {
-            VolumeManagerMessage::SetUp(request) => self.set_up(request),
-            VolumeManagerMessage::TearDown(request) => self.tear_down(request),
+            VolumeManagerMessage::SetUp(request) => self.set_up(request, ctx),
+            VolumeManagerMessage::TearDown(request) => self.tear_down(request, ctx),
         });
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-async fn set_up(
-    deps: &VolumeManagerDeps,
-    pod: SharedPod,
-    volumes: &PodVolumes,
-) -> Result<Arc<MountedVolumes>, VolumesNotReady> {
-    let mut mounted = MountedVolumes::new();
-    for volume in volumes {
-        let request = VolumeRequest {
-            pod: SharedPod::clone(&pod),
-            volume: volume.clone(),
-            now: deps.clock.now(),
-        };
-        let name = volume.name.clone();
-        let set_up = deps.plugins.set_up(&request).await;
-        let set_up = set_up.map_err(|error| not_ready("MountVolume.SetUp", &name, &error))?;
-        mounted.insert(name, set_up);
+impl StreamHandler<Delivery<Done>> for VolumeManager {
+    fn handle(&mut self, delivery: Delivery<Done>, ctx: &mut Context<Self>) {
+        delivery.open(|done| self.handle(Input::Done(done), ctx));
     }
-    Ok(Arc::new(mounted))
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-async fn tear_down(deps: &VolumeManagerDeps, uid: &PodUid) -> Result<(), VolumesNotReady> {
-    let failed = |error: VolumeError| not_ready("UnmountVolume.TearDown", "", &error);
-    for found in deps.plugins.find(uid).await.map_err(failed)? {
-        let released = deps.plugins.tear_down(uid, &found).await;
-        released.map_err(|error| not_ready("UnmountVolume.TearDown", &found.name, &error))?;
+impl StreamHandler<NodeSeen> for VolumeManager {
+    fn handle(&mut self, seen: NodeSeen, ctx: &mut Context<Self>) {
+        if let Some(node) = &seen.0 {
+            let (attached, in_use) = volumes_of_node(node);
+            self.handle(Input::Node { attached, in_use }, ctx);
+        }
     }
-    Ok(())
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-fn not_ready(step: &str, volume: &str, error: &VolumeError) -> VolumesNotReady {
-    VolumesNotReady {
-        reason: Reason::FailedMount,
-        message: format!("{step} failed for volume {volume:?} : {error}"),
-        retry: error.retry(),
-        retry_at: None,
+impl StreamHandler<SourcesReady> for VolumeManager {
+    fn handle(&mut self, ready: SourcesReady, ctx: &mut Context<Self>) {
+        if ready.0 {
+            self.handle(Input::SourcesReady, ctx);
+        }
     }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+/// `volumesAttached` and `volumesInUse` of a node's status.
+fn volumes_of_node(node: &Node) -> (BTreeSet<DeviceName>, BTreeSet<DeviceName>) {
+    let status = node.status.as_ref();
+    let attached = status.and_then(|status| status.volumes_attached.as_ref());
+    let attached = attached.into_iter().flatten();
+    let in_use = status.and_then(|status| status.volumes_in_use.as_ref());
+    let in_use = in_use.into_iter().flatten();
+    (
+        attached
+            .map(|volume| DeviceName(volume.name.clone()))
+            .collect(),
+        in_use.map(|name| DeviceName(name.clone())).collect(),
+    )
 }

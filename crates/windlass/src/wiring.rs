@@ -5,6 +5,7 @@
 //! `docs/actors.md` draws the same graph.
 
 mod cluster;
+mod csi;
 mod probes;
 mod sources;
 
@@ -25,10 +26,11 @@ use windlass_checks::Checks;
 use windlass_core::admission::NodeAbilities;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::shutdown::ShutdownPeriods;
+use windlass_csi::CsiDrivers;
 use windlass_cri::{HungCalls, ImageService, RuntimeService, WatchedImages, WatchedRuntime};
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, NodeShutdown, NodeShutdownConfig, ShutdownRecord};
-use windlass_node::{PodCidrDeps, keep_pod_cidr};
+use windlass_node::{CsiNodeStanding, PodCidrDeps, keep_pod_cidr};
 use windlass_objects::{CredentialDirs, ObjectCache, ObjectCacheDeps};
 use windlass_pleg::{Pleg, PlegDeps};
 use windlass_pod_workers::worker::WorkerSettings;
@@ -41,12 +43,15 @@ use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
 use windlass_types::{Clock, PodUid, Reason, SharedPod};
-use windlass_volume_manager::{VolumeManager, VolumeManagerDeps};
+use windlass_volume_manager::{
+    MeasuredVolumes, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
+};
 use windlass_volumes::VolumePlugins;
 
 use crate::cluster::ClusterParts;
 use crate::standing::AgentNode;
 use cluster::{ClusterWiring, event_recorder, spawn_cluster};
+use csi::{CsiWiring, spawn_csi};
 use probes::{ProbeWiring, spawn_probes};
 use sources::{SourceWiring, spawn_sources};
 
@@ -65,6 +70,10 @@ pub struct AgentParts {
     pub files: Arc<dyn PodFiles>,
     /// Volumes of pods.
     pub volumes: Arc<dyn VolumePlugins>,
+    /// CSI drivers that registered on this node: `volumes` calls them, the registration fills it.
+    pub csi_drivers: CsiDrivers,
+    /// Where plugins register, `<root-dir>/plugins_registry`; `None` in simulations.
+    pub plugins_registry: Option<PathBuf>,
     /// Cgroups of pods; `None` leaves them to the runtime.
     pub cgroups: Option<CgroupSettings>,
     /// The clock.
@@ -90,6 +99,8 @@ pub struct AgentParts {
     pub pod_cidr: String,
     /// What is wrong with the node's `resolv.conf`, for an event of the node.
     pub resolv_conf_warning: Option<String>,
+    /// That memory volumes may reach the disk, for an event of the node.
+    pub swap_warning: Option<String>,
     /// Settings of the executor.
     pub runtime_options: RuntimeOptions,
     /// The pod sources.
@@ -140,6 +151,8 @@ pub struct Agent {
     pub pleg_health: PlegHealth,
     /// Calls that the runtime does not answer.
     pub hung_calls: HungCalls,
+    /// What volumes hold.
+    pub volume_usages: VolumeUsages,
     /// Which node this is, and of what.
     pub node: AgentNode,
     /// Ends everything.
@@ -179,6 +192,7 @@ impl Agent {
         }
         drop(rejected);
         self.node.publish_metrics(&self.metrics);
+        self.volume_usages.publish_metrics();
         self.sources.publish_metrics();
         self.pleg.mailbox.publish_metrics();
         self.lanes.config.publish_metrics();
@@ -206,6 +220,11 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         let reason = Reason::CheckLimitsForResolvConf;
         events.record_node(EventType::Warning, reason, message);
     }
+    if let Some(message) = &parts.swap_warning {
+        let reason = Reason::PossibleMemoryBackedVolumesOnDisk;
+        events.record_node(EventType::Warning, reason, message);
+    }
+    parts.volumes.tell_events_to(Arc::clone(&events));
     let (node_sender, node_seen) = watch::channel(NodeSeen::default());
     let (shutdown_sender, machine_state) = watch::channel(ShutdownState::default());
     let (ready_sender, sources_ready) = watch::channel(SourcesReady::default());
@@ -245,8 +264,21 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
     let volumes = VolumesHandle {
         mailbox: volume_sender,
     };
+    let volume_usages = VolumeUsages::new(VolumeUsagesDeps {
+        plugins: Arc::clone(&parts.volumes),
+        clock: Arc::clone(&parts.clock),
+        events: Arc::clone(&events),
+        changed: volumes_sender.clone(),
+        metrics: metrics.clone(),
+        cancel: shutdown.token(),
+    });
+    let plugins = MeasuredVolumes::new(
+        parts.volumes,
+        volume_usages.clone(),
+        metrics.volumes.clone(),
+    );
     let volume_deps = VolumeManagerDeps {
-        plugins: parts.volumes,
+        plugins: Arc::new(plugins),
         clock: Arc::clone(&parts.clock),
         events: Arc::clone(&events),
         changed: volumes_sender,
@@ -388,6 +420,20 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
             state: shutdown_sender,
         }));
     }
+    let (standing_sender, csi_node) = watch::channel(CsiNodeStanding::default());
+    match parts.plugins_registry {
+        Some(registry) => spawn_csi(CsiWiring {
+            registry,
+            drivers: parts.csi_drivers,
+            cluster: parts.cluster.as_ref(),
+            node_name: node_name.clone(),
+            node_seen: node_seen.clone(),
+            standing: standing_sender,
+            metrics: metrics.clone(),
+        }),
+        // no driver can come: nobody has to know
+        None => drop(standing_sender.send_replace(CsiNodeStanding::Initialized)),
+    }
     let cluster = parts.cluster.map(|cluster| {
         spawn_cluster(ClusterWiring {
             cluster,
@@ -420,6 +466,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         sync_loop_health,
         pleg_health,
         hung_calls: hung,
+        volume_usages,
         rejected,
         node,
         shutdown,

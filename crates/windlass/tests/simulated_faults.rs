@@ -163,14 +163,14 @@ fn a_sandbox_that_hangs_past_every_deadline_ends_as_one_pod() {
 #[test]
 fn a_volume_that_fails_blocks_its_pod_until_it_works() {
     beside_a_bystander(6, async |sim| {
-        sim.files.fail_volumes(&uid("web"), Some("no space left"));
+        sim.files.fail_pod(&uid("web"), Some("no space left"));
         desire(sim, [pod("web")]).await;
         sim.until("web says why", MINUTE, |sim| {
             sim.blocker("web") == "FailedMount"
         })
         .await;
         sim.pass(10 * MINUTE).await;
-        sim.files.fail_volumes(&uid("web"), None);
+        sim.files.fail_pod(&uid("web"), None);
         sim.until("web runs", MINUTE, |sim| runs(sim, "web")).await;
         assert_eq!(sim.runtime.starts(&uid("web"), "app"), 1);
     });
@@ -179,14 +179,14 @@ fn a_volume_that_fails_blocks_its_pod_until_it_works() {
 #[test]
 fn a_volume_that_hangs_does_not_keep_its_pod_from_being_removed() {
     beside_a_bystander(7, async |sim| {
-        sim.files.hang_volumes(&uid("web"), true);
+        sim.files.hang_pod(&uid("web"), true);
         desire(sim, [pod("web")]).await;
         sim.pass(MINUTE).await;
         assert_eq!(sim.phase("web"), "Pending");
         desire(sim, [pod("next")]).await;
         sim.until("next runs", SECOND, |sim| runs(sim, "next"))
             .await;
-        sim.files.hang_volumes(&uid("web"), false);
+        sim.files.hang_pod(&uid("web"), false);
         sim.until("web is gone", MINUTE, |sim| sim.view("web").is_none())
             .await;
     });

@@ -286,12 +286,12 @@ fn what_hangs_keeps_nothing_of_others_from_going() {
             sim.runtime.lose_container(&app.id);
             sim.runtime.lose_sandbox(&app.sandbox);
         }
-        sim.files.hang_volumes(&uid("a-hangs"), true);
+        sim.files.hang_pod(&uid("a-hangs"), true);
         sim.desire([pod("kept").build()]).await;
         sim.start_agent().await;
         let gone = |sim: &NodeSim| !sim.files.pod_dirs().contains(&uid("b"));
         sim.until("b is gone", 2 * MINUTE, gone).await;
-        sim.files.hang_volumes(&uid("a-hangs"), false);
+        sim.files.hang_pod(&uid("a-hangs"), false);
         let gone = |sim: &NodeSim| !sim.files.pod_dirs().contains(&uid("a-hangs"));
         sim.until("a is gone", 2 * MINUTE, gone).await;
     });

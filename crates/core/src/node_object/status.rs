@@ -41,6 +41,9 @@ pub(super) fn fill(status: &mut NodeStatus, input: &NodeObjectInput<'_>) -> Vec<
             supplemental_groups_policy: Some(policy),
         });
     }
+    if let Some(devices) = input.volumes_in_use {
+        status.volumes_in_use = Some(devices.to_vec()).filter(|list| !list.is_empty());
+    }
     let mut features = settings.declared_features.clone();
     features.sort();
     status.declared_features = Some(features).filter(|list| !list.is_empty());

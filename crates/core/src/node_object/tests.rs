@@ -15,6 +15,7 @@ struct World {
     machine: MachineFacts,
     runtime: RuntimeFacts,
     health: NodeHealth,
+    volumes_in_use: Option<Vec<String>>,
     now: i64,
 }
 
@@ -61,6 +62,7 @@ impl World {
                 runtime: RuntimeHealth::Ready,
                 ..NodeHealth::default()
             },
+            volumes_in_use: None,
             now: 100,
         }
     }
@@ -71,6 +73,7 @@ impl World {
             machine: &self.machine,
             runtime: &self.runtime,
             health: &self.health,
+            volumes_in_use: self.volumes_in_use.as_deref(),
             now: Timestamp::from_second(self.now).expect("in range"),
         }
     }
@@ -542,4 +545,20 @@ fn a_patch_is_sent_for_a_change_or_when_the_report_is_due() {
     world.health.memory_pressure = false;
     world.machine.os_image = "Debian 13".into();
     check(&world, Some(Duration::ZERO), "patch");
+}
+
+#[test]
+fn volumes_in_use_are_what_was_said_last_and_stay_while_nobody_says_anything() {
+    let mut world = World::new();
+    let mut node = world.initial();
+    let mut told = |said: Option<&[&str]>| {
+        world.volumes_in_use = said.map(|names| names.iter().map(ToString::to_string).collect());
+        node = updated_node(&node, &world.input()).node;
+        status_of(&mut node.clone()).volumes_in_use.clone()
+    };
+    assert_eq!(told(None), None);
+    let (a, b) = ("kubernetes.io/csi/d^a", "kubernetes.io/csi/d^b");
+    assert_eq!(told(Some(&[a, b])), Some(vec![a.into(), b.into()]));
+    assert_eq!(told(None), Some(vec![a.into(), b.into()]));
+    assert_eq!(told(Some(&[])), None);
 }

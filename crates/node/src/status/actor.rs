@@ -1,7 +1,8 @@
 //! The NodeStatus actor.
 //!
 //! * owns: the newest Node object, the facts it is made of, when it was last reported
-//! * hears: its own watch of the object, `RuntimeState`, `ShutdownState`, its timer and answers
+//! * hears: its own watch of the object, `RuntimeState`, `ShutdownState`, `VolumesInUse`, its timer
+//!   and answers
 //! * says: `NodeSeen` to whoever needs the object
 //! * invariant: one request that writes is under way; a hung one ends by its deadline and costs
 //!   a tick
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
     ActorKind, AnswerSender, Answers, Delivery, Mailbox, MailboxSender, NodeSeen, RuntimeState,
-    ShutdownState, answers, mailbox, spawn_io,
+    ShutdownState, VolumesInUse, answers, mailbox, spawn_io,
 };
 use windlass_client::{ReflectEvent, Selector, reflect};
 use windlass_types::corev1::Node;
@@ -170,6 +171,7 @@ impl Actor for NodeStatus {
         ctx.add_stream(streams.answers);
         ctx.add_stream(WatchStream::new(self.deps.runtime_state.clone()));
         ctx.add_stream(WatchStream::from_changes(self.deps.shutdown.clone()));
+        ctx.add_stream(WatchStream::new(self.deps.volumes_in_use.clone()));
         self.watch(streams.watch);
         let first = std::mem::take(&mut self.first);
         self.carry_out(first, ctx);
@@ -223,6 +225,18 @@ impl StreamHandler<RuntimeState> for NodeStatus {
 impl StreamHandler<ShutdownState> for NodeStatus {
     fn handle(&mut self, state: ShutdownState, ctx: &mut Context<Self>) {
         self.hear(Input::ShuttingDown(state.shutting_down), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<Option<VolumesInUse>> for NodeStatus {
+    fn handle(&mut self, in_use: Option<VolumesInUse>, ctx: &mut Context<Self>) {
+        // before anybody knows, what an earlier life said stays
+        if let Some(VolumesInUse(devices)) = in_use {
+            let names = devices.into_iter().map(|device| device.0).collect();
+            self.hear(Input::VolumesInUse(names), ctx);
+        }
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -45,6 +45,8 @@ pub enum Input {
     Runtime(RuntimeState),
     /// The machine is about to shut down, or not any more.
     ShuttingDown(bool),
+    /// Attached devices that pods use, or are about to.
+    VolumesInUse(Vec<String>),
     /// What could be read of machine and runtime in time.
     Facts(Box<Facts>),
     /// Registration ended.
@@ -148,6 +150,8 @@ pub struct Report {
     pub runtime: Arc<RuntimeFacts>,
     /// What the conditions are made of.
     pub health: NodeHealth,
+    /// Attached devices that pods use, once somebody said so.
+    pub volumes_in_use: Option<Arc<[String]>>,
 }
 
 impl Report {
@@ -162,6 +166,7 @@ impl Report {
             machine: &self.machine,
             runtime: &self.runtime,
             health: &self.health,
+            volumes_in_use: self.volumes_in_use.as_deref(),
             now,
         }
     }
@@ -188,6 +193,7 @@ pub struct NodeStatusFsm {
     read_at: Option<Duration>,
     runtime: RuntimeWatch,
     shutting_down: bool,
+    volumes_in_use: Option<Arc<[String]>>,
     reported_at: Option<Duration>,
     report_after: Duration,
     reports: u64,
@@ -214,6 +220,7 @@ impl NodeStatusFsm {
             read_at: Some(Duration::ZERO),
             runtime: RuntimeWatch::default(),
             shutting_down: false,
+            volumes_in_use: None,
             reported_at: None,
             reports: 0,
             ticks: 0,
@@ -281,6 +288,10 @@ impl NodeStatusFsm {
                 self.shutting_down = shutting_down;
                 self.write(uptime, now, &mut effects);
             }
+            Input::VolumesInUse(devices) => {
+                self.volumes_in_use = Some(devices.into());
+                self.write(uptime, now, &mut effects);
+            }
             Input::Facts(facts) => {
                 self.reading = false;
                 self.learn(*facts);
@@ -345,6 +356,7 @@ impl NodeStatusFsm {
                 shutting_down: self.shutting_down,
                 ..NodeHealth::default()
             },
+            volumes_in_use: self.volumes_in_use.clone(),
         };
         if self.settings.register && !self.registered {
             self.writing = true;

@@ -5,12 +5,12 @@ use std::sync::Mutex;
 
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
-use windlass_actors::{SimClock, start_actor};
+use windlass_actors::{SimClock, VolumesInUse, start_actor};
 use windlass_core::node_object::{MachineFacts, ResourceSettings};
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_types::corev1::{Node, NodeCondition, Taint};
 use windlass_types::view::EventType;
-use windlass_types::{Pod, Reason, Timestamp};
+use windlass_types::{DeviceName, Pod, Reason, Timestamp};
 
 use super::*;
 use crate::fake_runtime::FakeRuntime;
@@ -35,6 +35,7 @@ struct World {
     runtime: FakeRuntime,
     state: watch::Sender<RuntimeState>,
     shutdown: watch::Sender<ShutdownState>,
+    in_use: watch::Sender<Option<VolumesInUse>>,
     seen: watch::Receiver<NodeSeen>,
     events: Arc<Events>,
 }
@@ -92,6 +93,7 @@ impl World {
         let runtime = FakeRuntime::new();
         let (state, runtime_state) = watch::channel(RuntimeState::unknown());
         let (shutdown, shutting_down) = watch::channel(ShutdownState::default());
+        let (in_use, volumes_in_use) = watch::channel(None);
         let (seen_sender, seen) = watch::channel(NodeSeen(None));
         let events = Arc::new(Events::default());
         start_actor(NodeStatus::new(NodeStatusDeps {
@@ -102,6 +104,7 @@ impl World {
             images: Arc::new(runtime.clone()),
             runtime_state,
             shutdown: shutting_down,
+            volumes_in_use,
             seen: seen_sender,
             clock,
             events: Arc::clone(&events) as Arc<dyn EventRecorder>,
@@ -112,6 +115,7 @@ impl World {
             runtime,
             state,
             shutdown,
+            in_use,
             seen,
             events,
         }
@@ -626,4 +630,30 @@ fn a_server_that_keeps_something_else_is_asked_again_with_the_next_tick_and_not_
     assert_eq!(hear(20, Input::Tick), "update");
     assert_eq!(hear(21, Input::ShuttingDown(true)), "");
     assert_eq!(hear(22, written()), "publish, update");
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_in_use_are_told_at_once_and_stay_until_somebody_says_otherwise() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.state.send_replace(ready());
+        world.until_ready().await;
+        let told = |world: &World| world.node()?.status?.volumes_in_use;
+        let device = "kubernetes.io/csi/d^vol";
+        let in_use = VolumesInUse([DeviceName(device.to_owned())].into());
+        world.in_use.send_replace(Some(in_use));
+        let limit = Duration::from_secs(1);
+        world
+            .until("told", limit, |world| {
+                told(world) == Some(vec![device.to_owned()])
+            })
+            .await;
+        sleep(MINUTE).await;
+        assert_eq!(told(&world), Some(vec![device.to_owned()]));
+        world.in_use.send_replace(Some(VolumesInUse::default()));
+        world
+            .until("none", limit, |world| told(world).is_none())
+            .await;
+    })
+    .await;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_actors::InspectError;
+use windlass_actors::{InspectError, Releaser};
 use windlass_core::actions::{ActionsInput, PodActions, compute_pod_actions};
 use windlass_core::backoff::BackoffTable;
 use windlass_core::deadline::{Deadline, DeadlineInput, deadline};
@@ -39,8 +39,9 @@ const INPUTS_RETRY_SOON: Duration = Duration::from_secs(1);
 /// Pause after an object was missing or wrong; its appearance ends the pause.
 const INPUTS_RETRY_LATER: Duration = Duration::from_secs(30);
 
-/// Pause after a volume failed.
-const VOLUMES_RETRY_LATER: Duration = Duration::from_secs(10);
+/// How long a pod that is to start waits for its volumes before it says what it waits for. They are
+/// set up meanwhile, and the VolumeManager tells when they are ready.
+const VOLUMES_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a job tells its worker.
 #[derive(Debug)]
@@ -197,10 +198,12 @@ pub async fn sync(
         Ok(inputs) => inputs,
         Err(error) => return wait_for_inputs(deps, job, observed, error),
     };
-    let (volumes, unready) = match deps.volumes.set_up(&job.pod, &inputs.volumes).await {
+    let patience = if starts { VOLUMES_PATIENCE } else { REFRESH };
+    let set_up = deps.volumes.set_up(&job.pod, &inputs.volumes, patience);
+    let (volumes, unready) = match set_up.await {
         Ok(volumes) => (volumes, None),
         Err(error) => {
-            let failure = volumes_not_ready(deps, &job.pod, error);
+            let failure = volumes_not_ready(error);
             if starts {
                 return not_started(job, observed, failure);
             }
@@ -394,25 +397,15 @@ fn wait_for_inputs(
     not_started(job, observed, failure)
 }
 
-/// A volume failed, or is still being set up. The VolumeManager tries again by itself and wakes the
-/// pod; the time is for a word that is lost.
-fn volumes_not_ready(deps: &WorkerDeps, pod: &SharedPod, error: VolumesNotReady) -> StartFailure {
-    let (warning, reason) = (EventType::Warning, error.reason);
-    deps.events
-        .record(pod, None, warning, reason, &error.message);
+/// A volume failed, or is still being set up. The VolumeManager has recorded it, tries again by
+/// itself and wakes the pod; a pod that asks when the next try is due hears what comes of it.
+fn volumes_not_ready(error: VolumesNotReady) -> StartFailure {
     StartFailure {
         container: None,
-        reason,
-        retry_at: error.retry_at.or_else(|| {
-            let delay = match error.retry {
-                Retry::Soon => INPUTS_RETRY_SOON,
-                Retry::Later => VOLUMES_RETRY_LATER,
-                Retry::Never => return None,
-            };
-            deps.clock.now().checked_add(delay).ok()
-        }),
+        reason: error.reason,
         message: error.message,
         retry: error.retry,
+        retry_at: error.retry_at,
     }
 }
 
@@ -481,7 +474,7 @@ pub async fn kill(
 /// Releases volumes and directories. The dead containers and sandboxes go with the garbage
 /// collection, so that their logs stay readable meanwhile.
 pub async fn release(deps: &WorkerDeps, uid: &PodUid) -> Result<(), JobError> {
-    deps.volumes.tear_down(uid).await?;
+    deps.volumes.tear_down(uid, Releaser::Worker).await?;
     let released = deps.runtime.cleanup_pod(uid).await;
     released.map_err(|error| JobError {
         message: error.to_string(),

@@ -9,13 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rustix::io::Errno;
 use windlass_core::container_config::SubPath;
 use windlass_core::paths::{self, NodePaths};
-use windlass_core::projection::VolumePayload;
-use windlass_core::volume_source::VolumeSource;
 use windlass_types::pod::SharedPod;
-use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, PodUid};
-use windlass_volumes::{FoundVolume, RemoveError, VolumeError, VolumePlugins, VolumeRequest};
+use windlass_types::{PodExt, PodUid};
+use windlass_volumes::{MemoryVolumes, RemoveError, SubPathError};
 
 use super::{FileWork, FilesError, PodFiles};
 use crate::log_text::tail_of_log;
@@ -23,10 +22,11 @@ use crate::log_text::tail_of_log;
 /// How often a removal that hangs looks whether it still has to.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Implementation of [`PodFiles`] and [`VolumePlugins`] in memory. Clones share the content.
+/// Implementation of [`PodFiles`] in memory. Clones share the content.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFiles {
     paths: NodePaths,
+    volumes: MemoryVolumes,
     state: Arc<Mutex<State>>,
 }
 
@@ -39,8 +39,7 @@ struct State {
     failing: BTreeMap<PodUid, String>,
     hanging: BTreeSet<PodUid>,
     mounted: BTreeSet<PodUid>,
-    payloads: BTreeMap<(PodUid, String), VolumePayload>,
-    volumes: BTreeMap<PodUid, BTreeSet<FoundVolume>>,
+    leading_out: BTreeSet<String>,
     calls: Vec<String>,
 }
 
@@ -49,7 +48,7 @@ impl State {
         match self.failing.get(uid) {
             None => Ok(()),
             Some(text) => Err(FilesError::io(
-                "set up volumes in",
+                "make",
                 &paths.pod_dir(uid),
                 io::Error::other(text.clone()),
             )),
@@ -61,13 +60,19 @@ impl MemoryFiles {
     /// An empty node.
     pub fn new(paths: NodePaths) -> Self {
         Self {
+            volumes: MemoryVolumes::new(paths.clone()),
             paths,
             state: Arc::default(),
         }
     }
 
-    /// Makes every set-up of a pod's directories and volumes fail with this text, or succeed again.
-    pub fn fail_volumes(&self, uid: &PodUid, message: Option<&str>) {
+    /// The pods' volumes, which lie in their directories.
+    pub fn volumes(&self) -> MemoryVolumes {
+        self.volumes.clone()
+    }
+
+    /// Makes every set-up of a pod's directories fail with this text, or succeed again.
+    pub fn fail_pod(&self, uid: &PodUid, message: Option<&str>) {
         let mut state = self.lock();
         match message {
             Some(text) => state.failing.insert(uid.clone(), text.to_owned()),
@@ -75,15 +80,20 @@ impl MemoryFiles {
         };
     }
 
-    /// Makes every set-up of a pod's directories and volumes never return, or return again on the
-    /// next call; a removal of its directory goes on when this is over.
-    pub fn hang_volumes(&self, uid: &PodUid, hang: bool) {
+    /// Makes every set-up of a pod's directories never return, or return again on the next call; a
+    /// removal of its directory goes on when this is over.
+    pub fn hang_pod(&self, uid: &PodUid, hang: bool) {
         let mut state = self.lock();
         if hang {
             state.hanging.insert(uid.clone());
         } else {
             state.hanging.remove(uid);
         }
+    }
+
+    /// Has a volume of a pod hold this many bytes; nothing else is known to hold anything.
+    pub fn fill_volume(&self, uid: &PodUid, volume: &str, bytes: u64) {
+        self.volumes.fill(uid, volume, bytes);
     }
 
     /// Mounts something of somebody else in a pod's directory, so that it cannot be removed, or
@@ -97,20 +107,25 @@ impl MemoryFiles {
         }
     }
 
+    /// Makes a part of every volume a link that leads out of it, or no longer.
+    pub fn lead_out(&self, sub_path: &str, out: bool) {
+        let mut state = self.lock();
+        if out {
+            state.leading_out.insert(sub_path.to_owned());
+        } else {
+            state.leading_out.remove(sub_path);
+        }
+    }
+
     /// Pods that have a directory.
     pub fn pod_dirs(&self) -> BTreeSet<PodUid> {
-        self.lock().pods.clone()
+        let own = self.lock().pods.clone();
+        own.into_iter().chain(self.volumes.pods()).collect()
     }
 
     /// Names of the pods' log directories.
     pub fn log_dirs(&self) -> BTreeSet<String> {
         self.lock().logs.clone()
-    }
-
-    /// What a volume of a pod shows of the API server.
-    pub fn payload(&self, uid: &PodUid, volume: &str) -> Option<VolumePayload> {
-        let key = (uid.clone(), volume.to_owned());
-        self.lock().payloads.get(&key).cloned()
     }
 
     /// Puts a file there, such as the termination message that a container would write.
@@ -190,6 +205,13 @@ impl PodFiles for MemoryFiles {
         let hangs = {
             let state = self.call("sub-path", part);
             state.check(&self.paths, uid)?;
+            if state.leading_out.contains(&part.path) {
+                return Err(FilesError::SubPath(SubPathError::Open {
+                    volume: part.source.clone(),
+                    path: part.path.clone(),
+                    error: Errno::XDEV,
+                }));
+            }
             state.hanging.contains(uid)
         };
         if hangs {
@@ -302,13 +324,17 @@ impl PodFiles for MemoryFiles {
             let path = dir.join("volumes/foreign");
             return Err(RemoveError::Mounted { path }.into());
         }
+        if !self.volumes.remove_pod(uid) {
+            let path = dir.join("volumes");
+            return Err(RemoveError::Mounted { path }.into());
+        }
         state.pods.remove(uid);
         state.files.retain(|path, _| !path.starts_with(&dir));
         Ok(())
     }
 
     async fn list_pod_dirs(&self) -> Result<Vec<PodUid>, FilesError> {
-        Ok(self.lock().pods.iter().cloned().collect())
+        Ok(self.pod_dirs().into_iter().collect())
     }
 
     async fn list_log_dirs(&self) -> Result<Vec<String>, FilesError> {
@@ -349,101 +375,5 @@ impl PodFiles for MemoryFiles {
         work: FileWork,
     ) -> Result<(), FilesError> {
         work()
-    }
-}
-
-#[async_trait]
-impl VolumePlugins for MemoryFiles {
-    async fn find(&self, uid: &PodUid) -> Result<Vec<FoundVolume>, VolumeError> {
-        let state = self.lock();
-        let found = state.volumes.get(uid).into_iter().flatten();
-        Ok(found.cloned().collect())
-    }
-
-    async fn find_pods(&self) -> Result<Vec<PodUid>, VolumeError> {
-        Ok(self.lock().pods.iter().cloned().collect())
-    }
-
-    async fn find_devices(&self) -> Result<Vec<DeviceName>, VolumeError> {
-        Ok(Vec::new())
-    }
-
-    async fn stage(&self, _: &VolumeRequest) -> Result<(), VolumeError> {
-        Ok(())
-    }
-
-    async fn unstage(&self, _: &DeviceName) -> Result<(), VolumeError> {
-        Ok(())
-    }
-
-    async fn set_up(&self, request: &VolumeRequest) -> Result<MountedVolume, VolumeError> {
-        let (uid, volume) = (request.pod.uid(), &request.volume);
-        let dir = volume.dir(&self.paths.pod_dir(&uid));
-        let key = (uid.clone(), volume.name.clone());
-        let hangs = {
-            let mut state = self.lock();
-            state.pods.insert(uid.clone());
-            match &volume.source {
-                VolumeSource::Payload(_, payload) if state.payloads.get(&key) == Some(payload) => {}
-                source => {
-                    state.calls.push(format!("volume {uid}/{}", volume.name));
-                    if let Some(text) = state.failing.get(&uid) {
-                        return Err(VolumeError::Invalid {
-                            volume: volume.name.clone(),
-                            message: text.clone(),
-                        });
-                    }
-                    if let VolumeSource::Payload(_, payload) = source {
-                        state.payloads.insert(key, payload.clone());
-                    }
-                }
-            }
-            if let Some(plugin_dir) = volume.source.plugin_dir() {
-                let found = FoundVolume {
-                    plugin_dir: plugin_dir.to_owned(),
-                    name: volume.dir_name().to_owned(),
-                    block: volume.source.is_block(),
-                    device: volume.device(),
-                };
-                state.volumes.entry(uid.clone()).or_default().insert(found);
-            }
-            state.hanging.contains(&uid)
-        };
-        if hangs {
-            std::future::pending::<()>().await;
-        }
-        let content = match &volume.source {
-            VolumeSource::HostPath(source) => MountedContent::Path(PathBuf::from(&source.path)),
-            VolumeSource::Image(image) => MountedContent::Image {
-                reference: image.reference.clone(),
-                pull_policy: image.pull_policy.clone(),
-            },
-            _ => MountedContent::Path(dir.unwrap_or_default()),
-        };
-        let shows = matches!(volume.source, VolumeSource::Payload(..));
-        Ok(MountedVolume {
-            content,
-            read_only: volume.read_only || shows,
-            relabel: shows || matches!(volume.source, VolumeSource::EmptyDir(_)),
-        })
-    }
-
-    async fn expand(&self, _: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
-        Ok(None)
-    }
-
-    async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
-        while self.lock().hanging.contains(uid) {
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-        let mut state = self.lock();
-        state.payloads.remove(&(uid.clone(), volume.name.clone()));
-        if let Some(volumes) = state.volumes.get_mut(uid) {
-            volumes.remove(volume);
-            if volumes.is_empty() {
-                state.volumes.remove(uid);
-            }
-        }
-        Ok(())
     }
 }

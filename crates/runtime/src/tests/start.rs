@@ -86,9 +86,9 @@ async fn every_step_that_fails_has_its_reason_its_event_and_its_retry() {
         );
     }
     check(
-        |w| w.files.fail_volumes(&PodUid::from("u1"), Some("disk is full")),
-        "FailedMount retry=later: cannot set up volumes in /var/lib/kubelet/pods/u1: disk is full | again in 10s",
-        "W FailedMount: cannot set up volumes in /var/lib/kubelet/pods/u1: disk is full",
+        |w| w.files.fail_pod(&PodUid::from("u1"), Some("disk is full")),
+        "FailedMount retry=later: cannot make /var/lib/kubelet/pods/u1: disk is full | again in 10s",
+        "W FailedMount: cannot make /var/lib/kubelet/pods/u1: disk is full",
     )
     .await;
     check(
@@ -324,11 +324,11 @@ async fn cancelling_ends_a_pass_that_hangs_and_keeps_what_it_had_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_volume_of_one_pod_delays_no_other_pod() {
+async fn hung_directories_of_one_pod_delay_no_other_pod() {
     let world = World::new();
     let mut stuck = pod(&["a"]);
     stuck.metadata.uid = Some("u2".into());
-    world.files.hang_volumes(&PodUid::from("u2"), true);
+    world.files.hang_pod(&PodUid::from("u2"), true);
     let hung = world.sync(&stuck, nothing());
     let other = pod(&["a"]);
     let free = world.sync(&other, nothing());

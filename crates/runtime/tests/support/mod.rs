@@ -86,7 +86,7 @@ pub struct Agent {
 
 /// Files and volumes in one memory.
 pub fn in_memory(files: &MemoryFiles) -> (Arc<dyn PodFiles>, Arc<dyn VolumePlugins>) {
-    (Arc::new(files.clone()), Arc::new(files.clone()))
+    (Arc::new(files.clone()), Arc::new(files.volumes()))
 }
 
 impl Agent {

@@ -3,6 +3,7 @@
 //! When it is raised the agent is dead: calls it has under way never return to it and it can
 //! make no new ones. What it had asked before still happens, as on a real node.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,20 +16,23 @@ use windlass_types::cri::{
     ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
 };
 use windlass_types::{ContainerId, SandboxId};
+use windlass_volumes::MemoryVolumes;
 
 use crate::fake_runtime::FakeRuntime;
 
-/// A runtime that one life of the agent talks to.
+/// A runtime that one life of the agent talks to, and its volumes.
 #[derive(Clone, Debug)]
 pub(super) struct Fence {
     runtime: FakeRuntime,
+    volumes: MemoryVolumes,
     raised: Arc<AtomicBool>,
 }
 
 impl Fence {
-    pub(super) fn new(runtime: FakeRuntime) -> Self {
+    pub(super) fn new(runtime: FakeRuntime, volumes: MemoryVolumes) -> Self {
         Self {
             runtime,
+            volumes,
             raised: Arc::default(),
         }
     }
@@ -36,6 +40,7 @@ impl Fence {
     /// The agent dies.
     pub(super) fn raise(&self) {
         self.raised.store(true, Ordering::Relaxed);
+        self.volumes.kill();
     }
 
     pub(super) async fn pass<T>(&self, call: impl Future<Output = T>) -> T {
@@ -94,6 +99,8 @@ impl RuntimeService for Fence {
         config: &ContainerConfig,
         sandbox_config: &SandboxConfig,
     ) -> CriResult<ContainerId> {
+        let paths = config.mounts.iter().map(|mount| Path::new(&mount.host_path));
+        self.volumes.check_paths(&sandbox_config.uid, paths);
         self.pass(
             self.runtime
                 .create_container(sandbox, config, sandbox_config),

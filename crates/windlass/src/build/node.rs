@@ -70,6 +70,7 @@ pub fn node_before_registration(
         machine,
         runtime: &RuntimeFacts::default(),
         health: &NodeHealth::default(),
+        volumes_in_use: None,
         now,
     };
     initial_node(&input).node

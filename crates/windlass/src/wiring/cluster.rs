@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use windlass_actors::{
     ActorKind, ApiPodSeen, MailboxSender, NodeSeen, RuntimeState, ShutdownState, SourceSnapshot,
-    SourcesReady, mailbox, slots, spawn_io, start_actor,
+    SourcesReady, VolumesInUse, mailbox, slots, spawn_io, start_actor,
 };
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
@@ -52,6 +52,7 @@ pub(super) struct ClusterWiring {
     pub(super) runtime_state: watch::Receiver<RuntimeState>,
     pub(super) machine_state: watch::Receiver<ShutdownState>,
     pub(super) sources_ready: watch::Receiver<SourcesReady>,
+    pub(super) volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
     pub(super) node_sender: watch::Sender<NodeSeen>,
     pub(super) node_seen: watch::Receiver<NodeSeen>,
 }
@@ -112,6 +113,7 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterView {
         images: wiring.images,
         runtime_state: wiring.runtime_state,
         shutdown: wiring.machine_state,
+        volumes_in_use: wiring.volumes_in_use,
         seen: wiring.node_sender,
         clock: wiring.clock,
         events: wiring.events,

@@ -1,0 +1,446 @@
+//! A model of the node's volumes for simulations: nothing on the disk, faults on demand, and a
+//! record of what should never have happened.
+//!
+//! What is staged and mounted survives the agent, as on a real node: [`MemoryVolumes::life`] is one
+//! life of the agent's process, whose calls end where they stand when it is killed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use windlass_core::paths::NodePaths;
+use windlass_core::projection::VolumePayload;
+use windlass_core::volume_source::{PodVolume, VolumeSource};
+use windlass_core::volume_usage::{StatsSource, VolumeStats};
+use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, PodUid};
+
+use crate::error::VolumeError;
+use crate::port::{FoundVolume, VolumePlugins, VolumeRequest};
+use crate::usage::Measured;
+
+/// How often a call that hangs looks whether it still has to.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// One kind of step, for faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VolumeStep {
+    /// `find`.
+    Find,
+    /// `stage`.
+    Stage,
+    /// `unstage`.
+    Unstage,
+    /// `set_up`.
+    Mount,
+    /// `expand`.
+    Expand,
+    /// `tear_down`.
+    Unmount,
+}
+
+/// Implementation of [`VolumePlugins`] in memory. Clones share the content.
+#[derive(Clone, Default)]
+pub struct MemoryVolumes {
+    paths: NodePaths,
+    state: Arc<Mutex<State>>,
+    dead: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct State {
+    pods: BTreeSet<PodUid>,
+    volumes: BTreeMap<(PodUid, FoundVolume), Lying>,
+    staged: BTreeSet<DeviceName>,
+    failing: BTreeMap<(VolumeStep, String), String>,
+    hanging: BTreeSet<(VolumeStep, String)>,
+    latency: Duration,
+    used: BTreeMap<(PodUid, String), u64>,
+    busy: BTreeSet<String>,
+    calls: Vec<String>,
+    violations: Vec<String>,
+    lives: Option<Lives>,
+}
+
+/// Tells whether something of a pod runs.
+type Lives = Arc<dyn Fn(&PodUid) -> bool + Send + Sync>;
+
+/// A volume on the disk.
+#[derive(Default)]
+struct Lying {
+    mounted: bool,
+    payload: Option<VolumePayload>,
+}
+
+impl fmt::Debug for MemoryVolumes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryVolumes").finish_non_exhaustive()
+    }
+}
+
+impl MemoryVolumes {
+    /// A node without volumes.
+    pub fn new(paths: NodePaths) -> Self {
+        Self {
+            paths,
+            ..Self::default()
+        }
+    }
+
+    /// The same volumes, for one life of the agent.
+    pub fn life(&self) -> Self {
+        self.lock().busy.clear();
+        Self {
+            dead: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// The life ends: its calls never return, and what they had not done by now does not happen.
+    pub fn kill(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets unmounts look whether something of the pod still runs.
+    pub fn watch_pods(&self, lives: impl Fn(&PodUid) -> bool + Send + Sync + 'static) {
+        self.lock().lives = Some(Arc::new(lives));
+    }
+
+    /// Makes a step fail with this text, or succeed again. The subject is a pod (all of its
+    /// volumes), `<pod>/<volume>` or a device.
+    pub fn fail(&self, step: VolumeStep, subject: &str, message: Option<&str>) {
+        let key = (step, subject.to_owned());
+        let mut state = self.lock();
+        match message {
+            Some(text) => state.failing.insert(key, text.to_owned()),
+            None => state.failing.remove(&key),
+        };
+    }
+
+    /// Makes a step hang, or go on; subjects as in [`Self::fail`].
+    pub fn hang(&self, step: VolumeStep, subject: &str, hang: bool) {
+        let key = (step, subject.to_owned());
+        let mut state = self.lock();
+        match hang {
+            true => state.hanging.insert(key),
+            false => state.hanging.remove(&key),
+        };
+    }
+
+    /// Has a volume of a pod hold this many bytes; nothing else is known to hold anything.
+    pub fn fill(&self, uid: &PodUid, volume: &str, bytes: u64) {
+        let key = (uid.clone(), volume.to_owned());
+        self.lock().used.insert(key, bytes);
+    }
+
+    /// How long each half of every step takes.
+    pub fn set_latency(&self, latency: Duration) {
+        self.lock().latency = latency;
+    }
+
+    /// Pods that have a directory for volumes.
+    pub fn pods(&self) -> BTreeSet<PodUid> {
+        self.lock().pods.clone()
+    }
+
+    /// A pod's directory is to go: true if nothing is mounted in it any more.
+    pub fn remove_pod(&self, uid: &PodUid) -> bool {
+        let mut state = self.lock();
+        let mounted = state.volumes.keys().any(|(of, _)| of == uid);
+        if !mounted {
+            state.pods.remove(uid);
+        }
+        !mounted
+    }
+
+    /// What a volume of a pod shows of the API server.
+    pub fn payload(&self, uid: &PodUid, volume: &str) -> Option<VolumePayload> {
+        let state = self.lock();
+        let mut volumes = state.volumes.iter();
+        let found = volumes.find(|((of, found), _)| of == uid && found.name == volume);
+        found?.1.payload.clone()
+    }
+
+    /// Names of the volumes that are mounted for a pod.
+    pub fn mounted(&self, uid: &PodUid) -> BTreeSet<String> {
+        let state = self.lock();
+        let volumes = state.volumes.iter();
+        let mounted = volumes.filter(|((of, _), lying)| of == uid && lying.mounted);
+        mounted.map(|((_, found), _)| found.name.clone()).collect()
+    }
+
+    /// Devices that are staged.
+    pub fn staged(&self) -> BTreeSet<DeviceName> {
+        self.lock().staged.clone()
+    }
+
+    /// Puts a staged device there that nobody of this life staged.
+    pub fn leave_staged(&self, device: &DeviceName) {
+        self.lock().staged.insert(device.clone());
+    }
+
+    /// A container is about to be given these paths of the node.
+    pub fn check_paths<'a>(&self, uid: &PodUid, paths: impl IntoIterator<Item = &'a Path>) {
+        let dir = self.paths.pod_dir(uid);
+        let mut state = self.lock();
+        for path in paths {
+            let Ok(volume) = path.strip_prefix(dir.join("volumes")) else {
+                continue;
+            };
+            let mounted = state.volumes.iter().any(|((of, found), lying)| {
+                let at = Path::new(&found.plugin_dir).join(&found.name);
+                of == uid && lying.mounted && volume.starts_with(at)
+            });
+            if !mounted {
+                let path = path.display();
+                state.violations.push(format!("{path} is not mounted"));
+            }
+        }
+    }
+
+    /// Every step so far, one word and its subject.
+    pub fn calls(&self) -> Vec<String> {
+        self.lock().calls.clone()
+    }
+
+    /// What should never have happened, in words.
+    pub fn violations(&self) -> Vec<String> {
+        self.lock().violations.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Half of a step: it takes its time, hangs, fails, or ends with its life.
+    async fn half(&self, step: VolumeStep, subjects: &[String]) -> Result<(), VolumeError> {
+        let latency = self.lock().latency;
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+        let keys: Vec<_> = subjects.iter().map(|s| (step, s.clone())).collect();
+        while keys.iter().any(|key| self.lock().hanging.contains(key)) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        if self.dead.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        let state = self.lock();
+        let text = keys.iter().find_map(|key| state.failing.get(key));
+        text.map_or(Ok(()), |text| {
+            Err(VolumeError::Io {
+                action: "work on",
+                path: PathBuf::from(subjects.concat()),
+                source: io::Error::other(text.clone()),
+            })
+        })
+    }
+
+    /// A whole step: `begin` happens at once, `end` if it comes to its end.
+    async fn step<T>(
+        &self,
+        step: VolumeStep,
+        line: String,
+        subjects: &[String],
+        begin: impl FnOnce(&mut State) + Send,
+        end: impl FnOnce(&mut State) -> T + Send,
+    ) -> Result<T, VolumeError> {
+        self.half(step, &[]).await?;
+        {
+            let mut state = self.lock();
+            if !state.busy.insert(line.clone()) {
+                state.violations.push(format!("{line} twice at a time"));
+            }
+            state.calls.push(line.clone());
+            begin(&mut state);
+        }
+        let through = self.half(step, subjects).await;
+        let mut state = self.lock();
+        state.busy.remove(&line);
+        through?;
+        Ok(end(&mut state))
+    }
+}
+
+/// The pod, and the volume in it.
+fn subjects(uid: &PodUid, name: &str) -> [String; 2] {
+    [uid.to_string(), format!("{uid}/{name}")]
+}
+
+/// Where the volume lies, if it lies anywhere.
+fn place(volume: &PodVolume) -> Option<FoundVolume> {
+    Some(FoundVolume {
+        plugin_dir: volume.source.plugin_dir()?.to_owned(),
+        name: volume.dir_name().to_owned(),
+        block: volume.source.is_block(),
+        device: volume.device(),
+    })
+}
+
+#[async_trait]
+impl VolumePlugins for MemoryVolumes {
+    async fn find(&self, uid: &PodUid) -> Result<Vec<FoundVolume>, VolumeError> {
+        self.half(VolumeStep::Find, &[uid.to_string()]).await?;
+        let state = self.lock();
+        let found = state.volumes.keys().filter(|(of, _)| of == uid);
+        Ok(found.map(|(_, found)| found.clone()).collect())
+    }
+
+    async fn find_pods(&self) -> Result<Vec<PodUid>, VolumeError> {
+        self.half(VolumeStep::Find, &[]).await?;
+        Ok(self.lock().pods.iter().cloned().collect())
+    }
+
+    async fn find_devices(&self) -> Result<Vec<DeviceName>, VolumeError> {
+        self.half(VolumeStep::Find, &[]).await?;
+        Ok(self.lock().staged.iter().cloned().collect())
+    }
+
+    async fn stage(&self, request: &VolumeRequest) -> Result<(), VolumeError> {
+        let Some(device) = request.volume.device() else {
+            return Ok(());
+        };
+        let line = format!("stage {device}");
+        let (begun, ended) = (device.clone(), device.clone());
+        self.step(
+            VolumeStep::Stage,
+            line,
+            &[device.to_string()],
+            // what is being staged may be so
+            move |state| {
+                state.staged.insert(begun);
+            },
+            move |state| {
+                state.staged.insert(ended);
+            },
+        )
+        .await
+    }
+
+    async fn unstage(&self, device: &DeviceName) -> Result<(), VolumeError> {
+        let line = format!("unstage {device}");
+        let begun = device.clone();
+        self.step(
+            VolumeStep::Unstage,
+            line,
+            &[device.to_string()],
+            move |state| {
+                let users = state.volumes.iter();
+                let mut users =
+                    users.filter(|((_, found), _)| found.device.as_ref() == Some(&begun));
+                if let Some(((uid, found), _)) = users.next() {
+                    let text = format!("{begun} is unstaged while {uid}/{} is there", found.name);
+                    state.violations.push(text);
+                }
+            },
+            |state| {
+                state.staged.remove(device);
+            },
+        )
+        .await
+    }
+
+    async fn set_up(&self, request: &VolumeRequest) -> Result<MountedVolume, VolumeError> {
+        let (uid, volume) = (request.pod.uid(), &request.volume);
+        let line = format!("mount {uid}/{}", volume.name);
+        let place = place(volume).map(|found| (uid.clone(), found));
+        let payload = match &volume.source {
+            VolumeSource::Payload(_, payload) => Some(payload.clone()),
+            _ => None,
+        };
+        let (begun, device) = (place.clone(), volume.device());
+        let subjects = subjects(&uid, &volume.name);
+        self.step(
+            VolumeStep::Mount,
+            line.clone(),
+            &subjects,
+            |state| {
+                if let Some(device) = device.filter(|device| !state.staged.contains(device)) {
+                    let text = format!("{line} while {device} is not staged");
+                    state.violations.push(text);
+                }
+                state.pods.insert(uid.clone());
+                if let Some(place) = begun {
+                    state.volumes.entry(place).or_default();
+                }
+            },
+            |state| {
+                if let Some(place) = place {
+                    let lying = state.volumes.entry(place).or_default();
+                    (lying.mounted, lying.payload) = (true, payload);
+                }
+            },
+        )
+        .await?;
+        let dir = volume.dir(&self.paths.pod_dir(&uid));
+        let content = match &volume.source {
+            VolumeSource::HostPath(source) => MountedContent::Path(PathBuf::from(&source.path)),
+            VolumeSource::Image(image) => MountedContent::Image {
+                reference: image.reference.clone(),
+                pull_policy: image.pull_policy.clone(),
+            },
+            _ => MountedContent::Path(dir.unwrap_or_default()),
+        };
+        let shows = matches!(volume.source, VolumeSource::Payload(..));
+        Ok(MountedVolume {
+            content,
+            read_only: volume.read_only || shows,
+            relabel: shows || matches!(volume.source, VolumeSource::EmptyDir(_)),
+        })
+    }
+
+    async fn expand(&self, request: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
+        let (uid, volume) = (request.pod.uid(), &request.volume);
+        let line = format!("expand {uid}/{}", volume.name);
+        let subjects = subjects(&uid, &volume.name);
+        let step = VolumeStep::Expand;
+        self.step(step, line, &subjects, |_| (), |_| ()).await?;
+        let size = match &volume.source {
+            VolumeSource::Csi(csi) => csi.size.as_ref().map(|size| size.wanted),
+            _ => None,
+        };
+        Ok(size)
+    }
+
+    async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
+        let line = format!("unmount {uid}/{}", volume.name);
+        let place = (uid.clone(), volume.clone());
+        let subjects = subjects(uid, &volume.name);
+        let lives = self.lock().lives.clone();
+        if lives.is_some_and(|lives| lives(uid)) {
+            let text = format!("{line} while the pod lives");
+            self.lock().violations.push(text);
+        }
+        let begun = place.clone();
+        self.step(
+            VolumeStep::Unmount,
+            line,
+            &subjects,
+            |state| {
+                if let Some(lying) = state.volumes.get_mut(&begun) {
+                    lying.mounted = false;
+                }
+            },
+            |state| drop(state.volumes.remove(&place)),
+        )
+        .await
+    }
+
+    async fn usage(
+        &self,
+        uid: &PodUid,
+        volume: &PodVolume,
+    ) -> Result<Option<Measured>, VolumeError> {
+        let key = (uid.clone(), volume.name.clone());
+        let used = self.lock().used.get(&key).copied();
+        let stats = |used| VolumeStats {
+            used,
+            ..VolumeStats::default()
+        };
+        Ok(used.map(|used| (stats(used), StatsSource::Walk)))
+    }
+}
