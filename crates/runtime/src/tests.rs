@@ -7,6 +7,7 @@ mod hooks;
 mod images;
 mod inputs;
 mod kill;
+mod mounts;
 mod start;
 
 use std::sync::Arc;

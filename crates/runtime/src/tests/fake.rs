@@ -14,7 +14,8 @@ use windlass_cri::error::{CriCode, CriError, CriResult};
 use windlass_cri::port::{ImageService, RuntimeEventStream, RuntimeService};
 use windlass_types::cri::{
     ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth, ImageInfo,
-    ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail, SandboxSummary,
+    ListFilter, RuntimeHandler, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
+    SandboxSummary,
 };
 use windlass_types::view::EventType;
 use windlass_types::{Clock, ContainerId, EventRecorder, Pod, Reason, SandboxId, Timestamp};
@@ -36,6 +37,8 @@ struct Model {
     sandboxes: Vec<SandboxSummary>,
     configs: Vec<ContainerConfig>,
     network_error: Option<String>,
+    version: RuntimeVersion,
+    handlers: Vec<RuntimeHandler>,
     next: u32,
 }
 
@@ -136,6 +139,23 @@ impl Fake {
         self.0.lock().expect("lock").hanging.insert(call.to_owned());
     }
 
+    /// What it says it is.
+    pub(crate) fn be(&self, name: &str, version: &str) {
+        self.0.lock().expect("lock").version = RuntimeVersion {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            ..RuntimeVersion::default()
+        };
+    }
+
+    /// What it says its default handler can do.
+    pub(crate) fn recursive_read_only(&self, can: bool) {
+        self.0.lock().expect("lock").handlers = vec![RuntimeHandler {
+            recursive_read_only_mounts: can,
+            ..RuntimeHandler::default()
+        }];
+    }
+
     pub(crate) fn network_down(&self, why: &str) {
         self.0.lock().expect("lock").network_error = Some(why.to_owned());
     }
@@ -185,13 +205,15 @@ impl Fake {
 #[async_trait]
 impl RuntimeService for Fake {
     async fn version(&self) -> CriResult<RuntimeVersion> {
-        Ok(RuntimeVersion::default())
+        Ok(self.0.lock().expect("lock").version.clone())
     }
 
     async fn status(&self) -> CriResult<RuntimeStatus> {
+        let model = self.0.lock().expect("lock");
         Ok(RuntimeStatus {
             runtime_error: None,
-            network_error: self.0.lock().expect("lock").network_error.clone(),
+            network_error: model.network_error.clone(),
+            handlers: model.handlers.clone(),
             ..RuntimeStatus::default()
         })
     }
