@@ -25,6 +25,8 @@ pub struct AgentOptions {
     pub config: String,
     /// More flags.
     pub args: Vec<String>,
+    /// Variables of its environment besides ours, such as a `PATH` of the test.
+    pub env: Vec<(String, String)>,
     /// `--kubeconfig`: the cluster to join.
     pub kubeconfig: Option<PathBuf>,
     /// `--bootstrap-kubeconfig`: what to ask for a client certificate with. The file of
@@ -38,6 +40,7 @@ pub struct Agent {
     binary: PathBuf,
     dir: PathBuf,
     args: Vec<String>,
+    env: Vec<(String, String)>,
     child: Option<Child>,
     healthz: u16,
 }
@@ -105,6 +108,7 @@ impl Agent {
             binary: binary.to_owned(),
             dir,
             args,
+            env: options.env,
             child: None,
             healthz,
         })
@@ -117,6 +121,7 @@ impl Agent {
         let log = options.create(true).append(true).open(self.log_file())?;
         let child = Command::new(&self.binary)
             .args(&self.args)
+            .envs(self.env.clone())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -69,7 +69,13 @@ pub(crate) fn write_payload(
     check_paths(volume, files)?;
     let mut write = Write::open(dir, files, options)?;
     for step in STEPS {
-        if write.run(step)? == Progress::UpToDate {
+        let progress = write.run(step).inspect_err(|_| {
+            // a full file system is to have room again, also for others
+            if let Err(error) = write.run(Step::Sweep) {
+                tracing::debug!(volume = %dir.display(), %error, "left behind");
+            }
+        })?;
+        if progress == Progress::UpToDate {
             write.run(Step::Link)?;
             write.run(Step::Clean)?;
             return Ok(Written::Unchanged);
@@ -83,6 +89,8 @@ pub(crate) fn write_payload(
 pub(crate) enum Step {
     /// Looks whether the present content is what is wanted.
     Compare,
+    /// Removes what writes that failed or were killed left, which may fill the file system.
+    Sweep,
     /// Makes the new directory.
     Make,
     /// Writes the files into it.
@@ -97,8 +105,9 @@ pub(crate) enum Step {
     Clean,
 }
 
-pub(crate) const STEPS: [Step; 7] = [
+pub(crate) const STEPS: [Step; 8] = [
     Step::Compare,
+    Step::Sweep,
     Step::Make,
     Step::Fill,
     Step::Prepare,
@@ -145,6 +154,7 @@ impl<'a> Write<'a> {
     pub(crate) fn run(&mut self, step: Step) -> Result<Progress, VolumeError> {
         match step {
             Step::Compare => return self.compare(),
+            Step::Sweep => return self.sweep().map(|()| Progress::Next),
             Step::Make => self.make(),
             Step::Fill => self.fill(),
             Step::Prepare => self.prepare(),
@@ -168,6 +178,24 @@ impl<'a> Write<'a> {
         }
         self.current = current;
         Ok(Progress::UpToDate)
+    }
+
+    /// What `..data` does not show is shown by nobody.
+    fn sweep(&self) -> Result<(), VolumeError> {
+        let shown = self.link_target(DATA);
+        self.remove_contents_but(shown.as_deref())
+    }
+
+    fn remove_contents_but(&self, kept: Option<&str>) -> Result<(), VolumeError> {
+        let entries = self.entries();
+        let entries = entries.map_err(|error| VolumeError::io("clean", self.dir, error))?;
+        for (name, kind) in entries {
+            if kind == FileType::Directory && is_content(&name) && Some(name.as_str()) != kept {
+                remove_tree(&self.dir.join(&name))
+                    .map_err(|error| VolumeError::Leftover { source: error })?;
+            }
+        }
+        Ok(())
     }
 
     /// Upstream's name ends in random digits; here they are the nanoseconds, counted on until
@@ -241,12 +269,9 @@ impl<'a> Write<'a> {
                     .is_some_and(|t| name == NEW_DATA || t.starts_with("..data/"));
             if stale_link {
                 unlinkat(&self.root, &name, AtFlags::empty()).map_err(failed)?;
-            } else if kind == FileType::Directory && is_content(&name) && name != self.current {
-                remove_tree(&self.dir.join(&name))
-                    .map_err(|error| VolumeError::Leftover { source: error })?;
             }
         }
-        Ok(())
+        self.remove_contents_but(Some(&self.current))
     }
 
     /// First components of the paths: what a user sees at the top of the volume.
@@ -289,7 +314,7 @@ impl Step {
             Self::Fill => "write the content of",
             Self::Prepare | Self::Swap => "replace the content of",
             Self::Link => "link the content of",
-            Self::Clean => "clean",
+            Self::Sweep | Self::Clean => "clean",
         }
     }
 }

@@ -83,7 +83,9 @@ async fn present_format(helpers: &Helpers, device: &Path) -> Result<Option<Strin
 fn read_format(output: &str) -> Result<Option<String>, String> {
     let mut fs_type = None;
     for line in output.lines().filter(|line| !line.is_empty()) {
-        let pair = line.split_once('=').filter(|(_, value)| !value.contains('='));
+        let pair = line
+            .split_once('=')
+            .filter(|(_, value)| !value.contains('='));
         let (key, value) = pair.ok_or_else(|| format!("blkid returns invalid output: {output}"))?;
         match key {
             "TYPE" => fs_type = Some(value.to_owned()),

@@ -55,7 +55,10 @@ pub(crate) async fn stage(
     }
     let target = global_mount(machine, volume);
     let options = joined_options(&request.volume.mount_options, request.volume.read_only);
-    let fs_type = volume.fs_type.as_deref().filter(|fs_type| !fs_type.is_empty());
+    let fs_type = volume
+        .fs_type
+        .as_deref()
+        .filter(|fs_type| !fs_type.is_empty());
     let fs_type = fs_type.unwrap_or("ext4");
     let done = format_and_mount(machine, &volume.path, &target, fs_type, options).await;
     let Err(error) = done else {

@@ -115,6 +115,8 @@ impl Machine {
     /// PersistentVolume and pod.
     pub(crate) fn local_devices(&self) -> PathBuf {
         let plugins = self.paths.root_dir.join("plugins");
-        plugins.join(escape_plugin(LOCAL_PLUGIN)).join("volumeDevices")
+        plugins
+            .join(escape_plugin(LOCAL_PLUGIN))
+            .join("volumeDevices")
     }
 }

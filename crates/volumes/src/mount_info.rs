@@ -102,8 +102,10 @@ pub(crate) fn parse(table: &[u8]) -> impl Iterator<Item = MountPoint> {
         let place = path(fields.next()?);
         let options = text(fields.next()?);
         // optional fields end with a lone dash
-        let optional = fields.by_ref().take_while(|f| *f != b"-");
-        let shared = optional.fold(false, |shared, f| shared || f.starts_with(b"shared:"));
+        let mut shared = false;
+        for field in fields.by_ref().take_while(|f| *f != b"-") {
+            shared |= field.starts_with(b"shared:");
+        }
         let fs_type = text(fields.next()?);
         Some(MountPoint {
             path: place,

@@ -75,7 +75,9 @@ fn present_flags(present: StatVfsMountFlags) -> MountFlags {
         (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
         (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
     ];
-    let flags = pairs.into_iter().filter(|(flag, _)| present.contains(*flag));
+    let flags = pairs
+        .into_iter()
+        .filter(|(flag, _)| present.contains(*flag));
     flags.fold(MountFlags::empty(), |all, (_, flag)| all | flag)
 }
 

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Stat, chmod, chownat,
-    fchmod, fchown, fstat, openat, openat2, seek, statat, tell,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Stat, chmod,
+    chownat, fchmod, fchown, fstat, openat, openat2, seek, statat, tell,
 };
 use rustix::io::Errno;
 
@@ -372,7 +372,9 @@ fn open(stack: &mut [Frame]) -> Result<&OwnedFd, Errno> {
                 (None, None) => return Err(Errno::INVAL),
             };
             let fd = open_beneath(above, &name)?;
-            if index >= keep_from && let Some(frame) = stack.get_mut(index) {
+            if index >= keep_from
+                && let Some(frame) = stack.get_mut(index)
+            {
                 seek(&fd, SeekFrom::Start(frame.position))?;
                 frame.fd = Some(fd.try_clone().map_err(|_| Errno::MFILE)?);
             }

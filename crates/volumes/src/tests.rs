@@ -23,8 +23,8 @@ use windlass_types::{Pod, Timestamp};
 use windlass_core::volume_source::{plain_volume, plain_volumes};
 
 use crate::{
-    FoundVolume, RemoveError, VolumeError, check_host_path, mount_info, mounts_beneath,
-    VolumeSite, remove_tree, set_up_volume, tear_down_volume,
+    FoundVolume, RemoveError, VolumeError, VolumeSite, check_host_path, mount_info, mounts_beneath,
+    remove_tree, set_up_volume, tear_down_volume,
 };
 
 /// Volumes that show nothing of the API server.
@@ -182,7 +182,9 @@ fn host_path_types_check_what_is_there_and_two_of_them_create_it() {
 fn an_empty_dir_is_open_to_all_and_a_second_set_up_keeps_its_content() {
     let dir = temp();
     let volume = empty_dir("cache", None, None);
-    let path = plain_volume(&Pod::default(), &volume, None).dir(dir.path()).expect("path");
+    let path = plain_volume(&Pod::default(), &volume, None)
+        .dir(dir.path())
+        .expect("path");
     assert!(path.ends_with("volumes/kubernetes.io~empty-dir/cache"));
     let pod = pod(vec![volume]);
     for _ in 0..2 {
@@ -201,7 +203,9 @@ fn an_empty_dir_belongs_to_the_fs_group() {
     }
     let dir = temp();
     let volume = empty_dir("cache", None, None);
-    let path = plain_volume(&Pod::default(), &volume, None).dir(dir.path()).expect("path");
+    let path = plain_volume(&Pod::default(), &volume, None)
+        .dir(dir.path())
+        .expect("path");
     let mut pod = pod(vec![volume]);
     if let Some(spec) = &mut pod.spec {
         spec.security_context = Some(PodSecurityContext {
@@ -221,7 +225,9 @@ fn a_memory_volume_is_one_tmpfs_of_its_size_and_goes_at_teardown() {
     }
     let dir = temp();
     let volume = empty_dir("mem", Some("Memory"), Some("1Mi"));
-    let path = plain_volume(&Pod::default(), &volume, None).dir(dir.path()).expect("path");
+    let path = plain_volume(&Pod::default(), &volume, None)
+        .dir(dir.path())
+        .expect("path");
     let pod = pod(vec![volume]);
     set_up_pod_volumes(dir.path(), &pod).expect("set up");
     fs::write(path.join("kept"), "x").expect("write");

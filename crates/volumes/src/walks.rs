@@ -90,7 +90,9 @@ impl Machine {
             progress: Arc::clone(&progress),
             ended,
         });
-        self.walks.lock().insert(wanted.dir.to_owned(), Arc::clone(&running));
+        self.walks
+            .lock()
+            .insert(wanted.dir.to_owned(), Arc::clone(&running));
         let (lanes, dir, group) = (Arc::clone(&self.lanes), wanted.dir.to_owned(), wanted.group);
         tokio::spawn(async move {
             let lane = format!("group of {}", dir.display());
@@ -159,7 +161,10 @@ impl Walks {
 
     fn forget(&self, dir: &Path, running: &Arc<Running>) {
         let mut walks = self.lock();
-        if walks.get(dir).is_some_and(|found| Arc::ptr_eq(found, running)) {
+        if walks
+            .get(dir)
+            .is_some_and(|found| Arc::ptr_eq(found, running))
+        {
             walks.remove(dir);
         }
     }

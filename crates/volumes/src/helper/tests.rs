@@ -24,7 +24,9 @@ const LONG: Duration = Duration::from_secs(60);
 /// Whether a process runs; one that waits for its parent to look does not.
 fn runs(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('Z'));
+    let state = stat
+        .rsplit_once(") ")
+        .map(|(_, rest)| rest.starts_with('Z'));
     state == Some(false)
 }
 
@@ -39,7 +41,10 @@ async fn until(what: &str, mut there: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn a_program_gets_its_arguments_as_they_are_and_no_shell() {
-    let (_dir, helpers) = programs("show", r#"for a in "$@"; do echo "<$a>"; done; echo why >&2; exit 3"#);
+    let (_dir, helpers) = programs(
+        "show",
+        r#"for a in "$@"; do echo "<$a>"; done; echo why >&2; exit 3"#,
+    );
     let arguments = ["a b".into(), "$(id);*".into(), "".into()];
     let ended = helpers.run("show", &arguments, LONG).await.expect("ended");
     assert_eq!(ended.code(), Some(3));
@@ -52,7 +57,10 @@ async fn a_program_gets_its_arguments_as_they_are_and_no_shell() {
 async fn a_program_that_is_not_there_is_named() {
     let (_dir, helpers) = programs("other", "");
     let error = helpers.run("mount", &[], LONG).await.expect_err("missing");
-    assert_eq!(error.to_string(), "mount: No such file or directory (os error 2)");
+    assert_eq!(
+        error.to_string(),
+        "mount: No such file or directory (os error 2)"
+    );
 }
 
 #[tokio::test]
@@ -64,18 +72,30 @@ async fn of_endless_output_the_beginning_is_kept() {
 
 #[tokio::test]
 async fn what_hangs_is_killed_with_all_it_started() {
-    let (dir, helpers) = programs("hang", "sleep 1000 & echo $! >\"$1\"; echo $$ >>\"$1\"; wait");
+    let (dir, helpers) = programs(
+        "hang",
+        "sleep 1000 & echo $! >\"$1\"; echo $$ >>\"$1\"; wait",
+    );
     let pids = dir.path().join("pids");
     let arguments = [pids.clone().into()];
     let late = Duration::from_secs(1);
-    let error = helpers.run("hang", &arguments, late).await.expect_err("hung");
-    assert_eq!(error.to_string(), "hang did not end within 1 s and was killed");
+    let error = helpers
+        .run("hang", &arguments, late)
+        .await
+        .expect_err("hung");
+    assert_eq!(
+        error.to_string(),
+        "hang did not end within 1 s and was killed"
+    );
     killed(&pids).await;
 }
 
 #[tokio::test]
 async fn what_nobody_waits_for_any_more_is_killed() {
-    let (dir, helpers) = programs("hang", "sleep 1000 & echo $! >\"$1\"; echo $$ >>\"$1\"; wait");
+    let (dir, helpers) = programs(
+        "hang",
+        "sleep 1000 & echo $! >\"$1\"; echo $$ >>\"$1\"; wait",
+    );
     let pids = dir.path().join("pids");
     let arguments = vec![pids.clone().into()];
     let task = tokio::spawn(async move { helpers.run("hang", &arguments, LONG).await });
@@ -96,10 +116,18 @@ async fn what_a_program_leaves_running_is_neither_waited_for_nor_killed() {
     let (dir, helpers) = programs("daemon", "sleep 1000 & echo $! >\"$1\"; echo done");
     let pids = dir.path().join("pids");
     let arguments = [pids.clone().into()];
-    let ended = helpers.run("daemon", &arguments, LONG).await.expect("ended");
+    let ended = helpers
+        .run("daemon", &arguments, LONG)
+        .await
+        .expect("ended");
     assert_eq!(ended.output, "done\n");
     let pid = fs::read_to_string(&pids).expect("pid");
     assert!(runs(pid.trim()));
-    let pid = pid.trim().parse().ok().and_then(Pid::from_raw).expect("pid");
+    let pid = pid
+        .trim()
+        .parse()
+        .ok()
+        .and_then(Pid::from_raw)
+        .expect("pid");
     rustix::process::kill_process(pid, Signal::KILL).expect("kill");
 }

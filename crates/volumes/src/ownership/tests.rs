@@ -103,7 +103,11 @@ fn on_root_mismatch_only_the_root_is_looked_at() {
     assert_eq!(tree.walk(on_mismatch), Walked::Through { failed: 0 });
     tree.file("new", 0o600);
     assert_eq!(tree.walk(on_mismatch), Walked::Skipped);
-    assert_eq!(tree.seen("new"), "600:2000", "the group comes from the directory");
+    assert_eq!(
+        tree.seen("new"),
+        "600:2000",
+        "the group comes from the directory"
+    );
     // each of group, permissions and set-group-ID is a reason
     let check = |mode: u32, gid: u32, expected: Walked| {
         std::os::unix::fs::chown(tree.dir.path(), None, Some(gid)).expect("chown");

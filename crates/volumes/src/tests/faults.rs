@@ -98,14 +98,25 @@ async fn a_read_only_disk_keeps_volumes_from_being_made_until_it_is_writable() {
     let flags = MountFlags::BIND | MountFlags::RDONLY;
     mount_remount(&pods, flags, c"").expect("remount");
     fs::create_dir(bed.at("disk")).expect("dir");
-    let sources = [empty_dir(None), empty_dir(Some("Memory")), secret(1), local(bed.at("disk"), false)];
+    let sources = [
+        empty_dir(None),
+        empty_dir(Some("Memory")),
+        secret(1),
+        local(bed.at("disk"), false),
+    ];
     let agent = bed.agent();
     for source in &sources {
         let asked = Asked::new("1", source.clone());
         let error = asked.set_up(&agent).await.expect_err("read-only");
         let text = bed.text(&error);
-        assert!(text.starts_with("cannot create directory $/pods/1/volumes/"), "{text}");
-        assert!(text.ends_with("Read-only file system (os error 30)"), "{text}");
+        assert!(
+            text.starts_with("cannot create directory $/pods/1/volumes/"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("Read-only file system (os error 30)"),
+            "{text}"
+        );
         asked.release(&agent).await.expect("nothing is there");
     }
     mount_remount(&pods, MountFlags::BIND, c"").expect("remount");
@@ -118,29 +129,50 @@ async fn a_read_only_disk_keeps_volumes_from_being_made_until_it_is_writable() {
 }
 
 #[tokio::test]
-async fn a_disk_that_answers_with_errors_fails_volumes_and_takes_nothing_with_it() {
+async fn a_disk_that_answers_with_errors_fails_volumes_until_it_is_back() {
     let (Some(bed), Some(device)) = (Bed::new(), LoopDevice::new()) else {
         return;
     };
-    let disk = bed.at("disk");
-    fs::create_dir(&disk).expect("dir");
+    let pods = bed.at("pods");
+    fs::create_dir(&pods).expect("dir");
     device.run("mkfs.ext4", &["-q", "-F"]);
-    mount(&device.path, &disk, "ext4", MountFlags::empty(), None::<&std::ffi::CStr>).expect("mount");
-    fs::create_dir_all(disk.join("pv/below")).expect("dirs");
-    // EXT4_IOC_SHUTDOWN: from now on the file system answers EIO, as it does when its disk is gone
-    let shutdown = "open(my $d, '<', $ARGV[0]) or die; my $f = pack('L', 1); ioctl($d, 0x8004587d, $f) or die $!;";
-    let ended = Command::new("perl").args(["-e", shutdown]).arg(&disk).output();
+    let mount_disk = || {
+        let none = None::<&std::ffi::CStr>;
+        mount(&device.path, &pods, "ext4", MountFlags::empty(), none).expect("mount");
+    };
+    mount_disk();
+    let agent = bed.agent();
+    let old = Asked::new("1", empty_dir(None)).group(2000);
+    let new = Asked::new("2", empty_dir(None)).group(2000);
+    let path = old.set_up(&agent).await.expect("set up");
+    fs::write(path.join("kept"), "x").expect("write");
+    // EXT4_IOC_SHUTDOWN: from now on the file system answers as it does when its disk is gone
+    let shutdown = "open(my $d, '<', $ARGV[0]) or die; my $f = pack('L', 0); ioctl($d, 0x8004587d, $f) or die $!;";
+    let ended = Command::new("perl")
+        .args(["-e", shutdown])
+        .arg(&pods)
+        .output();
     if !ended.as_ref().is_ok_and(|ended| ended.status.success()) {
         eprintln!("skipped: cannot break a file system: {ended:?}");
         return;
     }
+    let error = new.set_up(&agent).await.expect_err("EIO");
+    assert_eq!(
+        bed.text(&error),
+        "cannot create directory $/pods/2/volumes/kubernetes.io~empty-dir/data: Input/output error (os error 5)"
+    );
+    let error = old.release(&agent).await.expect_err("EIO");
+    assert!(bed.text(&error).contains("Input/output error"), "{error}");
+
+    unmount(&pods, UnmountFlags::empty()).expect("unmount");
+    mount_disk();
     let agent = bed.agent();
-    let asked = Asked::new("1", local(disk.join("pv"), false)).group(2000);
-    let error = asked.set_up(&agent).await.expect_err("EIO");
-    let text = bed.text(&error);
-    assert!(text.contains("Input/output error (os error 5)"), "{text}");
-    asked.release(&agent).await.expect("release");
-    assert_eq!(bed.mounts(), ["disk"], "and the disk itself is not ours");
+    let path = old.set_up(&agent).await.expect("the disk is back");
+    assert_eq!(fs::read_to_string(path.join("kept")).expect("read"), "x");
+    new.set_up(&agent).await.expect("set up");
+    old.release(&agent).await.expect("release");
+    new.release(&agent).await.expect("release");
+    unmount(&pods, UnmountFlags::empty()).expect("unmount");
 }
 
 #[tokio::test]
@@ -148,7 +180,11 @@ async fn a_volume_that_is_busy_is_released_when_it_is_not() {
     let Some(bed) = Bed::new() else { return };
     fs::create_dir(bed.at("disk")).expect("dir");
     let agent = bed.agent();
-    let sources = [local(bed.at("disk"), false), empty_dir(Some("Memory")), secret(1)];
+    let sources = [
+        local(bed.at("disk"), false),
+        empty_dir(Some("Memory")),
+        secret(1),
+    ];
     for source in sources {
         let asked = Asked::new("1", source);
         let path = asked.set_up(&agent).await.expect("set up");
@@ -157,8 +193,14 @@ async fn a_volume_that_is_busy_is_released_when_it_is_not() {
         for _ in 0..2 {
             let error = asked.release(&agent).await.expect_err("busy");
             let text = bed.text(&error);
-            assert!(text.starts_with("cannot unmount $/pods/1/volumes/"), "{text}");
-            assert!(text.ends_with("Device or resource busy (os error 16)"), "{text}");
+            assert!(
+                text.starts_with("cannot unmount $/pods/1/volumes/"),
+                "{text}"
+            );
+            assert!(
+                text.ends_with("Device or resource busy (os error 16)"),
+                "{text}"
+            );
             assert!(path.join("open").exists(), "nothing of it is gone");
         }
         drop(open);

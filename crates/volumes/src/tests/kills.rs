@@ -49,7 +49,10 @@ async fn check_kills(bed: &Bed, asked: &Asked, there: impl Fn(&PathBuf)) {
 
 fn check_killed(error: Option<VolumeError>) {
     if let Some(error) = error {
-        assert!(error.to_string().contains("work on killed was stopped"), "{error}");
+        assert!(
+            error.to_string().contains("work on killed was stopped"),
+            "{error}"
+        );
     }
 }
 
@@ -59,7 +62,9 @@ async fn a_directory_for_a_group_survives_kills() {
     let disk = bed.at("disk");
     fs::create_dir(&disk).expect("dir");
     fs::write(disk.join("kept"), "x").expect("write");
-    let asked = Asked::new("1", local(&disk, false)).group(2000).options(&["nosuid"]);
+    let asked = Asked::new("1", local(&disk, false))
+        .group(2000)
+        .options(&["nosuid"]);
     check_kills(&bed, &asked, |path| {
         assert!(path.join("kept").exists());
         let mounts = crate::mounts_beneath(path).expect("mounts");
@@ -114,7 +119,12 @@ fn an_empty_dir_survives_kills_at_each_step() {
     if !super::may_mount() {
         return;
     }
-    let media = [EmptyDirMedium::Disk, EmptyDirMedium::Memory { size: Some(1 << 20) }];
+    let media = [
+        EmptyDirMedium::Disk,
+        EmptyDirMedium::Memory {
+            size: Some(1 << 20),
+        },
+    ];
     for medium in media {
         for steps in 0..=STEPS.len() {
             let root = temp();
@@ -163,7 +173,9 @@ async fn volumes_of_files_are_released_whatever_an_earlier_agent_left() {
         let asked = Asked::new("1", source);
         let request = asked.request();
         let agent = bed.agent();
-        let mounted = crate::VolumePlugins::set_up(&agent, &request).await.expect("set up");
+        let mounted = crate::VolumePlugins::set_up(&agent, &request)
+            .await
+            .expect("set up");
         fs::write(mounted.path().expect("path").join("more"), "x").expect("write");
         asked.release(&bed.agent()).await.expect("a later agent");
         assert!(bed.mounts().is_empty());

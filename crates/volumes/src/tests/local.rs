@@ -61,7 +61,10 @@ async fn what_cannot_be_a_local_volume_is_refused_in_upstreams_words() {
         let asked = Asked::new("1", local(path, block));
         let error = asked.set_up(&agent).await.expect_err(expected);
         let step = error.step().unwrap_or("-");
-        assert_eq!(format!("{step}: {} ({})", bed.text(&error), error.retry()), expected);
+        assert_eq!(
+            format!("{step}: {} ({})", bed.text(&error), error.retry()),
+            expected
+        );
     };
     let new_mounter = "MountVolume.NewMounter initialization";
     check(
@@ -82,7 +85,12 @@ async fn what_cannot_be_a_local_volume_is_refused_in_upstreams_words() {
         "MapVolume.EvalHostSymlinks: path \"$/gone\" does not exist (later)",
     )
     .await;
-    check("$/file", true, "-: path \"$/file\" is not a block device (later)").await;
+    check(
+        "$/file",
+        true,
+        "-: path \"$/file\" is not a block device (later)",
+    )
+    .await;
     check(
         "/a/../b",
         false,
@@ -119,7 +127,9 @@ async fn a_shared_directory_belongs_to_the_group_of_the_first_pod() {
     assert_eq!(gid(), 2000);
     assert_eq!(
         bed.told.lines(),
-        ["Warning AlreadyMountedVolume The requested fsGroup is 3000, but the volume pv has GID 2000. The volume may not be shareable."]
+        [
+            "Warning AlreadyMountedVolume The requested fsGroup is 3000, but the volume pv has GID 2000. The volume may not be shareable."
+        ]
     );
     first.release(&agent).await.expect("release");
     second.release(&agent).await.expect("release");
@@ -179,7 +189,10 @@ async fn a_device_with_partitions_or_another_file_system_is_never_formatted() {
     let before = device.content();
     let error = asked.set_up(&agent).await.expect_err("not a file system");
     let text = error.to_string();
-    let start = format!("local: failed to mount device {} at ", device.path.display());
+    let start = format!(
+        "local: failed to mount device {} at ",
+        device.path.display()
+    );
     assert!(text.starts_with(&start), "{text}");
     let parts = [
         "(fstype: ext4), error mount failed: exit status 32",
@@ -192,7 +205,10 @@ async fn a_device_with_partitions_or_another_file_system_is_never_formatted() {
     assert!(device.content() == before, "nothing was written");
     assert!(bed.mounts().is_empty());
 
-    device.run("mkfs.ext2", &["-q", "-F", "-U", "c474bf8e-af6e-444d-a77c-2747cf19c944"]);
+    device.run(
+        "mkfs.ext2",
+        &["-q", "-F", "-U", "c474bf8e-af6e-444d-a77c-2747cf19c944"],
+    );
     asked.set_up(&agent).await.expect("ext4 reads ext2");
     asked.release(&agent).await.expect("release");
     let uuid = [0xc4, 0x74, 0xbf, 0x8e, 0xaf, 0x6e, 0x44, 0x4d];

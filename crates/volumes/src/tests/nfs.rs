@@ -48,7 +48,9 @@ async fn mount_is_asked_once_with_exactly_what_the_volume_says() {
     )
     .await;
     check(
-        Asked::new("1", nfs("fd00::1", "/e")).options(&["vers=4.1", "hard"]).read_only(),
+        Asked::new("1", nfs("fd00::1", "/e"))
+            .options(&["vers=4.1", "hard"])
+            .read_only(),
         &["-t", "nfs", "-o", "hard,ro,vers=4.1", "[fd00::1]:/e"],
     )
     .await;
@@ -79,7 +81,8 @@ async fn a_mount_that_hangs_ends_at_its_deadline_and_the_next_try_is_free() {
     let agent = bed.agent();
     let error = asked.set_up(&agent).await.expect_err("hung");
     let text = bed.text(&error);
-    let expected = "mount failed: mount did not end within 1 s and was killed\nMounting command: mount\n";
+    let expected =
+        "mount failed: mount did not end within 1 s and was killed\nMounting command: mount\n";
     assert!(text.starts_with(expected), "{text}");
     // gone, or waiting for its parent to look
     let stat = format!("/proc/{}/stat", log(&bed, "mount").trim());
@@ -104,7 +107,9 @@ async fn an_unmount_that_hangs_is_tried_with_force_and_only_then_fails() {
     let error = asked.release(&bed.agent()).await.expect_err("busy");
     assert_eq!(
         bed.text(&error),
-        format!("unmount failed: exit status 32\nUnmounting arguments: $/{PLACE}\nOutput: target is busy\n")
+        format!(
+            "unmount failed: exit status 32\nUnmounting arguments: $/{PLACE}\nOutput: target is busy\n"
+        )
     );
     let place = bed.at(PLACE).display().to_string();
     assert_eq!(log(&bed, "umount"), format!("{place}\n-f {place}\n"));

@@ -15,7 +15,10 @@ struct Told(StdMutex<Vec<String>>);
 
 impl EventRecorder for Told {
     fn record(&self, _: &Pod, _: Option<&str>, _: EventType, reason: Reason, message: &str) {
-        self.0.lock().expect("lock").push(format!("{reason} {message}"));
+        self.0
+            .lock()
+            .expect("lock")
+            .push(format!("{reason} {message}"));
     }
 
     fn record_node(&self, _: EventType, _: Reason, _: &str) {}
@@ -92,7 +95,10 @@ async fn a_pod_hears_of_a_long_walk_after_30_seconds_and_then_each_minute() {
     );
     // whoever comes next waits for the same walk, and its pod is not told twice
     sender.send_replace(Some(Ok(Walked::Skipped)));
-    bed.machine.give_to_group(bed.ownership()).await.expect("done");
+    bed.machine
+        .give_to_group(bed.ownership())
+        .await
+        .expect("done");
     assert_eq!(bed.told.0.lock().expect("lock").len(), 2);
     assert!(bed.machine.walks.lock().is_empty());
 }
@@ -103,7 +109,10 @@ async fn a_walk_that_failed_is_begun_anew_by_the_next_who_asks() {
     bed.running().send_replace(Some(Err("no".to_owned())));
     let error = bed.machine.give_to_group(bed.ownership()).await;
     assert_eq!(error.expect_err("failed").to_string(), "no");
-    bed.machine.give_to_group(bed.ownership()).await.expect("done");
+    bed.machine
+        .give_to_group(bed.ownership())
+        .await
+        .expect("done");
 }
 
 #[tokio::test]
@@ -111,8 +120,14 @@ async fn a_walk_that_never_began_keeps_nobody() {
     let bed = Bed::new();
     drop(bed.running());
     let error = bed.machine.give_to_group(bed.ownership()).await;
-    assert!(matches!(error, Err(VolumeError::Stopped { .. })), "{error:?}");
-    bed.machine.give_to_group(bed.ownership()).await.expect("done");
+    assert!(
+        matches!(error, Err(VolumeError::Stopped { .. })),
+        "{error:?}"
+    );
+    bed.machine
+        .give_to_group(bed.ownership())
+        .await
+        .expect("done");
 }
 
 #[tokio::test]
@@ -121,8 +136,11 @@ async fn the_walks_of_a_pod_end_with_it() {
     let sender = bed.running();
     let running = bed.machine.walks.of(bed.dir.path()).expect("running");
     let machine = Arc::clone(&bed.machine);
-    let stop = tokio::spawn(async move { machine.stop_walks(&PodUid::from("uid-1".to_owned())).await });
-    bed.machine.stop_walks(&PodUid::from("another".to_owned())).await;
+    let stop =
+        tokio::spawn(async move { machine.stop_walks(&PodUid::from("uid-1".to_owned())).await });
+    bed.machine
+        .stop_walks(&PodUid::from("another".to_owned()))
+        .await;
     let stopped = set_volume_ownership_of(&bed, &running);
     sender.send_replace(Some(Err(stopped.await)));
     stop.await.expect("stopped");

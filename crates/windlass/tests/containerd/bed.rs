@@ -106,6 +106,23 @@ impl Bed {
         (Self::with(containerd, binary(), options), proxy)
     }
 
+    /// A containerd, and an agent that looks for the node's programs in `<base>/programs` first.
+    pub(crate) async fn with_program(name: &str, program: &str, script: &str) -> Self {
+        let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
+        let programs = containerd.base().join("programs");
+        std::fs::create_dir(&programs).unwrap();
+        std::fs::write(programs.join(program), script).unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(programs.join(program), executable).unwrap();
+        let path = std::env::var("PATH").unwrap();
+        let path = format!("{}:{path}", programs.display());
+        let options = AgentOptions {
+            env: vec![("PATH".to_owned(), path)],
+            ..AgentOptions::default()
+        };
+        Self::with(containerd, binary(), options)
+    }
+
     fn with(containerd: PrivateContainerd, binary: &Path, options: AgentOptions) -> Self {
         let manifests = containerd.base().join("manifests");
         std::fs::create_dir_all(&manifests).unwrap();

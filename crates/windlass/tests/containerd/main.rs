@@ -26,3 +26,4 @@ mod specification;
 mod status;
 mod storm;
 mod subpath;
+mod volumes;

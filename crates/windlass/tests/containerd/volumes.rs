@@ -1,0 +1,186 @@
+//! Volumes that the node makes or mounts: memory and its bounds, groups, huge pages, NFS.
+
+use std::fs;
+use std::path::Path;
+
+use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::manifest::fill;
+
+const NR_HUGEPAGES: &str = "/proc/sys/vm/nr_hugepages";
+
+const MADE: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: made}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  securityContext: {runAsUser: 1000, fsGroup: 2000, fsGroupChangePolicy: OnRootMismatch}
+  containers:
+    - name: main
+      image: IMAGE
+      command: [sh, -c, "HOLD"]
+      resources: {limits: {memory: 32Mi, LARGE}}
+      volumeMounts:
+        - {name: memory, mountPath: /memory}
+        - {name: small, mountPath: /small}
+        - {name: disk, mountPath: /disk}
+        - {name: large, mountPath: /large}
+  volumes:
+    - {name: memory, emptyDir: {medium: Memory}}
+    - {name: small, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+    - {name: disk, emptyDir: {}}
+    - {name: large, emptyDir: {medium: "MEDIUM"}}
+"#;
+
+/// Pages of 2 MiB that the node has while this lives.
+struct HugePages {
+    before: String,
+}
+
+impl HugePages {
+    /// `None` where there are no such pages to be had.
+    fn reserve() -> Option<Self> {
+        let before = fs::read_to_string(NR_HUGEPAGES).ok()?;
+        let pages = Self { before };
+        fs::write(NR_HUGEPAGES, "4").ok()?;
+        let now = fs::read_to_string(NR_HUGEPAGES).ok()?;
+        let has_mebibytes = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists();
+        (has_mebibytes && now.trim() == "4").then_some(pages)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = fs::write(NR_HUGEPAGES, self.before.trim());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_memory_has_its_size_and_volumes_their_group_also_after_a_kill() {
+    if skipped() {
+        return;
+    }
+    let pages = HugePages::reserve();
+    let (large, medium) = match &pages {
+        Some(_) => ("hugepages-2Mi: 4Mi", "HugePages"),
+        None => ("cpu: 1", "Memory"),
+    };
+    let mut bed = Bed::start("m-volumes").await;
+    let manifest = MADE.replace("LARGE", large).replace("MEDIUM", medium);
+    bed.apply("made.yaml", &fill(&manifest));
+    bed.ready("made").await;
+
+    let sizes = "df -k /memory /small | awk 'NR > 1 {print $2}'";
+    assert_eq!(bed.exec("made", "main", sizes).await, "32768\n1024\n");
+    let fill_up = "dd if=/dev/zero of=/small/file bs=1M count=2 2>&1 | grep -o 'No space left'";
+    assert_eq!(bed.exec("made", "main", fill_up).await, "No space left\n");
+    let owners = "for v in memory small disk; do echo kept >/$v/kept; stat -c '%a %g' /$v; \
+                  stat -c '%u %g' /$v/kept; done";
+    let expected = "2777 2000\n1000 2000\n".repeat(3);
+    bed.exec("made", "main", "rm /small/file").await;
+    assert_eq!(bed.exec("made", "main", owners).await, expected);
+    if pages.is_some() {
+        let seen = bed
+            .exec("made", "main", "grep ' /large ' /proc/mounts")
+            .await;
+        assert!(
+            seen.contains(" hugetlbfs ") && seen.contains("pagesize=2M"),
+            "{seen}"
+        );
+    } else {
+        eprintln!("no huge pages here: not looked at");
+    }
+
+    let mounts = mounts_beneath(&bed.agent.root_dir());
+    assert_eq!(mounts.len(), 3, "{mounts:?}");
+    bed.kill_and_respawn().await;
+    bed.ready("made").await;
+    assert_eq!(mounts_beneath(&bed.agent.root_dir()), mounts);
+    let kept = "cat /memory/kept /small/kept /disk/kept";
+    assert_eq!(bed.exec("made", "main", kept).await, "kept\n".repeat(3));
+
+    bed.remove("made.yaml");
+    bed.gone("made").await;
+    assert!(mounts_beneath(&bed.agent.root_dir()).is_empty());
+    bed.stop().await;
+}
+
+const SHARES: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: IMAGE
+      command: [sh, -c, "HOLD"]
+      volumeMounts: [{name: share, mountPath: /share}]
+  volumes: [{name: share, nfs: {server: NAME, path: /export}}]
+"#;
+
+/// Shows a directory of the test in the place of an export, once its server is up.
+const MOUNT: &str = r#"#!/bin/sh
+[ "$1 $2" = "-t nfs" ] || exec /bin/mount "$@"
+for last; do :; done
+server=${3%%:*}
+[ -d "${0%/*}/$server" ] || { echo "mount.nfs: no answer of $server" >&2; exit 32; }
+exec /bin/mount --bind "${0%/*}/$server" "$last"
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_an_nfs_volume_is_what_mount_makes_of_it_and_outlives_its_pods() {
+    if skipped() {
+        return;
+    }
+    let mut bed = Bed::with_program("m-nfs", "mount", MOUNT).await;
+    let programs = bed.containerd.base().join("programs");
+    let at = |name: &str| programs.join(name);
+    fs::create_dir(at("near")).unwrap();
+    fs::write(at("near").join("file"), "of the server\n").unwrap();
+
+    let apply = |bed: &Bed, name: &str| {
+        bed.apply(
+            &format!("{name}.yaml"),
+            &fill(&SHARES.replace("NAME", name)),
+        );
+    };
+    apply(&bed, "far");
+    apply(&bed, "near");
+    bed.ready("near").await;
+    let read = "cat /share/file; echo of the pod >/share/new";
+    assert_eq!(bed.exec("near", "main", read).await, "of the server\n");
+    eventually("the pod says why it waits", SOON, async || {
+        let blocker = bed.entry("far").await.blocker;
+        let text = format!("{blocker:?}");
+        let words = ["share", "mount failed: exit status 32", "no answer of far"];
+        let told = words.iter().all(|words| text.contains(words));
+        told.then_some(()).ok_or(text)
+    })
+    .await;
+
+    // its server answers: nobody has to touch the pod
+    fs::create_dir(at("far")).unwrap();
+    bed.ready("far").await;
+    for name in ["near", "far"] {
+        bed.remove(&format!("{name}.yaml"));
+        bed.gone(name).await;
+    }
+    assert!(mounts_beneath(&bed.agent.root_dir()).is_empty());
+    let written = fs::read_to_string(at("near").join("new")).unwrap();
+    assert_eq!(written, "of the pod\n");
+    assert!(at("near").join("file").exists());
+    bed.stop().await;
+}
+
+/// Places below a directory where something is mounted.
+fn mounts_beneath(dir: &Path) -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let places = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let dir = dir.canonicalize().unwrap();
+    let below = places
+        .filter(|place| Path::new(place).starts_with(&dir) && *place != dir.to_string_lossy());
+    below.map(str::to_owned).collect()
+}
