@@ -18,6 +18,7 @@ use windlass_core::credentials::{DockerConfigFormat, Keyring};
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::paths::NodePaths;
 use windlass_core::projection::{PayloadFile, VolumePayload, VolumePayloads};
+use windlass_core::volume_source::{LocalVolume, PodVolume, VolumeSource};
 use windlass_cri::{CriClient, CriOptions, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::{LogOptions, LogSource, read_log};
@@ -27,7 +28,7 @@ use windlass_testing::registry::{self, PrivateRegistry};
 use windlass_testing::{PodBuilder, images};
 use windlass_types::corev1::{
     Container, EmptyDirVolumeSource, EphemeralContainer, HostPathVolumeSource, PodSecurityContext,
-    ProjectedVolumeSource, Volume, VolumeMount,
+    ProjectedVolumeSource, Volume, VolumeDevice, VolumeMount,
 };
 use windlass_types::cri::{ContainerConfig, SandboxConfig};
 use windlass_types::{ContainerState, ObservedPod, Pod, PodExt};
@@ -355,6 +356,141 @@ async fn on_containerd_a_token_is_read_by_the_pods_group_and_replaced_under_a_ru
     agent.runtime.kill_pod(request).await.expect("killed");
     agent.release(&pod.uid()).await;
     assert!(!paths.pod_dir(&pod.uid()).exists());
+    containerd.stop().await.expect("stopped");
+}
+
+/// A block device whose blocks are a file's; `None` on a machine that has none.
+struct LoopDevice {
+    path: String,
+    _file: tempfile::NamedTempFile,
+}
+
+impl LoopDevice {
+    fn new() -> Option<Self> {
+        let file = tempfile::NamedTempFile::new().expect("file");
+        file.as_file().set_len(16 << 20).expect("size");
+        let mut losetup = std::process::Command::new("losetup");
+        let made = losetup.args(["-f", "--show"]).arg(file.path()).output();
+        let made = made.ok().filter(|made| made.status.success());
+        if made.is_none() {
+            eprintln!("skipped: no loop device");
+        }
+        let path = String::from_utf8(made?.stdout).expect("text");
+        Some(Self {
+            path: path.trim().to_owned(),
+            _file: file,
+        })
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let mut losetup = std::process::Command::new("losetup");
+        let _ = losetup.arg("-d").arg(&self.path).output();
+    }
+}
+
+/// A volume that stands for a claim on the device.
+fn claimed(name: &str, device: &LoopDevice, block: bool, read_only: bool) -> PodVolume {
+    PodVolume {
+        name: name.to_owned(),
+        source: VolumeSource::Local(LocalVolume {
+            volume_name: format!("pv-{name}"),
+            path: device.path.clone().into(),
+            fs_type: None,
+            block,
+        }),
+        read_only,
+        mount_options: Vec::new(),
+        claim: None,
+    }
+}
+
+fn with_claims(pod: &mut Pod) {
+    let spec = pod.spec.get_or_insert_default();
+    spec.security_context = Some(PodSecurityContext {
+        fs_group: Some(2000),
+        ..PodSecurityContext::default()
+    });
+    let volume = |name: &str| Volume {
+        name: name.into(),
+        ..Volume::default()
+    };
+    spec.volumes = Some(["raw", "sealed", "disk"].map(volume).to_vec());
+    let device = |name: &str| VolumeDevice {
+        name: name.into(),
+        device_path: format!("/dev/{name}"),
+    };
+    if let Some(container) = spec.containers.first_mut() {
+        container.volume_devices = Some(vec![device("raw"), device("sealed")]);
+        container.volume_mounts = Some(vec![VolumeMount {
+            name: "disk".into(),
+            mount_path: "/disk".into(),
+            ..VolumeMount::default()
+        }]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_block_device_is_one_in_its_container_or_the_disk_below_a_directory() {
+    let devices = [LoopDevice::new(), LoopDevice::new(), LoopDevice::new()];
+    let [Some(raw), Some(sealed), Some(disk)] = devices else {
+        return;
+    };
+    let containerd = PrivateContainerd::start("t-rt-block", |_| ())
+        .await
+        .expect("containerd");
+    let (mut agent, paths) = agent(&containerd);
+    let script = "printf written | dd of=/dev/raw conv=notrunc 2>/dev/null; \
+                  dd if=/dev/raw bs=7 count=1 2>/dev/null; echo; \
+                  printf x 2>/dev/null >/dev/sealed || echo sealed; \
+                  dd if=/dev/sealed of=/dev/null bs=512 count=1 2>/dev/null && echo readable; \
+                  stat -c '%a %g' /disk; echo kept >/disk/file; stat -c %g /disk/file; sync";
+    let pod = PodBuilder::new("claims")
+        .container_with("app", images::BUSYBOX, shell(script))
+        .with(with_claims)
+        .build();
+    let pod = Arc::new(pod);
+    agent.claimed = vec![
+        claimed("raw", &raw, true, false),
+        claimed("sealed", &sealed, true, true),
+        claimed("disk", &disk, false, false),
+    ];
+    let ended = |seen: &ObservedPod| {
+        let app = seen.latest("app");
+        app.is_some_and(|c| c.state == ContainerState::Exited)
+    };
+    agent.drive(&pod, BackoffTable::default(), ended).await;
+    let seen = agent.observe(&pod.uid()).await;
+    let first = seen.containers.iter().find(|c| c.restart_count == 0);
+    let log = std::fs::read_to_string(&first.expect("an instance").log_path).expect("log");
+    let said: Vec<&str> = log.lines().filter_map(|l| l.splitn(4, ' ').nth(3)).collect();
+    assert_eq!(
+        said,
+        ["written", "sealed", "readable", "2775 2000", "2000"],
+        "{log}"
+    );
+    let mut start = [0; 7];
+    let mut device = std::fs::File::open(&raw.path).expect("device");
+    std::io::Read::read_exact(&mut device, &mut start).expect("read");
+    assert_eq!(&start, b"written");
+
+    let request = KillPodRequest {
+        pod: Some(pod.clone()),
+        observed: Arc::new(seen),
+        grace: Duration::from_secs(1),
+        message: String::new(),
+    };
+    agent.runtime.kill_pod(request).await.expect("killed");
+    agent.release(&pod.uid()).await;
+    assert!(!paths.pod_dir(&pod.uid()).exists());
+    let found = agent.volumes.find_devices().await.expect("devices");
+    assert_eq!(found.len(), 3);
+    for device in found {
+        agent.volumes.unstage(&device).await.expect("unstaged");
+    }
+    let left = windlass_volumes::mounts_beneath(&paths.root_dir).expect("mounts");
+    assert!(left.is_empty(), "{left:?}");
     containerd.stop().await.expect("stopped");
 }
 

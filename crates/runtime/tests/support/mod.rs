@@ -19,7 +19,7 @@ use windlass_core::backoff::BackoffTable;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::pleg::observe;
 use windlass_core::projection::VolumePayloads;
-use windlass_core::volume_source::plain_volumes;
+use windlass_core::volume_source::{PodVolumes, plain_volumes};
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::{
@@ -82,6 +82,8 @@ pub struct Agent {
     pub inputs: Arc<PodInputs>,
     /// What their volumes show.
     pub payloads: VolumePayloads,
+    /// Volumes of theirs that stand for claims, resolved.
+    pub claimed: PodVolumes,
 }
 
 /// Files and volumes in one memory.
@@ -113,6 +115,7 @@ impl Agent {
             volumes,
             inputs: Arc::default(),
             payloads: VolumePayloads::new(),
+            claimed: PodVolumes::new(),
             cri,
             events,
             clock,
@@ -147,9 +150,12 @@ impl Agent {
     pub async fn set_up(&self, pod: &Arc<Pod>) -> Arc<MountedVolumes> {
         let mut mounted = MountedVolumes::new();
         for volume in plain_volumes(pod, &self.payloads) {
+            let claimed = self.claimed.iter().find(|it| it.name == volume.name);
+            let volume = claimed.cloned().unwrap_or(volume);
             let (name, now) = (volume.name.clone(), self.clock.now());
             let pod = pod.clone();
             let request = VolumeRequest { pod, volume, now };
+            self.volumes.stage(&request).await.expect("device");
             let set_up = self.volumes.set_up(&request).await.expect("volume");
             mounted.insert(name, set_up);
         }
