@@ -44,6 +44,8 @@ pub struct VolumeStats {
 pub enum StatsSource {
     /// The volume is a file system of its own.
     StatFs,
+    /// It has a project quota of its own.
+    Quota,
     /// Its files were counted one by one.
     Walk,
     /// It is a block device; only its capacity is known.
@@ -56,6 +58,7 @@ impl fmt::Display for StatsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::StatFs => "statfs",
+            Self::Quota => "fsquota",
             Self::Walk => "du",
             Self::Block => "block",
             Self::Driver(name) => name,

@@ -257,7 +257,8 @@ impl VolumePlugins for HostVolumes {
             return Ok(None);
         };
         let lane = format!("{uid}/usage");
-        self.meter.measure(&lane, &path).await.map(Some)
+        let userns = self.paths.user_namespace(uid);
+        self.meter.measure(&lane, &path, &userns).await.map(Some)
     }
 }
 

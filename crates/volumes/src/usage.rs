@@ -1,7 +1,7 @@
 //! How much a volume holds, without a process for it.
 //!
-//! A volume that is a file system of its own is asked with one `statfs`. Of any other the files are
-//! counted ([`walk`]), a slice at a time: all walks of the node together use at most a fifth of a
+//! A volume that is a file system of its own, or has a project quota of its own, is asked with one
+//! `statfs`. Of any other the files are counted ([`walk`]), a slice at a time: all walks of the node together use at most a fifth of a
 //! processor, and take turns, so that a huge tree delays nobody's number for long. Nothing is
 //! measured but on request.
 
@@ -62,13 +62,22 @@ impl Meter {
     /// Measures what lies at `path`. The calls run in `lane`: nobody else waits for a file system
     /// that hangs. Dropping the future ends a walk with its slice.
     ///
+    /// A project quota is believed if there is a file `userns`: outside of a user namespace whoever
+    /// owns a file may take it out of its project.
+    ///
     /// # Errors
     /// Nothing is there, the file system refuses, or it does not answer within the lanes' deadline.
-    pub(crate) async fn measure(&self, lane: &str, path: &Path) -> Result<Measured, VolumeError> {
+    pub(crate) async fn measure(
+        &self,
+        lane: &str,
+        path: &Path,
+        userns: &Path,
+    ) -> Result<Measured, VolumeError> {
         const ACTION: &str = "measuring a volume";
         let lost = |_| VolumeError::from(LaneError::Lost { action: ACTION });
-        let first = path.to_owned();
-        let look = self.lanes.run(lane, ACTION, move || look(&first)).await?;
+        let (first, userns) = (path.to_owned(), userns.to_owned());
+        let look = move || look(&first, &userns);
+        let look = self.lanes.run(lane, ACTION, look).await?;
         let (mut stats, mut walk) = match look {
             Look::Known(measured) => return Ok(measured),
             Look::Count(stats, walk) => (stats, walk),
@@ -100,7 +109,7 @@ impl Meter {
     }
 }
 
-fn look(path: &Path) -> Result<Look, VolumeError> {
+fn look(path: &Path, userns: &Path) -> Result<Look, VolumeError> {
     let failed = |error: Errno| VolumeError::io("measure", path, error);
     let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).map_err(failed)?;
     if file_type(&found) == FileType::BlockDevice {
@@ -114,9 +123,17 @@ fn look(path: &Path) -> Result<Look, VolumeError> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = openat(CWD, path, flags, Mode::empty()).map_err(failed)?;
-    let whole = of_file_system(&fstatfs(&dir).map_err(failed)?);
+    // before the volume itself: a file system that grows meanwhile is no quota
+    let parent = path.parent().unwrap_or(path);
+    let around = rustix::fs::statfs(parent).map_err(failed)?;
+    let own = fstatfs(&dir).map_err(failed)?;
+    let whole = of_file_system(&own);
     if is_mount_root(&found, path).map_err(failed)? {
         return Ok(Look::Known((whole, StatsSource::StatFs)));
+    }
+    let fs_type = u64::try_from(own.f_type).ok();
+    if has_quota(fs_type, &of_file_system(&around), &whole) && userns.exists() {
+        return Ok(Look::Known((whole, StatsSource::Quota)));
     }
     let walk = Walk::start(dir).map_err(failed)?;
     Ok(Look::Count(whole, walk))
@@ -138,6 +155,15 @@ fn is_mount_root(found: &Statx, path: &Path) -> Result<bool, Errno> {
     let parent = path.parent().unwrap_or(path);
     let parent = statx(CWD, parent, AtFlags::empty(), StatxFlags::BASIC_STATS)?;
     Ok(device(&parent) != device(found))
+}
+
+/// True if a directory has a project of its own with limits on bytes and inodes: ext4 and XFS then
+/// answer with the project's numbers. Elsewhere a smaller answer means something else.
+fn has_quota(fs_type: Option<u64>, around: &VolumeStats, own: &VolumeStats) -> bool {
+    const EXT4: u64 = 0xef53;
+    const XFS: u64 = 0x5846_5342;
+    let smaller = own.capacity < around.capacity && own.inodes < around.inodes;
+    smaller && matches!(fs_type, Some(EXT4 | XFS))
 }
 
 fn device(stat: &Statx) -> (u32, u32) {

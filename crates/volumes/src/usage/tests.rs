@@ -10,6 +10,9 @@ use tempfile::{TempDir, tempdir};
 use super::walk::{Counted, MAX_OPEN};
 use super::*;
 
+/// No pod here has a user namespace.
+const NOWHERE: &str = "/nonexistent";
+
 /// What `du` says: bytes on the disk and inodes, of one file system.
 fn du(dir: &Path) -> Counted {
     let ask = |what: &str| {
@@ -176,7 +179,10 @@ fn meter() -> Meter {
 async fn a_directory_is_counted_and_its_file_system_told() {
     let (_temp, volume) = tree();
     let expected = du(&volume);
-    let (stats, source) = meter().measure("u", &volume).await.expect("measured");
+    let (stats, source) = meter()
+        .measure("u", &volume, Path::new(NOWHERE))
+        .await
+        .expect("measured");
     assert_eq!(source, StatsSource::Walk);
     assert_eq!(
         (stats.used, stats.inodes_used),
@@ -198,7 +204,7 @@ async fn a_file_system_of_its_own_is_asked_and_not_walked() {
     let temp = tempdir().expect("a directory");
     tmpfs(temp.path());
     fs::write(temp.path().join("file"), vec![1; 1 << 20]).expect("write");
-    let measured = meter().measure("u", temp.path()).await;
+    let measured = meter().measure("u", temp.path(), Path::new(NOWHERE)).await;
     unmount(temp.path(), UnmountFlags::DETACH).expect("unmount");
     let (stats, source) = measured.expect("measured");
     assert_eq!(source, StatsSource::StatFs);
@@ -231,7 +237,9 @@ async fn of_a_block_device_the_size_is_known() {
     let device = losetup(&["--find", "--show", &file.path().to_string_lossy()]);
     let dir = tempdir().expect("a directory");
     symlink(&device, dir.path().join("volume")).expect("link");
-    let measured = meter().measure("u", &dir.path().join("volume")).await;
+    let measured = meter()
+        .measure("u", &dir.path().join("volume"), Path::new(NOWHERE))
+        .await;
     losetup(&["--detach", &device]);
     let (stats, source) = measured.expect("measured");
     assert_eq!((stats.capacity, stats.used), (3 << 20, 0));
@@ -240,10 +248,35 @@ async fn of_a_block_device_the_size_is_known() {
 
 #[tokio::test]
 async fn nothing_there_is_an_error_that_names_the_place() {
-    let error = meter().measure("u", Path::new("/nonexistent/v")).await;
+    let error = meter()
+        .measure("u", Path::new("/nonexistent/v"), Path::new(NOWHERE))
+        .await;
     let text = error.expect_err("nothing there").to_string();
     let expected = "cannot measure /nonexistent/v: No such file or directory";
     assert!(text.starts_with(expected), "{text}");
+}
+
+#[test]
+fn a_project_of_its_own_is_one_that_has_less_than_what_is_around_it() {
+    let stats = |capacity, inodes| VolumeStats {
+        capacity,
+        inodes,
+        ..VolumeStats::default()
+    };
+    let check = |fs_type, own: VolumeStats, expected: bool| {
+        let found = has_quota(Some(fs_type), &stats(100, 10), &own);
+        assert_eq!(found, expected, "{fs_type:x} {own:?}");
+    };
+    let (ext4, xfs, zfs) = (0xef53, 0x5846_5342, 0x2fc1_2fc1);
+    check(ext4, stats(50, 5), true);
+    check(xfs, stats(50, 5), true);
+    check(xfs, stats(100, 10), false);
+    // the number of its inodes would be everybody's
+    check(xfs, stats(50, 10), false);
+    // grew meanwhile
+    check(ext4, stats(200, 20), false);
+    // has no fixed size
+    check(zfs, stats(50, 5), false);
 }
 
 /// The small one needs one slice, the large one many: it would be first if walks did not take turns.
@@ -257,7 +290,10 @@ async fn a_large_tree_delays_the_number_of_a_small_one_by_slices_only() {
     let meter = meter();
     let order = tokio::sync::Mutex::new(Vec::new());
     let measure = async |name: &'static str, path: &Path| {
-        meter.measure(name, path).await.expect("measured");
+        meter
+            .measure(name, path, Path::new(NOWHERE))
+            .await
+            .expect("measured");
         order.lock().await.push(name);
     };
     tokio::join!(measure("large", &large), measure("small", small.path()));
