@@ -1,0 +1,284 @@
+//! The whole agent on a virtual clock, with volumes that fail, hang and resist: what their own pod
+//! shows, that it recovers by itself, that no other pod notices, and that a kill anywhere converges.
+
+#![allow(missing_docs, clippy::expect_used)] // all are tests
+
+use std::time::Duration;
+
+use windlass_testing::fake_runtime::Operation;
+use windlass_testing::{NodeSim, PodBuilder, simulate};
+use windlass_types::{DeviceName, PodUid, Reason};
+use windlass_volumes::VolumeStep;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A pod with two volumes.
+fn pod(name: &str) -> PodBuilder {
+    PodBuilder::new(name)
+        .container("app", "busybox:1")
+        .grace(5)
+        .empty_dir("data")
+        .empty_dir("logs")
+}
+
+fn uid(name: &str) -> PodUid {
+    format!("{name}-uid").into()
+}
+
+fn runs(sim: &NodeSim, name: &str) -> bool {
+    sim.runtime.running(&uid(name), "app").is_some()
+}
+
+/// Nothing is left of a pod.
+fn gone(sim: &NodeSim, name: &str) -> bool {
+    let uid = uid(name);
+    sim.view(name).is_none() && !sim.files.pod_dirs().contains(&uid)
+}
+
+async fn desire(sim: &mut NodeSim, names: &[&str]) {
+    sim.desire(names.iter().map(|name| pod(name).build())).await;
+}
+
+/// What keeps a pod, in words.
+fn blocked_by(sim: &NodeSim, name: &str) -> String {
+    let blocker = sim.view(name).and_then(|view| view.blocker);
+    blocker.map_or_else(String::new, |blocker| blocker.to_string())
+}
+
+/// How often an event of a pod was recorded.
+fn events(sim: &NodeSim, name: &str, text: &str) -> u32 {
+    let view = sim.view(name).expect("an entry");
+    let of_mounts = view
+        .events
+        .iter()
+        .filter(|event| event.reason == Reason::FailedMount);
+    let with_text = of_mounts.filter(|event| event.message.contains(text));
+    with_text.map(|event| event.count).sum()
+}
+
+fn count(sim: &NodeSim, call: &str) -> usize {
+    let calls = sim.volumes.calls();
+    calls.iter().filter(|line| *line == call).count()
+}
+
+/// Runs a scenario; afterwards nothing has happened to volumes that never should.
+fn with_volumes(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim)) {
+    simulate(seed, async |sim| {
+        sim.runtime.add_image("busybox:1");
+        let latency = Duration::from_millis(40);
+        sim.runtime
+            .set_latency(Operation::RunPodSandbox, 2 * latency);
+        sim.runtime.set_latency(Operation::StartContainer, latency);
+        scenario(sim).await;
+        assert_eq!(sim.volumes.violations(), [""; 0]);
+        sim.runtime.assert_invariants();
+    });
+}
+
+#[test]
+fn a_mount_that_hangs_stalls_its_own_pod_only_and_is_named() {
+    with_volumes(1, async |sim| {
+        sim.volumes.hang(VolumeStep::Mount, "web-uid/data", true);
+        desire(sim, &["web", "next"]).await;
+        sim.until("next runs", SECOND, |sim| runs(sim, "next"))
+            .await;
+        sim.until("web says what hangs", 12 * SECOND, |sim| {
+            blocked_by(sim, "web").contains(
+                "MountVolume.SetUp of volume \"data\" is under way since 2026-01-01T00:00:0",
+            )
+        })
+        .await;
+        assert_eq!(sim.blocker("web"), "FailedMount");
+        sim.pass(10 * MINUTE).await;
+        assert_eq!(count(sim, "mount web-uid/data"), 1, "no second operation");
+        assert_eq!(count(sim, "mount web-uid/logs"), 1);
+        assert_eq!(events(sim, "web", "did not end within 120 s"), 1);
+        sim.volumes.hang(VolumeStep::Mount, "web-uid/data", false);
+        sim.until("web runs at once", 2 * SECOND, |sim| runs(sim, "web"))
+            .await;
+    });
+}
+
+#[test]
+fn a_volume_that_fails_is_tried_with_pauses_up_to_two_minutes_and_its_pod_starts_when_it_works() {
+    with_volumes(2, async |sim| {
+        sim.volumes
+            .fail(VolumeStep::Mount, "web-uid/data", Some("no space left"));
+        desire(sim, &["web", "next"]).await;
+        sim.until("web says why", SECOND, |sim| {
+            let words = "MountVolume.SetUp failed for volume \"data\" : ";
+            let blocker = blocked_by(sim, "web");
+            blocker.contains(words) && blocker.contains("no space left")
+        })
+        .await;
+        assert!(
+            sim.volumes.mounted(&uid("web")).contains("logs"),
+            "the others go on"
+        );
+        sim.pass(10 * MINUTE).await;
+        // 0.5 + 1 + … + 64 = 127.5 s, then every 122 s
+        assert_eq!(count(sim, "mount web-uid/data"), 12);
+        assert_eq!(events(sim, "web", "no space left"), 12, "one for each try");
+        sim.volumes.fail(VolumeStep::Mount, "web-uid/data", None);
+        let tried = Duration::from_secs(123);
+        sim.until("it works", tried, |sim| {
+            sim.volumes.mounted(&uid("web")).contains("data")
+        })
+        .await;
+        sim.until("web runs at once", SECOND, |sim| runs(sim, "web"))
+            .await;
+        assert_eq!(sim.runtime.starts(&uid("web"), "app"), 1);
+    });
+}
+
+#[test]
+fn a_pod_that_is_deleted_while_a_mount_hangs_goes_when_it_ends_and_says_what_it_waits_for() {
+    with_volumes(3, async |sim| {
+        sim.volumes.hang(VolumeStep::Mount, "web-uid/data", true);
+        desire(sim, &["web"]).await;
+        sim.pass(SECOND).await;
+        desire(sim, &["next"]).await;
+        sim.until("next runs", SECOND, |sim| runs(sim, "next"))
+            .await;
+        sim.until("web says what it waits for", MINUTE, |sim| {
+            let view = sim.view("web").expect("not gone");
+            let mut events = view.events.iter();
+            events.any(|event| event.message.contains("volume \"data\" is under way"))
+        })
+        .await;
+        sim.pass(5 * MINUTE).await;
+        assert!(!gone(sim, "web"));
+        sim.volumes.hang(VolumeStep::Mount, "web-uid/data", false);
+        sim.until("web is gone", MINUTE, |sim| gone(sim, "web"))
+            .await;
+    });
+}
+
+#[test]
+fn a_busy_volume_is_tried_again_and_its_successor_of_the_same_name_waits() {
+    with_volumes(4, async |sim| {
+        desire(sim, &["web"]).await;
+        sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
+        let busy = Some("device or resource busy");
+        sim.volumes.fail(VolumeStep::Unmount, "web-uid/data", busy);
+        sim.desire([pod("web").uid("second-uid").build(), pod("next").build()])
+            .await;
+        sim.until("next runs", SECOND, |sim| runs(sim, "next"))
+            .await;
+        sim.pass(5 * MINUTE).await;
+        assert!(count(sim, "unmount web-uid/data") > 10);
+        assert!(
+            count(sim, "unmount web-uid/logs") == 1,
+            "what is gone is gone"
+        );
+        assert!(!runs(sim, "second"));
+        sim.volumes.fail(VolumeStep::Unmount, "web-uid/data", None);
+        sim.until("the successor runs", MINUTE, |sim| runs(sim, "second"))
+            .await;
+        assert_eq!(sim.volumes.mounted(&uid("web")).len(), 0);
+    });
+}
+
+#[test]
+fn a_hundred_and_ten_pods_with_four_volumes_start_side_by_side_and_then_nothing_stirs() {
+    with_volumes(5, async |sim| {
+        sim.volumes.set_latency(Duration::from_millis(50));
+        let names: Vec<_> = (0..110).map(|n| format!("p{n}")).collect();
+        let all = names
+            .iter()
+            .map(|name| pod(name).empty_dir("c").empty_dir("d").build());
+        sim.desire(all.collect::<Vec<_>>()).await;
+        sim.until("all volumes are mounted", SECOND, |sim| {
+            names
+                .iter()
+                .all(|name| sim.volumes.mounted(&uid(name)).len() == 4)
+        })
+        .await;
+        let all_run = |sim: &NodeSim| names.iter().all(|name| runs(sim, name));
+        sim.until("all run", MINUTE, all_run).await;
+        let messages = |sim: &NodeSim| {
+            let of_kind = &sim.metrics.mailbox_messages;
+            of_kind.with_label_values(&["VolumeManager"]).get()
+        };
+        let (calls, heard) = (sim.volumes.calls().len(), messages(sim));
+        assert!(calls == 440 && heard >= 110.0, "{calls} {heard}");
+        sim.pass(60 * MINUTE).await;
+        assert_eq!(sim.volumes.calls().len(), calls);
+        assert_eq!(messages(sim).to_string(), heard.to_string(), "nobody asks");
+    });
+}
+
+#[test]
+fn a_restart_takes_nothing_from_pods_that_live_and_sets_up_for_those_that_start() {
+    with_volumes(6, async |sim| {
+        sim.volumes.set_latency(Duration::from_millis(20));
+        desire(sim, &["web", "next"]).await;
+        sim.until("both run", SECOND, |sim| {
+            runs(sim, "web") && runs(sim, "next")
+        })
+        .await;
+        sim.kill_agent().await;
+        let app = sim.runtime.running(&uid("next"), "app").expect("runs");
+        sim.runtime.kill_container(&app.id, 1);
+        let left = DeviceName("kubernetes.io/csi/d^left".into());
+        sim.volumes.leave_staged(&left);
+        sim.silence_manifests(true);
+        sim.start_agent().await;
+        sim.pass(MINUTE).await;
+        assert_eq!(sim.volumes.staged().len(), 1, "nobody has spoken yet");
+        sim.silence_manifests(false);
+        desire(sim, &["web", "next"]).await;
+        sim.until("next runs again", 30 * SECOND, |sim| runs(sim, "next"))
+            .await;
+        sim.until("the device is taken back", SECOND, |sim| {
+            sim.volumes.staged().is_empty()
+        })
+        .await;
+        sim.pass(10 * MINUTE).await;
+        let calls = sim.volumes.calls();
+        assert!(
+            !calls.iter().any(|call| call.starts_with("unmount")),
+            "{calls:?}"
+        );
+        assert_eq!(
+            count(sim, "mount web-uid/data"),
+            1,
+            "what runs is left alone"
+        );
+        assert_eq!(
+            count(sim, "mount next-uid/data"),
+            2,
+            "what starts is made sure of"
+        );
+    });
+}
+
+#[test]
+fn a_kill_anywhere_between_the_steps_of_a_start_and_an_end_converges() {
+    for step in 0..40_u64 {
+        with_volumes(100 + step, async |sim| {
+            sim.volumes.set_latency(Duration::from_millis(30));
+            let moment = Duration::from_millis(step * 10);
+            desire(sim, &["web", "next"]).await;
+            sim.pass(moment).await;
+            sim.kill_agent().await;
+            sim.pass(moment / 2).await;
+            sim.start_agent().await;
+            sim.until("both run", 30 * SECOND, |sim| {
+                runs(sim, "web") && runs(sim, "next")
+            })
+            .await;
+            assert_eq!(sim.volumes.mounted(&uid("web")).len(), 2);
+            desire(sim, &["next"]).await;
+            sim.pass(moment).await;
+            sim.kill_agent().await;
+            sim.start_agent().await;
+            sim.until("web is gone", MINUTE, |sim| gone(sim, "web"))
+                .await;
+            assert_eq!(sim.volumes.mounted(&uid("web")).len(), 0);
+            assert_eq!(sim.volumes.mounted(&uid("next")).len(), 2);
+            assert!(runs(sim, "next"));
+        });
+    }
+}
