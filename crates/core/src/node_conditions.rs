@@ -27,6 +27,9 @@ pub struct NodeHealth {
     pub pleg_error: Option<String>,
     /// Why pods get no network, the runtime's `NetworkReady` line.
     pub network_error: Option<String>,
+    /// Why the cluster does not know yet what volumes this node can have: the CSINode is missing. A
+    /// node that was ready stays so, because a restart of the agent changes nothing.
+    pub storage_error: Option<String>,
     /// The machine is about to shut down.
     pub shutting_down: bool,
     /// Memory is short.
@@ -206,6 +209,7 @@ fn errors(health: &NodeHealth, missing_capacity: &[&str], was_ready: bool) -> Ve
         .network_error
         .as_ref()
         .map(|words| format!("container runtime network not ready: {words}"));
+    let storage = health.storage_error.clone().filter(|_| !was_ready);
     let shutdown = health
         .shutting_down
         .then(|| "node is shutting down".to_owned());
@@ -215,7 +219,7 @@ fn errors(health: &NodeHealth, missing_capacity: &[&str], was_ready: bool) -> Ve
             missing_capacity.join(", ")
         )
     });
-    [runtime, pleg, network, shutdown, capacity]
+    [runtime, pleg, network, storage, shutdown, capacity]
         .into_iter()
         .flatten()
         .collect()

@@ -34,6 +34,22 @@ impl CsiDrivers {
         });
     }
 
+    /// A driver says something else of this node than before. Nothing happens if `node` is not the
+    /// way to it any more.
+    pub fn update(&self, name: &str, node: &Arc<dyn CsiNode>, info: NodeInfo) {
+        self.0.send_if_modified(|drivers| {
+            let driver = drivers.get_mut(name);
+            let driver = driver.filter(|driver| Arc::ptr_eq(&driver.node, node));
+            match driver {
+                Some(driver) => {
+                    driver.info = info;
+                    true
+                }
+                None => false,
+            }
+        });
+    }
+
     /// A driver went.
     pub fn remove(&self, name: &str) {
         self.0

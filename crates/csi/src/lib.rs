@@ -5,14 +5,17 @@
 //! * [`drivers`] who is registered
 //! * [`register`] how a driver gets there ([`CsiRegistration`])
 //! * [`client`] the calls over its socket ([`CsiClient`])
+//! * [`attach_limits`] what changes of what a driver said ([`keep_attach_limits`])
 //! * [`mount`] staging, publishing, and taking back ([`CsiVolumes`])
 
+pub mod attach_limits;
 pub mod client;
 pub mod drivers;
 pub mod mount;
 pub mod port;
 pub mod register;
 
+pub use attach_limits::keep_attach_limits;
 pub use client::CsiClient;
 pub use drivers::{CsiDrivers, RegisteredDriver};
 pub use mount::{

@@ -257,6 +257,8 @@ pub struct CsiDriverSpec {
     pub requires_republish: bool,
     /// `seLinuxMount`.
     pub se_linux_mount: bool,
+    /// `nodeAllocatableUpdatePeriodSeconds`: how often it is asked how many volumes fit.
+    pub allocatable_update: Option<std::time::Duration>,
 }
 
 /// The defaults of the API, which also hold for a driver without an object.
@@ -272,6 +274,7 @@ impl Default for CsiDriverSpec {
             tokens_in_secrets: false,
             requires_republish: false,
             se_linux_mount: false,
+            allocatable_update: None,
         }
     }
 }

@@ -56,6 +56,17 @@ pub enum CsiNodeStanding {
     Failed(String),
 }
 
+impl CsiNodeStanding {
+    /// Why the node is not ready, in upstream's words.
+    pub fn error(&self) -> Option<String> {
+        match self {
+            Self::Unknown => Some("CSINode is not yet initialized".to_owned()),
+            Self::Initialized => None,
+            Self::Failed(error) => Some(format!("failed to initialize CSINode: {error}")),
+        }
+    }
+}
+
 /// What the cluster was told.
 #[derive(Debug, Default)]
 struct Told {

@@ -24,6 +24,7 @@ use windlass_types::{Clock, EventRecorder};
 
 pub use actor::NodeStatus;
 
+use crate::csi_node::CsiNodeStanding;
 use crate::machine::Machine;
 
 /// How the node is registered and reported.
@@ -62,6 +63,8 @@ pub struct NodeStatusDeps {
     pub shutdown: watch::Receiver<ShutdownState>,
     /// Attached devices that pods use; `None` until that is known.
     pub volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
+    /// How the CSINode object is.
+    pub csi_node: watch::Receiver<CsiNodeStanding>,
     /// Where the node object is told to the others.
     pub seen: watch::Sender<NodeSeen>,
     /// The clock.

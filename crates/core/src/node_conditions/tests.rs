@@ -149,6 +149,15 @@ fn ready_says_every_reason_why_not() {
     );
     check(
         NodeHealth {
+            storage_error: Some("CSINode is not yet initialized".into()),
+            shutting_down: true,
+            ..well()
+        },
+        &[],
+        "False: [CSINode is not yet initialized, node is shutting down]",
+    );
+    check(
+        NodeHealth {
             pleg_error: Some("pleg was last seen active 3m0s ago; threshold is 3m0s".into()),
             ..well()
         },

@@ -1,8 +1,8 @@
 //! The NodeStatus actor.
 //!
 //! * owns: the newest Node object, the facts it is made of, when it was last reported
-//! * hears: its own watch of the object, `RuntimeState`, `ShutdownState`, `VolumesInUse`, its timer
-//!   and answers
+//! * hears: its own watch of the object, `RuntimeState`, `ShutdownState`, `VolumesInUse`, how the
+//!   CSINode is, its timer and answers
 //! * says: `NodeSeen` to whoever needs the object
 //! * invariant: one request that writes is under way; a hung one ends by its deadline and costs
 //!   a tick
@@ -25,6 +25,7 @@ use windlass_types::corev1::Node;
 use super::fsm::{Effect, Input, NodeStatusFsm, UpdateError};
 use super::startup::Startup;
 use super::{NodeStatusDeps, io};
+use crate::csi_node::CsiNodeStanding;
 
 /// See the module page.
 #[derive(Debug)]
@@ -172,6 +173,7 @@ impl Actor for NodeStatus {
         ctx.add_stream(WatchStream::new(self.deps.runtime_state.clone()));
         ctx.add_stream(WatchStream::from_changes(self.deps.shutdown.clone()));
         ctx.add_stream(WatchStream::new(self.deps.volumes_in_use.clone()));
+        ctx.add_stream(WatchStream::new(self.deps.csi_node.clone()));
         self.watch(streams.watch);
         let first = std::mem::take(&mut self.first);
         self.carry_out(first, ctx);
@@ -217,6 +219,14 @@ impl StreamHandler<Delivery<Input>> for NodeStatus {
 impl StreamHandler<RuntimeState> for NodeStatus {
     fn handle(&mut self, state: RuntimeState, ctx: &mut Context<Self>) {
         self.hear(Input::Runtime(state), ctx);
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<CsiNodeStanding> for NodeStatus {
+    fn handle(&mut self, standing: CsiNodeStanding, ctx: &mut Context<Self>) {
+        self.hear(Input::CsiNode(standing), ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

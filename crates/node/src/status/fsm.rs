@@ -20,6 +20,7 @@ use windlass_types::corev1::Node;
 use windlass_types::{Reason, view::EventType};
 
 use super::NodeStatusSettings;
+use crate::csi_node::CsiNodeStanding;
 use crate::jitter;
 
 /// How often version, features and images of the runtime, and the machine, are read at most.
@@ -47,6 +48,8 @@ pub enum Input {
     ShuttingDown(bool),
     /// Attached devices that pods use, or are about to.
     VolumesInUse(Vec<String>),
+    /// How the CSINode object is.
+    CsiNode(CsiNodeStanding),
     /// What could be read of machine and runtime in time.
     Facts(Box<Facts>),
     /// Registration ended.
@@ -194,6 +197,7 @@ pub struct NodeStatusFsm {
     runtime: RuntimeWatch,
     shutting_down: bool,
     volumes_in_use: Option<Arc<[String]>>,
+    csi_node: CsiNodeStanding,
     reported_at: Option<Duration>,
     report_after: Duration,
     reports: u64,
@@ -221,6 +225,7 @@ impl NodeStatusFsm {
             runtime: RuntimeWatch::default(),
             shutting_down: false,
             volumes_in_use: None,
+            csi_node: CsiNodeStanding::default(),
             reported_at: None,
             reports: 0,
             ticks: 0,
@@ -288,6 +293,10 @@ impl NodeStatusFsm {
                 self.shutting_down = shutting_down;
                 self.write(uptime, now, &mut effects);
             }
+            Input::CsiNode(standing) => {
+                self.csi_node = standing;
+                self.write(uptime, now, &mut effects);
+            }
             Input::VolumesInUse(devices) => {
                 self.volumes_in_use = Some(devices.into());
                 self.write(uptime, now, &mut effects);
@@ -353,6 +362,7 @@ impl NodeStatusFsm {
                 runtime: self.runtime.health(uptime),
                 pleg_error: self.runtime.pleg_error.clone(),
                 network_error: self.runtime.network_error.clone(),
+                storage_error: self.csi_node.error(),
                 shutting_down: self.shutting_down,
                 ..NodeHealth::default()
             },

@@ -36,6 +36,7 @@ struct World {
     state: watch::Sender<RuntimeState>,
     shutdown: watch::Sender<ShutdownState>,
     in_use: watch::Sender<Option<VolumesInUse>>,
+    csi_node: watch::Sender<CsiNodeStanding>,
     seen: watch::Receiver<NodeSeen>,
     events: Arc<Events>,
 }
@@ -94,6 +95,7 @@ impl World {
         let (state, runtime_state) = watch::channel(RuntimeState::unknown());
         let (shutdown, shutting_down) = watch::channel(ShutdownState::default());
         let (in_use, volumes_in_use) = watch::channel(None);
+        let (csi_node_sender, csi_node) = watch::channel(CsiNodeStanding::Initialized);
         let (seen_sender, seen) = watch::channel(NodeSeen(None));
         let events = Arc::new(Events::default());
         start_actor(NodeStatus::new(NodeStatusDeps {
@@ -105,6 +107,7 @@ impl World {
             runtime_state,
             shutdown: shutting_down,
             volumes_in_use,
+            csi_node,
             seen: seen_sender,
             clock,
             events: Arc::clone(&events) as Arc<dyn EventRecorder>,
@@ -116,6 +119,7 @@ impl World {
             state,
             shutdown,
             in_use,
+            csi_node: csi_node_sender,
             seen,
             events,
         }
@@ -654,6 +658,29 @@ async fn volumes_in_use_are_told_at_once_and_stay_until_somebody_says_otherwise(
         world
             .until("none", limit, |world| told(world).is_none())
             .await;
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_node_is_ready_when_its_csi_node_is_there_and_a_ready_one_stays_so() {
+    run(async {
+        let world = World::begin(settings(), |_| {});
+        world.csi_node.send_replace(CsiNodeStanding::Unknown);
+        world.state.send_replace(ready());
+        let limit = Duration::from_secs(10);
+        let unknown = |world: &World| world.ready() == "False CSINode is not yet initialized";
+        world.until("not initialized", limit, unknown).await;
+        let failure = CsiNodeStanding::Failed("not today".to_owned());
+        world.csi_node.send_replace(failure.clone());
+        let failed =
+            |world: &World| world.ready() == "False failed to initialize CSINode: not today";
+        world.until("failed", limit, failed).await;
+        world.csi_node.send_replace(CsiNodeStanding::Initialized);
+        world.until_ready().await;
+        world.csi_node.send_replace(failure);
+        sleep(10 * MINUTE).await;
+        assert_eq!(world.ready(), "True kubelet is posting ready status");
     })
     .await;
 }
