@@ -52,7 +52,7 @@ async fn on_containerd_mounts_travel_as_far_as_the_pod_says() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::start("i-propagation").await;
+    let mut bed = Bed::start("i-propagate").await;
     bed.apply("shared.yaml", &fill(SHARED));
     for (name, mount, volume) in [
         (

@@ -121,7 +121,7 @@ async fn what_is_asked_for_is_seen(bed: &Bed) {
     assert_eq!(exec("cat /file /conf").await, "text\none\n");
     let write = "echo no > /conf 2> /dev/null || echo refused";
     assert_eq!(exec(write).await, "refused\n");
-    exec("touch /all/logs/parts/x && test -e /logs/x").await;
+    exec("touch /all/logs/parts-node/x && test -e /logs/x").await;
     assert_eq!(exec("cat /host/there").await, "of the host\n");
     assert_eq!(exec("cat /labels").await, "app=\"parts\"");
 }
