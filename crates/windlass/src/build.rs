@@ -23,6 +23,7 @@ use windlass_core::node_facts::NodeFacts;
 use windlass_core::paths::NodePaths;
 use windlass_core::quantity::lookup;
 use windlass_cri::{CriClient, CriOptions};
+use windlass_csi::CsiDrivers;
 use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
@@ -30,7 +31,9 @@ use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::{PullOptions, RuntimeOptions};
 use windlass_store::{AdmittedPods, BackoffFile, Store, VerdictFile};
 use windlass_types::Clock;
-use windlass_volumes::{HostVolumes, make_shared};
+use windlass_volumes::{
+    CsiConfig, HostVolumes, HostVolumesConfig, make_shared, memory_may_be_swapped,
+};
 use windlass_types::corev1::Node;
 
 use crate::cluster;
@@ -92,6 +95,19 @@ pub fn agent_parts(
     };
     let files = HostFiles::new(HostFilesConfig::new(node.paths.clone()));
     let volumes = HostVolumes::new(node.paths.clone(), files.lanes());
+    let volumes = volumes.with_config(HostVolumesConfig {
+        allocatable_memory: u64::try_from(node.allocatable_memory).unwrap_or_default(),
+        ..HostVolumesConfig::default()
+    });
+    let csi_drivers = CsiDrivers::default();
+    let volumes = match &cluster {
+        Some(cluster) => volumes.with_csi(CsiConfig {
+            node_name: identity.name.clone(),
+            drivers: csi_drivers.clone(),
+            objects: Arc::clone(&cluster.csi),
+        }),
+        None => volumes,
+    };
     let store = Store::open(node.paths.root_dir.join("windlass"))
         .context("the agent's own state under --root-dir")?;
     let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
@@ -125,12 +141,15 @@ pub fn agent_parts(
         checks: Arc::new(NetChecks::new()),
         files: Arc::new(files),
         volumes: Arc::new(volumes),
+        csi_drivers,
+        plugins_registry: Some(config.flags.root_dir.join("plugins_registry")),
         cgroups,
         clock,
         metrics,
         host_ips: identity.ips.clone(),
         pod_cidr: kubelet.pod_cidr.clone(),
         resolv_conf_warning,
+        swap_warning: memory_may_be_swapped(&config.flags.root_dir),
         runtime_options: RuntimeOptions {
             user_namespaces: users::user_namespaces(kubelet).inspect_err(|error| {
                 tracing::error!(%error, "no user IDs for pods with hostUsers: false");

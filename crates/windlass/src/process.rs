@@ -75,8 +75,15 @@ fn bound_malloc() {
     }
 }
 
-/// `--root-dir`, mode 0750 when it is new.
+/// `--root-dir` and the directories in which plugins put their sockets, mode 0750 when they are new.
 pub(crate) fn make_root_dir(path: &Path) -> anyhow::Result<()> {
+    for below in ["", "plugins", "plugins_registry"] {
+        make_dir(path, &path.join(below))?;
+    }
+    Ok(())
+}
+
+fn make_dir(root: &Path, path: &Path) -> anyhow::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder
         .recursive(true)
@@ -85,7 +92,7 @@ pub(crate) fn make_root_dir(path: &Path) -> anyhow::Result<()> {
         .with_context(|| {
             format!(
                 "--root-dir={}: the directory cannot be made (run as root?)",
-                path.display()
+                root.display()
             )
         })
 }

@@ -42,7 +42,7 @@ use windlass_store::{AdmittedPods, BackoffFile, BackoffTables, VerdictFile, Verd
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
-use windlass_types::{Clock, PodUid, Reason, SharedPod};
+use windlass_types::{ClaimSizes, Clock, PodUid, Reason, SharedPod};
 use windlass_volume_manager::{
     MeasuredVolumes, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
 };
@@ -230,7 +230,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
     let (ready_sender, sources_ready) = watch::channel(SourcesReady::default());
     let (object_sender, object_slots) =
         slots::<PodUid, ObjectsChanged>(ActorKind::SyncLoop, &metrics);
-    let objects = ObjectCache::new(ObjectCacheDeps {
+    let objects = Arc::new(ObjectCache::new(ObjectCacheDeps {
         clients: parts.cluster.as_ref().map(|it| it.clients.clone()),
         clock: Arc::clone(&parts.clock),
         events: Arc::clone(&events),
@@ -239,7 +239,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         node_seen: node_seen.clone(),
         csi: parts.cluster.as_ref().map(|it| Arc::clone(&it.csi)),
         credential_dirs: parts.credential_dirs,
-    });
+    }));
 
     let (config_sender, config_mailbox) = mailbox::<ConfigChanged>(ActorKind::SyncLoop, &metrics);
     let (change_sender, change_slots) = slots::<PodUid, PodChanged>(ActorKind::SyncLoop, &metrics);
@@ -281,6 +281,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         plugins: Arc::new(plugins),
         clock: Arc::clone(&parts.clock),
         events: Arc::clone(&events),
+        claims: Arc::clone(&objects) as Arc<dyn ClaimSizes>,
         changed: volumes_sender,
         in_use: in_use_sender,
         node: node_seen.clone(),
@@ -337,7 +338,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
     let worker = WorkerDeps {
         runtime: runtime.clone(),
         volumes: volumes.clone(),
-        objects: Arc::new(objects),
+        objects,
         pleg: pleg.clone(),
         hung: hung.clone(),
         probes: probes.clone(),
@@ -449,6 +450,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
             machine_state,
             sources_ready,
             volumes_in_use,
+            csi_node,
             node_sender,
             node_seen,
         })

@@ -10,7 +10,7 @@ use windlass_actors::{
 };
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
-use windlass_node::{NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
+use windlass_node::{CsiNodeStanding, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
 use windlass_sources::{ApiSource, ApiSourceConfig};
 use windlass_status::{
     ApiEvents, EventLog, EventRecorder, PodBoard, StatusManager, StatusManagerDeps,
@@ -53,6 +53,7 @@ pub(super) struct ClusterWiring {
     pub(super) machine_state: watch::Receiver<ShutdownState>,
     pub(super) sources_ready: watch::Receiver<SourcesReady>,
     pub(super) volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
+    pub(super) csi_node: watch::Receiver<CsiNodeStanding>,
     pub(super) node_sender: watch::Sender<NodeSeen>,
     pub(super) node_seen: watch::Receiver<NodeSeen>,
 }
@@ -114,6 +115,7 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterView {
         runtime_state: wiring.runtime_state,
         shutdown: wiring.machine_state,
         volumes_in_use: wiring.volumes_in_use,
+        csi_node: wiring.csi_node,
         seen: wiring.node_sender,
         clock: wiring.clock,
         events: wiring.events,

@@ -1,0 +1,61 @@
+//! Plugins that register, which are CSI drivers, and the cluster that is told of them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use windlass_actors::{NodeSeen, spawn_io};
+use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, keep_attach_limits};
+use windlass_metrics::Metrics;
+use windlass_node::{CsiNodeDeps, CsiNodeStanding, keep_csi_node};
+use windlass_plugins::{CSI_PLUGIN, PluginHandler, PluginRegistry, keep_plugins};
+
+use crate::cluster::ClusterParts;
+
+/// What the registration of drivers is made of.
+pub(super) struct CsiWiring<'a> {
+    /// `<root-dir>/plugins_registry`.
+    pub(super) registry: PathBuf,
+    pub(super) drivers: CsiDrivers,
+    pub(super) cluster: Option<&'a ClusterParts>,
+    pub(super) node_name: String,
+    pub(super) node_seen: watch::Receiver<NodeSeen>,
+    pub(super) standing: watch::Sender<CsiNodeStanding>,
+    pub(super) metrics: Metrics,
+}
+
+/// Starts the tasks. Plugins are looked for at once, with or without a cluster.
+pub(super) fn spawn_csi(wiring: CsiWiring<'_>) {
+    let announcements = wiring.cluster.map(|_| Announcements::default());
+    let registration = CsiRegistration::new(
+        wiring.drivers.clone(),
+        announcements.clone(),
+        wiring.metrics.clone(),
+    );
+    let registration: Arc<dyn PluginHandler> = Arc::new(registration);
+    spawn_io(
+        "plugins",
+        keep_plugins(PluginRegistry {
+            directory: wiring.registry,
+            handlers: BTreeMap::from([(CSI_PLUGIN.to_owned(), registration)]),
+            metrics: wiring.metrics,
+        }),
+    );
+    if let (Some(cluster), Some(announcements)) = (wiring.cluster, announcements) {
+        let allocatable = keep_attach_limits(wiring.drivers.clone(), Arc::clone(&cluster.csi));
+        spawn_io("csi-attach-limits", allocatable);
+        spawn_io(
+            "csi-node",
+            keep_csi_node(CsiNodeDeps {
+                node_name: wiring.node_name,
+                client: cluster.clients.main.clone(),
+                // it is seen when there is an identity
+                node: wiring.node_seen,
+                drivers: wiring.drivers,
+                announcements,
+                standing: wiring.standing,
+            }),
+        );
+    }
+}
