@@ -24,7 +24,9 @@ use windlass_actors::{
 };
 use windlass_core::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
 use windlass_types::corev1::Node;
-use windlass_types::{Clock, DeviceName, EventRecorder, MountedVolumes, PodUid, VolumesNotReady};
+use windlass_types::{
+    ClaimSizes, Clock, DeviceName, EventRecorder, MountedVolumes, PodUid, VolumesNotReady,
+};
 use windlass_volumes::VolumePlugins;
 
 use crate::io;
@@ -38,6 +40,8 @@ pub struct VolumeManagerDeps {
     pub clock: Arc<dyn Clock>,
     /// Records events of pods.
     pub events: Arc<dyn EventRecorder>,
+    /// Hears what claims have grown to.
+    pub claims: Arc<dyn ClaimSizes>,
     /// The way to the SyncLoop.
     pub changed: SlotSender<PodUid, VolumesChanged>,
     /// The way to NodeStatus; `None` until something is known.
@@ -117,9 +121,10 @@ impl VolumeManager {
             }
             step => {
                 let (plugins, answers) = (Arc::clone(&self.deps.plugins), self.answers.clone());
+                let claims = Arc::clone(&self.deps.claims);
                 let now = self.deps.clock.now();
                 spawn_io("volume-step", async move {
-                    if let Some(done) = io::work(&*plugins, step, now).await {
+                    if let Some(done) = io::work(&*plugins, &*claims, step, now).await {
                         answers.answer(done);
                     }
                 });

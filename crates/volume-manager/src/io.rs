@@ -1,12 +1,17 @@
 //! Carries out one step with the plugins.
 
 use windlass_core::volume_plan::{Done, Step, StepError, Survey, VolumeKey, VolumeWork};
-use windlass_core::volume_source::PodVolume;
-use windlass_types::{PodExt, PodUid, SharedPod, Timestamp};
+use windlass_core::volume_source::{PodVolume, VolumeSource};
+use windlass_types::{ClaimSizes, PodExt, PodUid, SharedPod, Timestamp};
 use windlass_volumes::{VolumeError, VolumePlugins, VolumeRequest};
 
 /// Carries out a step that works on volumes; `None` for one that is only told.
-pub(crate) async fn work(plugins: &dyn VolumePlugins, step: Step, now: Timestamp) -> Option<Done> {
+pub(crate) async fn work(
+    plugins: &dyn VolumePlugins,
+    claims: &dyn ClaimSizes,
+    step: Step,
+    now: Timestamp,
+) -> Option<Done> {
     Some(match step {
         Step::Survey => Done::Surveyed(survey(plugins).await.map_err(failed)),
         Step::Find(uid) => {
@@ -31,6 +36,9 @@ pub(crate) async fn work(plugins: &dyn VolumePlugins, step: Step, now: Timestamp
         }
         Step::Expand(work) => {
             let expanded = plugins.expand(&request(&work, now)).await;
+            if let (Ok(Some(bytes)), Some(claim)) = (&expanded, claim_of(&work)) {
+                claims.grown(&work.pod, claim, *bytes);
+            }
             let (uid, key) = subject(work);
             Done::Expanded(uid, key, expanded.map_err(failed))
         }
@@ -75,12 +83,21 @@ fn request(work: &VolumeWork, now: Timestamp) -> VolumeRequest {
     }
 }
 
+/// The claim whose size a volume follows.
+fn claim_of(work: &VolumeWork) -> Option<&str> {
+    match &work.volume.source {
+        VolumeSource::Csi(csi) => csi.size.as_ref().map(|size| size.claim.as_str()),
+        _ => None,
+    }
+}
+
 fn subject(work: VolumeWork) -> (PodUid, VolumeKey) {
     (work.pod.uid(), work.key)
 }
 
 fn failed(error: VolumeError) -> StepError {
     StepError {
+        operation: error.step(),
         message: error.to_string(),
         retry: error.retry(),
     }
