@@ -17,6 +17,8 @@ mod ordinary;
 mod outages;
 mod restored;
 mod storm;
+mod volume_limits;
+mod volumes;
 
 use std::time::Duration;
 

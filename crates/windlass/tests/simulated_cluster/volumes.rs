@@ -1,0 +1,244 @@
+//! Volumes of claims: devices that pods share, that a controller attaches, that grow, and that an
+//! agent finds when it begins.
+
+use serde_json::{Value, json};
+use windlass_testing::{NodeSim, PodBuilder};
+use windlass_types::corev1::{AttachedVolume, PersistentVolume, PersistentVolumeClaim};
+use windlass_types::{DeviceName, Pod, PodUid};
+use windlass_volumes::VolumeStep;
+
+use crate::scene::*;
+use crate::{MINUTE, SECOND};
+
+/// The device behind claim `disk`.
+const DEVICE: &str = "kubernetes.io/csi/disks.example.com^disk";
+
+fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).expect("an object")
+}
+
+/// A driver, and a claim `disk` that is bound to a volume of it.
+fn disk(sim: &NodeSim, attach_required: bool) {
+    let driver: k8s_openapi::api::storage::v1::CSIDriver = object(json!({
+        "metadata": { "name": "disks.example.com" },
+        "spec": { "attachRequired": attach_required },
+    }));
+    sim.api.create(&driver);
+    let claim: PersistentVolumeClaim = object(json!({
+        "metadata": { "name": "disk", "namespace": "default",
+            "annotations": { "pv.kubernetes.io/bind-completed": "yes" } },
+        "spec": { "accessModes": ["ReadWriteOnce"], "volumeName": "pv-disk",
+            "resources": { "requests": { "storage": "1Gi" } } },
+    }));
+    let claim = sim.api.create(&claim);
+    let volume: PersistentVolume = object(json!({
+        "metadata": { "name": "pv-disk" },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "claimRef": { "namespace": "default", "name": "disk", "uid": claim.metadata.uid },
+            "csi": { "driver": "disks.example.com", "volumeHandle": "disk" },
+        },
+    }));
+    sim.api.create(&volume);
+    sim.api
+        .modify::<PersistentVolumeClaim>(Some("default"), "disk", |claim| {
+            claim.status = object(json!({ "phase": "Bound", "accessModes": ["ReadWriteOnce"],
+                "capacity": { "storage": "1Gi" } }));
+        });
+    sim.api
+        .modify::<PersistentVolume>(None, "pv-disk", |volume| {
+            volume.status = object(json!({ "phase": "Bound" }));
+        });
+}
+
+/// A pod that mounts the claim.
+fn with_disk(name: &str) -> PodBuilder {
+    pod(name).with(|pod: &mut Pod| {
+        let spec = pod.spec.as_mut().expect("spec");
+        spec.volumes = object(json!([
+            { "name": "data", "persistentVolumeClaim": { "claimName": "disk" } },
+        ]));
+        spec.containers[0].volume_mounts =
+            object(json!([{ "name": "data", "mountPath": "/data" }]));
+    })
+}
+
+fn count(sim: &NodeSim, call: &str) -> usize {
+    let calls = sim.volumes.calls();
+    calls.iter().filter(|line| line.starts_with(call)).count()
+}
+
+fn staged(sim: &NodeSim) -> bool {
+    sim.volumes.staged().contains(&DeviceName(DEVICE.into()))
+}
+
+fn has_disk(sim: &NodeSim, uid: &PodUid) -> bool {
+    sim.volumes.mounted(uid).contains("pv-disk")
+}
+
+/// `volumesInUse` as the API server has it.
+fn in_use(sim: &NodeSim) -> Vec<String> {
+    let status = node(sim).and_then(|node| node.status);
+    status.and_then(|s| s.volumes_in_use).unwrap_or_default()
+}
+
+fn message(sim: &NodeSim, name: &str) -> String {
+    let blocker = sim.view(name).and_then(|view| view.blocker);
+    blocker.map_or_else(String::new, |blocker| blocker.to_string())
+}
+
+fn sound(sim: &NodeSim) {
+    assert_eq!(sim.volumes.violations(), [""; 0]);
+}
+
+#[test]
+fn a_device_of_two_pods_is_staged_once_and_taken_back_after_the_last() {
+    on_a_ready_node(61, async |sim| {
+        disk(sim, false);
+        sim.volumes.set_latency(SECOND / 20);
+        let first = create(sim, with_disk("first"));
+        let second = create(sim, with_disk("second"));
+        sim.until("both are ready", 5 * SECOND, |sim| {
+            ready(sim, "first") && ready(sim, "second")
+        })
+        .await;
+        assert_eq!(count(sim, "stage "), 1);
+        assert!(has_disk(sim, &first) && has_disk(sim, &second));
+        delete(sim, "first", None);
+        sim.until("the first is gone", MINUTE, |sim| {
+            get(sim, "first").is_none()
+        })
+        .await;
+        sim.pass(MINUTE).await;
+        assert!(staged(sim) && runs(sim, &second) && !has_disk(sim, &first));
+        sim.volumes
+            .fail(VolumeStep::Unstage, DEVICE, Some("device or resource busy"));
+        delete(sim, "second", None);
+        // a device that is busy keeps no pod
+        sim.until("the second is gone", MINUTE, |sim| {
+            get(sim, "second").is_none()
+        })
+        .await;
+        sim.pass(MINUTE).await;
+        assert!(staged(sim) && count(sim, "unstage ") > 3);
+        sim.volumes.fail(VolumeStep::Unstage, DEVICE, None);
+        sim.until("it is taken back", 2 * MINUTE + 2 * SECOND, |sim| {
+            !staged(sim)
+        })
+        .await;
+        assert_eq!(in_use(sim), [""; 0], "no controller attaches it");
+        sound(sim);
+    });
+}
+
+#[test]
+fn a_volume_is_said_to_be_in_use_and_then_waits_until_it_is_attached() {
+    on_a_ready_node(62, async |sim| {
+        disk(sim, true);
+        let uid = create(sim, with_disk("web"));
+        create(sim, pod("free"));
+        sim.until("the node says so", 2 * SECOND, |sim| {
+            in_use(sim) == [DEVICE]
+        })
+        .await;
+        sim.until("the other runs", 2 * SECOND, |sim| ready(sim, "free"))
+            .await;
+        sim.until("the pod says what it waits for", 15 * SECOND, |sim| {
+            let words = "Volume not attached according to node status for volume \"pv-disk\"";
+            message(sim, "web").contains(words)
+        })
+        .await;
+        assert_eq!(sim.blocker("web"), "FailedAttachVolume");
+        sim.pass(5 * MINUTE).await;
+        assert_eq!(sim.volumes.calls(), [""; 0], "nothing is touched before");
+        let attach = |sim: &NodeSim, attached: bool| {
+            sim.api
+                .modify::<windlass_types::corev1::Node>(None, NODE, |node| {
+                    let volume = AttachedVolume {
+                        name: DEVICE.into(),
+                        device_path: String::new(),
+                    };
+                    let status = node.status.get_or_insert_default();
+                    status.volumes_attached = attached.then(|| vec![volume]);
+                });
+        };
+        attach(sim, true);
+        sim.until("it runs at once", 2 * SECOND, |sim| ready(sim, "web"))
+            .await;
+        assert_eq!(in_use(sim), [DEVICE]);
+        // an agent that begins again, without an API server, changes nothing about what runs
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.pass(MINUTE).await;
+        assert!(runs(sim, &uid) && staged(sim) && in_use(sim) == [DEVICE]);
+        delete(sim, "web", None);
+        sim.until("the node no longer says so", MINUTE, |sim| {
+            in_use(sim).is_empty()
+        })
+        .await;
+        assert!(!staged(sim) && get(sim, "web").is_none());
+        sound(sim);
+    });
+}
+
+#[test]
+fn a_claim_that_grows_has_its_file_system_grown_without_a_restart() {
+    on_a_ready_node(63, async |sim| {
+        disk(sim, false);
+        let uid = create(sim, with_disk("web"));
+        sim.until("it runs", 5 * SECOND, |sim| ready(sim, "web"))
+            .await;
+        assert_eq!(count(sim, "expand "), 0);
+        sim.volumes
+            .fail(VolumeStep::Expand, uid.as_str(), Some("resize2fs failed"));
+        sim.api
+            .modify::<PersistentVolume>(None, "pv-disk", |volume| {
+                let spec = volume.spec.get_or_insert_default();
+                spec.capacity = object(json!({ "storage": "2Gi" }));
+            });
+        sim.until("it is tried", 2 * MINUTE, |sim| count(sim, "expand ") > 1)
+            .await;
+        let told = |sim: &NodeSim, reason: &str| {
+            let view = sim.view("web").expect("an entry");
+            view.events.iter().any(|e| e.reason.as_str() == reason)
+        };
+        assert!(told(sim, "VolumeResizeFailed"));
+        sim.volumes.fail(VolumeStep::Expand, uid.as_str(), None);
+        sim.until("it has grown", 2 * MINUTE, |sim| {
+            told(sim, "FileSystemResizeSuccessful")
+        })
+        .await;
+        assert_eq!(restarts(sim, "web"), 0);
+        sound(sim);
+    });
+}
+
+#[test]
+fn a_device_of_a_pod_that_runs_outlives_a_restart_without_an_api_server() {
+    on_a_ready_node(64, async |sim| {
+        disk(sim, false);
+        let uid = create(sim, with_disk("web"));
+        sim.until("it runs", 5 * SECOND, |sim| ready(sim, "web"))
+            .await;
+        sim.kill_agent().await;
+        let left = DeviceName("kubernetes.io/csi/disks.example.com^left".into());
+        sim.volumes.leave_staged(&left);
+        let outage = sim.api.faults().outage();
+        sim.start_agent().await;
+        sim.pass(10 * MINUTE).await;
+        assert!(runs(sim, &uid) && staged(sim));
+        assert!(
+            sim.volumes.staged().contains(&left),
+            "not every source has spoken"
+        );
+        sim.api.faults().lift(outage);
+        sim.until("what nobody uses goes", 2 * MINUTE, |sim| {
+            !sim.volumes.staged().contains(&left)
+        })
+        .await;
+        sim.pass(10 * MINUTE).await;
+        assert!(runs(sim, &uid) && staged(sim) && has_disk(sim, &uid));
+        assert_eq!(count(sim, "unmount "), 0);
+        sound(sim);
+    });
+}
