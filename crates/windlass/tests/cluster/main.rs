@@ -21,6 +21,7 @@ mod bootstrap;
 mod claims;
 mod controllers;
 mod csi;
+mod csi_node;
 mod deletion;
 mod ends;
 mod limits;

@@ -1,0 +1,175 @@
+//! Drivers that come and go, as the cluster hears of them. Nobody mounts anything.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use windlass_client::{At, Patch};
+use windlass_testing::agent::NODE_NAME;
+use windlass_testing::csi_driver::{CsiDriver, DriverOptions, Fault, Method, Trouble};
+use windlass_types::corev1::Node;
+use windlass_types::storagev1::{CSIDriver, CSINode};
+
+use crate::bed::{Bed, Credentials, SOON, eventually};
+use crate::control_plane::Kind;
+use crate::objects::{object, uid};
+
+const ZONE: &str = "topology.disk.csi.test/zone";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_fake_cluster_csi_drivers_register_and_the_csi_node_says_so() {
+    csi_drivers_register_and_the_csi_node_says_so(Kind::Fake).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_real_cluster_csi_drivers_register_and_the_csi_node_says_so() {
+    csi_drivers_register_and_the_csi_node_says_so(Kind::Real).await;
+}
+
+async fn csi_drivers_register_and_the_csi_node_says_so(kind: Kind) {
+    let name = match kind {
+        Kind::Fake => "k-csinode",
+        _ => "k-csinode-real",
+    };
+    let Some(mut bed) = Bed::prepare(kind, name, Credentials::Certificate).await else {
+        return;
+    };
+    // its socket is there before the agent is
+    let mut disk = start(&bed, "disk.csi.test", |options| {
+        options.topology = BTreeMap::from([(ZONE.to_owned(), "z1".to_owned())]);
+        options.max_volumes = 7;
+    });
+    bed.agent.spawn().unwrap();
+    let node = bed.node_ready().await;
+    the_object_belongs_to_the_node(&bed, &node).await;
+    assert_eq!(disk.registered(1, SOON).await, Ok(()));
+    let disk_entry = json!({ "name": "disk.csi.test", "nodeID": "node-of-the-driver",
+        "topologyKeys": [ZONE], "allocatable": { "count": 7 } });
+    entries(&bed, &json!([disk_entry])).await;
+    let node = bed.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+    assert_eq!(node["metadata"]["labels"][ZONE], "z1");
+    let annotation = |node: &Value| -> Option<String> {
+        let ids = &node["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
+        ids.as_str().map(str::to_owned)
+    };
+    let expected = r#"{"disk.csi.test":"node-of-the-driver"}"#;
+    assert_eq!(annotation(&node).as_deref(), Some(expected));
+
+    wrong_ones_are_refused_and_keep_nobody_waiting(&bed, &disk_entry).await;
+    a_limit_that_changes_is_told(&bed, &disk).await;
+
+    // what the agent knew it finds again
+    let told = disk.registrations().len();
+    bed.agent.kill().unwrap();
+    bed.respawn().await;
+    assert_eq!(disk.registered(told + 1, SOON).await, Ok(()));
+    disk.restart().unwrap();
+    assert_eq!(disk.registered(told + 2, SOON).await, Ok(()));
+
+    disk.uninstall();
+    entries(&bed, &json!([])).await;
+    eventually("the driver's name of the node is gone", SOON, async || {
+        let node = bed.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+        annotation(&node).map_or(Ok(()), Err)
+    })
+    .await;
+    bed.stop().await;
+}
+
+fn start(bed: &Bed, name: &str, change: impl FnOnce(&mut DriverOptions)) -> CsiDriver {
+    let mut options = DriverOptions::new(bed.agent.root_dir(), name);
+    change(&mut options);
+    CsiDriver::start(options).unwrap()
+}
+
+async fn the_object_belongs_to_the_node(bed: &Bed, node: &Value) {
+    let object = eventually("the CSINode", SOON, async || {
+        let found = bed.get::<CSINode>(At::cluster(NODE_NAME)).await;
+        found.ok_or_else(|| "none".to_owned())
+    })
+    .await;
+    let owner = &object["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["kind"], &owner["uid"]),
+        (&json!("Node"), &json!(uid(node)))
+    );
+    let migrated =
+        &object["metadata"]["annotations"]["storage.alpha.kubernetes.io/migrated-plugins"];
+    assert!(migrated.as_str().unwrap().contains("kubernetes.io/aws-ebs"));
+}
+
+/// Waits until the CSINode has exactly these entries.
+async fn entries(bed: &Bed, expected: &Value) {
+    eventually("entries of the CSINode", SOON, async || {
+        let found = bed.get::<CSINode>(At::cluster(NODE_NAME)).await.unwrap();
+        let drivers = match &found["spec"]["drivers"] {
+            Value::Null => json!([]),
+            drivers => drivers.clone(),
+        };
+        match drivers == *expected {
+            true => Ok(()),
+            false => Err(drivers.to_string()),
+        }
+    })
+    .await;
+}
+
+/// One hangs, one lies, one is where it cannot be. A good one that comes later registers at once.
+async fn wrong_ones_are_refused_and_keep_nobody_waiting(bed: &Bed, disk: &Value) {
+    let silent = start(bed, "silent.csi.test", |options| {
+        let hang = Fault::before(Trouble::Hang);
+        options.always = BTreeMap::from([(Method::NodeGetInfo, hang)]);
+    });
+    let liar = start(bed, "liar.csi.test", |options| {
+        options.told_name = Some("../liar".to_owned());
+    });
+    let old = start(bed, "old.csi.test", |options| {
+        options.versions = vec!["0.3.0".to_owned()];
+    });
+    let elsewhere = start(bed, "elsewhere.csi.test", |options| {
+        options.topology = BTreeMap::from([(ZONE.to_owned(), "z2".to_owned())]);
+    });
+    let mut good = start(bed, "good.csi.test", |_| ());
+    assert_eq!(good.registered(1, SOON).await, Ok(()));
+    for (driver, why) in [
+        (&liar, "a name of a CSI driver is a DNS subdomain"),
+        (
+            &old,
+            "highest supported version reported is 0.3.0, must be v1.x",
+        ),
+        (
+            &elsewhere,
+            "existing label is \"topology.disk.csi.test/zone\":\"z1\"",
+        ),
+    ] {
+        let told = driver.registered(1, SOON).await.unwrap_err();
+        assert!(told.ends_with(why), "{told}");
+    }
+    assert_eq!(silent.registrations(), []);
+    let entry = json!({ "name": "good.csi.test", "nodeID": "node-of-the-driver" });
+    entries(bed, &json!([disk, entry])).await;
+    good.uninstall();
+    for mut driver in [silent, liar, old, elsewhere] {
+        driver.uninstall();
+    }
+    entries(bed, &json!([disk])).await;
+}
+
+/// As often as the CSIDriver says; the API allows no less than ten seconds.
+async fn a_limit_that_changes_is_told(bed: &Bed, disk: &CsiDriver) {
+    let described: CSIDriver = object(json!({
+        "metadata": { "name": "disk.csi.test" },
+        "spec": { "nodeAllocatableUpdatePeriodSeconds": 10 },
+    }));
+    bed.create(&described).await;
+    // the agent looks for it once a minute: another registration makes it look now
+    disk.set_max_volumes(5);
+    let mut other = start(bed, "other.csi.test", |_| ());
+    assert_eq!(other.registered(1, SOON).await, Ok(()));
+    other.uninstall();
+    let disk = json!({ "name": "disk.csi.test", "nodeID": "node-of-the-driver",
+        "topologyKeys": [ZONE], "allocatable": { "count": 5 } });
+    entries(bed, &json!([disk])).await;
+    let none = Patch::Merge(json!({ "spec": { "nodeAllocatableUpdatePeriodSeconds": null } }));
+    let at = At::cluster("disk.csi.test");
+    bed.api.patch::<CSIDriver>(at, None, &none).await.unwrap();
+}
