@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::bed::Bed;
 use crate::control_plane::Kind;
 use crate::objects::{HOLD, condition, container_with, is_ready, main_status, phase, pod, uid};
-use crate::{deletion, ends, references};
+use crate::{deletion, ends, limits, references};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_fake_cluster_pods_live_and_end_as_their_spec_says() {
@@ -30,6 +30,7 @@ async fn pods_live_and_end_as_their_spec_says(kind: Kind) {
         Box::pin(references::are_waited_for(&bed)),
         Box::pin(ends::follow_the_restart_policy(&bed)),
         Box::pin(rejected_pods_fail(&bed)),
+        Box::pin(limits::evict_who_fills_an_empty_dir(&bed)),
     );
     tokio::join!(
         Box::pin(deletion::gives_the_grace_period(&bed)),

@@ -1,0 +1,40 @@
+//! Pods that write more than they may.
+
+use serde_json::json;
+
+use crate::bed::Bed;
+use crate::objects::{container_with, is_ready, phase, pod, uid};
+
+/// A pod that fills its emptyDir is evicted, in upstream's words. One that writes as much as it may,
+/// and leaves a large hole in a file, is not.
+pub(crate) async fn evict_who_fills_an_empty_dir(bed: &Bed) {
+    let writer = |name: &str, script: &str| {
+        let hold = crate::objects::STUBBORN;
+        let spec = json!({
+            "containers": [container_with(&format!("{script}; {hold}"), json!({
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+            }))],
+            "volumes": [{ "name": "data", "emptyDir": { "sizeLimit": "1Mi" } }],
+            // it is not given
+            "terminationGracePeriodSeconds": 120,
+        });
+        pod(name, hold, spec)
+    };
+    let full = "dd if=/dev/zero of=/data/file bs=1M count=3";
+    let created = bed.create(&writer("fills-it", full)).await;
+    let hole = "dd if=/dev/zero of=/data/file bs=1k count=900; truncate -s 64M /data/file";
+    bed.create(&writer("stays-within", hole)).await;
+    let evicted = bed.pod("fills-it", "has ended", |pod| phase(pod) == "Failed");
+    let evicted = evicted.await;
+    let status = &evicted["status"];
+    assert_eq!(status["reason"], "Evicted", "{status}");
+    let words = "Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". ";
+    assert_eq!(status["message"], words, "{status}");
+    let running = bed.runtime.running(uid(&evicted)).await;
+    assert!(running.is_empty(), "evicted with {running:?}");
+    bed.events(&created, &["Started", "Evicted", "Killing"]).await;
+    let within = bed.pod_ready("stays-within").await;
+    assert!(is_ready(&within) && phase(&within) == "Running");
+    bed.delete_pod("stays-within", Some(1)).await;
+    bed.pod_gone(&within).await;
+}

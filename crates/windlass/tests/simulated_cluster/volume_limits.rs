@@ -1,0 +1,90 @@
+//! Pods that write more into an emptyDir than they may.
+
+use serde_json::json;
+use windlass_testing::fake_runtime::Behaviour;
+use windlass_testing::{NodeSim, PodBuilder};
+use windlass_types::{PodUid, Reason};
+
+use crate::scene::*;
+use crate::{MINUTE, SECOND};
+
+const MEBIBYTE: u64 = 1 << 20;
+const WORDS: &str = "Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". ";
+
+/// May hold one mebibyte in `data`.
+fn limited(builder: PodBuilder) -> PodBuilder {
+    builder.with(|pod| {
+        let volumes = json!([{ "name": "data", "emptyDir": { "sizeLimit": "1Mi" } }]);
+        let spec = pod.spec.get_or_insert_default();
+        spec.volumes = serde_json::from_value(volumes).expect("volumes");
+    })
+}
+
+fn is_evicted(sim: &NodeSim, name: &str) -> bool {
+    let status = get(sim, name).and_then(|pod| pod.status);
+    let status = status.unwrap_or_default();
+    let told = [&status.phase, &status.reason, &status.message].map(Option::as_deref);
+    told == [Some("Failed"), Some("Evicted"), Some(WORDS)]
+}
+
+/// Events with this reason, by count and message.
+fn evictions(sim: &NodeSim, name: &str) -> Vec<(u64, String)> {
+    let view = sim.view(name).expect("an entry");
+    let events = view.events.iter().filter(|e| e.reason == Reason::Evicted);
+    events
+        .map(|e| (u64::from(e.count), e.message.clone()))
+        .collect()
+}
+
+async fn running(sim: &NodeSim, name: &str) -> PodUid {
+    let uid = create(sim, limited(pod(name).grace(600)));
+    sim.until("it runs", 10 * SECOND, |sim| ready(sim, name))
+        .await;
+    uid
+}
+
+#[test]
+fn a_pod_that_outgrows_its_empty_dir_is_evicted_and_one_within_its_limit_is_not() {
+    on_a_ready_node(51, async |sim| {
+        // of its own grace period it has a second
+        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        let greedy = running(sim, "greedy").await;
+        let modest = running(sim, "modest").await;
+        sim.desire([limited(static_pod("static")).build()]).await;
+        sim.files.fill_volume(&modest, "data", MEBIBYTE);
+        sim.files
+            .fill_volume(&"static-uid".into(), "data", 9 * MEBIBYTE);
+        sim.pass(MINUTE).await;
+        assert!(runs(sim, &greedy));
+        sim.files.fill_volume(&greedy, "data", MEBIBYTE + 1);
+        sim.until("it is evicted", 15 * SECOND, |sim| {
+            is_evicted(sim, "greedy")
+        })
+        .await;
+        assert!(!runs(sim, &greedy));
+        assert_eq!(evictions(sim, "greedy"), [(1, WORDS.to_owned())]);
+        sim.pass(5 * MINUTE).await;
+        assert!(is_evicted(sim, "greedy") && evictions(sim, "greedy").len() == 1);
+        assert_eq!(sim.runtime.starts(&greedy, "app"), 1);
+        // one at its limit, and one of those that are never evicted
+        assert!(runs(sim, &modest) && runs(sim, &"static-uid".into()));
+    });
+}
+
+#[test]
+fn a_new_agent_watches_the_limits_of_pods_that_it_found() {
+    on_a_ready_node(52, async |sim| {
+        let greedy = running(sim, "greedy").await;
+        sim.pass(MINUTE).await;
+        sim.kill_agent().await;
+        sim.files.fill_volume(&greedy, "data", 2 * MEBIBYTE);
+        sim.pass(MINUTE).await;
+        assert!(runs(sim, &greedy));
+        sim.start_agent().await;
+        sim.until("it is evicted", 25 * SECOND, |sim| {
+            is_evicted(sim, "greedy")
+        })
+        .await;
+        assert_eq!(sim.runtime.starts(&greedy, "app"), 1);
+    });
+}
