@@ -220,7 +220,11 @@ mod tests {
         check(&[None], Some("7"), "memory, 7 bytes");
         check(&[None], Some("2Gi"), "memory, 1073741824 bytes");
         check(&[Some("1Ki"), Some("1Ki")], None, "memory, 2048 bytes");
-        check(&[Some("1Ki"), Some("1Ki")], Some("4Ki"), "memory, 2048 bytes");
+        check(
+            &[Some("1Ki"), Some("1Ki")],
+            Some("4Ki"),
+            "memory, 2048 bytes",
+        );
         check(&[Some("1Ki"), Some("1Ki")], Some("7"), "memory, 7 bytes");
         check(&[Some("1Ki"), None], Some("4Ki"), "memory, 4096 bytes");
         check(&[Some("1Ki")], Some("0"), "memory, 1024 bytes");
@@ -279,9 +283,21 @@ mod tests {
             medium("HugePages"),
             "medium HugePages: hugePages storage requested, but there is no resource request for huge pages",
         );
-        check(one.clone(), medium("HugePages-x"), "medium \"x\" is not a size");
-        check(one.clone(), medium("HugePagesx"), "unknown storage medium \"HugePagesx\"");
-        check(one.clone(), medium("Paper"), "unknown storage medium \"Paper\"");
+        check(
+            one.clone(),
+            medium("HugePages-x"),
+            "medium \"x\" is not a size",
+        );
+        check(
+            one.clone(),
+            medium("HugePagesx"),
+            "unknown storage medium \"HugePagesx\"",
+        );
+        check(
+            one.clone(),
+            medium("Paper"),
+            "unknown storage medium \"Paper\"",
+        );
         check(one, medium(""), "disk");
     }
 }

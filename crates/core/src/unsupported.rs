@@ -15,7 +15,7 @@ pub fn unsupported_fields(pod: &Pod) -> Vec<String> {
     let mut lines = Vec::new();
     pod_fields(pod, &mut lines);
     for volume in spec.volumes.iter().flatten() {
-        if let Some(kind) = unsupported_volume(volume) {
+        if let Some(kind) = volume_source::unsupported(volume) {
             lines.push(format!(
                 "volume {}: {kind} volumes are not supported",
                 volume.name
@@ -50,17 +50,6 @@ fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
             .filter(|(on, _)| *on)
             .map(|(_, text)| (*text).to_owned()),
     );
-}
-
-/// The kind of a volume this version does not set up, `None` if it does.
-fn unsupported_volume(volume: &Volume) -> Option<&'static str> {
-    if let Some(empty_dir) = &volume.empty_dir {
-        return match empty_dir.medium.as_deref() {
-            None | Some("" | "Memory") => None,
-            Some(_) => Some("emptyDir (huge pages)"),
-        };
-    }
-    volume_source::unsupported(volume)
 }
 
 fn container_fields(container: &Container, lines: &mut Vec<String>) {
@@ -157,15 +146,12 @@ mod tests {
                 "containers": [{
                     "name": "c",
                     "lifecycle": {"stopSignal": "SIGUSR1"},
-                    "volumeDevices": [{"name": "claim", "devicePath": "/dev/x"}],
                     "resources": {"limits": {"hugepages-2Mi": "2Mi"}},
                 }],
             }),
             &[
-                "volume huge: emptyDir (huge pages) volumes are not supported",
                 "volume odd: glusterfs volumes are not supported",
                 "container c: lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
-                "container c: volumeDevices: the container is not started",
                 "container c: resources: huge pages are not limited",
             ],
         );

@@ -137,6 +137,9 @@ pub struct Survey {
 /// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepError {
+    /// Upstream's name of what failed, if it is another than that of the whole step, such as
+    /// `MountVolume.NewMounter initialization`.
+    pub operation: Option<&'static str>,
     /// In words.
     pub message: String,
     /// What trying again would bring.

@@ -312,6 +312,7 @@ fn volumes_come_first_then_hosts_and_the_termination_log() {
     );
 }
 
+mod devices;
 mod mounts;
 
 #[test]

@@ -319,7 +319,7 @@ impl VolumePlan {
                 volume.succeeded(&asked);
             }
             Err(error) => {
-                let words = words::failed(Work::Mount, &asked, &error.message);
+                let words = words::step_failed(Work::Mount, &asked, &error);
                 volume.failed(pod, words, error.retry, at, steps);
             }
         }
@@ -351,7 +351,7 @@ impl VolumePlan {
                 }
             }
             Err(error) => {
-                let words = words::failed(Work::Expand, &asked, &error.message);
+                let words = words::step_failed(Work::Expand, &asked, &error);
                 volume.failed(pod, words, error.retry, at, steps);
             }
         }
@@ -374,7 +374,7 @@ impl VolumePlan {
                 let Some(wanted) = volume.wanted.clone().filter(|_| waits) else {
                     continue;
                 };
-                let words = words::failed(Work::Stage, &wanted, &error.message);
+                let words = words::step_failed(Work::Stage, &wanted, error);
                 volume.failed(pod, words, error.retry, at, steps);
             }
         }

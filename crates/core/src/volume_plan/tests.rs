@@ -122,6 +122,7 @@ impl World {
 
     fn fails(&mut self, line: &str, message: &str) -> String {
         let error = StepError {
+            operation: None,
             message: message.to_owned(),
             retry: Retry::Later,
         };

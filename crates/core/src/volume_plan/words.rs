@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use windlass_types::{DeviceName, Reason, Timestamp};
 
+use super::StepError;
 use crate::volume_source::PodVolume;
 
 /// A reason and a message.
@@ -51,6 +52,17 @@ pub(super) fn failed(work: Work, volume: &PodVolume, error: &str) -> Words {
     Words {
         reason: work.reason(block),
         message: failed_message(work, block, volume.told_name(), error),
+    }
+}
+
+/// It failed by itself.
+pub(super) fn step_failed(work: Work, volume: &PodVolume, error: &StepError) -> Words {
+    let block = volume.source.is_block();
+    let operation = error.operation.unwrap_or(work.operation(block));
+    let (name, message) = (volume.told_name(), &error.message);
+    Words {
+        reason: work.reason(block),
+        message: format!("{operation} failed for volume {name:?} : {message}"),
     }
 }
 

@@ -98,6 +98,7 @@ impl Model {
 
     fn end(&mut self, line: &str, ok: bool) -> Option<Done> {
         let error = StepError {
+            operation: None,
             message: "no".into(),
             retry: Retry::Later,
         };

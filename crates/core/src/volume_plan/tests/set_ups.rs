@@ -47,6 +47,22 @@ fn what_changes_while_it_is_set_up_is_set_up_once_more() {
 }
 
 #[test]
+fn what_failed_before_the_step_proper_is_told_by_upstreams_name_of_it() {
+    let mut world = World::new();
+    assert_eq!(world.ask("p", &[empty("a")]), "mount(p/a)");
+    let error = StepError {
+        operation: Some("MountVolume.NewMounter initialization"),
+        message: "path \"/x\" does not exist".to_owned(),
+        retry: Retry::Later,
+    };
+    let failed = "MountVolume.NewMounter initialization failed for volume \"a\" : path \"/x\" does not exist";
+    assert_eq!(
+        world.ends("mount(p/a)", Err(error)),
+        format!("event(p FailedMount: {failed}), not#1(FailedMount: {failed})")
+    );
+}
+
+#[test]
 fn the_first_failure_answers_and_the_others_go_on() {
     let mut world = World::new();
     let volumes = [empty("a"), empty("b")];
