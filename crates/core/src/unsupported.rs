@@ -4,7 +4,7 @@
 //! `describe` and logged once for each pod. Fields whose omission would be unsafe are refused
 //! with a [`crate::config_error::ConfigError`] instead and listed here too.
 
-use windlass_types::corev1::{Container, Volume};
+use windlass_types::corev1::Container;
 use windlass_types::{Pod, PodExt};
 
 use crate::volume_source;
