@@ -249,9 +249,7 @@ impl Shared {
             return Arc::new(new);
         };
         let state = match &entry.known {
-            Some((_, old)) if **old == new || (is_unread(&new) && !is_unread(old)) => {
-                Arc::clone(old)
-            }
+            Some((_, old)) if **old == new || (is_unread(&new) && is_ready(old)) => Arc::clone(old),
             _ => {
                 for uid in std::mem::take(&mut entry.waiting) {
                     self.changed.put(uid, ObjectsChanged);
@@ -295,6 +293,14 @@ fn unread(why: &str) -> ClaimState {
         claim: Lookup::Unread(why.to_owned()),
         volume: Lookup::Missing,
     }
+}
+
+/// Both objects were read; what is wrong with them is in them.
+fn is_ready(state: &ClaimState) -> bool {
+    matches!(
+        (&state.claim, &state.volume),
+        (Lookup::Found(_), Lookup::Found(_))
+    )
 }
 
 fn is_unread(state: &ClaimState) -> bool {

@@ -231,6 +231,22 @@ async fn a_server_that_does_not_answer_holds_a_new_pod_up_for_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_counts_although_its_volume_may_not_be_read_yet() {
+    let mut world = World::new();
+    // the node authorizer knows of a volume only when it is bound to a claim of the node's pods
+    world
+        .server
+        .authorize(|_, access| access.resource != "persistentvolumes");
+    let pod = claim_pod("a");
+    let fetch = "failed to fetch PVC from API server: persistentvolumeclaims \"data\" not found";
+    assert_eq!(world.refused(&pod).await, waits_for(fetch));
+    world.server.create(&claim(json!({"phase": "Pending"})));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(world.told().await, ["a"]);
+    assert_eq!(world.refused(&pod).await, waits_for("PVC is not bound"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_no_container_uses_is_neither_read_nor_waited_for() {
     let world = World::new();
     let pod = pod(
