@@ -23,6 +23,7 @@ use windlass_actors::{
     TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse, answers, spawn_io,
 };
 use windlass_core::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
+use windlass_metrics::VolumeMetrics;
 use windlass_types::corev1::Node;
 use windlass_types::{
     ClaimSizes, Clock, DeviceName, EventRecorder, MountedVolumes, PodUid, VolumesNotReady,
@@ -30,6 +31,7 @@ use windlass_types::{
 use windlass_volumes::VolumePlugins;
 
 use crate::io;
+use crate::measured::count_survey;
 
 /// What the VolumeManager works with.
 #[derive(Clone, Debug)]
@@ -50,7 +52,15 @@ pub struct VolumeManagerDeps {
     pub node: watch::Receiver<NodeSeen>,
     /// Until every source has spoken no device is taken back.
     pub sources_ready: watch::Receiver<SourcesReady>,
+    /// Changes when a CSI driver registered.
+    pub drivers: watch::Receiver<DriversCame>,
+    /// Counts what an earlier life left.
+    pub metrics: VolumeMetrics,
 }
+
+/// How many CSI drivers have registered so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriversCame(pub u64);
 
 /// See the module page.
 #[derive(Debug)]
@@ -181,6 +191,7 @@ impl Actor for VolumeManager {
         ctx.add_stream(answers);
         ctx.add_stream(WatchStream::new(self.deps.node.clone()));
         ctx.add_stream(WatchStream::new(self.deps.sources_ready.clone()));
+        ctx.add_stream(WatchStream::from_changes(self.deps.drivers.clone()));
         self.handle(Input::Tick, ctx);
     }
 }
@@ -198,7 +209,12 @@ impl StreamHandler<Delivery<VolumeManagerMessage>> for VolumeManager {
 
 impl StreamHandler<Delivery<Done>> for VolumeManager {
     fn handle(&mut self, delivery: Delivery<Done>, ctx: &mut Context<Self>) {
-        delivery.open(|done| self.handle(Input::Done(done), ctx));
+        delivery.open(|done| {
+            if let Done::Surveyed(result) = &done {
+                count_survey(&self.deps.metrics, result);
+            }
+            self.handle(Input::Done(done), ctx);
+        });
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}
@@ -220,6 +236,14 @@ impl StreamHandler<SourcesReady> for VolumeManager {
         if ready.0 {
             self.handle(Input::SourcesReady, ctx);
         }
+    }
+
+    fn finished(&mut self, _: &mut Context<Self>) {}
+}
+
+impl StreamHandler<DriversCame> for VolumeManager {
+    fn handle(&mut self, _: DriversCame, ctx: &mut Context<Self>) {
+        self.handle(Input::DriverCame, ctx);
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

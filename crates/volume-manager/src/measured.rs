@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
+use windlass_core::volume_plan::{StepError, Survey};
 use windlass_core::volume_source::PodVolume;
 use windlass_core::volume_usage::{plugin_name, plugin_of_dir};
 use windlass_metrics::VolumeMetrics;
@@ -156,6 +157,20 @@ impl VolumePlugins for MeasuredVolumes {
     }
 }
 
+/// Counts the volumes of an earlier life that were found, or that they could not be looked for.
+pub(crate) fn count_survey(metrics: &VolumeMetrics, survey: &Result<Survey, StepError>) {
+    match survey {
+        Ok(survey) => {
+            let volumes: usize = survey.pods.values().map(Vec::len).sum();
+            metrics.reconstructed.inc_by(volumes as f64);
+        }
+        Err(_) => {
+            metrics.reconstructed.inc();
+            metrics.reconstruct_errors.inc();
+        }
+    }
+}
+
 /// `kubernetes.io/csi/<driver>^<handle>` belongs to `kubernetes.io/csi:<driver>`.
 fn plugin_of_device(device: &DeviceName) -> String {
     let plugin = device.0.split_once('^').map_or("", |(plugin, _)| plugin);
@@ -171,7 +186,44 @@ fn plugin_of_device(device: &DeviceName) -> String {
 
 #[cfg(test)]
 mod tests {
+    use windlass_metrics::Metrics;
+    use windlass_types::Retry;
+
     use super::*;
+
+    #[test]
+    fn what_an_earlier_life_left_is_counted_and_that_it_cannot_be_read() {
+        let metrics = Metrics::new().unwrap().volumes;
+        let found = |name: &str| FoundVolume {
+            plugin_dir: "kubernetes.io~empty-dir".to_owned(),
+            name: name.to_owned(),
+            block: false,
+            device: None,
+        };
+        let pods = [
+            ("a".into(), vec![found("x"), found("y")]),
+            ("b".into(), vec![found("x")]),
+        ];
+        let survey = Survey {
+            pods: pods.into(),
+            ..Survey::default()
+        };
+        count_survey(&metrics, &Ok(survey));
+        let counts = || {
+            (
+                metrics.reconstructed.get(),
+                metrics.reconstruct_errors.get(),
+            )
+        };
+        assert_eq!(counts(), (3.0, 0.0));
+        let error = StepError {
+            operation: None,
+            message: "read error".to_owned(),
+            retry: Retry::Later,
+        };
+        count_survey(&metrics, &Err(error));
+        assert_eq!(counts(), (4.0, 1.0));
+    }
 
     #[test]
     fn a_device_belongs_to_its_plugin_or_driver() {

@@ -51,7 +51,7 @@ use windlass_volumes::VolumePlugins;
 use crate::cluster::ClusterParts;
 use crate::standing::AgentNode;
 use cluster::{ClusterWiring, event_recorder, spawn_cluster};
-use csi::{CsiWiring, spawn_csi};
+use csi::{CsiWiring, drivers_came, spawn_csi};
 use probes::{ProbeWiring, spawn_probes};
 use sources::{SourceWiring, spawn_sources};
 
@@ -286,6 +286,8 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         in_use: in_use_sender,
         node: node_seen.clone(),
         sources_ready: sources_ready.clone(),
+        drivers: drivers_came(&parts.csi_drivers),
+        metrics: metrics.volumes.clone(),
     };
     start_actor(VolumeManager::new(volume_deps, volume_mailbox));
 
