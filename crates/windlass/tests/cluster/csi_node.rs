@@ -26,11 +26,7 @@ async fn on_real_cluster_csi_drivers_register_and_the_csi_node_says_so() {
 }
 
 async fn csi_drivers_register_and_the_csi_node_says_so(kind: Kind) {
-    let name = match kind {
-        Kind::Fake => "k-csinode",
-        _ => "k-csinode-real",
-    };
-    let Some(mut bed) = Bed::prepare(kind, name, Credentials::Certificate).await else {
+    let Some(mut bed) = Bed::prepare(kind, "k-csinode", Credentials::Certificate).await else {
         return;
     };
     // its socket is there before the agent is
