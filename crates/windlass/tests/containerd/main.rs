@@ -17,6 +17,7 @@ mod edits;
 mod hooks;
 mod hung_call;
 mod isolation;
+mod mount_hangs;
 mod outages;
 mod probes;
 mod propagation;

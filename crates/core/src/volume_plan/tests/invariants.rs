@@ -157,7 +157,7 @@ proptest! {
         let mut model = Model::default();
         let mut uptime = Duration::ZERO;
         let mut asked = 0;
-        let mut hear = |plan: &mut VolumePlan, model: &mut Model, input, uptime| {
+        let hear = |plan: &mut VolumePlan, model: &mut Model, input, uptime| {
             let now = Timestamp::from_second(EPOCH).expect("in range");
             model.take(plan.handle(input, Moment { uptime, now }));
         };

@@ -1,0 +1,94 @@
+//! A mount that does not end, and one that is not let go.
+
+use std::fs::{self, File};
+
+use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::manifest::fill;
+
+const PODS: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: IMAGE
+      command: [sh, -c, "touch /share/file; HOLD"]
+      volumeMounts: [{name: share, mountPath: /share}]
+  volumes: [{name: share, SOURCE}]
+"#;
+
+/// Hangs as long as the server does, then shows a directory of the test in the place of the export.
+const MOUNT: &str = r#"#!/bin/sh
+[ "$1 $2" = "-t nfs" ] || exec /bin/mount "$@"
+for last; do :; done
+while [ -e "${0%/*}/hangs" ]; do sleep 0.1; done
+exec /bin/mount --bind "${0%/*}/export" "$last"
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_mount_that_hangs_or_is_busy_stalls_its_own_pod_and_is_named() {
+    if skipped() {
+        return;
+    }
+    let mut bed = Bed::with_program("m-hangs", "mount", MOUNT).await;
+    let programs = bed.containerd.base().join("programs");
+    let hangs = programs.join("hangs");
+    fs::create_dir(programs.join("export")).unwrap();
+    File::create(&hangs).unwrap();
+    let apply = |bed: &Bed, name: &str, source: &str| {
+        let text = PODS.replace("NAME", name).replace("SOURCE", source);
+        bed.apply(&format!("{name}.yaml"), &fill(&text));
+    };
+    apply(&bed, "stuck", "nfs: {server: dead, path: /export}");
+    apply(&bed, "other", "emptyDir: {medium: Memory}");
+    bed.ready("other").await;
+    let process = bed.process("other", "main").await;
+    the_mount_is_named(&bed).await;
+
+    // a new agent begins where the old one was, and says the same
+    bed.kill_and_respawn().await;
+    the_mount_is_named(&bed).await;
+    bed.ready("other").await;
+    assert_eq!(bed.process("other", "main").await, process);
+
+    fs::remove_file(&hangs).unwrap();
+    bed.ready("stuck").await;
+    assert!(programs.join("export/file").exists());
+    let explained = bed.ctl_output(&["explain", "pod", "stuck-node"]).await;
+    assert!(explained.contains("is as asked"), "{explained}");
+
+    // ---- somebody on the node has a file of the volume open
+    let entry = bed.pod("other").await;
+    let uid = entry["metadata"]["uid"].as_str().unwrap().to_owned();
+    let dir = bed.agent.root_dir().join("pods").join(&uid);
+    let volume = dir.join("volumes/kubernetes.io~empty-dir/share");
+    let held = File::open(volume.join("file")).unwrap();
+    bed.remove("other.yaml");
+    eventually("the volume that is busy is named", SOON, async || {
+        let events = format!("{:?}", bed.entry("other").await.events);
+        let words = "UnmountVolume.TearDown failed for volume \\\"share\\\"";
+        events.contains(words).then_some(()).ok_or(events)
+    })
+    .await;
+    assert!(volume.join("file").exists(), "nothing of it is touched");
+    drop(held);
+    bed.gone("other").await;
+    assert!(!dir.exists());
+    bed.remove("stuck.yaml");
+    bed.gone("stuck").await;
+    assert!(programs.join("export/file").exists(), "it is the server's");
+    bed.stop().await;
+}
+
+async fn the_mount_is_named(bed: &Bed) {
+    eventually("the mount that hangs is named", SOON, async || {
+        let explained = bed.ctl_output(&["explain", "pod", "stuck-node"]).await;
+        let words = "MountVolume.SetUp of volume \"share\" is under way since";
+        let told = explained.contains("FailedMount") && explained.contains(words);
+        told.then_some(()).ok_or(explained)
+    })
+    .await;
+}
