@@ -102,6 +102,8 @@ pub enum Input {
     },
     /// Every configured source has spoken.
     SourcesReady,
+    /// A CSI driver registered: what failed for want of it is worth another try.
+    DriverCame,
     /// The time of [`VolumePlan::wakes_in`] is over.
     Tick,
 }
@@ -228,6 +230,7 @@ impl VolumePlan {
                 self.node_seen = true;
             }
             Input::SourcesReady => self.sources_ready = true,
+            Input::DriverCame => self.end_pauses_for_drivers(&mut steps),
             Input::Tick => {}
         }
         self.begin_survey(at, &mut steps);

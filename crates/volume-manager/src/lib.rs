@@ -12,6 +12,6 @@ mod io;
 pub mod measured;
 pub mod usage;
 
-pub use actor::{VolumeManager, VolumeManagerDeps};
+pub use actor::{DriversCame, VolumeManager, VolumeManagerDeps};
 pub use measured::MeasuredVolumes;
 pub use usage::{PodVolumeStats, VolumeUsages, VolumeUsagesDeps};

@@ -130,6 +130,13 @@ impl VolumePlan {
         self.tell_in_use(&used, steps);
     }
 
+    /// Devices that could not be taken back are tried again at once.
+    pub(super) fn try_devices_again(&mut self) {
+        for failure in self.devices.values_mut().filter_map(|it| it.failure.as_mut()) {
+            failure.again = Duration::ZERO;
+        }
+    }
+
     /// Everybody who may use a device is known.
     fn knows_all(&self) -> bool {
         self.sources_ready && matches!(self.survey, SurveyState::Done)

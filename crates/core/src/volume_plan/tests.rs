@@ -1,6 +1,7 @@
 //! Tables of what is heard, second by second, and the steps that follow.
 
 mod devices;
+mod drivers;
 mod invariants;
 mod releases;
 mod set_ups;

@@ -10,6 +10,7 @@ use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, keep_attach_limit
 use windlass_metrics::Metrics;
 use windlass_node::{CsiNodeDeps, CsiNodeStanding, keep_csi_node};
 use windlass_plugins::{CSI_PLUGIN, PluginHandler, PluginRegistry, keep_plugins};
+use windlass_volume_manager::DriversCame;
 
 use crate::cluster::ClusterParts;
 
@@ -23,6 +24,25 @@ pub(super) struct CsiWiring<'a> {
     pub(super) node_seen: watch::Receiver<NodeSeen>,
     pub(super) standing: watch::Sender<CsiNodeStanding>,
     pub(super) metrics: Metrics,
+}
+
+/// Changes with each driver that registers.
+pub(super) fn drivers_came(drivers: &CsiDrivers) -> watch::Receiver<DriversCame> {
+    let (sender, receiver) = watch::channel(DriversCame::default());
+    let mut registered = drivers.subscribe();
+    spawn_io("csi-drivers", async move {
+        let mut known = registered.borrow_and_update().len();
+        // ends with the agent
+        while registered.changed().await.is_ok() {
+            let now = registered.borrow_and_update().len();
+            // one that went, and came back since, came as well
+            if now >= known {
+                sender.send_modify(|came| came.0 += 1);
+            }
+            known = now;
+        }
+    });
+    receiver
 }
 
 /// Starts the tasks. Plugins are looked for at once, with or without a cluster.
