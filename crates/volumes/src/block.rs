@@ -19,12 +19,12 @@ use windlass_core::volume_source::LocalVolume;
 use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
 
 use crate::error::VolumeError;
-use crate::helper::Helpers;
 use crate::lane::volumes_lane;
 use crate::local::{self, make_directory, remove_if_empty, target};
 use crate::machine::Machine;
 use crate::mounts::{bind, mounted};
 use crate::port::VolumeRequest;
+use crate::programs::Programs;
 
 /// Devices that are kept open, by the link of the pod that has them.
 #[derive(Clone, Debug, Default)]
@@ -163,9 +163,9 @@ async fn release_loop(machine: &Machine, lane: &str, node: &Path) -> Result<(), 
     let Some(device) = found.await? else {
         return Ok(());
     };
-    let helpers: &Helpers = &machine.config.helpers;
+    let programs: &Programs = &machine.config.programs;
     let arguments = ["-d".into(), device.into()];
-    let ended = helpers.succeed("losetup", &arguments, helpers.unmount_deadline);
+    let ended = programs.succeed("losetup", &arguments, programs.unmount_deadline);
     ended
         .await
         .map_err(|error| VolumeError::failed(format!("losetup -d failed: {error}")))

@@ -7,9 +7,9 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use crate::error::VolumeError;
-use crate::helper::{Ended, HelperError, Helpers};
 use crate::machine::Machine;
-use crate::mounts::{MountCall, mount_by_helper};
+use crate::mounts::{MountCall, mount_by_program};
+use crate::programs::{Ended, ProgramError, Programs};
 
 /// `blkid` found nothing.
 const NOTHING_FOUND: i32 = 2;
@@ -26,10 +26,10 @@ pub(crate) async fn format_and_mount(
     mut options: Vec<String>,
 ) -> Result<(), VolumeError> {
     check_fs_type(fs_type)?;
-    let helpers = &machine.config.helpers;
+    let programs = &machine.config.programs;
     let read_only = options.iter().any(|option| option == "ro");
     machine.live_on()?;
-    let present = present_format(helpers, device).await?;
+    let present = present_format(programs, device).await?;
     machine.live_on()?;
     match present {
         None if read_only => {
@@ -38,13 +38,13 @@ pub(crate) async fn format_and_mount(
                 device.display()
             )));
         }
-        None => format(helpers, device, target, fs_type, &options).await?,
+        None => format(programs, device, target, fs_type, &options).await?,
         Some(present) => {
             if present != fs_type {
                 tracing::warn!(device = %device.display(), fs_type, present, "another file system");
             }
             if !read_only {
-                repair(helpers, device).await?;
+                repair(programs, device).await?;
             }
         }
     }
@@ -56,11 +56,11 @@ pub(crate) async fn format_and_mount(
         source: &device.to_string_lossy(),
         target,
     };
-    mount_by_helper(helpers, call).await
+    mount_by_program(programs, call).await
 }
 
 /// What is on a device; `None` only if there is nothing.
-async fn present_format(helpers: &Helpers, device: &Path) -> Result<Option<String>, VolumeError> {
+async fn present_format(programs: &Programs, device: &Path) -> Result<Option<String>, VolumeError> {
     let failed = |why: &dyn std::fmt::Display| {
         VolumeError::failed(format!(
             "failed to get disk format of disk {}: {why}",
@@ -70,7 +70,7 @@ async fn present_format(helpers: &Helpers, device: &Path) -> Result<Option<Strin
     let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"];
     let mut arguments: Vec<OsString> = arguments.map(OsString::from).to_vec();
     arguments.push(device.into());
-    let ended = helpers.run("blkid", &arguments, helpers.mount_deadline);
+    let ended = programs.run("blkid", &arguments, programs.mount_deadline);
     let Ended { status, output } = ended.await.map_err(|error| failed(&error))?;
     match status.code() {
         Some(0) => read_format(&output).map_err(|error| failed(&error)),
@@ -99,7 +99,7 @@ fn read_format(output: &str) -> Result<Option<String>, String> {
 }
 
 async fn format(
-    helpers: &Helpers,
+    programs: &Programs,
     device: &Path,
     target: &Path,
     fs_type: &str,
@@ -114,7 +114,7 @@ async fn format(
     arguments.push(device.into());
     tracing::info!(device = %device.display(), fs_type, "formats an empty device");
     let program = format!("mkfs.{fs_type}");
-    let ended = helpers.succeed(&program, &arguments, helpers.format_deadline);
+    let ended = programs.succeed(&program, &arguments, programs.format_deadline);
     ended.await.map_err(|error| {
         VolumeError::failed(format!(
             "format of disk {:?} failed: type:({fs_type:?}) target:({:?}) options:({:?}) \
@@ -129,9 +129,9 @@ async fn format(
 }
 
 /// Only errors that `fsck` found and left keep the device from being mounted.
-async fn repair(helpers: &Helpers, device: &Path) -> Result<(), VolumeError> {
+async fn repair(programs: &Programs, device: &Path) -> Result<(), VolumeError> {
     let arguments = ["-a".into(), device.into()];
-    let ended = helpers.run("fsck", &arguments, helpers.format_deadline);
+    let ended = programs.run("fsck", &arguments, programs.format_deadline);
     match ended.await {
         Ok(ended) if ended.code() == Some(UNCORRECTED) => Err(VolumeError::failed(format!(
             "'fsck' found errors on device {} but could not correct them: {}",
@@ -148,7 +148,7 @@ async fn repair(helpers: &Helpers, device: &Path) -> Result<(), VolumeError> {
             Ok(())
         }
         // it still works on the device, which must not be mounted meanwhile
-        Err(error @ HelperError::Hung { .. }) => Err(VolumeError::failed(error.to_string())),
+        Err(error @ ProgramError::Hung { .. }) => Err(VolumeError::failed(error.to_string())),
         Err(error) => {
             tracing::warn!(device = %device.display(), %error, "mounts without fsck");
             Ok(())

@@ -10,8 +10,8 @@ use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, Reason};
 
 use crate::error::VolumeError;
-use crate::helper::Helpers;
 use crate::lane::Lanes;
+use crate::programs::Programs;
 use crate::walks::Walks;
 
 /// What the plugins know of the node.
@@ -20,7 +20,7 @@ pub struct HostVolumesConfig {
     /// Memory that all pods may use, in bytes; 0 if unknown.
     pub allocatable_memory: u64,
     /// The programs that mount and make file systems.
-    pub helpers: Helpers,
+    pub programs: Programs,
 }
 
 /// Shared by the plugins of one node.

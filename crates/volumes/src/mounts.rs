@@ -8,8 +8,8 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{MountFlags, mount_bind, mount_remount};
 
 use crate::error::VolumeError;
-use crate::helper::{HelperError, Helpers};
 use crate::mount_info::{MountPoint, mount_at};
+use crate::programs::{ProgramError, Programs};
 
 /// Options that a bind mount can have of its own; any other belongs to the file system below it
 /// and is left alone.
@@ -108,12 +108,12 @@ impl MountCall<'_> {
 }
 
 /// Has the node's `mount` do it. The error is upstream's text.
-pub(crate) async fn mount_by_helper(
-    helpers: &Helpers,
+pub(crate) async fn mount_by_program(
+    programs: &Programs,
     call: MountCall<'_>,
 ) -> Result<(), VolumeError> {
     let arguments = call.arguments();
-    let ended = helpers.succeed("mount", &arguments, helpers.mount_deadline);
+    let ended = programs.succeed("mount", &arguments, programs.mount_deadline);
     ended.await.map_err(|error| {
         let arguments: Vec<_> = arguments.iter().map(|a| a.to_string_lossy()).collect();
         VolumeError::failed(format!(
@@ -127,14 +127,17 @@ pub(crate) async fn mount_by_helper(
 
 /// Has the node's `umount` do it; with force if it does not come back in time. What is not mounted is
 /// fine. The error is upstream's text.
-pub(crate) async fn unmount_by_helper(helpers: &Helpers, target: &Path) -> Result<(), VolumeError> {
+pub(crate) async fn unmount_by_program(
+    programs: &Programs,
+    target: &Path,
+) -> Result<(), VolumeError> {
     let plain = [target.into()];
-    let deadline = helpers.unmount_deadline;
-    let ended = match helpers.succeed("umount", &plain, deadline).await {
-        Err(HelperError::Hung { .. }) => {
+    let deadline = programs.unmount_deadline;
+    let ended = match programs.succeed("umount", &plain, deadline).await {
+        Err(ProgramError::Hung { .. }) => {
             tracing::warn!(target = %target.display(), "umount hangs, trying with force");
             let forced = ["-f".into(), target.into()];
-            helpers.succeed("umount", &forced, deadline).await
+            programs.succeed("umount", &forced, deadline).await
         }
         ended => ended,
     };

@@ -13,7 +13,7 @@ use crate::lane::volumes_lane;
 use crate::local::{make_directory, remove_empty, target};
 use crate::machine::Machine;
 use crate::mount_info::mounts_beneath;
-use crate::mounts::{MountCall, joined_options, mount_by_helper, mounted, unmount_by_helper};
+use crate::mounts::{MountCall, joined_options, mount_by_program, mounted, unmount_by_program};
 use crate::port::VolumeRequest;
 
 /// Directory of its kind below a pod.
@@ -49,7 +49,7 @@ pub(crate) async fn set_up(
             source: &source(volume),
             target: &dir,
         };
-        let done = mount_by_helper(&machine.config.helpers, call).await;
+        let done = mount_by_program(&machine.config.programs, call).await;
         if let Err(error) = done {
             if let Err(error) = release(machine, &lane, &dir).await {
                 tracing::warn!(%error, "left behind");
@@ -84,7 +84,7 @@ async fn release(machine: &Machine, lane: &str, dir: &Path) -> Result<(), Volume
         .await?;
     for mount in mounts.iter().rev() {
         machine.live_on()?;
-        unmount_by_helper(&machine.config.helpers, &mount.path).await?;
+        unmount_by_program(&machine.config.programs, &mount.path).await?;
     }
     let place = dir.to_owned();
     machine

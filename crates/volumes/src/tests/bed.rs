@@ -15,13 +15,13 @@ use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodUid, Reason, Timestamp};
 
 use crate::{
-    FoundVolume, Helpers, HostVolumes, HostVolumesConfig, Lanes, VolumeError, VolumePlugins,
+    FoundVolume, Programs, HostVolumes, HostVolumesConfig, Lanes, VolumeError, VolumePlugins,
     VolumeRequest, mounts_beneath,
 };
 
 pub(super) struct Bed {
     root: tempfile::TempDir,
-    pub(super) helpers: Helpers,
+    pub(super) programs: Programs,
     pub(super) told: Arc<Told>,
 }
 
@@ -48,7 +48,7 @@ impl Bed {
     pub(super) fn new() -> Option<Self> {
         super::may_mount().then(|| Self {
             root: tempfile::tempdir().expect("temp dir"),
-            helpers: Helpers::default(),
+            programs: Programs::default(),
             told: Arc::default(),
         })
     }
@@ -65,7 +65,7 @@ impl Bed {
         };
         let lanes = Arc::new(Lanes::new(Duration::from_secs(60)));
         let agent = HostVolumes::new(paths, lanes).with_config(HostVolumesConfig {
-            helpers: self.helpers.clone(),
+            programs: self.programs.clone(),
             ..HostVolumesConfig::default()
         });
         let told: Arc<dyn EventRecorder> = self.told.clone();
@@ -83,9 +83,9 @@ impl Bed {
     /// The node's programs are scripts of the test, and those that it does not replace.
     pub(super) fn replace_program(&mut self, name: &str, script: &str) {
         let dir = self.at("programs");
-        if self.helpers.directory.is_none() {
+        if self.programs.directory.is_none() {
             fs::create_dir(&dir).expect("dir");
-            self.helpers.directory = Some(dir.clone());
+            self.programs.directory = Some(dir.clone());
         }
         let path = dir.join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("script");

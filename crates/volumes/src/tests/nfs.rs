@@ -76,7 +76,7 @@ async fn what_mount_says_is_told_in_upstreams_words() {
 async fn a_mount_that_hangs_ends_at_its_deadline_and_the_next_try_is_free() {
     let Some(mut bed) = bed() else { return };
     bed.replace_program("mount", "echo $$ >\"$0.log\"; exec sleep 1000");
-    bed.helpers.mount_deadline = Duration::from_secs(1);
+    bed.programs.mount_deadline = Duration::from_secs(1);
     let asked = Asked::new("1", nfs("dead", "/e"));
     let agent = bed.agent();
     let error = asked.set_up(&agent).await.expect_err("hung");
@@ -99,7 +99,7 @@ async fn a_mount_that_hangs_ends_at_its_deadline_and_the_next_try_is_free() {
 #[tokio::test]
 async fn an_unmount_that_hangs_is_tried_with_force_and_only_then_fails() {
     let Some(mut bed) = bed() else { return };
-    bed.helpers.unmount_deadline = Duration::from_secs(1);
+    bed.programs.unmount_deadline = Duration::from_secs(1);
     let asked = Asked::new("1", nfs("dying", "/e"));
     asked.set_up(&bed.agent()).await.expect("set up");
     let hangs_unless_forced = "echo \"$@\" >>\"$0.log\"; [ \"$1\" = -f ] || exec sleep 1000; echo 'target is busy' >&2; exit 32";

@@ -7,16 +7,16 @@ use std::path::Path;
 use super::*;
 
 /// A directory with one program.
-fn programs(name: &str, script: &str) -> (tempfile::TempDir, Helpers) {
+fn programs(name: &str, script: &str) -> (tempfile::TempDir, Programs) {
     let dir = tempfile::tempdir().expect("temp dir");
     let path = dir.path().join(name);
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("script");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mode");
-    let helpers = Helpers {
+    let programs = Programs {
         directory: Some(dir.path().to_owned()),
-        ..Helpers::default()
+        ..Programs::default()
     };
-    (dir, helpers)
+    (dir, programs)
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -41,22 +41,22 @@ async fn until(what: &str, mut there: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn a_program_gets_its_arguments_as_they_are_and_no_shell() {
-    let (_dir, helpers) = programs(
+    let (_dir, programs) = programs(
         "show",
         r#"for a in "$@"; do echo "<$a>"; done; echo why >&2; exit 3"#,
     );
     let arguments = ["a b".into(), "$(id);*".into(), "".into()];
-    let ended = helpers.run("show", &arguments, LONG).await.expect("ended");
+    let ended = programs.run("show", &arguments, LONG).await.expect("ended");
     assert_eq!(ended.code(), Some(3));
     assert_eq!(ended.output, "<a b>\n<$(id);*>\n<>\nwhy\n");
-    let failed = helpers.succeed("show", &arguments, LONG).await;
+    let failed = programs.succeed("show", &arguments, LONG).await;
     assert_eq!(failed.expect_err("failed").cause(), "exit status 3");
 }
 
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
-    let (_dir, helpers) = programs("other", "");
-    let error = helpers.run("mount", &[], LONG).await.expect_err("missing");
+    let (_dir, programs) = programs("other", "");
+    let error = programs.run("mount", &[], LONG).await.expect_err("missing");
     assert_eq!(
         error.to_string(),
         "mount: No such file or directory (os error 2)"
@@ -65,21 +65,21 @@ async fn a_program_that_is_not_there_is_named() {
 
 #[tokio::test]
 async fn of_endless_output_the_beginning_is_kept() {
-    let (_dir, helpers) = programs("talk", "head -c 1000000 /dev/zero | tr '\\0' x");
-    let ended = helpers.run("talk", &[], LONG).await.expect("ended");
+    let (_dir, programs) = programs("talk", "head -c 1000000 /dev/zero | tr '\\0' x");
+    let ended = programs.run("talk", &[], LONG).await.expect("ended");
     assert_eq!(ended.output.len(), MAX_OUTPUT);
 }
 
 #[tokio::test]
 async fn what_hangs_is_killed_with_all_it_started() {
-    let (dir, helpers) = programs(
+    let (dir, programs) = programs(
         "hang",
         "sleep 1000 & echo $! >\"$1\"; echo $$ >>\"$1\"; wait",
     );
     let pids = dir.path().join("pids");
     let arguments = [pids.clone().into()];
     let late = Duration::from_secs(1);
-    let error = helpers
+    let error = programs
         .run("hang", &arguments, late)
         .await
         .expect_err("hung");
@@ -92,13 +92,13 @@ async fn what_hangs_is_killed_with_all_it_started() {
 
 #[tokio::test]
 async fn what_nobody_waits_for_any_more_is_killed() {
-    let (dir, helpers) = programs(
+    let (dir, programs) = programs(
         "hang",
         "sleep 1000 & echo $! >\"$1\"; echo $$ >>\"$1\"; wait",
     );
     let pids = dir.path().join("pids");
     let arguments = vec![pids.clone().into()];
-    let task = tokio::spawn(async move { helpers.run("hang", &arguments, LONG).await });
+    let task = tokio::spawn(async move { programs.run("hang", &arguments, LONG).await });
     let there = || fs::read_to_string(&pids).is_ok_and(|text| text.lines().count() == 2);
     until("two processes", there).await;
     task.abort();
@@ -113,10 +113,10 @@ async fn killed(pids: &Path) {
 
 #[tokio::test]
 async fn what_a_program_leaves_running_is_neither_waited_for_nor_killed() {
-    let (dir, helpers) = programs("daemon", "sleep 1000 & echo $! >\"$1\"; echo done");
+    let (dir, programs) = programs("daemon", "sleep 1000 & echo $! >\"$1\"; echo done");
     let pids = dir.path().join("pids");
     let arguments = [pids.clone().into()];
-    let ended = helpers
+    let ended = programs
         .run("daemon", &arguments, LONG)
         .await
         .expect("ended");

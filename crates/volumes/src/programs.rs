@@ -24,7 +24,7 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Where the node's programs are and how long they may take.
 #[derive(Clone, Debug)]
-pub struct Helpers {
+pub struct Programs {
     /// The only directory that programs are taken from; `None` searches `PATH`.
     pub directory: Option<PathBuf>,
     /// For `mount`: below the two minutes that the VolumeManager gives a step, so that the step
@@ -36,7 +36,7 @@ pub struct Helpers {
     pub format_deadline: Duration,
 }
 
-impl Default for Helpers {
+impl Default for Programs {
     fn default() -> Self {
         Self {
             directory: None,
@@ -63,7 +63,7 @@ impl Ended {
 
 /// A program did not do its work.
 #[derive(Debug, thiserror::Error)]
-pub enum HelperError {
+pub enum ProgramError {
     /// It cannot be started.
     #[error("{program}: {source}")]
     Start {
@@ -92,7 +92,7 @@ pub enum HelperError {
     },
 }
 
-impl HelperError {
+impl ProgramError {
     /// How it ended, in upstream's words.
     pub(crate) fn cause(&self) -> String {
         match self {
@@ -109,14 +109,14 @@ impl HelperError {
     }
 }
 
-impl Helpers {
+impl Programs {
     /// Runs a program to its end, however it ends.
     pub(crate) async fn run(
         &self,
         program: &str,
         args: &[OsString],
         deadline: Duration,
-    ) -> Result<Ended, HelperError> {
+    ) -> Result<Ended, ProgramError> {
         let path = match &self.directory {
             Some(directory) => directory.join(program),
             None => PathBuf::from(program),
@@ -129,17 +129,17 @@ impl Helpers {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        let child = command.spawn().map_err(|source| HelperError::Start {
+        let child = command.spawn().map_err(|source| ProgramError::Start {
             program: program.to_owned(),
             source,
         })?;
         let mut running = Running::new(child);
         let ended = timeout(deadline, running.wait()).await;
-        let hung = |_| HelperError::Hung {
+        let hung = |_| ProgramError::Hung {
             program: program.to_owned(),
             seconds: deadline.as_secs(),
         };
-        ended.map_err(hung)?.map_err(|source| HelperError::Start {
+        ended.map_err(hung)?.map_err(|source| ProgramError::Start {
             program: program.to_owned(),
             source,
         })
@@ -151,12 +151,12 @@ impl Helpers {
         program: &str,
         args: &[OsString],
         deadline: Duration,
-    ) -> Result<(), HelperError> {
+    ) -> Result<(), ProgramError> {
         let Ended { status, output } = self.run(program, args, deadline).await?;
         if status.success() {
             return Ok(());
         }
-        Err(HelperError::Failed {
+        Err(ProgramError::Failed {
             program: program.to_owned(),
             status,
             output,
