@@ -58,9 +58,14 @@ async fn ask(drivers: &CsiDrivers, name: &str) {
     let answer = tokio::time::timeout(DEADLINE, driver.node.info()).await;
     match answer {
         Ok(Ok(info)) if info.node_id == driver.info.node_id => {
-            if info != driver.info {
-                let max = info.max_volumes;
-                tracing::info!(driver = name, max, "attach limit");
+            let max_volumes = info.max_volumes;
+            if max_volumes != driver.info.max_volumes {
+                tracing::info!(driver = name, max_volumes, "attach limit");
+                // what else it says now counts when it registers
+                let info = NodeInfo {
+                    max_volumes,
+                    ..driver.info
+                };
                 drivers.update(name, &driver.node, info);
             }
         }

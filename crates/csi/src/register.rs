@@ -59,8 +59,10 @@ impl Announcements {
     /// It refused: why.
     pub async fn of(&self, driver: &str, info: &NodeInfo) -> Result<(), String> {
         let mut known = self.0.subscribe();
+        // how many volumes fit may change meanwhile
+        let same = |told: &NodeInfo| told.node_id == info.node_id && told.topology == info.topology;
         let said = |known: &BTreeMap<String, Announcement>| {
-            known.get(driver).is_some_and(|it| it.info == *info)
+            known.get(driver).is_some_and(|it| same(&it.info))
         };
         // the other end lives as long as this
         match known.wait_for(said).await {

@@ -34,7 +34,8 @@ const LONGEST_TEXT: usize = 4096;
 pub(super) struct Surroundings {
     handlers: BTreeMap<String, Arc<dyn PluginHandler>>,
     metrics: Metrics,
-    /// Changes when a plugin left: its name may be free for one that waits.
+    /// Changes when a registered plugin left: its name may be free for one that waits. A failed
+    /// registration tells nobody, or two of them would keep each other awake.
     left: watch::Sender<()>,
 }
 
@@ -60,7 +61,7 @@ impl Surroundings {
         self.metrics.plugins.set_desired(&shown(socket), false);
     }
 
-    fn deregister(&self, (handler, plugin): (Arc<dyn PluginHandler>, Plugin)) {
+    fn left(&self, (handler, plugin): (Arc<dyn PluginHandler>, Plugin)) {
         handler.deregister(&plugin);
         let socket = shown(&plugin.socket);
         self.metrics.plugins.set_registered(&socket, false);
@@ -87,7 +88,7 @@ pub(super) async fn keep_registered(
             Err(_) => None,
         };
         if let Some(old) = registered.take_if(|(_, plugin)| Some(plugin.id) != now) {
-            surroundings.deregister(old);
+            surroundings.left(old);
             failures = 0;
         }
         let Some(id) = now else { return };
@@ -109,14 +110,14 @@ pub(super) async fn keep_registered(
                     surroundings.metrics.plugins.set_registered(&socket, true);
                 }
                 Err(error) => {
-                    begun.into_iter().for_each(|it| surroundings.deregister(it));
+                    if let Some((handler, plugin)) = begun {
+                        handler.deregister(&plugin);
+                    }
                     failures += 1;
                     pause = Some(retry_pause(failures));
                     said(&socket, failures, &error);
                 }
             }
-            // what its own failed registration freed is nothing to wait for
-            left.mark_unchanged();
         }
         if wanted.has_changed().unwrap_or(true) {
             continue;

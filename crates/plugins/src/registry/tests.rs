@@ -40,6 +40,8 @@ struct Handler {
     invalid: Mutex<BTreeSet<String>>,
     /// Names whose registration does not end.
     slow: Mutex<BTreeSet<String>>,
+    /// Names whose registration fails.
+    failing: Mutex<BTreeSet<String>>,
 }
 
 #[async_trait]
@@ -56,7 +58,10 @@ impl PluginHandler for Handler {
         if self.slow.lock().unwrap().contains(&plugin.name) {
             std::future::pending::<()>().await;
         }
-        Ok(())
+        match self.failing.lock().unwrap().contains(&plugin.name) {
+            true => Err("not now".to_owned()),
+            false => Ok(()),
+        }
     }
 
     fn deregister(&self, plugin: &Plugin) {
@@ -128,6 +133,7 @@ impl Bed {
             seen,
             invalid: Mutex::default(),
             slow: Mutex::default(),
+            failing: Mutex::default(),
         });
         Self {
             directory: tempfile::tempdir().unwrap(),
@@ -292,6 +298,24 @@ async fn one_that_hangs_keeps_no_other_from_registering_and_goes_with_its_socket
     std::fs::remove_file(bed.at("slow.sock")).unwrap();
     bed.saw("-slow").await;
     assert!(slow.told.borrow().is_empty() && silent.told.borrow().is_empty());
+}
+
+#[tokio::test]
+async fn plugins_that_fail_pause_and_do_not_wake_each_other() {
+    let mut bed = Bed::new();
+    let both = ["a".to_owned(), "b".to_owned()];
+    bed.handler.failing.lock().unwrap().extend(both);
+    let mut a = bed.plugin(&bed.at("a.sock"), info("a"));
+    let _b = bed.plugin(&bed.at("b.sock"), info("b"));
+    let began = tokio::time::Instant::now();
+    bed.start();
+    let thrice = a.told.wait_for(|told| told.len() == 3);
+    let told = tokio::time::timeout(SOON, thrice).await;
+    let told = told.expect("told in time").unwrap().clone();
+    let why = "RegisterPlugin error -- plugin registration failed with err: not now";
+    assert_eq!(told[2], Err(why.to_owned()));
+    // half a second after the first failure, a second after the next
+    assert!(began.elapsed() >= Duration::from_millis(1500));
 }
 
 #[tokio::test]
