@@ -9,6 +9,7 @@
 mod audit;
 mod scene;
 
+mod claims;
 mod deletion;
 mod mirrors;
 mod node_object;
