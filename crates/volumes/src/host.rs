@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use windlass_core::paths::{NodePaths, check_component};
 use windlass_core::volume_source::{PodVolume, VolumeSource};
 use windlass_csi::{CsiPaths, CsiVolumes, is_csi_device};
-use windlass_types::{DeviceName, EventRecorder, MountedContent, MountedVolume, PodExt, PodUid};
+use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
 
 use crate::block::{self, OpenDevices};
 use crate::csi::{self, CsiConfig, without_csi};
@@ -22,7 +22,6 @@ use crate::machine::{HostVolumesConfig, Machine};
 use crate::nfs;
 use crate::pod_volumes::{VolumeSite, place_of, set_up_volume, tear_down_volume};
 use crate::port::{FoundVolume, VolumePlugins, VolumeRequest};
-use crate::shown::{Digest, Shown};
 use crate::subpath::clean_sub_paths;
 use crate::usage::{Measured, Meter};
 
@@ -37,7 +36,6 @@ pub struct HostVolumes {
     pub(crate) machine: Arc<Machine>,
     csi: Option<CsiVolumes>,
     open: OpenDevices,
-    shown: Shown,
     meter: Meter,
 }
 
@@ -52,7 +50,6 @@ impl HostVolumes {
             paths,
             meter: Meter::new(Arc::clone(&lanes)),
             lanes,
-            shown: Shown::default(),
         }
     }
 
@@ -165,16 +162,7 @@ impl VolumePlugins for HostVolumes {
         }
         let (dir, request) = (self.paths.pod_dir(&uid), request.clone());
         let allocatable_memory = self.machine.config.allocatable_memory;
-        let (name, digest) = (request.volume.name.clone(), digest(&request));
-        if let Some(digest) = digest {
-            if self.shown.is(&uid, &name, digest) {
-                return shown_already(&dir, &request);
-            }
-            // until it is done nobody knows what is shown
-            self.shown.forget(&uid, &name);
-        }
-        let mounted = self
-            .lanes
+        self.lanes
             .run(&lane(&uid), "setting up volumes", move || {
                 let site = VolumeSite {
                     pod_dir: &dir,
@@ -184,11 +172,7 @@ impl VolumePlugins for HostVolumes {
                 };
                 set_up_volume(site, &request.volume)
             })
-            .await?;
-        if let Some(digest) = digest {
-            self.shown.set(&uid, &name, digest);
-        }
-        Ok(mounted)
+            .await
     }
 
     async fn expand(&self, request: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
@@ -203,7 +187,6 @@ impl VolumePlugins for HostVolumes {
 
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
         check_uid(uid)?;
-        self.shown.forget(uid, &volume.name);
         let (dir, volume) = (self.paths.pod_dir(uid), volume.clone());
         // what is bound of a volume keeps it busy
         let (pod_dir, name) = (dir.clone(), volume.name.clone());
@@ -266,26 +249,6 @@ fn check_uid(uid: &PodUid) -> Result<(), VolumeError> {
     check_component("pod UID", uid.as_str()).map_err(|error| VolumeError::Invalid {
         volume: String::new(),
         message: error.to_string(),
-    })
-}
-
-fn digest(request: &VolumeRequest) -> Option<Digest> {
-    match &request.volume.source {
-        VolumeSource::Payload(_, payload) => Some(Digest::of(payload)),
-        _ => None,
-    }
-}
-
-fn shown_already(pod_dir: &Path, request: &VolumeRequest) -> Result<MountedVolume, VolumeError> {
-    let volume = &request.volume;
-    let dir = volume.dir(pod_dir).ok_or_else(|| VolumeError::Invalid {
-        volume: volume.name.clone(),
-        message: "lies nowhere".to_owned(),
-    })?;
-    Ok(MountedVolume {
-        content: MountedContent::Path(dir),
-        read_only: true,
-        relabel: true,
     })
 }
 

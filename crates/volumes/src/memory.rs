@@ -444,3 +444,6 @@ impl VolumePlugins for MemoryVolumes {
         Ok(used.map(|used| (stats(used), StatsSource::Walk)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,7 +97,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "testing",
         &[
             "actors", "checks", "client", "core", "cri", "fake-api", "metrics", "node", "objects",
-            "probes", "proto", "runtime", "status", "store", "testbed", "windlass",
+            "probes", "proto", "runtime", "status", "store", "testbed", "volumes", "windlass",
         ],
     ),
     ("testbed", &["proto"]),

@@ -1,0 +1,81 @@
+//! What the model takes for a mistake.
+
+use windlass_core::volume_source::{LocalVolume, PodVolume, VolumeSource};
+use windlass_types::{Pod, SharedPod, Timestamp};
+
+use super::*;
+
+fn request(source: VolumeSource) -> VolumeRequest {
+    let mut pod = Pod::default();
+    pod.metadata.uid = Some("u".into());
+    VolumeRequest {
+        pod: SharedPod::new(pod),
+        volume: PodVolume {
+            name: "v".into(),
+            source,
+            read_only: false,
+            mount_options: Vec::new(),
+            claim: None,
+        },
+        now: Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn local() -> VolumeRequest {
+    request(VolumeSource::Local(LocalVolume {
+        volume_name: "pv".into(),
+        path: "/disk".into(),
+        fs_type: None,
+        block: false,
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_step_out_of_order_is_noted() {
+    let volumes = MemoryVolumes::default();
+    let uid = PodUid::from("u");
+    let empty = request(VolumeSource::EmptyDir(Default::default()));
+    let path = Path::new("/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v/sub");
+    volumes.check_paths(&uid, [path]);
+    volumes.set_up(&empty).await.expect("mounted");
+    volumes.check_paths(&uid, [path]);
+    volumes.set_up(&local()).await.expect("mounted");
+    let device = local().volume.device().expect("a device");
+    volumes.unstage(&device).await.expect("unstaged");
+    volumes.watch_pods(|_| true);
+    for found in volumes.find(&uid).await.expect("found") {
+        volumes.tear_down(&uid, &found).await.expect("gone");
+    }
+    volumes.hang(VolumeStep::Mount, "u", true);
+    let twice = async { tokio::join!(volumes.set_up(&empty), volumes.set_up(&empty)) };
+    let hung = tokio::time::timeout(LOOK_AGAIN, twice).await;
+    assert!(hung.is_err());
+    let expected = [
+        format!("{} is not mounted", path.display()),
+        format!("mount u/v while {device} is not staged"),
+        format!("{device} is unstaged while u/pv is there"),
+        "unmount u/v while the pod lives".to_owned(),
+        "unmount u/pv while the pod lives".to_owned(),
+        "mount u/v twice at a time".to_owned(),
+    ];
+    assert_eq!(volumes.violations(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_life_that_ends_leaves_what_it_had_begun_and_the_next_finishes_it() {
+    let volumes = MemoryVolumes::default();
+    let uid = PodUid::from("u");
+    let empty = request(VolumeSource::EmptyDir(Default::default()));
+    volumes.set_latency(LOOK_AGAIN);
+    let life = volumes.life();
+    let begun = tokio::time::timeout(LOOK_AGAIN * 3 / 2, life.set_up(&empty)).await;
+    assert!(begun.is_err());
+    life.kill();
+    let dead = tokio::time::timeout(LOOK_AGAIN * 10, life.set_up(&empty)).await;
+    assert!(dead.is_err() && volumes.mounted(&uid).is_empty());
+    let next = volumes.life();
+    assert_eq!(next.find(&uid).await.expect("found").len(), 1);
+    next.set_up(&empty).await.expect("mounted");
+    assert_eq!(volumes.mounted(&uid), ["v".to_owned()].into());
+    assert_eq!(volumes.violations(), [""; 0]);
+}
