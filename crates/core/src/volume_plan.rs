@@ -230,7 +230,7 @@ impl VolumePlan {
                 self.node_seen = true;
             }
             Input::SourcesReady => self.sources_ready = true,
-            Input::DriverCame => self.end_pauses_for_drivers(&mut steps),
+            Input::DriverCame => self.end_pauses_for_drivers(),
             Input::Tick => {}
         }
         self.begin_survey(at, &mut steps);

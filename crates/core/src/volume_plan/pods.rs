@@ -397,19 +397,13 @@ impl VolumePlan {
         }
     }
 
-    /// What a CSI driver may do now is tried at once. A release that failed is tried again by who
-    /// asked for it, who is woken.
-    pub(super) fn end_pauses_for_drivers(&mut self, steps: &mut Vec<Step>) {
-        for (uid, state) in &mut self.pods {
-            let stuck = state.pod.is_none() && state.release.is_none();
-            let volumes = state.volumes.iter_mut();
-            let mut of_drivers = volumes.filter(|(key, _)| key.is_csi()).peekable();
-            if stuck && of_drivers.peek().is_some() {
-                steps.push(Step::Wake(uid.clone()));
-            }
-            for failure in of_drivers.filter_map(|(_, volume)| volume.failure.as_mut()) {
-                (failure.again, failure.over) = (Duration::ZERO, false);
-            }
+    /// What a CSI driver may do now is tried at once; a release that failed is tried again by who
+    /// asked for it.
+    pub(super) fn end_pauses_for_drivers(&mut self) {
+        let volumes = self.pods.values_mut().flat_map(|pod| &mut pod.volumes);
+        let of_drivers = volumes.filter(|(key, _)| key.is_csi());
+        for failure in of_drivers.filter_map(|(_, volume)| volume.failure.as_mut()) {
+            (failure.again, failure.over) = (Duration::ZERO, false);
         }
         self.try_devices_again();
     }
