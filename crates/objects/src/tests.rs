@@ -209,6 +209,6 @@ fn files(inputs: &PodInputs) -> &BTreeMap<String, PayloadFile> {
 
 /// What the volume `v` shows as its file `key`.
 fn shown(inputs: &PodInputs) -> &str {
-    let file = &files(&inputs)["key"];
+    let file = &files(inputs)["key"];
     std::str::from_utf8(&file.data).expect("text")
 }
