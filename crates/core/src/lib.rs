@@ -64,6 +64,7 @@ pub mod volume_usage;
 pub mod cri_log;
 
 pub mod event_series;
+pub mod selinux_mount;
 pub mod shutdown;
 
 pub mod housekeeping;

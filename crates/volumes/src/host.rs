@@ -126,7 +126,9 @@ impl VolumePlugins for HostVolumes {
         match &request.volume.source {
             VolumeSource::Local(volume) => local::stage(&self.machine, request, volume).await,
             VolumeSource::Csi(_) => {
-                let staged = self.csi()?.stage(&request.pod, &request.volume, None);
+                let label = self.machine.label_of(request);
+                let label = label.as_deref();
+                let staged = self.csi()?.stage(&request.pod, &request.volume, label);
                 Ok(staged.await?)
             }
             _ => Ok(()),
@@ -155,7 +157,9 @@ impl VolumePlugins for HostVolumes {
             }
             VolumeSource::Nfs(volume) => return nfs::set_up(&self.machine, request, volume).await,
             VolumeSource::Csi(_) => {
-                let set_up = self.csi()?.set_up(&request.pod, &request.volume, None);
+                let label = self.machine.label_of(request);
+                let label = label.as_deref();
+                let set_up = self.csi()?.set_up(&request.pod, &request.volume, label);
                 return Ok(set_up.await?);
             }
             _ => {}

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use windlass_core::paths::{NodePaths, escape_plugin};
+use windlass_core::selinux_mount::{SelinuxMounts, mount_label};
 use windlass_core::volume_source::LOCAL_PLUGIN;
 use windlass_types::view::EventType;
-use windlass_types::{EventRecorder, Pod, Reason};
+use windlass_types::{EventRecorder, Pod, PodExt, Reason};
 
 use crate::error::VolumeError;
 use crate::lane::Lanes;
+use crate::port::VolumeRequest;
 use crate::programs::Programs;
 use crate::walks::Walks;
 
@@ -19,6 +21,8 @@ use crate::walks::Walks;
 pub struct HostVolumesConfig {
     /// Memory that all pods may use, in bytes; 0 if unknown.
     pub allocatable_memory: u64,
+    /// How volumes get their SELinux label; `None` without SELinux.
+    pub selinux: Option<SelinuxMounts>,
     /// The programs that mount and make file systems.
     pub programs: Programs,
 }
@@ -84,6 +88,18 @@ impl Machine {
             None => {}
         }
         Ok(())
+    }
+
+    /// The label that a volume is to be mounted with; `None` leaves labels to the runtime.
+    pub(crate) fn label_of(&self, request: &VolumeRequest) -> Option<String> {
+        let node = self.config.selinux.as_ref()?;
+        let label = mount_label(&request.pod, &request.volume, node);
+        // its driver may not be able to mount with a label at all, so this is no failure yet
+        label.unwrap_or_else(|error| {
+            let (pod, volume) = (request.pod.full_name(), &request.volume.name);
+            tracing::warn!(%pod, volume, %error, "mounts without a label");
+            None
+        })
     }
 
     pub(crate) fn tell(&self, pod: &Pod, reason: Reason, message: &str) {

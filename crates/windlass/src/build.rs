@@ -22,6 +22,7 @@ use windlass_core::dns::check_host_resolv_conf;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::paths::NodePaths;
 use windlass_core::quantity::lookup;
+use windlass_core::selinux_mount::{SelinuxMounts, file_label_of};
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
 use windlass_metrics::Metrics;
@@ -97,6 +98,7 @@ pub fn agent_parts(
     let volumes = HostVolumes::new(node.paths.clone(), files.lanes());
     let volumes = volumes.with_config(HostVolumesConfig {
         allocatable_memory: u64::try_from(node.allocatable_memory).unwrap_or_default(),
+        selinux: selinux_mounts(config, &node),
         ..HostVolumesConfig::default()
     });
     let csi_drivers = CsiDrivers::default();
@@ -301,6 +303,21 @@ fn root_is_shared(root_dir: &Path) -> bool {
         tracing::warn!(%error, %root_dir, "not a shared mount: no mountPropagation (run as root?)");
     }
     shared.is_ok()
+}
+
+/// How volumes get their SELinux label; `None` where nobody says what label files of containers have.
+fn selinux_mounts(config: &Config, node: &NodeFacts) -> Option<SelinuxMounts> {
+    if !node.selinux_enabled {
+        return None;
+    }
+    let settings = read("/etc/selinux/config");
+    let mut kinds = settings.lines().filter_map(|line| line.strip_prefix("SELINUXTYPE="));
+    let kind = kinds.next().unwrap_or("targeted").trim();
+    let contexts = read(&format!("/etc/selinux/{kind}/contexts/lxc_contexts"));
+    Some(SelinuxMounts {
+        file_label: file_label_of(&contexts)?,
+        every_access_mode: config.gates.enabled("SELinuxMount"),
+    })
 }
 
 /// What is wrong with the node's resolver file. Said once at start, as upstream does; each pod
