@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use windlass_testing::{NodeSim, PodBuilder};
-use windlass_types::corev1::{AttachedVolume, PersistentVolume, PersistentVolumeClaim};
+use windlass_types::corev1::{AttachedVolume, Node, PersistentVolume, PersistentVolumeClaim};
 use windlass_types::{DeviceName, Pod, PodUid};
 use windlass_volumes::VolumeStep;
 
@@ -241,4 +241,40 @@ fn a_device_of_a_pod_that_runs_outlives_a_restart_without_an_api_server() {
         assert_eq!(count(sim, "unmount "), 0);
         sound(sim);
     });
+}
+
+#[test]
+fn a_kill_anywhere_between_staging_and_unstaging_converges() {
+    for step in 0..24_u32 {
+        on_a_ready_node(65, async |sim| {
+            disk(sim, step % 2 == 0);
+            let attached = AttachedVolume {
+                name: DEVICE.into(),
+                device_path: String::new(),
+            };
+            sim.api.modify::<Node>(None, NODE, |node| {
+                let status = node.status.get_or_insert_default();
+                status.volumes_attached = Some(vec![attached]);
+            });
+            sim.volumes.set_latency(SECOND / 40);
+            let moment = SECOND / 50 * step;
+            let uid = create(sim, with_disk("web"));
+            sim.pass(moment).await;
+            sim.kill_agent().await;
+            sim.start_agent().await;
+            sim.until("it is ready", MINUTE, |sim| ready(sim, "web"))
+                .await;
+            assert!(has_disk(sim, &uid) && staged(sim));
+            delete(sim, "web", Some(1));
+            sim.pass(moment).await;
+            sim.kill_agent().await;
+            sim.start_agent().await;
+            let gone = |sim: &NodeSim| get(sim, "web").is_none() && !staged(sim);
+            sim.until("nothing is left", 2 * MINUTE, gone).await;
+            assert!(sim.volumes.mounted(&uid).is_empty());
+            sim.until("nothing is in use", MINUTE, |sim| in_use(sim).is_empty())
+                .await;
+            sound(sim);
+        });
+    }
 }
