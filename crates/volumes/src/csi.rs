@@ -69,7 +69,9 @@ pub(crate) async fn release_nested(
 ) -> Result<(), VolumeError> {
     let target = CsiPaths::new(machine.paths.clone()).target(uid, volume);
     let work = move || unmount_below(&target);
-    machine.step(&volumes_lane(uid), "releasing volumes", work).await
+    machine
+        .step(&volumes_lane(uid), "releasing volumes", work)
+        .await
 }
 
 fn unmount_below(target: &Path) -> Result<(), VolumeError> {
@@ -149,3 +151,6 @@ impl VolumeHost for CsiHost {
         given.map_err(|error| error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests;
