@@ -1,9 +1,12 @@
 //! The file system of a block device (upstream `FormatAndMount`).
 //!
 //! A device is formatted only if `blkid` finds nothing on it: no file system and no partitions. Where
-//! that is not certain nothing is done.
+//! that is not certain nothing is done: what cannot be read is not empty.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Seek};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::VolumeError;
@@ -13,6 +16,10 @@ use crate::programs::{Ended, ProgramError, Programs};
 
 /// `blkid` found nothing.
 const NOTHING_FOUND: i32 = 2;
+/// Bytes at either end of a device in which file systems, RAIDs and partition tables write who they
+/// are, and how many of them are read at a time.
+const ENDS: u64 = 1 << 20;
+const BLOCK: usize = 64 << 10;
 /// `fsck` corrected errors; `fsck` left errors.
 const CORRECTED: i32 = 1;
 const UNCORRECTED: i32 = 4;
@@ -29,7 +36,12 @@ pub(crate) async fn format_and_mount(
     let programs = &machine.config.programs;
     let read_only = options.iter().any(|option| option == "ro");
     machine.live_on()?;
-    let present = present_format(programs, device).await?;
+    let mut present = present_format(programs, device).await?;
+    if present.is_none() {
+        // `blkid` says "nothing" also of what it cannot read
+        check_readable(machine, device).await?;
+        present = present_format(programs, device).await?;
+    }
     machine.live_on()?;
     match present {
         None if read_only => {
@@ -77,6 +89,38 @@ async fn present_format(programs: &Programs, device: &Path) -> Result<Option<Str
         Some(NOTHING_FOUND) => Ok(None),
         _ => Err(failed(&format!("{status}: {}", output.trim_end()))),
     }
+}
+
+/// A device whose first and last blocks cannot be read may hold anything.
+async fn check_readable(machine: &Machine, device: &Path) -> Result<(), VolumeError> {
+    let path = device.to_owned();
+    let work = move || {
+        read_ends(&path).map_err(|error| {
+            VolumeError::failed(format!(
+                "failed to get disk format of disk {}: {error}",
+                path.display()
+            ))
+        })
+    };
+    let lane = format!("blocks of {}", device.display());
+    machine.step(&lane, "reading a device", work).await
+}
+
+fn read_ends(device: &Path) -> io::Result<()> {
+    let mut file = File::open(device)?;
+    let size = file.seek(io::SeekFrom::End(0))?;
+    let mut block = vec![0; BLOCK];
+    for begin in [0, size.saturating_sub(ENDS)] {
+        let end = size.min(begin.saturating_add(ENDS));
+        let mut at = begin;
+        while at < end {
+            let wanted = BLOCK.min(usize::try_from(end - at).unwrap_or(BLOCK));
+            let wanted = block.get_mut(..wanted).unwrap_or_default();
+            file.read_exact_at(wanted, at)?;
+            at += wanted.len() as u64;
+        }
+    }
+    Ok(())
 }
 
 /// From the output of `blkid -o export`.

@@ -286,6 +286,7 @@ fn check_name(name: &str) -> Result<(), VolumeError> {
 }
 
 pub(crate) fn target(machine: &Machine, request: &VolumeRequest) -> Result<PathBuf, VolumeError> {
+    check_name(request.volume.dir_name())?;
     let pod_dir = machine.paths.pod_dir(&request.pod.uid());
     let dir = request.volume.dir(&pod_dir);
     dir.ok_or_else(|| VolumeError::Invalid {

@@ -28,6 +28,8 @@ pub(crate) async fn set_up(
     let uid = request.pod.uid();
     let lane = volumes_lane(&uid);
     let dir = target(machine, request)?;
+    let source = source(volume);
+    check_source(request, &source)?;
     let read_only = request.volume.read_only;
 
     let place = dir.clone();
@@ -46,7 +48,7 @@ pub(crate) async fn set_up(
         let call = MountCall {
             fs_type: "nfs",
             options: &options,
-            source: &source(volume),
+            source: &source,
             target: &dir,
         };
         let done = mount_by_program(&machine.config.programs, call).await;
@@ -108,4 +110,16 @@ fn source(volume: &NfsVolume) -> String {
         Ok(_) => format!("[{server}]:{path}"),
         Err(_) => format!("{server}:{path}"),
     }
+}
+
+/// The server's name is any text of a pod's author. `mount` takes one that begins with a dash for an
+/// option, and `--fstab=…` has it mount any directory of the node.
+fn check_source(request: &VolumeRequest, source: &str) -> Result<(), VolumeError> {
+    if !source.starts_with('-') {
+        return Ok(());
+    }
+    Err(VolumeError::Invalid {
+        volume: request.volume.name.clone(),
+        message: format!("{source:?} is not an export of a server"),
+    })
 }

@@ -15,7 +15,7 @@ use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodUid, Reason, Timestamp};
 
 use crate::{
-    FoundVolume, Programs, HostVolumes, HostVolumesConfig, Lanes, VolumeError, VolumePlugins,
+    FoundVolume, HostVolumes, HostVolumesConfig, Lanes, Programs, VolumeError, VolumePlugins,
     VolumeRequest, mounts_beneath,
 };
 
@@ -258,6 +258,14 @@ impl LoopDevice {
         let device = device.expect("open");
         device.write_all_at(bytes, at as u64).expect("write");
         device.sync_all().expect("sync");
+    }
+
+    /// The device has its size, and nothing behind it any more.
+    pub(super) fn lose_content(&self) {
+        self.file.as_file().set_len(0).expect("truncated");
+        let mut flush = Command::new("blockdev");
+        let flushed = flush.arg("--flushbufs").arg(&self.path).status();
+        assert!(flushed.expect("start").success());
     }
 
     pub(super) fn run(&self, program: &str, arguments: &[&str]) {

@@ -177,6 +177,28 @@ async fn an_empty_device_gets_a_file_system_and_a_used_one_keeps_its_own() {
 }
 
 #[tokio::test]
+async fn a_device_that_cannot_be_read_is_never_formatted() {
+    let (Some(mut bed), Some(device)) = (Bed::new(), LoopDevice::new()) else {
+        return;
+    };
+    bed.replace_program("mkfs.ext4", "echo \"$@\" >\"$0.log\"");
+    bed.replace_program("blkid", "exec /sbin/blkid \"$@\"");
+    device.run("mkfs.ext4", &["-q", "-F"]);
+    // every read of the device is an error from here on; `blkid` calls that "nothing found"
+    device.lose_content();
+    let asked = Asked::new("1", local(&device.path, false));
+    let error = asked.set_up(&bed.agent()).await.expect_err("unreadable");
+    let message = bed.text(&error);
+    let expected = format!(
+        "failed to get disk format of disk {}: Input/output error (os error 5)",
+        device.path.display()
+    );
+    assert!(message.ends_with(&expected), "{message}");
+    assert!(!bed.at("programs/mkfs.ext4.log").exists(), "formatted");
+    assert!(bed.mounts().is_empty());
+}
+
+#[tokio::test]
 async fn a_device_with_partitions_or_another_file_system_is_never_formatted() {
     let (Some(bed), Some(device)) = (Bed::new(), LoopDevice::new()) else {
         return;

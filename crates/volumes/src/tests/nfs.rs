@@ -58,6 +58,21 @@ async fn mount_is_asked_once_with_exactly_what_the_volume_says() {
 }
 
 #[tokio::test]
+async fn a_server_that_mount_would_take_for_an_option_is_refused() {
+    let Some(bed) = bed() else { return };
+    for server in ["--fstab=/var/lib/kubelet/x", "-o", "--bind"] {
+        let asked = Asked::new("1", nfs(server, "/e"));
+        let error = asked.set_up(&bed.agent()).await.expect_err("refused");
+        assert_eq!(
+            bed.text(&error),
+            format!("volume \"data\": \"{server}:/e\" is not an export of a server")
+        );
+    }
+    assert_eq!(log(&bed, "mount"), "", "mount was asked");
+    assert!(!bed.at(PLACE).exists());
+}
+
+#[tokio::test]
 async fn what_mount_says_is_told_in_upstreams_words() {
     let Some(mut bed) = bed() else { return };
     bed.replace_program("mount", "echo 'mount.nfs: access denied' >&2; exit 32");
