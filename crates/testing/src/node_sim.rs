@@ -144,7 +144,7 @@ impl fmt::Debug for NodeSim {
 /// When the scenario does, or when no runtime can be made.
 pub fn simulate<R>(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) -> R {
     run(seed, false, async |sim| {
-        sim.start_agent().await;
+        Box::pin(sim.start_agent()).await;
         scenario(sim).await
     })
 }
@@ -238,7 +238,8 @@ impl NodeSim {
             lease_seconds: 40,
             certificates: None,
         });
-        let parts = AgentParts {
+        // on the heap: it would make every scenario's future as large
+        let parts = Box::new(AgentParts {
             runtime: Arc::new(fence.clone()),
             images: Arc::new(fence.clone()),
             checks: Arc::new(self.checks.clone()),
@@ -281,9 +282,9 @@ impl NodeSim {
             restored: self.checkpoint.clone(),
             sync_frequency: Duration::from_secs(60),
             start_concurrency: 4,
-        };
+        });
         let actors = LocalSet::new();
-        let agent = actors.run_until(async { wiring::spawn(parts) }).await;
+        let agent = actors.run_until(async { wiring::spawn(*parts) }).await;
         let (kill, killed) = oneshot::channel::<()>();
         let (ended, gone) = oneshot::channel();
         tokio::task::spawn_local(async move {

@@ -99,7 +99,10 @@ impl RuntimeService for Fence {
         config: &ContainerConfig,
         sandbox_config: &SandboxConfig,
     ) -> CriResult<ContainerId> {
-        let paths = config.mounts.iter().map(|mount| Path::new(&mount.host_path));
+        let paths = config
+            .mounts
+            .iter()
+            .map(|mount| Path::new(&mount.host_path));
         self.volumes.check_paths(&sandbox_config.uid, paths);
         self.pass(
             self.runtime
