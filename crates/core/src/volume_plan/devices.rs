@@ -132,7 +132,11 @@ impl VolumePlan {
 
     /// Devices that could not be taken back are tried again at once.
     pub(super) fn try_devices_again(&mut self) {
-        for failure in self.devices.values_mut().filter_map(|it| it.failure.as_mut()) {
+        for failure in self
+            .devices
+            .values_mut()
+            .filter_map(|it| it.failure.as_mut())
+        {
             failure.again = Duration::ZERO;
         }
     }

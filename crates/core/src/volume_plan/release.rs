@@ -69,6 +69,10 @@ impl VolumePlan {
         }
         self.forsake(uid, steps);
         let state = self.pods.entry(uid.clone()).or_default();
+        if state.busy() {
+            // each time it is asked: what is under way may have gone on to what can be ended
+            steps.push(Step::GiveUp(uid.clone()));
+        }
         let release = state.release.get_or_insert(Release {
             askers: Vec::new(),
             stage: Stage::Waiting,

@@ -38,6 +38,8 @@ pub enum Step {
     Mount(VolumeWork),
     /// Grow the file system of a mounted volume.
     Expand(VolumeWork),
+    /// The pod is to lose its volumes: end early what is under way for it and can be ended.
+    GiveUp(PodUid),
     /// Take a volume from its pod.
     Unmount(PodUid, VolumeKey, FoundVolume),
     /// Answer a set-up.
@@ -67,6 +69,7 @@ impl fmt::Display for Step {
             Self::Unstage(device) => write!(f, "unstage({device})"),
             Self::Mount(work) => write!(f, "mount({work})"),
             Self::Expand(work) => write!(f, "expand({work})"),
+            Self::GiveUp(uid) => write!(f, "give-up({uid})"),
             Self::Unmount(uid, _, found) => write!(f, "unmount({uid}/{})", found.name),
             Self::Ready(ask, Ok(volumes)) => write!(f, "ready#{}({})", ask.0, volumes.len()),
             Self::Released(ask, Ok(())) => write!(f, "released#{}", ask.0),

@@ -62,6 +62,7 @@ impl World {
                 Step::Ready(..)
                     | Step::Released(..)
                     | Step::Wake(_)
+                    | Step::GiveUp(_)
                     | Step::Record(..)
                     | Step::InUse(_)
             ) {

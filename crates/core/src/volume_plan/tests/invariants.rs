@@ -65,7 +65,7 @@ impl Model {
                     assert!(self.waiting.remove(&ask.0), "answered twice: {line}");
                     continue;
                 }
-                Step::Wake(_) | Step::Record(..) | Step::InUse(_) => continue,
+                Step::Wake(_) | Step::GiveUp(_) | Step::Record(..) | Step::InUse(_) => continue,
                 Step::Mount(work) => {
                     let uid = work.pod.uid();
                     let device = work.volume.device();

@@ -62,12 +62,12 @@ fn a_release_waits_for_what_is_under_way_and_who_asked_hears_what_for() {
     world.ask("p", &[empty("a")]);
     assert_eq!(
         world.release("p", Releaser::Worker),
-        "not#1(FailedMount: the pod's volumes are being released)"
+        "not#1(FailedMount: the pod's volumes are being released), give-up(p)"
     );
     let hangs = "MountVolume.SetUp of volume \"a\" is under way since 2023-11-14T22:13:20Z";
     assert_eq!(world.tick(10.0), format!("not#2(FailedMount: {hangs})"));
     world.at(50.0);
-    assert_eq!(world.release("p", Releaser::Worker), "");
+    assert_eq!(world.release("p", Releaser::Worker), "give-up(p)");
     // it failed, and nobody wants it: no event, no further try
     assert_eq!(world.fails("mount(p/a)", "gone"), "find(p)");
     assert_eq!(world.ends("find(p)", Ok(a())), "unmount(p/a)");
