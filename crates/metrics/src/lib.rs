@@ -10,11 +10,11 @@ mod volumes;
 pub use plugins::PluginMetrics;
 pub use probes::{ProbeLabels, ProbeMetrics, ProbeResult, ProbeSeries};
 pub use prometheus::Counter;
-pub use volumes::{ClaimStats, VolumeMetrics, VolumeWorld};
 use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, Opts, Registry,
     TextEncoder,
 };
+pub use volumes::{ClaimStats, VolumeMetrics, VolumeWorld};
 
 /// Handles to all families. Cloning shares them.
 #[derive(Clone, Debug)]

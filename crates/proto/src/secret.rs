@@ -116,7 +116,10 @@ mod tests {
             format!("{publish:?}"),
             format!("{expand:?}"),
         ] {
-            assert!(text.contains("volume") && !text.contains("hidden"), "{text}");
+            assert!(
+                text.contains("volume") && !text.contains("hidden"),
+                "{text}"
+            );
         }
     }
 

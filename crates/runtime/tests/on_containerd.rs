@@ -464,7 +464,10 @@ async fn on_containerd_a_block_device_is_one_in_its_container_or_the_disk_below_
     let seen = agent.observe(&pod.uid()).await;
     let first = seen.containers.iter().find(|c| c.restart_count == 0);
     let log = std::fs::read_to_string(&first.expect("an instance").log_path).expect("log");
-    let said: Vec<&str> = log.lines().filter_map(|l| l.splitn(4, ' ').nth(3)).collect();
+    let said: Vec<&str> = log
+        .lines()
+        .filter_map(|l| l.splitn(4, ' ').nth(3))
+        .collect();
     assert_eq!(
         said,
         ["written", "sealed", "readable", "2775 2000", "2000"],

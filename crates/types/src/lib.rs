@@ -36,12 +36,12 @@ pub use volume::{
     DeviceName, FoundVolume, MountedContent, MountedVolume, MountedVolumes, VolumesNotReady,
 };
 
+/// The Kubernetes certificates.k8s.io/v1beta1 types (`ClusterTrustBundle`), from `k8s-openapi`.
+pub use k8s_openapi::api::certificates::v1beta1 as certificatesv1beta1;
 /// The Kubernetes coordination.k8s.io/v1 types (`Lease`), from `k8s-openapi`.
 pub use k8s_openapi::api::coordination::v1 as coordinationv1;
 /// The Kubernetes core/v1 types (`Container`, `PodSpec`, …), from `k8s-openapi`.
 pub use k8s_openapi::api::core::v1 as corev1;
-/// The Kubernetes certificates.k8s.io/v1beta1 types (`ClusterTrustBundle`), from `k8s-openapi`.
-pub use k8s_openapi::api::certificates::v1beta1 as certificatesv1beta1;
 /// The Kubernetes node.k8s.io/v1 types (`RuntimeClass`), from `k8s-openapi`.
 pub use k8s_openapi::api::node::v1 as nodev1;
 /// The Kubernetes storage.k8s.io/v1 types (`CSIDriver`, `VolumeAttachment`, …), from `k8s-openapi`.

@@ -32,10 +32,10 @@ use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::{PullOptions, RuntimeOptions};
 use windlass_store::{AdmittedPods, BackoffFile, Store, VerdictFile};
 use windlass_types::Clock;
+use windlass_types::corev1::Node;
 use windlass_volumes::{
     CsiConfig, HostVolumes, HostVolumesConfig, make_shared, memory_may_be_swapped,
 };
-use windlass_types::corev1::Node;
 
 use crate::cluster;
 use crate::wiring::{AgentParts, MachineShutdown, SourceParts};
@@ -311,7 +311,9 @@ fn selinux_mounts(config: &Config, node: &NodeFacts) -> Option<SelinuxMounts> {
         return None;
     }
     let settings = read("/etc/selinux/config");
-    let mut kinds = settings.lines().filter_map(|line| line.strip_prefix("SELINUXTYPE="));
+    let mut kinds = settings
+        .lines()
+        .filter_map(|line| line.strip_prefix("SELINUXTYPE="));
     let kind = kinds.next().unwrap_or("targeted").trim();
     let contexts = read(&format!("/etc/selinux/{kind}/contexts/lxc_contexts"));
     Some(SelinuxMounts {

@@ -88,7 +88,12 @@ fn the_object_has_an_entry_for_each_driver_that_is_registered() {
         &[],
         "update [b=2 a=1+zone*16]",
     );
-    check(Some(std::slice::from_ref(&zoned)), Some(zoned.clone()), &[], "keep");
+    check(
+        Some(std::slice::from_ref(&zoned)),
+        Some(zoned.clone()),
+        &[],
+        "keep",
+    );
     check(Some(&[zoned]), Some(a.clone()), &[], "update [a=1]");
     let many = |max| NodeDriver {
         max_volumes: Some(max),

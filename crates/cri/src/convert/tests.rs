@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use windlass_proto::cri_v1 as pb;
 use windlass_types::cri::{
     ContainerConfig, ContainerSecurity, Device, DnsConfig, IdMapping, ImageAuth, LinuxResources,
-    ListFilter, Mount, MountPropagation, MountedImage, NamespaceMode, NamespaceOptions, PortMapping, Protocol,
-    SandboxConfig, SandboxSecurity, SecurityProfile, SelinuxOptions, SupplementalGroupsPolicy,
-    UserNamespace,
+    ListFilter, Mount, MountPropagation, MountedImage, NamespaceMode, NamespaceOptions,
+    PortMapping, Protocol, SandboxConfig, SandboxSecurity, SecurityProfile, SelinuxOptions,
+    SupplementalGroupsPolicy, UserNamespace,
 };
 use windlass_types::{ContainerState, Timestamp, names};
 
