@@ -1,5 +1,7 @@
 //! What the kernel says a process uses.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::time::Duration;
 
@@ -45,6 +47,22 @@ pub(super) fn machine_busy_seconds() -> anyhow::Result<f64> {
     Ok(busy.sum::<u64>() as f64 / TICKS_PER_SECOND)
 }
 
+/// Voluntary context switches of the threads of a process.
+#[derive(Debug)]
+pub(super) struct Sleeps(BTreeMap<OsString, u64>);
+
+impl Sleeps {
+    /// How many there were since `before`. Those of a thread that has ended meanwhile are lost.
+    pub(super) fn since(&self, before: &Self) -> u64 {
+        let threads = self.0.iter();
+        let new = threads.map(|(thread, count)| {
+            let old = before.0.get(thread).copied().unwrap_or_default();
+            count.saturating_sub(old)
+        });
+        new.sum()
+    }
+}
+
 /// A process by its PID.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process {
@@ -65,22 +83,21 @@ impl Process {
         Ok(number.context("no VmRSS")?.parse()?)
     }
 
-    /// How often its threads have gone to sleep so far: each time something woke them before.
-    pub(super) fn sleeps(self) -> anyhow::Result<u64> {
-        let mut sleeps = 0;
+    /// How often each of its threads has gone to sleep so far: each time something woke it before.
+    pub(super) fn sleeps(self) -> anyhow::Result<Sleeps> {
+        let mut sleeps = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid))? {
+            let thread = thread?;
             // one that has just ended
-            let Ok(status) = fs::read_to_string(thread?.path().join("status")) else {
+            let Ok(status) = fs::read_to_string(thread.path().join("status")) else {
                 continue;
             };
             let mut lines = status.lines();
             let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-            sleeps += line
-                .context("no voluntary_ctxt_switches")?
-                .trim()
-                .parse::<u64>()?;
+            let count = line.context("no voluntary_ctxt_switches")?.trim().parse()?;
+            sleeps.insert(thread.file_name(), count);
         }
-        Ok(sleeps)
+        Ok(Sleeps(sleeps))
     }
 
     /// CPU time used so far, user and system.
@@ -104,10 +121,19 @@ mod tests {
         };
         assert!(process.rss_kib().unwrap() > 100);
         assert!(process.cpu_seconds().unwrap() < 3600.0);
-        let before = process.sleeps().unwrap();
-        let (sender, receiver) = std::sync::mpsc::channel();
-        std::thread::spawn(move || sender.send(()));
-        receiver.recv().unwrap();
-        assert!(process.sleeps().unwrap() >= before);
+        assert!(process.sleeps().is_ok_and(|sleeps| !sleeps.0.is_empty()));
+    }
+
+    #[test]
+    fn threads_that_came_or_went_take_nothing_away() {
+        let sleeps = |counts: &[(&str, u64)]| {
+            let counts = counts
+                .iter()
+                .map(|(thread, count)| ((*thread).into(), *count));
+            Sleeps(counts.collect())
+        };
+        let before = sleeps(&[("1", 10), ("2", 5000)]);
+        let after = sleeps(&[("1", 13), ("3", 4)]);
+        assert_eq!(after.since(&before), 7);
     }
 }

@@ -225,7 +225,7 @@ async fn at_rest(
         let per_minute = 60.0 / seconds as f64;
         rests.push((
             100.0 * (after.0 - before.0) / seconds as f64,
-            (after.1 - before.1) as f64 * per_minute,
+            after.1.since(&before.1) as f64 * per_minute,
         ));
         if count > 0 {
             herd(node, &names, report).await?;
