@@ -5,7 +5,7 @@ use windlass_core::volume_source::{PodVolume, VolumeSource};
 use windlass_types::{ClaimSizes, PodExt, PodUid, SharedPod, Timestamp};
 use windlass_volumes::{VolumeError, VolumePlugins, VolumeRequest};
 
-/// Carries out a step that works on volumes; `None` for one that is only told.
+/// Carries out a step that works on volumes; `None` for one whose end nobody waits for.
 pub(crate) async fn work(
     plugins: &dyn VolumePlugins,
     claims: &dyn ClaimSizes,
@@ -41,6 +41,10 @@ pub(crate) async fn work(
             }
             let (uid, key) = subject(work);
             Done::Expanded(uid, key, expanded.map_err(failed))
+        }
+        Step::GiveUp(uid) => {
+            plugins.give_up(&uid).await;
+            return None;
         }
         Step::Unmount(uid, key, found) => {
             let unmounted = plugins.tear_down(&uid, &found).await;

@@ -144,6 +144,10 @@ impl VolumePlugins for MeasuredVolumes {
         result
     }
 
+    async fn give_up(&self, uid: &PodUid) {
+        self.inner.give_up(uid).await;
+    }
+
     async fn usage(
         &self,
         uid: &PodUid,

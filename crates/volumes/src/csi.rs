@@ -1,7 +1,7 @@
 //! Volumes of CSI drivers: this machine for [`CsiVolumes`], and what is left to do around it.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use windlass_types::{FoundVolume, PodUid, SharedPod};
 use crate::error::VolumeError;
 use crate::lane::{LaneError, volumes_lane};
 use crate::machine::Machine;
-use crate::mount_info::{mount_at, mounts_beneath};
+use crate::mount_info::{mount_at, mounts_beneath, mounts_like};
 use crate::pod_volumes::pod_group;
 use crate::remove::remove_tree;
 use crate::usage::Measured;
@@ -125,6 +125,14 @@ impl VolumeHost for CsiHost {
 
     fn is_mounted(&self, path: &Path) -> io::Result<bool> {
         Ok(mount_at(path)?.is_some())
+    }
+
+    fn mounts_in_pods(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let pods = self.0.paths.pods_dir();
+        let pods = pods.canonicalize().unwrap_or(pods);
+        let mut others = mounts_like(path)?;
+        others.retain(|mount| mount.path.starts_with(&pods));
+        Ok(others.into_iter().map(|mount| mount.path).collect())
     }
 
     fn remove_tree(&self, path: &Path) -> io::Result<()> {

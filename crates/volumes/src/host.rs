@@ -225,6 +225,10 @@ impl VolumePlugins for HostVolumes {
             .await
     }
 
+    async fn give_up(&self, uid: &PodUid) {
+        self.machine.stop_walks(uid).await;
+    }
+
     fn tell_events_to(&self, events: Arc<dyn EventRecorder>) {
         // told once; a second recorder would be another agent's
         let _ = self.machine.events.set(events);
@@ -278,6 +282,8 @@ fn names_in(dir: &Path) -> Result<Vec<String>, VolumeError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        // a file that is not ours keeps nobody from finding what is
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
         Err(error) => return Err(failed(error)),
     };
     let mut names = Vec::new();

@@ -249,7 +249,10 @@ fn kind(path: &Path) -> Result<Kind, VolumeError> {
 /// What is bound.
 fn source(path: &Path, global: &Path) -> Result<PathBuf, VolumeError> {
     match kind(path)? {
-        Kind::Directory => Ok(path.to_owned()),
+        // the walk for a group follows no link
+        Kind::Directory => path
+            .canonicalize()
+            .map_err(|error| VolumeError::io("resolve", path, error)),
         Kind::Block if mounted(global)?.is_some() => Ok(global.to_owned()),
         Kind::Block => Err(VolumeError::failed(format!(
             "local: device {} is not mounted at {}",

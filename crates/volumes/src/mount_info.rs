@@ -52,6 +52,15 @@ pub(crate) fn mounts_of(dir: &Path) -> io::Result<Vec<MountPoint>> {
     Ok(same_directory(&table()?, &dir))
 }
 
+/// Other mounts of what is mounted exactly here, which is not touched; none if nothing is.
+pub(crate) fn mounts_like(dir: &Path) -> io::Result<Vec<MountPoint>> {
+    let (dir, table) = (resolved(dir), table()?);
+    match table.iter().any(|mount| mount.path == dir) {
+        true => Ok(same_directory(&table, &dir)),
+        false => Ok(Vec::new()),
+    }
+}
+
 /// Mounts of the table at other places that show what is at `dir`, a resolved path.
 pub(crate) fn same_directory(table: &[MountPoint], dir: &Path) -> Vec<MountPoint> {
     let above = table.iter().filter(|mount| dir.starts_with(&mount.path));

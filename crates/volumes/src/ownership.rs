@@ -11,13 +11,14 @@ use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Stat, chmod,
     chownat, fchmod, fchown, fstat, openat, openat2, seek, statat, tell,
 };
 use rustix::io::Errno;
+use tokio::sync::watch;
 
 use crate::error::VolumeError;
 
@@ -60,7 +61,7 @@ pub enum GroupPolicy {
 #[derive(Debug, Default)]
 pub struct WalkProgress {
     files: AtomicU64,
-    stopped: AtomicBool,
+    stopped: watch::Sender<bool>,
 }
 
 impl WalkProgress {
@@ -71,7 +72,13 @@ impl WalkProgress {
 
     /// Makes the walk end with [`VolumeError::Stopped`] at its next entry.
     pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
+        self.stopped.send_replace(true);
+    }
+
+    /// Waits until somebody has said so.
+    pub(crate) async fn stopped(&self) {
+        // the other end is here
+        let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 }
 
@@ -276,7 +283,7 @@ impl Walk<'_> {
     }
 
     fn step(&self) -> Result<(), Stop> {
-        if self.progress.stopped.load(Ordering::Relaxed) {
+        if *self.progress.stopped.borrow() {
             return Err(Stop::Asked);
         }
         self.progress.files.fetch_add(1, Ordering::Relaxed);

@@ -58,6 +58,10 @@ pub trait VolumePlugins: Send + Sync + Debug + 'static {
     /// where that belongs to the pod. One that is not there is fine.
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError>;
 
+    /// The pod is to lose its volumes: what is under way for it and may take long, such as giving a
+    /// large volume to a group, ends early with an error. What cannot be ended goes on.
+    async fn give_up(&self, _uid: &PodUid) {}
+
     /// What a volume that is set up holds. `None` if nobody can tell: it is not the node's to
     /// measure, as a hostPath, or its driver does not say. May take as long as counting a large
     /// tree does; dropping the future ends it.

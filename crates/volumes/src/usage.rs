@@ -17,7 +17,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use windlass_core::volume_usage::{StatsSource, VolumeStats};
 
 use crate::error::VolumeError;
@@ -32,6 +32,14 @@ const REST: u32 = 4;
 /// [`walk::MAX_OPEN`] descriptors.
 const WALKS: usize = 4;
 
+/// First looks at the same time. One at a file system that does not answer keeps its thread: all of
+/// them together take an eighth of the lanes' slots.
+const LOOKS: usize = crate::lane::SLOTS / 8;
+/// How long a look waits for a place among them.
+const LOOK_PATIENCE: Duration = Duration::from_secs(60);
+/// Longest walk. A pod that keeps moving directories ahead of a walk could hold its place for ever.
+const LONGEST_WALK: Duration = Duration::from_secs(30 * 60);
+
 /// What is known of a volume, and how.
 pub type Measured = (VolumeStats, StatsSource);
 
@@ -39,6 +47,7 @@ pub type Measured = (VolumeStats, StatsSource);
 #[derive(Debug)]
 pub(crate) struct Meter {
     lanes: Arc<Lanes>,
+    looks: Arc<Semaphore>,
     walks: Semaphore,
     turn: Semaphore,
 }
@@ -54,6 +63,7 @@ impl Meter {
     pub(crate) fn new(lanes: Arc<Lanes>) -> Self {
         Self {
             lanes,
+            looks: Arc::new(Semaphore::new(LOOKS)),
             walks: Semaphore::new(WALKS),
             turn: Semaphore::new(1),
         }
@@ -76,14 +86,30 @@ impl Meter {
         const ACTION: &str = "measuring a volume";
         let lost = |_| VolumeError::from(LaneError::Lost { action: ACTION });
         let (first, userns) = (path.to_owned(), userns.to_owned());
-        let look = move || look(&first, &userns);
+        let late = |patience: Duration| LaneError::Deadline {
+            action: ACTION,
+            seconds: patience.as_secs(),
+        };
+        let place = Arc::clone(&self.looks).acquire_owned();
+        let place = timeout(LOOK_PATIENCE, place).await;
+        let place = place.map_err(|_| late(LOOK_PATIENCE))?.map_err(lost)?;
+        let look = move || {
+            let found = look(&first, &userns);
+            // kept while the file system hangs
+            drop(place);
+            found
+        };
         let look = self.lanes.run(lane, ACTION, look).await?;
         let (mut stats, mut walk) = match look {
             Look::Known(measured) => return Ok(measured),
             Look::Count(stats, walk) => (stats, walk),
         };
         let _place = self.walks.acquire().await.map_err(lost)?;
+        let began = Instant::now();
         loop {
+            if began.elapsed() > LONGEST_WALK {
+                return Err(late(LONGEST_WALK).into());
+            }
             let turn = self.turn.acquire().await.map_err(lost)?;
             let begin = Instant::now();
             let of = path.to_owned();

@@ -1,8 +1,8 @@
 //! Walks through volumes that outlive the call that began them.
 //!
 //! *owns* the walks that are under way, by directory · *invariant* a directory has one walk at a time;
-//! a second call for the same group waits for the first one's · *bound* a walk holds one of the
-//! lanes' slots · *restart* nothing to restore: a volume whose walk did not come to its end is not
+//! a second call for the same group waits for the first one's · *bound* [`AT_A_TIME`] walks, each
+//! with one of the lanes' slots; further ones wait · *restart* nothing to restore: a volume whose walk did not come to its end is not
 //! set up, so it is gone through again.
 
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 
 use crate::error::VolumeError;
@@ -22,12 +22,31 @@ use crate::ownership::{VolumeGroup, WalkProgress, Walked, set_volume_ownership};
 const FIRST_WORD: Duration = Duration::from_secs(30);
 const NEXT_WORD: Duration = Duration::from_secs(60);
 
+/// Walks at the same time: a quarter of the lanes' slots, so that the large volumes of some pods
+/// leave room for the files of all others.
+const AT_A_TIME: usize = crate::lane::SLOTS / 4;
+/// How long a walk that was told to stop is waited for. One in a file system that does not answer
+/// stops when that does; its volume may have to be unmounted by force first.
+const LAST_STEP: Duration = Duration::from_secs(10);
+
 const HINT: &str = "is taking longer than expected, consider using OnRootMismatch - \
     https://kubernetes.io/docs/tasks/configure-pod-container/security-context/\
     #configure-volume-permission-and-ownership-change-policy-for-pods";
 
-#[derive(Debug, Default)]
-pub(crate) struct Walks(Mutex<HashMap<PathBuf, Arc<Running>>>);
+#[derive(Debug)]
+pub(crate) struct Walks {
+    running: Mutex<HashMap<PathBuf, Arc<Running>>>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for Walks {
+    fn default() -> Self {
+        Self {
+            running: Mutex::default(),
+            places: Arc::new(Semaphore::new(AT_A_TIME)),
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Running {
@@ -51,12 +70,21 @@ pub(crate) struct Ownership<'a> {
     pub(crate) group: VolumeGroup,
 }
 
+impl Running {
+    /// It came to its end, or will never begin.
+    fn is_over(&self) -> bool {
+        self.ended.borrow().is_some() || self.ended.has_changed().is_err()
+    }
+}
+
 impl Machine {
     /// Gives a volume to its pod's group; waits as long as it takes. Whoever stops waiting stops
     /// nothing: the next call finds the walk where it is.
     pub(crate) async fn give_to_group(&self, wanted: Ownership<'_>) -> Result<(), VolumeError> {
         loop {
             let running = self.walks.of(wanted.dir);
+            // what came of another pod's walk some time ago says nothing of the files of now
+            let running = running.filter(|it| !it.is_over() || it.uid == wanted.pod.uid());
             let running = running.unwrap_or_else(|| self.begin(&wanted));
             let result = self.wait(&running, &wanted).await;
             self.walks.forget(wanted.dir, &running);
@@ -73,11 +101,20 @@ impl Machine {
             let of_pod = walks.values().filter(|running| running.uid == *uid);
             of_pod.cloned().collect()
         };
-        for running in of_pod {
+        for running in &of_pod {
             running.progress.stop();
-            // closed: it never began
-            let _ = running.ended.clone().wait_for(Option::is_some).await;
         }
+        let all = async {
+            for running in &of_pod {
+                // closed: it never began
+                let _ = running.ended.clone().wait_for(Option::is_some).await;
+            }
+        };
+        if timeout(LAST_STEP, all).await.is_err() {
+            tracing::warn!(pod = %uid, "a walk through a volume does not end");
+        }
+        // nobody asks what came of them
+        self.walks.lock().retain(|_, running| running.uid != *uid);
     }
 
     fn begin(&self, wanted: &Ownership<'_>) -> Arc<Running> {
@@ -94,11 +131,19 @@ impl Machine {
             .lock()
             .insert(wanted.dir.to_owned(), Arc::clone(&running));
         let (lanes, dir, group) = (Arc::clone(&self.lanes), wanted.dir.to_owned(), wanted.group);
+        let places = Arc::clone(&self.walks.places);
         tokio::spawn(async move {
+            let place = tokio::select! {
+                biased;
+                () = progress.stopped() => return,
+                place = places.acquire_owned() => place,
+            };
             let lane = format!("group of {}", dir.display());
             let work = move || {
                 let result = set_volume_ownership(&dir, group, &progress);
                 let result = result.map_err(|error| error.to_string());
+                // kept while the file system hangs
+                drop(place);
                 // nobody waits any more: what is done is done
                 let _ = sender.send(Some(result));
                 Ok::<(), VolumeError>(())
@@ -111,6 +156,11 @@ impl Machine {
 
     async fn wait(&self, running: &Running, wanted: &Ownership<'_>) -> Result<(), VolumeError> {
         let mut ended = running.ended.clone();
+        let given_up = async {
+            running.progress.stopped().await;
+            sleep(LAST_STEP).await;
+        };
+        tokio::pin!(given_up);
         let mut word = running.began + FIRST_WORD;
         let mut first = true;
         // a walk that was found under way has had its words
@@ -128,6 +178,9 @@ impl Machine {
                         Some(Err(message)) => Err(VolumeError::failed(message)),
                         None => Err(VolumeError::Stopped { path: wanted.dir.to_owned() }),
                     };
+                }
+                () = &mut given_up => {
+                    return Err(VolumeError::Stopped { path: wanted.dir.to_owned() });
                 }
                 () = sleep_until(word) => {
                     self.tell_progress(running, wanted, first);
@@ -170,7 +223,7 @@ impl Walks {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Running>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

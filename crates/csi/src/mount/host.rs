@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use windlass_types::SharedPod;
@@ -23,6 +23,13 @@ pub trait VolumeHost: Send + Sync + Debug + 'static {
     /// # Errors
     /// The mount table cannot be read.
     fn is_mounted(&self, path: &Path) -> io::Result<bool>;
+
+    /// Directories of pods at which the same is mounted as at this path. Blocks; does not touch what
+    /// is mounted.
+    ///
+    /// # Errors
+    /// The mount table cannot be read.
+    fn mounts_in_pods(&self, path: &Path) -> io::Result<Vec<PathBuf>>;
 
     /// Removes a directory with all its content, but nothing that is mounted below it. Blocks. A
     /// missing one is fine.

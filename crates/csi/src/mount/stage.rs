@@ -89,7 +89,7 @@ impl CsiVolumes {
         windlass_core::paths::check_component("CSI driver name", &device.driver)?;
         let target = self.deps.paths.global_mount(device);
         let lane = device_lane(device);
-        let dir = target.clone();
+        let (dir, name) = (target.clone(), device.name());
         let there = self
             .files(&lane, "unstaging a volume", move |host| {
                 let mounted = host
@@ -100,6 +100,12 @@ impl CsiVolumes {
                 if !mounted && !noted {
                     // an earlier attempt was interrupted after its last call
                     remove_mount_dir(host, &dir, STEP)?;
+                }
+                // a pod whose notes are lost still has it
+                let pods = host.mounts_in_pods(&dir);
+                let pods = pods.map_err(MountError::io("look for mounts of", &dir))?;
+                if let Some(path) = pods.into_iter().next() {
+                    return Err(MountError::InUse { device: name, path });
                 }
                 Ok(mounted || noted)
             })

@@ -31,10 +31,15 @@ pub(super) fn scan(directory: &Path) -> io::Result<Scan> {
     let mut left = ENTRIES;
     let mut open = vec![(directory.to_owned(), DEPTH)];
     while let Some((directory, depth)) = open.pop() {
-        let entries = fs::read_dir(&directory);
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            // nobody knows what is in it: no plugin may count as gone
+            Err(error) if scan.directories.is_empty() || is_shortage(&error) => return Err(error),
+            // one that is gone again, or broken, has nothing in it
+            Err(_) => continue,
+        };
         scan.directories.insert(directory);
-        // one that is gone again has nothing in it
-        for entry in entries.into_iter().flatten().flatten() {
+        for entry in entries.flatten() {
             if left == 0 {
                 tracing::warn!(
                     entries = ENTRIES,
@@ -67,4 +72,28 @@ fn socket_id(path: &Path) -> Option<SocketId> {
         inode: meta.ino(),
         modified: (meta.mtime(), meta.mtime_nsec()),
     })
+}
+
+/// The agent or the machine has no descriptor or no memory left; that passes.
+fn is_shortage(error: &io::Error) -> bool {
+    const ENOMEM: i32 = 12;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(ENOMEM | ENFILE | EMFILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_read_is_not_an_empty_one() {
+        let temp = tempfile::tempdir().expect("temp dir");
+        let registry = temp.path().join("registry");
+        assert_eq!(scan(&registry).expect("made").directories.len(), 1);
+        fs::remove_dir(&registry).expect("removed");
+        fs::write(&registry, "").expect("a file");
+        assert!(scan(&registry).is_err());
+        assert!(is_shortage(&io::Error::from_raw_os_error(24)));
+    }
 }

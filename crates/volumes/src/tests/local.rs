@@ -139,6 +139,22 @@ async fn a_shared_directory_belongs_to_the_group_of_the_first_pod() {
 }
 
 #[tokio::test]
+async fn a_directory_behind_a_link_belongs_to_the_group_of_its_pod() {
+    let Some(bed) = Bed::new() else { return };
+    let disk = bed.at("disk");
+    fs::create_dir(&disk).expect("dir");
+    fs::write(disk.join("file"), "").expect("file");
+    symlink(&disk, bed.at("link")).expect("link");
+    let agent = bed.agent();
+    let asked = Asked::new("1", local(bed.at("link"), false)).group(4242);
+    let path = asked.set_up(&agent).await.expect("set up");
+    let group = |path: &std::path::Path| path.metadata().expect("metadata").gid();
+    assert_eq!((group(&disk), group(&path.join("file"))), (4242, 4242));
+    asked.release(&agent).await.expect("release");
+    assert!(disk.join("file").exists());
+}
+
+#[tokio::test]
 async fn an_empty_device_gets_a_file_system_and_a_used_one_keeps_its_own() {
     let (Some(bed), Some(device)) = (Bed::new(), LoopDevice::new()) else {
         return;

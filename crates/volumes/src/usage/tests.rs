@@ -299,3 +299,28 @@ async fn a_large_tree_delays_the_number_of_a_small_one_by_slices_only() {
     tokio::join!(measure("large", &large), measure("small", small.path()));
     assert_eq!(order.into_inner(), ["small", "large"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_hang_leave_the_threads_to_others_and_a_walk_without_end_its_place() {
+    let temp = tempdir().expect("a directory");
+    for index in 0..=SLICE {
+        fs::write(temp.path().join(index.to_string()), "").expect("write");
+    }
+    let meter = Meter::new(Arc::new(Lanes::new(Duration::from_secs(600))));
+    let measure = || meter.measure("pod", temp.path(), Path::new(NOWHERE));
+    let all = u32::try_from(LOOKS).expect("few");
+    let hang = meter.looks.acquire_many(all).await.expect("open");
+    let error = measure().await.expect_err("no place").to_string();
+    assert_eq!(error, "measuring a volume did not end within 60 s");
+    drop(hang);
+    let others = async {
+        let turn = meter.turn.acquire().await.expect("open");
+        tokio::time::sleep(LONGEST_WALK + Duration::from_secs(1)).await;
+        drop(turn);
+    };
+    let (ends, ()) = tokio::join!(measure(), others);
+    let error = ends.expect_err("too long").to_string();
+    assert_eq!(error, "measuring a volume did not end within 1800 s");
+    let (_, source) = measure().await.expect("measured");
+    assert_eq!(source.to_string(), StatsSource::Walk.to_string());
+}

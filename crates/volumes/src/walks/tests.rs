@@ -156,3 +156,61 @@ async fn set_volume_ownership_of(bed: &Bed, running: &Running) -> String {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_that_hangs_keeps_its_pod_for_seconds_only() {
+    let bed = Bed::new();
+    let _hangs = bed.running();
+    let stop = async {
+        bed.machine
+            .stop_walks(&PodUid::from("uid-1".to_owned()))
+            .await;
+    };
+    let begin = Instant::now();
+    let (given, ()) = tokio::join!(bed.machine.give_to_group(bed.ownership()), stop);
+    assert!(
+        matches!(given, Err(VolumeError::Stopped { .. })),
+        "{given:?}"
+    );
+    assert_eq!(begin.elapsed().as_secs(), 10);
+    assert!(bed.machine.walks.lock().is_empty(), "nobody asks again");
+}
+
+#[tokio::test]
+async fn what_came_of_another_pods_walk_counts_for_that_pod_only() {
+    let bed = Bed::new();
+    bed.running()
+        .send_replace(Some(Err("some time ago".to_owned())));
+    let mut other = Pod::default();
+    other.metadata.uid = Some("uid-2".to_owned());
+    let other: SharedPod = Arc::new(other);
+    let wanted = Ownership {
+        pod: &other,
+        ..bed.ownership()
+    };
+    bed.machine.give_to_group(wanted).await.expect("walked");
+    assert!(bed.machine.walks.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_walk_that_waits_for_a_place_ends_with_its_pod() {
+    let bed = Bed::new();
+    let all = u32::try_from(AT_A_TIME).expect("few");
+    let places = Arc::clone(&bed.machine.walks.places);
+    let taken = places.acquire_many_owned(all).await.expect("open");
+    let stop = async {
+        bed.machine
+            .stop_walks(&PodUid::from("uid-1".to_owned()))
+            .await;
+    };
+    let (given, ()) = tokio::join!(bed.machine.give_to_group(bed.ownership()), stop);
+    assert!(
+        matches!(given, Err(VolumeError::Stopped { .. })),
+        "{given:?}"
+    );
+    drop(taken);
+    bed.machine
+        .give_to_group(bed.ownership())
+        .await
+        .expect("there is a place");
+}

@@ -1,7 +1,8 @@
 //! What a failure leaves, and in which words it is told.
 
-use windlass_types::Retry;
+use windlass_types::{PodUid, Retry};
 
+use super::super::MountError;
 use super::world::{DRIVER, Fault, World, inline, persistent, pod};
 use crate::port::{Attachment, CsiDriverSpec, NodeAbility};
 
@@ -323,4 +324,23 @@ fn without_the_api_server_nothing_new_is_mounted_and_what_was_asked_is_said() {
     let error = world.set_up(&pod, &volume).unwrap_err().to_string();
     assert!(error.ends_with("the API server is away"), "{error}");
     world.assert_clean("nothing was asked");
+}
+
+#[test]
+fn a_device_that_a_pod_with_torn_notes_has_is_not_unstaged() {
+    let mut world = World::new(&[NodeAbility::Stage]);
+    let (pod, volume) = (pod("uid-1"), persistent(|_| {}));
+    world.stage(&pod, &volume).unwrap();
+    world.set_up(&pod, &volume).unwrap();
+    let dir = world.paths().volume_dir(&PodUid::new("uid-1"), "pv-1");
+    std::fs::write(dir.join("vol_data.json"), "").unwrap();
+    world.restart();
+    world.journal();
+    let error = world.unstage(&volume).unwrap_err();
+    assert!(matches!(error, MountError::InUse { .. }), "{error}");
+    assert_eq!(world.journal(), "");
+    world.set_up(&pod, &volume).unwrap();
+    world.tear_down(&pod, &volume).unwrap();
+    world.unstage(&volume).unwrap();
+    world.assert_clean("at last");
 }

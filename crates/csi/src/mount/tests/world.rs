@@ -604,6 +604,15 @@ impl VolumeHost for Node {
         Ok(lock(&self.0).mounts.contains(path))
     }
 
+    fn mounts_in_pods(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        let state = lock(&self.0);
+        let mut staged = state.staged.iter().filter(|(_, at)| at == path);
+        let handle = staged.next().map(|(handle, _)| handle);
+        let of_handle = |(of, _): &&(String, PathBuf)| Some(of) == handle;
+        let published = state.published.iter().filter(of_handle);
+        Ok(published.map(|(_, at)| at.clone()).collect())
+    }
+
     fn remove_tree(&self, path: &Path) -> io::Result<()> {
         assert!(!self.is_mounted(path)?, "{} is mounted", path.display());
         match std::fs::remove_dir_all(path) {
