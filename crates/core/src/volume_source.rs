@@ -166,7 +166,8 @@ pub struct SecretRef {
 pub struct ClaimSize {
     /// Name of the claim in the pod's namespace.
     pub claim: String,
-    /// `spec.capacity.storage` of the PersistentVolume, in bytes: what the node is to make of it.
+    /// In bytes, what the node is to make of it: `status.allocatedResources.storage` of the claim,
+    /// or `spec.capacity.storage` of the PersistentVolume where a resizer does not say that.
     pub wanted: u64,
     /// `status.capacity.storage` of the claim, in bytes: what it is known to have.
     pub known: u64,

@@ -55,8 +55,12 @@ pub(super) struct VolumeState {
     due: Due,
     /// As it was set up last.
     shown: Option<(Arc<PodVolume>, MountedVolume)>,
-    /// The size in bytes that it was grown to.
+    /// The size in bytes that it was grown to, or that its driver refused for good.
     grown: u64,
+    /// The pod was told that it has it.
+    given: bool,
+    /// The last failure to grow it, while it is set up again.
+    not_grown: Option<Failure>,
     pub(super) device: Option<DeviceName>,
     /// It may lie on the disk.
     pub(super) on_disk: bool,
@@ -113,7 +117,13 @@ impl VolumeState {
         if self.wanted.as_deref() != Some(volume) {
             self.wanted = Some(Arc::new(volume.clone()));
             self.device = volume.device();
-            self.failure = None;
+            (self.failure, self.not_grown) = (None, None);
+        } else if self.due == Due::Expand {
+            if self.given && self.under_way.is_some() {
+                // the next sync sets it up again
+                return;
+            }
+            self.not_grown = self.failure.take();
         }
         let shown = self.shown.as_ref().map(|(shown, _)| &**shown);
         // a driver may have to be asked again although nothing changed
@@ -127,11 +137,12 @@ impl VolumeState {
     /// The pod is to lose it.
     pub(super) fn forsake(&mut self) {
         (self.wanted, self.due, self.failure) = (None, Due::Nothing, None);
+        self.not_grown = None;
     }
 
     /// It is about to be taken away: what was shown counts no longer.
     pub(super) fn lost(&mut self) {
-        (self.shown, self.grown) = (None, 0);
+        (self.shown, self.grown, self.given) = (None, 0, false);
         if self.wanted.is_some() {
             self.due = Due::Mount;
         }
@@ -152,8 +163,20 @@ impl VolumeState {
     fn ready(&self) -> Option<&MountedVolume> {
         let settled =
             self.due == Due::Nothing && self.under_way.is_none() && self.failure.is_none();
-        let (_, shown) = self.shown.as_ref().filter(|_| settled)?;
+        let ready = settled || self.only_grows();
+        let (_, shown) = self.shown.as_ref().filter(|_| ready)?;
         Some(shown)
+    }
+
+    /// The pod has it, and its containers may come back whatever becomes of its growth (upstream: a
+    /// volume stays mounted whose expansion fails, but one that is new is not used before).
+    fn only_grows(&self) -> bool {
+        self.given && self.due == Due::Expand
+    }
+
+    /// Why the pod has to wait.
+    fn blocked_by(&self) -> Option<&Failure> {
+        self.failure.as_ref().filter(|_| !self.only_grows())
     }
 
     /// A step ended well, and showed `volume` as it is.
@@ -165,6 +188,7 @@ impl VolumeState {
         self.due = if **wanted != *volume {
             Due::Mount
         } else if size_to_reach(wanted).is_some_and(|size| size > self.grown) {
+            self.failure = self.not_grown.take();
             Due::Expand
         } else {
             Due::Nothing
@@ -239,7 +263,7 @@ impl PodState {
 
     /// All that failed.
     fn failures(&self) -> Vec<Words> {
-        let failures = self.volumes.values().filter_map(|v| v.failure.as_ref());
+        let failures = self.volumes.values().filter_map(VolumeState::blocked_by);
         failures.map(|failure| failure.words.clone()).collect()
     }
 }
@@ -357,6 +381,11 @@ impl VolumePlan {
             Err(error) => {
                 let words = words::step_failed(Work::Expand, &asked, &error);
                 volume.failed(pod, words, error.retry, at, steps);
+                if error.retry == Retry::Never {
+                    // the pod has what there is, as upstream after it has marked the claim
+                    volume.grown = size_to_reach(&asked).unwrap_or_default();
+                    volume.succeeded(&asked);
+                }
             }
         }
     }
@@ -512,6 +541,7 @@ impl VolumePlan {
         if let Some(mounted) = state.ready().filter(|_| state.release.is_none()) {
             let mounted = Arc::new(mounted);
             if let Some(state) = self.pods.get_mut(uid) {
+                state.volumes.values_mut().for_each(|v| v.given = true);
                 for asker in state.askers.drain(..) {
                     steps.push(Step::Ready(asker.ask, Ok(Arc::clone(&mounted))));
                 }
@@ -522,7 +552,8 @@ impl VolumePlan {
             return;
         }
         let failures = state.failures();
-        let failed = state.volumes.values().any(|volume| volume.pauses(at));
+        let blocked = |volume: &VolumeState| volume.pauses(at) && volume.blocked_by().is_some();
+        let failed = state.volumes.values().any(blocked);
         let patient = |asker: &Asker| !failed && asker.until > at.uptime;
         if state.askers.iter().any(|asker| !patient(asker)) {
             let error = self.not_ready(state, at);
@@ -554,7 +585,7 @@ impl VolumePlan {
         let failures: Vec<_> = state
             .volumes
             .values()
-            .filter_map(|v| v.failure.as_ref())
+            .filter_map(VolumeState::blocked_by)
             .collect();
         if let Some(words) = words::joined(failures.iter().map(|failure| &failure.words)) {
             let pauses = failures.iter().filter(|failure| failure.again > at.uptime);
@@ -569,7 +600,8 @@ impl VolumePlan {
                 retry_at: pauses.map(|failure| failure.retry_at(at)).min(),
             };
         }
-        let waits = state.volumes.values().filter_map(|volume| {
+        let waited_for = state.volumes.values().filter(|v| !v.only_grows());
+        let waits = waited_for.filter_map(|volume| {
             if let Some(under_way) = &volume.under_way {
                 return Some(under_way.words());
             }

@@ -24,6 +24,10 @@ use crate::quantity;
 const ONE_POD: &str = "ReadWriteOncePod";
 /// Containers get a device.
 const BLOCK: &str = "Block";
+/// Finalizer of a claim that stays until no pod uses it any more.
+const PROTECTED: &str = "kubernetes.io/pvc-protection";
+/// `allocatedResourceStatuses` of a claim that the node is to grow.
+const NODE_MAY_GROW: [&str; 2] = ["NodeResizePending", "NodeResizeInProgress"];
 
 /// What is known of an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,7 +168,7 @@ pub fn claimed_volume(input: ClaimInput<'_>) -> Result<PodVolume, ClaimFault> {
     let modes = spec.access_modes.as_deref().unwrap_or_default();
     let size = match read_only {
         true => None,
-        false => Some(size(name, claim, spec)),
+        false => size(name, claim, spec),
     };
     Ok(PodVolume {
         name: input.volume.name.clone(),
@@ -195,7 +199,9 @@ fn bound<'a>(
         }
         Lookup::Found(claim) => claim,
     };
-    let why = if claim.metadata.deletion_timestamp.is_some() {
+    let protected = claim.metadata.finalizers.iter().flatten();
+    let mut protected = protected.filter(|name| *name == PROTECTED);
+    let why = if claim.metadata.deletion_timestamp.is_some() && protected.next().is_none() {
         "PVC is being deleted"
     } else if claim.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Bound") {
         "PVC is not bound"
@@ -323,13 +329,32 @@ fn mount_options(volume: &PersistentVolume, spec: &PersistentVolumeSpec) -> Vec<
     }
 }
 
-fn size(name: &str, claim: &PersistentVolumeClaim, spec: &PersistentVolumeSpec) -> ClaimSize {
-    let known = claim.status.as_ref().and_then(|s| s.capacity.as_ref());
-    ClaimSize {
+/// `None` if the node is not to grow the volume: the resizer has yet to do its part, or somebody
+/// found that it can never be grown to that size (upstream `NodeExpander`). A resizer that says
+/// nothing of all that is an old one.
+fn size(
+    name: &str,
+    claim: &PersistentVolumeClaim,
+    spec: &PersistentVolumeSpec,
+) -> Option<ClaimSize> {
+    let status = claim.status.as_ref();
+    let has = storage(spec.capacity.as_ref());
+    let known = storage(status.and_then(|s| s.capacity.as_ref()));
+    let statuses = status.and_then(|s| s.allocated_resource_statuses.as_ref());
+    let stage = statuses
+        .and_then(|all| all.get("storage"))
+        .map(String::as_str);
+    let allocated = status.and_then(|s| s.allocated_resources.as_ref());
+    let wanted = match (stage, allocated) {
+        (None, None) => has,
+        (Some(stage), _) if has > known && NODE_MAY_GROW.contains(&stage) => storage(allocated),
+        _ => return None,
+    };
+    Some(ClaimSize {
         claim: name.to_owned(),
-        wanted: storage(spec.capacity.as_ref()),
-        known: storage(known),
-    }
+        wanted,
+        known,
+    })
 }
 
 /// Bytes of storage; 0 if nothing is said, or nothing that makes sense.

@@ -207,19 +207,57 @@ fn a_volume_grows_after_it_is_mounted_and_once_for_each_size() {
     world.ok("stage(kubernetes.io/csi/d^c)");
     assert_eq!(world.ok("mount(p/c)"), "ready#1(1)");
     assert_eq!(world.ask("p", &[sized(20, 10)]), "mount(p/c)");
-    assert_eq!(world.ok("mount(p/c)"), "expand(p/c)");
+    // what grows is there meanwhile
+    assert_eq!(world.ok("mount(p/c)"), "expand(p/c), ready#2(1)");
+    assert_eq!(world.ask("p", &[sized(20, 10)]), "ready#3(1)");
     let failed = "NodeExpandVolume.NodeExpandVolume failed for volume \"pv-c\" : busy";
     assert_eq!(
         world.fails("expand(p/c)", "busy"),
-        format!("event(p VolumeResizeFailed: {failed}), not#2(VolumeResizeFailed: {failed})")
+        format!("event(p VolumeResizeFailed: {failed})")
     );
+    assert_eq!(world.tick(0.1), "");
+    // nor does its pause keep a container from coming back
+    assert_eq!(world.ask("p", &[sized(20, 10)]), "mount(p/c)");
+    assert_eq!(world.ok("mount(p/c)"), "ready#4(1)");
     assert_eq!(world.tick(0.5), "expand(p/c)");
     assert_eq!(
         world.ok("expand(p/c)"),
         "event(p FileSystemResizeSuccessful: MountVolume.NodeExpandVolume succeeded for volume \
-         \"pv-c\"), wake(p)"
+         \"pv-c\")"
     );
     // the claim's status may lag behind
     assert_eq!(world.ask("p", &[sized(20, 10)]), "mount(p/c)");
-    assert_eq!(world.ok("mount(p/c)"), "ready#3(1)");
+    assert_eq!(world.ok("mount(p/c)"), "ready#5(1)");
+}
+
+#[test]
+fn a_new_volume_is_not_used_before_it_has_grown_unless_it_never_will() {
+    let volume = csi("c", |volume| {
+        volume.size = Some(ClaimSize {
+            claim: "c".into(),
+            wanted: 20,
+            known: 10,
+        });
+    });
+    let failed = "NodeExpandVolume.NodeExpandVolume failed for volume \"pv-c\" : no";
+    let mut world = World::new();
+    world.ask("p", std::slice::from_ref(&volume));
+    world.ok("stage(kubernetes.io/csi/d^c)");
+    assert_eq!(world.ok("mount(p/c)"), "expand(p/c)");
+    assert_eq!(
+        world.fails("expand(p/c)", "no"),
+        format!("event(p VolumeResizeFailed: {failed}), not#1(VolumeResizeFailed: {failed})")
+    );
+    assert_eq!(world.tick(0.5), "expand(p/c)");
+    let never = StepError {
+        operation: None,
+        message: "no".to_owned(),
+        retry: Retry::Never,
+    };
+    assert_eq!(
+        world.ends("expand(p/c)", Err(never)),
+        format!("event(p VolumeResizeFailed: {failed}), wake(p)")
+    );
+    assert_eq!(world.ask("p", &[volume]), "mount(p/c)");
+    assert_eq!(world.ok("mount(p/c)"), "ready#2(1)");
 }

@@ -226,6 +226,30 @@ fn who_may_write_and_how_many_pods_may_have_it() {
 }
 
 #[test]
+fn a_volume_is_grown_on_the_node_when_the_resizer_has_done_its_part() {
+    let check = |status: Value, size: &str| {
+        Case::new(json!({"csi": {"driver": "d", "volumeHandle": "h"}}))
+            .claim(json!({"status": status}))
+            .check(&format!("data/pv-1 csi d h fs= ReadWriteOnce{size}"));
+    };
+    let stage = |stage: &str| {
+        json!({
+            "allocatedResources": {"storage": "3Gi"},
+            "allocatedResourceStatuses": {"storage": stage},
+        })
+    };
+    check(json!({}), " 1073741824→2147483648");
+    check(stage("NodeResizePending"), " 1073741824→3221225472");
+    check(stage("NodeResizeInProgress"), " 1073741824→3221225472");
+    check(stage("ControllerResizeInProgress"), "");
+    check(stage("NodeResizeInfeasible"), "");
+    check(json!({"allocatedResources": {"storage": "3Gi"}}), "");
+    let mut done = stage("NodeResizePending");
+    done["capacity"] = json!({"storage": "2Gi"});
+    check(done, "");
+}
+
+#[test]
 fn mount_options_may_be_in_the_old_annotation() {
     let options = json!({"volume.beta.kubernetes.io/mount-options": "ro,soft"});
     Case::new(json!({"nfs": {"server": "s", "path": "/p"}, "mountOptions": ["hard"]}))
@@ -244,6 +268,13 @@ fn a_claim_that_is_not_ready_says_why() {
     Case::host_path()
         .claim(json!({"metadata": {"deletionTimestamp": "2026-11-22T00:00:00Z"}}))
         .check("later: error processing PVC default/data: PVC is being deleted");
+    // it stays until its pods are gone, and those may come and come back
+    Case::host_path()
+        .claim(json!({"metadata": {
+            "deletionTimestamp": "2026-11-22T00:00:00Z",
+            "finalizers": ["kubernetes.io/pvc-protection"],
+        }}))
+        .check("data/pv-1 hostPath /data");
     Case::host_path()
         .claim(json!({"status": {"phase": "Pending"}}))
         .check("later: error processing PVC default/data: PVC is not bound");
