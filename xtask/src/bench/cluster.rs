@@ -4,10 +4,10 @@
 //! stand-alone measurement: one private containerd, the bare CRI sequence in turns, the agent
 //! frozen while the bare side runs.
 
-mod latency;
+pub(super) mod latency;
 pub(super) mod node;
 mod observer;
-mod runtime_log;
+pub(super) mod runtime_log;
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -19,7 +19,9 @@ use windlass_testbed::images;
 use windlass_types::Pod;
 use windlass_types::corev1::ConfigMap;
 
+use super::cluster::latency::now;
 use super::cluster::node::ClusterNode;
+use super::cluster::runtime_log;
 use super::report::{Report, Unit};
 use super::{Options, median, names, percentile};
 use crate::run;
@@ -82,7 +84,7 @@ pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<
     create_maps(node.api(), options.volumes.maps)?;
     node.settle().await?;
     let mut report = Report::default();
-    starts(options, &mut node, &mut report).await?;
+    starts(options, &containerd, &mut node, &mut report).await?;
     changes(options, &mut node, &mut report).await?;
     at_rest(options, &mut node, &mut report).await?;
     node.stop().await?;
@@ -93,6 +95,7 @@ pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<
 /// The same pod with its ConfigMap volumes and without, the two taking turns to be first.
 async fn starts(
     options: &Options,
+    containerd: &PrivateContainerd,
     node: &mut ClusterNode,
     report: &mut Report,
 ) -> anyhow::Result<()> {
@@ -101,6 +104,7 @@ async fn starts(
         "{rounds} pods with {maps} ConfigMap volumes and without"
     ));
     let (mut with, mut without) = (Vec::new(), Vec::new());
+    let mut created = Vec::new();
     // the first pair warms what is warmed once and is not counted
     for round in 0..=rounds {
         for full in [round % 2 == 0, round % 2 != 0] {
@@ -110,10 +114,13 @@ async fn starts(
                 true => pod(&name, &map_volumes(maps))?,
                 false => pod(&name, &[])?,
             };
+            let at = now()?;
             let took = node.create_all(&[pod]).await?.wall();
+            let uid = node.uid(&name)?;
             node.delete_pods(&[name]).await?;
             if round > 0 {
                 if full { &mut with } else { &mut without }.push(took);
+                created.push((full, uid, at));
             }
         }
     }
@@ -129,6 +136,25 @@ async fn starts(
         median(&added),
         Unit::Milliseconds,
         START_TARGET,
+    );
+    let log = std::fs::read_to_string(containerd.log_file())?;
+    let uids = created.iter().map(|(_, uid, _)| uid.as_str());
+    let times = runtime_log::read(&log, uids);
+    let before = |full: bool| -> anyhow::Result<f64> {
+        let mut millis = Vec::new();
+        for (_, uid, at) in created.iter().filter(|it| it.0 == full) {
+            let asked = times.get(uid.as_str()).and_then(|it| it.sandbox_asked);
+            let asked = asked.context("the runtime's log does not tell of a pod")?;
+            millis.push(asked.duration_since(*at).as_secs_f64() * 1e3);
+        }
+        Ok(median(&millis))
+    };
+    // the rest is containers with as many mounts, which are the runtime's
+    report.figure(
+        "of that before RunPodSandbox, which is the agent's part",
+        before(true)? - before(false)?,
+        Unit::Milliseconds,
+        f64::NAN,
     );
     Ok(())
 }

@@ -115,7 +115,7 @@ impl Sample {
 }
 
 /// The clock of this machine, which the runtime's log has too.
-fn now() -> anyhow::Result<Timestamp> {
+pub(in crate::bench) fn now() -> anyhow::Result<Timestamp> {
     #[expect(
         clippy::disallowed_methods,
         reason = "compared with the times of another process's log"

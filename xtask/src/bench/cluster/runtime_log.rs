@@ -7,22 +7,22 @@ use windlass_types::Timestamp;
 
 /// Moments of a pod's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct RuntimeTimes {
+pub(in crate::bench) struct RuntimeTimes {
     /// RunPodSandbox arrived.
-    pub(super) sandbox_asked: Option<Timestamp>,
+    pub(in crate::bench) sandbox_asked: Option<Timestamp>,
     /// StartContainer of its last container was answered.
-    pub(super) container_started: Option<Timestamp>,
+    pub(in crate::bench) container_started: Option<Timestamp>,
     /// StopContainer of its last container arrived.
-    pub(super) stop_asked: Option<Timestamp>,
+    pub(in crate::bench) stop_asked: Option<Timestamp>,
     /// It was answered.
-    pub(super) container_stopped: Option<Timestamp>,
+    pub(in crate::bench) container_stopped: Option<Timestamp>,
 }
 
 /// Length of the runtime's identifiers.
 const ID: usize = 64;
 
 /// Reads containerd's log for the pods with these UIDs.
-pub(super) fn read<'a>(
+pub(in crate::bench) fn read<'a>(
     log: &str,
     uids: impl Iterator<Item = &'a str> + Clone,
 ) -> BTreeMap<&'a str, RuntimeTimes> {
