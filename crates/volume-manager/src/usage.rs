@@ -71,6 +71,9 @@ struct Shared {
     /// A volume with a limit came.
     came: Notify,
     began: Instant,
+    /// Held by the one who measures claims for the metrics: scrapes may come faster than a volume
+    /// that is large or hangs can be measured.
+    claims: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
@@ -89,6 +92,8 @@ struct Known {
     /// The round of the next look; `None` while one is under way.
     round: Option<u64>,
     latest: Option<Latest>,
+    /// Held by the one who looks at it.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Clone, Debug)]
@@ -107,6 +112,7 @@ impl VolumeUsages {
             pods: Mutex::default(),
             came: Notify::new(),
             began: Instant::now(),
+            claims: Arc::default(),
         });
         let usages = Self(shared);
         spawn_io("watch-volume-limits", usages.clone().watch_limits());
@@ -139,6 +145,7 @@ impl VolumeUsages {
                 limit: limit(),
                 round: Some(round),
                 latest: None,
+                turn: Arc::default(),
             });
         let begins = ready && !known.ready && known.limit.is_some();
         known.ready |= ready;
@@ -228,8 +235,12 @@ impl VolumeUsages {
         if old.is_empty() {
             return;
         }
+        let Ok(alone) = Arc::clone(&self.0.claims).try_lock_owned() else {
+            return;
+        };
         let usages = self.clone();
         spawn_io("measure-claims", async move {
+            let _alone = alone;
             for uid in old {
                 let claimed = |pod: &Pod, name: &str| claim_of(pod, name).is_some();
                 usages.refresh(&uid, STATS_PERIOD, claimed).await;
@@ -259,14 +270,19 @@ impl VolumeUsages {
 
     /// Measures one volume, remembers it, and has its pod evicted if it holds too much.
     async fn measure(&self, uid: &PodUid, name: &str) {
-        let volume = {
+        let asked = Instant::now();
+        let (volume, turn) = {
             let pods = self.lock();
             let known = pods.get(uid).and_then(|it| it.volumes.get(name));
             match known {
-                Some(known) => known.volume.clone(),
+                Some(known) => (known.volume.clone(), Arc::clone(&known.turn)),
                 None => return,
             }
         };
+        let _turn = turn.lock().await;
+        if self.measured_since(uid, name, asked) {
+            return;
+        }
         let begin = Instant::now();
         let measured = self.0.deps.plugins.usage(uid, &volume).await;
         let took = begin.elapsed();
@@ -313,6 +329,22 @@ impl VolumeUsages {
         let pod = SharedPod::clone(&of_pod.pod);
         drop(pods);
         self.evict(&pod, message);
+    }
+
+    /// Somebody else has looked at the volume meanwhile.
+    fn measured_since(&self, uid: &PodUid, name: &str, asked: Instant) -> bool {
+        let next = self.round() + 1;
+        let mut pods = self.lock();
+        let known = pods.get_mut(uid).and_then(|it| it.volumes.get_mut(name));
+        let Some(known) = known else {
+            return false;
+        };
+        let latest = known.latest.as_ref();
+        let fresh = latest.is_some_and(|latest| latest.measured > asked);
+        if fresh {
+            known.round.get_or_insert(next);
+        }
+        fresh
     }
 
     fn evict(&self, pod: &SharedPod, message: String) {

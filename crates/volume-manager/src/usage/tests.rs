@@ -359,3 +359,29 @@ async fn metrics_tell_the_last_numbers_of_claims_and_have_old_ones_measured() {
         assert!(text.contains(line), "{line}\n{text}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_is_looked_at_once_at_a_time_however_often_somebody_asks() {
+    let scene = Scene::new();
+    scene.plugins.set("v", 200);
+    *scene.plugins.takes.lock().unwrap() = 100 * SECOND;
+    let web = pod("web", json!([{"name": "v", "ephemeral": {}}]));
+    let mut volume = plain_volumes(&web, &Default::default()).remove(0);
+    volume.source = VolumeSource::EmptyDir(Default::default());
+    let request = VolumeRequest {
+        pod: web.clone(),
+        volume,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    scene.measured.set_up(&request).await.unwrap();
+    for _ in 0..50 {
+        scene.usages.publish_metrics();
+        tokio::time::sleep(SECOND).await;
+    }
+    assert_eq!(scene.plugins.looks().len(), 1, "scrapes pile up");
+    let uid = web.uid();
+    let ask = || scene.usages.stats(&uid, SECOND);
+    let (one, other) = tokio::join!(ask(), ask());
+    assert_eq!((one.len(), other.len()), (1, 1));
+    assert_eq!(scene.plugins.looks().len(), 0, "who waits is told the same");
+}
