@@ -86,20 +86,29 @@ pub(crate) async fn tear_down(
     open.close(&link);
     let lane = volumes_lane(uid);
     let node = machine.local_devices().join(volume).join(uid.as_str());
-    release_loop(machine, &lane, &node).await?;
+    release_node(machine, &lane, node).await?;
     machine
-        .step(&lane, "unbinding a device", move || {
+        .step(&lane, "unlinking a device", move || {
+            remove_file(&link)?;
+            link.parent().map_or(Ok(()), remove_if_empty)
+        })
+        .await
+}
+
+/// Takes away the file that a device is bound to, with what an agent of upstream bound to that.
+pub(crate) async fn release_node(
+    machine: &Machine,
+    lane: &str,
+    node: PathBuf,
+) -> Result<(), VolumeError> {
+    release_loop(machine, lane, &node).await?;
+    machine
+        .step(lane, "unbinding a device", move || {
             if mounted(&node)?.is_some() {
                 unmount(&node, UnmountFlags::NOFOLLOW)
                     .map_err(|error| VolumeError::io("unmount", &node, error))?;
             }
             remove_file(&node)
-        })
-        .await?;
-    machine
-        .step(&lane, "unlinking a device", move || {
-            remove_file(&link)?;
-            link.parent().map_or(Ok(()), remove_if_empty)
         })
         .await
 }

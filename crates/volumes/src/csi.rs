@@ -15,6 +15,7 @@ use windlass_csi::{
 };
 use windlass_types::{FoundVolume, PodUid, SharedPod};
 
+use crate::block::release_node;
 use crate::error::VolumeError;
 use crate::lane::{LaneError, volumes_lane};
 use crate::machine::Machine;
@@ -137,6 +138,11 @@ impl VolumeHost for CsiHost {
 
     fn remove_tree(&self, path: &Path) -> io::Result<()> {
         remove_tree(path).map_err(io::Error::other)
+    }
+
+    async fn release_device(&self, lane: &str, node: &Path) -> Result<(), String> {
+        let released = release_node(&self.0, lane, node.to_owned()).await;
+        released.map_err(|error| error.to_string())
     }
 
     async fn set_ownership(

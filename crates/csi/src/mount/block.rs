@@ -3,7 +3,7 @@
 //! `volumeDevices/<volume>/data` has the notes, `staging/<volume>` is the driver's, and it puts the
 //! device at `publish/<volume>/<pod UID>`. The link is there before the driver is called: by it a
 //! later agent finds the volume. Upstream's second bind mount of the device, and the loop device by
-//! which it keeps it open, are not made.
+//! which it keeps it open, are not made; those that it left are taken away.
 
 use std::fs;
 use std::io;
@@ -172,6 +172,9 @@ impl CsiVolumes {
                 notes_of_block(&dir, &place)
             })
             .await?;
+        let bound = paths.block_bind(uid, volume);
+        let released = self.deps.host.release_device(&lane, &bound).await;
+        released.map_err(MountError::Files)?;
         if let Some(device) = device {
             let driver = self.deps.drivers.get(&device.driver);
             let driver = driver.map_err(MountError::driver(

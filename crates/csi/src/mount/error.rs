@@ -10,6 +10,10 @@ use windlass_types::{DeviceName, Retry};
 
 use crate::port::{CsiError, ObjectError};
 
+/// Codes by which a driver says that a volume can never be grown to that size (upstream
+/// `isInfeasibleError`).
+const INFEASIBLE: [&str; 3] = ["InvalidArgument", "OutOfRange", "NotFound"];
+
 /// A volume of a CSI driver is not where it should be.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
@@ -147,6 +151,9 @@ impl MountError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Invalid(_) | Self::Name(_) => Retry::Never,
+            Self::Expand(CsiError::Refused { code, .. }) if INFEASIBLE.contains(&code.as_str()) => {
+                Retry::Never
+            }
             Self::Driver { source, .. } | Self::Mount(source) | Self::Expand(source) => {
                 source.retry()
             }

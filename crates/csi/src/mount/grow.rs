@@ -9,12 +9,12 @@ use super::error::MountError;
 use super::inputs::Driver;
 use super::notes::Notes;
 use super::{Asked, CsiVolumes, asked, paths, pod_lane};
-use crate::port::{NodeAbility, VolumeUsage};
+use crate::port::{CsiError, NodeAbility, VolumeUsage};
 
 impl CsiVolumes {
     /// NodeExpandVolume of a published volume whose claim asks for more than it is known to have:
     /// the size in bytes that it has now. `None` if there is nothing to do, or the driver does not
-    /// expand on nodes.
+    /// expand on nodes, or not what is in use.
     ///
     /// # Errors
     /// What did not work.
@@ -43,9 +43,16 @@ impl CsiVolumes {
             .await?;
         request.staging_path = self.staging_path(&asked, &driver);
         let at = self.published_at(&asked.uid, asked.name(), asked.csi.block);
-        let told = driver.node.expand(request, size.wanted, at).await;
-        let told = told.map_err(MountError::Expand)?;
-        Ok(Some(if told == 0 { size.wanted } else { told }))
+        match driver.node.expand(request, size.wanted, at).await {
+            // what is told is what was asked for, as upstream: a driver rounds, or says nothing
+            Ok(_) => Ok(Some(size.wanted)),
+            Err(CsiError::Refused { code, message }) if code == "FailedPrecondition" => {
+                let volume = &asked.volume.name;
+                tracing::warn!(pod = %asked.uid, %volume, %message, "not grown while it is in use");
+                Ok(None)
+            }
+            Err(error) => Err(MountError::Expand(error)),
+        }
     }
 
     /// NodeGetVolumeStats of a published volume; `None` if it is not published, or its driver does

@@ -38,6 +38,13 @@ pub trait VolumeHost: Send + Sync + Debug + 'static {
     /// Something is mounted there, or the file system refuses.
     fn remove_tree(&self, path: &Path) -> io::Result<()>;
 
+    /// Takes away the bind mount of a device at this file and the loop device that keeps it open,
+    /// and the file, as an agent of upstream leaves them. A missing one is fine.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    async fn release_device(&self, lane: &str, node: &Path) -> Result<(), String>;
+
     /// Gives a published volume to the pod's fsGroup, as `fsGroupChangePolicy` says.
     ///
     /// # Errors

@@ -100,6 +100,11 @@ impl CsiPaths {
         self.block_publish_dir(volume).join(uid.as_str())
     }
 
+    /// `…/volumeDevices/<volume>/dev/<uid>`: where upstream binds the device a second time.
+    pub(crate) fn block_bind(&self, uid: &PodUid, volume: &str) -> PathBuf {
+        self.block_volume_dir(volume).join("dev").join(uid.as_str())
+    }
+
     /// Where the notes about a volume of a pod lie.
     pub(crate) fn notes_dir(&self, uid: &PodUid, volume: &str, block: bool) -> PathBuf {
         match block {

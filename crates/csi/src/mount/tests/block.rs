@@ -74,3 +74,27 @@ fn a_failed_block_volume_leaves_nothing_that_is_not_taken_back() {
         world.assert_clean(&format!("{fault:?}"));
     }
 }
+
+#[test]
+fn what_upstream_bound_of_a_block_volume_goes_before_its_driver_is_asked_for_it() {
+    let world = World::new(&[NodeAbility::Stage]);
+    let (pod, volume) = (pod("uid-1"), persistent(|csi| csi.block = true));
+    world.stage(&pod, &volume).unwrap();
+    world.set_up(&pod, &volume).unwrap();
+    let dir = "plugins/kubernetes.io/csi/volumeDevices";
+    let bound = world.paths().block_bind(&"uid-1".into(), "pv-1");
+    std::fs::create_dir_all(bound.parent().unwrap()).unwrap();
+    std::fs::write(&bound, "").unwrap();
+    world.state().mounts.insert(bound);
+    world.journal();
+    world.tear_down(&pod, &volume).unwrap();
+    world.unstage(&volume).unwrap();
+    assert_eq!(
+        world.journal(),
+        format!(
+            "release {dir}/pv-1/dev/uid-1, unpublish vol-1 {dir}/publish/pv-1/uid-1, \
+             unstage vol-1 {dir}/staging/pv-1"
+        )
+    );
+    world.assert_clean("after the pod");
+}

@@ -1,5 +1,7 @@
 //! What is called when, and that nothing is called without need.
 
+use windlass_types::Retry;
+
 use super::world::{Fault, World, inline, persistent, pod, size};
 use crate::port::NodeAbility;
 
@@ -181,13 +183,12 @@ fn a_volume_grows_only_if_its_claim_asks_and_its_driver_can() {
     let world = World::new(&both);
     world.next("expand", Fault::Refuse);
     let volume = persistent(|csi| csi.size = size(20, 10));
+    let error = world.expand(&pod("uid-1"), &volume).unwrap_err();
     assert_eq!(
-        world
-            .expand(&pod("uid-1"), &volume)
-            .unwrap_err()
-            .to_string(),
+        error.to_string(),
         "Expander.NodeExpand failed to expand the volume : rpc error: code = InvalidArgument desc = no"
     );
+    assert_eq!(error.retry(), Retry::Never);
 }
 
 #[test]

@@ -621,6 +621,17 @@ impl VolumeHost for Node {
         }
     }
 
+    async fn release_device(&self, _: &str, node: &Path) -> Result<(), String> {
+        step(&self.0).await;
+        let mut state = lock(&self.0);
+        if state.mounts.remove(node) {
+            std::fs::remove_file(node).expect("a file");
+            let line = format!("release {}", state.short(node));
+            state.journal.push(line);
+        }
+        Ok(())
+    }
+
     async fn set_ownership(
         &self,
         _: &SharedPod,
