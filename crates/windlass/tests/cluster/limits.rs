@@ -32,7 +32,8 @@ pub(crate) async fn evict_who_fills_an_empty_dir(bed: &Bed) {
     assert_eq!(status["message"], words, "{status}");
     let running = bed.runtime.running(uid(&evicted)).await;
     assert!(running.is_empty(), "evicted with {running:?}");
-    bed.events(&created, &["Started", "Evicted", "Killing"]).await;
+    bed.events(&created, &["Started", "Evicted", "Killing"])
+        .await;
     let within = bed.pod_ready("stays-within").await;
     assert!(is_ready(&within) && phase(&within) == "Running");
     bed.delete_pod("stays-within", Some(1)).await;
