@@ -161,7 +161,8 @@ pub(crate) async fn set_up(
     Ok(MountedVolume {
         content: MountedContent::Path(target),
         read_only,
-        relabel: true,
+        // upstream's rule: what nobody may write to keeps the labels that it has
+        relabel: !read_only,
     })
 }
 

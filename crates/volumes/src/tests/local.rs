@@ -25,6 +25,10 @@ async fn a_directory_is_shown_to_each_pod_and_its_content_outlives_them() {
     fs::write(path.join("kept"), "x").expect("write");
     let read = reader.set_up(&agent).await.expect("set up");
     assert_eq!(fs::read_to_string(read.join("kept")).expect("read"), "x");
+    for (asked, relabel) in [(&writer, true), (&reader, false)] {
+        let mounted = agent.set_up(&asked.request()).await.expect("again");
+        assert_eq!(mounted.relabel, relabel);
+    }
     let refused = fs::write(read.join("new"), "x").expect_err("read-only");
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     let options = |uid: &str| {
