@@ -332,6 +332,16 @@ async fn on_containerd_a_token_is_read_by_the_pods_group_and_replaced_under_a_ru
             all_running(&pod, seen)
         })
         .await;
+    let app = agent.observe(&pod.uid()).await.latest("app").cloned();
+    let log_path = app.expect("the container").log_path;
+    let said = async || {
+        let log = || std::fs::read_to_string(&log_path).unwrap_or_default();
+        while !log().contains("nested") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let heard = tokio::time::timeout(Duration::from_secs(30), said()).await;
+    heard.expect("the script has read the first token");
     agent.payloads = showing("second");
     let ended = |seen: &ObservedPod| {
         let app = seen.latest("app");

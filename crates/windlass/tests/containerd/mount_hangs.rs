@@ -85,7 +85,9 @@ async fn on_containerd_a_mount_that_hangs_or_is_busy_stalls_its_own_pod_and_is_n
 
 async fn the_mount_is_named(bed: &Bed) {
     eventually("the mount that hangs is named", SOON, async || {
-        let explained = bed.ctl_output(&["explain", "pod", "stuck-node"]).await;
+        // a new agent may not have read the manifest yet
+        let explained = bed.ctl(&["explain", "pod", "stuck-node"]).await.stdout;
+        let explained = String::from_utf8(explained).unwrap();
         let words = "MountVolume.SetUp of volume \"share\" is under way since";
         let told = explained.contains("FailedMount") && explained.contains(words);
         told.then_some(()).ok_or(explained)
