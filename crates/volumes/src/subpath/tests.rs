@@ -3,9 +3,10 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{RenameFlags, renameat_with};
+use tokio::time::Instant;
 
 use super::*;
 use crate::mount_info::mounts_beneath;
