@@ -104,7 +104,9 @@ fn the_status_tells_which_mounts_became_read_only_with_all_below_them() {
                 .await;
             let told = |sim: &NodeSim| {
                 let statuses = sim.view("web")?.status.container_statuses.clone()?;
-                statuses[0].volume_mounts.clone()?[0].recursive_read_only.clone()
+                statuses[0].volume_mounts.clone()?[0]
+                    .recursive_read_only
+                    .clone()
             };
             sim.until("it runs", 30 * SECOND, |sim| {
                 state(sim, "web", "a") == "running"

@@ -3,18 +3,16 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use rustix::fs::{RenameFlags, renameat_with};
-use tokio::time::Instant;
 
 use super::*;
 use crate::mount_info::mounts_beneath;
 
 /// How often each race is run.
 const ROUNDS: u32 = 5_000;
-/// How long the two may take to meet in both ways.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// After so many the two have met in both ways, or never will.
+const MOST_ROUNDS: u32 = 500_000;
 
 /// A pod with one volume; whatever is left mounted is released.
 struct World {
@@ -242,11 +240,12 @@ fn race(world: &World, below: &str, mut bound: impl FnMut(&Path)) -> (u32, u32) 
                 renameat_with(CWD, &swap, CWD, &other, RenameFlags::EXCHANGE).expect("exchanged");
             }
         });
-        let end = Instant::now() + PATIENCE;
         let mut rounds = 0;
-        // one of the two may have the processor to itself for a while
-        while rounds < ROUNDS || (worked <= 20 || refused <= 20) && Instant::now() < end {
+        let unmet = |worked: u32, refused: u32| worked <= 20 || refused <= 20;
+        while rounds < ROUNDS || unmet(worked, refused) && rounds < MOST_ROUNDS {
             rounds += 1;
+            // one of the two may have the processor to itself for a while
+            thread::yield_now();
             let part = world.part(&format!("swap/{below}"), 0);
             match prepare_sub_path(&part) {
                 Ok(()) => {
