@@ -372,19 +372,33 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), FilesError> {
         .map_err(|error| FilesError::io("create directory", path, error))
 }
 
-/// Written in place: a bind mount in a running container shows the new text.
+/// Written in place: a bind mount in a running container shows the new text. Each container that
+/// starts has it written anew while its siblings may be reading: what is there already is left
+/// alone, and the file is never empty in between.
 fn write_hosts(path: &Path, content: &str) -> Result<(), FilesError> {
     let mut file = OpenOptions::new()
+        .read(true)
         .write(true)
         .create(true)
-        .truncate(true)
+        .truncate(false)
         .mode(0o644)
         .custom_flags(OFlags::NOFOLLOW.bits() as i32)
         .open(path)
         .map_err(|error| FilesError::io("open", path, error))?;
-    file.write_all(content.as_bytes())
-        .and_then(|()| file.set_permissions(fs::Permissions::from_mode(0o644)))
-        .map_err(|error| FilesError::io("write", path, error))
+    replace_text(&mut file, content).map_err(|error| FilesError::io("write", path, error))
+}
+
+fn replace_text(file: &mut File, content: &str) -> io::Result<()> {
+    let mut there = Vec::new();
+    // one byte more tells a longer text apart
+    let most = content.len() as u64 + 1;
+    Read::by_ref(file).take(most).read_to_end(&mut there)?;
+    if there != content.as_bytes() {
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(content.as_bytes())?;
+        file.set_len(content.len() as u64)?;
+    }
+    file.set_permissions(fs::Permissions::from_mode(0o644))
 }
 
 fn create_termination_log(path: &Path) -> Result<(), FilesError> {

@@ -72,6 +72,17 @@ async fn a_pods_directories_come_with_upstreams_modes_and_go_without_a_trace() {
         .expect("hosts again");
     let hosts = node.paths.etc_hosts(&uid);
     assert_eq!(fs::read_to_string(&hosts).expect("hosts"), "short\n");
+    let written = fs::metadata(&hosts)
+        .expect("hosts")
+        .modified()
+        .expect("time");
+    let again = node.files.write_hosts_file(&uid, "short\n").await;
+    again.expect("hosts as they are");
+    let now = fs::metadata(&hosts)
+        .expect("hosts")
+        .modified()
+        .expect("time");
+    assert_eq!(now, written, "what is there is not written again");
     assert_eq!(mode(&hosts), 0o644);
 
     for _ in 0..2 {
