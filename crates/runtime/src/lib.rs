@@ -7,10 +7,7 @@
 //! its caller in a [`SyncPodOutcome`] what it came to.
 //!
 //! What a pod refers to comes with the request, resolved ([`PodInputs`]): nothing here waits for
-//! an API server.
-//!
-//! Not here: lifecycle hooks, because the port has no exec.
-//! `windlass_core::unsupported` tells the user of each.
+//! an API server. Its volumes are set up before, too.
 
 mod cgroups;
 mod config;

@@ -276,20 +276,25 @@ fn volumes_in(pod_dir: &Path, above: &str, block: bool) -> Result<Vec<FoundVolum
     Ok(found)
 }
 
-/// Sorted; none if the directory is missing. A name that is not text is not one of ours.
+/// As [`names_in_dir`]; a file in the directory's place, which is not ours, keeps nobody from finding
+/// what is.
 fn names_in(dir: &Path) -> Result<Vec<String>, VolumeError> {
-    let failed = |error| VolumeError::io("list", dir, error);
+    match names_in_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Vec::new()),
+        names => names.map_err(|error| VolumeError::io("list", dir, error)),
+    }
+}
+
+/// Names in a directory, sorted; none if it is missing. A name that is not text is left out: it is
+/// not one of ours.
+pub fn names_in_dir(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        // a file that is not ours keeps nobody from finding what is
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(Vec::new()),
-        Err(error) => return Err(failed(error)),
+        entries => entries?,
     };
     let mut names = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(failed)?;
-        names.extend(entry.file_name().into_string().ok());
+        names.extend(entry?.file_name().into_string().ok());
     }
     names.sort();
     Ok(names)

@@ -35,7 +35,7 @@ mod walks;
 pub use csi::CsiConfig;
 pub use empty_dir::memory_may_be_swapped;
 pub use error::{RemoveError, VolumeError};
-pub use host::HostVolumes;
+pub use host::{HostVolumes, names_in_dir};
 pub use host_path::check_host_path;
 pub use lane::{LaneError, Lanes, SLOTS, volumes_lane};
 pub use machine::HostVolumesConfig;

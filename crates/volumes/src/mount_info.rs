@@ -24,13 +24,6 @@ pub struct MountPoint {
     pub shared: bool,
 }
 
-impl MountPoint {
-    /// Nobody can write through it.
-    pub fn is_read_only(&self) -> bool {
-        self.options.split(',').any(|option| option == "ro")
-    }
-}
-
 /// Mounts at or below a directory, in the order they were made.
 pub fn mounts_beneath(dir: &Path) -> io::Result<Vec<MountPoint>> {
     let dir = resolved(dir);

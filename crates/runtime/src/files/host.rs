@@ -18,8 +18,8 @@ use windlass_types::names::CONTAINER_LOGS_DIR;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodUid};
 use windlass_volumes::{
-    Lanes, MountPoint, RemoveError, clean_sub_paths, mounts_beneath, prepare_sub_path, remove_tree,
-    volumes_lane,
+    Lanes, MountPoint, RemoveError, clean_sub_paths, mounts_beneath, names_in_dir,
+    prepare_sub_path, remove_tree, volumes_lane,
 };
 
 use super::{FileWork, FilesError, PodFiles, own};
@@ -435,21 +435,7 @@ fn end_of(opened: io::Result<File>, max_bytes: usize) -> io::Result<Vec<u8>> {
 }
 
 fn names_in(dir: &Path) -> Result<Vec<String>, FilesError> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(FilesError::io("list", dir, error)),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|error| FilesError::io("list", dir, error))?;
-        // a name that is not text is not one of ours
-        if let Ok(name) = entry.file_name().into_string() {
-            names.push(name);
-        }
-    }
-    names.sort();
-    Ok(names)
+    names_in_dir(dir).map_err(|error| FilesError::io("list", dir, error))
 }
 
 fn link_log(link: &Path, log: &Path) -> Result<(), FilesError> {
