@@ -8,6 +8,7 @@ pub mod ids;
 pub mod pod;
 pub mod time;
 
+pub mod access;
 pub mod event;
 pub mod update;
 
@@ -22,6 +23,7 @@ pub mod reason;
 pub mod retry;
 pub mod view;
 
+pub use access::{NodeRight, UserInfo};
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
 pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser};

@@ -1,0 +1,85 @@
+//! What all handlers share.
+
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use windlass_core::paths::NodePaths;
+use windlass_cri::RuntimeService;
+use windlass_metrics::Metrics;
+use windlass_server::HealthSource;
+use windlass_stats::StatsSource;
+use windlass_status::PodBoard;
+use windlass_types::Clock;
+
+/// What the endpoints answer from.
+#[derive(Clone, Debug)]
+pub struct NodeApiDeps {
+    /// Pods as asked and as they are.
+    pub board: PodBoard,
+    /// The container runtime.
+    pub runtime: Arc<dyn RuntimeService>,
+    /// Who measures.
+    pub stats: Arc<dyn StatsSource>,
+    /// Checks behind `/healthz`.
+    pub health: Arc<dyn HealthSource>,
+    /// Metric families behind `/metrics`.
+    pub metrics: Metrics,
+    /// Where pods' files and logs are.
+    pub paths: NodePaths,
+    /// Directory behind `/logs/`, `/var/log`.
+    pub system_logs: PathBuf,
+    /// Name of the node.
+    pub node_name: String,
+    /// The effective KubeletConfiguration, as `/configz` shows it.
+    pub configz: Arc<serde_json::Value>,
+    /// Flags and their values, as `/flagz` shows them.
+    pub flagz: Arc<Vec<(String, String)>>,
+    /// Which endpoints there are.
+    pub settings: NodeApiSettings,
+    /// The present.
+    pub clock: Arc<dyn Clock>,
+    /// Ends streams that would go on for ever.
+    pub shutdown: CancellationToken,
+}
+
+/// Which endpoints there are; from the configuration and the feature gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeApiSettings {
+    /// `enableDebuggingHandlers`: all but health, pods, statistics and metrics.
+    pub debugging: bool,
+    /// `enableProfilingHandler`.
+    pub profiling: bool,
+    /// `enableDebugFlagsHandler`.
+    pub debug_flags: bool,
+    /// `enableSystemLogHandler`.
+    pub system_logs: bool,
+    /// `enableSystemLogQuery` and its gate NodeLogQuery.
+    pub log_query: bool,
+    /// Gate ContainerCheckpoint.
+    pub checkpoint: bool,
+    /// Gate ComponentFlagz.
+    pub flagz: bool,
+    /// Gate ComponentStatusz.
+    pub statusz: bool,
+}
+
+/// The cloneable handle that handlers get as their state.
+#[derive(Clone, Debug)]
+pub struct NodeApi(Arc<NodeApiDeps>);
+
+impl NodeApi {
+    /// Of these parts.
+    pub fn new(deps: NodeApiDeps) -> Self {
+        Self(Arc::new(deps))
+    }
+}
+
+impl Deref for NodeApi {
+    type Target = NodeApiDeps;
+
+    fn deref(&self) -> &NodeApiDeps {
+        &self.0
+    }
+}

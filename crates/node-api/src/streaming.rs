@@ -1,0 +1,10 @@
+//! `/exec`, `/attach`, `/portForward`, `/run`, `/checkpoint`.
+
+use axum::Router;
+
+use crate::NodeApi;
+
+/// The group.
+pub(crate) fn routes() -> Router<NodeApi> {
+    Router::new()
+}
