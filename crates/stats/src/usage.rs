@@ -71,6 +71,8 @@ pub struct MemoryUsage {
     pub failures: Option<u64>,
     /// Limit; `None` without one.
     pub limit: Option<u64>,
+    /// What the kernel tries to leave it (soft limit, `memory.min`); `None` without one.
+    pub reservation: Option<u64>,
     /// Swap in use.
     pub swap: Option<u64>,
     /// Swap that may be used; `None` without a limit.
@@ -135,6 +137,8 @@ pub struct ProcessUsage {
     pub descriptors: Option<u64>,
     /// Of them sockets.
     pub sockets: Option<u64>,
+    /// Soft limit of open files of the first process; `None` without a limit or if not known.
+    pub open_files_max: Option<u64>,
 }
 
 /// What a cgroup says at one moment.
@@ -289,10 +293,10 @@ pub struct SandboxUsage {
     pub cgroup: Option<CgroupUsage>,
 }
 
-/// A cgroup of the system, such as `kubelet` or `pods`.
+/// A cgroup that is no pod's, such as `kubelet` or `pods`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SystemUsage {
-    /// `kubelet`, `runtime`, `misc` or `pods`.
+    /// `kubelet`, `runtime`, `misc` or `pods`; of a QoS class `burstable` or `besteffort`.
     pub name: &'static str,
     /// When it started.
     pub started_at: Timestamp,
@@ -323,4 +327,6 @@ pub struct NodeUsage {
     pub running_processes: Option<u64>,
     /// Containers of the system.
     pub system: Vec<SystemUsage>,
+    /// Parents of the pods of a QoS class; empty if only CPU and memory are wanted.
+    pub classes: Vec<SystemUsage>,
 }
