@@ -1,7 +1,7 @@
 //! A real `windlass` process on a private containerd, with everything it writes below the
 //! containerd's directory, and the pods it reports as a value to wait on.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::containerd::{PrivateContainerd, wait_for_exit};
 use crate::pod_watch::PodWatch;
@@ -220,6 +222,19 @@ impl Agent {
     /// Port of `/healthz` and `/metrics` on 127.0.0.1.
     pub fn healthz_port(&self) -> u16 {
         self.healthz
+    }
+
+    /// Status code and body of a GET on that port.
+    pub async fn http(&self, path: &str) -> std::io::Result<(u16, String)> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.healthz)).await?;
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        Ok((code.unwrap_or(0), body.to_owned()))
     }
 
     /// Follows the pods it reports, across restarts of the agent.

@@ -11,6 +11,7 @@ pub mod csi_driver;
 pub mod debian;
 pub mod images;
 pub mod registry;
+pub mod small_disk;
 
 pub mod agent;
 pub mod pod_watch;

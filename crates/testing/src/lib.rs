@@ -4,6 +4,7 @@
 pub use windlass_fake_api::FakeApiServer;
 pub use windlass_testbed::{
     agent, containerd, control_plane, cri_proxy, csi_driver, images, pod_watch, registry,
+    small_disk,
 };
 
 pub mod builders;
