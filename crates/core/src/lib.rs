@@ -48,6 +48,7 @@ pub mod node_facts;
 pub mod node_object;
 pub mod paths;
 pub mod plugin_registration;
+pub mod pod_certificate;
 pub mod pod_cgroup;
 pub mod pod_references;
 pub mod projection;

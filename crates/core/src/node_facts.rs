@@ -45,6 +45,8 @@ pub struct NodeFacts {
     pub single_process_oom_kill: bool,
     /// Feature gate `ClusterTrustBundleProjection`: volumes may show trust anchors.
     pub trust_bundles: bool,
+    /// Feature gate `PodCertificateRequest`: volumes may show certificates made for the pod.
+    pub pod_certificates: bool,
     /// Feature gate `ContainerStopSignals`: `lifecycle.stopSignal` counts.
     pub stop_signals: bool,
     /// SELinux is enabled on the node.
@@ -79,6 +81,7 @@ impl Default for NodeFacts {
             cgroup_v2: true,
             single_process_oom_kill: false,
             trust_bundles: false,
+            pod_certificates: false,
             stop_signals: false,
             selinux_enabled: false,
             thermal_throttle_paths: Vec::new(),

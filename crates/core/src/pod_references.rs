@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use windlass_types::corev1::{
-    ClusterTrustBundleProjection, EnvFromSource, EnvVar, ProjectedVolumeSource,
-    ServiceAccountTokenProjection, Volume,
+    ClusterTrustBundleProjection, EnvFromSource, EnvVar, PodCertificateProjection,
+    ProjectedVolumeSource, ServiceAccountTokenProjection, Volume,
 };
 use windlass_types::{Pod, PodExt};
 
@@ -34,6 +34,47 @@ pub struct References {
     pub claims: BTreeSet<String>,
     /// Trust anchors that volumes show.
     pub trust_bundles: BTreeSet<BundleRef>,
+    /// Certificates that volumes show.
+    pub certificates: BTreeMap<CertificateRef, CertificateSpec>,
+}
+
+/// A source of a projected volume that shows a certificate; each has its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CertificateRef {
+    /// Name of the volume.
+    pub volume: String,
+    /// Place among its sources, from 0.
+    pub index: usize,
+}
+
+/// A certificate as its source asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateSpec {
+    /// Who is to sign it.
+    pub signer: String,
+    /// `RSA3072`, `RSA4096`, `ECDSAP256`, `ECDSAP384`, `ECDSAP521` or `ED25519`.
+    pub key_type: String,
+    /// The longest life that is wanted, in seconds; the API server has filled in 86400.
+    pub max_expiration_seconds: Option<i32>,
+    /// For the signer.
+    pub user_annotations: Option<BTreeMap<String, String>>,
+}
+
+impl CertificateSpec {
+    fn of(projection: &PodCertificateProjection) -> Self {
+        Self {
+            signer: projection.signer_name.clone(),
+            key_type: projection.key_type.clone(),
+            max_expiration_seconds: projection.max_expiration_seconds,
+            user_annotations: projection.user_annotations.clone(),
+        }
+    }
+}
+
+impl fmt::Display for CertificateRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.volume, self.index)
+    }
 }
 
 /// By what a volume names ClusterTrustBundles.
@@ -131,6 +172,12 @@ impl fmt::Display for References {
         parts.extend(self.claims.iter().map(|name| format!("claim {name}")));
         let bundles = self.trust_bundles.iter();
         parts.extend(bundles.map(|bundle| format!("clusterTrustBundle {bundle}")));
+        for (place, spec) in &self.certificates {
+            let CertificateSpec {
+                signer, key_type, ..
+            } = spec;
+            parts.push(format!("podCertificate {place} {key_type} of {signer}"));
+        }
         f.write_str(&parts.join("; "))
     }
 }
@@ -218,12 +265,12 @@ impl References {
             add_volume(&mut self.secrets, name, source.optional);
         }
         if let Some(projected) = &volume.projected {
-            self.in_projected(projected);
+            self.in_projected(&volume.name, projected);
         }
     }
 
-    fn in_projected(&mut self, projected: &ProjectedVolumeSource) {
-        for source in projected.sources.iter().flatten() {
+    fn in_projected(&mut self, volume: &str, projected: &ProjectedVolumeSource) {
+        for (index, source) in projected.sources.iter().flatten().enumerate() {
             if let Some(source) = &source.config_map {
                 add_volume(&mut self.config_maps, &source.name, source.optional);
             }
@@ -235,6 +282,13 @@ impl References {
             }
             let bundle = source.cluster_trust_bundle.as_ref();
             self.trust_bundles.extend(bundle.and_then(BundleRef::of));
+            if let Some(source) = &source.pod_certificate {
+                let place = CertificateRef {
+                    volume: volume.to_owned(),
+                    index,
+                };
+                self.certificates.insert(place, CertificateSpec::of(source));
+            }
         }
     }
 }
@@ -378,6 +432,25 @@ mod tests {
                 ]}}],
             }),
             "clusterTrustBundle roots; clusterTrustBundle of example.com/ca",
+        );
+    }
+
+    #[test]
+    fn each_source_of_a_certificate_counts_by_its_place() {
+        let source = json!({"podCertificate": {
+            "signerName": "example.com/ca", "keyType": "ED25519", "credentialBundlePath": "b",
+        }});
+        check(
+            json!({
+                "containers": [],
+                "volumes": [
+                    {"name": "a", "projected": {"sources": [source, {"configMap": {}}, source]}},
+                    {"name": "b", "projected": {"sources": [source]}},
+                ],
+            }),
+            "podCertificate a[0] ED25519 of example.com/ca; \
+             podCertificate a[2] ED25519 of example.com/ca; \
+             podCertificate b[0] ED25519 of example.com/ca",
         );
     }
 }

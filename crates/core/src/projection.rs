@@ -16,12 +16,14 @@ use crate::node_facts::NodeFacts;
 
 mod collect;
 mod path;
+mod pem;
 mod quote;
 mod snapshot;
 mod trust;
 
 pub use path::PathFault;
-pub use snapshot::{ConfigMapContent, ObjectSnapshot, SecretContent, Token};
+pub use pem::clean_chain;
+pub use snapshot::{ConfigMapContent, Credential, ObjectSnapshot, Referent, SecretContent, Token};
 pub use trust::TrustBundle;
 
 use collect::{Collector, Shown};
@@ -66,39 +68,45 @@ pub struct ProjectionInput<'a> {
     pub objects: &'a ObjectSnapshot,
 }
 
-/// Volumes whose content cannot be had: all of them, each with its faults.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct ProjectionError {
-    /// Faults by volume name; none is empty.
-    pub volumes: BTreeMap<String, Vec<Fault>>,
+/// What the volumes of a pod come to that show API objects or the pod itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Projection {
+    /// Those whose content is known.
+    pub payloads: VolumePayloads,
+    /// The others, by volume name. What such a volume shows already it goes on to show.
+    pub faults: BTreeMap<String, Faults>,
 }
+
+/// Everything that is wrong with one volume; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faults(pub Vec<Fault>);
 
 /// Why a volume's content cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A ConfigMap or Secret does not exist.
-    #[error("{kind} \"{name}\" not found in namespace \"{namespace}\"")]
+    #[error("{kind} \"{name}\" not found")]
     MissingObject {
         /// `configmap` or `secret`.
         kind: &'static str,
-        /// Namespace.
-        namespace: String,
         /// Name.
         name: String,
     },
     /// It has no such key.
-    #[error("{kind} references non-existent {word} key: {key} ({namespace}/{name})")]
+    #[error("{subject} key: {key}")]
     MissingKey {
-        /// `configmap` or `secret`.
-        kind: &'static str,
-        /// `config` or `secret`.
-        word: &'static str,
-        /// Namespace.
-        namespace: String,
-        /// Name.
-        name: String,
+        /// What upstream says of this kind of object.
+        subject: &'static str,
         /// The key.
         key: String,
+    },
+    /// Nothing is known of an object: the API server does not answer, or refuses.
+    #[error("failed to read {object}: {why}")]
+    Unread {
+        /// Which one.
+        object: Referent,
+        /// What the API server said.
+        why: String,
     },
     /// A field or resource of the pod that cannot be shown.
     #[error("{0}")]
@@ -115,50 +123,34 @@ pub enum Fault {
     /// The trust anchors cannot be had.
     #[error("{0}")]
     TrustBundle(String),
-    /// A source that this version does not know.
-    #[error("{0} projections are not supported")]
-    Unsupported(&'static str),
+    /// The pod's certificate cannot be had.
+    #[error("{0}")]
+    Certificate(String),
 }
 
-impl fmt::Display for ProjectionError {
+impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (volume, faults)) in self.volumes.iter().enumerate() {
-            if index > 0 {
-                f.write_str("; ")?;
-            }
-            let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
-            let faults = faults.join(", ");
-            write!(
-                f,
-                "MountVolume.SetUp failed for volume \"{volume}\" : {faults}"
-            )?;
-        }
-        Ok(())
+        let faults: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&faults.join(", "))
     }
 }
 
 /// The content of all volumes of a pod that show API objects or the pod itself.
-///
-/// # Errors
-/// Some volume's content cannot be had; the error names all of them.
-pub fn project_volumes(input: ProjectionInput<'_>) -> Result<VolumePayloads, ProjectionError> {
-    let mut payloads = VolumePayloads::new();
-    let mut failed = BTreeMap::new();
+pub fn project_volumes(input: ProjectionInput<'_>) -> Projection {
+    let mut projection = Projection::default();
     for volume in PodExt::spec(input.pod).volumes.iter().flatten() {
+        let name = || volume.name.clone();
         match project(input, volume) {
             None => {}
             Some(Ok(payload)) => {
-                payloads.insert(volume.name.clone(), payload);
+                projection.payloads.insert(name(), payload);
             }
             Some(Err(faults)) => {
-                failed.insert(volume.name.clone(), faults);
+                projection.faults.insert(name(), Faults(faults));
             }
         }
     }
-    if failed.is_empty() {
-        return Ok(payloads);
-    }
-    Err(ProjectionError { volumes: failed })
+    projection
 }
 
 /// `None` for a volume of another kind.
@@ -190,7 +182,7 @@ fn project(
         collector
     } else if let Some(source) = &volume.projected {
         let mut collector = Collector::new(input, source.default_mode);
-        collector.projected(source);
+        collector.projected(&volume.name, source);
         collector
     } else {
         return None;

@@ -103,6 +103,12 @@ reasons! {
     SandboxChanged = "SandboxChanged",
     /// The runtime's network is not ready.
     NetworkNotReady = "NetworkNotReady",
+    /// Event: the signer will not sign a certificate of the pod.
+    Denied = "Denied",
+    /// Event: a certificate of the pod should have been renewed by now.
+    CertificateOverdueForRefresh = "CertificateOverdueForRefresh",
+    /// Event: a certificate of the pod ran out.
+    CertificateExpired = "CertificateExpired",
     /// A sync failed.
     FailedSync = "FailedSync",
     /// A source delivered a pod that cannot be accepted.
@@ -115,6 +121,8 @@ reasons! {
     FailedMapVolume = "FailedMapVolume",
     /// A volume's file system was grown.
     FileSystemResizeSuccessful = "FileSystemResizeSuccessful",
+    /// A volume's file system is not grown: the pod may not write to it.
+    FileSystemResizeFailed = "FileSystemResizeFailed",
     /// A volume's file system could not be grown.
     VolumeResizeFailed = "VolumeResizeFailed",
     /// Event: giving a volume's files to the pod's group takes long.

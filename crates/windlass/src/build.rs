@@ -285,6 +285,7 @@ fn node_facts(config: &Config, identity: &NodeIdentity, initial: &Node) -> NodeF
         cgroup_v2,
         single_process_oom_kill: kubelet.single_process_oom_kill.unwrap_or(!cgroup_v2),
         trust_bundles: config.gates.enabled("ClusterTrustBundleProjection"),
+        pod_certificates: config.gates.enabled("PodCertificateRequest"),
         stop_signals: config.gates.enabled("ContainerStopSignals"),
         selinux_enabled: Path::new("/sys/fs/selinux/enforce").exists(),
         thermal_throttle_paths: thermal_throttle_paths(),

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use windlass_types::PodExt;
 use windlass_types::corev1::{
     ClusterTrustBundleProjection, Container, DownwardAPIVolumeFile, KeyToPath, ObjectFieldSelector,
-    ProjectedVolumeSource, ResourceFieldSelector, ServiceAccountTokenProjection, VolumeProjection,
+    PodCertificateProjection, ProjectedVolumeSource, ResourceFieldSelector,
+    ServiceAccountTokenProjection, VolumeProjection,
 };
 
-use super::{Fault, PayloadFile, ProjectionInput, TrustBundle, path, quote, trust};
+use super::{Fault, PayloadFile, ProjectionInput, Referent, TrustBundle, path, quote, trust};
 use crate::env::{EnvError, EnvFiles, EnvInput, EnvSources, pod_field, resource_field};
-use crate::pod_references::{BundleRef, TokenSpec};
+use crate::pod_references::{BundleRef, CertificateRef, TokenSpec};
 
 /// Mode of a file if nothing says otherwise.
 const DEFAULT_MODE: i32 = 0o644;
@@ -47,23 +48,25 @@ impl<'a> Collector<'a> {
     pub(super) fn config_map(&mut self, shown: Shown<'_>) {
         let input = self.input;
         let Some(content) = input.objects.config_maps.get(shown.name) else {
-            return self.missing("configmap", shown);
+            let object = Referent::ConfigMap(shown.name.to_owned());
+            return self.missing("configmap", object, shown);
         };
         let text = content.data.iter().map(|(k, v)| (k, v.clone().into()));
         let binary = content.binary_data.iter().map(|(k, v)| (k, v.clone()));
         // the API server lets no key be in both
         let all = binary.chain(text).map(|(k, v)| (k.as_str(), v)).collect();
-        self.keys("configmap", "config", shown, &all);
+        self.keys("configmap references non-existent config", shown, &all);
     }
 
     pub(super) fn secret(&mut self, shown: Shown<'_>) {
         let input = self.input;
         let Some(content) = input.objects.secrets.get(shown.name) else {
-            return self.missing("secret", shown);
+            let object = Referent::Secret(shown.name.to_owned());
+            return self.missing("secret", object, shown);
         };
         let data = content.data.iter();
         let all = data.map(|(k, v)| (k.as_str(), v.clone())).collect();
-        self.keys("secret", "secret", shown, &all);
+        self.keys("references non-existent secret", shown, &all);
     }
 
     pub(super) fn downward_api(&mut self, items: Option<&[DownwardAPIVolumeFile]>) {
@@ -83,13 +86,16 @@ impl<'a> Collector<'a> {
         }
     }
 
-    pub(super) fn projected(&mut self, projected: &ProjectedVolumeSource) {
-        for source in projected.sources.iter().flatten() {
-            self.projection(source);
+    pub(super) fn projected(&mut self, volume: &str, projected: &ProjectedVolumeSource) {
+        for (index, source) in projected.sources.iter().flatten().enumerate() {
+            self.projection(source, || CertificateRef {
+                volume: volume.to_owned(),
+                index,
+            });
         }
     }
 
-    fn projection(&mut self, source: &VolumeProjection) {
+    fn projection(&mut self, source: &VolumeProjection, place: impl FnOnce() -> CertificateRef) {
         if let Some(source) = &source.secret {
             self.secret(Shown {
                 name: &source.name,
@@ -109,10 +115,37 @@ impl<'a> Collector<'a> {
         } else if let Some(source) = &source.cluster_trust_bundle {
             match self.trust_anchors(source) {
                 Ok(anchors) => self.private_file(&source.path, anchors),
-                Err(why) => self.faults.push(Fault::TrustBundle(why)),
+                Err(fault) => self.faults.push(fault),
             }
-        } else if source.pod_certificate.is_some() {
-            self.faults.push(Fault::Unsupported("podCertificate"));
+        } else if let Some(source) = &source.pod_certificate {
+            self.certificate(source, &place());
+        }
+    }
+
+    /// The bundle is for those who read key and chain in one go.
+    fn certificate(&mut self, source: &PodCertificateProjection, place: &CertificateRef) {
+        let input = self.input;
+        let fault = |why: &str| Fault::Certificate(why.to_owned());
+        if !input.node.pod_certificates {
+            return self.faults.push(fault("unimplemented"));
+        }
+        let credential = match input.objects.certificates.get(place) {
+            Some(Ok(credential)) => credential,
+            Some(Err(why)) => return self.faults.push(fault(why)),
+            None => return self.faults.push(fault("no credentials yet")),
+        };
+        let bundle = [&*credential.key, &*credential.chain].concat();
+        for (path, data) in [
+            (&source.credential_bundle_path, bundle.into()),
+            (&source.key_path, Arc::clone(&credential.key)),
+            (
+                &source.certificate_chain_path,
+                Arc::clone(&credential.chain),
+            ),
+        ] {
+            if let Some(path) = path.as_deref().filter(|path| !path.is_empty()) {
+                self.private_file(path, data);
+            }
         }
     }
 
@@ -134,16 +167,19 @@ impl<'a> Collector<'a> {
     }
 
     /// Text of a ClusterTrustBundle source, or what is wrong, in upstream's words.
-    fn trust_anchors(&self, source: &ClusterTrustBundleProjection) -> Result<Arc<[u8]>, String> {
+    fn trust_anchors(&self, source: &ClusterTrustBundleProjection) -> Result<Arc<[u8]>, Fault> {
         let input = self.input;
         if !input.node.trust_bundles {
             let why = "ClusterTrustBundle projection is not supported in static kubelet mode";
-            return Err(why.to_owned());
+            return Err(Fault::TrustBundle(why.to_owned()));
         }
         let Some(named) = BundleRef::of(source) else {
             let why = "ClusterTrustBundle projection requires either name or signerName to be set";
-            return Err(why.to_owned());
+            return Err(Fault::TrustBundle(why.to_owned()));
         };
+        if let Some(fault) = self.unread(Referent::TrustBundles(named.clone())) {
+            return Err(fault);
+        }
         let found = input.objects.trust_bundles.get(&named);
         let found = found.map(Vec::as_slice).unwrap_or_default();
         let selector = source.label_selector.as_ref();
@@ -158,7 +194,7 @@ impl<'a> Collector<'a> {
         if !chosen.is_empty() || source.optional == Some(true) {
             return Ok(trust::file(chosen.into_iter()));
         }
-        Err(match named {
+        Err(Fault::TrustBundle(match named {
             BundleRef::Name(name) => format!(
                 "while getting ClusterTrustBundle: \
                  clustertrustbundle.certificates.k8s.io {name:?} not found"
@@ -167,7 +203,7 @@ impl<'a> Collector<'a> {
                 "combination of signerName and labelSelector matched zero ClusterTrustBundles"
                     .to_owned()
             }
-        })
+        }))
     }
 
     /// A file for those who run the containers alone, where that is one user or one group.
@@ -182,13 +218,7 @@ impl<'a> Collector<'a> {
         self.file(path, data, mode, owner);
     }
 
-    fn keys(
-        &mut self,
-        kind: &'static str,
-        word: &'static str,
-        shown: Shown<'_>,
-        all: &BTreeMap<&str, Arc<[u8]>>,
-    ) {
+    fn keys(&mut self, lacking: &'static str, shown: Shown<'_>, all: &BTreeMap<&str, Arc<[u8]>>) {
         let Some(items) = shown.items.filter(|items| !items.is_empty()) else {
             for (key, value) in all {
                 self.file(key, Arc::clone(value), None, None);
@@ -200,24 +230,28 @@ impl<'a> Collector<'a> {
                 Some(value) => self.file(&item.path, Arc::clone(value), item.mode, None),
                 None if shown.optional == Some(true) => {}
                 None => self.faults.push(Fault::MissingKey {
-                    kind,
-                    word,
-                    namespace: self.input.pod.namespace().to_owned(),
-                    name: shown.name.to_owned(),
+                    subject: lacking,
                     key: item.key.clone(),
                 }),
             }
         }
     }
 
-    fn missing(&mut self, kind: &'static str, shown: Shown<'_>) {
-        if shown.optional != Some(true) {
+    /// An optional object may not exist; but that has to be known.
+    fn missing(&mut self, kind: &'static str, object: Referent, shown: Shown<'_>) {
+        if let Some(fault) = self.unread(object) {
+            self.faults.push(fault);
+        } else if shown.optional != Some(true) {
             self.faults.push(Fault::MissingObject {
                 kind,
-                namespace: self.input.pod.namespace().to_owned(),
                 name: shown.name.to_owned(),
             });
         }
+    }
+
+    fn unread(&self, object: Referent) -> Option<Fault> {
+        let why = self.input.objects.unread.get(&object)?.clone();
+        Some(Fault::Unread { object, why })
     }
 
     /// A later file of the same path wins.

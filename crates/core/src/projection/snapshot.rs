@@ -8,7 +8,7 @@ use std::sync::Arc;
 use windlass_types::corev1::{ConfigMap, Secret};
 
 use crate::env::EnvSources;
-use crate::pod_references::{BundleRef, Need, References, TokenSpec, Use};
+use crate::pod_references::{BundleRef, CertificateRef, Need, References, TokenSpec, Use};
 
 use super::trust::TrustBundle;
 
@@ -23,6 +23,33 @@ pub struct ObjectSnapshot {
     pub tokens: BTreeMap<TokenSpec, Result<Token, String>>,
     /// ClusterTrustBundles that exist, by what refers to them.
     pub trust_bundles: BTreeMap<BundleRef, Vec<Arc<TrustBundle>>>,
+    /// Certificates of the pod, or why one cannot be had.
+    pub certificates: BTreeMap<CertificateRef, Result<Credential, String>>,
+    /// Objects of which nothing is known, with what the API server said.
+    pub unread: BTreeMap<Referent, String>,
+}
+
+/// An object that volumes show, or a set of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Referent {
+    /// A ConfigMap of this name.
+    ConfigMap(String),
+    /// A Secret of this name.
+    Secret(String),
+    /// ClusterTrustBundles.
+    TrustBundles(BundleRef),
+}
+
+impl fmt::Display for Referent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConfigMap(name) => write!(f, "configmap {name:?}"),
+            Self::Secret(name) => write!(f, "secret {name:?}"),
+            Self::TrustBundles(named) => {
+                write!(f, "clustertrustbundle {:?}", named.to_string())
+            }
+        }
+    }
 }
 
 /// What a ConfigMap says. All pods that show it share the one copy.
@@ -47,6 +74,15 @@ pub struct SecretContent {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(pub String);
 
+/// A private key and the certificate for it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// The key, PKCS #8 as PEM.
+    pub key: Arc<[u8]>,
+    /// The certificates, leaf first, PEM.
+    pub chain: Arc<[u8]>,
+}
+
 impl fmt::Debug for ConfigMapContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} keys", self.data.len() + self.binary_data.len())
@@ -62,6 +98,12 @@ impl fmt::Debug for SecretContent {
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("token")
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "credential with {} bytes of chain", self.chain.len())
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::pod_references::{BundleRef, TokenSpec};
+use crate::pod_references::{BundleRef, CertificateRef, TokenSpec};
 
+mod certificate;
 mod trust;
 
 fn objects() -> ObjectSnapshot {
@@ -48,6 +49,34 @@ fn objects() -> ObjectSnapshot {
             ),
         ]
         .into(),
+        certificates: [
+            (
+                place(0),
+                Err("credential bundle is not issued yet".to_owned()),
+            ),
+            (
+                place(1),
+                Ok(Credential {
+                    key: b"KEY;".as_slice().into(),
+                    chain: b"CHAIN;".as_slice().into(),
+                }),
+            ),
+        ]
+        .into(),
+        unread: [
+            Referent::ConfigMap("far".to_owned()),
+            Referent::Secret("far".to_owned()),
+            Referent::TrustBundles(BundleRef::Name("far".to_owned())),
+        ]
+        .map(|object| (object, "no way".to_owned()))
+        .into(),
+    }
+}
+
+fn place(index: usize) -> CertificateRef {
+    CertificateRef {
+        volume: "v".to_owned(),
+        index,
     }
 }
 
@@ -78,16 +107,16 @@ fn lines(pod: &Pod) -> Vec<String> {
         ..NodeFacts::default()
     };
     let objects = objects();
-    let payloads = match project_volumes(ProjectionInput {
+    let projection = project_volumes(ProjectionInput {
         pod,
         node: &node,
         objects: &objects,
-    }) {
-        Ok(payloads) => payloads,
-        Err(error) => return vec![error.to_string()],
-    };
-    let mut lines = Vec::new();
-    for (name, payload) in payloads {
+    });
+    let faults = projection.faults.into_iter();
+    let mut lines: Vec<_> = faults
+        .map(|(name, faults)| format!("{name} has not: {faults}"))
+        .collect();
+    for (name, payload) in projection.payloads {
         let place = if payload.in_memory { "memory" } else { "disk" };
         lines.push(format!("{name} {place}"));
         for (path, file) in payload.files {
@@ -107,8 +136,7 @@ fn check(volume: Value, expected: &[&str]) {
 }
 
 fn fails(volume: Value, fault: &str) {
-    let line = format!("MountVolume.SetUp failed for volume \"v\" : {fault}");
-    check(volume, &[&line]);
+    check(volume, &[&format!("v has not: {fault}")]);
 }
 
 #[test]
@@ -142,20 +170,39 @@ fn a_secret_stays_off_the_disk() {
 fn what_is_missing_is_named_as_upstream_words_it() {
     fails(
         json!({"configMap": {"name": "nope"}}),
-        "configmap \"nope\" not found in namespace \"ns\"",
+        "configmap \"nope\" not found",
     );
     fails(
         json!({"secret": {"secretName": "nope", "optional": false}}),
-        "secret \"nope\" not found in namespace \"ns\"",
+        "secret \"nope\" not found",
     );
     fails(
         json!({"configMap": {"name": "conf", "items": [{"key": "k", "path": "p"}]}}),
-        "configmap references non-existent config key: k (ns/conf)",
+        "configmap references non-existent config key: k",
     );
     fails(
         json!({"secret": {"secretName": "cred", "items": [{"key": "k", "path": "p"}]}}),
-        "secret references non-existent secret key: k (ns/cred)",
+        "references non-existent secret key: k",
     );
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_not_taken_for_missing() {
+    for optional in [false, true] {
+        fails(
+            json!({"configMap": {"name": "far", "optional": optional}}),
+            "failed to read configmap \"far\": no way",
+        );
+        fails(
+            json!({"secret": {"secretName": "far", "optional": optional}}),
+            "failed to read secret \"far\": no way",
+        );
+        let bundle = json!({"name": "far", "path": "p", "optional": optional});
+        fails(
+            json!({"projected": {"sources": [{"clusterTrustBundle": bundle}]}}),
+            "failed to read clustertrustbundle \"far\": no way",
+        );
+    }
 }
 
 #[test]
@@ -254,13 +301,18 @@ fn every_fault_of_every_volume_is_told() {
     ]);
     assert_eq!(
         lines(&pod(json!({"containers": []}), volumes)),
-        ["MountVolume.SetUp failed for volume \"one\" : \
-          secret \"gone\" not found in namespace \"ns\"; \
-          MountVolume.SetUp failed for volume \"two\" : \
-          configmap \"gone\" not found in namespace \"ns\", \
-          failed to fetch token: the API server is away, \
-          while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"b\" not found, \
-          podCertificate projections are not supported"]
+        [
+            "one has not: secret \"gone\" not found",
+            "two has not: configmap \"gone\" not found, \
+             failed to fetch token: the API server is away, \
+             while getting ClusterTrustBundle: \
+             clustertrustbundle.certificates.k8s.io \"b\" not found, \
+             unimplemented",
+            "good disk",
+            "a 644 1",
+            "b.conf 644 2",
+            "bin 644 x",
+        ]
     );
 }
 
@@ -327,5 +379,5 @@ fn a_mode_of_its_own_does_not_make_a_token_public() {
 fn nothing_of_an_object_shows_in_a_log() {
     let objects = objects();
     let text = format!("{objects:?} {:?}", objects.secrets["cred"]);
-    assert!(!text.contains("s3") && !text.contains("jwt"), "{text}");
+    assert!(["s3", "jwt", "KEY"].iter().all(|secret| !text.contains(secret)), "{text}");
 }
