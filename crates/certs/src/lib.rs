@@ -5,6 +5,7 @@
 //! | [`bootstrap`] | what to begin with: the kubeconfig, or the bootstrap credentials; who waits for the first certificate |
 //! | [`rotation`] | when a certificate is replaced and with which credentials, and the two loops that do it |
 //! | [`csr`], [`signing`] | a key and a request; the request through the API server's CertificateSigningRequest |
+//! | [`pod_key`] | a key that a pod is given, and the proof that it is held |
 //! | [`self_signed`](mod@self_signed) | the serving certificate of a node that nobody signs one for |
 //! | [`store`], [`certificate`] | the files, with upstream's names, so that a node can change agents and back; what a certificate says |
 //!
@@ -57,6 +58,7 @@
 pub mod bootstrap;
 pub mod certificate;
 pub mod csr;
+pub mod pod_key;
 pub mod rotation;
 pub mod self_signed;
 pub mod signing;
@@ -64,6 +66,7 @@ pub mod store;
 
 pub use bootstrap::{BeginError, Beginning, Credentials, Paths};
 pub use csr::{Identity, RequestError, ServingNames};
+pub use pod_key::{PodKey, PodKeyType, UnknownKeyType};
 pub use rotation::{
     Bootstrap, KeepClient, KeepServing, ServingPair, keep_client_certificate,
     keep_serving_certificate,

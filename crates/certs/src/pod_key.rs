@@ -1,0 +1,160 @@
+//! A pod's private key and the proof that it is held: what a PodCertificateRequest is made of.
+
+use std::fmt;
+
+use rcgen::{
+    CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384,
+    PKCS_ECDSA_P521_SHA512, PKCS_ED25519, PKCS_RSA_SHA256, RsaKeySize,
+};
+
+use crate::csr::RequestError;
+
+/// Kinds of keys a pod can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodKeyType {
+    /// `RSA3072`.
+    Rsa3072,
+    /// `RSA4096`.
+    Rsa4096,
+    /// `ECDSAP256`.
+    EcdsaP256,
+    /// `ECDSAP384`.
+    EcdsaP384,
+    /// `ECDSAP521`.
+    EcdsaP521,
+    /// `ED25519`.
+    Ed25519,
+}
+
+/// A name that is no kind of key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown key type {0:?}")]
+pub struct UnknownKeyType(pub String);
+
+impl std::str::FromStr for PodKeyType {
+    type Err = UnknownKeyType;
+
+    fn from_str(name: &str) -> Result<Self, UnknownKeyType> {
+        Ok(match name {
+            "RSA3072" => Self::Rsa3072,
+            "RSA4096" => Self::Rsa4096,
+            "ECDSAP256" => Self::EcdsaP256,
+            "ECDSAP384" => Self::EcdsaP384,
+            "ECDSAP521" => Self::EcdsaP521,
+            "ED25519" => Self::Ed25519,
+            name => return Err(UnknownKeyType(name.to_owned())),
+        })
+    }
+}
+
+/// A key that is not sent, and the request that is.
+#[derive(Clone)]
+pub struct PodKey {
+    /// The private key, PKCS #8 as PEM.
+    pub key: String,
+    /// `spec.stubPKCS10Request`: a request without a subject, signed with the key, DER.
+    pub request: Vec<u8>,
+}
+
+impl fmt::Debug for PodKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PodKey").finish_non_exhaustive()
+    }
+}
+
+impl PodKey {
+    /// A new key. An RSA key takes up to some seconds, in a thread of its own.
+    ///
+    /// # Errors
+    /// The system has no randomness, or the process is about to end.
+    pub async fn generate(kind: PodKeyType) -> Result<Self, RequestError> {
+        match kind {
+            PodKeyType::Rsa3072 | PodKeyType::Rsa4096 => {
+                let made = tokio::task::spawn_blocking(move || make(kind)).await;
+                made.unwrap_or(Err(RequestError::Encode(rcgen::Error::RingUnspecified)))
+            }
+            _ => make(kind),
+        }
+    }
+}
+
+fn make(kind: PodKeyType) -> Result<PodKey, RequestError> {
+    let rsa = |size| KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, size);
+    let key = match kind {
+        PodKeyType::Rsa3072 => rsa(RsaKeySize::_3072),
+        PodKeyType::Rsa4096 => rsa(RsaKeySize::_4096),
+        PodKeyType::EcdsaP256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
+        PodKeyType::EcdsaP384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
+        PodKeyType::EcdsaP521 => KeyPair::generate_for(&PKCS_ECDSA_P521_SHA512),
+        PodKeyType::Ed25519 => KeyPair::generate_for(&PKCS_ED25519),
+    };
+    let key = key.map_err(RequestError::Encode)?;
+    let mut params = CertificateParams::default();
+    // the default has a common name of its own
+    params.distinguished_name = DistinguishedName::new();
+    let request = params.serialize_request(&key);
+    let request = request.map_err(RequestError::Encode)?;
+    Ok(PodKey {
+        request: request.der().to_vec(),
+        key: key.serialize_pem(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use x509_parser::certification_request::X509CertificationRequest;
+    use x509_parser::prelude::FromDer;
+
+    use super::*;
+
+    async fn check(name: &str, algorithm: &str, bits: usize) {
+        let made = PodKey::generate(name.parse().expect(name)).await;
+        let made = made.expect(name);
+        let (rest, request) = X509CertificationRequest::from_der(&made.request).expect("request");
+        assert!(rest.is_empty());
+        request.verify_signature().expect("proves possession");
+        let info = &request.certification_request_info;
+        assert_eq!(info.subject.iter().count(), 0);
+        assert_eq!(info.attributes().len(), 0);
+        assert_eq!(
+            info.subject_pki.algorithm.algorithm.to_id_string(),
+            algorithm
+        );
+        if bits > 0 {
+            let parsed = info.subject_pki.parsed().expect("key");
+            assert_eq!(parsed.key_size(), bits);
+        }
+        let head = "-----BEGIN PRIVATE KEY-----\n";
+        assert!(made.key.starts_with(head) && made.key.ends_with("KEY-----\n"));
+        assert!(!made.key.contains('\r'));
+        assert!(!format!("{made:?}").contains("PRIVATE"));
+        // the key is the one that signed
+        let key = KeyPair::from_pem(&made.key).expect("readable");
+        let public = rcgen::PublicKeyData::subject_public_key_info(&key);
+        assert_eq!(public, info.subject_pki.raw);
+    }
+
+    #[tokio::test]
+    async fn a_key_of_each_kind_proves_itself() {
+        const EC: &str = "1.2.840.10045.2.1";
+        const RSA: &str = "1.2.840.113549.1.1.1";
+        check("ECDSAP256", EC, 256).await;
+        check("ECDSAP384", EC, 384).await;
+        check("ECDSAP521", EC, 528).await;
+        check("ED25519", "1.3.101.112", 0).await;
+        check("RSA3072", RSA, 3072).await;
+        check("RSA4096", RSA, 4096).await;
+        let unknown = "RSA2048".parse::<PodKeyType>().expect_err("too short");
+        assert_eq!(unknown.to_string(), "unknown key type \"RSA2048\"");
+    }
+
+    #[tokio::test]
+    async fn an_edwards_key_is_written_as_openssl_reads_it() {
+        let made = PodKey::generate(PodKeyType::Ed25519).await.expect("made");
+        let pem = x509_parser::pem::parse_x509_pem(made.key.as_bytes());
+        let (_, pem) = pem.expect("PEM");
+        // version 1 of the format: with no public key behind the private one
+        assert_eq!(pem.contents.len(), 48);
+        assert_eq!(pem.contents[2..5], [2, 1, 0]);
+    }
+}
