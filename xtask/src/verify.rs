@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use anyhow::Context;
-use windlass_testbed::debian;
+use windlass_testbed::containerd::Programs;
 
 use crate::{run, tidy};
 
@@ -20,7 +20,7 @@ pub(crate) struct Options {
 /// Formatting, clippy, tidy, documentation examples, and every test.
 pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
     if !options.fast {
-        debian::ensure_packages(run::step)?;
+        Programs::from_env(run::step)?;
     }
     ensure_nextest()?;
     run::cargo(&["fmt", "--all", "--check"])?;
@@ -46,7 +46,7 @@ pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
 
 /// Only the tests on a real containerd.
 pub(crate) fn e2e() -> anyhow::Result<()> {
-    debian::ensure_packages(run::step)?;
+    Programs::from_env(run::step)?;
     ensure_nextest()?;
     let filter = ["--filterset", CONTAINERD_TESTS];
     run::cargo(&[

@@ -6,8 +6,10 @@
 //! that [`sweep`] needs nothing but the directory: the same code ends a good run, a panicking
 //! test (`Drop`) and, at the next start, a run that was killed.
 
+mod config;
 mod network;
 mod process;
+mod programs;
 mod sweep;
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -25,9 +27,10 @@ use windlass_proto::cri_v1;
 use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 
-use crate::{debian, images};
+use crate::images;
 pub use network::Network;
 pub use process::wait_for_exit;
+pub use programs::{Programs, VARIABLE};
 
 /// How long containerd may take until it answers; on two busy cores it is about a second.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
@@ -43,6 +46,7 @@ const MAX_NAME: usize = 12;
 #[derive(Debug)]
 pub struct PrivateContainerd {
     base: PathBuf,
+    programs: Programs,
     network: Network,
     daemon: Option<Child>,
     /// Held exclusively as long as the instance lives.
@@ -58,7 +62,7 @@ impl PrivateContainerd {
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(well_formed) {
             bail!("bad instance name {name:?}: at most {MAX_NAME} characters of a-z0-9-");
         }
-        debian::ensure_packages(progress)?;
+        let programs = Programs::from_env(progress)?;
         let base = PathBuf::from(format!("/tmp/windlass-{name}"));
         let lock = lock(&base)?;
         sweep::sweep(&base).context("cannot remove what an earlier run left behind")?;
@@ -74,6 +78,7 @@ impl PrivateContainerd {
         };
         let mut instance = Self {
             base,
+            programs,
             network,
             daemon: None,
             lock: Some(lock),
@@ -81,7 +86,9 @@ impl PrivateContainerd {
         for dir in ["root", "state", "tmp", "images", "logs"] {
             std::fs::create_dir_all(instance.base.join(dir))?;
         }
-        std::fs::write(instance.config_file(), instance.config())?;
+        let conf_dir = instance.network.conf_dir();
+        let config = config::text(instance.programs.version(), &instance.base, conf_dir);
+        std::fs::write(instance.config_file(), config)?;
         progress("starting a private containerd");
         instance.start_daemon().await?;
         progress("building and importing the images");
@@ -109,6 +116,11 @@ impl PrivateContainerd {
     /// The CRI endpoint as `--container-runtime-endpoint` takes it.
     pub fn endpoint(&self) -> String {
         format!("unix://{}", self.socket().display())
+    }
+
+    /// Major and minor number of its version.
+    pub fn version(&self) -> [u64; 2] {
+        self.programs.version()
     }
 
     /// The network of its pods.
@@ -140,11 +152,12 @@ impl PrivateContainerd {
             .create(true)
             .append(true)
             .open(self.log_file())?;
-        let child = Command::new("containerd")
+        let child = Command::new(self.programs.path("containerd"))
             .arg("--config")
             .arg(self.config_file())
             // Unpacking mounts below TMPDIR: there the sweep finds what a kill leaves mounted.
             .env("TMPDIR", self.base.join("tmp"))
+            .env("PATH", self.programs.search_path())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -171,7 +184,7 @@ impl PrivateContainerd {
 
     /// Runs `ctr` against this instance in CRI's namespace and returns its output.
     pub async fn ctr(&self, args: &[&str]) -> anyhow::Result<String> {
-        let output = tokio::process::Command::new("ctr")
+        let output = tokio::process::Command::new(self.programs.path("ctr"))
             .arg("--address")
             .arg(self.socket())
             .args(["--namespace", "k8s.io"])
@@ -185,6 +198,13 @@ impl PrivateContainerd {
             bail!("ctr {}: {}", args.join(" "), message.trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Puts an image with nothing but these files (path, content) on it.
+    pub async fn add_image(&self, name: &str, files: &[(&str, &str)]) -> anyhow::Result<()> {
+        let archive = images::build_of_files(&self.base.join("images"), name, files)?;
+        self.import(&archive).await?;
+        self.wait_for_image(name).await
     }
 
     /// Ends everything that belongs to this instance and removes its files.
@@ -216,21 +236,28 @@ impl PrivateContainerd {
         let dir = self.base.join("images");
         let archives = tokio::task::spawn_blocking(move || images::build_all(&dir)).await??;
         for archive in archives {
-            self.ctr(&["images", "import", &archive.to_string_lossy()])
-                .await?;
+            self.import(&archive).await?;
         }
-        // The CRI plugin takes an imported image over when it has seen the event.
-        let deadline = Instant::now() + READY_DEADLINE;
         for image in [images::PAUSE, images::BUSYBOX] {
-            while !self.has_image(image).await? {
-                if Instant::now() > deadline {
-                    bail!(
-                        "{image} is imported but CRI does not list it: {}",
-                        self.last_error()
-                    );
-                }
-                tokio::time::sleep(POLL).await;
+            self.wait_for_image(image).await?;
+        }
+        Ok(())
+    }
+
+    async fn import(&self, archive: &Path) -> anyhow::Result<()> {
+        let archive = archive.to_string_lossy();
+        self.ctr(&["images", "import", &archive]).await.map(drop)
+    }
+
+    /// The CRI plugin takes an imported image over when it has seen the event.
+    async fn wait_for_image(&self, image: &str) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_DEADLINE;
+        while !self.has_image(image).await? {
+            if Instant::now() > deadline {
+                let error = self.last_error();
+                bail!("{image} is imported but CRI does not list it: {error}");
             }
+            tokio::time::sleep(POLL).await;
         }
         Ok(())
     }
@@ -264,7 +291,10 @@ impl PrivateContainerd {
             .status
             .map(|status| status.conditions)
             .unwrap_or_default();
-        match conditions.iter().find(|condition| !condition.status) {
+        // Others are news: containerd 2.x says so of each deprecated thing that it finds.
+        let needed = ["RuntimeReady", "NetworkReady"];
+        let mut needed = conditions.iter().filter(|c| needed.contains(&&*c.r#type));
+        match needed.find(|condition| !condition.status) {
             None => Ok(()),
             Some(condition) => bail!("{}: {}", condition.r#type, condition.message),
         }
@@ -292,59 +322,6 @@ impl PrivateContainerd {
             .or_else(|| log.lines().next_back())
             .unwrap_or("it logged nothing")
             .to_owned()
-    }
-
-    fn config(&self) -> String {
-        let base = self.base.display();
-        let pause = images::PAUSE;
-        let conf_dir = self.network.conf_dir().display();
-        format!(
-            r#"version = 2
-root = "{base}/root"
-state = "{base}/state"
-temp = "{base}/tmp"
-disabled_plugins = [
-  "io.containerd.snapshotter.v1.aufs",
-  "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.zfs",
-  "io.containerd.internal.v1.tracing",
-]
-
-[grpc]
-address = "{base}/containerd.sock"
-
-[ttrpc]
-address = "{base}/containerd.sock.ttrpc"
-
-[debug]
-level = "info"
-
-[plugins."io.containerd.internal.v1.opt"]
-path = "{base}/opt"
-
-[plugins."io.containerd.grpc.v1.cri"]
-sandbox_image = "{pause}"
-# the pod sandbox asks for -998, which needs CAP_SYS_RESOURCE
-restrict_oom_score_adj = true
-netns_mounts_under_state_dir = true
-
-[plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "/usr/lib/cni"
-conf_dir = "{conf_dir}"
-
-[plugins."io.containerd.grpc.v1.cri".containerd]
-default_runtime_name = "runc"
-snapshotter = "overlayfs"
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-Root = "{base}/runc"
-SystemdCgroup = false
-"#
-        )
     }
 }
 

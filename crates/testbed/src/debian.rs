@@ -43,15 +43,15 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Installs what is missing. Says what it does through `progress`; an error is one line that
-/// names the fix.
-pub fn ensure_packages(progress: fn(&str)) -> anyhow::Result<()> {
+/// Installs what is missing and nobody else has (`has`, by the package's name). Says what it does
+/// through `progress`; an error is one line that names the fix.
+pub fn ensure_packages(progress: fn(&str), has: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("containers need root: run the same command with sudo");
     }
     let missing: Vec<&str> = PACKAGES
         .iter()
-        .filter(|package| !package.is_installed())
+        .filter(|package| !has(package.name) && !package.is_installed())
         .map(|p| p.name)
         .collect();
     if missing.is_empty() {
@@ -73,7 +73,8 @@ pub fn ensure_packages(progress: fn(&str)) -> anyhow::Result<()> {
     let mut args = vec!["install", "-q", "-y", "--no-install-recommends"];
     args.extend(&missing);
     apt(&args).with_context(|| format!("fix: {fix}"))?;
-    match PACKAGES.iter().find(|package| !package.is_installed()) {
+    let mut wanted = PACKAGES.iter().filter(|package| !has(package.name));
+    match wanted.find(|package| !package.is_installed()) {
         None => Ok(()),
         Some(package) => bail!(
             "{} is installed but none of {} exists",

@@ -91,6 +91,22 @@ fn build_busybox(dir: &Path) -> anyhow::Result<PathBuf> {
     write_archive(&dir.join("busybox.tar"), BUSYBOX, layer, config)
 }
 
+/// Builds an image `name` with nothing but these files (path, content) in it, as an OCI archive in
+/// `dir`. A path may have directories, which are made.
+pub fn build_of_files(dir: &Path, name: &str, files: &[(&str, &str)]) -> anyhow::Result<PathBuf> {
+    let mut layer = Layer::new();
+    for (path, content) in files {
+        let parents = Path::new(path).ancestors().skip(1);
+        let parents: Vec<_> = parents.filter(|p| !p.as_os_str().is_empty()).collect();
+        for parent in parents.iter().rev() {
+            layer.directory(&format!("{}/", parent.display()), 0o755)?;
+        }
+        layer.file(path, 0o644, content.as_bytes())?;
+    }
+    let file = name.replace(['/', ':'], "-");
+    write_archive(&dir.join(format!("{file}.tar")), name, layer, json!({}))
+}
+
 /// A file system layer in the making. Everything in it belongs to root and is as old as the
 /// epoch, so that one input gives one digest.
 struct Layer(tar::Builder<Vec<u8>>);

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use anyhow::Context;
 
+use windlass_testbed::containerd::Programs;
+
 use super::{median, percentile};
 use crate::run;
 
@@ -189,13 +191,14 @@ fn machine() -> anyhow::Result<String> {
         });
     let cores = std::thread::available_parallelism()?;
     let kernel = output("uname", &["-r"])?;
-    let containerd = output("containerd", &["--version"])?;
+    let programs = Programs::from_env(run::step)?;
+    let containerd = programs.said("containerd")?;
     let containerd = containerd
         .split_ascii_whitespace()
         .nth(2)
         .unwrap_or("?")
         .to_owned();
-    let runc = output("runc", &["--version"])?;
+    let runc = programs.said("runc")?;
     let runc = runc
         .lines()
         .next()
