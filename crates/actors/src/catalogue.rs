@@ -15,8 +15,8 @@ use windlass_core::volume_source::PodVolumes;
 use windlass_types::corev1::Node;
 pub use windlass_types::view::{RejectedManifest, WorkerPhase};
 use windlass_types::{
-    DeviceName, MountedVolumes, ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid,
-    PodUpdate, ProbeKind, Reason, Retry, SharedPod, VolumesNotReady,
+    DeviceName, ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid,
+    PodUpdate, ProbeKind, ReadyVolumes, Reason, Retry, SharedPod, VolumesNotReady,
 };
 
 use crate::mailbox::{MailboxSender, SendError};
@@ -231,7 +231,7 @@ pub struct SetUpVolumes {
     pub patience: Duration,
     /// Answered when all of them are ready, one has failed, or the patience has ended. Of what
     /// comes later the SyncLoop hears by [`VolumesChanged`].
-    pub reply: oneshot::Sender<Result<Arc<MountedVolumes>, VolumesNotReady>>,
+    pub reply: oneshot::Sender<Result<ReadyVolumes, VolumesNotReady>>,
 }
 
 /// Message: a PodWorker's job, or housekeeping for a pod that nobody asks for, has the
@@ -293,9 +293,9 @@ impl VolumesHandle {
         pod: &SharedPod,
         volumes: &Arc<PodVolumes>,
         patience: Duration,
-    ) -> Result<Arc<MountedVolumes>, VolumesNotReady> {
+    ) -> Result<ReadyVolumes, VolumesNotReady> {
         if volumes.is_empty() {
-            return Ok(Arc::default());
+            return Ok(ReadyVolumes::default());
         }
         let (reply, answer) = oneshot::channel();
         let message = VolumeManagerMessage::SetUp(SetUpVolumes {

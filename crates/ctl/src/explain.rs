@@ -24,6 +24,12 @@ pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Er
 
 /// The explanation for a person.
 pub(crate) fn text(view: &PodView, now: Timestamp) -> String {
+    let notes = view.entry.notes.iter();
+    let notes = notes.map(|note| format!("  note:       {note}\n"));
+    held_up_by(view, now) + &notes.collect::<String>()
+}
+
+fn held_up_by(view: &PodView, now: Timestamp) -> String {
     let Some(blocker) = &view.entry.blocker else {
         let phase = view.status().phase.unwrap_or_else(|| "Unknown".to_owned());
         return match phase.as_str() {
@@ -76,6 +82,7 @@ fn object(view: &PodView) -> Value {
         "phase": view.status().phase,
         "workerPhase": view.entry.worker_phase,
         "blocker": blocker,
+        "notes": view.entry.notes,
     })
 }
 
@@ -144,6 +151,19 @@ mod tests {
             "2026-11-21T04:00:30Z".parse().expect("time"),
         );
         assert!(late.ends_with("next retry: now\n"));
+    }
+
+    #[test]
+    fn what_holds_nothing_up_is_a_note() {
+        let kept = "MountVolume.SetUp failed for volume \"v\" : configmap \"c\" not found";
+        let mut running = pod("Running", None);
+        running.entry.notes = vec![kept.to_owned()];
+        check(
+            &running,
+            &format!("pod default/web is as asked (Running)\n  note:       {kept}\n"),
+        );
+        assert_eq!(object(&running)["notes"][0], kept);
+        assert!(object(&running)["blocker"].is_null());
     }
 
     #[test]

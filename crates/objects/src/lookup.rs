@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use windlass_client::Selector;
 
-use crate::reflections::{Kept, Known, Reflections};
+use crate::reflections::{Kept, Reflections, settled};
 use crate::resolve::{Kind, Unanswered};
 
 /// How long a pod waits until each of its references was answered once.
@@ -66,7 +66,7 @@ pub(crate) async fn item<T: Kept>(
         return Err(None);
     };
     // what came of it is in `known`
-    let _ = tokio::time::timeout_at(deadline, known.wait_for(Known::is_settled)).await;
+    let _ = tokio::time::timeout_at(deadline, settled(&known)).await;
     let known = known.borrow();
     if known.synced {
         let key = (namespace.to_owned(), name.to_owned());

@@ -38,7 +38,7 @@ pub(crate) enum Interest {
     Quiet,
     /// That the object of this name exists now.
     Appearing(String),
-    /// Each change of the object of this name.
+    /// Each change of the object of this name, its end included.
     Live(String),
     /// Each change of the set.
     Set,
@@ -58,6 +58,8 @@ pub(crate) struct Known<T> {
     pub(crate) items: BTreeMap<ItemKey, Arc<T>>,
     /// Nobody holds the set any more, and nothing more will be known.
     over: bool,
+    /// Somebody waited for its first state and is not waiting any more.
+    missed: bool,
 }
 
 impl<T> Default for Known<T> {
@@ -67,6 +69,7 @@ impl<T> Default for Known<T> {
             error: None,
             items: BTreeMap::new(),
             over: false,
+            missed: false,
         }
     }
 }
@@ -212,7 +215,7 @@ impl<T: Kept> Shared<T> {
             let concerned = changes.iter().any(|((_, name), change)| match interest {
                 Interest::Quiet => false,
                 Interest::Appearing(wanted) => wanted == name && *change == Change::Appeared,
-                Interest::Live(wanted) => wanted == name && *change != Change::Gone,
+                Interest::Live(wanted) => wanted == name,
                 Interest::Set => true,
             });
             if let (true, Some(changed)) = (concerned, &self.changed) {
@@ -227,6 +230,24 @@ impl<T> Known<T> {
     /// There is nothing to wait for.
     pub(crate) fn is_settled(&self) -> bool {
         self.synced || self.over
+    }
+}
+
+/// Waits until there is nothing to wait for. Whoever gives that up, by dropping the future, is told
+/// of the first state as of a change.
+pub(crate) async fn settled<T>(known: &Announced<Known<T>>) {
+    let waits = Waits(known);
+    known.wait_for(Known::is_settled).await;
+    drop(waits);
+}
+
+/// Somebody who waits for the first state of a set.
+struct Waits<'a, T>(&'a Announced<Known<T>>);
+
+impl<T> Drop for Waits<'_, T> {
+    fn drop(&mut self) {
+        let mut known = self.0.borrow();
+        known.missed |= !known.is_settled();
     }
 }
 
@@ -271,7 +292,7 @@ impl<T: Kept> Known<T> {
             }
         }
         self.error = None;
-        if !before {
+        if !before && !std::mem::take(&mut self.missed) {
             // who needs the set waits for its first state without being told
             changes.clear();
         }

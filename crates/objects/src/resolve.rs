@@ -1,9 +1,10 @@
 //! From what is known to what a pod needs, or to why it cannot have it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use windlass_core::pod_references::{References, Use};
-use windlass_core::projection::{ConfigMapContent, ProjectionError, SecretContent, TrustBundle};
+use windlass_core::pod_references::{Need, References, Use};
+use windlass_core::projection::{ConfigMapContent, Referent, SecretContent, TrustBundle};
 use windlass_core::service_env::ServiceLink;
 use windlass_core::volume_source::ClaimFault;
 use windlass_runtime::InputsError;
@@ -73,7 +74,6 @@ pub(crate) enum Kind {
     Secret,
     RuntimeClass,
     Services,
-    TrustBundle,
 }
 
 /// A reference that nothing is known of yet.
@@ -86,8 +86,26 @@ pub(crate) struct Unanswered {
     pub(crate) error: Option<Arc<str>>,
 }
 
-/// Why a pod waits for references without an answer; `None` if nothing but pull secrets is
-/// missing, without which a pull is tried all the same.
+impl Unanswered {
+    /// For volumes that show it.
+    pub(crate) fn of_volumes(&self) -> Option<(Referent, String)> {
+        let name = || self.name.clone();
+        let object = match self.kind {
+            Kind::ConfigMap => Referent::ConfigMap(name()),
+            Kind::Secret => Referent::Secret(name()),
+            Kind::RuntimeClass | Kind::Services => return None,
+        };
+        Some((object, unread(self.error.as_deref())))
+    }
+}
+
+/// Why nothing is known of an object.
+pub(crate) fn unread(error: Option<&str>) -> String {
+    error.unwrap_or("the API server did not answer").to_owned()
+}
+
+/// Why a pod cannot start without answers; `None` if it can. Volumes tell by themselves what they
+/// lack, and a pull is tried without its secrets.
 pub(crate) fn unanswered_error(
     references: &References,
     unanswered: &[Unanswered],
@@ -95,60 +113,41 @@ pub(crate) fn unanswered_error(
     let mut reason = None;
     let mut words = Vec::new();
     for one in unanswered {
-        let of_object = match one.kind {
-            Kind::ConfigMap => references.config_maps.get(&one.name),
-            Kind::Secret => references.secrets.get(&one.name),
-            Kind::RuntimeClass | Kind::Services | Kind::TrustBundle => None,
+        let of_env = |objects: &BTreeMap<String, Need>| {
+            let need = objects.get(&one.name);
+            need.is_some_and(|need| need.env != Use::None)
         };
-        let (what, why) = match (one.kind, of_object) {
-            (Kind::RuntimeClass, _) => ("RuntimeClass", Reason::FailedCreatePodSandBox),
-            (Kind::Services, _) => ("services", Reason::CreateContainerConfigError),
-            (_, Some(need)) if need.volume == Use::None && need.env == Use::None => continue,
-            (kind, need) => {
-                let what = match kind {
-                    Kind::Secret => "secret",
-                    Kind::TrustBundle => "clustertrustbundle",
-                    _ => "configmap",
-                };
-                match need {
-                    Some(need) if need.volume == Use::None => {
-                        (what, Reason::CreateContainerConfigError)
-                    }
-                    _ => (what, Reason::FailedMount),
-                }
-            }
-        };
-        let server = match &one.error {
-            Some(error) => error.to_string(),
-            None => "the API server did not answer".to_owned(),
-        };
-        words.push(match one.kind {
-            Kind::Services => format!(
-                "services have not yet been read at least once, cannot construct envvars: {server}"
+        let why = unread(one.error.as_deref());
+        let name = &one.name;
+        let (blame, text) = match one.kind {
+            Kind::ConfigMap if of_env(&references.config_maps) => (
+                Reason::CreateContainerConfigError,
+                format!("failed to read configmap {name:?}: {why}"),
             ),
-            _ => format!("failed to read {what} {:?}: {server}", one.name),
-        });
-        // what holds the whole pod up is named first
-        reason = reason.or(Some(why)).map(|reason| match why {
-            Reason::FailedMount => why,
-            _ => reason,
-        });
+            Kind::Secret if of_env(&references.secrets) => (
+                Reason::CreateContainerConfigError,
+                format!("failed to read secret {name:?}: {why}"),
+            ),
+            Kind::ConfigMap | Kind::Secret => continue,
+            Kind::RuntimeClass => (
+                Reason::FailedCreatePodSandBox,
+                format!("failed to read RuntimeClass {name:?}: {why}"),
+            ),
+            Kind::Services => (
+                Reason::CreateContainerConfigError,
+                format!(
+                    "services have not yet been read at least once, cannot construct envvars: {why}"
+                ),
+            ),
+        };
+        words.push(text);
+        reason = reason.or(Some(blame));
     }
     reason.map(|reason| InputsError {
         reason,
         message: words.join("; "),
         retry: Retry::Soon,
     })
-}
-
-/// A volume's content cannot be had. The watch tells when that changes; of a token, which was
-/// asked for until the deadline, nobody does.
-pub(crate) fn volume_error(error: &ProjectionError) -> InputsError {
-    InputsError {
-        reason: Reason::FailedMount,
-        message: error.to_string(),
-        retry: Retry::Later,
-    }
 }
 
 /// Claims are not ready, each with the volume that stands for it; `None` if there are none.
@@ -218,9 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_is_blamed_on_what_needs_it() {
+    fn an_answer_that_does_not_come_keeps_what_needs_it_from_starting() {
         let silent = "the API server did not answer";
         check(&[(Kind::Secret, "pull", None)], "");
+        check(&[(Kind::ConfigMap, "vol", None)], "");
         check(
             &[(Kind::Secret, "env", None)],
             &format!("CreateContainerConfigError soon: failed to read secret \"env\": {silent}"),
@@ -230,10 +230,7 @@ mod tests {
                 (Kind::Secret, "env", Some("no way")),
                 (Kind::ConfigMap, "vol", None),
             ],
-            &format!(
-                "FailedMount soon: failed to read secret \"env\": no way; \
-                 failed to read configmap \"vol\": {silent}"
-            ),
+            "CreateContainerConfigError soon: failed to read secret \"env\": no way",
         );
         check(
             &[(Kind::RuntimeClass, "kata", None)],

@@ -15,7 +15,7 @@ use windlass_core::projection::PayloadFile;
 use windlass_core::volume_source::VolumeSource;
 use windlass_fake_api::{FakeApiServer, Stored};
 use windlass_metrics::Metrics;
-use windlass_runtime::{PodInputs, PodObjects};
+use windlass_runtime::{InputsError, PodInputs, PodObjects};
 use windlass_types::corev1::{ConfigMap, Secret, Service, ServiceAccount};
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodUid, Reason, SharedPod, Timestamp};
@@ -88,6 +88,7 @@ impl World {
                 ..NodeFacts::default()
             }),
             node_seen,
+            metrics: metrics.volumes.clone(),
             csi: Some(csi.clone()),
             credential_dirs: Some(credential_dirs),
         });
@@ -134,9 +135,18 @@ impl World {
         self.watches(path) > before
     }
 
+    /// Everything the pod needs, or what it lacks.
     async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, String> {
-        let inputs = self.cache.inputs(pod).await;
-        inputs.map_err(|e| format!("{} {}: {}", e.reason, e.retry, e.message))
+        let line = |e: &InputsError| format!("{} {}: {}", e.reason, e.retry, e.message);
+        let inputs = self.cache.inputs(pod).await.map_err(|e| line(&e))?;
+        let withheld = inputs.volumes.iter().find_map(|v| match &v.source {
+            VolumeSource::Withheld(_, why) => Some(format!("volume {}: {why}", v.name)),
+            _ => None,
+        });
+        match withheld.or_else(|| inputs.missing.as_ref().map(line)) {
+            Some(lacking) => Err(lacking),
+            None => Ok(inputs),
+        }
     }
 }
 

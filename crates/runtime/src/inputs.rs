@@ -24,6 +24,9 @@ pub struct PodInputs {
     pub runtime_handler: Option<String>,
     /// The pod's volumes, with what they show and what its claims stand for.
     pub volumes: Arc<PodVolumes>,
+    /// Why nothing of the pod can be started although its volumes are known: variables or the
+    /// RuntimeClass cannot be had. As upstream, a volume that is not ready counts before it.
+    pub missing: Option<InputsError>,
 }
 
 /// The inputs of a pod cannot be had.
@@ -50,10 +53,11 @@ pub trait PodObjects: Send + Sync + Debug + 'static {
 
     /// Resolves everything; waits, within a deadline, until each reference was answered once.
     /// A ConfigMap or Secret that only an environment variable needs and that does not exist is
-    /// no error here: its container says so.
+    /// no error here: its container says so. Nor is the content of a volume that cannot be had: the
+    /// volume says why, and the pod may show it already.
     ///
     /// # Errors
-    /// A volume's content or the RuntimeClass cannot be had.
+    /// What a claim of the pod stands for cannot be had.
     async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, InputsError>;
 }
 

@@ -20,6 +20,7 @@ pub fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> 
         events: view.events.iter().map(event).collect(),
         timings: Some(timings(&view.timings)),
         warnings: view.warnings.clone(),
+        notes: view.notes.clone(),
     })
 }
 

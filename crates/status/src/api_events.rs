@@ -82,4 +82,16 @@ impl EventRecorder for ApiEvents {
         let node = node_reference(&self.node_name);
         self.send(node, event_type, reason, message);
     }
+
+    fn record_object(
+        &self,
+        object: ObjectReference,
+        event_type: EventType,
+        reason: Reason,
+        message: &str,
+    ) {
+        let what = (object.kind.as_deref(), object.name.as_deref());
+        tracing::debug!(object = ?what, %reason, message, "event of an object");
+        self.send(object, event_type, reason, message);
+    }
 }

@@ -31,6 +31,8 @@ pub struct PodEntryView {
     pub events: Vec<PodEvent>,
     /// When its start passed each phase.
     pub timings: StartTimings,
+    /// What is not as it should be and keeps it from nothing: volumes that show what they did before.
+    pub notes: Vec<String>,
     /// Fields of its spec that this version does not act on.
     pub warnings: Vec<String>,
 }
@@ -225,6 +227,7 @@ mod tests {
             blocker: None,
             events: Vec::new(),
             timings: StartTimings::default(),
+            notes: Vec::new(),
             warnings: Vec::new(),
         }
     }

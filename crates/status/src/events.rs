@@ -108,6 +108,7 @@ mod tests {
             blocker: None,
             events: Vec::new(),
             timings: StartTimings::default(),
+            notes: Vec::new(),
             warnings: Vec::new(),
         });
         let log = EventLog::new(board.clone(), Arc::new(Fixed));

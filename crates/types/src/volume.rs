@@ -2,11 +2,22 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::{Reason, Retry, Timestamp};
 
 /// The volumes of one pod by their name in its spec, ready for its containers.
 pub type MountedVolumes = std::collections::BTreeMap<String, MountedVolume>;
+
+/// All volumes of one pod, ready for its containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadyVolumes {
+    /// By name.
+    pub mounted: Arc<MountedVolumes>,
+    /// Of those that could not be brought up to date and show what they showed before: why, in
+    /// upstream's words.
+    pub kept: Vec<String>,
+}
 
 /// One volume that is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]

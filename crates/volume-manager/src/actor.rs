@@ -26,7 +26,7 @@ use windlass_core::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
 use windlass_metrics::VolumeMetrics;
 use windlass_types::corev1::Node;
 use windlass_types::{
-    ClaimSizes, Clock, DeviceName, EventRecorder, MountedVolumes, PodUid, VolumesNotReady,
+    ClaimSizes, Clock, DeviceName, EventRecorder, PodUid, ReadyVolumes, VolumesNotReady,
 };
 use windlass_volumes::VolumePlugins;
 
@@ -42,7 +42,7 @@ pub struct VolumeManagerDeps {
     pub clock: Arc<dyn Clock>,
     /// Records events of pods.
     pub events: Arc<dyn EventRecorder>,
-    /// Hears what claims have grown to.
+    /// Says which claims are to grow, and hears what became of that.
     pub claims: Arc<dyn ClaimSizes>,
     /// The way to the SyncLoop.
     pub changed: SlotSender<PodUid, VolumesChanged>,
@@ -76,7 +76,7 @@ pub struct VolumeManager {
     streams: Option<(Mailbox<VolumeManagerMessage>, Answers<Done>)>,
 }
 
-type SetUpReply = oneshot::Sender<Result<Arc<MountedVolumes>, VolumesNotReady>>;
+type SetUpReply = oneshot::Sender<Result<ReadyVolumes, VolumesNotReady>>;
 type ReleaseReply = oneshot::Sender<Result<(), VolumesNotReady>>;
 
 impl VolumeManager {
@@ -125,6 +125,10 @@ impl VolumeManager {
             Step::Record(pod, event_type, reason, message) => {
                 let events = &self.deps.events;
                 events.record(&pod, None, event_type, reason, &message);
+            }
+            Step::RecordClaim(claim, event_type, reason, message) => {
+                let events = &self.deps.events;
+                events.record_object(claim, event_type, reason, &message);
             }
             Step::InUse(devices) => {
                 self.deps.in_use.send_replace(Some(VolumesInUse(devices)));

@@ -461,7 +461,9 @@ fn values(stats: &VolumeStats) -> [u64; 6] {
 fn without_content(volume: &PodVolume) -> PodVolume {
     PodVolume {
         source: match &volume.source {
-            VolumeSource::Payload(kind, _) => VolumeSource::Payload(*kind, Default::default()),
+            VolumeSource::Payload(kind, _) | VolumeSource::Withheld(kind, _) => {
+                VolumeSource::Payload(*kind, Default::default())
+            }
             source => source.clone(),
         },
         ..volume.clone()

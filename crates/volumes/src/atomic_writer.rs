@@ -84,6 +84,30 @@ pub(crate) fn write_payload(
     Ok(Written::Replaced)
 }
 
+/// Makes sure that a volume shows what an earlier write gave it, whose last steps may be missing.
+/// False if it shows nothing yet.
+///
+/// # Errors
+/// The file system refuses; trying again is safe.
+pub(crate) fn keep_payload(dir: &Path) -> Result<bool, VolumeError> {
+    let failed = |error| VolumeError::io("open", dir, error);
+    let root = match openat(CWD, dir, DIRECTORY, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(false),
+        root => root.map_err(failed)?,
+    };
+    let Some(current) = link_target(&root, DATA).filter(|name| is_content(name)) else {
+        return Ok(false);
+    };
+    let content = match openat(&root, &current, DIRECTORY, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(false),
+        content => content.map_err(failed)?,
+    };
+    let shown = entries(&content).map_err(failed)?;
+    let names = shown.iter().map(|(name, _)| name.as_str());
+    link(&root, names).map_err(|error| VolumeError::io(Step::Link.action(), dir, error))?;
+    Ok(true)
+}
+
 /// The steps of a write in order; a process may die between any two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -159,7 +183,7 @@ impl<'a> Write<'a> {
             Step::Fill => self.fill(),
             Step::Prepare => self.prepare(),
             Step::Swap => self.swap(),
-            Step::Link => self.link(),
+            Step::Link => link(&self.root, self.names()),
             Step::Clean => return self.clean().map(|()| Progress::Next),
         }
         .map(|()| Progress::Next)
@@ -235,26 +259,6 @@ impl<'a> Write<'a> {
         renameat(&self.root, NEW_DATA, &self.root, DATA)
     }
 
-    fn link(&mut self) -> Result<(), Errno> {
-        for name in self.names() {
-            let target = format!("{DATA}/{name}");
-            match symlinkat(&target, &self.root, name) {
-                Ok(()) => continue,
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(error),
-            }
-            // a directory is the mount point of another volume, which hides the name anyway
-            match self.link_target(name) {
-                Some(found) if found != target => {
-                    unlinkat(&self.root, name, AtFlags::empty())?;
-                    symlinkat(&target, &self.root, name)?;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Only links into the content and former contents go: other entries are mount points of
     /// volumes that a container nests into this one.
     fn clean(&mut self) -> Result<(), VolumeError> {
@@ -282,23 +286,52 @@ impl<'a> Write<'a> {
     }
 
     fn entries(&self) -> Result<Vec<(String, FileType)>, Errno> {
-        let mut entries = Vec::new();
-        for entry in Dir::read_from(&self.root)? {
-            let entry = entry?;
-            // a name that is not text is not one of ours
-            if let Ok(name) = entry.file_name().to_str()
-                && !matches!(name, "." | "..")
-            {
-                entries.push((name.to_owned(), entry.file_type()));
-            }
-        }
-        Ok(entries)
+        entries(&self.root)
     }
 
     fn link_target(&self, name: &str) -> Option<String> {
-        let target = readlinkat(&self.root, name, Vec::new()).ok()?;
-        target.into_string().ok()
+        link_target(&self.root, name)
     }
+}
+
+/// One link for each name at the top of a volume.
+fn link<'a>(root: &OwnedFd, names: impl IntoIterator<Item = &'a str>) -> Result<(), Errno> {
+    for name in names {
+        let target = format!("{DATA}/{name}");
+        match symlinkat(&target, root, name) {
+            Ok(()) => continue,
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+        // a directory is the mount point of another volume, which hides the name anyway
+        match link_target(root, name) {
+            Some(found) if found != target => {
+                unlinkat(root, name, AtFlags::empty())?;
+                symlinkat(&target, root, name)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn entries(dir: &OwnedFd) -> Result<Vec<(String, FileType)>, Errno> {
+    let mut entries = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        // a name that is not text is not one of ours
+        if let Ok(name) = entry.file_name().to_str()
+            && !matches!(name, "." | "..")
+        {
+            entries.push((name.to_owned(), entry.file_type()));
+        }
+    }
+    Ok(entries)
+}
+
+fn link_target(root: &OwnedFd, name: &str) -> Option<String> {
+    let target = readlinkat(root, name, Vec::new()).ok()?;
+    target.into_string().ok()
 }
 
 pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_types::Retry;
+use windlass_types::{GrowthFault, Retry};
 
 use crate::lane::LaneError;
 
@@ -45,6 +45,9 @@ pub enum VolumeError {
         /// Field name of the type.
         kind: String,
     },
+    /// What the volume is to show cannot be had, and it shows nothing yet.
+    #[error("{0}")]
+    Withheld(String),
     /// Content that was replaced cannot be removed.
     #[error("cannot remove former content: {source}")]
     Leftover {
@@ -112,12 +115,22 @@ impl VolumeError {
         }
     }
 
+    /// Which failure this is if a volume was to be grown.
+    pub fn growth_fault(&self) -> GrowthFault {
+        match self {
+            Self::Csi(error) => error.growth_fault(),
+            Self::Lane(_) => GrowthFault::Uncertain,
+            _ => GrowthFault::Failed,
+        }
+    }
+
     /// What trying again would bring. A host path may appear without the pod changing.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Unsupported { .. } | Self::Invalid { .. } => Retry::Never,
             Self::HostPathType { .. }
             | Self::NoContent { .. }
+            | Self::Withheld(_)
             | Self::Leftover { .. }
             | Self::Failed { .. }
             | Self::Stopped { .. }

@@ -350,6 +350,10 @@ impl VolumePlugins for MemoryVolumes {
         let place = place(volume).map(|found| (uid.clone(), found));
         let payload = match &volume.source {
             VolumeSource::Payload(_, payload) => Some(payload.clone()),
+            VolumeSource::Withheld(_, why) => match self.payload(&uid, &volume.name) {
+                None => return Err(VolumeError::Withheld(why.clone())),
+                shown => shown,
+            },
             _ => None,
         };
         let (begun, device) = (place.clone(), volume.device());
@@ -385,7 +389,7 @@ impl VolumePlugins for MemoryVolumes {
             },
             _ => MountedContent::Path(dir.unwrap_or_default()),
         };
-        let shows = matches!(volume.source, VolumeSource::Payload(..));
+        let shows = volume.source.is_computed();
         Ok(MountedVolume {
             content,
             read_only: volume.read_only || shows,
@@ -393,17 +397,12 @@ impl VolumePlugins for MemoryVolumes {
         })
     }
 
-    async fn expand(&self, request: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
+    async fn expand(&self, request: &VolumeRequest, bytes: u64) -> Result<(), VolumeError> {
         let (uid, volume) = (request.pod.uid(), &request.volume);
-        let line = format!("expand {uid}/{}", volume.name);
+        let line = format!("expand {uid}/{} to {bytes}", volume.name);
         let subjects = subjects(&uid, &volume.name);
         let step = VolumeStep::Expand;
-        self.step(step, line, &subjects, |_| (), |_| ()).await?;
-        let size = match &volume.source {
-            VolumeSource::Csi(csi) => csi.size.as_ref().map(|size| size.wanted),
-            _ => None,
-        };
-        Ok(size)
+        self.step(step, line, &subjects, |_| (), |_| ()).await
     }
 
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {

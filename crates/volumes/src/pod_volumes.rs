@@ -9,7 +9,7 @@ use windlass_core::volume_source::{PodVolume, VolumeSource};
 use windlass_types::corev1::EmptyDirVolumeSource;
 use windlass_types::{MountedContent, MountedVolume, Pod, PodExt, Timestamp};
 
-use crate::atomic_writer::{WriteOptions, write_payload};
+use crate::atomic_writer::{WriteOptions, keep_payload, write_payload};
 use crate::empty_dir::{EmptyDir, forget};
 use crate::error::VolumeError;
 use crate::host_path::check_host_path;
@@ -78,6 +78,12 @@ pub fn set_up_volume(
             show_payload(&dir, site, name, payload)?;
             (dir, true)
         }
+        (VolumeSource::Withheld(_, why), Some(dir)) => {
+            if !keep_payload(&dir)? {
+                return Err(VolumeError::Withheld(why.clone()));
+            }
+            (dir, true)
+        }
         (VolumeSource::Image(image), _) => {
             return Ok(MountedVolume {
                 content: MountedContent::Image {
@@ -99,7 +105,7 @@ pub fn set_up_volume(
     Ok(MountedVolume {
         content: MountedContent::Path(path),
         // content that others own is read-only whatever a mount says
-        read_only: volume.read_only || matches!(volume.source, VolumeSource::Payload(..)),
+        read_only: volume.read_only || volume.source.is_computed(),
         relabel: own,
     })
 }
@@ -219,7 +225,7 @@ fn kind_of(source: &VolumeSource) -> String {
     match source {
         VolumeSource::EmptyDir(_) => "emptyDir",
         VolumeSource::HostPath(_) => "hostPath",
-        VolumeSource::Payload(kind, _) => kind.field(),
+        VolumeSource::Payload(kind, _) | VolumeSource::Withheld(kind, _) => kind.field(),
         VolumeSource::Image(_) => "image",
         VolumeSource::Local(_) => "local",
         VolumeSource::Nfs(_) => "nfs",

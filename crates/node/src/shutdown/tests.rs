@@ -89,6 +89,7 @@ impl Bed {
             blocker: None,
             events: Vec::new(),
             timings: StartTimings::default(),
+            notes: Vec::new(),
             warnings: Vec::new(),
         });
     }

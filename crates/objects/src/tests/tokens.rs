@@ -120,8 +120,7 @@ async fn an_old_token_serves_while_the_server_is_away_but_not_beyond_its_life() 
     let refused = world.token(&pod).await.expect_err("expired");
     assert!(
         refused.starts_with(
-            "FailedMount later: MountVolume.SetUp failed for volume \"v\" : failed to fetch \
-             token: the last one expired and the refresh failed: POST "
+            "volume v: failed to fetch token: the last one expired and the refresh failed: POST "
         ),
         "{refused}"
     );

@@ -38,8 +38,7 @@ async fn a_named_bundle_is_watched_alone_and_its_changes_are_told() {
     let refused = seen(&world, &pod).await.expect_err("missing");
     assert_eq!(
         refused,
-        "FailedMount later: MountVolume.SetUp failed for volume \"v\" : \
-         while getting ClusterTrustBundle: \
+        "volume v: while getting ClusterTrustBundle: \
          clustertrustbundle.certificates.k8s.io \"roots\" not found"
     );
     world.server.create(&bundle("other", "", "AAAA"));
@@ -81,7 +80,7 @@ async fn a_server_without_trust_bundles_holds_up_only_who_wants_one() {
     let refused = seen(&world, &trust_pod("a", json!({"name": "roots"}))).await;
     let refused = refused.expect_err("forbidden");
     assert!(
-        refused.starts_with("FailedMount soon: failed to read clustertrustbundle \"roots\": "),
+        refused.starts_with("volume v: failed to read clustertrustbundle \"roots\": "),
         "{refused}"
     );
     world.inputs(&pod("b", json!({}))).await.expect("inputs");

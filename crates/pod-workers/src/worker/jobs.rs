@@ -11,7 +11,7 @@ use windlass_core::backoff::BackoffTable;
 use windlass_core::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_core::pod_worker::JobId;
 use windlass_core::status::{Failures, StatusInput, generate_status};
-use windlass_core::volume_source::is_live;
+use windlass_core::volume_source::{PodVolume, PodVolumes, VolumeSource, is_live};
 use windlass_runtime::{
     InputsError, KillPodError, KillPodRequest, PodInputs, StartFailure, SyncPodOutcome,
     SyncPodRequest,
@@ -19,8 +19,8 @@ use windlass_runtime::{
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
-    ContainerState, ObservedPod, Pod, PodExt, PodUid, PodVerdicts, Reason, Retry, SharedPod,
-    Timestamp, VolumesNotReady, names,
+    ContainerState, ObservedPod, Pod, PodExt, PodUid, PodVerdicts, ReadyVolumes, Reason, Retry,
+    SharedPod, Timestamp, VolumesNotReady, later, names,
 };
 
 use super::WorkerDeps;
@@ -110,6 +110,20 @@ pub struct SyncReport {
     pub observed: Result<Arc<ObservedPod>, JobError>,
     /// What was done; `None` if the pod could not be read, is over or its deadline has passed.
     pub outcome: Option<SyncPodOutcome>,
+    /// What is not as it should be and holds nothing up, such as a volume that shows what it did
+    /// before; `None` if nobody looked.
+    pub notes: Option<Vec<String>>,
+}
+
+impl SyncReport {
+    /// Nothing was done.
+    fn of(observed: Result<Arc<ObservedPod>, JobError>) -> Self {
+        Self {
+            observed,
+            outcome: None,
+            notes: None,
+        }
+    }
 }
 
 /// What a sync works on.
@@ -141,21 +155,13 @@ pub async fn sync(
     let uid = job.pod.uid();
     let observed = match deps.pleg.observed(&uid).await {
         Ok(observed) => observed,
-        Err(error) => {
-            return SyncReport {
-                observed: Err(error.into()),
-                outcome: None,
-            };
-        }
+        Err(error) => return SyncReport::of(Err(error.into())),
     };
     let observed = with_last_words(deps, &job.pod, observed).await;
     progress(Progress::Observed(Arc::clone(&observed)));
     // its worker, which hears how the pod was found, ends it
     if past_deadline(deps, &job, &observed) {
-        return SyncReport {
-            observed: Ok(observed),
-            outcome: None,
-        };
+        return SyncReport::of(Ok(observed));
     }
     let starts = starts_something(deps, &job, &observed);
     // it may have ended, and been removed, while nobody could tell this agent; what a reboot left
@@ -172,10 +178,7 @@ pub async fn sync(
         return not_started(job, observed, failure);
     }
     if starts && has_ended(deps, &job, &observed) {
-        return SyncReport {
-            observed: Ok(observed),
-            outcome: None,
-        };
+        return SyncReport::of(Ok(observed));
     }
     // once a pod has something in the runtime, its predecessor is gone
     if starts && job.pod.is_static() && observed.is_empty() {
@@ -187,30 +190,34 @@ pub async fn sync(
                     message: error.to_string(),
                     retry: error.retry(),
                 };
-                return SyncReport {
-                    observed: Err(error),
-                    outcome: None,
-                };
+                return SyncReport::of(Err(error));
             }
         }
     }
-    let inputs = match inputs(deps, &job.pod, starts).await {
+    let mut inputs = match inputs(deps, &job.pod, starts).await {
         Ok(inputs) => inputs,
         Err(error) => return wait_for_inputs(deps, job, observed, error),
     };
     let patience = if starts { VOLUMES_PATIENCE } else { REFRESH };
     let set_up = deps.volumes.set_up(&job.pod, &inputs.volumes, patience);
-    let (volumes, unready) = match set_up.await {
-        Ok(volumes) => (volumes, None),
+    let (ready, unready) = match set_up.await {
+        Ok(ready) => (ready, None),
         Err(error) => {
-            let failure = volumes_not_ready(error);
+            let failure = volumes_not_ready(deps, &inputs.volumes, error);
             if starts {
                 return not_started(job, observed, failure);
             }
             // what runs keeps what it sees
-            (Arc::default(), Some(failure))
+            (ReadyVolumes::default(), Some(failure))
         }
     };
+    let notes = (!inputs.volumes.is_empty() && unready.is_none()).then_some(ready.kept);
+    if let Some(error) = inputs.missing.take().filter(|_| starts) {
+        return SyncReport {
+            notes,
+            ..wait_for_inputs(deps, job, observed, error)
+        };
+    }
     let slot = match starts {
         true => deps.pacer.acquire().await,
         false => None,
@@ -224,7 +231,7 @@ pub async fn sync(
         verdicts: job.verdicts,
         network_ready: job.network_ready,
         inputs: Arc::new(inputs),
-        volumes,
+        volumes: ready.mounted,
     };
     let mut outcome = deps.runtime.sync_pod(request, cancel).await;
     if let Some(failure) = unready {
@@ -242,6 +249,7 @@ pub async fn sync(
     SyncReport {
         observed,
         outcome: Some(outcome),
+        notes,
     }
 }
 
@@ -260,19 +268,10 @@ async fn with_last_words(
 /// True if the status says that the pod is over although the runtime lacks containers: one that
 /// ran, is gone and may not run again is not made a second time.
 fn has_ended(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
+    let failures = Failures::new();
     let status = generate_status(StatusInput {
-        pod: &job.pod,
-        observed,
-        failures: &Failures::new(),
-        backing_off: &[],
-        verdicts: &job.verdicts,
         previous: Some(&*job.status).filter(|status| status.phase.is_some()),
-        host_ips: &deps.settings.host_ips,
-        stop_signals: deps.settings.stop_signals,
-        runtime_name: &deps.settings.runtime_name,
-        terminal: false,
-        verdict: None,
-        now: deps.clock.now(),
+        ..deps.status_input(&job.pod, observed, &job.verdicts, &failures)
     });
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
@@ -398,14 +397,23 @@ fn wait_for_inputs(
 }
 
 /// A volume failed, or is still being set up. The VolumeManager has recorded it, tries again by
-/// itself and wakes the pod; a pod that asks when the next try is due hears what comes of it.
-fn volumes_not_ready(error: VolumesNotReady) -> StartFailure {
+/// itself and wakes the pod; a pod that asks when the next try is due hears what comes of it. What a
+/// volume is to show is looked up by the pod alone: a change of the object brings it back at once,
+/// the time is for what no watch tells.
+fn volumes_not_ready(
+    deps: &WorkerDeps,
+    volumes: &PodVolumes,
+    error: VolumesNotReady,
+) -> StartFailure {
+    let withheld = |volume: &PodVolume| matches!(volume.source, VolumeSource::Withheld(..));
+    let look = later(deps.clock.now(), INPUTS_RETRY_LATER);
+    let look = volumes.iter().any(withheld).then_some(look);
     StartFailure {
         container: None,
         reason: error.reason,
         message: error.message,
         retry: error.retry,
-        retry_at: error.retry_at,
+        retry_at: error.retry_at.into_iter().chain(look).min(),
     }
 }
 
@@ -422,8 +430,8 @@ fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) 
         cancelled: false,
     };
     SyncReport {
-        observed: Ok(observed),
         outcome: Some(outcome),
+        ..SyncReport::of(Ok(observed))
     }
 }
 

@@ -44,6 +44,7 @@ pub struct Report {
     blocker: Option<Blocker>,
     timings: StartTimings,
     stopping: Option<Blocker>,
+    notes: Vec<String>,
     verdict: Option<Verdict>,
     next_sync: Option<Timestamp>,
     synced_once: bool,
@@ -66,6 +67,7 @@ impl Report {
             blocker: None,
             timings: StartTimings::default(),
             stopping: None,
+            notes: Vec::new(),
             verdict: None,
             next_sync: None,
             synced_once: false,
@@ -167,6 +169,9 @@ impl Report {
             }
         }
         self.next_sync = retry_at;
+        if let Some(notes) = report.notes {
+            self.notes = notes;
+        }
         let Some(pod) = self.pod.clone() else {
             return SyncSummary {
                 retry_at,
@@ -194,19 +199,14 @@ impl Report {
 
     fn generate(&self, pod: &Pod, deps: &WorkerDeps, terminal: bool, now: Timestamp) -> PodStatus {
         let previous = (!self.repeated).then_some(&*self.status);
+        let verdicts = deps.probes.results.of(&pod.uid());
         generate_status(StatusInput {
-            pod,
-            observed: &self.observed,
-            failures: &self.failures,
             backing_off: &self.backing_off,
-            verdicts: &deps.probes.results.of(&pod.uid()),
             previous,
-            host_ips: &deps.settings.host_ips,
-            stop_signals: deps.settings.stop_signals,
-            runtime_name: &deps.settings.runtime_name,
             terminal,
             verdict: self.verdict.as_ref(),
             now,
+            ..deps.status_input(pod, &self.observed, &verdicts, &self.failures)
         })
     }
 
@@ -296,6 +296,7 @@ impl Report {
             blocker: self.blocker.clone(),
             events: Vec::new(),
             timings: self.timings.clone(),
+            notes: self.notes.clone(),
             warnings: self.warnings.clone(),
         });
     }
@@ -409,6 +410,7 @@ pub fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDeps) {
             seen: seen(pod),
             ..StartTimings::default()
         },
+        notes: Vec::new(),
         warnings: Vec::new(),
     });
 }

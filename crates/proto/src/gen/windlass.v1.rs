@@ -101,6 +101,9 @@ pub struct PodEntry {
     /// Paths of spec fields that this version does not act upon.
     #[prost(string, repeated, tag = "7")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What is not as it should be and keeps the pod from nothing.
+    #[prost(string, repeated, tag = "8")]
+    pub notes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Blocker {

@@ -167,6 +167,7 @@ fn view(namespace: &str, name: &str, restarts: i32, state: &str) -> PodEntryView
         blocker: None,
         events: Vec::new(),
         timings: StartTimings::default(),
+        notes: Vec::new(),
         warnings: Vec::new(),
     }
 }

@@ -34,6 +34,7 @@ fn entry(phase: WorkerPhase, app: &Value) -> PodEntryView {
         blocker: None,
         events: Vec::new(),
         timings: StartTimings::default(),
+        notes: Vec::new(),
         warnings: Vec::new(),
     }
 }

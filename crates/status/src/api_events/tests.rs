@@ -214,6 +214,7 @@ async fn what_is_recorded_is_on_the_board_whatever_the_server_does() {
         blocker: None,
         events: Vec::new(),
         timings: StartTimings::default(),
+        notes: Vec::new(),
         warnings: Vec::new(),
     });
     bed.say("a", "x");

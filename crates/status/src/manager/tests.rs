@@ -108,6 +108,7 @@ impl Cluster {
             blocker: None,
             events: Vec::new(),
             timings: StartTimings::default(),
+            notes: Vec::new(),
             warnings: Vec::new(),
         });
     }
