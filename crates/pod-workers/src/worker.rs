@@ -14,12 +14,13 @@ use windlass_actors::{
     MailboxSender, PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeState, VolumesHandle,
 };
 use windlass_core::backoff::BackoffPolicy;
+use windlass_core::status::{Failures, StatusInput};
 use windlass_cri::HungCalls;
 use windlass_metrics::Metrics;
 use windlass_runtime::{PodObjects, PodRuntime};
 use windlass_status::{EventRecorder, PodBoard};
 use windlass_store::BackoffFile;
-use windlass_types::Clock;
+use windlass_types::{Clock, ObservedPod, Pod, PodVerdicts};
 
 use crate::pacer::StartPacer;
 
@@ -56,6 +57,33 @@ pub struct WorkerDeps {
     pub registry: MailboxSender<PodWorkersMessage>,
     /// The same for all pods.
     pub settings: WorkerSettings,
+}
+
+impl WorkerDeps {
+    /// What a status of a pod is made of if nothing but this is known: the node's part is the same for
+    /// all of them.
+    fn status_input<'a>(
+        &'a self,
+        pod: &'a Pod,
+        observed: &'a ObservedPod,
+        verdicts: &'a PodVerdicts,
+        failures: &'a Failures,
+    ) -> StatusInput<'a> {
+        StatusInput {
+            pod,
+            observed,
+            failures,
+            backing_off: &[],
+            verdicts,
+            previous: None,
+            host_ips: &self.settings.host_ips,
+            stop_signals: self.settings.stop_signals,
+            runtime_name: &self.settings.runtime_name,
+            terminal: false,
+            verdict: None,
+            now: self.clock.now(),
+        }
+    }
 }
 
 /// Settings of the workers.
