@@ -13,6 +13,7 @@ pub mod validation;
 
 pub mod merge;
 
+pub mod access;
 pub mod actions;
 pub mod admission;
 pub mod backoff;
@@ -46,6 +47,7 @@ pub mod image_volumes;
 pub mod node_conditions;
 pub mod node_facts;
 pub mod node_object;
+pub mod object_reads;
 pub mod paths;
 pub mod plugin_registration;
 pub mod pod_certificate;

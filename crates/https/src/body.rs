@@ -1,0 +1,150 @@
+//! Bodies: a request's has an end, and while an answer's lasts its connection is not idle.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::sync::watch;
+use tokio::time::Sleep;
+
+use crate::limits::Limits;
+use crate::places::Place;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request's body did not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BodyFault {
+    #[error("the body of the request did not end in time")]
+    Slow,
+    #[error("the body of the request is too long")]
+    Long,
+}
+
+/// A request's body.
+pub(crate) struct Bounded {
+    inner: Incoming,
+    left: u64,
+    time: Duration,
+    /// Set when there was something to wait for.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl Bounded {
+    pub(crate) fn new(inner: Incoming, limits: &Limits) -> Self {
+        Self {
+            inner,
+            left: limits.body_bytes,
+            time: limits.body,
+            deadline: None,
+        }
+    }
+}
+
+impl Body for Bounded {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
+            let Some(frame) = frame.transpose()? else {
+                return Poll::Ready(None);
+            };
+            let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+            let Some(left) = self.left.checked_sub(length) else {
+                return Poll::Ready(Some(Err(BodyFault::Long.into())));
+            };
+            self.left = left;
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        let time = self.time;
+        let deadline = self
+            .deadline
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+        ready!(deadline.as_mut().poll(cx));
+        Poll::Ready(Some(Err(BodyFault::Slow.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// How many requests a connection works on.
+#[derive(Clone, Debug)]
+pub(crate) struct Activity {
+    requests: Arc<watch::Sender<usize>>,
+    place: Arc<Place>,
+}
+
+impl Activity {
+    pub(crate) fn new(place: Arc<Place>) -> Self {
+        Self {
+            requests: Arc::new(watch::Sender::new(0)),
+            place,
+        }
+    }
+
+    pub(crate) fn begin(&self) -> Busy {
+        self.change(|count| count + 1);
+        Busy(self.clone())
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<usize> {
+        self.requests.subscribe()
+    }
+
+    fn change(&self, to: impl FnOnce(usize) -> usize) {
+        self.requests.send_modify(|count| {
+            *count = to(*count);
+            self.place.set_busy(*count > 0);
+        });
+    }
+}
+
+/// One request, from its header to the end of its answer.
+#[derive(Debug)]
+pub(crate) struct Busy(Activity);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.change(|count| count.saturating_sub(1));
+    }
+}
+
+/// An answer's body.
+pub(crate) struct Answer {
+    pub(crate) inner: axum::body::Body,
+    pub(crate) _busy: Busy,
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,103 @@
+//! The accept loop.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::{Request, Response};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+use crate::connection::{Accepted, Tls};
+use crate::limits::Limits;
+use crate::places::Places;
+use crate::tls::{Handshakes, TlsSource};
+
+/// In the clear or not.
+#[derive(Clone, Debug)]
+pub enum Transport {
+    /// HTTP/1.1 in the clear.
+    Plain,
+    /// HTTP/1.1 and HTTP/2 over TLS.
+    Tls(TlsSource),
+}
+
+/// Pause after the process has run out of files: connections that end give some back.
+const OUT_OF_FILES: Duration = Duration::from_millis(500);
+
+/// Serves until `shutdown`, then waits for requests under way, at most [`Limits::linger`]. What was
+/// upgraded is not waited for.
+///
+/// Returns at once if the TLS settings cannot be used together.
+pub async fn serve<S>(
+    listener: TcpListener,
+    service: S,
+    transport: Transport,
+    limits: Limits,
+    shutdown: CancellationToken,
+) where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    let mut handshakes = match transport {
+        Transport::Plain => None,
+        Transport::Tls(source) => match Handshakes::new(source) {
+            Ok(handshakes) => Some(handshakes),
+            Err(error) => {
+                tracing::error!(%error, "TLS settings cannot be used");
+                return;
+            }
+        },
+    };
+    let places = Places::new(limits);
+    let tasks = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if !concerns_one_connection(&error) {
+                    tracing::warn!(%error, "no connection can be accepted");
+                    tokio::time::sleep(OUT_OF_FILES).await;
+                }
+                continue;
+            }
+        };
+        let connection = Accepted {
+            stream,
+            address,
+            place: Arc::new(places.admit(address.ip())),
+            limits,
+            shutdown: shutdown.clone(),
+        };
+        let tls = handshakes.as_mut().map(|handshakes| Tls {
+            config: handshakes.config(),
+            client_ca: handshakes.source().client_ca.clone(),
+            clock: Arc::clone(&handshakes.source().clock),
+        });
+        tasks.spawn(connection.run(tls, service.clone()));
+    }
+    drop(listener);
+    tasks.close();
+    tasks.wait().await;
+}
+
+/// True if the next connection may well be accepted.
+fn concerns_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
