@@ -19,7 +19,7 @@ pub use attach_limits::keep_attach_limits;
 pub use client::CsiClient;
 pub use drivers::{CsiDrivers, RegisteredDriver};
 pub use mount::{
-    CsiPaths, CsiVolumes, CsiVolumesDeps, FileWork, MountError, VolumeHost, attachment_name,
+    CsiPaths, CsiVolumes, CsiVolumesDeps, FileLane, FileWork, MountError, VolumeHost, attachment_name,
     inline_handle, is_csi_device,
 };
 pub use port::{

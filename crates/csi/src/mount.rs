@@ -35,7 +35,7 @@ use crate::drivers::CsiDrivers;
 use crate::port::CsiObjects;
 
 pub use error::MountError;
-pub use host::{FileWork, VolumeHost};
+pub use host::{FileLane, FileWork, VolumeHost};
 pub use paths::{CsiPaths, attachment_name, inline_handle, is_csi_device};
 
 use paths::CsiDevice;
@@ -173,7 +173,7 @@ impl CsiVolumes {
     /// Runs work on files in a lane, and waits for what it comes to.
     async fn files<T: Send + 'static>(
         &self,
-        lane: &str,
+        lane: &FileLane,
         action: &'static str,
         work: impl FnOnce(&dyn VolumeHost) -> Result<T, MountError> + Send + 'static,
     ) -> Result<T, MountError> {
@@ -200,9 +200,9 @@ impl Asked<'_> {
         &self.csi.volume_name
     }
 
-    /// The lane of the pod's volumes.
-    fn lane(&self) -> String {
-        pod_lane(&self.uid)
+    /// The lane of its device: what a driver mounted is looked at, or may be.
+    fn lane(&self) -> FileLane {
+        device_lane(&self.device)
     }
 
     /// What it is in [`Done`].
@@ -252,13 +252,13 @@ fn asked<'a>(pod: &'a SharedPod, volume: &'a PodVolume) -> Result<Asked<'a>, Mou
 }
 
 /// The lane of a pod's volumes, shared with those that are no CSI volumes.
-fn pod_lane(uid: &PodUid) -> String {
-    format!("{uid}/volumes")
+fn pod_lane(uid: &PodUid) -> FileLane {
+    FileLane::Pod(uid.clone())
 }
 
-/// The lane of a device.
-fn device_lane(device: &CsiDevice) -> String {
-    device.name().0
+/// The lane of a device, shared by all pods that have it.
+fn device_lane(device: &CsiDevice) -> FileLane {
+    FileLane::Device(device.name())
 }
 
 #[cfg(test)]

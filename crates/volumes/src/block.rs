@@ -19,7 +19,7 @@ use windlass_core::volume_source::LocalVolume;
 use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
 
 use crate::error::VolumeError;
-use crate::lane::volumes_lane;
+use crate::lane::Lane;
 use crate::local::{self, make_directory, remove_if_empty, target};
 use crate::machine::Machine;
 use crate::mounts::{bind, mounted};
@@ -51,7 +51,7 @@ pub(crate) async fn set_up(
 ) -> Result<MountedVolume, VolumeError> {
     local::check(volume)?;
     let uid = request.pod.uid();
-    let lane = volumes_lane(&uid);
+    let lane = local::device_lane(&volume.volume_name);
     let link = target(machine, request)?;
     let node = machine.local_devices().join(&volume.volume_name);
     let node = node.join(uid.as_str());
@@ -84,7 +84,7 @@ pub(crate) async fn tear_down(
     volume: &str,
 ) -> Result<(), VolumeError> {
     open.close(&link);
-    let lane = volumes_lane(uid);
+    let lane = local::device_lane(volume);
     let node = machine.local_devices().join(volume).join(uid.as_str());
     release_node(machine, &lane, node).await?;
     machine
@@ -98,7 +98,7 @@ pub(crate) async fn tear_down(
 /// Takes away the file that a device is bound to, with what an agent of upstream bound to that.
 pub(crate) async fn release_node(
     machine: &Machine,
-    lane: &str,
+    lane: &Lane,
     node: PathBuf,
 ) -> Result<(), VolumeError> {
     release_loop(machine, lane, &node).await?;
@@ -164,7 +164,7 @@ fn bind_node(device: &Path, node: &Path) -> Result<(), VolumeError> {
 }
 
 /// An agent that bound a loop device to the node's file left it busy.
-async fn release_loop(machine: &Machine, lane: &str, node: &Path) -> Result<(), VolumeError> {
+async fn release_loop(machine: &Machine, lane: &Lane, node: &Path) -> Result<(), VolumeError> {
     let place = node.to_owned();
     let found = machine.step(lane, "looking for loop devices", move || {
         Ok(loop_device_of(&place))

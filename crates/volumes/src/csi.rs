@@ -10,14 +10,14 @@ use windlass_core::paths::NodePaths;
 use windlass_core::volume_source::CSI_PLUGIN;
 use windlass_core::volume_usage::{StatsSource, VolumeStats};
 use windlass_csi::{
-    CsiDrivers, CsiObjects, CsiPaths, CsiVolumes, CsiVolumesDeps, FileWork, UsageUnit, VolumeHost,
-    VolumeUsage,
+    CsiDrivers, CsiObjects, CsiPaths, CsiVolumes, CsiVolumesDeps, FileLane, FileWork, UsageUnit,
+    VolumeHost, VolumeUsage,
 };
 use windlass_types::{FoundVolume, PodUid, SharedPod};
 
 use crate::block::release_node;
 use crate::error::VolumeError;
-use crate::lane::{LaneError, volumes_lane};
+use crate::lane::{Lane, LaneError, volumes_lane};
 use crate::machine::Machine;
 use crate::mount_info::{mount_at, mounts_beneath, mounts_like};
 use crate::pod_volumes::pod_group;
@@ -65,14 +65,13 @@ pub(crate) fn without_csi() -> VolumeError {
 /// Unmounts what containers left mounted in a volume; the volume itself is its driver's.
 pub(crate) async fn release_nested(
     machine: &Machine,
+    lane: &Lane,
     uid: &PodUid,
     volume: &str,
 ) -> Result<(), VolumeError> {
     let target = CsiPaths::new(machine.paths.clone()).target(uid, volume);
     let work = move || unmount_below(&target);
-    machine
-        .step(&volumes_lane(uid), "releasing volumes", work)
-        .await
+    machine.step(lane, "releasing volumes", work).await
 }
 
 fn unmount_below(target: &Path) -> Result<(), VolumeError> {
@@ -109,18 +108,30 @@ pub(crate) fn found_device(paths: &NodePaths, uid: &PodUid, volume: &mut FoundVo
     volume.device = paths.found_device(uid, &volume.name, volume.block);
 }
 
+fn lane_of(lane: &FileLane) -> Lane {
+    match lane {
+        FileLane::Pod(uid) => Lane::Disk(volumes_lane(uid)),
+        FileLane::Device(device) => Lane::Device(device.0.clone()),
+    }
+}
+
 /// The machine as CSI volumes see it.
 #[derive(Debug)]
 struct CsiHost(Arc<Machine>);
 
 #[async_trait]
 impl VolumeHost for CsiHost {
-    async fn run(&self, lane: &str, action: &'static str, work: FileWork) -> Result<(), String> {
+    async fn run(
+        &self,
+        lane: &FileLane,
+        action: &'static str,
+        work: FileWork,
+    ) -> Result<(), String> {
         let work = move || {
             work();
             Ok::<(), LaneError>(())
         };
-        let ended = self.0.lanes.run(lane, action, work).await;
+        let ended = self.0.lanes.run_in(&lane_of(lane), action, work).await;
         ended.map_err(|error| error.to_string())
     }
 
@@ -140,13 +151,14 @@ impl VolumeHost for CsiHost {
         remove_tree(path).map_err(io::Error::other)
     }
 
-    async fn release_device(&self, lane: &str, node: &Path) -> Result<(), String> {
-        let released = release_node(&self.0, lane, node.to_owned()).await;
+    async fn release_device(&self, lane: &FileLane, node: &Path) -> Result<(), String> {
+        let released = release_node(&self.0, &lane_of(lane), node.to_owned()).await;
         released.map_err(|error| error.to_string())
     }
 
     async fn set_ownership(
         &self,
+        lane: &FileLane,
         pod: &SharedPod,
         volume: &str,
         dir: &Path,
@@ -157,6 +169,7 @@ impl VolumeHost for CsiHost {
         };
         let wanted = Ownership {
             pod,
+            lane: lane_of(lane),
             dir,
             shown_as: dir,
             group,

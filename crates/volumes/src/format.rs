@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::error::VolumeError;
+use crate::lane::Lane;
 use crate::machine::Machine;
 use crate::mounts::{MountCall, mount_by_program};
 use crate::programs::{Ended, ProgramError, Programs};
@@ -27,6 +28,7 @@ const UNCORRECTED: i32 = 4;
 /// Mounts a device, with a new file system if it has none.
 pub(crate) async fn format_and_mount(
     machine: &Machine,
+    lane: &Lane,
     device: &Path,
     target: &Path,
     fs_type: &str,
@@ -39,7 +41,7 @@ pub(crate) async fn format_and_mount(
     let mut present = present_format(programs, device).await?;
     if present.is_none() {
         // `blkid` says "nothing" also of what it cannot read
-        check_readable(machine, device).await?;
+        check_readable(machine, lane, device).await?;
         present = present_format(programs, device).await?;
     }
     machine.live_on()?;
@@ -72,7 +74,10 @@ pub(crate) async fn format_and_mount(
 }
 
 /// What is on a device; `None` only if there is nothing.
-async fn present_format(programs: &Programs, device: &Path) -> Result<Option<String>, VolumeError> {
+pub(crate) async fn present_format(
+    programs: &Programs,
+    device: &Path,
+) -> Result<Option<String>, VolumeError> {
     let failed = |why: &dyn std::fmt::Display| {
         VolumeError::failed(format!(
             "failed to get disk format of disk {}: {why}",
@@ -92,7 +97,7 @@ async fn present_format(programs: &Programs, device: &Path) -> Result<Option<Str
 }
 
 /// A device whose first and last blocks cannot be read may hold anything.
-async fn check_readable(machine: &Machine, device: &Path) -> Result<(), VolumeError> {
+async fn check_readable(machine: &Machine, lane: &Lane, device: &Path) -> Result<(), VolumeError> {
     let path = device.to_owned();
     let work = move || {
         read_ends(&path).map_err(|error| {
@@ -102,8 +107,7 @@ async fn check_readable(machine: &Machine, device: &Path) -> Result<(), VolumeEr
             ))
         })
     };
-    let lane = format!("blocks of {}", device.display());
-    machine.step(&lane, "reading a device", work).await
+    machine.step(lane, "reading a device", work).await
 }
 
 fn read_ends(device: &Path) -> io::Result<()> {

@@ -16,7 +16,7 @@ use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
 use crate::block::{self, OpenDevices};
 use crate::csi::{self, CsiConfig, without_csi};
 use crate::error::VolumeError;
-use crate::lane::{Lanes, volumes_lane as lane};
+use crate::lane::{Lane, Lanes, volumes_lane as lane};
 use crate::local;
 use crate::machine::{HostVolumesConfig, Machine};
 use crate::nfs;
@@ -179,23 +179,25 @@ impl VolumePlugins for HostVolumes {
             .await
     }
 
-    async fn expand(&self, request: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
+    async fn expand(&self, request: &VolumeRequest, bytes: u64) -> Result<(), VolumeError> {
         match &request.volume.source {
             VolumeSource::Csi(_) => {
-                let expanded = self.csi()?.expand(&request.pod, &request.volume);
+                let expanded = self.csi()?.expand(&request.pod, &request.volume, bytes);
                 Ok(expanded.await?)
             }
-            _ => Ok(None),
+            VolumeSource::Local(volume) => local::expand(&self.machine, request, volume).await,
+            _ => Ok(()),
         }
     }
 
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
         check_uid(uid)?;
         let (dir, volume) = (self.paths.pod_dir(uid), volume.clone());
+        let lane = lane_in(uid, &volume.plugin_dir);
         // what is bound of a volume keeps it busy
         let (pod_dir, name) = (dir.clone(), volume.name.clone());
         self.lanes
-            .run(&lane(uid), "releasing subPaths", move || {
+            .run_in(&lane, "releasing subPaths", move || {
                 clean_sub_paths(&pod_dir, Some(&name))
             })
             .await?;
@@ -203,7 +205,7 @@ impl VolumePlugins for HostVolumes {
         match volume.plugin_dir.as_str() {
             csi::CSI_DIR => {
                 if !volume.block {
-                    csi::release_nested(&self.machine, uid, &volume.name).await?;
+                    csi::release_nested(&self.machine, &lane, uid, &volume.name).await?;
                 }
                 let released = self.csi()?.tear_down(uid, &volume.name, volume.block);
                 return Ok(released.await?);
@@ -219,7 +221,7 @@ impl VolumePlugins for HostVolumes {
             _ => {}
         }
         self.lanes
-            .run(&lane(uid), "releasing volumes", move || {
+            .run_in(&lane, "releasing volumes", move || {
                 tear_down_volume(&dir, &volume)
             })
             .await
@@ -247,10 +249,32 @@ impl VolumePlugins for HostVolumes {
         let Some(path) = volume.dir(&self.paths.pod_dir(uid)) else {
             return Ok(None);
         };
-        let lane = format!("{uid}/usage");
+        let lane = match &volume.source {
+            VolumeSource::Local(of) => local::device_lane(&of.volume_name),
+            VolumeSource::Nfs(_) => Lane::Device(path.display().to_string()),
+            _ => Lane::Disk(format!("{uid}/usage")),
+        };
         let userns = self.paths.user_namespace(uid);
         self.meter.measure(&lane, &path, &userns).await.map(Some)
     }
+}
+
+/// The lane of a pod's volumes for one that lies in a directory of this kind. It is not the lane of the
+/// volume's device: a walk that hangs in a volume may end only when that is taken away.
+fn lane_in(uid: &PodUid, plugin_dir: &str) -> Lane {
+    match plugin_dir {
+        csi::CSI_DIR | LOCAL_DIR | nfs::PLUGIN_DIR => Lane::Device(lane(uid)),
+        _ => Lane::Disk(lane(uid)),
+    }
+}
+
+/// The lane for looking at a path in a volume of a pod.
+pub fn lane_of_path(uid: &PodUid, path: &Path) -> Lane {
+    let lanes = path
+        .iter()
+        .filter_map(|part| Some(lane_in(uid, part.to_str()?)));
+    let mut devices = lanes.filter(|lane| matches!(lane, Lane::Device(_)));
+    devices.next().unwrap_or_else(|| Lane::Disk(lane(uid)))
 }
 
 fn check_uid(uid: &PodUid) -> Result<(), VolumeError> {

@@ -17,7 +17,8 @@ use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, Reason};
 
 use crate::error::VolumeError;
 use crate::format::format_and_mount;
-use crate::lane::volumes_lane;
+use crate::grow::grow;
+use crate::lane::Lane;
 use crate::machine::Machine;
 use crate::mount_info::{MountPoint, mounts_of};
 use crate::mounts::{bind, joined_options, mounted};
@@ -60,7 +61,7 @@ pub(crate) async fn stage(
         .as_deref()
         .filter(|fs_type| !fs_type.is_empty());
     let fs_type = fs_type.unwrap_or("ext4");
-    let done = format_and_mount(machine, &volume.path, &target, fs_type, options).await;
+    let done = format_and_mount(machine, &lane, &volume.path, &target, fs_type, options).await;
     let Err(error) = done else {
         return Ok(());
     };
@@ -127,8 +128,7 @@ pub(crate) async fn set_up(
     volume: &LocalVolume,
 ) -> Result<MountedVolume, VolumeError> {
     check(volume)?;
-    let uid = request.pod.uid();
-    let lane = volumes_lane(&uid);
+    let lane = device_lane(&volume.volume_name);
     let read_only = request.volume.read_only;
     let options = joined_options(&request.volume.mount_options, read_only);
     let target = target(machine, request)?;
@@ -144,7 +144,7 @@ pub(crate) async fn set_up(
         })
         .await?;
     if !there && !read_only {
-        give_to_group(machine, request, &source, &target).await?;
+        give_to_group(machine, request, volume, &source, &target).await?;
     }
     let place = target.clone();
     machine
@@ -166,10 +166,33 @@ pub(crate) async fn set_up(
     })
 }
 
+/// Grows the file system of a block device. A directory, and a device that containers see as such,
+/// have nothing to grow.
+pub(crate) async fn expand(
+    machine: &Machine,
+    request: &VolumeRequest,
+    volume: &LocalVolume,
+) -> Result<(), VolumeError> {
+    if volume.block {
+        return Ok(());
+    }
+    check(volume)?;
+    let (lane, path) = (device_lane(&volume.volume_name), volume.path.clone());
+    let found = machine.step(&lane, "looking at a local volume", move || kind(&path));
+    match found.await {
+        Ok(Kind::Directory) => Ok(()),
+        Ok(Kind::Block) => grow(machine, &volume.path, &target(machine, request)?).await,
+        // the mount is there: it is no step of it that failed
+        Err(VolumeError::Failed { message, .. }) => Err(VolumeError::failed(message)),
+        Err(error) => Err(error),
+    }
+}
+
 /// A volume that several pods use belongs to the group of the first of them.
 async fn give_to_group(
     machine: &Machine,
     request: &VolumeRequest,
+    volume: &LocalVolume,
     source: &Path,
     target: &Path,
 ) -> Result<(), VolumeError> {
@@ -179,7 +202,7 @@ async fn give_to_group(
     let (place, pods) = (source.to_owned(), machine.paths.pods_dir());
     let others = machine
         .step(
-            &volumes_lane(&request.pod.uid()),
+            &device_lane(&volume.volume_name),
             "looking for other users of a local volume",
             move || group_of_others(&place, &pods),
         )
@@ -189,6 +212,7 @@ async fn give_to_group(
             machine.live_on()?;
             let walk = Ownership {
                 pod: &request.pod,
+                lane: device_lane(&volume.volume_name),
                 dir: source,
                 shown_as: target,
                 group,
@@ -303,8 +327,9 @@ fn global_mount(machine: &Machine, volume: &LocalVolume) -> PathBuf {
     machine.local_mounts().join(&volume.volume_name)
 }
 
-fn device_lane(volume: &str) -> String {
-    format!("{LOCAL_PLUGIN}/{volume}")
+/// The lane of a PersistentVolume, shared by all pods that have it.
+pub(crate) fn device_lane(volume: &str) -> Lane {
+    Lane::Device(device_name(volume).0)
 }
 
 pub(crate) fn make_directory(dir: &Path) -> Result<(), VolumeError> {

@@ -11,7 +11,7 @@ use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodExt, Reason};
 
 use crate::error::VolumeError;
-use crate::lane::Lanes;
+use crate::lane::{Lane, Lanes};
 use crate::port::VolumeRequest;
 use crate::programs::Programs;
 use crate::walks::Walks;
@@ -61,12 +61,12 @@ impl Machine {
     /// agent may die between any two, and whoever comes next goes through all of them again.
     pub(crate) async fn step<T: Send + 'static>(
         &self,
-        lane: &str,
+        lane: &Lane,
         action: &'static str,
         work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
     ) -> Result<T, VolumeError> {
         self.live_on()?;
-        self.lanes.run(lane, action, work).await
+        self.lanes.run_in(lane, action, work).await
     }
 
     #[cfg(not(test))]

@@ -9,7 +9,7 @@ use windlass_core::volume_source::NfsVolume;
 use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
 
 use crate::error::VolumeError;
-use crate::lane::volumes_lane;
+use crate::lane::{Lane, volumes_lane};
 use crate::local::{make_directory, remove_empty, target};
 use crate::machine::Machine;
 use crate::mount_info::mounts_beneath;
@@ -26,7 +26,7 @@ pub(crate) async fn set_up(
     volume: &NfsVolume,
 ) -> Result<MountedVolume, VolumeError> {
     let uid = request.pod.uid();
-    let lane = volumes_lane(&uid);
+    let lane = Lane::Disk(volumes_lane(&uid));
     let dir = target(machine, request)?;
     let source = source(volume);
     check_source(request, &source)?;
@@ -73,10 +73,10 @@ pub(crate) async fn tear_down(
     uid: &PodUid,
     dir: &Path,
 ) -> Result<(), VolumeError> {
-    release(machine, &volumes_lane(uid), dir).await
+    release(machine, &Lane::Disk(volumes_lane(uid)), dir).await
 }
 
-async fn release(machine: &Machine, lane: &str, dir: &Path) -> Result<(), VolumeError> {
+async fn release(machine: &Machine, lane: &Lane, dir: &Path) -> Result<(), VolumeError> {
     let place = dir.to_owned();
     let mounts = machine
         .step(lane, "looking for mounts", move || {

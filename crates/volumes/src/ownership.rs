@@ -10,7 +10,7 @@
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
@@ -103,29 +103,80 @@ pub fn set_volume_ownership(
     group: VolumeGroup,
     progress: &WalkProgress,
 ) -> Result<Walked, VolumeError> {
-    let failed = |error: Errno| VolumeError::io("set the group of", dir, error);
-    let root = openat(CWD, dir, DIRECTORY_FLAGS, Mode::empty()).map_err(failed)?;
-    if group.policy == GroupPolicy::OnRootMismatch && root_matches(&root, group).map_err(failed)? {
-        return Ok(Walked::Skipped);
+    let mut walk = OwnershipWalk::new(dir, group);
+    loop {
+        if let Some(walked) = walk.advance(u64::MAX, progress)? {
+            return Ok(walked);
+        }
     }
-    let mut walk = Walk {
-        dir,
-        group,
-        progress,
-        failed: 0,
-    };
-    walk.run(root).map_err(|stop| match stop {
-        Stop::Asked => VolumeError::Stopped {
-            path: dir.to_owned(),
-        },
-        Stop::Failed(error) => failed(error),
-    })?;
-    if walk.failed > 0 {
-        tracing::warn!(volume = %dir.display(), entries = walk.failed, "entries kept their group");
+}
+
+/// The same in slices. Nothing is touched before the first.
+#[derive(Debug)]
+pub(crate) struct OwnershipWalk {
+    dir: PathBuf,
+    group: VolumeGroup,
+    failed: u64,
+    /// The way from the root; `None` before the first slice.
+    stack: Option<Vec<Frame>>,
+}
+
+impl OwnershipWalk {
+    pub(crate) fn new(dir: &Path, group: VolumeGroup) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            group,
+            failed: 0,
+            stack: None,
+        }
     }
-    Ok(Walked::Through {
-        failed: walk.failed,
-    })
+
+    /// Goes on through some `entries`, and a few more to the end of a batch; `None` if there are more.
+    pub(crate) fn advance(
+        &mut self,
+        entries: u64,
+        progress: &WalkProgress,
+    ) -> Result<Option<Walked>, VolumeError> {
+        let failed = |error: Errno| VolumeError::io("set the group of", &self.dir, error);
+        let mut stack = match self.stack.take() {
+            Some(stack) => stack,
+            None => {
+                let root = openat(CWD, &self.dir, DIRECTORY_FLAGS, Mode::empty());
+                let root = root.map_err(failed)?;
+                if self.group.policy == GroupPolicy::OnRootMismatch
+                    && root_matches(&root, self.group).map_err(failed)?
+                {
+                    return Ok(Some(Walked::Skipped));
+                }
+                vec![Frame::new(CString::default(), root)]
+            }
+        };
+        let mut walk = Walk {
+            dir: &self.dir,
+            group: self.group,
+            progress,
+            failed: self.failed,
+        };
+        let until = progress.files().saturating_add(entries);
+        walk.run(&mut stack, until).map_err(|stop| match stop {
+            Stop::Asked => VolumeError::Stopped {
+                path: self.dir.clone(),
+            },
+            Stop::Failed(error) => failed(error),
+        })?;
+        self.failed = walk.failed;
+        if !stack.is_empty() {
+            self.stack = Some(stack);
+            return Ok(None);
+        }
+        if self.failed > 0 {
+            let volume = self.dir.display();
+            tracing::warn!(%volume, entries = self.failed, "entries kept their group");
+        }
+        Ok(Some(Walked::Through {
+            failed: self.failed,
+        }))
+    }
 }
 
 const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY
@@ -173,6 +224,7 @@ struct Walk<'a> {
 }
 
 /// A directory on the way down.
+#[derive(Debug)]
 struct Frame {
     /// Its name in the one above; empty for the root.
     name: CString,
@@ -198,15 +250,18 @@ impl Frame {
 }
 
 impl Walk<'_> {
-    fn run(&mut self, root: OwnedFd) -> Result<(), Stop> {
-        let mut stack = vec![Frame::new(CString::default(), root)];
+    /// Until there is nothing left on the stack, or so many entries were gone through.
+    fn run(&mut self, stack: &mut Vec<Frame>, until: u64) -> Result<(), Stop> {
         while let Some(top) = stack.last_mut() {
             if let Some(name) = top.pending.pop() {
-                self.enter(&mut stack, name)?;
+                self.enter(stack, name)?;
             } else if !top.read_through {
-                self.read_batch(&mut stack)?;
+                self.read_batch(stack)?;
             } else {
-                self.leave(&mut stack)?;
+                self.leave(stack)?;
+            }
+            if self.progress.files() >= until {
+                break;
             }
         }
         Ok(())

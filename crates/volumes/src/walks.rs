@@ -1,30 +1,39 @@
 //! Walks through volumes that outlive the call that began them.
 //!
 //! *owns* the walks that are under way, by directory · *invariant* a directory has one walk at a time;
-//! a second call for the same group waits for the first one's · *bound* [`AT_A_TIME`] walks, each
-//! with one of the lanes' slots; further ones wait · *restart* nothing to restore: a volume whose walk did not come to its end is not
-//! set up, so it is gone through again.
+//! a second call for the same group waits for the first one's; between two slices others have their
+//! turn at the device · *bound* [`AT_A_TIME`] walks, each with one place of the lanes at most; further
+//! ones wait, but not for one that hangs · *restart* nothing to restore: a volume whose walk did not
+//! come to its end is not set up, so it is gone through again.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 
 use crate::error::VolumeError;
+use crate::lane::{Lane, LaneError, Lanes};
 use crate::machine::Machine;
-use crate::ownership::{VolumeGroup, WalkProgress, Walked, set_volume_ownership};
+use crate::ownership::{OwnershipWalk, VolumeGroup, WalkProgress, Walked};
 
 /// When the pod is told for the first time, and then how often.
 const FIRST_WORD: Duration = Duration::from_secs(30);
 const NEXT_WORD: Duration = Duration::from_secs(60);
 
-/// Walks at the same time: a quarter of the lanes' slots, so that the large volumes of some pods
-/// leave room for the files of all others.
-const AT_A_TIME: usize = crate::lane::SLOTS / 4;
+/// Walks at the same time: a quarter of the places for devices, so that the large volumes of some pods
+/// leave room for those of all others.
+const AT_A_TIME: usize = crate::lane::DEVICE_PLACES / 4;
+/// Entries of a slice: some ten milliseconds on a disk that answers.
+const SLICE: u64 = 1000;
+/// A slice that takes longer than this hangs: its walk is not one of those at the same time any more.
+const HANGS: Duration = Duration::from_secs(30);
+/// Pause before a slice that found no place tries again.
+const NO_PLACE: Duration = Duration::from_secs(1);
+const ACTION: &str = "setting the group of a volume";
 /// How long a walk that was told to stop is waited for. One in a file system that does not answer
 /// stops when that does; its volume may have to be unmounted by force first.
 const LAST_STEP: Duration = Duration::from_secs(10);
@@ -63,6 +72,8 @@ struct Running {
 #[derive(Clone, Debug)]
 pub(crate) struct Ownership<'a> {
     pub(crate) pod: &'a SharedPod,
+    /// The lane of its device.
+    pub(crate) lane: Lane,
     /// What is gone through.
     pub(crate) dir: &'a Path,
     /// What the pod is told: where it finds the volume.
@@ -130,26 +141,22 @@ impl Machine {
         self.walks
             .lock()
             .insert(wanted.dir.to_owned(), Arc::clone(&running));
-        let (lanes, dir, group) = (Arc::clone(&self.lanes), wanted.dir.to_owned(), wanted.group);
-        let places = Arc::clone(&self.walks.places);
+        let slices = Slices {
+            dir: wanted.dir.to_owned(),
+            lanes: Arc::clone(&self.lanes),
+            lane: wanted.lane.clone(),
+            places: Arc::clone(&self.walks.places),
+            walk: Arc::new(Mutex::new(OwnershipWalk::new(wanted.dir, wanted.group))),
+            progress,
+        };
         tokio::spawn(async move {
-            let place = tokio::select! {
-                biased;
-                () = progress.stopped() => return,
-                place = places.acquire_owned() => place,
+            let result = match slices.walk().await {
+                // who waits sees that nothing comes any more
+                Err(VolumeError::Stopped { .. }) => return,
+                result => result.map_err(|error| error.to_string()),
             };
-            let lane = format!("group of {}", dir.display());
-            let work = move || {
-                let result = set_volume_ownership(&dir, group, &progress);
-                let result = result.map_err(|error| error.to_string());
-                // kept while the file system hangs
-                drop(place);
-                // nobody waits any more: what is done is done
-                let _ = sender.send(Some(result));
-                Ok::<(), VolumeError>(())
-            };
-            // that it did not begin is seen by the channel
-            let _ = lanes.run(&lane, "setting the group of volumes", work).await;
+            // nobody waits any more: what is done is done
+            let _ = sender.send(Some(result));
         });
         running
     }
@@ -204,6 +211,70 @@ impl Machine {
         };
         let reason = Reason::VolumePermissionChangeInProgress;
         self.tell(wanted.pod, reason, &message);
+    }
+}
+
+/// A walk and what it runs in.
+struct Slices {
+    dir: PathBuf,
+    lanes: Arc<Lanes>,
+    lane: Lane,
+    places: Arc<Semaphore>,
+    walk: Arc<Mutex<OwnershipWalk>>,
+    progress: Arc<WalkProgress>,
+}
+
+impl Slices {
+    /// Goes through all of it, however long a slice takes or waits for a place.
+    async fn walk(self) -> Result<Walked, VolumeError> {
+        let mut place = None;
+        loop {
+            if place.is_none() {
+                place = tokio::select! {
+                    biased;
+                    () = self.progress.stopped() => return Err(self.stopped()),
+                    place = Arc::clone(&self.places).acquire_owned() => place.ok(),
+                };
+            }
+            let slice = self.next();
+            tokio::pin!(slice);
+            let ended = match timeout(HANGS, &mut slice).await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    place = None;
+                    slice.await
+                }
+            };
+            match ended {
+                Some(result) => {
+                    if let Some(walked) = result? {
+                        return Ok(walked);
+                    }
+                }
+                None => sleep(NO_PLACE).await,
+            }
+        }
+    }
+
+    fn stopped(&self) -> VolumeError {
+        VolumeError::Stopped {
+            path: self.dir.clone(),
+        }
+    }
+
+    /// The next slice; `None` if it did not begin.
+    async fn next(&self) -> Option<Result<Option<Walked>, VolumeError>> {
+        let (told, answer) = oneshot::channel();
+        let (walk, progress) = (Arc::clone(&self.walk), Arc::clone(&self.progress));
+        let work = move || {
+            let mut walk = walk.lock().unwrap_or_else(PoisonError::into_inner);
+            // who waits for it stays
+            let _ = told.send(walk.advance(SLICE, &progress));
+            Ok::<(), LaneError>(())
+        };
+        // past the lane's deadline a slice that began goes on
+        let _ = self.lanes.run_in(&self.lane, ACTION, work).await;
+        answer.await.ok()
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use windlass_types::SharedPod;
+use windlass_types::{DeviceName, PodUid, SharedPod};
 
 /// What mounting needs of the node beside a driver (upstream `VolumeHost`).
 #[async_trait]
@@ -15,7 +15,12 @@ pub trait VolumeHost: Send + Sync + Debug + 'static {
     ///
     /// # Errors
     /// It did not end: why, in words. It may still end later.
-    async fn run(&self, lane: &str, action: &'static str, work: FileWork) -> Result<(), String>;
+    async fn run(
+        &self,
+        lane: &FileLane,
+        action: &'static str,
+        work: FileWork,
+    ) -> Result<(), String>;
 
     /// Whether a file system or file is mounted at exactly this path. Blocks; does not touch what
     /// is mounted.
@@ -43,7 +48,7 @@ pub trait VolumeHost: Send + Sync + Debug + 'static {
     ///
     /// # Errors
     /// Why not, in words.
-    async fn release_device(&self, lane: &str, node: &Path) -> Result<(), String>;
+    async fn release_device(&self, lane: &FileLane, node: &Path) -> Result<(), String>;
 
     /// Gives a published volume to the pod's fsGroup, as `fsGroupChangePolicy` says.
     ///
@@ -51,11 +56,21 @@ pub trait VolumeHost: Send + Sync + Debug + 'static {
     /// Why not, in words.
     async fn set_ownership(
         &self,
+        lane: &FileLane,
         pod: &SharedPod,
         volume: &str,
         dir: &Path,
         fs_group: u32,
     ) -> Result<(), String>;
+}
+
+/// Where work waits for its turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileLane {
+    /// With that of the pod's other volumes: what lies on the node's own disk.
+    Pod(PodUid),
+    /// With that of the device: looks at what its driver mounted, which may never answer.
+    Device(DeviceName),
 }
 
 /// Work for [`VolumeHost::run`].

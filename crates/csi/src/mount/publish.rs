@@ -153,7 +153,7 @@ impl CsiVolumes {
         if let Some(gid) = group_to_apply(asked, spec).filter(|_| !by_driver) {
             let host = &self.deps.host;
             let owned = host
-                .set_ownership(asked.pod, &asked.volume.name, target, gid)
+                .set_ownership(&asked.lane(), asked.pod, &asked.volume.name, target, gid)
                 .await;
             owned.map_err(|message| MountError::Ownership {
                 handle: asked.device.handle.clone(),

@@ -6,7 +6,7 @@ use super::error::MountError;
 use super::inputs::{mount_context, with_context};
 use super::notes::{Notes, make_dir, remove_empty, remove_notes};
 use super::paths::{CsiDevice, above};
-use super::{Asked, CsiVolumes, VolumeHost, device_lane};
+use super::{Asked, CsiVolumes, FileLane, VolumeHost, device_lane};
 use crate::port::NodeAbility;
 
 impl CsiVolumes {
@@ -132,7 +132,7 @@ impl CsiVolumes {
 
     /// Nothing came of a mount: its directory and notes go, so that nobody asks the driver to take
     /// back what it never gave. What cannot be removed is found by whoever takes the volume back.
-    pub(super) async fn forget_failed(&self, lane: &str, target: PathBuf) {
+    pub(super) async fn forget_failed(&self, lane: &FileLane, target: PathBuf) {
         let removed = self
             .files(lane, "removing a mount directory", move |host| {
                 remove_mount_dir(host, &target, "removing a mount directory")

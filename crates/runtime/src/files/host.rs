@@ -18,8 +18,8 @@ use windlass_types::names::CONTAINER_LOGS_DIR;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodUid};
 use windlass_volumes::{
-    Lanes, MountPoint, RemoveError, clean_sub_paths, mounts_beneath, names_in_dir,
-    prepare_sub_path, remove_tree, volumes_lane,
+    Lanes, MountPoint, RemoveError, clean_sub_paths, lane_of_path, mounts_beneath, names_in_dir,
+    prepare_sub_path, remove_tree,
 };
 
 use super::{FileWork, FilesError, PodFiles, own};
@@ -122,9 +122,9 @@ impl PodFiles for HostFiles {
 
     async fn prepare_sub_path(&self, uid: &PodUid, part: &SubPath) -> Result<(), FilesError> {
         let part = part.clone();
-        let lane = volumes_lane(uid);
+        let lane = lane_of_path(uid, &part.source);
         self.lanes
-            .run(&lane, "preparing a subPath", move || {
+            .run_in(&lane, "preparing a subPath", move || {
                 Ok(prepare_sub_path(&part)?)
             })
             .await

@@ -8,7 +8,7 @@ use windlass_types::{EventRecorder, Pod};
 
 use super::*;
 use crate::lane::Lanes;
-use crate::ownership::GroupPolicy;
+use crate::ownership::{GroupPolicy, set_volume_ownership};
 
 #[derive(Debug, Default)]
 struct Told(StdMutex<Vec<String>>);
@@ -51,6 +51,7 @@ impl Bed {
     fn ownership(&self) -> Ownership<'_> {
         Ownership {
             pod: &self.pod,
+            lane: Lane::Device("d^v".to_owned()),
             dir: self.dir.path(),
             shown_as: Path::new("/var/lib/kubelet/pods/uid-1/volumes/x/y"),
             group: VolumeGroup {
@@ -213,4 +214,25 @@ async fn a_walk_that_waits_for_a_place_ends_with_its_pod() {
         .give_to_group(bed.ownership())
         .await
         .expect("there is a place");
+}
+
+#[tokio::test]
+async fn a_large_walk_lets_others_look_at_its_device_in_between() {
+    let bed = Bed::new();
+    for index in 0..3 * SLICE {
+        std::fs::write(bed.dir.path().join(index.to_string()), "").expect("write");
+    }
+    let lane = bed.ownership().lane;
+    let running = bed.machine.begin(&bed.ownership());
+    let mut seen = Vec::new();
+    while !running.is_over() {
+        let look = || Ok::<_, LaneError>(());
+        let looked = bed.machine.lanes.run_in(&lane, "looking", look);
+        looked.await.expect("a turn");
+        seen.push(running.progress.files());
+    }
+    let files = 3 * SLICE + 1;
+    let between = seen.iter().filter(|seen| (1..files).contains(*seen));
+    assert!(between.count() >= 2, "{seen:?}");
+    assert_eq!(running.progress.files(), files);
 }

@@ -11,11 +11,11 @@ use futures::FutureExt;
 use serde_json::json;
 use tempfile::TempDir;
 use windlass_core::paths::NodePaths;
-use windlass_core::volume_source::{ClaimSize, CsiVolume, PodVolume, SecretRef, VolumeSource};
+use windlass_core::volume_source::{CsiVolume, PodVolume, SecretRef, VolumeSource};
 use windlass_types::{DeviceName, MountedVolume, Pod, PodExt, PodUid, Retry, SharedPod};
 
 use crate::mount::paths::CsiPaths;
-use crate::mount::{CsiVolumes, CsiVolumesDeps, FileWork, MountError, VolumeHost};
+use crate::mount::{CsiVolumes, CsiVolumesDeps, FileLane, FileWork, MountError, VolumeHost};
 use crate::port::{
     Attachment, CsiDriverSpec, CsiError, CsiNode, CsiObjects, NodeAbility, NodeInfo, ObjectError,
     PodToken, PublishRequest, StageRequest, TokenRequest, UsageEntry, UsageUnit, VolumeUsage,
@@ -222,9 +222,15 @@ impl World {
         self.try_unstage(&volume.device().unwrap()).unwrap()
     }
 
-    pub(super) fn expand(&self, pod: &Pod, volume: &PodVolume) -> Result<Option<u64>, MountError> {
+    pub(super) fn expand(
+        &self,
+        pod: &Pod,
+        volume: &PodVolume,
+        bytes: u64,
+    ) -> Result<(), MountError> {
         let pod = SharedPod::from(pod.clone());
-        self.volumes.expand(&pod, volume).now_or_never().unwrap()
+        let expanded = self.volumes.expand(&pod, volume, bytes);
+        expanded.now_or_never().unwrap()
     }
 
     pub(super) fn usage(
@@ -357,14 +363,6 @@ pub(super) fn secret(name: &str) -> Option<SecretRef> {
     Some(SecretRef {
         namespace: "storage".to_owned(),
         name: name.to_owned(),
-    })
-}
-
-pub(super) fn size(wanted: u64, known: u64) -> Option<ClaimSize> {
-    Some(ClaimSize {
-        claim: "data".to_owned(),
-        wanted,
-        known,
     })
 }
 
@@ -593,7 +591,7 @@ impl State {
 
 #[async_trait]
 impl VolumeHost for Node {
-    async fn run(&self, _: &str, _: &'static str, work: FileWork) -> Result<(), String> {
+    async fn run(&self, _: &FileLane, _: &'static str, work: FileWork) -> Result<(), String> {
         step(&self.0).await;
         work();
         step(&self.0).await;
@@ -621,7 +619,7 @@ impl VolumeHost for Node {
         }
     }
 
-    async fn release_device(&self, _: &str, node: &Path) -> Result<(), String> {
+    async fn release_device(&self, _: &FileLane, node: &Path) -> Result<(), String> {
         step(&self.0).await;
         let mut state = lock(&self.0);
         if state.mounts.remove(node) {
@@ -634,6 +632,7 @@ impl VolumeHost for Node {
 
     async fn set_ownership(
         &self,
+        _: &FileLane,
         _: &SharedPod,
         volume: &str,
         dir: &Path,

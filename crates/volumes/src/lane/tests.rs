@@ -1,0 +1,151 @@
+//! Two budgets of threads, with calls that hang until the test lets them go.
+
+use std::sync::mpsc;
+
+use super::*;
+
+/// Calls that hang as long as this lives.
+struct Hung {
+    gates: Vec<mpsc::Sender<()>>,
+    calls: Vec<tokio::task::JoinHandle<Result<(), LaneError>>>,
+}
+
+impl Hung {
+    /// One call in each lane, all of them begun or waiting for a place.
+    fn begin(lanes: &Arc<Lanes>, all: impl Iterator<Item = Lane>) -> Self {
+        let mut hung = Self {
+            gates: Vec::new(),
+            calls: Vec::new(),
+        };
+        for lane in all {
+            let (gate, closed) = mpsc::channel::<()>();
+            hung.gates.push(gate);
+            let lanes = Arc::clone(lanes);
+            hung.calls.push(tokio::spawn(async move {
+                let hangs = move || {
+                    let _ = closed.recv();
+                    Ok(())
+                };
+                lanes.run_in(&lane, "looking at a volume", hangs).await
+            }));
+        }
+        hung
+    }
+}
+
+/// Threads as the agent has them.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(SLOTS + 32)
+        .enable_all()
+        .build()
+        .expect("threads")
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+fn running(lanes: &Lanes) -> usize {
+    lanes.places.calls().running.len()
+}
+
+fn device(index: usize) -> Lane {
+    Lane::Device(format!("d^{index:03}"))
+}
+
+#[test]
+fn two_hundred_devices_that_hang_cost_the_files_of_other_pods_nothing() {
+    runtime().block_on(async {
+        let lanes = Arc::new(Lanes::new(Duration::from_secs(600)));
+        // two calls at each: the second waits for its turn and takes no place
+        let all = (0..400).map(|index| device(index % 200));
+        let hung = Hung::begin(&lanes, all);
+        until("all places are taken", || running(&lanes) == DEVICE_PLACES).await;
+        let mut done = tokio::task::JoinSet::new();
+        for pod in 0..1000 {
+            let lanes = Arc::clone(&lanes);
+            done.spawn(async move {
+                let work = || Ok::<_, LaneError>(());
+                lanes.run(&format!("uid-{pod}"), "writing", work).await
+            });
+        }
+        let done = timeout(Duration::from_secs(60), done.join_all()).await;
+        let done = done.expect("nobody waits for a device");
+        assert_eq!(done.into_iter().filter(Result::is_ok).count(), 1000);
+        assert_eq!(running(&lanes), DEVICE_PLACES);
+        drop(hung.gates);
+        for call in hung.calls {
+            call.await.expect("task").expect("ended");
+        }
+        assert_eq!(running(&lanes), 0);
+    });
+}
+
+#[test]
+fn who_finds_no_place_hears_who_has_them_and_gets_one_when_they_let_go() {
+    runtime().block_on(async {
+        // patience is half of it
+        let lanes = Arc::new(Lanes::new(Duration::from_millis(600)));
+        let hung = Hung::begin(&lanes, (0..DEVICE_PLACES).map(device));
+        until("all places are taken", || running(&lanes) == DEVICE_PLACES).await;
+        let another = device(999);
+        let look = || lanes.run_in(&another, "looking", || Ok::<_, LaneError>(()));
+        let error = look().await.expect_err("no place");
+        assert_eq!(error.retry(), Retry::Later);
+        let LaneError::NoPlace { hanging, named } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!((*hanging, named.len()), (DEVICE_PLACES, NAMED));
+        let text = error.to_string();
+        let begin = format!("waits for a place: {DEVICE_PLACES} volumes hang: d^");
+        assert!(text.starts_with(&begin), "{text}");
+        let end = "(looking at a volume) and 125 others";
+        assert!(text.ends_with(end), "{text}");
+        // as long as the same hang the words are the same
+        assert_eq!(look().await, Err(error));
+        drop(hung.gates);
+        for call in hung.calls {
+            let _ = call.await.expect("task");
+        }
+        look().await.expect("a place");
+    });
+}
+
+#[test]
+fn what_hangs_on_the_disk_gives_its_place_to_who_waits() {
+    runtime().block_on(async {
+        let lanes = Arc::new(Lanes::new(Duration::from_secs(4)));
+        let pods = (0..DISK_PLACES).map(|pod| Lane::Disk(format!("uid-{pod}")));
+        let hung = Hung::begin(&lanes, pods);
+        until("all places are taken", || running(&lanes) == DISK_PLACES).await;
+        let work = lanes.run("another", "writing", || Ok::<_, LaneError>(()));
+        work.await.expect("a place of one that took too long");
+        drop(hung.gates);
+        for call in hung.calls {
+            let _ = call.await.expect("task");
+        }
+        assert_eq!(lanes.places.disk.available_permits(), DISK_PLACES);
+        assert_eq!(lanes.places.device.available_permits(), DEVICE_PLACES);
+    });
+}
+
+#[test]
+fn words_for_who_has_the_places() {
+    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let check = |hanging: usize, names: &[&str], expected: &str| {
+        let error = LaneError::NoPlace {
+            hanging,
+            named: named(names),
+        };
+        assert_eq!(error.to_string(), format!("waits for a place: {expected}"));
+    };
+    check(0, &[], "128 volumes are being worked on");
+    check(2, &["a", "b"], "2 volumes hang: a, b");
+    check(9, &["a", "b", "c"], "9 volumes hang: a, b, c and 6 others");
+}
