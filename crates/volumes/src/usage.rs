@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 use windlass_core::volume_usage::{StatsSource, VolumeStats};
 
 use crate::error::VolumeError;
-use crate::lane::{LaneError, Lanes};
+use crate::lane::{Lane, LaneError, Lanes};
 use walk::Walk;
 
 /// Entries that a walk looks at before it rests: a millisecond or two, unless the disk is slow.
@@ -32,13 +32,14 @@ const REST: u32 = 4;
 /// [`walk::MAX_OPEN`] descriptors.
 const WALKS: usize = 4;
 
-/// First looks at the same time. One at a file system that does not answer keeps its thread: all of
-/// them together take an eighth of the lanes' slots.
-const LOOKS: usize = crate::lane::SLOTS / 8;
+/// First looks at devices at the same time. One at a file system that does not answer keeps its thread:
+/// all of them together take an eighth of the places for devices.
+const LOOKS: usize = crate::lane::DEVICE_PLACES / 8;
 /// How long a look waits for a place among them.
 const LOOK_PATIENCE: Duration = Duration::from_secs(60);
-/// Longest walk. A pod that keeps moving directories ahead of a walk could hold its place for ever.
-const LONGEST_WALK: Duration = Duration::from_secs(30 * 60);
+/// Longest walk; what was counted by then is told. A pod that keeps making files ahead of a walk could
+/// hold its place for ever. In this time a walk that is alone goes through some fifty million files.
+const LONGEST_WALK: Duration = Duration::from_secs(10 * 60);
 
 /// What is known of a volume, and how.
 pub type Measured = (VolumeStats, StatsSource);
@@ -79,27 +80,33 @@ impl Meter {
     /// Nothing is there, the file system refuses, or it does not answer within the lanes' deadline.
     pub(crate) async fn measure(
         &self,
-        lane: &str,
+        lane: &Lane,
         path: &Path,
         userns: &Path,
     ) -> Result<Measured, VolumeError> {
         const ACTION: &str = "measuring a volume";
         let lost = |_| VolumeError::from(LaneError::Lost { action: ACTION });
         let (first, userns) = (path.to_owned(), userns.to_owned());
-        let late = |patience: Duration| LaneError::Deadline {
+        let late = || LaneError::Deadline {
             action: ACTION,
-            seconds: patience.as_secs(),
+            seconds: LOOK_PATIENCE.as_secs(),
         };
-        let place = Arc::clone(&self.looks).acquire_owned();
-        let place = timeout(LOOK_PATIENCE, place).await;
-        let place = place.map_err(|_| late(LOOK_PATIENCE))?.map_err(lost)?;
+        let place = match lane {
+            // who watches over limits does not wait for a device that hangs
+            Lane::Disk(_) => None,
+            Lane::Device(_) => {
+                let place = Arc::clone(&self.looks).acquire_owned();
+                let place = timeout(LOOK_PATIENCE, place).await;
+                Some(place.map_err(|_| late())?.map_err(lost)?)
+            }
+        };
         let look = move || {
             let found = look(&first, &userns);
             // kept while the file system hangs
             drop(place);
             found
         };
-        let look = self.lanes.run(lane, ACTION, look).await?;
+        let look = self.lanes.run_in(lane, ACTION, look).await?;
         let (mut stats, mut walk) = match look {
             Look::Known(measured) => return Ok(measured),
             Look::Count(stats, walk) => (stats, walk),
@@ -107,20 +114,19 @@ impl Meter {
         let _place = self.walks.acquire().await.map_err(lost)?;
         let began = Instant::now();
         loop {
-            if began.elapsed() > LONGEST_WALK {
-                return Err(late(LONGEST_WALK).into());
-            }
             let turn = self.turn.acquire().await.map_err(lost)?;
             let begin = Instant::now();
-            let of = path.to_owned();
-            let slice = move || -> Result<(bool, Walk), VolumeError> {
+            let slice = move || {
                 let done = walk.step(SLICE);
-                let done = done.map_err(|error| VolumeError::io("measure", &of, error))?;
-                Ok((done, walk))
+                Ok::<_, VolumeError>((done, walk))
             };
-            let (done, rest) = self.lanes.run(lane, ACTION, slice).await?;
+            let (done, rest) = self.lanes.run_in(lane, ACTION, slice).await?;
             walk = rest;
-            if done {
+            if done || began.elapsed() > LONGEST_WALK {
+                if !done || walk.passed_over() > 0 {
+                    let (path, not_read) = (path.display(), walk.passed_over());
+                    tracing::debug!(%path, done, not_read, "a volume holds more than was counted");
+                }
                 break;
             }
             // the turn is kept meanwhile: the rest is everybody's

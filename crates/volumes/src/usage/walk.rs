@@ -3,7 +3,11 @@
 //! Works on directory descriptors only and follows no link. What is mounted in the tree is not
 //! counted and, as far as the kernel allows, not touched: its file system may hang. A file with
 //! several names counts once, a sparse one with its blocks. A tree of any depth and width needs
-//! [`MAX_OPEN`] descriptors and [`MAX_SEEN`] numbers.
+//! [`MAX_OPEN`] descriptors and the numbers of [`MAX_SEEN`] files and [`MAX_DIRECTORIES`] directories.
+//!
+//! The tree may be changed meanwhile by who wants to keep the walk from its end. A directory is gone
+//! through once, wherever it is met again, and what cannot be read is passed over: the sum is then less
+//! than there is, never nothing.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -21,6 +25,8 @@ use super::{device, file_type};
 pub(super) const MAX_OPEN: usize = 64;
 /// Files with several names that are remembered; of further ones each name counts for its share.
 pub(super) const MAX_SEEN: usize = 100_000;
+/// Directories that are remembered; further ones are gone through as often as they are met.
+const MAX_DIRECTORIES: usize = 50_000;
 /// Unit of `st_blocks`.
 const BLOCK: u64 = 512;
 
@@ -40,6 +46,10 @@ pub(super) struct Walk {
     counted: Counted,
     seen: HashSet<u64>,
     max_seen: usize,
+    directories: HashSet<u64>,
+    /// Entries and directories that could not be read, and moved away directories whose rest is
+    /// unknown.
+    passed_over: u64,
     /// Of files that are not remembered: bytes and inodes, each name with its share.
     shares: (f64, f64),
 }
@@ -64,6 +74,8 @@ impl Walk {
             counted: Counted::default(),
             seen: HashSet::new(),
             max_seen: MAX_SEEN,
+            directories: HashSet::new(),
+            passed_over: 0,
             shares: (0.0, 0.0),
         };
         walk.count(&found);
@@ -78,29 +90,35 @@ impl Walk {
         self
     }
 
-    /// Looks at up to `entries` more entries; true if there are no more.
-    ///
-    /// # Errors
-    /// The file system refused. What vanished meanwhile is no error.
-    pub(super) fn step(&mut self, entries: usize) -> Result<bool, Errno> {
+    /// Looks at up to `entries` more entries; true if there are no more. What vanished meanwhile is
+    /// passed over in silence, what cannot be read is counted ([`Walk::passed_over`]).
+    pub(super) fn step(&mut self, entries: usize) -> bool {
         for _ in 0..entries {
             let Some(frame) = self.stack.last_mut() else {
-                return Ok(true);
+                return true;
             };
             let read = frame.open.as_mut().and_then(Dir::read);
             match read {
-                None | Some(Err(Errno::NOENT)) => self.leave()?,
-                Some(Err(error)) => return Err(error),
+                None | Some(Err(Errno::NOENT)) => self.leave(),
+                Some(Err(_)) => {
+                    self.passed_over += 1;
+                    self.leave();
+                }
                 Some(Ok(entry)) => {
                     frame.position = entry.offset();
                     let name = entry.file_name();
-                    if !matches!(name.to_bytes(), b"." | b"..") {
-                        self.entry(name)?;
+                    if !matches!(name.to_bytes(), b"." | b"..") && self.entry(name).is_err() {
+                        self.passed_over += 1;
                     }
                 }
             }
         }
-        Ok(self.stack.is_empty())
+        self.stack.is_empty()
+    }
+
+    /// How often something could not be read: above zero, the tree holds more than was counted.
+    pub(super) fn passed_over(&self) -> u64 {
+        self.passed_over
     }
 
     /// What was counted so far.
@@ -137,8 +155,15 @@ impl Walk {
             self.count(&found);
             return Ok(());
         }
+        if self.directories.contains(&found.stx_ino) {
+            // it was moved ahead of the walk
+            return Ok(());
+        }
         let opened = open(dir, name);
         self.count(&found);
+        if self.directories.len() < MAX_DIRECTORIES {
+            self.directories.insert(found.stx_ino);
+        }
         match opened.and_then(|dir| Frame::new(dir, found.stx_ino)) {
             Ok(frame) => self.enter(frame),
             // replaced by something else meanwhile
@@ -186,30 +211,30 @@ impl Walk {
 
     /// Goes up from a directory that is done. One that was closed is opened again as the parent,
     /// if it still is that; of a directory that was moved away the rest is not counted.
-    fn leave(&mut self) -> Result<(), Errno> {
+    fn leave(&mut self) {
         let Some(below) = self.stack.pop() else {
-            return Ok(());
+            return;
         };
         let Some(above) = self.stack.last_mut() else {
-            return Ok(());
+            return;
         };
         if above.open.is_some() {
-            return Ok(());
+            return;
         }
         if let Some(dir) = below.open.as_ref().and_then(|dir| dir.fd().ok())
             && let Ok(parent) = open(dir, c"..")
             && let Ok(found) = stat(&parent, c"", AtFlags::EMPTY_PATH)
             && (device(&found), found.stx_ino) == (self.device, above.inode)
+            && let Ok(mut parent) = Dir::new(parent)
+            && parent.seek(above.position).is_ok()
         {
-            let mut parent = Dir::new(parent)?;
-            parent.seek(above.position)?;
             above.open = Some(parent);
-            return Ok(());
+            return;
         }
         while self.stack.last().is_some_and(|frame| frame.open.is_none()) {
             self.stack.pop();
+            self.passed_over += 1;
         }
-        Ok(())
     }
 }
 
