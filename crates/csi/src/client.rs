@@ -41,7 +41,6 @@ const LONGEST_ANSWER: usize = 1 << 20;
 pub struct CsiClient {
     driver: String,
     socket: PathBuf,
-    timeout: Duration,
     metrics: Metrics,
 }
 
@@ -51,16 +50,8 @@ impl CsiClient {
         Self {
             driver: driver.to_owned(),
             socket: socket.to_owned(),
-            timeout: CSI_TIMEOUT,
             metrics,
         }
-    }
-
-    /// The same client with another deadline for each call.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
     }
 
     /// One call, counted under the method's name.
@@ -86,17 +77,17 @@ impl CsiClient {
             let client = NodeClient::new(connection.channel());
             let client = client.max_decoding_message_size(LONGEST_ANSWER);
             let mut request = Request::new(message);
-            request.set_timeout(self.timeout);
+            request.set_timeout(CSI_TIMEOUT);
             call(client, request).await
         };
-        let outcome = timeout(self.timeout, attempt)
+        let outcome = timeout(CSI_TIMEOUT, attempt)
             .await
             .unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded")));
         let elapsed = started.elapsed();
         let outcome = outcome
             .map(Response::into_inner)
             // the transport calls its own end of time a cancellation
-            .map_err(|status| error_of(&status, elapsed >= self.timeout));
+            .map_err(|status| error_of(&status, elapsed >= CSI_TIMEOUT));
         let code = match &outcome {
             Ok(_) => "OK",
             Err(CsiError::Refused { code, .. } | CsiError::Uncertain { code, .. }) => code,

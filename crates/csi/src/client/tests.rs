@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::{Code, Status};
 use windlass_metrics::Metrics;
 use windlass_proto::csi_v1::volume_capability::access_mode::Mode;
 use windlass_testbed::csi_driver::{Ability, CsiDriver, DriverOptions, Fault, Method, Trouble};
 
-use super::{CsiClient, access_mode, code_name, error_of};
+use super::{CSI_TIMEOUT, CsiClient, access_mode, code_name, error_of};
 use crate::port::{CsiError, CsiNode, NodeAbility, PublishRequest, StageRequest, UsageUnit};
 
 #[test]
@@ -267,10 +268,22 @@ fn rustix_group() -> u32 {
 #[tokio::test]
 async fn a_driver_that_does_not_answer_costs_the_deadline_and_leaves_it_open_what_happened() {
     let bed = Bed::new(|_| ());
-    let client = bed.client().with_timeout(Duration::from_millis(300));
+    let client = bed.client();
     bed.driver
         .fault(Method::NodeStageVolume, Fault::before(Trouble::Hang));
-    let error = client.stage(bed.staged()).await.unwrap_err();
+    let stage = client.stage(bed.staged());
+    let passes = async {
+        let begin = Instant::now();
+        while bed.driver.calls_of(Method::NodeStageVolume).is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "not asked");
+            tokio::task::yield_now().await;
+        }
+        tokio::time::pause();
+        tokio::time::advance(CSI_TIMEOUT).await;
+        tokio::time::resume();
+    };
+    let (staged, ()) = tokio::join!(stage, passes);
+    let error = staged.unwrap_err();
     assert!(
         matches!(&error, CsiError::Uncertain { code, .. } if code == "DeadlineExceeded"),
         "{error}"
