@@ -105,14 +105,14 @@ impl CriClient {
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    fn images(&self) -> ImageServiceClient<Channel> {
+    pub(crate) fn images(&self) -> ImageServiceClient<Channel> {
         ImageServiceClient::new(self.channel.clone())
             .max_decoding_message_size(MAX_MESSAGE_BYTES)
             .max_encoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     /// Runs one call with its deadline and counts it. `deadline` of `None` is none.
-    async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         operation: &'static str,
         deadline: Option<Duration>,
@@ -146,13 +146,13 @@ impl CriClient {
             .observe_runtime_operation(operation, seconds, failed);
     }
 
-    fn deadline(&self) -> Option<Duration> {
+    pub(crate) fn deadline(&self) -> Option<Duration> {
         Some(self.timeout)
     }
 }
 
 /// A request that also tells the runtime when its answer stops being of use.
-fn request<T>(message: T, deadline: Option<Duration>) -> tonic::Request<T> {
+pub(crate) fn request<T>(message: T, deadline: Option<Duration>) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Some(deadline) = deadline {
         request.set_timeout(deadline.min(LONGEST));

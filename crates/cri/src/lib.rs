@@ -10,6 +10,7 @@ pub mod client;
 pub mod endpoint;
 
 pub mod hung;
+pub mod stats;
 pub mod watched;
 
 pub mod convert;
@@ -21,4 +22,5 @@ pub use endpoint::EndpointError;
 pub use error::{CriCode, CriError, CriResult};
 pub use hung::{CallObject, HungCall, HungCalls};
 pub use port::{ImageService, RuntimeEventStream, RuntimeService};
+pub use stats::{ImageFsInfo, RuntimeFs, RuntimeStats, WatchedStats};
 pub use watched::{WatchedImages, WatchedRuntime, for_pod};

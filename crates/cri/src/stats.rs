@@ -1,0 +1,112 @@
+//! What the runtime measures: its file systems and the writable layers of containers.
+//!
+//! A port beside the others, so that only who measures the node needs it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use windlass_proto::cri_v1::{self as pb};
+use windlass_types::ContainerId;
+
+use crate::client::{CriClient, request};
+use crate::error::CriResult;
+use crate::hung::{CallObject, HungCalls};
+
+/// A runtime that takes longer than this hangs: it walks through its snapshots at other times.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What something of the runtime's takes on a file system (`FilesystemUsage`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeFs {
+    /// A directory on the file system; empty if the runtime does not tell.
+    pub mountpoint: String,
+    /// Bytes.
+    pub used_bytes: Option<u64>,
+    /// Inodes.
+    pub inodes_used: Option<u64>,
+}
+
+/// Where images and where writable layers are (`ImageFsInfo`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageFsInfo {
+    /// Of images.
+    pub images: Option<RuntimeFs>,
+    /// Of writable layers; runtimes that know no difference leave it out.
+    pub containers: Option<RuntimeFs>,
+}
+
+/// The part of the CRI that measures.
+#[async_trait]
+pub trait RuntimeStats: Send + Sync + Debug + 'static {
+    /// The file systems of the image service.
+    async fn image_fs_info(&self) -> CriResult<ImageFsInfo>;
+    /// The writable layers of all containers.
+    async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>>;
+}
+
+#[async_trait]
+impl RuntimeStats for CriClient {
+    async fn image_fs_info(&self) -> CriResult<ImageFsInfo> {
+        let deadline = self.deadline();
+        let mut client = self.images();
+        let call = client.image_fs_info(request(pb::ImageFsInfoRequest {}, deadline));
+        let answer = self.call("image_fs_info", deadline, call).await?;
+        let first = |systems: Vec<pb::FilesystemUsage>| systems.into_iter().next();
+        Ok(ImageFsInfo {
+            images: first(answer.image_filesystems).map(fs_from_pb),
+            containers: first(answer.container_filesystems).map(fs_from_pb),
+        })
+    }
+
+    async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>> {
+        let deadline = self.deadline();
+        let mut client = self.runtime();
+        let message = pb::ListContainerStatsRequest { filter: None };
+        let call = client.list_container_stats(request(message, deadline));
+        let answer = self.call("list_container_stats", deadline, call).await?;
+        let layers = answer.stats.into_iter().filter_map(|stats| {
+            let id = stats.attributes?.id;
+            Some((ContainerId::from(id), fs_from_pb(stats.writable_layer?)))
+        });
+        Ok(layers.collect())
+    }
+}
+
+fn fs_from_pb(usage: pb::FilesystemUsage) -> RuntimeFs {
+    RuntimeFs {
+        mountpoint: usage.fs_id.map(|id| id.mountpoint).unwrap_or_default(),
+        used_bytes: usage.used_bytes.map(|bytes| bytes.value),
+        inodes_used: usage.inodes_used.map(|inodes| inodes.value),
+    }
+}
+
+/// A runtime whose measuring is watched.
+#[derive(Clone, Debug)]
+pub struct WatchedStats {
+    inner: Arc<dyn RuntimeStats>,
+    calls: HungCalls,
+}
+
+impl WatchedStats {
+    /// Puts `inner` under watch.
+    pub fn new(inner: Arc<dyn RuntimeStats>, calls: HungCalls) -> Self {
+        Self { inner, calls }
+    }
+}
+
+#[async_trait]
+impl RuntimeStats for WatchedStats {
+    async fn image_fs_info(&self) -> CriResult<ImageFsInfo> {
+        let key = ("ImageFsInfo", CallObject::Runtime);
+        let call = self.inner.image_fs_info();
+        self.calls.watch(key, None, PATIENCE, call).await
+    }
+
+    async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>> {
+        let key = ("ListContainerStats", CallObject::Runtime);
+        let call = self.inner.writable_layers();
+        self.calls.watch(key, None, PATIENCE, call).await
+    }
+}

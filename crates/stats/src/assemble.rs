@@ -1,0 +1,120 @@
+//! What counts against the local storage of a pod, put together from its parts.
+
+use std::collections::HashMap;
+
+use windlass_cri::RuntimeFs;
+use windlass_types::corev1::Volume;
+use windlass_types::{ContainerId, Pod, PodExt, Timestamp};
+
+use crate::disk::{PodFiles, Taken};
+use crate::pods::VolumeFigure;
+use crate::usage::{FsUsage, PodUsage, VolumeUsage};
+
+/// What is known of the disk, for all pods.
+#[derive(Debug)]
+pub(crate) struct DiskFacts<'a> {
+    /// The file system of `--root-dir`.
+    pub(crate) node_fs: Option<&'a FsUsage>,
+    /// Where writable layers are.
+    pub(crate) container_fs: Option<&'a FsUsage>,
+    /// Writable layers; `None` if the runtime does not tell.
+    pub(crate) layers: Option<&'a HashMap<ContainerId, RuntimeFs>>,
+    /// When all this was true.
+    pub(crate) at: Timestamp,
+}
+
+/// Adds what the disk holds of a pod (upstream `makePodStorageStats`).
+pub(crate) fn add_disk(
+    usage: &mut PodUsage,
+    pod: Option<&Pod>,
+    facts: &DiskFacts<'_>,
+    files: Option<&PodFiles>,
+    volumes: &[VolumeFigure],
+) {
+    let mut sum = Sum::default();
+    for container in &mut usage.containers {
+        let layer = facts.layers.and_then(|layers| layers.get(&container.id));
+        container.rootfs = layer.map(|layer| FsUsage {
+            used: layer.used_bytes,
+            inodes_used: layer.inodes_used,
+            ..on(facts.container_fs, facts.at)
+        });
+        if let Some(layer) = layer {
+            sum.add(layer.used_bytes, layer.inodes_used);
+        }
+        let logs = files.and_then(|files| files.logs.get(&container.name));
+        container.logs = logs.map(|taken| FsUsage {
+            used: Some(taken.bytes),
+            inodes_used: Some(taken.inodes),
+            ..on(facts.node_fs, facts.at)
+        });
+    }
+    if let Some(files) = files {
+        // also those of containers that do not run: they are there until their pod goes
+        let all = files.logs.values().chain([&files.others]);
+        for Taken { bytes, inodes } in all {
+            sum.add(Some(*bytes), Some(*inodes));
+        }
+    }
+    let specs = pod.and_then(|pod| PodExt::spec(pod).volumes.as_deref());
+    for figure in volumes {
+        let mut specs = specs.unwrap_or_default().iter();
+        let spec = specs.find(|spec| spec.name == figure.name);
+        if spec.is_some_and(is_local_ephemeral) {
+            sum.add(figure.fs.used, figure.fs.inodes_used);
+        }
+        let claim = figure.claim.clone();
+        usage.volumes.push(VolumeUsage {
+            name: figure.name.clone(),
+            claim: claim.map(|claim| (usage.namespace.clone(), claim)),
+            fs: figure.fs.clone(),
+            abnormal: figure.abnormal,
+        });
+    }
+    usage.ephemeral = Some(FsUsage {
+        used: sum.bytes,
+        inodes_used: sum.inodes,
+        ..on(facts.node_fs, facts.at)
+    });
+}
+
+/// True for what lies on the node's disk and goes with the pod (upstream `IsLocalEphemeralVolume`).
+fn is_local_ephemeral(volume: &Volume) -> bool {
+    let on_disk = |medium: Option<&str>| medium.unwrap_or_default().is_empty();
+    let empty_dir = volume.empty_dir.as_ref();
+    volume.config_map.is_some()
+        || volume.git_repo.is_some()
+        || empty_dir.is_some_and(|dir| on_disk(dir.medium.as_deref()))
+}
+
+/// Size and room of a file system, without what is used of it.
+fn on(fs: Option<&FsUsage>, at: Timestamp) -> FsUsage {
+    FsUsage {
+        at,
+        device: fs.and_then(|fs| fs.device.clone()),
+        capacity: fs.and_then(|fs| fs.capacity),
+        available: fs.and_then(|fs| fs.available),
+        used: None,
+        inodes: fs.and_then(|fs| fs.inodes),
+        inodes_free: fs.and_then(|fs| fs.inodes_free),
+        inodes_used: None,
+    }
+}
+
+/// `None` until something known was added.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    bytes: Option<u64>,
+    inodes: Option<u64>,
+}
+
+impl Sum {
+    fn add(&mut self, bytes: Option<u64>, inodes: Option<u64>) {
+        let add = |sum: Option<u64>, more: Option<u64>| match (sum, more) {
+            (Some(sum), Some(more)) => Some(sum.saturating_add(more)),
+            (sum, more) => sum.or(more),
+        };
+        self.bytes = add(self.bytes, bytes);
+        self.inodes = add(self.inodes, inodes);
+    }
+}

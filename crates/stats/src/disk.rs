@@ -1,0 +1,153 @@
+//! File systems, and what logs of pods take. Everything here blocks on the disk.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor, statvfs};
+use windlass_types::{PodUid, Timestamp};
+
+use crate::cgroup::read_all;
+use crate::parse::parse_partitions;
+use crate::usage::FsUsage;
+
+/// Entries of one directory that are counted. A container has its log and a handful of rotated
+/// ones.
+const MOST_ENTRIES: usize = 1000;
+/// What `st_blocks` counts in, whatever the file system.
+const BLOCK: u64 = 512;
+
+/// The file system that `path` is on; its nearest existing parent counts.
+pub(crate) fn file_system(path: &Path, proc: &Path, at: Timestamp) -> Option<FsUsage> {
+    let (dir, stat) = path
+        .ancestors()
+        .find_map(|dir| Some((dir, statvfs(dir).ok()?)))?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    let known = |inodes: u64| (stat.f_files > 0).then_some(inodes);
+    Some(FsUsage {
+        at,
+        device: device_of(dir, proc),
+        capacity: Some(bytes(stat.f_blocks)),
+        available: Some(bytes(stat.f_bavail)),
+        used: Some(bytes(stat.f_blocks.saturating_sub(stat.f_bfree))),
+        inodes: known(stat.f_files),
+        inodes_free: known(stat.f_ffree),
+        inodes_used: known(stat.f_files.saturating_sub(stat.f_ffree)),
+    })
+}
+
+fn device_of(dir: &Path, proc: &Path) -> Option<String> {
+    let device = fs::metadata(dir).ok()?.dev();
+    let names = parse_partitions(&read_all(&proc.join("partitions")).ok()?);
+    names.get(&(major(device), minor(device))).cloned()
+}
+
+/// Bytes and inodes that something takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
+}
+
+impl std::ops::AddAssign for Taken {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.inodes = self.inodes.saturating_add(other.inodes);
+    }
+}
+
+/// Where a pod has files besides volumes and layers.
+#[derive(Clone, Debug)]
+pub(crate) struct PodFilePaths {
+    pub(crate) uid: PodUid,
+    pub(crate) log_dir: PathBuf,
+    pub(crate) etc_hosts: PathBuf,
+    /// Log directories by container.
+    pub(crate) containers: Vec<(String, PathBuf)>,
+}
+
+/// What these files take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PodFiles {
+    /// Logs by container; one without a directory is left out.
+    pub(crate) logs: BTreeMap<String, Taken>,
+    /// Files directly in the pod's log directory, and its hosts file.
+    pub(crate) others: Taken,
+}
+
+impl PodFiles {
+    /// Measures them.
+    pub(crate) fn read(paths: &PodFilePaths) -> Self {
+        let mut files = Self::default();
+        for (name, dir) in &paths.containers {
+            if let Some(taken) = files_in(dir) {
+                files.logs.insert(name.clone(), taken);
+            }
+        }
+        files.others += files_in(&paths.log_dir).unwrap_or_default();
+        files.others += file(&paths.etc_hosts).unwrap_or_default();
+        files
+    }
+}
+
+/// Files directly in a directory; links are never followed.
+fn files_in(dir: &Path) -> Option<Taken> {
+    let mut all = Taken::default();
+    for entry in fs::read_dir(dir).ok()?.take(MOST_ENTRIES).flatten() {
+        all += file(&entry.path()).unwrap_or_default();
+    }
+    Some(all)
+}
+
+fn file(path: &Path) -> Option<Taken> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    metadata.is_file().then(|| Taken {
+        bytes: metadata.blocks().saturating_mul(BLOCK),
+        inodes: 1,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_counted_by_container_and_links_are_not_followed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let logs = dir.path().join("ns_pod_u1");
+        let web = logs.join("web");
+        fs::create_dir_all(&web).expect("a directory");
+        fs::write(web.join("0.log"), vec![b'x'; 100_000]).expect("a log");
+        fs::write(web.join("0.log.20260101-000000.gz"), b"old").expect("a log");
+        fs::create_dir(web.join("sub")).expect("a directory");
+        std::os::unix::fs::symlink("/proc/self/exe", web.join("1.log")).expect("a link");
+        fs::write(dir.path().join("etc-hosts"), b"127.0.0.1 localhost").expect("a file");
+        let paths = PodFilePaths {
+            uid: PodUid::from("u1"),
+            log_dir: logs.clone(),
+            etc_hosts: dir.path().join("etc-hosts"),
+            containers: vec![
+                ("web".to_owned(), web),
+                ("gone".to_owned(), logs.join("gone")),
+            ],
+        };
+        let files = PodFiles::read(&paths);
+        let web = files.logs.get("web").expect("the logs of web");
+        assert_eq!(web.inodes, 2);
+        assert!((100_000..200_000).contains(&web.bytes), "{web:?}");
+        assert!(!files.logs.contains_key("gone"));
+        assert_eq!(files.others.inodes, 1);
+    }
+
+    #[test]
+    fn a_file_system_is_that_of_the_nearest_directory() {
+        let at = Timestamp::UNIX_EPOCH;
+        let proc = Path::new("/proc");
+        let here = file_system(Path::new("/tmp"), proc, at).expect("a file system");
+        let there = file_system(Path::new("/tmp/no/such"), proc, at).expect("a file system");
+        assert_eq!(here.capacity, there.capacity);
+        assert!(here.available <= here.capacity && here.used <= here.capacity);
+        assert!(here.capacity > Some(0));
+    }
+}

@@ -1,0 +1,162 @@
+//! The node itself.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use windlass_core::resources::QosClass;
+use windlass_types::Timestamp;
+
+use super::{HostStats, HostStatsConfig, NodeState};
+use crate::cgroup::{Cgroups, Depth, read_all};
+use crate::machine::Machine;
+use crate::network::read_network;
+use crate::parse::parse_proc_cgroup;
+use crate::source::Wanted;
+use crate::usage::{FsUsage, NodeUsage, SystemUsage};
+
+impl HostStats {
+    pub(super) async fn measure_node(&self, wanted: Wanted) -> NodeUsage {
+        let config = Arc::clone(&self.config);
+        let at = config.clock.now();
+        let look = self.node.run(move |state| state.look(&config, wanted, at));
+        let mut usage = match look.await {
+            Some(usage) => usage,
+            None => nothing(at),
+        };
+        if !wanted.disk {
+            return usage;
+        }
+        let (fs, info) = tokio::join!(self.node_fs(), self.image_info());
+        let info = info.as_deref();
+        let systems = self.runtime_fs(info).await;
+        usage.fs = fs.as_deref().cloned();
+        let images = info.and_then(|info| info.images.as_ref());
+        let used = |fs: &FsUsage, used: Option<u64>| FsUsage { used, ..fs.clone() };
+        if let Some(systems) = &systems {
+            let image_fs = systems.images.as_ref();
+            usage.image_fs =
+                image_fs.map(|fs| used(fs, images.and_then(|images| images.used_bytes)));
+            let containers = info.and_then(|info| info.containers.as_ref());
+            usage.container_fs = match (&systems.containers, image_fs) {
+                // one file system: images and layers are one thing to upstream
+                (Some(containers), Some(images)) if containers.device == images.device => {
+                    usage.image_fs.clone()
+                }
+                (fs, _) => fs
+                    .as_ref()
+                    .map(|fs| used(fs, containers.and_then(|fs| fs.used_bytes))),
+            };
+        }
+        usage
+    }
+}
+
+impl NodeState {
+    fn look(&mut self, config: &HostStatsConfig, wanted: Wanted, at: Timestamp) -> NodeUsage {
+        let proc = &config.roots.proc;
+        let machine = Machine::read(proc);
+        let more = wanted != Wanted::CPU_AND_MEMORY;
+        let depth = Depth {
+            details: more,
+            io: wanted.io,
+            processes: wanted.processes,
+            descriptors: false,
+        };
+        let mut root = None;
+        let (mut system, mut classes) = (Vec::new(), Vec::new());
+        if let Some(cgroups) = &mut self.cgroups {
+            cgroups.begin_look(wanted.io);
+            root = cgroups.read("/", depth, at);
+            let own = own_cgroup(cgroups, proc);
+            let or = |configured: &str, found: Option<String>| match configured {
+                "" => found,
+                path => Some(format!("/{}", path.trim_matches('/'))),
+            };
+            let paths = [
+                ("kubelet", or(&config.system.kubelet, own)),
+                ("runtime", or(&config.system.runtime, None)),
+                ("misc", or(&config.system.misc, None)),
+                ("pods", self.places.kubepods(cgroups)),
+            ];
+            let read = |cgroups: &mut Cgroups, name, path: Option<String>| {
+                let path = path?;
+                let started_at = match name {
+                    "kubelet" => config.started_at,
+                    _ => cgroups.created_at(&path)?.max(machine.booted_at),
+                };
+                Some(SystemUsage {
+                    name,
+                    started_at,
+                    cgroup: cgroups.read(&path, depth, at)?,
+                })
+            };
+            for (name, path) in paths {
+                system.extend(read(cgroups, name, path));
+            }
+            if more {
+                for (name, class) in [
+                    ("burstable", QosClass::Burstable),
+                    ("besteffort", QosClass::BestEffort),
+                ] {
+                    let path = self.places.class(cgroups, class);
+                    classes.extend(read(cgroups, name, path));
+                }
+            }
+            cgroups.end_look(at);
+        }
+        NodeUsage {
+            started_at: machine.booted_at,
+            cgroup: machine.complete(root, proc, at),
+            memory_total: machine.memory.total,
+            network: wanted
+                .network
+                .then(|| read_network(&proc.join("net"), at))
+                .flatten(),
+            max_pid: machine.max_pid,
+            running_processes: machine.running_processes,
+            system,
+            classes,
+            ..nothing(at)
+        }
+    }
+}
+
+/// The cgroup of this process; none if controllers disagree or it is the root, where it would be
+/// everybody's.
+fn own_cgroup(cgroups: &Cgroups, proc: &Path) -> Option<String> {
+    let text = read_all(&proc.join("self/cgroup")).ok()?;
+    let path = match cgroups.unified() {
+        true => parse_proc_cgroup(&text, None)?,
+        false => {
+            let memory = parse_proc_cgroup(&text, Some("memory"))?;
+            let cpu = parse_proc_cgroup(&text, Some("cpuacct"))?;
+            (memory == cpu).then_some(memory)?
+        }
+    };
+    (path != "/").then_some(path)
+}
+
+/// A node of which nothing is known.
+fn nothing(at: Timestamp) -> NodeUsage {
+    NodeUsage {
+        started_at: Timestamp::UNIX_EPOCH,
+        cgroup: crate::usage::CgroupUsage {
+            at,
+            path: "/".to_owned(),
+            cpu: None,
+            memory: None,
+            io: None,
+            processes: None,
+            cpu_limits: Default::default(),
+        },
+        memory_total: 0,
+        network: None,
+        fs: None,
+        image_fs: None,
+        container_fs: None,
+        max_pid: None,
+        running_processes: None,
+        system: Vec::new(),
+        classes: Vec::new(),
+    }
+}

@@ -1,0 +1,251 @@
+//! Pods and their containers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+use windlass_cri::RuntimeFs;
+use windlass_types::{
+    ContainerId, ContainerState, ObservedContainer, ObservedSandbox, PodExt, PodUid, Timestamp,
+};
+
+use super::{HostStats, PodState};
+use crate::assemble::{DiskFacts, add_disk};
+use crate::cgroup::{Cgroups, Depth};
+use crate::disk::{PodFilePaths, PodFiles};
+use crate::network::pod_network;
+use crate::places::Places;
+use crate::pods::RunningPod;
+use crate::source::Wanted;
+use crate::usage::{CgroupUsage, ContainerUsage, PodUsage, SandboxUsage};
+
+impl HostStats {
+    pub(super) async fn measure_pods(&self, wanted: Wanted) -> Vec<PodUsage> {
+        let mut pods = self.config.pods.running_pods();
+        pods.retain(|pod| pod.observed.newest_sandbox().is_some_and(|it| it.ready));
+        let name = |pod: &RunningPod| (pod.observed.namespace.clone(), pod.observed.name.clone());
+        pods.sort_by_cached_key(name);
+        let pods = Arc::new(pods);
+        let at = self.config.clock.now();
+        let proc = self.config.roots.proc.clone();
+        let looked_at = Arc::clone(&pods);
+        let look = self.pods.run(move |state| {
+            let mut look = state.begin(wanted, at);
+            let usages: Vec<PodUsage> = looked_at
+                .iter()
+                .map(|pod| look.pod(pod, &proc, wanted))
+                .collect();
+            state.end(at);
+            usages
+        });
+        let mut usages = match look.await {
+            Some(usages) => usages,
+            None => {
+                tracing::warn!("cgroups of pods do not answer");
+                return Vec::new();
+            }
+        };
+        if wanted.disk {
+            self.add_disk(&pods, &mut usages).await;
+        }
+        usages
+    }
+
+    /// Each part is waited for at the same time, and is absent if it does not come.
+    async fn add_disk(&self, pods: &Arc<Vec<RunningPod>>, usages: &mut [PodUsage]) {
+        let uids: Vec<PodUid> = pods.iter().map(|pod| pod.observed.uid.clone()).collect();
+        let volumes = async {
+            match &self.volumes {
+                Some(volumes) => volumes.of_pods(&uids).await,
+                None => HashMap::new(),
+            }
+        };
+        let systems = async {
+            let info = self.image_info().await;
+            self.runtime_fs(info.as_deref()).await
+        };
+        let (node_fs, systems, layers, files, volumes) = tokio::join!(
+            self.node_fs(),
+            systems,
+            self.layers(),
+            self.files(pods),
+            volumes
+        );
+        let containers = systems.as_deref().and_then(|it| it.containers.as_ref());
+        let facts = DiskFacts {
+            node_fs: node_fs.as_deref(),
+            container_fs: containers,
+            layers: layers.as_deref(),
+            at: self.config.clock.now(),
+        };
+        for (usage, pod) in usages.iter_mut().zip(pods.iter()) {
+            let files = files.as_deref().and_then(|files| files.get(&usage.uid));
+            let volumes = volumes.get(&usage.uid).map(|it| it.as_slice());
+            let pod = pod.pod.as_deref();
+            add_disk(usage, pod, &facts, files, volumes.unwrap_or_default());
+        }
+    }
+
+    /// Writable layers of all containers.
+    async fn layers(&self) -> Option<Arc<HashMap<ContainerId, RuntimeFs>>> {
+        let runtime = Arc::clone(&self.config.runtime);
+        let make = || async move {
+            let layers = runtime.writable_layers().await;
+            let layers = layers.inspect_err(|error| tracing::debug!(%error, "no writable layers"));
+            Some(layers.ok()?.into_iter().collect())
+        };
+        self.layers.get(make).await
+    }
+
+    /// Logs and hosts files of all pods that somebody asks for.
+    async fn files(&self, pods: &Arc<Vec<RunningPod>>) -> Option<Arc<HashMap<PodUid, PodFiles>>> {
+        let paths = self.config.paths.clone();
+        let pods = Arc::clone(pods);
+        let make = || async move {
+            let look = spawn_blocking(move || {
+                let pods = pods.iter().filter_map(|running| running.pod.as_ref());
+                let pods = pods.map(|pod| {
+                    let all = pod.containers().iter().chain(pod.init_containers());
+                    let containers = all.map(|it| {
+                        let dir = paths.container_log_dir(pod, &it.name);
+                        (it.name.clone(), dir)
+                    });
+                    PodFilePaths {
+                        uid: pod.uid(),
+                        log_dir: paths.pod_log_dir(pod),
+                        etc_hosts: paths.etc_hosts(&pod.uid()),
+                        containers: containers.collect(),
+                    }
+                });
+                pods.map(|paths| (paths.uid.clone(), PodFiles::read(&paths)))
+                    .collect()
+            });
+            look.await.ok()
+        };
+        self.files.get(make).await
+    }
+}
+
+/// One look at all pods.
+struct Look<'a> {
+    cgroups: Option<&'a mut Cgroups>,
+    places: &'a mut Places,
+    at: Timestamp,
+}
+
+impl PodState {
+    fn begin(&mut self, wanted: Wanted, at: Timestamp) -> Look<'_> {
+        if let Some(cgroups) = &mut self.cgroups {
+            cgroups.begin_look(wanted.io);
+        }
+        Look {
+            cgroups: self.cgroups.as_mut(),
+            places: &mut self.places,
+            at,
+        }
+    }
+
+    fn end(&mut self, at: Timestamp) {
+        if let Some(cgroups) = &mut self.cgroups {
+            cgroups.end_look(at);
+        }
+        self.places.end_look();
+    }
+}
+
+/// Nobody who asks for processor time and memory only shows the sandbox.
+fn asks_for_sandboxes(wanted: Wanted) -> bool {
+    wanted != Wanted::CPU_AND_MEMORY
+}
+
+impl Look<'_> {
+    fn pod(&mut self, running: &RunningPod, proc: &std::path::Path, wanted: Wanted) -> PodUsage {
+        let observed = &running.observed;
+        let sandbox = observed.newest_sandbox();
+        let depth = Depth {
+            details: asks_for_sandboxes(wanted),
+            io: wanted.io,
+            processes: wanted.processes,
+            descriptors: wanted.processes,
+        };
+        let pod_depth = Depth {
+            descriptors: false,
+            ..depth
+        };
+        let path = match &self.cgroups {
+            Some(cgroups) => self.places.pod(cgroups, &observed.uid),
+            None => None,
+        };
+        let cgroup = path.as_ref().and_then(|path| self.read(path, pod_depth));
+        let parent = path.as_deref();
+        let mut containers: Vec<ContainerUsage> = observed
+            .containers
+            .iter()
+            .filter(|container| container.state == ContainerState::Running)
+            .map(|container| ContainerUsage {
+                name: container.name.clone(),
+                id: container.id.clone(),
+                image: container.image.clone(),
+                started_at: started_at(container),
+                cgroup: self.container(parent, container.id.as_str(), depth),
+                rootfs: None,
+                logs: None,
+            })
+            .collect();
+        containers.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(sandbox) = sandbox {
+            self.places.keep(sandbox.id.as_str());
+        }
+        let sandbox_usage = sandbox
+            .filter(|_| asks_for_sandboxes(wanted))
+            .map(|sandbox| SandboxUsage {
+                id: sandbox.id.to_string(),
+                cgroup: self.container(parent, sandbox.id.as_str(), depth),
+            });
+        let own_network = |sandbox: &&ObservedSandbox| !sandbox.host_network;
+        let network = sandbox
+            .filter(own_network)
+            .filter(|_| wanted.network)
+            .and_then(|sandbox| {
+                let ids = [sandbox.id.as_str()].into_iter();
+                let ids = ids.chain(containers.iter().map(|it| it.id.as_str()));
+                let paths: Vec<String> = ids.filter_map(|id| self.place(parent, id)).collect();
+                let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+                pod_network(self.cgroups.as_deref()?, proc, &paths, self.at)
+            });
+        let created_at = sandbox.map(|sandbox| sandbox.created_at);
+        PodUsage {
+            uid: observed.uid.clone(),
+            namespace: observed.namespace.clone(),
+            name: observed.name.clone(),
+            started_at: running.started_at.or(created_at).unwrap_or_default(),
+            cgroup,
+            sandbox: sandbox_usage,
+            network,
+            containers,
+            volumes: Vec::new(),
+            ephemeral: None,
+        }
+    }
+
+    fn place(&mut self, pod: Option<&str>, id: &str) -> Option<String> {
+        self.places.container(self.cgroups.as_deref()?, pod, id)
+    }
+
+    fn container(&mut self, pod: Option<&str>, id: &str, depth: Depth) -> Option<CgroupUsage> {
+        let path = self.place(pod, id)?;
+        self.read(&path, depth)
+    }
+
+    fn read(&mut self, path: &str, depth: Depth) -> Option<CgroupUsage> {
+        let usage = self.cgroups.as_deref_mut()?.read(path, depth, self.at);
+        if usage.is_none() {
+            self.places.lost(path);
+        }
+        usage
+    }
+}
+
+fn started_at(container: &ObservedContainer) -> Timestamp {
+    container.started_at.unwrap_or(container.created_at)
+}

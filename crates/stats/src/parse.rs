@@ -1,0 +1,473 @@
+//! What the kernel writes into cgroup files and `/proc`, parsed.
+//!
+//! Pure functions of bytes. A line that makes no sense is skipped, a file that makes none is
+//! `None`: nothing here fails, and what was cut off costs the figures that were cut off.
+
+use std::collections::BTreeMap;
+
+use crate::usage::{InterfaceUsage, Pressure, PressureLine, Traffic};
+
+/// Nanoseconds of a tick of `cpuacct.stat` and `/proc/stat`: `USER_HZ` is 100 on every
+/// architecture that Linux runs containers on.
+const TICK_NS: u64 = 10_000_000;
+/// From here on a limit is none (upstream `isMemoryUnlimited`): cgroup v1 rounds its largest
+/// number down to whole pages.
+const UNLIMITED: u64 = 1 << 62;
+/// Interfaces that are left out, by the beginning of their names (cAdvisor's
+/// `ignoredDevicePrefixes`): loopback, and the node's ends of pods' interfaces.
+const IGNORED_INTERFACES: [&str; 4] = ["lo", "veth", "docker", "nerdctl"];
+
+/// A file with one number.
+pub fn parse_number(text: &[u8]) -> Option<u64> {
+    number(text.trim_ascii())
+}
+
+/// A file with a limit; `None` if there is none: `max`, or v1's largest numbers.
+pub fn parse_limit(text: &[u8]) -> Option<u64> {
+    parse_number(text).filter(|limit| *limit < UNLIMITED)
+}
+
+/// The value of one key in a file of `key value` lines.
+pub fn parse_keyed(text: &[u8], key: &str) -> Option<u64> {
+    let mut found = None;
+    keyed(text, |name, value| {
+        if name == key.as_bytes() {
+            found = Some(value);
+        }
+    });
+    found
+}
+
+/// What matters of `memory.stat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStat {
+    /// Anonymous memory.
+    pub rss: u64,
+    /// Page cache.
+    pub cache: u64,
+    /// Mapped files.
+    pub mapped_file: u64,
+    /// Active file pages.
+    pub active_file: u64,
+    /// Inactive file pages.
+    pub inactive_file: u64,
+    /// Kernel memory; v2 only.
+    pub kernel: Option<u64>,
+    /// Swap; v1 only.
+    pub swap: Option<u64>,
+    /// Page faults, minor and major.
+    pub page_faults: u64,
+    /// Major page faults.
+    pub major_page_faults: u64,
+}
+
+/// cgroup v1's `memory.stat`. The `total_` keys count the cgroups below as well; page faults are
+/// the cgroup's own, as upstream tells them.
+pub fn parse_memory_stat_v1(text: &[u8]) -> MemoryStat {
+    let mut stat = MemoryStat::default();
+    keyed(text, |name, value| match name {
+        b"total_rss" => stat.rss = value,
+        b"total_cache" => stat.cache = value,
+        b"total_mapped_file" => stat.mapped_file = value,
+        b"total_active_file" => stat.active_file = value,
+        b"total_inactive_file" => stat.inactive_file = value,
+        b"total_swap" => stat.swap = Some(value),
+        b"pgfault" => stat.page_faults = value,
+        b"pgmajfault" => stat.major_page_faults = value,
+        _ => {}
+    });
+    stat
+}
+
+/// cgroup v2's `memory.stat`.
+pub fn parse_memory_stat_v2(text: &[u8]) -> MemoryStat {
+    let mut stat = MemoryStat::default();
+    keyed(text, |name, value| match name {
+        b"anon" => stat.rss = value,
+        b"file" => stat.cache = value,
+        b"file_mapped" => stat.mapped_file = value,
+        b"active_file" => stat.active_file = value,
+        b"inactive_file" => stat.inactive_file = value,
+        b"kernel" => stat.kernel = Some(value),
+        b"pgfault" => stat.page_faults = value,
+        b"pgmajfault" => stat.major_page_faults = value,
+        _ => {}
+    });
+    stat
+}
+
+/// What matters of `cpu.stat`; nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuStat {
+    /// All processor time; `None` on v1, which has it elsewhere.
+    pub total_ns: Option<u64>,
+    /// In user mode.
+    pub user_ns: u64,
+    /// In the kernel.
+    pub system_ns: u64,
+    /// Enforcement periods.
+    pub periods: u64,
+    /// Of them throttled.
+    pub throttled_periods: u64,
+    /// Time throttled.
+    pub throttled_ns: u64,
+}
+
+/// `cpu.stat`, of cgroup v1 (only what was throttled) or v2.
+pub fn parse_cpu_stat(text: &[u8]) -> CpuStat {
+    let mut stat = CpuStat::default();
+    let micros = |value: u64| value.saturating_mul(1000);
+    keyed(text, |name, value| match name {
+        b"usage_usec" => stat.total_ns = Some(micros(value)),
+        b"user_usec" => stat.user_ns = micros(value),
+        b"system_usec" => stat.system_ns = micros(value),
+        b"nr_periods" => stat.periods = value,
+        b"nr_throttled" => stat.throttled_periods = value,
+        b"throttled_usec" => stat.throttled_ns = micros(value),
+        b"throttled_time" => stat.throttled_ns = value,
+        _ => {}
+    });
+    stat
+}
+
+/// v1's `cpuacct.stat`: nanoseconds in user mode and in the kernel.
+pub fn parse_cpuacct_stat(text: &[u8]) -> (u64, u64) {
+    let (mut user, mut system) = (0, 0);
+    keyed(text, |name, value| match name {
+        b"user" => user = value.saturating_mul(TICK_NS),
+        b"system" => system = value.saturating_mul(TICK_NS),
+        _ => {}
+    });
+    (user, system)
+}
+
+/// v2's `cpu.max`: quota, if there is one, and period, in microseconds.
+pub fn parse_cpu_max(text: &[u8]) -> (Option<u64>, Option<u64>) {
+    let mut words = words(text);
+    let quota = words.next().and_then(number);
+    (quota, words.next().and_then(number))
+}
+
+/// v2's weight (1 to 10000) in v1's shares, by cAdvisor's straight line; `None` for what is none.
+pub fn shares_of_weight(weight: u64) -> Option<u64> {
+    (1..=10_000)
+        .contains(&weight)
+        .then(|| 2 + (weight - 1) * 262_142 / 9999)
+}
+
+/// A file of pressure; `None` without a `some` line. Processors have no `full` line on old kernels.
+pub fn parse_pressure(text: &[u8]) -> Option<Pressure> {
+    let mut pressure = Pressure::default();
+    let mut any = false;
+    for line in lines(text) {
+        let mut words = words(line);
+        let target = match words.next() {
+            Some(b"some") => {
+                any = true;
+                &mut pressure.some
+            }
+            Some(b"full") => &mut pressure.full,
+            _ => continue,
+        };
+        *target = pressure_line(words);
+    }
+    any.then_some(pressure)
+}
+
+fn pressure_line<'a>(words: impl Iterator<Item = &'a [u8]>) -> PressureLine {
+    let mut line = PressureLine::default();
+    for word in words {
+        let Some((key, value)) = split_once(word, b'=') else {
+            continue;
+        };
+        match key {
+            b"avg10" => line.avg10 = share(value),
+            b"avg60" => line.avg60 = share(value),
+            b"avg300" => line.avg300 = share(value),
+            b"total" => line.total_ns = number(value).unwrap_or(0).saturating_mul(1000),
+            _ => {}
+        }
+    }
+    line
+}
+
+/// Figures of one block device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockIo {
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Writes.
+    pub writes: u64,
+}
+
+/// Major and minor number of a block device.
+pub type DeviceNumber = (u32, u32);
+
+/// v2's `io.stat`.
+pub fn parse_io_stat(text: &[u8]) -> BTreeMap<DeviceNumber, BlockIo> {
+    let mut devices = BTreeMap::new();
+    for line in lines(text) {
+        let mut words = words(line);
+        let Some(device) = words.next().and_then(device_number) else {
+            continue;
+        };
+        let mut io = BlockIo::default();
+        for word in words {
+            let Some((key, value)) = split_once(word, b'=') else {
+                continue;
+            };
+            let Some(value) = number(value) else { continue };
+            match key {
+                b"rbytes" => io.read_bytes = value,
+                b"wbytes" => io.written_bytes = value,
+                b"rios" => io.reads = value,
+                b"wios" => io.writes = value,
+                _ => {}
+            }
+        }
+        devices.insert(device, io);
+    }
+    devices
+}
+
+/// A file of v1's `blkio`: what was read and written, by device.
+pub fn parse_blkio(text: &[u8]) -> BTreeMap<DeviceNumber, (u64, u64)> {
+    let mut devices: BTreeMap<DeviceNumber, (u64, u64)> = BTreeMap::new();
+    for line in lines(text) {
+        let mut words = words(line);
+        let Some(device) = words.next().and_then(device_number) else {
+            continue;
+        };
+        let (operation, value) = (words.next(), words.next().and_then(number));
+        let Some(value) = value else { continue };
+        match operation {
+            Some(b"Read") => devices.entry(device).or_default().0 = value,
+            Some(b"Write") => devices.entry(device).or_default().1 = value,
+            _ => {}
+        }
+    }
+    devices
+}
+
+/// `/proc/partitions`: names of block devices.
+pub fn parse_partitions(text: &[u8]) -> BTreeMap<DeviceNumber, String> {
+    let mut names = BTreeMap::new();
+    for line in lines(text) {
+        let mut words = words(line);
+        let major = words.next().and_then(number);
+        let minor = words.next().and_then(number);
+        let name = words.nth(1).and_then(|name| std::str::from_utf8(name).ok());
+        if let (Some(major), Some(minor), Some(name)) = (major, minor, name)
+            && let (Ok(major), Ok(minor)) = (u32::try_from(major), u32::try_from(minor))
+        {
+            names.insert((major, minor), format!("/dev/{name}"));
+        }
+    }
+    names
+}
+
+/// PIDs in `cgroup.procs`. A process outside of our PID namespace shows as 0 and counts, too.
+pub fn parse_procs(text: &[u8]) -> Vec<u32> {
+    let pids = lines(text).filter_map(|line| number(line.trim_ascii()));
+    pids.filter_map(|pid| u32::try_from(pid).ok()).collect()
+}
+
+/// `net/dev` of a network namespace, without [`IGNORED_INTERFACES`], ordered by name.
+pub fn parse_net_dev(text: &[u8]) -> Vec<InterfaceUsage> {
+    let mut interfaces: Vec<InterfaceUsage> = lines(text).filter_map(interface).collect();
+    interfaces.sort_by(|a, b| a.name.cmp(&b.name));
+    interfaces
+}
+
+fn interface(line: &[u8]) -> Option<InterfaceUsage> {
+    // a name may contain colons (aliases), a number never does
+    let colon = line.iter().rposition(|byte| *byte == b':')?;
+    let name = std::str::from_utf8(&line[..colon]).ok()?.trim();
+    let lower = name.to_ascii_lowercase();
+    let ignored = IGNORED_INTERFACES
+        .iter()
+        .any(|prefix| lower.starts_with(prefix));
+    if name.is_empty() || ignored {
+        return None;
+    }
+    let fields: Option<Vec<u64>> = words(&line[colon + 1..]).map(number).collect();
+    let fields = fields.filter(|fields| fields.len() == 16)?;
+    let traffic = |first: usize| Traffic {
+        bytes: fields[first],
+        packets: fields[first + 1],
+        errors: fields[first + 2],
+        dropped: fields[first + 3],
+    };
+    Some(InterfaceUsage {
+        name: name.to_owned(),
+        received: traffic(0),
+        sent: traffic(8),
+    })
+}
+
+/// `net/route`: the interface of the default route with the least metric.
+pub fn parse_default_route(text: &[u8]) -> Option<String> {
+    let routes = lines(text).filter_map(|line| {
+        let words: Vec<&[u8]> = words(line).collect();
+        let is_default =
+            words.get(1) == Some(&&b"00000000"[..]) && words.get(7) == Some(&&b"00000000"[..]);
+        let metric = number(words.get(6)?)?;
+        let name = std::str::from_utf8(words.first()?).ok()?;
+        is_default.then(|| (metric, name.to_owned()))
+    });
+    routes.min().map(|(_, name)| name)
+}
+
+/// What matters of `/proc/meminfo`, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemInfo {
+    /// All memory.
+    pub total: u64,
+    /// Not used for anything.
+    pub free: u64,
+    /// What programs can get without swapping.
+    pub available: u64,
+    /// All swap.
+    pub swap_total: u64,
+    /// Swap that is free.
+    pub swap_free: u64,
+}
+
+/// `/proc/meminfo`.
+pub fn parse_meminfo(text: &[u8]) -> MemInfo {
+    let mut info = MemInfo::default();
+    keyed(text, |name, value| {
+        let bytes = value.saturating_mul(1024);
+        match name {
+            b"MemTotal:" => info.total = bytes,
+            b"MemFree:" => info.free = bytes,
+            b"MemAvailable:" => info.available = bytes,
+            b"SwapTotal:" => info.swap_total = bytes,
+            b"SwapFree:" => info.swap_free = bytes,
+            _ => {}
+        }
+    });
+    info
+}
+
+/// What matters of `/proc/stat`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcStat {
+    /// When the machine booted, seconds since 1970.
+    pub boot_time: Option<u64>,
+    /// Processor time in user mode.
+    pub user_ns: u64,
+    /// Processor time in the kernel, interrupts included.
+    pub system_ns: u64,
+}
+
+/// `/proc/stat`.
+pub fn parse_proc_stat(text: &[u8]) -> ProcStat {
+    let mut stat = ProcStat::default();
+    for line in lines(text) {
+        let mut words = words(line);
+        match words.next() {
+            Some(b"btime") => stat.boot_time = words.next().and_then(number),
+            Some(b"cpu") => {
+                let ticks: Vec<u64> = words.map_while(number).collect();
+                let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
+                let ns = |ticks: u64| ticks.saturating_mul(TICK_NS);
+                // user nice system idle iowait irq softirq
+                stat.user_ns = ns(at(0).saturating_add(at(1)));
+                stat.system_ns = ns(at(2).saturating_add(at(5)).saturating_add(at(6)));
+            }
+            _ => {}
+        }
+    }
+    stat
+}
+
+/// `/proc/loadavg`: processes and threads that exist (the fourth field's second half).
+pub fn parse_loadavg(text: &[u8]) -> Option<u64> {
+    let field = words(text).nth(3)?;
+    number(split_once(field, b'/')?.1)
+}
+
+/// `/proc/<pid>/limits`: the soft limit of open files; `None` without one.
+pub fn parse_open_files_limit(text: &[u8]) -> Option<u64> {
+    let mut limits = lines(text).filter_map(|line| line.strip_prefix(b"Max open files"));
+    number(words(limits.next()?).next()?)
+}
+
+/// `/proc/<pid>/cgroup`: the path in the hierarchy of a controller; of cgroup v2 if `None`.
+pub fn parse_proc_cgroup(text: &[u8], controller: Option<&str>) -> Option<String> {
+    let mut paths = lines(text).filter_map(|line| {
+        let (number, rest) = split_once(line, b':')?;
+        let (controllers, path) = split_once(rest, b':')?;
+        let here = match controller {
+            None => number == b"0" && controllers.is_empty(),
+            Some(name) => controllers
+                .split(|byte| *byte == b',')
+                .any(|controller| controller == name.as_bytes()),
+        };
+        let path = std::str::from_utf8(path).ok()?;
+        (here && path.starts_with('/')).then(|| path.to_owned())
+    });
+    paths.next()
+}
+
+/// The part of what was read that consists of whole lines, if the reader's room was used up.
+pub fn whole_lines(text: &[u8]) -> &[u8] {
+    let end = text.iter().rposition(|byte| *byte == b'\n');
+    &text[..end.map_or(0, |end| end + 1)]
+}
+
+fn keyed(text: &[u8], mut tell: impl FnMut(&[u8], u64)) {
+    for line in lines(text) {
+        let mut words = words(line);
+        if let (Some(name), Some(value)) = (words.next(), words.next().and_then(number)) {
+            tell(name, value);
+        }
+    }
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n')
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// A percentage; what is none counts as 0.
+fn share(text: &[u8]) -> f64 {
+    let text = std::str::from_utf8(text).ok();
+    let value: Option<f64> = text.and_then(|text| text.parse().ok());
+    value
+        .filter(|value| value.is_finite() && *value >= 0.0)
+        .unwrap_or(0.0)
+}
+
+fn device_number(word: &[u8]) -> Option<DeviceNumber> {
+    let (major, minor) = split_once(word, b':')?;
+    let half = |text| number(text).and_then(|number| u32::try_from(number).ok());
+    Some((half(major)?, half(minor)?))
+}
+
+fn split_once(text: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
+    let position = text.iter().position(|byte| *byte == at)?;
+    Some((&text[..position], &text[position + 1..]))
+}
+
+#[cfg(test)]
+mod tests;
