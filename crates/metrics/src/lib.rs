@@ -5,6 +5,8 @@
 
 mod plugins;
 mod probes;
+mod requests;
+mod slis;
 mod volumes;
 
 pub use plugins::PluginMetrics;
@@ -14,6 +16,8 @@ use prometheus::{
     CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, Opts, Registry,
     TextEncoder,
 };
+pub use requests::{RequestLabels, RequestMetrics, RequestUnderWay};
+pub use slis::SliMetrics;
 pub use volumes::{ClaimStats, VolumeMetrics, VolumeWorld};
 
 /// Handles to all families. Cloning shares them.
@@ -22,6 +26,10 @@ pub struct Metrics {
     registry: Registry,
     /// What `/metrics/probes` serves, in a registry of its own.
     pub probes: ProbeMetrics,
+    /// What `/metrics/slis` serves, in a registry of its own.
+    pub slis: SliMetrics,
+    /// Families about requests to the node's own API.
+    pub requests: RequestMetrics,
     /// Families about plugins.
     pub plugins: PluginMetrics,
     /// Families about volumes.
@@ -222,6 +230,8 @@ impl Metrics {
             events_dropped: r.counter("windlass_events_dropped_total", "Events for the API server that made room for newer ones.")?,
             start_slots_in_use: r.gauge("windlass_start_slots_in_use", "Pods that hold a start slot.")?,
             probes: ProbeMetrics::new()?,
+            slis: SliMetrics::new()?,
+            requests: RequestMetrics::new(&r)?,
             plugins: PluginMetrics::new(&r)?,
             volumes: VolumeMetrics::new(&r)?,
             registry,

@@ -19,6 +19,8 @@ pub struct VolumeMetrics {
     pub evictions: CounterVec,
     /// `kubelet_volume_metric_collection_duration_seconds{metric_source}`.
     pub measuring_duration: HistogramVec,
+    /// `kubelet_podcertificate_states{signer_name,state}`.
+    pod_certificates: GaugeVec,
     /// `kubelet_volume_stats_…{namespace,persistentvolumeclaim}`, in the order of [`ClaimStats`].
     claims: [GaugeVec; 6],
 }
@@ -82,6 +84,11 @@ impl VolumeMetrics {
                 default_buckets(),
                 &["metric_source"],
             )?,
+            pod_certificates: r.gauges(
+                "kubelet_podcertificate_states",
+                "Certificates that volumes show to pods, by signer and state.",
+                &["signer_name", "state"],
+            )?,
             claims: [
                 of_claim("capacity_bytes", "Bytes that the volume has.")?,
                 of_claim("available_bytes", "Bytes that are available in the volume.")?,
@@ -112,6 +119,15 @@ impl VolumeMetrics {
                     .with_label_values(&[&claim.namespace, &claim.claim])
                     .set(value as f64);
             }
+        }
+    }
+
+    /// Replaces the numbers of certificates; each is its signer and its state.
+    pub fn set_pod_certificates<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        self.pod_certificates.reset();
+        for (signer, state) in all {
+            let labels = [signer, state];
+            self.pod_certificates.with_label_values(&labels).inc();
         }
     }
 

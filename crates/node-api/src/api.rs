@@ -9,9 +9,9 @@ use windlass_core::paths::NodePaths;
 use windlass_cri::RuntimeService;
 use windlass_metrics::Metrics;
 use windlass_server::HealthSource;
-use windlass_stats::StatsSource;
+use windlass_stats::{MachineFacts, StatsSource};
 use windlass_status::PodBoard;
-use windlass_types::Clock;
+use windlass_types::{Clock, Timestamp};
 
 /// What the endpoints answer from.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct NodeApiDeps {
     pub runtime: Arc<dyn RuntimeService>,
     /// Who measures.
     pub stats: Arc<dyn StatsSource>,
+    /// The machine, as `/metrics/cadvisor` shows it.
+    pub machine: Arc<MachineFacts>,
     /// Checks behind `/healthz`.
     pub health: Arc<dyn HealthSource>,
     /// Metric families behind `/metrics`.
@@ -36,12 +38,27 @@ pub struct NodeApiDeps {
     pub configz: Arc<serde_json::Value>,
     /// Flags and their values, as `/flagz` shows them.
     pub flagz: Arc<Vec<(String, String)>>,
+    /// Who changes how much is logged.
+    pub verbosity: Arc<dyn Verbosity>,
+    /// What the node calls itself, as `kubeletVersion` in its status.
+    pub version: String,
+    /// When the process started.
+    pub started: Timestamp,
     /// Which endpoints there are.
     pub settings: NodeApiSettings,
     /// The present.
     pub clock: Arc<dyn Clock>,
     /// Ends streams that would go on for ever.
     pub shutdown: CancellationToken,
+}
+
+/// Changes how much the process logs.
+pub trait Verbosity: Send + Sync + std::fmt::Debug + 'static {
+    /// Sets it to that of `-v=<verbosity>`.
+    ///
+    /// # Errors
+    /// Why it cannot be set.
+    fn set(&self, verbosity: u32) -> Result<(), String>;
 }
 
 /// Which endpoints there are; from the configuration and the feature gates.

@@ -1,10 +1,38 @@
-//! `/healthz` and its checks.
+//! `/healthz` and its checks, and the same as series: `/metrics/slis`.
 
 use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::response::Response;
+use axum::routing::get;
+use windlass_server::{all_checks, health_answer, metrics_answer};
 
 use crate::NodeApi;
 
 /// The group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
+        .route("/healthz", get(all))
+        .route("/healthz/", get(all))
+        .route("/healthz/{check}", get(one))
+        .route("/metrics/slis", get(slis))
+}
+
+async fn all(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Response {
+    health_answer(&*api.health, None, query.as_deref())
+}
+
+async fn one(
+    State(api): State<NodeApi>,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    health_answer(&*api.health, Some(&name), query.as_deref())
+}
+
+/// Each scrape runs all checks: a series tells how they stood when somebody looked.
+async fn slis(State(api): State<NodeApi>) -> Response {
+    for check in all_checks(&*api.health) {
+        api.metrics.slis.observe(check.name, check.result.is_ok());
+    }
+    metrics_answer(api.metrics.slis.render())
 }

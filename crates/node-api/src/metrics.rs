@@ -1,10 +1,25 @@
-//! `/metrics` and its parts that need no measuring.
+//! `/metrics` and `/metrics/probes`: what the agent counts about itself.
 
 use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
+use windlass_server::metrics_answer;
 
 use crate::NodeApi;
 
 /// The group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
+        .route("/metrics", get(all))
+        .route("/metrics/probes", get(probes))
+}
+
+async fn all(State(api): State<NodeApi>) -> Response {
+    api.health.before_scrape();
+    metrics_answer(api.metrics.render())
+}
+
+async fn probes(State(api): State<NodeApi>) -> Response {
+    metrics_answer(api.metrics.probes.render())
 }

@@ -1,10 +1,78 @@
 //! What is used: `/stats/summary`, `/metrics/resource`, `/metrics/cadvisor`.
+//!
+//! *bound* four scrapes are worked on at a time, so that many scrapers cost the memory of four
+//! answers; the fifth waits for its turn.
 
 use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use axum::routing::get;
+use tower::limit::GlobalConcurrencyLimitLayer;
+use windlass_server::metrics_answer;
+use windlass_stats::{Summary, Wanted, cadvisor_metrics, resource_metrics};
 
 use crate::NodeApi;
+use crate::answer::json;
+
+/// A node has one or two scrapers; an answer for 250 pods takes at most a few megabytes.
+const MAX_SCRAPES: usize = 4;
 
 /// The group.
 pub(crate) fn routes() -> Router<NodeApi> {
     Router::new()
+        .route("/stats/summary", get(summary).post(summary))
+        .route("/metrics/resource", get(resource))
+        .route("/metrics/cadvisor", get(cadvisor))
+        .layer(GlobalConcurrencyLimitLayer::new(MAX_SCRAPES))
+}
+
+async fn summary(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Response {
+    let wanted = match only_cpu_and_memory(query.as_deref().unwrap_or("")) {
+        true => Wanted::CPU_AND_MEMORY,
+        false => Wanted::ALL,
+    };
+    let (node, pods) = (api.stats.node(wanted).await, api.stats.pods(wanted).await);
+    json(&Summary::new(&api.node_name, node, pods))
+}
+
+/// Any of Go's spellings of true, as upstream reads it; everything else asks for all.
+fn only_cpu_and_memory(query: &str) -> bool {
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    pairs.any(|(name, value)| {
+        name == "only_cpu_and_memory"
+            && ["1", "t", "T", "true", "TRUE", "True"].contains(&value.as_ref())
+    })
+}
+
+async fn resource(State(api): State<NodeApi>) -> Response {
+    let wanted = Wanted::CPU_AND_MEMORY;
+    let (node, pods) = (api.stats.node(wanted).await, api.stats.pods(wanted).await);
+    text(resource_metrics(&node, &pods))
+}
+
+async fn cadvisor(State(api): State<NodeApi>) -> Response {
+    let wanted = Wanted::ALL;
+    let (node, pods) = (api.stats.node(wanted).await, api.stats.pods(wanted).await);
+    text(cadvisor_metrics(&api.machine, &node, &pods))
+}
+
+fn text(text: String) -> Response {
+    metrics_answer(Ok::<_, std::convert::Infallible>(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::only_cpu_and_memory;
+
+    #[test]
+    fn the_query_asks_for_less() {
+        #[rustfmt::skip]
+        let cases = [
+            ("", false), ("only_cpu_and_memory=true", true), ("a=b&only_cpu_and_memory=1", true),
+            ("only_cpu_and_memory=false", false), ("only_cpu_and_memory", false), ("%ff=%ff", false),
+        ];
+        for (query, expected) in cases {
+            assert_eq!(only_cpu_and_memory(query), expected, "{query}");
+        }
+    }
 }

@@ -33,7 +33,7 @@ pub struct HealthCheck {
 
 /// Where the health of the agent comes from. Must not block.
 pub trait HealthSource: Send + Sync + std::fmt::Debug + 'static {
-    /// All checks, in the order in which they are shown. `ping` is added by the server.
+    /// All checks, in the order in which they are shown. The server adds `ping` and `log`.
     fn checks(&self) -> Vec<HealthCheck>;
 
     /// Brings gauges that are only worth computing when someone looks up to date.
@@ -74,7 +74,7 @@ fn router(health: Arc<dyn HealthSource>, metrics: Metrics) -> Router {
 }
 
 async fn all(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Response {
-    report(&checks(&shared), is_verbose(query.as_deref()), "healthz")
+    health_answer(&*shared.health, None, query.as_deref())
 }
 
 async fn one(
@@ -82,12 +82,23 @@ async fn one(
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let mut checks = checks(&shared);
-    checks.retain(|check| check.name == name);
-    if checks.is_empty() {
-        return (StatusCode::NOT_FOUND, "no such check\n").into_response();
+    health_answer(&*shared.health, Some(&name), query.as_deref())
+}
+
+/// The answer to `/healthz`, or to `/healthz/<name>`: 404 if there is no such check.
+pub fn health_answer(
+    health: &dyn HealthSource,
+    name: Option<&str>,
+    query: Option<&str>,
+) -> Response {
+    let mut checks = all_checks(health);
+    if let Some(name) = name {
+        checks.retain(|check| check.name == name);
+        if checks.is_empty() {
+            return (StatusCode::NOT_FOUND, "no such check\n").into_response();
+        }
     }
-    report(&checks, is_verbose(query.as_deref()), &name)
+    report(&checks, is_verbose(query), name.unwrap_or("healthz"))
 }
 
 async fn all_metrics(State(shared): State<Shared>) -> Response {
@@ -99,7 +110,8 @@ async fn probe_metrics(State(shared): State<Shared>) -> Response {
     metrics_answer(shared.metrics.probes.render())
 }
 
-fn metrics_answer<E: std::fmt::Display>(rendered: Result<String, E>) -> Response {
+/// Rendered metrics as an answer.
+pub fn metrics_answer<E: std::fmt::Display>(rendered: Result<String, E>) -> Response {
     match rendered {
         Ok(text) => {
             let kind = "text/plain; version=0.0.4; charset=utf-8";
@@ -112,13 +124,17 @@ fn metrics_answer<E: std::fmt::Display>(rendered: Result<String, E>) -> Response
     }
 }
 
-fn checks(shared: &Shared) -> Vec<HealthCheck> {
-    let ping = HealthCheck {
-        name: "ping",
+/// All checks. Whoever gets an answer knows that the process answers (`ping`) and that its log is
+/// written: a line goes out before the thread that says it goes on (`log`).
+pub fn all_checks(health: &dyn HealthSource) -> Vec<HealthCheck> {
+    let passed = |name| HealthCheck {
+        name,
         result: Ok(String::new()),
     };
-    std::iter::once(ping)
-        .chain(shared.health.checks())
+    ["ping", "log"]
+        .map(passed)
+        .into_iter()
+        .chain(health.checks())
         .collect()
 }
 

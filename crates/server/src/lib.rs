@@ -12,5 +12,7 @@ pub mod log_target;
 pub mod socket;
 
 pub use control::{ControlService, NodeSource, serve_control};
-pub use healthz::{HealthCheck, HealthSource, bind_health, serve_health};
+pub use healthz::{
+    HealthCheck, HealthSource, all_checks, bind_health, health_answer, metrics_answer, serve_health,
+};
 pub use socket::{BindError, bind_socket};

@@ -1,0 +1,145 @@
+//! The rows and their labels, line by line, and what `/metrics/resource` makes of the same.
+
+use super::{MachineFacts, cadvisor_metrics, page_size};
+use crate::resource::resource_metrics;
+use crate::test_figures::{node, pod};
+
+fn machine() -> MachineFacts {
+    MachineFacts {
+        cpu_cores: 2,
+        memory: 1 << 20,
+        boot_id: "boot".into(),
+        kernel: "6.1".into(),
+        os: "Debian".into(),
+        version: "0.1.0".into(),
+        ..MachineFacts::default()
+    }
+}
+
+/// Every line is a comment, or a name with labels, a number and perhaps a time; each family is
+/// announced once and its samples stand together.
+fn check_format(text: &str) {
+    let mut announced = std::collections::BTreeSet::new();
+    let mut family = "";
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("kind");
+            assert!(["gauge", "counter"].contains(&kind), "{line}");
+            assert!(announced.insert(name), "{name} twice");
+            family = name;
+        } else if !line.starts_with("# HELP ") {
+            let name = line.split(['{', ' ']).next().expect("name");
+            assert_eq!(name, family, "{line}");
+            let figures = line.rsplit('}').next().expect("figures");
+            let mut figures = figures.trim_start_matches(name).split_whitespace();
+            let value: f64 = figures.next().expect("value").parse().expect("number");
+            assert!(value.is_finite());
+            assert!(figures.all(|time| time.parse::<i64>().is_ok()), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_row_carries_cadvisors_labels() {
+    let text = cadvisor_metrics(&machine(), &node(), &[pod()]);
+    check_format(&text);
+    let rows = [
+        ("", "/", "", "", "", "", "100000"),
+        ("", "/kubepods", "", "", "", "", "50000"),
+        ("", "/kubepods/podu1", "", "", "default", "web", "30000"),
+        ("", "/kubepods/podu1/sb", "", "sb", "default", "web", "1000"),
+        (
+            "app",
+            "/kubepods/podu1/c1",
+            "busybox",
+            "c1",
+            "default",
+            "web",
+            "20000",
+        ),
+    ];
+    for (container, id, image, name, namespace, pod, value) in rows {
+        let line = format!(
+            "container_memory_working_set_bytes{{container=\"{container}\",id=\"{id}\",\
+             image=\"{image}\",name=\"{name}\",namespace=\"{namespace}\",pod=\"{pod}\"}} \
+             {value} 1000000\n"
+        );
+        assert!(text.contains(&line), "{line}in\n{text}");
+    }
+    for part in [
+        "container_cpu_usage_seconds_total{container=\"app\",id=\"/kubepods/podu1/c1\",\
+         image=\"busybox\",name=\"c1\",namespace=\"default\",pod=\"web\",cpu=\"total\"} 20 1000000\n",
+        // the network is the sandbox', the machine's the root's
+        "container_network_transmit_bytes_total{container=\"\",id=\"/kubepods/podu1/sb\",image=\"\",\
+         name=\"sb\",namespace=\"default\",pod=\"web\",interface=\"eth0\"} 18 1000000\n",
+        "pagesize=\"2MB\"} 2097152 1000000\n",
+        "container_pressure_cpu_waiting_seconds_total{container=\"app\"",
+        "container_fs_reads_bytes_total{container=\"\",id=\"/\",image=\"\",name=\"\",namespace=\"\",\
+         pod=\"\",device=\"/dev/vda\"} 51200 1000000\n",
+        "machine_cpu_cores{boot_id=\"boot\",machine_id=\"\",system_uuid=\"\"} 2\n",
+        "cadvisor_version_info{cadvisorRevision=\"\",cadvisorVersion=\"0.1.0\",dockerVersion=\"\",\
+         kernelVersion=\"6.1\",osVersion=\"Debian\"} 1\n",
+    ] {
+        assert!(text.contains(part), "{part}in\n{text}");
+    }
+    assert!(!text.contains("machine_cpu_sockets"), "not known");
+    let networks = text
+        .lines()
+        .filter(|it| it.starts_with("container_network_receive_bytes_total{"));
+    assert_eq!(networks.count(), 2);
+}
+
+#[test]
+fn what_a_row_lacks_is_left_out() {
+    let mut pod = pod();
+    pod.containers[0].cgroup = None;
+    pod.sandbox = None;
+    if let Some(cgroup) = &mut pod.cgroup {
+        cgroup.memory = None;
+        cgroup.cpu_limits.quota_us = None;
+    }
+    let text = cadvisor_metrics(&machine(), &node(), &[pod]);
+    check_format(&text);
+    assert!(!text.contains("container=\"app\""), "{text}");
+    let of_pod = |name: &str| {
+        let mut lines = text.lines();
+        lines.any(|it| it.starts_with(name) && it.contains("pod=\"web\""))
+    };
+    assert!(of_pod("container_cpu_usage_seconds_total{"));
+    assert!(!of_pod("container_memory_rss{"));
+    assert!(!of_pod("container_cpu_cfs_periods_total{"), "no quota");
+}
+
+#[test]
+fn resource_metrics_are_upstreams_with_their_times() {
+    let text = resource_metrics(&node(), &[pod()]);
+    check_format(&text);
+    for line in [
+        "container_cpu_usage_seconds_total{container=\"app\",namespace=\"default\",pod=\"web\"} 20 1000000\n",
+        "container_memory_working_set_bytes{container=\"app\",namespace=\"default\",pod=\"web\"} 20000 1000000\n",
+        "container_start_time_seconds{container=\"app\",namespace=\"default\",pod=\"web\"} 21\n",
+        "container_swap_limit_bytes{container=\"app\",namespace=\"default\",pod=\"web\"} 200 1000000\n",
+        "container_swap_usage_bytes{container=\"app\",namespace=\"default\",pod=\"web\"} 20 1000000\n",
+        "node_cpu_usage_seconds_total 100 1000000\n",
+        "node_memory_working_set_bytes 100000 1000000\n",
+        "node_swap_usage_bytes 100 1000000\n",
+        "pod_cpu_usage_seconds_total{namespace=\"default\",pod=\"web\"} 30 1000000\n",
+        "pod_memory_working_set_bytes{namespace=\"default\",pod=\"web\"} 30000 1000000\n",
+        "pod_swap_usage_bytes{namespace=\"default\",pod=\"web\"} 30 1000000\n",
+        "# TYPE resource_scrape_error gauge\nresource_scrape_error 0\n",
+        "scrape_error 0\n",
+    ] {
+        assert!(text.contains(line), "{line}in\n{text}");
+    }
+    let mut node = node();
+    (node.cgroup.cpu, node.cgroup.memory) = (None, None);
+    let text = resource_metrics(&node, &[]);
+    assert!(text.contains("\nresource_scrape_error 1\n"), "{text}");
+    assert!(!text.contains("node_cpu_usage"), "{text}");
+}
+
+#[test]
+fn page_sizes_read_as_the_kernel_names_them() {
+    let sizes = [2 << 20, 1 << 30, 64 << 10, 3 << 9].map(page_size);
+    assert_eq!(sizes, ["2MB", "1GB", "64KB", "1536B"]);
+}
