@@ -134,6 +134,13 @@ impl ApiClient {
         self.call(Call::new(Method::GET, path)).await
     }
 
+    /// Reads one object as the server's cache has it, which may be behind the newest.
+    pub async fn get_cached<K: ApiObject>(&self, at: At<'_>) -> ApiResult<K> {
+        let query = vec![("resourceVersion", "0".to_owned())];
+        let path = object_path::<K>(at, None);
+        self.call(Call::new(Method::GET, path).query(query)).await
+    }
+
     /// Reads a set of objects; with it the version of the set, for a watch that goes on.
     pub async fn list<K: ApiObject>(
         &self,

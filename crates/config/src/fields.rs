@@ -167,10 +167,7 @@ pub static FIELDS: &[Field] = &[
     plain("containerLogMaxFiles", NotYet(LOGS)),
     plain("containerLogMaxWorkers", NotYet(LOGS)),
     plain("containerLogMonitorInterval", NotYet(LOGS)),
-    zero(
-        "configMapAndSecretChangeDetectionStrategy",
-        Ignored("objects that a pod refers to are always watched"),
-    ),
+    zero("configMapAndSecretChangeDetectionStrategy", Yes),
     plain("systemReserved", Yes),
     plain("kubeReserved", Yes),
     plain("reservedSystemCPUs", NotYet(NODE)),

@@ -1,20 +1,103 @@
-//! Reads of sets that are watched: what is known of an object by a deadline.
+//! What is known of an object by a deadline, however it is kept current.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
+use tokio::sync::watch;
 use tokio::time::Instant;
-use windlass_client::Selector;
+use windlass_actors::{NodeSeen, ObjectsChanged, SlotSender};
+use windlass_client::{ApiClient, Selector};
+use windlass_core::object_reads::ChangeDetection;
+use windlass_core::pod_references::{Need, Use};
+use windlass_types::PodUid;
 
-use crate::reflections::{Kept, Reflections, settled};
+use crate::reads::{Found, Reads};
+use crate::reflections::{Interest, Kept, Reflections, settled};
 use crate::resolve::{Kind, Unanswered};
 
 /// How long a pod waits until each of its references was answered once.
 pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
+/// All objects of a cluster-scoped type.
+pub(crate) fn all() -> Selector {
+    Selector::default()
+}
+
+/// Objects that pods refer to by name: ConfigMaps, or Secrets.
+#[derive(Debug)]
+pub(crate) enum Named<T: Kept> {
+    /// Each has a watch.
+    Watched(Reflections<T>),
+    /// Each is read when a pod is synced.
+    Read(Reads<T>),
+}
+
+/// What [`Named`] works with.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedDeps {
+    pub(crate) detection: ChangeDetection,
+    pub(crate) watch: Option<ApiClient>,
+    pub(crate) main: Option<ApiClient>,
+    pub(crate) changed: SlotSender<PodUid, ObjectsChanged>,
+    pub(crate) node: watch::Receiver<NodeSeen>,
+}
+
+impl<T: Kept> Named<T> {
+    pub(crate) fn new(deps: NamedDeps) -> Self {
+        match deps.detection {
+            ChangeDetection::Watch => {
+                Self::Watched(Reflections::new(deps.watch, Some(deps.changed)))
+            }
+            ChangeDetection::Read(reading) => Self::Read(Reads::new(deps.main, reading, deps.node)),
+        }
+    }
+
+    /// The pod refers to this object from now on.
+    pub(crate) fn hold(&self, namespace: &str, name: &str, uid: &PodUid, need: Need) {
+        match self {
+            Self::Watched(sets) => {
+                let interest = interest(name, need);
+                sets.hold(&by_name(namespace, name), uid, interest);
+            }
+            Self::Read(reads) => reads.hold(&(namespace.to_owned(), name.to_owned()), uid),
+        }
+    }
+
+    /// The pod does not refer to this object any more.
+    pub(crate) fn release(&self, namespace: &str, name: &str, uid: &PodUid) {
+        match self {
+            Self::Watched(sets) => sets.release(&by_name(namespace, name), uid),
+            Self::Read(reads) => reads.release(&(namespace.to_owned(), name.to_owned()), uid),
+        }
+    }
+
+    async fn item(&self, namespace: &str, name: &str, deadline: Instant) -> Found<T> {
+        match self {
+            Self::Watched(sets) => {
+                let selector = by_name(namespace, name);
+                item(sets, &selector, namespace, name, deadline).await
+            }
+            Self::Read(reads) => {
+                let key = (namespace.to_owned(), name.to_owned());
+                reads.item(&key, deadline).await
+            }
+        }
+    }
+}
+
+/// Only a volume follows its object; anything else is told that it can go on.
+fn interest(name: &str, need: Need) -> Interest {
+    if need.volume == Use::None {
+        Interest::Appearing(name.to_owned())
+    } else {
+        Interest::Live(name.to_owned())
+    }
+}
+
 /// The one object of this name.
-pub(crate) fn by_name(namespace: &str, name: &str) -> Selector {
+fn by_name(namespace: &str, name: &str) -> Selector {
     Selector {
         namespace: Some(namespace.to_owned()),
         fields: Some(format!("metadata.name={name}")),
@@ -22,27 +105,24 @@ pub(crate) fn by_name(namespace: &str, name: &str) -> Selector {
     }
 }
 
-/// All objects of a cluster-scoped type.
-pub(crate) fn all() -> Selector {
-    Selector::default()
-}
-
 /// Namespace, and names in it.
 pub(crate) type Names = (String, Vec<String>);
 
 /// Objects that exist, by name, and those of which nothing is known until the deadline.
 pub(crate) async fn read<T: Kept>(
-    sets: &Reflections<T>,
+    objects: &Named<T>,
     kind: Kind,
     (namespace, names): Names,
 ) -> (BTreeMap<String, Arc<T>>, Vec<Unanswered>) {
     let deadline = Instant::now() + ANSWER_DEADLINE;
+    let answers = names
+        .iter()
+        .map(|name| objects.item(&namespace, name, deadline));
+    let answers = join_all(answers).await;
     let mut found = BTreeMap::new();
     let mut unanswered = Vec::new();
-    // one after the other is as fast as together: the watches are under way already
-    for name in names {
-        let selector = by_name(&namespace, &name);
-        match item(sets, &selector, &namespace, &name, deadline).await {
+    for (name, answer) in names.into_iter().zip(answers) {
+        match answer {
             Ok(Some(content)) => {
                 found.insert(name, content);
             }
@@ -60,7 +140,7 @@ pub(crate) async fn item<T: Kept>(
     namespace: &str,
     name: &str,
     deadline: Instant,
-) -> Result<Option<Arc<T>>, Option<Arc<str>>> {
+) -> Found<T> {
     // the pod went while it was being resolved
     let Some(known) = sets.subscribe(selector) else {
         return Err(None);

@@ -32,6 +32,7 @@ use windlass_actors::{SimClock, SourceSnapshot};
 use windlass_client::ApiClients;
 use windlass_core::admission::{NodeAbilities, SysctlAllowList};
 use windlass_core::node_facts::NodeFacts;
+use windlass_core::object_reads::ChangeDetection;
 use windlass_core::node_object::{MachineFacts, NodeSettings, ResourceSettings};
 use windlass_core::paths::NodePaths;
 use windlass_fake_api::{FakeApiServer, User};
@@ -81,6 +82,8 @@ pub struct NodeSim {
     pub verdicts: VerdictTables,
     /// What the agent finds wrong with the node's `resolv.conf` when it starts.
     pub resolv_conf_warning: Option<String>,
+    /// How the next agent hears of changed ConfigMaps and Secrets.
+    pub change_detection: ChangeDetection,
     in_cluster: bool,
     clock: Arc<NodeClock>,
     began: Instant,
@@ -199,6 +202,7 @@ impl NodeSim {
             checkpoint: Vec::new(),
             verdicts: VerdictTables::new(),
             resolv_conf_warning: None,
+            change_detection: ChangeDetection::Watch,
             in_cluster,
             clock,
             began: Instant::now(),
@@ -261,6 +265,7 @@ impl NodeSim {
                 pod_level_resources: true,
                 declared_features: None,
             }),
+            change_detection: self.change_detection,
             credential_dirs: None,
             machine_shutdown: None,
             host_ips: Vec::new(),

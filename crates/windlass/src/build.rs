@@ -20,6 +20,7 @@ use windlass_core::backoff::BackoffPolicy;
 use windlass_core::container_gc::GcPolicy;
 use windlass_core::dns::check_host_resolv_conf;
 use windlass_core::node_facts::NodeFacts;
+use windlass_core::object_reads::ChangeDetection;
 use windlass_core::paths::NodePaths;
 use windlass_core::quantity::lookup;
 use windlass_core::selinux_mount::{SelinuxMounts, file_label_of};
@@ -169,6 +170,10 @@ pub fn agent_parts(
         node: Arc::new(node),
         initial_node: Arc::new(initial_node),
         abilities,
+        change_detection: ChangeDetection::parse(
+            &kubelet.config_map_and_secret_change_detection_strategy,
+        )
+        .unwrap_or_default(),
         credential_dirs: Some(node::credential_dirs(&config.flags.root_dir)),
         machine_shutdown: Some(MachineShutdown {
             periods: node::shutdown_periods(config),

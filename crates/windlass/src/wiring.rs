@@ -25,6 +25,7 @@ use windlass_actors::{
 use windlass_checks::Checks;
 use windlass_core::admission::NodeAbilities;
 use windlass_core::node_facts::NodeFacts;
+use windlass_core::object_reads::ChangeDetection;
 use windlass_core::shutdown::ShutdownPeriods;
 use windlass_cri::{HungCalls, ImageService, RuntimeService, WatchedImages, WatchedRuntime};
 use windlass_csi::CsiDrivers;
@@ -87,6 +88,8 @@ pub struct AgentParts {
     pub initial_node: Arc<Node>,
     /// What machine and configuration allow pods.
     pub abilities: Arc<NodeAbilities>,
+    /// How ConfigMaps and Secrets that pods refer to are kept current.
+    pub change_detection: ChangeDetection,
     /// Where the node's registry credentials are looked for; `None` in simulations.
     pub credential_dirs: Option<CredentialDirs>,
     /// The machine's shutdown; `None` in simulations.
@@ -237,6 +240,8 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         changed: object_sender,
         node: Arc::clone(&parts.node),
         node_seen: node_seen.clone(),
+        metrics: metrics.volumes.clone(),
+        change_detection: parts.change_detection,
         csi: parts.cluster.as_ref().map(|it| Arc::clone(&it.csi)),
         credential_dirs: parts.credential_dirs,
     }));

@@ -11,6 +11,7 @@ mod scene;
 
 mod claims;
 mod deletion;
+mod kept;
 mod mirrors;
 mod node_object;
 mod objects;

@@ -98,9 +98,7 @@ fn what_is_lost_while_it_is_written_is_kept_as_it_was_written() {
     assert_eq!(world.ask("u", &[withheld()]), "");
     assert_eq!(
         world.ok("mount(u/v)"),
-        format!(
-            "event(u FailedMount: {TOLD}), ready#2(1, kept: {TOLD}), ready#3(1, kept: {TOLD})"
-        )
+        format!("event(u FailedMount: {TOLD}), ready#2(1, kept: {TOLD}), ready#3(1, kept: {TOLD})")
     );
     assert_eq!(world.ask("u", &[shows("2")]), "ready#4(1)");
 }
@@ -142,7 +140,7 @@ fn other_volumes_hold_the_pod_up_all_the_same() {
 #[test]
 fn what_was_taken_from_a_pod_is_not_kept() {
     let mut world = with_volume();
-    assert_eq!(world.release("u", Releaser::Worker), "give-up(u), find(u)");
+    assert_eq!(world.release("u", Releaser::Worker), "find(u)");
     let lies = vec![found("configmap", "v", None)];
     assert_eq!(world.ends("find(u)", Ok(lies)), "unmount(u/v)");
     assert_eq!(world.ok("unmount(u/v)"), "released#2");
