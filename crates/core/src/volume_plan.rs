@@ -9,6 +9,7 @@
 //! again, which changes nothing, and what it has to lose is looked up on the disk.
 
 mod devices;
+mod growth;
 mod pods;
 mod release;
 mod steps;
@@ -119,12 +120,27 @@ pub enum Done {
     Unstaged(DeviceName, Result<(), StepError>),
     /// [`Step::Mount`].
     Mounted(PodUid, VolumeKey, Result<MountedVolume, StepError>),
-    /// [`Step::Expand`]: the size in bytes, if something was done.
-    Expanded(PodUid, VolumeKey, Result<Option<u64>, StepError>),
+    /// [`Step::Expand`].
+    Expanded(PodUid, VolumeKey, Result<Expanded, StepError>),
     /// [`Step::Find`].
     Found(PodUid, Result<Vec<FoundVolume>, StepError>),
     /// [`Step::Unmount`].
     Unmounted(PodUid, VolumeKey, Result<(), StepError>),
+}
+
+/// How a growth ended of which it is known how it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expanded {
+    /// The volume has this many bytes now.
+    Grown(u64),
+    /// It has as many, and nothing had to be done.
+    Has(u64),
+    /// It is not the node's turn.
+    NotNow,
+    /// It does not grow while it is in use on this node.
+    Left,
+    /// The driver said that it failed.
+    Refused(StepError),
 }
 
 /// What an earlier life of the agent left.
@@ -230,7 +246,7 @@ impl VolumePlan {
                 self.node_seen = true;
             }
             Input::SourcesReady => self.sources_ready = true,
-            Input::DriverCame => self.end_pauses_for_drivers(),
+            Input::DriverCame => self.end_pauses_for_drivers(&mut steps),
             Input::Tick => {}
         }
         self.begin_survey(at, &mut steps);

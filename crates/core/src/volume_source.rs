@@ -11,7 +11,7 @@ use windlass_types::corev1::{EmptyDirVolumeSource, HostPathVolumeSource, Volume}
 use windlass_types::{DeviceName, Pod, PodExt};
 
 use crate::defaults::default_pull_policy;
-use crate::projection::{VolumePayload, VolumePayloads};
+use crate::projection::{Projection, VolumePayload, VolumePayloads};
 use crate::volume_usage::is_limited;
 
 mod claim;
@@ -21,7 +21,10 @@ mod other;
 pub use claim::{
     ClaimFault, ClaimInput, ClaimState, Lookup, bound_volume, claim_name, claimed_volume,
 };
-pub use grown::grown_claim;
+pub use grown::{
+    NotGrown, NotGrownEnd, claim_reference, failed_claim, growing_claim, grown_claim, growth,
+    not_grown,
+};
 
 /// The volumes of one pod, in the order of its spec.
 pub type PodVolumes = Vec<PodVolume>;
@@ -61,6 +64,9 @@ pub enum VolumeSource {
     HostPath(HostPathVolumeSource),
     /// Files that are computed: configMap, secret, downwardAPI, projected.
     Payload(PayloadKind, VolumePayload),
+    /// The same, whose files cannot be computed at present, and why. Whoever shows it already goes on
+    /// to show what it did.
+    Withheld(PayloadKind, String),
     /// An image or artifact that the runtime mounts.
     Image(ImageVolume),
     /// A directory or device of this node that a PersistentVolume names.
@@ -108,6 +114,8 @@ pub struct LocalVolume {
     pub fs_type: Option<String>,
     /// `volumeMode: Block`.
     pub block: bool,
+    /// What its claim has and is to have.
+    pub size: Option<ClaimSize>,
 }
 
 /// `nfs`, of a pod or of a PersistentVolume.
@@ -145,7 +153,7 @@ pub struct CsiVolume {
     pub publish_secret: Option<SecretRef>,
     /// `nodeExpandSecretRef`.
     pub expand_secret: Option<SecretRef>,
-    /// Size asked for and size told, of a volume that is bound to a claim and not read-only.
+    /// What its claim has and is to have; `None` without a claim.
     pub size: Option<ClaimSize>,
     /// A controller attaches it to the node before the node may stage it: `attachRequired` of its
     /// CSIDriver, never of an inline volume.
@@ -166,11 +174,15 @@ pub struct SecretRef {
 pub struct ClaimSize {
     /// Name of the claim in the pod's namespace.
     pub claim: String,
-    /// In bytes, what the node is to make of it: `status.allocatedResources.storage` of the claim,
-    /// or `spec.capacity.storage` of the PersistentVolume where a resizer does not say that.
+    /// Its UID.
+    pub uid: String,
+    /// `spec.capacity.storage` of the PersistentVolume, in bytes: what the volume has where it
+    /// comes from.
     pub wanted: u64,
     /// `status.capacity.storage` of the claim, in bytes: what it is known to have.
     pub known: u64,
+    /// It is not the turn of a controller, nor infeasible: the node may have something to do.
+    pub open: bool,
 }
 
 /// Upstream's plugin name of the volumes of CSI drivers.
@@ -208,10 +220,10 @@ impl VolumeSource {
     pub fn plugin_dir(&self) -> Option<&'static str> {
         Some(match self {
             Self::EmptyDir(_) => "kubernetes.io~empty-dir",
-            Self::Payload(PayloadKind::ConfigMap, _) => "kubernetes.io~configmap",
-            Self::Payload(PayloadKind::Secret, _) => "kubernetes.io~secret",
-            Self::Payload(PayloadKind::DownwardApi, _) => "kubernetes.io~downward-api",
-            Self::Payload(PayloadKind::Projected, _) => "kubernetes.io~projected",
+            Self::Payload(PayloadKind::ConfigMap, _) | Self::Withheld(PayloadKind::ConfigMap, _) => "kubernetes.io~configmap",
+            Self::Payload(PayloadKind::Secret, _) | Self::Withheld(PayloadKind::Secret, _) => "kubernetes.io~secret",
+            Self::Payload(PayloadKind::DownwardApi, _) | Self::Withheld(PayloadKind::DownwardApi, _) => "kubernetes.io~downward-api",
+            Self::Payload(PayloadKind::Projected, _) | Self::Withheld(PayloadKind::Projected, _) => "kubernetes.io~projected",
             Self::Local(_) => "kubernetes.io~local-volume",
             Self::Nfs(_) => "kubernetes.io~nfs",
             Self::Csi(_) => "kubernetes.io~csi",
@@ -219,6 +231,11 @@ impl VolumeSource {
                 return None;
             }
         })
+    }
+
+    /// True if its files are computed from API objects or the pod.
+    pub fn is_computed(&self) -> bool {
+        matches!(self, Self::Payload(..) | Self::Withheld(..))
     }
 
     /// True if containers are given a block device instead of a directory.
@@ -262,6 +279,15 @@ impl PodVolume {
         }
     }
 
+    /// What its claim has and is to have; `None` for what does not grow.
+    pub fn size(&self) -> Option<&ClaimSize> {
+        match &self.source {
+            VolumeSource::Csi(volume) => volume.size.as_ref(),
+            VolumeSource::Local(volume) => volume.size.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The device that it shares with other pods of the node; `None` if it shares none.
     pub fn device(&self) -> Option<DeviceName> {
         match &self.source {
@@ -277,6 +303,20 @@ impl PodVolume {
             _ => None,
         }
     }
+}
+
+/// The volumes of a pod whose claims nobody looked up, with what they show or why that is unknown.
+pub fn projected_volumes(pod: &Pod, projection: &Projection) -> PodVolumes {
+    let volumes = PodExt::spec(pod).volumes.iter().flatten();
+    let one = |volume: &Volume| {
+        let mut plain = plain_volume(pod, volume, projection.payloads.get(&volume.name));
+        let faults = projection.faults.get(&volume.name);
+        if let (Some(faults), Some(kind)) = (faults, PayloadKind::of(volume)) {
+            plain.source = VolumeSource::Withheld(kind, faults.to_string());
+        }
+        plain
+    };
+    volumes.map(one).collect()
 }
 
 /// The volumes of a pod whose claims nobody looked up. What has no payload and no claim behind it is

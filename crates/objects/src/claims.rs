@@ -3,7 +3,9 @@
 //! A node may read the claims of its pods by name, but watch none of them (the node authorizer's
 //! rule), so a claim is read when a pod is synced, and again and again while a pod waits for it.
 //! Many pods with one claim share each read. What was read once serves while the API server is
-//! away.
+//! away. What is told of their growth is in `claims/growth.rs`.
+
+mod growth;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,8 +14,8 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
-use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiObject, At, Patch};
-use windlass_core::volume_source::{ClaimState, Lookup, bound_volume, grown_claim};
+use windlass_client::{ApiClient, ApiErrorKind, ApiObject, At};
+use windlass_core::volume_source::{ClaimState, Lookup, bound_volume};
 use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
 use windlass_types::{PodUid, Retry};
 
@@ -28,8 +30,6 @@ const REQUEST_RETRY: Duration = Duration::from_secs(1);
 /// a second, a fifth of the client's rate.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often the growth of a claim is told before its next sync is left to tell it.
-const GROWTH_ATTEMPTS: u32 = 5;
 
 /// Namespace and name.
 pub(crate) type ClaimKey = (String, String);
@@ -151,23 +151,6 @@ impl Claims {
             entry.poll = Some(spawn_io("poll-claim", poll).abort_handle());
         }
     }
-
-    /// Tells the API server that a claim has grown.
-    pub(crate) fn grown(&self, key: ClaimKey, bytes: u64) {
-        let shared = Arc::clone(&self.0);
-        drop(spawn_io("claim-grown", async move {
-            for attempt in 0..GROWTH_ATTEMPTS {
-                tokio::time::sleep(REQUEST_RETRY * attempt).await;
-                match shared.tell_growth(&key, bytes).await {
-                    Ok(()) => return,
-                    Err(error) => {
-                        let (namespace, claim) = &key;
-                        tracing::warn!(namespace, claim, %error, "size of a claim not told");
-                    }
-                }
-            }
-        }));
-    }
 }
 
 /// Looks at a claim for as long as somebody waits for it.
@@ -259,32 +242,6 @@ impl Shared {
         };
         entry.known = Some((Instant::now(), Arc::clone(&state)));
         state
-    }
-
-    async fn tell_growth(&self, key: &ClaimKey, bytes: u64) -> Result<(), ApiError> {
-        let Some(client) = &self.client else {
-            return Ok(());
-        };
-        let state = self.read(key).await.0;
-        let Lookup::Found(claim) = &state.claim else {
-            return Ok(());
-        };
-        let volume = match &state.volume {
-            Lookup::Found(volume) => Some(&**volume),
-            _ => None,
-        };
-        let Some(patch) = grown_claim(claim, volume, bytes) else {
-            return Ok(());
-        };
-        let (namespace, name) = key;
-        let at = At::namespaced(namespace, name);
-        let patch = Patch::Merge(patch);
-        let patched = client.patch::<PersistentVolumeClaim>(at, Some("status"), &patch);
-        match patched.await {
-            // it is gone, and its size with it
-            Err(error) if error.kind == ApiErrorKind::NotFound => Ok(()),
-            answer => answer.map(drop),
-        }
     }
 }
 

@@ -13,6 +13,7 @@ pub mod event;
 pub mod update;
 
 pub mod cri;
+pub mod growth;
 pub mod observed;
 pub mod probe;
 pub mod volume;
@@ -25,6 +26,7 @@ pub mod view;
 
 pub use access::{NodeRight, UserInfo};
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
+pub use growth::{GrowthFault, GrowthTurn, Growing};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
 pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser};
 pub use pod::{Pod, PodExt, RestartPolicy, SharedPod};
@@ -35,7 +37,8 @@ pub use retry::Retry;
 pub use time::{Timestamp, later};
 pub use update::{PodOp, PodSource, PodUpdate};
 pub use volume::{
-    DeviceName, FoundVolume, MountedContent, MountedVolume, MountedVolumes, VolumesNotReady,
+    DeviceName, FoundVolume, MountedContent, MountedVolume, MountedVolumes, ReadyVolumes,
+    VolumesNotReady,
 };
 
 /// The Kubernetes certificates.k8s.io/v1beta1 types (`ClusterTrustBundle`), from `k8s-openapi`.

@@ -1,8 +1,10 @@
 //! Carries out one step with the plugins.
 
-use windlass_core::volume_plan::{Done, Step, StepError, Survey, VolumeKey, VolumeWork};
-use windlass_core::volume_source::{PodVolume, VolumeSource};
-use windlass_types::{ClaimSizes, PodExt, PodUid, SharedPod, Timestamp};
+use windlass_core::volume_plan::{
+    Done, Expanded, Step, StepError, Survey, VolumeKey, VolumeWork,
+};
+use windlass_core::volume_source::{NotGrownEnd, PodVolume, not_grown};
+use windlass_types::{ClaimSizes, GrowthTurn, PodExt, PodUid, Retry, SharedPod, Timestamp};
 use windlass_volumes::{VolumeError, VolumePlugins, VolumeRequest};
 
 /// Carries out a step that works on volumes; `None` for one whose end nobody waits for.
@@ -34,13 +36,10 @@ pub(crate) async fn work(
             let (uid, key) = subject(work);
             Done::Mounted(uid, key, mounted.map_err(failed))
         }
-        Step::Expand(work) => {
-            let expanded = plugins.expand(&request(&work, now)).await;
-            if let (Ok(Some(bytes)), Some(claim)) = (&expanded, claim_of(&work)) {
-                claims.grown(&work.pod, claim, *bytes);
-            }
+        Step::Expand(work, failed_before) => {
+            let expanded = expand(plugins, claims, &work, failed_before, now).await;
             let (uid, key) = subject(work);
-            Done::Expanded(uid, key, expanded.map_err(failed))
+            Done::Expanded(uid, key, expanded)
         }
         Step::GiveUp(uid) => {
             plugins.give_up(&uid).await;
@@ -54,8 +53,60 @@ pub(crate) async fn work(
         | Step::Released(..)
         | Step::Wake(_)
         | Step::Record(..)
+        | Step::RecordClaim(..)
         | Step::InUse(_) => return None,
     })
+}
+
+/// Grows a volume as its claim says by now, and tells the claim how that ends. Words are upstream's.
+async fn expand(
+    plugins: &dyn VolumePlugins,
+    claims: &dyn ClaimSizes,
+    work: &VolumeWork,
+    failed_before: bool,
+    now: Timestamp,
+) -> Result<Expanded, StepError> {
+    let Some(size) = work.volume.size() else {
+        return Ok(Expanded::NotNow);
+    };
+    let (pod, claim) = (&work.pod, size.claim.as_str());
+    let turn = claims.turn(pod, claim, size.wanted, failed_before).await;
+    let growing = match turn.map_err(not_told)? {
+        GrowthTurn::Grow(growing) => growing,
+        GrowthTurn::Has(bytes) => return Ok(Expanded::Has(bytes)),
+        GrowthTurn::NotNow => return Ok(Expanded::NotNow),
+    };
+    let Err(error) = plugins.expand(&request(work, now), growing.bytes).await else {
+        if !growing.told {
+            let told = claims.grown(pod, claim, growing.bytes).await;
+            let failed = "mountVolume.NodeExpandVolume update pvc status failed";
+            told.map_err(|error| not_told(format!("{failed}: {error}")))?;
+        }
+        return Ok(Expanded::Grown(growing.bytes));
+    };
+    let follows = not_grown(&growing, error.growth_fault());
+    tracing::debug!(pod = %pod.uid(), claim, %error, %follows, "not grown");
+    if let Some(infeasible) = follows.told {
+        let why = error.to_string();
+        let told = claims.not_grown(pod, claim, infeasible, &why, now);
+        if let Err(error) = told.await {
+            tracing::warn!(claim, %error, "failure of a growth not told");
+        }
+    }
+    match follows.end {
+        NotGrownEnd::Done => Ok(Expanded::Has(growing.bytes)),
+        NotGrownEnd::Left => Ok(Expanded::Left),
+        NotGrownEnd::Failed { refused: true } => Ok(Expanded::Refused(failed(error))),
+        NotGrownEnd::Failed { refused: false } => Err(failed(error)),
+    }
+}
+
+fn not_told(message: String) -> StepError {
+    StepError {
+        operation: None,
+        message,
+        retry: Retry::Later,
+    }
 }
 
 /// What an earlier life left: volumes of every pod that has a directory, and staged devices.
@@ -84,14 +135,6 @@ fn request(work: &VolumeWork, now: Timestamp) -> VolumeRequest {
         pod: SharedPod::clone(&work.pod),
         volume: PodVolume::clone(&work.volume),
         now,
-    }
-}
-
-/// The claim whose size a volume follows.
-fn claim_of(work: &VolumeWork) -> Option<&str> {
-    match &work.volume.source {
-        VolumeSource::Csi(csi) => csi.size.as_ref().map(|size| size.claim.as_str()),
-        _ => None,
     }
 }
 

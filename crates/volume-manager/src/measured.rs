@@ -118,13 +118,11 @@ impl VolumePlugins for MeasuredVolumes {
         result
     }
 
-    async fn expand(&self, request: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
+    async fn expand(&self, request: &VolumeRequest, bytes: u64) -> Result<(), VolumeError> {
         let begin = Instant::now();
-        let result = self.inner.expand(request).await;
-        if !matches!(result, Ok(None)) {
-            let operation = Operation::Resize.name(request.volume.source.is_block());
-            self.observe(&plugin_name(&request.volume), operation, begin, &result);
-        }
+        let result = self.inner.expand(request, bytes).await;
+        let operation = Operation::Resize.name(request.volume.source.is_block());
+        self.observe(&plugin_name(&request.volume), operation, begin, &result);
         result
     }
 

@@ -50,9 +50,9 @@ pub trait VolumePlugins: Send + Sync + Debug + 'static {
     /// date and otherwise left alone.
     async fn set_up(&self, request: &VolumeRequest) -> Result<MountedVolume, VolumeError>;
 
-    /// Grows the file system of a mounted volume to the size that its request asks for; tells the
-    /// size in bytes, `None` if there was nothing to do.
-    async fn expand(&self, request: &VolumeRequest) -> Result<Option<u64>, VolumeError>;
+    /// Grows the file system of a mounted volume to this many bytes, or to what its device has;
+    /// what has nothing to grow has grown.
+    async fn expand(&self, request: &VolumeRequest, bytes: u64) -> Result<(), VolumeError>;
 
     /// Takes a volume from a pod, with what its containers left mounted in it, and with its content
     /// where that belongs to the pod. One that is not there is fine.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use windlass_types::DeviceName;
 
+use super::growth::DeviceSize;
 use super::words::{self, Words, Work};
 use super::{Failure, Moment, Step, StepError, SurveyState, VolumePlan, VolumeWork};
 use crate::volume_source::{PodVolume, VolumeSource};
@@ -20,6 +21,7 @@ pub(super) struct DeviceState {
     attached: bool,
     /// It could not be taken back.
     failure: Option<Failure>,
+    pub(super) size: DeviceSize,
 }
 
 #[derive(Debug, Default)]
@@ -92,7 +94,10 @@ impl VolumePlan {
         };
         known.stand = Stand::Unknown;
         match result {
-            Ok(()) => (known.touched, known.failure) = (false, None),
+            Ok(()) => {
+                (known.touched, known.failure) = (false, None);
+                known.size = DeviceSize::default();
+            }
             Err(error) => {
                 let words = Words {
                     reason: Work::Stage.reason(false),

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use windlass_types::view::EventType;
 use windlass_types::{
-    DeviceName, FoundVolume, MountedVolume, MountedVolumes, PodExt, PodUid, Reason, Retry,
-    SharedPod, VolumesNotReady,
+    DeviceName, FoundVolume, MountedVolume, MountedVolumes, PodExt, PodUid, ReadyVolumes, Reason,
+    Retry, SharedPod, VolumesNotReady,
 };
 
 use super::devices::Gate;
+use super::growth::{self, DeviceSize};
 use super::release::Release;
 use super::words::{self, Words, Work};
 use super::{
@@ -29,8 +30,12 @@ pub(super) struct PodState {
     pub(super) volumes: BTreeMap<VolumeKey, VolumeState>,
     askers: Vec<Asker>,
     pub(super) release: Option<Release>,
+    /// A driver did not take a volume away when that was asked last.
+    pub(super) kept_by_driver: bool,
     /// The failures that the pod heard of last; it waits to hear more.
     told: Option<Vec<Words>>,
+    /// It was told last that a volume shows what it did before.
+    told_kept: bool,
 }
 
 #[derive(Debug)]
@@ -52,11 +57,11 @@ pub(super) struct Asker {
 pub(super) struct VolumeState {
     /// What the pod is to have.
     pub(super) wanted: Option<Arc<PodVolume>>,
-    due: Due,
+    pub(super) due: Due,
     /// As it was set up last.
-    shown: Option<(Arc<PodVolume>, MountedVolume)>,
-    /// The size in bytes that it was grown to, or that its driver refused for good.
-    grown: u64,
+    pub(super) shown: Option<(Arc<PodVolume>, MountedVolume)>,
+    /// Its growth has ended, whatever came of it; the next sync may begin it anew.
+    pub(super) tried: bool,
     /// The pod was told that it has it.
     given: bool,
     /// The last failure to grow it, while it is set up again.
@@ -64,13 +69,13 @@ pub(super) struct VolumeState {
     pub(super) device: Option<DeviceName>,
     /// It may lie on the disk.
     pub(super) on_disk: bool,
-    under_way: Option<UnderWay>,
-    failure: Option<Failure>,
+    pub(super) under_way: Option<UnderWay>,
+    pub(super) failure: Option<Failure>,
 }
 
 /// What is next for a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Due {
+pub(super) enum Due {
     /// It is as it should be, or nobody wants it.
     #[default]
     Nothing,
@@ -83,8 +88,8 @@ enum Due {
 /// A step that has not ended.
 #[derive(Clone, Debug)]
 pub(super) struct UnderWay {
-    work: Work,
-    volume: Arc<PodVolume>,
+    pub(super) work: Work,
+    pub(super) volume: Arc<PodVolume>,
     since: Moment,
     /// It was told that it does not end.
     told: bool,
@@ -102,7 +107,7 @@ impl VolumeKey {
         Self::at(found.block, &found.plugin_dir, &found.name)
     }
 
-    fn is_csi(&self) -> bool {
+    pub(super) fn is_csi(&self) -> bool {
         self.0.split('/').nth(1) == Some("kubernetes.io~csi")
     }
 
@@ -125,9 +130,14 @@ impl VolumeState {
             }
             self.not_grown = self.failure.take();
         }
+        self.tried = false;
         let shown = self.shown.as_ref().map(|(shown, _)| &**shown);
-        // a driver may have to be asked again although nothing changed
-        let again = matches!(volume.source, VolumeSource::Csi(_));
+        // a driver may have to be asked again although nothing changed, and what is lacking is told
+        // again
+        let again = matches!(
+            volume.source,
+            VolumeSource::Csi(_) | VolumeSource::Withheld(..)
+        );
         self.due = match shown == Some(volume) && !again {
             true => Due::Nothing,
             false => Due::Mount,
@@ -142,7 +152,7 @@ impl VolumeState {
 
     /// It is about to be taken away: what was shown counts no longer.
     pub(super) fn lost(&mut self) {
-        (self.shown, self.grown, self.given) = (None, 0, false);
+        (self.shown, self.tried, self.given) = (None, false, false);
         if self.wanted.is_some() {
             self.due = Due::Mount;
         }
@@ -163,31 +173,49 @@ impl VolumeState {
     fn ready(&self) -> Option<&MountedVolume> {
         let settled =
             self.due == Due::Nothing && self.under_way.is_none() && self.failure.is_none();
-        let ready = settled || self.only_grows();
+        let ready = settled || self.only_grows() || self.keeps().is_some();
         let (_, shown) = self.shown.as_ref().filter(|_| ready)?;
         Some(shown)
     }
 
-    /// The pod has it, and its containers may come back whatever becomes of its growth (upstream: a
-    /// volume stays mounted whose expansion fails, but one that is new is not used before).
-    fn only_grows(&self) -> bool {
-        self.given && self.due == Due::Expand
+    /// The pod has it, or another node has told the claim's growth, and its containers may come and
+    /// come back whatever becomes of its growth (upstream: a volume stays mounted whose expansion
+    /// fails, but one that is new is not used before).
+    pub(super) fn only_grows(&self) -> bool {
+        let told = |volume: &PodVolume| volume.size().is_some_and(|s| s.known >= s.wanted);
+        self.due == Due::Expand && (self.given || self.wanted.as_deref().is_some_and(told))
+    }
+
+    /// Why it shows what it did before and not what it should: files that cannot be had or written
+    /// take nothing from a pod that has the volume (upstream: it stays mounted, only its remount
+    /// fails).
+    fn keeps(&self) -> Option<&Failure> {
+        let wanted = self.wanted.as_ref()?;
+        let shows_files = wanted.source.is_computed() && self.shown.is_some();
+        self.failure.as_ref().filter(|_| shows_files)
+    }
+
+    /// What it shows cannot be renewed, and it shows something.
+    fn is_withheld(&self) -> bool {
+        let wanted = self.wanted.as_ref().map(|wanted| &wanted.source);
+        matches!(wanted, Some(VolumeSource::Withheld(..))) && self.shown.is_some()
     }
 
     /// Why the pod has to wait.
     fn blocked_by(&self) -> Option<&Failure> {
-        self.failure.as_ref().filter(|_| !self.only_grows())
+        let waits = !self.only_grows() && self.keeps().is_none();
+        self.failure.as_ref().filter(|_| waits)
     }
 
-    /// A step ended well, and showed `volume` as it is.
-    fn succeeded(&mut self, volume: &PodVolume) {
+    /// A step ended well, and showed `volume`, on a device of this size, as it is.
+    pub(super) fn succeeded(&mut self, volume: &PodVolume, size: DeviceSize) {
         self.failure = None;
         let Some(wanted) = &self.wanted else {
             return;
         };
         self.due = if **wanted != *volume {
             Due::Mount
-        } else if size_to_reach(wanted).is_some_and(|size| size > self.grown) {
+        } else if !self.tried && size.is_to_grow(wanted) {
             self.failure = self.not_grown.take();
             Due::Expand
         } else {
@@ -196,7 +224,7 @@ impl VolumeState {
     }
 
     /// A try failed; nobody is told who does not want it any more.
-    fn failed(
+    pub(super) fn failed(
         &mut self,
         pod: Option<&SharedPod>,
         words: Words,
@@ -246,19 +274,26 @@ impl PodState {
             }
             // while it waits for something else than time, the end of its pause has passed
             let waits = volume.due != Due::Nothing && self.release.is_none();
+            // the next sync says whether there is something to show
+            let waits = waits && !volume.is_withheld();
             let failure = volume.failure.as_ref().filter(|f| waits && !f.over)?;
             Some(failure.again)
         });
         volumes.chain(asked).chain(released).min()
     }
 
-    fn ready(&self) -> Option<MountedVolumes> {
+    fn ready(&self) -> Option<ReadyVolumes> {
         let mounted = self.names.iter().map(|name| {
             let mut mounted = self.volumes.get(&name.key)?.ready()?.clone();
             mounted.read_only |= name.read_only;
             Some((name.name.clone(), mounted))
         });
-        mounted.collect()
+        let mounted: Option<MountedVolumes> = mounted.collect();
+        let kept = self.volumes.values().filter_map(VolumeState::keeps);
+        Some(ReadyVolumes {
+            mounted: Arc::new(mounted?),
+            kept: kept.map(|failure| failure.words.message.clone()).collect(),
+        })
     }
 
     /// All that failed.
@@ -321,7 +356,7 @@ impl VolumePlan {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
         };
-        (state.pod, state.told) = (None, None);
+        (state.pod, state.told, state.told_kept) = (None, None, false);
         state.names.clear();
         state.volumes.values_mut().for_each(VolumeState::forsake);
         for asker in state.askers.drain(..) {
@@ -338,54 +373,25 @@ impl VolumePlan {
         at: Moment,
         steps: &mut Vec<Step>,
     ) {
+        let size = self.device_size(uid, key);
         let Some((pod, volume, asked)) = self.ended(uid, key) else {
             return;
         };
         match result {
             Ok(mounted) => {
+                if let Some(pod) = pod.filter(|_| volume.shown.is_none()) {
+                    growth::tell_read_only(pod, &asked, steps);
+                }
                 volume.shown = Some((Arc::clone(&asked), mounted));
-                volume.succeeded(&asked);
+                volume.succeeded(&asked, size);
+                if volume.is_withheld() {
+                    // it was found as an earlier life left it
+                    volume.due = Due::Mount;
+                }
             }
             Err(error) => {
                 let words = words::step_failed(Work::Mount, &asked, &error);
                 volume.failed(pod, words, error.retry, at, steps);
-            }
-        }
-    }
-
-    pub(super) fn expanded(
-        &mut self,
-        uid: &PodUid,
-        key: &VolumeKey,
-        result: Result<Option<u64>, StepError>,
-        at: Moment,
-        steps: &mut Vec<Step>,
-    ) {
-        let Some((pod, volume, asked)) = self.ended(uid, key) else {
-            return;
-        };
-        match result {
-            Ok(size) => {
-                volume.grown = size_to_reach(&asked).unwrap_or_default();
-                volume.succeeded(&asked);
-                if let (Some(_), Some(pod)) = (size, pod) {
-                    let name = asked.told_name();
-                    steps.push(Step::Record(
-                        SharedPod::clone(pod),
-                        EventType::Normal,
-                        Reason::FileSystemResizeSuccessful,
-                        format!("MountVolume.NodeExpandVolume succeeded for volume {name:?}"),
-                    ));
-                }
-            }
-            Err(error) => {
-                let words = words::step_failed(Work::Expand, &asked, &error);
-                volume.failed(pod, words, error.retry, at, steps);
-                if error.retry == Retry::Never {
-                    // the pod has what there is, as upstream after it has marked the claim
-                    volume.grown = size_to_reach(&asked).unwrap_or_default();
-                    volume.succeeded(&asked);
-                }
             }
         }
     }
@@ -426,9 +432,14 @@ impl VolumePlan {
         }
     }
 
-    /// What a CSI driver may do now is tried at once; a release that failed is tried again by who
-    /// asked for it.
-    pub(super) fn end_pauses_for_drivers(&mut self) {
+    /// What a CSI driver may do now is tried at once; a release that failed by who asked for it, who is
+    /// woken.
+    pub(super) fn end_pauses_for_drivers(&mut self, steps: &mut Vec<Step>) {
+        for (uid, state) in &mut self.pods {
+            if std::mem::take(&mut state.kept_by_driver) {
+                steps.push(Step::Wake(uid.clone()));
+            }
+        }
         let volumes = self.pods.values_mut().flat_map(|pod| &mut pod.volumes);
         let of_drivers = volumes.filter(|(key, _)| key.is_csi());
         for failure in of_drivers.filter_map(|(_, volume)| volume.failure.as_mut()) {
@@ -442,9 +453,29 @@ impl VolumePlan {
         let uids: Vec<_> = self.pods.keys().cloned().collect();
         for uid in uids {
             self.advance_release(&uid, at, steps);
+            self.keep(&uid, at, steps);
             self.begin(&uid, at, steps);
             self.tell_overdue(&uid, at, steps);
             self.answer(&uid, at, steps);
+        }
+    }
+
+    /// What a volume shows cannot be renewed: it stays, and that counts and is told as a mount that
+    /// failed.
+    fn keep(&mut self, uid: &PodUid, at: Moment, steps: &mut Vec<Step>) {
+        let Some(state) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let pod = state.pod.as_ref().filter(|_| state.release.is_none());
+        for volume in state.volumes.values_mut().filter(|v| v.is_withheld()) {
+            let Some(wanted) = volume.begins(at).cloned() else {
+                continue;
+            };
+            if let VolumeSource::Withheld(_, why) = &wanted.source {
+                let words = words::failed(Work::Mount, &wanted, why);
+                volume.due = Due::Nothing;
+                volume.failed(pod, words, Retry::Later, at, steps);
+            }
         }
     }
 
@@ -462,6 +493,9 @@ impl VolumePlan {
         };
         let due: Vec<_> = state.volumes.iter().filter_map(begins).collect();
         for (key, volume, due) in due {
+            if due == Due::Expand && self.growth_waits(uid, &key, &volume) {
+                continue;
+            }
             let work = VolumeWork {
                 pod: SharedPod::clone(&pod),
                 key: key.clone(),
@@ -472,6 +506,7 @@ impl VolumePlan {
                 true => self.pass(&work, at, steps),
                 false => Gate::Shut,
             };
+            let refused = self.size_of_device(&volume).refused;
             let known = self.pods.get_mut(uid).and_then(|s| s.volumes.get_mut(&key));
             let Some(known) = known else {
                 continue;
@@ -483,7 +518,7 @@ impl VolumePlan {
                 room -= 1;
                 known.on_disk = true;
                 let (step, work) = match due {
-                    Due::Expand => (Step::Expand(work), Work::Expand),
+                    Due::Expand => (Step::Expand(work, refused), known.growth_work()),
                     Due::Mount | Due::Nothing => (Step::Mount(work), Work::Mount),
                 };
                 known.under_way = Some(UnderWay {
@@ -535,17 +570,21 @@ impl VolumePlan {
         let Some(state) = self.pods.get(uid) else {
             return;
         };
-        if state.askers.is_empty() && state.told.is_none() {
+        if state.askers.is_empty() && state.told.is_none() && !state.told_kept {
             return;
         }
-        if let Some(mounted) = state.ready().filter(|_| state.release.is_none()) {
-            let mounted = Arc::new(mounted);
+        if let Some(ready) = state.ready().filter(|_| state.release.is_none()) {
             if let Some(state) = self.pods.get_mut(uid) {
                 state.volumes.values_mut().for_each(|v| v.given = true);
-                for asker in state.askers.drain(..) {
-                    steps.push(Step::Ready(asker.ask, Ok(Arc::clone(&mounted))));
+                let renewed = state.told_kept && ready.kept.is_empty();
+                let renewed = renewed && state.askers.is_empty();
+                if !state.askers.is_empty() || renewed {
+                    state.told_kept = !ready.kept.is_empty();
                 }
-                if state.told.take().is_some() {
+                for asker in state.askers.drain(..) {
+                    steps.push(Step::Ready(asker.ask, Ok(ready.clone())));
+                }
+                if state.told.take().is_some() || renewed {
                     steps.push(Step::Wake(uid.clone()));
                 }
             }
@@ -621,7 +660,7 @@ impl VolumePlan {
     }
 
     /// A step of a volume ended: its pod, the volume, and what was under way.
-    fn ended(
+    pub(super) fn ended(
         &mut self,
         uid: &PodUid,
         key: &VolumeKey,
@@ -641,13 +680,4 @@ pub(super) fn not_ready(message: String) -> VolumesNotReady {
         retry: Retry::Later,
         retry_at: None,
     }
-}
-
-/// The size in bytes that the node is to make of the volume, if it is not known to have it.
-fn size_to_reach(volume: &PodVolume) -> Option<u64> {
-    let VolumeSource::Csi(csi) = &volume.source else {
-        return None;
-    };
-    let size = csi.size.as_ref()?;
-    (size.wanted > size.known).then_some(size.wanted)
 }

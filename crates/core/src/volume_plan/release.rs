@@ -69,6 +69,7 @@ impl VolumePlan {
         }
         self.forsake(uid, steps);
         let state = self.pods.entry(uid.clone()).or_default();
+        state.kept_by_driver = false;
         if state.busy() {
             // each time it is asked: what is under way may have gone on to what can be ended
             steps.push(Step::GiveUp(uid.clone()));
@@ -124,6 +125,7 @@ impl VolumePlan {
         let Some(state) = self.pods.get_mut(uid) else {
             return;
         };
+        state.kept_by_driver |= result.is_err() && key.is_csi();
         if result.is_ok()
             && let Some(volume) = state.volumes.get_mut(key)
         {

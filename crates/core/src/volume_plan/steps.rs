@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use windlass_types::corev1::ObjectReference;
 use windlass_types::view::EventType;
 use windlass_types::{
-    DeviceName, FoundVolume, MountedVolumes, PodExt, PodUid, Reason, SharedPod, VolumesNotReady,
+    DeviceName, FoundVolume, PodExt, PodUid, ReadyVolumes, Reason, SharedPod, VolumesNotReady,
 };
 
 use super::{AskId, VolumeKey};
@@ -36,20 +37,23 @@ pub enum Step {
     Unstage(DeviceName),
     /// Show a volume to its pod.
     Mount(VolumeWork),
-    /// Grow the file system of a mounted volume.
-    Expand(VolumeWork),
+    /// Grow the file system of a mounted volume; whether its driver refused that before.
+    Expand(VolumeWork, bool),
     /// The pod is to lose its volumes: end early what is under way for it and can be ended.
     GiveUp(PodUid),
     /// Take a volume from its pod.
     Unmount(PodUid, VolumeKey, FoundVolume),
     /// Answer a set-up.
-    Ready(AskId, Result<Arc<MountedVolumes>, VolumesNotReady>),
+    Ready(AskId, Result<ReadyVolumes, VolumesNotReady>),
     /// Answer a release.
     Released(AskId, Result<(), VolumesNotReady>),
-    /// The pod, which was told otherwise before, has its volumes now or fails otherwise.
+    /// The pod, which was told otherwise before, has its volumes now or fails otherwise, or may be
+    /// released now.
     Wake(PodUid),
     /// Record an event of a pod.
     Record(SharedPod, EventType, Reason, String),
+    /// Record an event of a claim.
+    RecordClaim(ObjectReference, EventType, Reason, String),
     /// `status.volumesInUse` is to be these.
     InUse(BTreeSet<DeviceName>),
 }
@@ -68,10 +72,17 @@ impl fmt::Display for Step {
             Self::Stage(device, _) => write!(f, "stage({device})"),
             Self::Unstage(device) => write!(f, "unstage({device})"),
             Self::Mount(work) => write!(f, "mount({work})"),
-            Self::Expand(work) => write!(f, "expand({work})"),
+            Self::Expand(work, false) => write!(f, "expand({work})"),
+            Self::Expand(work, true) => write!(f, "expand({work} again)"),
             Self::GiveUp(uid) => write!(f, "give-up({uid})"),
             Self::Unmount(uid, _, found) => write!(f, "unmount({uid}/{})", found.name),
-            Self::Ready(ask, Ok(volumes)) => write!(f, "ready#{}({})", ask.0, volumes.len()),
+            Self::Ready(ask, Ok(ready)) => {
+                write!(f, "ready#{}({}", ask.0, ready.mounted.len())?;
+                match ready.kept.is_empty() {
+                    true => f.write_str(")"),
+                    false => write!(f, ", kept: {})", ready.kept.join("; ")),
+                }
+            }
             Self::Released(ask, Ok(())) => write!(f, "released#{}", ask.0),
             Self::Ready(ask, Err(error)) | Self::Released(ask, Err(error)) => {
                 write!(
@@ -85,6 +96,10 @@ impl fmt::Display for Step {
             Self::Wake(uid) => write!(f, "wake({uid})"),
             Self::Record(pod, _, reason, message) => {
                 write!(f, "event({} {}: {message})", pod.uid(), reason.as_str())
+            }
+            Self::RecordClaim(claim, _, reason, message) => {
+                let name = claim.name.as_deref().unwrap_or_default();
+                write!(f, "claim-event({name} {}: {message})", reason.as_str())
             }
             Self::InUse(devices) => {
                 let names: Vec<_> = devices.iter().map(ToString::to_string).collect();

@@ -2,7 +2,9 @@
 
 mod devices;
 mod drivers;
+mod growth;
 mod invariants;
+mod kept;
 mod releases;
 mod set_ups;
 
@@ -64,6 +66,7 @@ impl World {
                     | Step::Wake(_)
                     | Step::GiveUp(_)
                     | Step::Record(..)
+                    | Step::RecordClaim(..)
                     | Step::InUse(_)
             ) {
                 let before = self.open.insert(step.to_string(), step);
@@ -118,6 +121,15 @@ impl World {
         })
     }
 
+    fn expanded(&mut self, line: &str, expanded: Expanded) -> String {
+        let step = self.open.remove(line);
+        let Some(Step::Expand(work, _)) = step else {
+            panic!("{line} is not under way");
+        };
+        let done = Done::Expanded(work.pod.uid(), work.key, Ok(expanded));
+        self.hear(Input::Done(done))
+    }
+
     fn ok(&mut self, line: &str) -> String {
         self.ends(line, Ok(Vec::new()))
     }
@@ -142,7 +154,11 @@ impl World {
             Step::Stage(device, _) => Done::Staged(device, result.map(drop)),
             Step::Unstage(device) => Done::Unstaged(device, result.map(drop)),
             Step::Mount(work) => Done::Mounted(work.pod.uid(), work.key, result.map(|_| mounted())),
-            Step::Expand(work) => Done::Expanded(work.pod.uid(), work.key, result.map(|_| Some(9))),
+            Step::Expand(work, _) => {
+                let bytes = work.volume.size().expect("a size").wanted;
+                let grown = result.map(|_| Expanded::Grown(bytes));
+                Done::Expanded(work.pod.uid(), work.key, grown)
+            }
             Step::Unmount(uid, key, _) => Done::Unmounted(uid, key, result.map(drop)),
             _ => panic!("{line} does not end"),
         };

@@ -19,7 +19,10 @@ pub(super) struct Words {
 pub(super) enum Work {
     Stage,
     Mount,
+    /// Grow what the pod has.
     Expand,
+    /// Grow what the pod does not have before.
+    ExpandNew,
     Unmount,
 }
 
@@ -32,6 +35,8 @@ impl Work {
             (Self::Mount, false) => "MountVolume.SetUp",
             (Self::Mount, true) => "MapVolume.MapPodDevice",
             (Self::Expand, _) => "NodeExpandVolume.NodeExpandVolume",
+            (Self::ExpandNew, false) => "MountVolume.Setup",
+            (Self::ExpandNew, true) => "MapVolume.MarkVolumeAsMounted",
             (Self::Unmount, false) => "UnmountVolume.TearDown",
             (Self::Unmount, true) => "UnmapVolume.UnmapBlockVolume",
         }
@@ -60,9 +65,13 @@ pub(super) fn step_failed(work: Work, volume: &PodVolume, error: &StepError) -> 
     let block = volume.source.is_block();
     let operation = error.operation.unwrap_or(work.operation(block));
     let (name, message) = (volume.told_name(), &error.message);
+    let while_doing = match work {
+        Work::ExpandNew => " while expanding volume",
+        _ => "",
+    };
     Words {
         reason: work.reason(block),
-        message: format!("{operation} failed for volume {name:?} : {message}"),
+        message: format!("{operation} failed{while_doing} for volume {name:?} : {message}"),
     }
 }
 

@@ -11,8 +11,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use windlass_types::corev1::{
     Node, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, SecretReference, Volume,
 };
-use windlass_types::{Pod, PodExt, Retry};
+use windlass_types::{GrowthTurn, Pod, PodExt, Retry};
 
+use super::grown::growth;
 use super::{
     BoundClaim, ClaimSize, CsiVolume, LocalVolume, NfsVolume, PodVolume, SecretRef, VolumeSource,
     other,
@@ -26,8 +27,6 @@ const ONE_POD: &str = "ReadWriteOncePod";
 const BLOCK: &str = "Block";
 /// Finalizer of a claim that stays until no pod uses it any more.
 const PROTECTED: &str = "kubernetes.io/pvc-protection";
-/// `allocatedResourceStatuses` of a claim that the node is to grow.
-const NODE_MAY_GROW: [&str; 2] = ["NodeResizePending", "NodeResizeInProgress"];
 
 /// What is known of an object.
 #[derive(Clone, Debug, PartialEq)]
@@ -166,10 +165,7 @@ pub fn claimed_volume(input: ClaimInput<'_>) -> Result<PodVolume, ClaimFault> {
     // the only source that promises it by itself
     read_only |= spec.nfs.as_ref().and_then(|nfs| nfs.read_only) == Some(true);
     let modes = spec.access_modes.as_deref().unwrap_or_default();
-    let size = match read_only {
-        true => None,
-        false => size(name, claim, spec),
-    };
+    let size = size(name, claim, spec);
     Ok(PodVolume {
         name: input.volume.name.clone(),
         source: source(&volume_name, spec, size),
@@ -274,7 +270,7 @@ fn check_mode(input: ClaimInput<'_>, spec: &PersistentVolumeSpec) -> Result<(), 
     })
 }
 
-fn source(name: &str, spec: &PersistentVolumeSpec, size: Option<ClaimSize>) -> VolumeSource {
+fn source(name: &str, spec: &PersistentVolumeSpec, size: ClaimSize) -> VolumeSource {
     let block = spec.volume_mode.as_deref() == Some(BLOCK);
     let secret = |secret: &Option<SecretReference>| {
         let secret = secret.as_ref()?;
@@ -295,7 +291,7 @@ fn source(name: &str, spec: &PersistentVolumeSpec, size: Option<ClaimSize>) -> V
             stage_secret: secret(&csi.node_stage_secret_ref),
             publish_secret: secret(&csi.node_publish_secret_ref),
             expand_secret: secret(&csi.node_expand_secret_ref),
-            size,
+            size: Some(size),
             attach_required: true,
         }));
     }
@@ -305,6 +301,7 @@ fn source(name: &str, spec: &PersistentVolumeSpec, size: Option<ClaimSize>) -> V
             path: PathBuf::from(&local.path),
             fs_type: local.fs_type.clone(),
             block,
+            size: Some(size),
         });
     }
     if let Some(nfs) = &spec.nfs {
@@ -329,32 +326,16 @@ fn mount_options(volume: &PersistentVolume, spec: &PersistentVolumeSpec) -> Vec<
     }
 }
 
-/// `None` if the node is not to grow the volume: the resizer has yet to do its part, or somebody
-/// found that it can never be grown to that size (upstream `NodeExpander`). A resizer that says
-/// nothing of all that is an old one.
-fn size(
-    name: &str,
-    claim: &PersistentVolumeClaim,
-    spec: &PersistentVolumeSpec,
-) -> Option<ClaimSize> {
+fn size(name: &str, claim: &PersistentVolumeClaim, spec: &PersistentVolumeSpec) -> ClaimSize {
     let status = claim.status.as_ref();
-    let has = storage(spec.capacity.as_ref());
-    let known = storage(status.and_then(|s| s.capacity.as_ref()));
-    let statuses = status.and_then(|s| s.allocated_resource_statuses.as_ref());
-    let stage = statuses
-        .and_then(|all| all.get("storage"))
-        .map(String::as_str);
-    let allocated = status.and_then(|s| s.allocated_resources.as_ref());
-    let wanted = match (stage, allocated) {
-        (None, None) => has,
-        (Some(stage), _) if has > known && NODE_MAY_GROW.contains(&stage) => storage(allocated),
-        _ => return None,
-    };
-    Some(ClaimSize {
+    let wanted = storage(spec.capacity.as_ref());
+    ClaimSize {
         claim: name.to_owned(),
+        uid: claim.metadata.uid.clone().unwrap_or_default(),
         wanted,
-        known,
-    })
+        known: storage(status.and_then(|s| s.capacity.as_ref())),
+        open: growth(claim, wanted, false) != GrowthTurn::NotNow,
+    }
 }
 
 /// Bytes of storage; 0 if nothing is said, or nothing that makes sense.

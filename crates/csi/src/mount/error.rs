@@ -6,13 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use windlass_core::paths::UnsafeName;
-use windlass_types::{DeviceName, Retry};
+use windlass_types::{DeviceName, GrowthFault, Retry};
 
 use crate::port::{CsiError, ObjectError};
 
 /// Codes by which a driver says that a volume can never be grown to that size (upstream
 /// `isInfeasibleError`).
 const INFEASIBLE: [&str; 3] = ["InvalidArgument", "OutOfRange", "NotFound"];
+/// Code by which a driver says that it does not grow a volume that is in use.
+const IN_USE: &str = "FailedPrecondition";
 
 /// A volume of a CSI driver is not where it should be.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,12 @@ pub enum MountError {
     /// The driver was asked to grow a volume, and did not.
     #[error("Expander.NodeExpand failed to expand the volume : {0}")]
     Expand(#[source] CsiError),
+    /// The driver says that the volume can never be grown to that size.
+    #[error("Expander.NodeExpand failed to expand the volume {0}")]
+    Infeasible(#[source] CsiError),
+    /// The driver does not grow volumes on nodes.
+    #[error("NodeExpand is not supported by the CSI driver {0}")]
+    NoExpansion(String),
     /// Something that mounting needs of the API server could not be had.
     #[error("kubernetes.io/csi: {step}: {source}")]
     Object {
@@ -150,16 +158,14 @@ impl MountError {
     /// What trying again would bring.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Invalid(_) | Self::Name(_) => Retry::Never,
-            Self::Expand(CsiError::Refused { code, .. }) if INFEASIBLE.contains(&code.as_str()) => {
-                Retry::Never
-            }
+            Self::Invalid(_) | Self::Name(_) | Self::Infeasible(_) => Retry::Never,
             Self::Driver { source, .. } | Self::Mount(source) | Self::Expand(source) => {
                 source.retry()
             }
             Self::Object { source, .. } | Self::Secret { source, .. } => source.retry,
             // the CSIDriver object may change, as everything else
-            Self::NotAttached(_)
+            Self::NoExpansion(_)
+            | Self::NotAttached(_)
             | Self::LifecycleMode { .. }
             | Self::Ownership { .. }
             | Self::Notes { .. }
@@ -167,6 +173,31 @@ impl MountError {
             | Self::InUse { .. }
             | Self::Io { .. }
             | Self::Files(_) => Retry::Later,
+        }
+    }
+
+    /// A driver's answer to being asked to grow a volume.
+    pub(crate) fn of_growth(error: CsiError) -> Self {
+        match &error {
+            CsiError::Refused { code, .. } if INFEASIBLE.contains(&code.as_str()) => {
+                Self::Infeasible(error)
+            }
+            _ => Self::Expand(error),
+        }
+    }
+
+    /// Which failure this is if a volume was to be grown.
+    pub fn growth_fault(&self) -> GrowthFault {
+        match self {
+            Self::Driver {
+                source: CsiError::NotRegistered { .. },
+                ..
+            } => GrowthFault::Away,
+            Self::NoExpansion(_) => GrowthFault::Unsupported,
+            Self::Infeasible(_) => GrowthFault::Infeasible,
+            Self::Expand(CsiError::Refused { code, .. }) if code == IN_USE => GrowthFault::InUse,
+            Self::Expand(CsiError::Uncertain { .. }) | Self::Files(_) => GrowthFault::Uncertain,
+            _ => GrowthFault::Failed,
         }
     }
 

@@ -9,24 +9,20 @@ use super::error::MountError;
 use super::inputs::Driver;
 use super::notes::Notes;
 use super::{Asked, CsiVolumes, asked, paths, pod_lane};
-use crate::port::{CsiError, NodeAbility, VolumeUsage};
+use crate::port::{NodeAbility, VolumeUsage};
 
 impl CsiVolumes {
-    /// NodeExpandVolume of a published volume whose claim asks for more than it is known to have:
-    /// the size in bytes that it has now. `None` if there is nothing to do, or the driver does not
-    /// expand on nodes, or not what is in use.
+    /// NodeExpandVolume of a published volume: it is to have this many bytes.
     ///
     /// # Errors
-    /// What did not work.
+    /// What did not work; [`MountError::growth_fault`] tells what follows.
     pub async fn expand(
         &self,
         pod: &SharedPod,
         volume: &PodVolume,
-    ) -> Result<Option<u64>, MountError> {
+        bytes: u64,
+    ) -> Result<(), MountError> {
         let asked = asked(pod, volume)?;
-        let Some(size) = asked.csi.size.as_ref().filter(|s| s.wanted > s.known) else {
-            return Ok(None);
-        };
         let driver = self
             .driver(
                 &asked.device,
@@ -35,7 +31,7 @@ impl CsiVolumes {
             )
             .await?;
         if !driver.can(NodeAbility::Expand) {
-            return Ok(None);
+            return Err(MountError::NoExpansion(asked.device.driver));
         }
         let mut request = self.request(&asked);
         request.secrets = self
@@ -43,16 +39,9 @@ impl CsiVolumes {
             .await?;
         request.staging_path = self.staging_path(&asked, &driver);
         let at = self.published_at(&asked.uid, asked.name(), asked.csi.block);
-        match driver.node.expand(request, size.wanted, at).await {
-            // what is told is what was asked for, as upstream: a driver rounds, or says nothing
-            Ok(_) => Ok(Some(size.wanted)),
-            Err(CsiError::Refused { code, message }) if code == "FailedPrecondition" => {
-                let volume = &asked.volume.name;
-                tracing::warn!(pod = %asked.uid, %volume, %message, "not grown while it is in use");
-                Ok(None)
-            }
-            Err(error) => Err(MountError::Expand(error)),
-        }
+        // what is told is what was asked for, as upstream: a driver rounds, or says nothing
+        let grown = driver.node.expand(request, bytes, at).await;
+        grown.map(drop).map_err(MountError::of_growth)
     }
 
     /// NodeGetVolumeStats of a published volume; `None` if it is not published, or its driver does

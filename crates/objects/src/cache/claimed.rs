@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use async_trait::async_trait;
 use futures::future::join_all;
 use windlass_core::pod_references::References;
 use windlass_core::volume_source::{
@@ -10,9 +11,12 @@ use windlass_core::volume_source::{
 };
 use windlass_runtime::InputsError;
 use windlass_types::corev1::Volume;
-use windlass_types::{ClaimSizes, Pod, PodExt, PodUid, Reason, SharedPod};
+use windlass_types::{
+    ClaimSizes, GrowthTurn, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp,
+};
 
 use super::ObjectCache;
+use crate::claims::ClaimKey;
 use crate::resolve::claims_error;
 
 /// Volumes by name.
@@ -129,9 +133,36 @@ pub(super) fn with_claimed(pod: &Pod, volumes: PodVolumes, mut claimed: Claimed)
     kept.collect()
 }
 
+#[async_trait]
 impl ClaimSizes for ObjectCache {
-    fn grown(&self, pod: &Pod, claim: &str, bytes: u64) {
-        let key = (pod.namespace().to_owned(), claim.to_owned());
-        self.claims.grown(key, bytes);
+    async fn turn(
+        &self,
+        pod: &Pod,
+        claim: &str,
+        capacity: u64,
+        failed_before: bool,
+    ) -> Result<GrowthTurn, String> {
+        let key = key(pod, claim);
+        self.claims.turn(&key, capacity, failed_before).await
     }
+
+    async fn grown(&self, pod: &Pod, claim: &str, bytes: u64) -> Result<(), String> {
+        self.claims.grown(&key(pod, claim), bytes).await
+    }
+
+    async fn not_grown(
+        &self,
+        pod: &Pod,
+        claim: &str,
+        infeasible: bool,
+        why: &str,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let key = key(pod, claim);
+        self.claims.not_grown(&key, infeasible, why, now).await
+    }
+}
+
+fn key(pod: &Pod, claim: &str) -> ClaimKey {
+    (pod.namespace().to_owned(), claim.to_owned())
 }

@@ -3,7 +3,7 @@
 use windlass_fake_api::On;
 use windlass_types::corev1::{Node, PersistentVolume, PersistentVolumeClaim};
 use windlass_types::storagev1::CSIDriver;
-use windlass_types::{ClaimSizes, PodExt};
+use windlass_types::{ClaimSizes, Growing, GrowthTurn, Timestamp};
 
 use super::*;
 
@@ -344,31 +344,72 @@ async fn a_volume_that_grew_is_seen_with_the_next_sync_and_told_when_its_file_sy
         });
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(size().await, Some((1 << 30, 2 << 30)));
-    // the first try fails
+    let told = || {
+        let told = world
+            .server
+            .get::<PersistentVolumeClaim>(in_namespace, "data");
+        told.expect("claim").status.expect("status")
+    };
+    let stage = || {
+        let statuses = told().allocated_resource_statuses;
+        statuses.and_then(|all| all.get("storage").cloned())
+    };
+    let turn = GrowthTurn::Grow(Growing {
+        bytes: 2 << 30,
+        told: false,
+        followed: true,
+        last_try: false,
+    });
+    assert_eq!(
+        world.cache.turn(&pod, "data", 2 << 30, false).await,
+        Ok(turn)
+    );
+    assert_eq!(stage().as_deref(), Some("NodeResizeInProgress"));
+    let failed = world
+        .cache
+        .not_grown(&pod, "data", true, "no", Timestamp::UNIX_EPOCH);
+    assert_eq!(failed.await, Ok(()));
+    assert_eq!(stage().as_deref(), Some("NodeResizeInfeasible"));
+    let types = || -> Vec<_> {
+        let conditions = told().conditions.unwrap_or_default();
+        conditions.into_iter().map(|one| one.type_).collect()
+    };
+    assert_eq!(
+        types(),
+        ["FileSystemResizePending", "Other", "NodeResizeError"]
+    );
+    assert_eq!(
+        world.cache.turn(&pod, "data", 2 << 30, true).await,
+        Ok(GrowthTurn::NotNow)
+    );
+    // what cannot be told is an error in upstream's words
     let faults = world.server.faults();
     faults.error(On::path("*/status").times(1), 500);
-    world.cache.grown(&pod, "data", 2 << 30);
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let told = world
-        .server
-        .get::<PersistentVolumeClaim>(Some("default"), "data");
-    let status = told.expect("claim").status.expect("status");
-    assert_eq!(status.capacity.expect("capacity")["storage"].0, "2Gi");
-    assert_eq!(
-        status.allocated_resource_statuses.unwrap_or_default(),
-        [].into()
+    let error = world.cache.grown(&pod, "data", 2 << 30).await;
+    let error = error.expect_err("500");
+    assert!(
+        error.starts_with("patchPVCStatus failed to patch PVC \"data\": "),
+        "{error}"
     );
-    let conditions = status.conditions.unwrap_or_default();
-    let types: Vec<_> = conditions.iter().map(|one| one.type_.as_str()).collect();
-    assert_eq!(types, ["Other"]);
-    assert_eq!(size().await, None, "nothing is left to grow");
+    assert_eq!(world.cache.grown(&pod, "data", 2 << 30).await, Ok(()));
+    assert_eq!(told().capacity.expect("capacity")["storage"].0, "2Gi");
+    assert_eq!(stage(), None);
+    assert_eq!(types(), ["Other"]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(size().await, Some((2 << 30, 2 << 30)));
     world.server.clear_requests();
-    world.cache.grown(&pod, "data", 2 << 30);
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(world.cache.grown(&pod, "data", 2 << 30).await, Ok(()));
     let requests = world.server.requests();
     assert!(
         requests.iter().all(|r| r.method != "PATCH"),
         "it says so already: {requests:?}"
     );
-    assert_eq!(pod.name(), "pod-a");
+    world
+        .server
+        .delete::<PersistentVolumeClaim>(in_namespace, "data");
+    let error = world.cache.turn(&pod, "data", 2 << 30, false).await;
+    assert_eq!(
+        error,
+        Err("mountVolume.NodeExpandVolume get PVC failed : it is gone".to_owned())
+    );
 }

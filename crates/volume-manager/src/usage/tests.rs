@@ -71,8 +71,8 @@ impl VolumePlugins for Scripted {
         })
     }
 
-    async fn expand(&self, _: &VolumeRequest) -> Result<Option<u64>, VolumeError> {
-        Ok(None)
+    async fn expand(&self, _: &VolumeRequest, _: u64) -> Result<(), VolumeError> {
+        Ok(())
     }
 
     async fn tear_down(&self, _: &PodUid, _: &FoundVolume) -> Result<(), VolumeError> {

@@ -27,6 +27,7 @@ fn local() -> VolumeRequest {
         path: "/disk".into(),
         fs_type: None,
         block: false,
+        size: None,
     }))
 }
 

@@ -206,6 +206,7 @@ pub(super) fn local(path: impl Into<PathBuf>, block: bool) -> VolumeSource {
         path: path.into(),
         fs_type: None,
         block,
+        size: None,
     })
 }
 
@@ -258,6 +259,12 @@ impl LoopDevice {
         let device = device.expect("open");
         device.write_all_at(bytes, at as u64).expect("write");
         device.sync_all().expect("sync");
+    }
+
+    /// The device becomes larger, as its owner makes it.
+    pub(super) fn grow_to(&self, bytes: u64) {
+        self.file.as_file().set_len(bytes).expect("size");
+        self.run("losetup", &["-c"]);
     }
 
     /// The device has its size, and nothing behind it any more.

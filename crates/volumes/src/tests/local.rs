@@ -197,6 +197,95 @@ async fn an_empty_device_gets_a_file_system_and_a_used_one_keeps_its_own() {
 }
 
 #[tokio::test]
+async fn the_file_system_of_a_device_grows_with_it_while_it_is_mounted() {
+    let (Some(bed), Some(device)) = (Bed::new(), LoopDevice::new()) else {
+        return;
+    };
+    let agent = bed.agent();
+    let asked = Asked::new("1", local(&device.path, false));
+    let path = asked.set_up(&agent).await.expect("set up");
+    fs::write(path.join("kept"), "x").expect("write");
+    let size = || {
+        let of = rustix::fs::statvfs(&path).expect("statvfs");
+        of.f_blocks * of.f_frsize
+    };
+    let before = size();
+    agent
+        .expand(&asked.request(), 32 << 20)
+        .await
+        .expect("as large as it is");
+    assert_eq!(size(), before);
+    device.grow_to(32 << 20);
+    agent
+        .expand(&asked.request(), 32 << 20)
+        .await
+        .expect("grows");
+    assert!(size() > before + (12 << 20), "{before} became {}", size());
+    assert_eq!(fs::read_to_string(path.join("kept")).expect("read"), "x");
+    agent
+        .expand(&asked.request(), 32 << 20)
+        .await
+        .expect("once more");
+    asked.release(&agent).await.expect("release");
+    // what is no file system has nothing to grow
+    let block = Asked::new("2", local(&device.path, true));
+    agent.expand(&block.request(), 1).await.expect("a device");
+    let directory = Asked::new("3", local(bed.at("."), false));
+    agent
+        .expand(&directory.request(), 1)
+        .await
+        .expect("a directory");
+}
+
+#[tokio::test]
+async fn each_file_system_is_grown_by_its_own_program_or_refused_in_upstreams_words() {
+    let Some(mut bed) = Bed::new() else { return };
+    let Some(device) = LoopDevice::new() else {
+        return;
+    };
+    let name = device.path.display().to_string();
+    let place = format!("$/pods/1/{PLACE}");
+    for program in ["xfs_growfs", "btrfs", "resize2fs"] {
+        bed.replace_program(program, "echo \"$@\" >&2; exit 3");
+    }
+    for (present, expected) in [
+        (
+            "xfs",
+            format!(
+                "resize of device {place} failed: exit status 3. xfs_growfs output: -d {place}\n"
+            ),
+        ),
+        (
+            "btrfs",
+            format!(
+                "resize of device {place} failed: exit status 3. btrfs output: filesystem resize \
+                 max {place}\n"
+            ),
+        ),
+        (
+            "ext3",
+            format!("resize of device {name} failed: exit status 3. resize2fs output: {name}\n"),
+        ),
+        (
+            "vfat",
+            format!(
+                "ResizeFS.Resize - resize of format vfat is not supported for device {name} \
+                 mounted at {place}"
+            ),
+        ),
+    ] {
+        bed.replace_program("blkid", &format!("echo TYPE={present}"));
+        let asked = Asked::new("1", local(&device.path, false));
+        let error = bed.agent().expand(&asked.request(), 1).await;
+        assert_eq!(bed.text(&error.expect_err(present)), expected);
+    }
+    bed.replace_program("blkid", "exit 2");
+    let asked = Asked::new("1", local(&device.path, false));
+    let nothing = bed.agent().expand(&asked.request(), 1).await;
+    nothing.expect("nothing is on it");
+}
+
+#[tokio::test]
 async fn a_device_that_cannot_be_read_is_never_formatted() {
     let (Some(mut bed), Some(device)) = (Bed::new(), LoopDevice::new()) else {
         return;

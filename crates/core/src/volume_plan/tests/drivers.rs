@@ -38,3 +38,35 @@ fn a_device_that_waits_for_its_driver_is_taken_back_as_soon_as_it_comes() {
     assert_eq!(world.ok(UNSTAGE), "");
     assert_eq!(world.hear(Input::DriverCame), "");
 }
+
+#[test]
+fn a_release_that_a_driver_failed_is_asked_for_again_as_soon_as_a_driver_comes() {
+    let mut world = World::new();
+    world.ask("p", &[csi("c", |_| ()), empty("a")]);
+    world.ok(STAGE);
+    world.ok("mount(p/a)");
+    world.ok("mount(p/c)");
+    let left = || {
+        let csi = found("csi", "pv-c", Some("c"));
+        vec![csi, found("empty-dir", "a", None)]
+    };
+    world.release("p", Releaser::Worker);
+    assert_eq!(
+        world.ends("find(p)", Ok(left())),
+        "unmount(p/pv-c), unmount(p/a)"
+    );
+    assert_eq!(world.ok("unmount(p/a)"), "");
+    assert_eq!(
+        world.fails("unmount(p/pv-c)", "no driver"),
+        "not#2(FailedMount: UnmountVolume.TearDown failed for volume \"pv-c\" : no driver)"
+    );
+    assert_eq!(world.hear(Input::DriverCame), "wake(p)");
+    // once for each failure
+    assert_eq!(world.hear(Input::DriverCame), "");
+    assert_eq!(world.release("p", Releaser::Worker), "find(p)");
+    world.ends("find(p)", Ok(left()));
+    world.ok("unmount(p/pv-c)");
+    // a disk has nothing to do with drivers
+    world.fails("unmount(p/a)", "busy");
+    assert_eq!(world.hear(Input::DriverCame), "");
+}

@@ -65,7 +65,11 @@ impl Model {
                     assert!(self.waiting.remove(&ask.0), "answered twice: {line}");
                     continue;
                 }
-                Step::Wake(_) | Step::GiveUp(_) | Step::Record(..) | Step::InUse(_) => continue,
+                Step::Wake(_)
+                | Step::GiveUp(_)
+                | Step::Record(..)
+                | Step::RecordClaim(..)
+                | Step::InUse(_) => continue,
                 Step::Mount(work) => {
                     let uid = work.pod.uid();
                     let device = work.volume.device();
@@ -87,7 +91,7 @@ impl Model {
                     let wanted = self.wants.values().any(|devices| devices.contains(device));
                     assert!(!used && !wanted, "in use: {line}");
                 }
-                Step::Survey | Step::Find(_) | Step::Stage(..) | Step::Expand(_) => {}
+                Step::Survey | Step::Find(_) | Step::Stage(..) | Step::Expand(..) => {}
             }
             assert!(
                 self.open.insert(line.clone(), step).is_none(),
@@ -134,8 +138,9 @@ impl Model {
             Step::Mount(work) => {
                 Done::Mounted(work.pod.uid(), work.key, result(()).map(|()| mounted()))
             }
-            Step::Expand(work) => {
-                Done::Expanded(work.pod.uid(), work.key, result(()).map(|()| None))
+            Step::Expand(work, _) => {
+                let expanded = result(()).map(|()| Expanded::NotNow);
+                Done::Expanded(work.pod.uid(), work.key, expanded)
             }
             Step::Unmount(uid, key, found) => {
                 if ok && let Some(lies) = self.lies.get_mut(&uid) {

@@ -50,7 +50,8 @@ fn csi_line(csi: &CsiVolume) -> String {
         line.push_str(&format!(" {}", csi.access_modes.join("+")));
     }
     if let Some(size) = &csi.size {
-        line.push_str(&format!(" {}→{}", size.known, size.wanted));
+        let open = if size.open { "" } else { " closed" };
+        line.push_str(&format!(" {}→{}{open}", size.known, size.wanted));
     }
     line
 }
@@ -211,7 +212,7 @@ fn who_may_write_and_how_many_pods_may_have_it() {
         .check("data/pv-1 hostPath /data read-only");
     Case::new(json!({"csi": {"driver": "d", "volumeHandle": "h"}}))
         .pod(read_only)
-        .check("data/pv-1 csi d h fs= ReadWriteOnce read-only");
+        .check("data/pv-1 csi d h fs= ReadWriteOnce 1073741824→2147483648 read-only");
     Case::new(json!({"nfs": {"server": "s", "path": "/p", "readOnly": true}}))
         .check("data/pv-1 nfs s:/p read-only");
     // a mode says where it may be had, not what may be done with it
@@ -238,15 +239,17 @@ fn a_volume_is_grown_on_the_node_when_the_resizer_has_done_its_part() {
             "allocatedResourceStatuses": {"storage": stage},
         })
     };
-    check(json!({}), " 1073741824→2147483648");
-    check(stage("NodeResizePending"), " 1073741824→3221225472");
-    check(stage("NodeResizeInProgress"), " 1073741824→3221225472");
-    check(stage("ControllerResizeInProgress"), "");
-    check(stage("NodeResizeInfeasible"), "");
-    check(json!({"allocatedResources": {"storage": "3Gi"}}), "");
-    let mut done = stage("NodeResizePending");
+    let size = " 1073741824→2147483648";
+    let closed = format!("{size} closed");
+    check(json!({}), size);
+    check(stage("NodeResizePending"), size);
+    check(stage("ControllerResizeInProgress"), &closed);
+    check(stage("NodeResizeInfeasible"), &closed);
+    check(json!({"allocatedResources": {"storage": "3Gi"}}), &closed);
+    // another node may have told it
+    let mut done = json!({"allocatedResources": {"storage": "2Gi"}});
     done["capacity"] = json!({"storage": "2Gi"});
-    check(done, "");
+    check(done, " 2147483648→2147483648");
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! What is called when, and that nothing is called without need.
 
-use windlass_types::Retry;
 
-use super::world::{Fault, World, inline, persistent, pod, size};
+use super::world::{Fault, World, inline, persistent, pod};
 use crate::port::NodeAbility;
 
 const SHA: &str = "d2e8363faaac7ae76def3b14091d8eb5755f6b92e9531627aeec833a8731cc49";
@@ -155,40 +154,56 @@ fn one_driver_that_hangs_delays_no_other_pod() {
 }
 
 #[test]
-fn a_volume_grows_only_if_its_claim_asks_and_its_driver_can() {
-    let check = |abilities: &[NodeAbility], wanted, known, expected: Option<u64>, line: &str| {
+fn a_driver_that_can_grows_a_volume_to_the_size_that_is_asked_for() {
+    let check = |abilities: &[NodeAbility], line: &str| {
         let world = World::new(abilities);
-        let volume = persistent(|csi| csi.size = size(wanted, known));
-        assert_eq!(world.expand(&pod("uid-1"), &volume).unwrap(), expected);
+        let volume = persistent(|_| {});
+        world.expand(&pod("uid-1"), &volume, 20).unwrap();
         assert_eq!(world.journal(), line);
     };
     let both = [NodeAbility::Stage, NodeAbility::Expand];
     let at = "pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
-    check(
-        &both,
-        20,
-        10,
-        Some(20),
-        &format!("expand vol-1 to 20 staged true {at}"),
-    );
+    check(&both, &format!("expand vol-1 to 20 staged true {at}"));
     check(
         &[NodeAbility::Expand],
-        20,
-        10,
-        Some(20),
         &format!("expand vol-1 to 20 staged false {at}"),
     );
-    check(&both, 10, 10, None, "");
-    check(&[NodeAbility::Stage], 20, 10, None, "");
-    let world = World::new(&both);
-    world.next("expand", Fault::Refuse);
-    let volume = persistent(|csi| csi.size = size(20, 10));
-    let error = world.expand(&pod("uid-1"), &volume).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "Expander.NodeExpand failed to expand the volume : rpc error: code = InvalidArgument desc = no"
+}
+
+#[test]
+fn what_a_driver_says_against_growing_is_told_apart() {
+    let check = |abilities: &[NodeAbility], fault: Option<Fault>, expected: &str| {
+        let world = World::new(abilities);
+        if let Some(fault) = fault {
+            world.next("expand", fault);
+        }
+        let error = world.expand(&pod("uid-1"), &persistent(|_| {}), 20);
+        let error = error.unwrap_err();
+        let line = format!("{:?} {:?}: {error}", error.growth_fault(), error.retry());
+        assert_eq!(line, expected);
+    };
+    let can = [NodeAbility::Expand];
+    check(
+        &[],
+        None,
+        "Unsupported Later: NodeExpand is not supported by the CSI driver disk.example.com",
     );
-    assert_eq!(error.retry(), Retry::Never);
+    let refused = "Expander.NodeExpand failed to expand the volume";
+    check(
+        &can,
+        Some(Fault::Refuse),
+        &format!("Infeasible Never: {refused} rpc error: code = InvalidArgument desc = no"),
+    );
+    check(
+        &can,
+        Some(Fault::Code("FailedPrecondition")),
+        &format!("InUse Later: {refused} : rpc error: code = FailedPrecondition desc = no"),
+    );
+    check(
+        &can,
+        Some(Fault::Code("Internal")),
+        &format!("Failed Later: {refused} : rpc error: code = Internal desc = no"),
+    );
 }
 
 #[test]

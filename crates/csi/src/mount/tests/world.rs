@@ -30,6 +30,8 @@ pub(super) const NODE: &str = "node-a";
 pub(super) enum Fault {
     /// The driver says no, and nothing happens.
     Refuse,
+    /// The same with another code.
+    Code(&'static str),
     /// Nothing happens, and nobody knows.
     LoseRequest,
     /// It happens, and nobody knows.
@@ -378,9 +380,9 @@ impl State {
     }
 }
 
-fn refused() -> CsiError {
+fn refused(code: &str) -> CsiError {
     CsiError::Refused {
-        code: "InvalidArgument".to_owned(),
+        code: code.to_owned(),
         message: "no".to_owned(),
     }
 }
@@ -409,7 +411,8 @@ impl Node {
             state.fault(name)
         };
         match fault {
-            Some(Fault::Refuse) => return Err(refused()),
+            Some(Fault::Refuse) => return Err(refused("InvalidArgument")),
+            Some(Fault::Code(code)) => return Err(refused(code)),
             Some(Fault::LoseRequest) => return Err(uncertain()),
             Some(Fault::Hang) => std::future::pending::<()>().await,
             _ => effect(&mut lock(&self.0), fault == Some(Fault::Lie)),

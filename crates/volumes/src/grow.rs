@@ -1,0 +1,55 @@
+//! Growth of the file system on a block device (upstream `ResizeFs.Resize`): as large as its device.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::error::VolumeError;
+use crate::format::present_format;
+use crate::machine::Machine;
+
+/// Grows the file system on `device`, which is mounted at `mounted_at`. One that is as large as its
+/// device stays as it is, and so does a device without a file system.
+pub(crate) async fn grow(
+    machine: &Machine,
+    device: &Path,
+    mounted_at: &Path,
+) -> Result<(), VolumeError> {
+    let programs = &machine.config.programs;
+    machine.live_on()?;
+    let present = present_format(programs, device).await;
+    let present = present.map_err(|error| {
+        let device = device.display();
+        VolumeError::failed(format!(
+            "ResizeFS.Resize - error checking format for device {device}: {error}"
+        ))
+    })?;
+    // upstream: `mkfs` takes all of the device by itself
+    let Some(present) = present else {
+        return Ok(());
+    };
+    let on_mount = |words: &[&str]| (words.iter().map(OsString::from).collect(), mounted_at);
+    let (program, (mut arguments, subject)): (_, (Vec<OsString>, &Path)) = match present.as_str() {
+        "ext3" | "ext4" => ("resize2fs", (Vec::new(), device)),
+        "xfs" => ("xfs_growfs", on_mount(&["-d"])),
+        "btrfs" => ("btrfs", on_mount(&["filesystem", "resize", "max"])),
+        _ => {
+            return Err(VolumeError::failed(format!(
+                "ResizeFS.Resize - resize of format {present} is not supported for device {} \
+                 mounted at {}",
+                device.display(),
+                mounted_at.display()
+            )));
+        }
+    };
+    arguments.push(subject.into());
+    machine.live_on()?;
+    let ended = programs.succeed(program, &arguments, programs.format_deadline);
+    ended.await.map_err(|error| {
+        VolumeError::failed(format!(
+            "resize of device {} failed: {}. {program} output: {}",
+            subject.display(),
+            error.cause(),
+            error.output()
+        ))
+    })
+}
