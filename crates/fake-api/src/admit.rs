@@ -45,6 +45,9 @@ pub(crate) fn admit_node(
         ("persistentvolumeclaims" | "persistentvolumes" | "volumeattachments", None) => {
             gets_only(target, reads)
         }
+        ("podcertificaterequests", _) => {
+            pod_certificate_request(store, node, target, request, (reads, creates))
+        }
         _ if reads => Ok(()),
         ("pods", None) if creates => mirror_pod(store, node, &request.body),
         ("pods", None) if request.method != Method::DELETE => Err(Refusal::forbidden(format!(
@@ -84,6 +87,57 @@ fn reads_by_name(target: &Target, request: &ApiRequest, reads: bool) -> Result<(
     }
     let message = "can only read namespaced objects of this type by name";
     Err(Refusal::forbidden(message))
+}
+
+/// A node watches the requests of its own pods and makes them; signing is not for it.
+fn pod_certificate_request(
+    store: &Store,
+    node: &str,
+    target: &Target,
+    request: &ApiRequest,
+    (reads, creates): (bool, bool),
+) -> Result<(), Refusal> {
+    let forbidden = |message: &str| Err(Refusal::forbidden(message));
+    if target.subresource.is_some() || !(reads || creates) {
+        return forbidden("nodes may not change PodCertificateRequests");
+    }
+    if reads {
+        let fields = request.query.get("fieldSelector").unwrap_or_default();
+        let own = format!("spec.nodeName={node}");
+        return match target.name.is_some() || fields.split(',').any(|term| term == own) {
+            true => Ok(()),
+            false => {
+                forbidden("can only list/watch podcertificaterequests with nodeName field selector")
+            }
+        };
+    }
+    let says = |name: &str| text(&request.body, &["spec", name]).unwrap_or_default();
+    let object = |resource: &str, namespace: Option<&str>, name: &str| {
+        store.get(&Key {
+            group: String::new(),
+            resource: resource.to_owned(),
+            namespace: namespace.unwrap_or_default().to_owned(),
+            name: name.to_owned(),
+        })
+    };
+    let namespace = target.namespace.as_deref();
+    let pod = object("pods", namespace, says("podName"));
+    let on_node = pod.as_deref().and_then(|pod| text(pod, &["spec", "nodeName"]));
+    if says("nodeName") != node || on_node != Some(node) {
+        return forbidden("the pod is not running on the node named in the PodCertificateRequest");
+    }
+    let account = says("serviceAccountName");
+    let account = object("serviceaccounts", namespace, account);
+    for (object, field) in [
+        (pod, "podUID"),
+        (object("nodes", None, node), "nodeUID"),
+        (account, "serviceAccountUID"),
+    ] {
+        if object.as_deref().and_then(|object| meta(object, "uid")) != Some(says(field)) {
+            return forbidden(&format!("PodCertificateRequest names another {field}"));
+        }
+    }
+    Ok(())
 }
 
 /// A node reads its claims and what is behind them one by one; it can watch none of them.

@@ -25,6 +25,7 @@ pub(crate) fn kind_of(resource: &str) -> Option<&'static str> {
         ("volumeattachments", "VolumeAttachment"),
         ("certificatesigningrequests", "CertificateSigningRequest"),
         ("clustertrustbundles", "ClusterTrustBundle"),
+        ("podcertificaterequests", "PodCertificateRequest"),
         ("resourceclaims", "ResourceClaim"),
         ("resourceslices", "ResourceSlice"),
     ];
@@ -42,6 +43,7 @@ pub(crate) fn has_status(resource: &str) -> bool {
         "persistentvolumes",
         "persistentvolumeclaims",
         "certificatesigningrequests",
+        "podcertificaterequests",
         "volumeattachments",
         "resourceclaims",
     ]
@@ -87,6 +89,9 @@ pub(crate) fn on_create(resource: &str, object: &mut Value) {
         // what a client says of its own request is not an approval
         "certificatesigningrequests" => {
             as_map(object).insert("status".to_owned(), json!({}));
+        }
+        "podcertificaterequests" => {
+            or_set(section(object, "spec"), "maxExpirationSeconds", 86_400);
         }
         _ => {}
     }

@@ -65,6 +65,10 @@ const FIELDS: &[(&str, &[&str])] = &[
         ],
     ),
     ("certificatesigningrequests", &["spec.signerName"]),
+    (
+        "podcertificaterequests",
+        &["spec.signerName", "spec.podName", "spec.nodeName"],
+    ),
     ("resourceslices", &["spec.nodeName", "spec.driver"]),
 ];
 

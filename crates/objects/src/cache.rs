@@ -12,23 +12,27 @@ use windlass_actors::{NodeSeen, ObjectsChanged, SlotSender};
 use windlass_client::{ApiClients, Selector};
 use windlass_core::credentials::Keyring;
 use windlass_core::node_facts::NodeFacts;
-use windlass_core::pod_references::{BundleRef, Need, References, Use, pod_references};
+use windlass_core::object_reads::ChangeDetection;
+use windlass_core::pod_references::{BundleRef, Need, References, pod_references};
 use windlass_core::projection::{
-    ConfigMapContent, ObjectSnapshot, ProjectionInput, SecretContent, TrustBundle, project_volumes,
+    ConfigMapContent, ObjectSnapshot, ProjectionInput, Referent, SecretContent, TrustBundle,
+    project_volumes,
 };
 use windlass_core::service_env::{ServiceLink, service_env};
-use windlass_core::volume_source::{PodVolume, plain_volumes};
+use windlass_core::volume_source::{PodVolume, projected_volumes};
 use windlass_csi::CsiObjects;
+use windlass_metrics::VolumeMetrics;
 use windlass_runtime::{InputsError, PodInputs, PodObjects};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod};
 
 use crate::claims::Claims;
-use crate::lookup::{ANSWER_DEADLINE, Names, all, by_name, item, read};
+use crate::lookup::{ANSWER_DEADLINE, Named, NamedDeps, Names, all, item, read};
 use crate::node_credentials::{CredentialDirs, NodeCredentials};
-use crate::reflections::{Interest, Known, Reflections};
+use crate::pod_certificates::{PodCertificates, PodCertificatesDeps};
+use crate::reflections::{Interest, Reflections, settled};
 use crate::resolve::{
-    Handler, Kind, Unanswered, runtime_class_error, unanswered_error, volume_error,
+    Handler, Kind, Unanswered, runtime_class_error, unanswered_error, unread,
 };
 use crate::tokens::TokenCache;
 
@@ -57,6 +61,10 @@ pub struct ObjectCacheDeps {
     pub node: Arc<NodeFacts>,
     /// The node's object, for volumes that only some nodes may have.
     pub node_seen: watch::Receiver<NodeSeen>,
+    /// For the numbers of certificates.
+    pub metrics: VolumeMetrics,
+    /// How ConfigMaps and Secrets are kept current.
+    pub change_detection: ChangeDetection,
     /// What is known of CSI drivers; `None` takes them for what the API has as default.
     pub csi: Option<Arc<dyn CsiObjects>>,
     /// Where the node's docker config files lie; `None` looks nowhere, as simulations do.
@@ -65,13 +73,15 @@ pub struct ObjectCacheDeps {
 
 /// What pods refer to, kept current while they do.
 pub struct ObjectCache {
-    config_maps: Reflections<ConfigMapContent>,
-    secrets: Reflections<SecretContent>,
+    config_maps: Named<ConfigMapContent>,
+    secrets: Named<SecretContent>,
     services: Reflections<ServiceLink>,
     runtime_classes: Reflections<Handler>,
     trust_bundles: Reflections<TrustBundle>,
     claims: Claims,
     tokens: Arc<TokenCache>,
+    /// `None` if there are none: no API server, or not switched on.
+    certificates: Option<PodCertificates>,
     credentials: NodeCredentials,
     node: Arc<NodeFacts>,
     node_seen: watch::Receiver<NodeSeen>,
@@ -100,17 +110,37 @@ struct Registered {
 impl ObjectCache {
     /// A cache without pods. Its watches begin with them, in the tokio runtime of the caller.
     pub fn new(deps: ObjectCacheDeps) -> Self {
+        let certificates = deps.clients.clone().filter(|_| deps.node.pod_certificates);
+        let certificates = certificates.map(|clients| {
+            PodCertificates::new(PodCertificatesDeps {
+                clients,
+                clock: Arc::clone(&deps.clock),
+                events: Arc::clone(&deps.events),
+                changed: deps.changed.clone(),
+                node_name: deps.node.node_name.clone(),
+                node_seen: deps.node_seen.clone(),
+                metrics: deps.metrics,
+            })
+        });
         let watch = deps.clients.as_ref().map(|clients| clients.watch.clone());
         let main = deps.clients.map(|clients| clients.main);
         let changed = || Some(deps.changed.clone());
+        let named = NamedDeps {
+            detection: deps.change_detection,
+            watch: watch.clone(),
+            main: main.clone(),
+            changed: deps.changed.clone(),
+            node: deps.node_seen.clone(),
+        };
         Self {
-            config_maps: Reflections::new(watch.clone(), changed()),
-            secrets: Reflections::new(watch.clone(), changed()),
+            config_maps: Named::new(named.clone()),
+            secrets: Named::new(named),
             services: Reflections::new(watch.clone(), changed()),
             runtime_classes: Reflections::new(watch.clone(), changed()),
             trust_bundles: Reflections::new(watch, changed()),
             claims: Claims::new(main.clone(), deps.changed.clone()),
             tokens: Arc::new(TokenCache::new(main, deps.clock, changed())),
+            certificates,
             credentials: NodeCredentials::new(deps.credential_dirs),
             node: deps.node,
             node_seen: deps.node_seen,
@@ -142,7 +172,13 @@ impl ObjectCache {
             let found = self.trust_bundles(named).await;
             (named.clone(), found)
         });
-        let (config_maps, secrets, tokens, bundles) = futures::join!(
+        let certificates = async {
+            match &self.certificates {
+                Some(certificates) => certificates.credentials(pod, references).await,
+                None => BTreeMap::new(),
+            }
+        };
+        let (config_maps, secrets, tokens, bundles, certificates) = futures::join!(
             read(
                 &self.config_maps,
                 Kind::ConfigMap,
@@ -151,20 +187,22 @@ impl ObjectCache {
             read(&self.secrets, Kind::Secret, names(&references.secrets)),
             join_all(tokens),
             join_all(bundles),
+            certificates,
         );
         let mut unanswered = config_maps.1;
         unanswered.extend(secrets.1);
+        let of_volumes = unanswered.iter().filter_map(Unanswered::of_volumes);
+        let mut unread_by_volumes: BTreeMap<_, _> = of_volumes.collect();
         let mut trust_bundles = BTreeMap::new();
         for (named, found) in bundles {
             match found {
                 Ok(found) => {
                     trust_bundles.insert(named, found);
                 }
-                Err(error) => unanswered.push(Unanswered {
-                    kind: Kind::TrustBundle,
-                    name: named.to_string(),
-                    error,
-                }),
+                Err(error) => {
+                    let object = Referent::TrustBundles(named);
+                    unread_by_volumes.insert(object, unread(error.as_deref()));
+                }
             }
         }
         let objects = ObjectSnapshot {
@@ -172,6 +210,8 @@ impl ObjectCache {
             secrets: secrets.0,
             tokens: tokens.into_iter().collect(),
             trust_bundles,
+            certificates,
+            unread: unread_by_volumes,
         };
         (objects, unanswered)
     }
@@ -185,8 +225,7 @@ impl ObjectCache {
             return Err(None);
         };
         // what came of it is in `known`
-        let settled = known.wait_for(Known::is_settled);
-        let _ = tokio::time::timeout(ANSWER_DEADLINE, settled).await;
+        let _ = tokio::time::timeout(ANSWER_DEADLINE, settled(&known)).await;
         let known = known.borrow();
         if known.synced {
             return Ok(known.items.values().cloned().collect());
@@ -226,9 +265,8 @@ impl ObjectCache {
         };
         if !pod.is_static() {
             let deadline = Instant::now() + ANSWER_DEADLINE;
-            let settled = known.wait_for(Known::is_settled);
             // what came of it is in `known`
-            let _ = tokio::time::timeout_at(deadline, settled).await;
+            let _ = tokio::time::timeout_at(deadline, settled(&known)).await;
             if !known.borrow().synced {
                 let error = known.borrow().error.as_ref().map(|e| e.to_string().into());
                 let unanswered = Unanswered {
@@ -291,13 +329,10 @@ impl ObjectCache {
 
     fn hold(&self, uid: &PodUid, namespace: &str, references: &References) {
         for (name, need) in &references.config_maps {
-            let interest = interest(name, *need);
-            self.config_maps
-                .hold(&by_name(namespace, name), uid, interest);
+            self.config_maps.hold(namespace, name, uid, *need);
         }
         for (name, need) in &references.secrets {
-            let interest = interest(name, *need);
-            self.secrets.hold(&by_name(namespace, name), uid, interest);
+            self.secrets.hold(namespace, name, uid, *need);
         }
         if let Some(name) = &references.runtime_class {
             let interest = Interest::Appearing(name.clone());
@@ -317,12 +352,11 @@ impl ObjectCache {
         let gone = |name: &&String, kept: &BTreeMap<String, Need>| !kept.contains_key(*name);
         let config_maps = old.references.config_maps.keys();
         for name in config_maps.filter(|name| gone(name, &kept.config_maps)) {
-            self.config_maps
-                .release(&by_name(&old.namespace, name), uid);
+            self.config_maps.release(&old.namespace, name, uid);
         }
         let secrets = old.references.secrets.keys();
         for name in secrets.filter(|name| gone(name, &kept.secrets)) {
-            self.secrets.release(&by_name(&old.namespace, name), uid);
+            self.secrets.release(&old.namespace, name, uid);
         }
         if old.references.runtime_class.is_some() && kept.runtime_class.is_none() {
             self.runtime_classes.release(&all(), uid);
@@ -386,6 +420,9 @@ impl PodObjects for ObjectCache {
             self.release(uid, &old, &References::default());
         }
         self.tokens.forget(uid);
+        if let Some(certificates) = &self.certificates {
+            certificates.forget(uid);
+        }
     }
 
     async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, InputsError> {
@@ -398,34 +435,29 @@ impl PodObjects for ObjectCache {
             self.claimed_volumes(pod, &references),
         );
         let (objects, unanswered) = snapshot;
-        if let Some(error) = unanswered_error(&references, &unanswered) {
-            return Err(error);
-        }
         let claimed = claimed?;
-        let volumes = project_volumes(ProjectionInput {
+        let projection = project_volumes(ProjectionInput {
             pod,
             node: &self.node,
             objects: &objects,
         });
-        let payloads = volumes.map_err(|error| volume_error(&error))?;
-        let runtime_handler = handler?;
-        let volumes = with_claimed(pod, plain_volumes(pod, &payloads), claimed);
+        let volumes = with_claimed(pod, projected_volumes(pod, &projection), claimed);
+        let mut missing = unanswered_error(&references, &unanswered);
+        let runtime_handler = or_note(handler, &mut missing);
+        let services = or_note(services, &mut missing).unwrap_or_default();
         Ok(PodInputs {
-            env: objects.env_sources(&references, services?),
+            env: objects.env_sources(&references, services),
             keyring: self.keyring(pod, &references, &objects).await,
-            runtime_handler: Some(runtime_handler),
+            runtime_handler,
             volumes: Arc::new(volumes),
+            missing,
         })
     }
 }
 
-/// Only a volume follows its object; anything else is told that it can go on.
-fn interest(name: &str, need: Need) -> Interest {
-    if need.volume == Use::None {
-        Interest::Appearing(name.to_owned())
-    } else {
-        Interest::Live(name.to_owned())
-    }
+/// Of several errors the first is told.
+fn or_note<T>(result: Result<T, InputsError>, first: &mut Option<InputsError>) -> Option<T> {
+    result.map_err(|error| first.get_or_insert(error)).ok()
 }
 
 fn bundles(named: &BundleRef) -> Selector {

@@ -1,5 +1,5 @@
-//! What pods refer to: ConfigMaps, Secrets, Services, RuntimeClasses, ClusterTrustBundles and
-//! tokens, watched only while a pod needs them; and claims, which a node may only read.
+//! What pods refer to: ConfigMaps, Secrets, Services, RuntimeClasses, ClusterTrustBundles, tokens
+//! and certificates, watched only while a pod needs them; and claims, which a node may only read.
 //!
 //! [`ObjectCache`] answers [`windlass_runtime::PodObjects`], [`ApiCsiObjects`] what mounting a
 //! volume of a CSI driver asks of the API server. Each object has one watch whoever
@@ -13,6 +13,8 @@ mod claims;
 mod csi_objects;
 mod lookup;
 mod node_credentials;
+mod pod_certificates;
+mod reads;
 mod reflections;
 mod resolve;
 mod tokens;

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use windlass_actors::{ActorKind, NodeSeen, ObjectsChanged, SimClock, SlotReceiver, slots};
 use windlass_client::ApiClients;
 use windlass_core::node_facts::NodeFacts;
+use windlass_core::object_reads::ChangeDetection;
 use windlass_core::projection::PayloadFile;
 use windlass_core::volume_source::VolumeSource;
 use windlass_fake_api::{FakeApiServer, Stored};
@@ -22,9 +23,11 @@ use windlass_types::{EventRecorder, Pod, PodUid, Reason, SharedPod, Timestamp};
 
 use crate::{ApiCsiObjects, CredentialDirs, ObjectCache, ObjectCacheDeps};
 
+mod certificates;
 mod claims;
 mod csi;
 mod pulls;
+mod reads;
 mod tokens;
 mod trust;
 mod watches;
@@ -49,6 +52,8 @@ struct World {
     events: Arc<Events>,
     node: watch::Sender<NodeSeen>,
     csi: Arc<ApiCsiObjects>,
+    clock: Arc<SimClock>,
+    metrics: Metrics,
 }
 
 impl World {
@@ -65,7 +70,21 @@ impl World {
         Self::with(CredentialDirs::default(), |s| s.clients_of_node("n1"))
     }
 
+    /// With the strategy of this name.
+    fn reading(strategy: &str) -> Self {
+        let detection = ChangeDetection::parse(strategy).expect("a strategy");
+        Self::detecting(detection, CredentialDirs::default(), FakeApiServer::clients)
+    }
+
     fn with(
+        credential_dirs: CredentialDirs,
+        clients: impl FnOnce(&FakeApiServer) -> ApiClients,
+    ) -> Self {
+        Self::detecting(ChangeDetection::Watch, credential_dirs, clients)
+    }
+
+    fn detecting(
+        change_detection: ChangeDetection,
         credential_dirs: CredentialDirs,
         clients: impl FnOnce(&FakeApiServer) -> ApiClients,
     ) -> Self {
@@ -80,15 +99,18 @@ impl World {
         let csi = Arc::new(ApiCsiObjects::new(&clients, clock.clone()));
         let cache = ObjectCache::new(ObjectCacheDeps {
             clients: Some(clients),
-            clock,
+            clock: clock.clone(),
             events: events.clone(),
             changed: sender,
             node: Arc::new(NodeFacts {
+                node_name: "n1".to_owned(),
                 trust_bundles: true,
+                pod_certificates: true,
                 ..NodeFacts::default()
             }),
             node_seen,
             metrics: metrics.volumes.clone(),
+            change_detection,
             csi: Some(csi.clone()),
             credential_dirs: Some(credential_dirs),
         });
@@ -99,6 +121,8 @@ impl World {
             events,
             node,
             csi,
+            clock,
+            metrics,
         }
     }
 

@@ -29,7 +29,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "objects",
-        &["actors", "client", "core", "csi", "metrics", "runtime"],
+        &[
+            "actors", "certs", "client", "core", "csi", "metrics", "runtime",
+        ],
     ),
     ("cri", &["proto", "metrics"]),
     ("actors", &["core", "metrics"]),

@@ -1,0 +1,388 @@
+//! Certificates of pods: asked for once, shown with their keys, renewed in time; the tests play the
+//! signer.
+
+use windlass_fake_api::On;
+use windlass_types::certificatesv1beta1::PodCertificateRequest;
+use windlass_types::corev1::Node;
+
+use super::*;
+
+const REQUESTS: &str = "/podcertificaterequests";
+const SIGNER: &str = "example.com/ca";
+const HOUR: u64 = 3600;
+
+/// A world of a node that is there, with an account for pods.
+fn world() -> World {
+    let world = World::of_node();
+    let node = world
+        .server
+        .create(&object::<Node>(json!({"metadata": {"name": "n1"}})));
+    world.node.send_replace(NodeSeen(Some(Arc::new(node))));
+    let account = json!({"metadata": {"namespace": "default", "name": "robot"}});
+    world.server.create(&object::<ServiceAccount>(account));
+    world
+}
+
+fn source(key_type: &str) -> Value {
+    json!({"podCertificate": {
+        "signerName": SIGNER, "keyType": key_type, "maxExpirationSeconds": 7200,
+        "userAnnotations": {"example.com/role": "db"},
+        "credentialBundlePath": "bundle", "keyPath": "key", "certificateChainPath": "chain",
+    }})
+}
+
+fn pod_of(world: &World, uid: &str, sources: Value) -> SharedPod {
+    let spec = json!({
+        "nodeName": "n1", "serviceAccountName": "robot",
+        "volumes": [{"name": "v", "projected": {"sources": sources}}],
+    });
+    // a request can only be made for a pod that exists
+    SharedPod::new(world.server.create(pod(uid, spec).as_ref()))
+}
+
+fn certificate_pod(world: &World, uid: &str) -> SharedPod {
+    pod_of(world, uid, json!([source("ED25519")]))
+}
+
+fn uid(pod: &SharedPod) -> PodUid {
+    windlass_types::PodExt::uid(pod.as_ref())
+}
+
+fn hours(n: u64) -> impl Future<Output = ()> {
+    tokio::time::sleep(Duration::from_secs(n * HOUR))
+}
+
+impl World {
+    fn certificate_requests(&self) -> Vec<PodCertificateRequest> {
+        self.server.list()
+    }
+
+    /// Requests without an answer, by name.
+    fn undecided(&self) -> Vec<String> {
+        let open = self.certificate_requests().into_iter();
+        let open = open.filter(|request| request.status.is_none());
+        open.filter_map(|request| request.metadata.name).collect()
+    }
+
+    /// Answers all requests that have no answer.
+    fn answer(&self, status: &Value) {
+        for name in self.undecided() {
+            let change = |request: &mut PodCertificateRequest| {
+                let status = serde_json::from_value(status.clone());
+                request.status = Some(status.expect("status"));
+            };
+            self.server.modify(Some("default"), &name, change);
+        }
+    }
+
+    /// Signs what is asked for: valid for two hours, to be renewed after one.
+    fn sign(&self) {
+        let now = windlass_types::Clock::now(&*self.clock);
+        let after = |hours| windlass_types::later(now, Duration::from_secs(hours * HOUR));
+        let mut status = condition("Issued", "Issued");
+        status["certificateChain"] = json!(
+            "mine\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\nand its issuer\n"
+        );
+        status["notBefore"] = json!(now.to_string());
+        status["beginRefreshAt"] = json!(after(1).to_string());
+        status["notAfter"] = json!(after(2).to_string());
+        self.answer(&status);
+    }
+
+    /// What the volume shows, while a signer signs what is asked for.
+    async fn signed(&self, pod: &SharedPod) -> PodInputs {
+        let signer = async {
+            settle().await;
+            self.sign();
+        };
+        let (inputs, ()) = futures::join!(self.inputs(pod), signer);
+        inputs.expect("inputs")
+    }
+
+    fn states(&self) -> Vec<String> {
+        let text = self.metrics.render().expect("text");
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let lines = lines.filter_map(|line| line.strip_prefix("kubelet_podcertificate_states"));
+        lines.map(str::to_owned).collect()
+    }
+}
+
+fn condition(kind: &str, reason: &str) -> Value {
+    json!({"conditions": [{
+        "type": kind, "status": "True", "reason": reason, "message": "no \"way\"",
+        "lastTransitionTime": "2026-11-21T00:00:00Z",
+    }]})
+}
+
+fn text<'a>(inputs: &'a PodInputs, file: &str) -> &'a str {
+    std::str::from_utf8(&files(inputs)[file].data).expect("text")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_says_who_asks_and_its_answer_is_shown_with_the_key() {
+    let world = world();
+    let pod = certificate_pod(&world, "a");
+    let inputs = world.signed(&pod).await;
+    let requests = world.certificate_requests();
+    assert_eq!(requests.len(), 1);
+    let request = serde_json::to_value(&requests[0]).expect("JSON");
+    let name = request["metadata"]["name"].as_str().expect("a name");
+    assert!(name.starts_with("req-"), "{name}");
+    let owner = json!([{
+        "apiVersion": "v1", "kind": "Pod", "name": "pod-a", "uid": uid(&pod).as_str(),
+    }]);
+    assert_eq!(request["metadata"]["ownerReferences"], owner);
+    let mut spec = request["spec"].clone();
+    let proof = spec["stubPKCS10Request"].take();
+    assert!(
+        proof.as_str().is_some_and(|proof| proof.len() > 100),
+        "{proof}"
+    );
+    let account = world.server.get::<ServiceAccount>(Some("default"), "robot");
+    let node = world.server.get::<Node>(None, "n1");
+    assert_eq!(
+        spec,
+        json!({
+            "signerName": SIGNER,
+            "podName": "pod-a",
+            "podUID": uid(&pod).as_str(),
+            "serviceAccountName": "robot",
+            "serviceAccountUID": account.expect("there").metadata.uid,
+            "nodeName": "n1",
+            "nodeUID": node.expect("there").metadata.uid,
+            "maxExpirationSeconds": 7200,
+            "stubPKCS10Request": null,
+            "unverifiedUserAnnotations": {"example.com/role": "db"},
+        })
+    );
+    let chain = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let key = text(&inputs, "key");
+    assert!(key.starts_with("-----BEGIN PRIVATE KEY-----\n"));
+    assert_eq!(text(&inputs, "chain"), chain);
+    assert_eq!(text(&inputs, "bundle"), format!("{key}{chain}"));
+    assert_eq!(world.watches(REQUESTS), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_source_has_a_key_of_its_own_whatever_its_kind() {
+    let world = world();
+    let kinds = [
+        "RSA3072",
+        "ECDSAP256",
+        "ECDSAP384",
+        "ECDSAP521",
+        "ED25519",
+        "ED25519",
+    ];
+    let sources = kinds.iter().enumerate().map(|(index, kind)| {
+        let mut source = source(kind);
+        source["podCertificate"] = json!({
+            "signerName": SIGNER, "keyType": kind, "keyPath": format!("key{index}"),
+        });
+        source
+    });
+    let pod = pod_of(&world, "a", sources.collect());
+    let inputs = world.signed(&pod).await;
+    assert_eq!(world.certificate_requests().len(), kinds.len());
+    let keys: std::collections::BTreeSet<_> = files(&inputs).values().map(|f| &f.data).collect();
+    assert_eq!(keys.len(), kinds.len());
+    // the API server fills in what is not said
+    let first = &world.certificate_requests()[0];
+    assert_eq!(first.spec.max_expiration_seconds, Some(86_400));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_ten_seconds_and_is_told_when_its_certificate_comes_later() {
+    let mut world = world();
+    let pod = certificate_pod(&world, "a");
+    let began = tokio::time::Instant::now();
+    let why = world.inputs(&pod).await.expect_err("nobody signs");
+    assert!(
+        why.ends_with("credential bundle is not issued yet"),
+        "{why}"
+    );
+    assert_eq!(began.elapsed().as_secs(), 10);
+    // not another ten seconds
+    world.inputs(&pod).await.expect_err("nobody signs");
+    assert_eq!(began.elapsed().as_secs(), 10);
+    assert_eq!(
+        world.states(),
+        [format!(
+            "{{signer_name=\"{SIGNER}\",state=\"not_yet_issued\"}} 1"
+        )]
+    );
+    hours(1).await;
+    assert_eq!(world.told().await, [""; 0]);
+    world.sign();
+    assert_eq!(world.told().await, [uid(&pod).to_string()]);
+    world.inputs(&pod).await.expect("inputs");
+    assert_eq!(world.certificate_requests().len(), 1);
+    assert_eq!(
+        world.states(),
+        [format!("{{signer_name=\"{SIGNER}\",state=\"fresh\"}} 1")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_is_renewed_with_a_new_key_while_the_old_one_serves() {
+    let mut world = world();
+    let pod = certificate_pod(&world, "a");
+    let first = world.signed(&pod).await;
+    world.told().await;
+    tokio::time::sleep(Duration::from_secs(HOUR - 60)).await;
+    assert_eq!(world.certificate_requests().len(), 1);
+    // the renewal comes within five minutes of its time
+    tokio::time::sleep(Duration::from_secs(60 + 300)).await;
+    assert_eq!(world.undecided().len(), 1);
+    assert_eq!(world.told().await, [""; 0]);
+    let meanwhile = world.inputs(&pod).await.expect("inputs");
+    assert_eq!(text(&meanwhile, "bundle"), text(&first, "bundle"));
+    world.sign();
+    assert_eq!(world.told().await, [uid(&pod).to_string()]);
+    let second = world.inputs(&pod).await.expect("inputs");
+    assert_ne!(text(&second, "key"), text(&first, "key"));
+    assert_eq!(world.certificate_requests().len(), 2);
+    assert_eq!(world.events(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_nobody_signs_is_told_and_the_old_certificate_stays() {
+    let world = world();
+    let pod = certificate_pod(&world, "a");
+    let first = world.signed(&pod).await;
+    hours(3).await;
+    assert_eq!(
+        world.events(),
+        [
+            "CertificateOverdueForRefresh PodCertificate refresh overdue",
+            "CertificateExpired PodCertificate expired",
+        ]
+    );
+    let after = world.inputs(&pod).await.expect("inputs");
+    assert_eq!(text(&after, "bundle"), text(&first, "bundle"));
+    assert_eq!(
+        world.states(),
+        [format!("{{signer_name=\"{SIGNER}\",state=\"expired\"}} 1")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_told_in_the_signers_words_and_nothing_more_is_asked() {
+    for (verdict, how, state) in [
+        ("Denied", "was denied", "denied"),
+        ("Failed", "failed", "failed"),
+    ] {
+        let mut world = world();
+        let pod = certificate_pod(&world, "a");
+        world.inputs(&pod).await.expect_err("nobody signs");
+        let name = world.undecided().remove(0);
+        world.answer(&condition(verdict, "UnsupportedKeyType"));
+        assert_eq!(world.told().await, [uid(&pod).to_string()]);
+        let words = "reason=\"UnsupportedKeyType\", message=\"no \\\"way\\\"\"";
+        let event = format!("{verdict} PodCertificateRequest default/{name} {how}, {words}");
+        assert_eq!(world.events(), [event]);
+        let why = world.inputs(&pod).await.expect_err("refused");
+        let words = words.replace(',', "");
+        let expected = format!("PodCertificateRequest was permanently {state}: {words}");
+        assert!(why.ends_with(&expected), "{why}");
+        hours(100).await;
+        assert_eq!(world.certificate_requests().len(), 1);
+        assert_eq!(
+            world.states(),
+            [format!("{{signer_name=\"{SIGNER}\",state=\"{state}\"}} 1")]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_keeps_a_request_from_being_made_is_told_and_tried_again() {
+    let mut world = world();
+    let pod = certificate_pod(&world, "a");
+    let down = world
+        .server
+        .faults()
+        .error(On::path("*/podcertificaterequests"), 503);
+    let why = world.inputs(&pod).await.expect_err("down");
+    let begins = "credential bundle is not issued yet: while creating PodCertificateRequest: \
+                  while creating on API: POST ";
+    assert!(why.contains(begins), "{why}");
+    world.server.faults().lift(down);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    world.sign();
+    assert_eq!(world.told().await, [uid(&pod).to_string()]);
+    world.inputs(&pod).await.expect("inputs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_somebody_deletes_is_made_again() {
+    let mut world = world();
+    let pod = certificate_pod(&world, "a");
+    world.inputs(&pod).await.expect_err("nobody signs");
+    let name = world.undecided().remove(0);
+    let gone = world
+        .server
+        .delete::<PodCertificateRequest>(Some("default"), &name, None);
+    assert!(gone);
+    settle().await;
+    assert_eq!(world.undecided().len(), 1);
+    world.sign();
+    assert_eq!(world.told().await, [uid(&pod).to_string()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_there_yet_is_waited_for() {
+    let mut world = world();
+    let node = world.node.send_replace(NodeSeen(None));
+    let pod = certificate_pod(&world, "a");
+    world.inputs(&pod).await.expect_err("nobody asks");
+    assert_eq!(world.certificate_requests().len(), 0);
+    world.node.send_replace(node);
+    settle().await;
+    world.sign();
+    assert_eq!(world.told().await, [uid(&pod).to_string()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_go_with_their_pod_and_the_watch_with_the_last() {
+    let mut world = world();
+    let pods = ["a", "b"].map(|uid| certificate_pod(&world, uid));
+    let first = world.signed(&pods[0]).await;
+    world.signed(&pods[1]).await;
+    world.told().await;
+    world.cache.unregister(&uid(&pods[0]));
+    assert_eq!(world.states().len(), 1);
+    assert!(world.is_watched(REQUESTS).await);
+    hours(2).await;
+    assert_eq!(world.undecided().len(), 1, "for the other one");
+    world.cache.unregister(&uid(&pods[1]));
+    assert_eq!(world.states(), [""; 0]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!world.is_watched(REQUESTS).await);
+    hours(9).await;
+    assert_eq!(world.certificate_requests().len(), 3);
+    let again = world.signed(&pods[0]).await;
+    assert_ne!(text(&again, "key"), text(&first, "key"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_gate_nothing_is_asked_and_upstreams_word_is_told() {
+    let mut world = world();
+    world.cache = Arc::new(ObjectCache::new(ObjectCacheDeps {
+        clients: Some(world.server.clients_of_node("n1")),
+        clock: world.clock.clone(),
+        events: world.events.clone(),
+        changed: slots(ActorKind::SyncLoop, &world.metrics).0,
+        node: Arc::new(NodeFacts::default()),
+        node_seen: world.node.subscribe(),
+        metrics: world.metrics.volumes.clone(),
+        change_detection: ChangeDetection::Watch,
+        csi: None,
+        credential_dirs: None,
+    }));
+    let pod = certificate_pod(&world, "a");
+    let why = world.inputs(&pod).await.expect_err("switched off");
+    assert!(why.ends_with("unimplemented"), "{why}");
+    hours(1).await;
+    assert_eq!(world.watches(REQUESTS), 0);
+    assert_eq!(world.certificate_requests().len(), 0);
+}
