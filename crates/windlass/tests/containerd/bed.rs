@@ -16,7 +16,7 @@ use windlass_proto::cri_v1::{
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_proto::windlass_v1::{ListPodsRequest, PodEntry};
 use windlass_testing::agent::{Agent, AgentOptions};
-use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::containerd::{PrivateContainerd, Programs, VARIABLE};
 use windlass_testing::cri_proxy::CriProxy;
 use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
@@ -46,6 +46,24 @@ pub(crate) fn skipped() -> bool {
         eprintln!("skipped: containers need root: run the same command with sudo");
     }
     !root
+}
+
+/// Says so in one line and is true where the containerd of the tests is older than `since` (major,
+/// minor), which knows of `what`.
+pub(crate) fn older_than(since: [u64; 2], what: &str) -> bool {
+    if skipped() {
+        return true;
+    }
+    let [major, minor] = Programs::from_env(|_| {}).unwrap().version();
+    let older = [major, minor] < since;
+    if older {
+        let [first, second] = since;
+        eprintln!(
+            "skipped: {what} needs containerd {first}.{second} or later and this is \
+             {major}.{minor}: name a folder with another one in {VARIABLE}"
+        );
+    }
+    older
 }
 
 /// The program under test.

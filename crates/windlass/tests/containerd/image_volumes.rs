@@ -1,0 +1,169 @@
+//! Images that are mounted as volumes, which containerd can since 2.1, and a part of one since 2.2.
+
+use serde_json::Value;
+
+use crate::bed::{Bed, SOON, eventually, older_than};
+use crate::manifest::fill;
+
+const MODEL: &str = "windlass.local/model:1";
+const LATE: &str = "windlass.local/late:1";
+
+/// Two containers mount one image, one of them a part of it besides.
+const USER: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: user}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: whole
+      image: IMAGE
+      command: [sh, -c, "HOLD"]
+      volumeMounts: [{name: model, mountPath: /model}]
+    - name: part
+      image: IMAGE
+      command: [sh, -c, "HOLD"]
+      volumeMounts:
+        - {name: model, mountPath: /part, subPath: weights/small}
+        - {name: model, mountPath: /model, readOnly: true, recursiveReadOnly: IfPossible}
+        - {name: other, mountPath: /other}
+  volumes:
+    - {name: model, image: {reference: MODEL, pullPolicy: IfNotPresent}}
+    - {name: other, image: {reference: IMAGE, pullPolicy: Never}}
+"#;
+
+/// One container mounts `MOUNT` of the image `REFERENCE`, which may not be pulled.
+const ONE: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+    - {name: plain, image: IMAGE, command: [sh, -c, "HOLD"]}
+    - {name: main, image: IMAGE, command: [sh, -c, "HOLD"], volumeMounts: [MOUNT]}
+  volumes: [{name: v, image: {reference: REFERENCE, pullPolicy: Never}}]
+"#;
+
+fn one(name: &str, reference: &str, mount: &str) -> String {
+    let text = ONE.replace("NAME", name).replace("MOUNT", mount);
+    fill(&text.replace("REFERENCE", reference))
+}
+
+/// Waits until `main` of a pod waits for `reason`; its message.
+async fn waiting(bed: &mut Bed, pod: &str, reason: &str) -> String {
+    bed.status(pod, reason).await;
+    let mut message = String::new();
+    eventually(&format!("{pod} says {reason}"), SOON, async || {
+        let status = bed.pod(pod).await["status"]["containerStatuses"].clone();
+        // sorted by name, `main` comes first
+        let waiting = &status[0]["state"]["waiting"];
+        if waiting["reason"] != reason {
+            return Err(status.to_string());
+        }
+        message = waiting["message"].as_str().unwrap_or_default().to_owned();
+        Ok(())
+    })
+    .await;
+    message
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_an_image_is_mounted_as_a_volume_read_only() {
+    if older_than([2, 2], "a part of an image as a volume") {
+        return;
+    }
+    let mut bed = Bed::start("i-image").await;
+    let files = [
+        ("README", "a model\n"),
+        ("weights/small/w", "small\n"),
+        ("weights/large/w", "large\n"),
+    ];
+    bed.containerd.add_image(MODEL, &files).await.unwrap();
+    bed.apply("user.yaml", &fill(USER).replace("MODEL", MODEL));
+    bed.ready("user").await;
+
+    let exec = async |container: &str, script: &str| bed.exec("user", container, script).await;
+    assert_eq!(exec("whole", "cat /model/README").await, "a model\n");
+    assert_eq!(exec("whole", "cat /model/weights/large/w").await, "large\n");
+    assert_eq!(exec("part", "ls /part && cat /part/w").await, "w\nsmall\n");
+    assert_eq!(exec("part", "cat /model/README").await, "a model\n");
+    assert_eq!(exec("part", "ls -d /other/etc").await, "/other/etc\n");
+    for (container, path) in [("whole", "/model"), ("part", "/part"), ("part", "/other")] {
+        let script = format!("touch {path}/x 2>&1 || true");
+        let said = exec(container, &script).await;
+        assert!(said.contains("Read-only file system"), "{path}: {said}");
+    }
+    let pod = bed.pod("user").await;
+    let statuses = pod["status"]["containerStatuses"].as_array().unwrap();
+    let part = statuses.iter().find(|c| c["name"] == "part").unwrap();
+    assert_eq!(part["volumeMounts"][0]["mountPath"], "/part");
+    assert_eq!(part["volumeMounts"][0]["readOnly"], Value::Null);
+    assert_eq!(part["volumeMounts"][1]["recursiveReadOnly"], "Enabled");
+
+    // ---- the metrics know of four mounts
+    let (_, metrics) = bed.http("/metrics").await.unwrap();
+    for line in [
+        "kubelet_image_volume_requested_total 4",
+        "kubelet_image_volume_mounted_succeed_total 4",
+        "kubelet_image_volume_mounted_errors_total 0",
+    ] {
+        assert!(metrics.contains(line), "no {line} in {metrics}");
+    }
+
+    // ---- a part that the image does not have
+    let missing = "{name: v, mountPath: /m, subPath: weights/none}";
+    bed.apply("part.yaml", &one("missing-part", MODEL, missing));
+    let message = waiting(&mut bed, "missing-part", "CreateContainerError").await;
+    assert!(message.contains("weights/none"), "{message}");
+    assert_eq!(bed.running("missing-part").await.len(), 1);
+
+    // ---- nothing of it is left with the pods
+    let base = bed.containerd.base().display().to_string();
+    let mounted = || {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let ours = table.lines().filter(|line| line.contains(&base));
+        ours.filter(|line| line.contains("image-volumes")).count()
+    };
+    assert!(mounted() > 0, "the runtime mounts them below itself");
+    bed.remove("user.yaml");
+    bed.remove("part.yaml");
+    bed.gone("user").await;
+    bed.gone("missing-part").await;
+    eventually("the images are unmounted", SOON, async || {
+        let left = mounted();
+        (left == 0).then_some(()).ok_or(format!("{left} mounts"))
+    })
+    .await;
+    bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_container_waits_for_the_image_it_mounts() {
+    if older_than([2, 1], "an image as a volume") {
+        return;
+    }
+    let mut bed = Bed::start("i-image-late").await;
+    bed.apply(
+        "late.yaml",
+        &one("late", LATE, "{name: v, mountPath: /late}"),
+    );
+    let message = waiting(&mut bed, "late", "ErrImageNeverPull").await;
+    let expected = format!("Container image \"{LATE}\" is not present with pull policy of Never");
+    assert_eq!(message, expected);
+    // its neighbour does not wait for it
+    assert_eq!(bed.running("late").await.len(), 1);
+    bed.containerd
+        .add_image(LATE, &[("x", "here\n")])
+        .await
+        .unwrap();
+    bed.ready("late").await;
+    assert_eq!(bed.exec("late", "main", "cat /late/x").await, "here\n");
+    assert_eq!(
+        bed.pod("late").await["status"]["containerStatuses"][0]["restartCount"],
+        0
+    );
+    bed.stop().await;
+}

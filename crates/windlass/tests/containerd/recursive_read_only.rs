@@ -1,0 +1,97 @@
+//! Mounts that are read-only with everything below them, which containerd can since 2.0.
+
+use std::path::Path;
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use crate::bed::{Bed, older_than};
+use crate::manifest::fill;
+
+/// `deep` and `shallow` mount the same directory of the node, each read-only in its own way.
+const POD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: reader}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: IMAGE
+      command: [sh, -c, "HOLD"]
+      volumeMounts:
+        - {name: host, mountPath: /deep, readOnly: true, recursiveReadOnly: Enabled}
+        - {name: host, mountPath: /possible, readOnly: true, recursiveReadOnly: IfPossible}
+        - {name: host, mountPath: /part, subPath: below, readOnly: true, recursiveReadOnly: Enabled}
+        - {name: host, mountPath: /shallow, readOnly: true}
+        - {name: host, mountPath: /writable}
+  volumes: [{name: host, hostPath: {path: DIRECTORY, type: Directory}}]
+"#;
+
+/// A tmpfs that a test mounted on the node.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = unmount(self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_mount_is_read_only_with_all_below_it() {
+    if older_than([2, 0], "a recursive read-only mount") {
+        return;
+    }
+    let mut bed = Bed::start("i-rro").await;
+    let directory = bed.containerd.base().join("host");
+    let below = directory.join("below/file-system");
+    std::fs::create_dir_all(&below).unwrap();
+    mount("made", &below, "tmpfs", MountFlags::empty(), None).unwrap();
+    let mounted = Mounted(&below);
+    std::fs::write(below.join("there"), "from the node\n").unwrap();
+    let text = fill(POD).replace("DIRECTORY", &directory.display().to_string());
+    bed.apply("reader.yaml", &text);
+    bed.ready("reader").await;
+
+    let exec = async |script: &str| bed.exec("reader", "main", script).await;
+    let cannot_write = async |dir: &str| {
+        let said = exec(&format!("touch {dir}/x 2>&1 || true")).await;
+        assert!(said.contains("Read-only file system"), "{dir}: {said}");
+    };
+    for dir in ["/deep", "/possible", "/part", "/shallow"] {
+        cannot_write(dir).await;
+    }
+    // the file system below is what the two kinds differ in
+    for dir in ["/deep/below", "/possible/below"] {
+        let dir = format!("{dir}/file-system");
+        assert_eq!(exec(&format!("cat {dir}/there")).await, "from the node\n");
+        cannot_write(&dir).await;
+    }
+    // of a part only its own file system is mounted, as upstream does it
+    assert_eq!(exec("ls -A /part/file-system").await, "");
+    exec("touch /shallow/below/file-system/by-shallow").await;
+    exec("touch /writable/below/file-system/by-writable").await;
+    assert!(below.join("by-shallow").exists());
+
+    let status = bed.pod("reader").await["status"]["containerStatuses"][0].clone();
+    let told: Vec<String> = status["volumeMounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| format!("{} {}", m["mountPath"], m["recursiveReadOnly"]).replace('"', ""))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "/deep Enabled",
+            "/possible Enabled",
+            "/part Enabled",
+            "/shallow Disabled",
+            "/writable null",
+        ]
+    );
+    bed.remove("reader.yaml");
+    bed.gone("reader").await;
+    drop(mounted);
+    bed.stop().await;
+}

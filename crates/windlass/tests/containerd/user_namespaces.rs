@@ -1,0 +1,129 @@
+//! Pods with user IDs of their own, which containerd can since 2.0, with a runc since 1.2.
+
+use std::os::unix::fs::MetadataExt;
+
+use windlass_proto::cri_v1::StatusRequest;
+
+use crate::bed::{Bed, older_than};
+use crate::manifest::fill;
+
+const MODEL: &str = "windlass.local/users:1";
+
+const POD: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, labels: {app: users}}
+spec:
+  hostUsers: false
+  terminationGracePeriodSeconds: 1
+  securityContext: {fsGroup: 2000}
+  containers:
+    - name: root
+      image: IMAGE
+      command: [sh, -c, "touch /data/by-root; HOLD"]
+      volumeMounts:
+        - {name: data, mountPath: /data}
+        - {name: host, mountPath: /host}
+        - {name: labels, mountPath: /labels}
+        - {name: image, mountPath: /image}
+    - name: nobody
+      image: IMAGE
+      command: [sh, -c, "HOLD"]
+      securityContext: {runAsUser: 1234}
+      volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /part, subPath: part}]
+  volumes:
+    - {name: data, emptyDir: {}}
+    - {name: host, hostPath: {path: DIRECTORY, type: Directory}}
+    - {name: labels, downwardAPI: {items: [{path: app, fieldRef: {fieldPath: "metadata.labels['app']"}}]}}
+    - {name: image, image: {reference: REFERENCE, pullPolicy: Never}}
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_pods_have_user_ids_of_their_own() {
+    if older_than([2, 2], "a user namespace with image volumes") {
+        return;
+    }
+    let mut bed = Bed::start("i-users").await;
+    if !supported(&bed).await {
+        eprintln!("skipped: this runc or kernel has no user namespaces for containerd");
+        return bed.stop().await;
+    }
+    let image = [("readme", "in the image\n")];
+    bed.containerd.add_image(MODEL, &image).await.unwrap();
+    // its processes are nobody's on the node: they have to come through to their root
+    let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+    std::fs::set_permissions(bed.containerd.base(), passable).unwrap();
+    let directory = bed.containerd.base().join("host");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::write(directory.join("of-root"), "of root\n").unwrap();
+    for name in ["one", "two"] {
+        let text = fill(POD).replace("REFERENCE", MODEL);
+        let text = text.replace("NAME", name);
+        let text = text.replace("DIRECTORY", &directory.display().to_string());
+        bed.apply(&format!("{name}.yaml"), &text);
+    }
+    bed.ready("one").await;
+    bed.ready("two").await;
+
+    // ---- IDs of the node that nobody else has, the noted ones
+    let mut firsts = Vec::new();
+    for name in ["one", "two"] {
+        let process = bed.process(name, "root").await;
+        let map = std::fs::read_to_string(format!("/proc/{process}/uid_map")).unwrap();
+        let numbers: Vec<u32> = map.split_whitespace().map(|n| n.parse().unwrap()).collect();
+        let [inside, first, length] = numbers[..] else {
+            panic!("not one range: {map}");
+        };
+        assert_eq!((inside, length), (0, 65_536), "{map}");
+        assert!(first >= 65_536, "{map}");
+        let of_process = std::fs::metadata(format!("/proc/{process}")).unwrap();
+        assert_eq!((of_process.uid(), of_process.gid()), (first, first));
+        let uid = bed.pod(name).await["metadata"]["uid"].clone();
+        let dir = bed
+            .agent
+            .root_dir()
+            .join("pods")
+            .join(uid.as_str().unwrap());
+        let note = std::fs::read_to_string(dir.join("userns")).unwrap();
+        assert!(note.contains(&format!("\"hostId\":{first}")), "{note}");
+        // what root makes in a volume is root's on the node as well, and of the volume's group
+        let made = dir.join("volumes/kubernetes.io~empty-dir/data/by-root");
+        let made = std::fs::metadata(made).unwrap();
+        assert_eq!((made.uid(), made.gid()), (0, 2000));
+        firsts.push(first);
+    }
+    assert_ne!(firsts[0], firsts[1]);
+
+    // ---- volumes and files of the node look as in any pod
+    let exec = async |container: &str, script: &str| bed.exec("one", container, script).await;
+    assert_eq!(exec("root", "id -u").await, "0\n");
+    assert_eq!(exec("root", "stat -c %u:%g /host/of-root").await, "0:0\n");
+    assert_eq!(exec("root", "cat /host/of-root").await, "of root\n");
+    assert_eq!(exec("root", "cat /labels/app").await, "users");
+    assert_eq!(exec("root", "cat /image/readme").await, "in the image\n");
+    assert_eq!(exec("root", "stat -c %u:%g /image/readme").await, "0:0\n");
+    assert_eq!(exec("root", "stat -c %u /etc/hosts").await, "0\n");
+    assert_eq!(exec("nobody", "id -u").await, "1234\n");
+    exec("nobody", "touch /data/x /part/y && test -e /data/part/y").await;
+    assert_eq!(exec("nobody", "stat -c %u:%g /data/x").await, "1234:2000\n");
+
+    // ---- a new life of the agent knows whose they are
+    let before = bed.running("one").await;
+    bed.kill_and_respawn().await;
+    bed.ready("one").await;
+    assert_eq!(bed.running("one").await, before);
+    bed.remove("one.yaml");
+    bed.remove("two.yaml");
+    bed.gone("one").await;
+    bed.gone("two").await;
+    bed.stop().await;
+}
+
+/// Whether the runtime's default handler makes user namespaces.
+async fn supported(bed: &Bed) -> bool {
+    let status = bed.cri().await.status(StatusRequest::default()).await;
+    let handlers = status.unwrap().into_inner().runtime_handlers;
+    let default = handlers.iter().find(|handler| handler.name.is_empty());
+    let features = default.and_then(|handler| handler.features.as_ref());
+    features.is_some_and(|features| features.user_namespaces)
+}
