@@ -15,12 +15,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use windlass_core::projection::{PayloadFile, VolumePayload, VolumePayloads};
 use windlass_types::corev1::{
-    Container, EmptyDirVolumeSource, HostPathVolumeSource, PodSecurityContext, PodSpec, Volume,
-    VolumeMount,
+    ConfigMapVolumeSource, Container, EmptyDirVolumeSource, HostPathVolumeSource,
+    PodSecurityContext, PodSpec, Volume, VolumeMount,
 };
 use windlass_types::{Pod, Timestamp};
 
-use windlass_core::volume_source::{plain_volume, plain_volumes};
+use windlass_core::volume_source::{PayloadKind, VolumeSource, plain_volume, plain_volumes};
 
 use crate::{
     FoundVolume, RemoveError, VolumeError, VolumeSite, check_host_path, mount_info, mounts_beneath,
@@ -375,6 +375,41 @@ fn a_volume_of_the_api_server_is_shown_kept_current_and_goes_at_teardown() {
     tear_down_pod_volumes(dir.path()).expect("tear down");
     assert!(mounts_beneath(dir.path()).expect("mounts").is_empty());
     remove_tree(dir.path()).expect("remove");
+}
+
+#[test]
+fn a_volume_that_lacks_its_object_shows_what_it_did_or_says_why_not() {
+    let dir = temp();
+    let pod = pod(vec![Volume {
+        name: "v".to_owned(),
+        config_map: Some(ConfigMapVolumeSource::default()),
+        ..Volume::default()
+    }]);
+    let why = "configmap \"conf\" not found";
+    let mut volume = plain_volumes(&pod, &VolumePayloads::new()).remove(0);
+    volume.source = VolumeSource::Withheld(PayloadKind::ConfigMap, why.to_owned());
+    let site = VolumeSite {
+        pod_dir: dir.path(),
+        pod: &pod,
+        now: Timestamp::UNIX_EPOCH,
+        allocatable_memory: 0,
+    };
+    let refused = set_up_volume(site, &volume).expect_err("nothing there");
+    assert_eq!(refused.to_string(), why);
+    let file = PayloadFile {
+        data: b"1".as_slice().into(),
+        mode: 0o644,
+        owner: None,
+    };
+    let payload = VolumePayload {
+        files: [("key".to_owned(), file)].into(),
+        in_memory: false,
+    };
+    set_up_with(dir.path(), &pod, &[("v".to_owned(), payload)].into()).expect("set up");
+    let kept = set_up_volume(site, &volume).expect("it shows something");
+    assert!(kept.read_only && kept.relabel);
+    let path = kept.path().expect("path");
+    assert_eq!(fs::read_to_string(path.join("key")).expect("read"), "1");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use windlass_core::projection::PayloadFile;
 use windlass_types::Timestamp;
 
-use super::{Files, STEPS, Step, Write, WriteOptions, Written, write_payload};
+use super::{Files, STEPS, Step, Write, WriteOptions, Written, keep_payload, write_payload};
 
 fn temp() -> tempfile::TempDir {
     tempfile::tempdir().expect("temp dir")
@@ -268,6 +268,32 @@ fn a_writer_killed_between_any_two_steps_leaves_what_the_next_one_finishes() {
             let names = top(dir.path());
             assert_eq!(names.len(), 2 + 3, "after {done} steps: {names:?}");
         }
+    }
+}
+
+#[test]
+fn what_a_writer_that_was_killed_showed_is_kept_and_nothing_less() {
+    let new = files(&[("same", "new"), ("deep/x", "new")]);
+    for done in 0..=STEPS.len() {
+        let dir = temp();
+        let mut write = Write::open(dir.path(), &new, options()).expect("open");
+        for step in &STEPS[..done] {
+            write.run(*step).expect("step");
+        }
+        let shown = STEPS[..done].contains(&Step::Swap);
+        let kept = keep_payload(dir.path()).expect("kept");
+        assert_eq!(kept, shown, "after {done} steps");
+        if shown {
+            assert_eq!(seen(dir.path()), texts(&new), "after {done} steps");
+        }
+    }
+    let dir = temp();
+    assert!(!keep_payload(&dir.path().join("gone")).expect("nothing"));
+    // a link that leads elsewhere shows nothing of ours
+    for target in ["/etc", "..", "..2020_01_01_00_00_00.1"] {
+        symlink(target, dir.path().join("..data")).expect("link");
+        assert!(!keep_payload(dir.path()).expect("nothing"), "{target}");
+        fs::remove_file(dir.path().join("..data")).expect("remove");
     }
 }
 
