@@ -16,8 +16,10 @@ pub const PAUSE: &str = "windlass.local/pause:1";
 pub const BUSYBOX: &str = "windlass.local/busybox:1";
 
 const BUSYBOX_BINARY: &str = "/bin/busybox";
-const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";
-const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
+const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n\
+                      member:x:7777:7777:member:/:/bin/sh\n";
+/// The user `member` is in a group of the image besides its own.
+const GROUP: &str = "root:x:0:\nnogroup:x:65534:\nmember:x:7777:\nclub:x:8888:member\n";
 
 /// Builds both images as OCI archives in `dir`; what they are made of needs `cc` and
 /// busybox-static.

@@ -1,6 +1,6 @@
 //! Lifecycle hooks for real: what containers write down, in which order and how far apart.
 //!
-//! Times are lower bounds only. Stop signals are not here: containerd 1.6 does not know the field.
+//! Times are lower bounds only. Stop signals are in `runtime_features`.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,10 +1,39 @@
-//! What a runtime says of itself: its events, which containerd sends over CRI since 1.7, and its
-//! cgroup driver, which it tells since 2.0.
+//! What newer runtimes tell and do: events over CRI since containerd 1.7, the cgroup driver, strict
+//! groups and who a container runs as since 2.0, stop signals since 2.3.
 
 use std::time::Duration;
 
 use crate::bed::{Bed, SOON, eventually, older_than, signal};
-use crate::manifest::shell;
+use crate::manifest::{fill, shell};
+
+/// The image has the user 7777 in the group 8888.
+const MEMBER: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  securityContext: {runAsUser: 7777, runAsGroup: 7777, supplementalGroups: [4000], supplementalGroupsPolicy: POLICY}
+  containers: [{name: main, image: IMAGE, command: [sh, -c, "HOLD"]}]
+"#;
+
+const STOPPED: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: stopped}
+spec:
+  os: {name: linux}
+  hostNetwork: true
+  terminationGracePeriodSeconds: 20
+  containers:
+    - name: main
+      image: IMAGE
+      command: [sh, -c, "trap 'echo USR1 > /out/signal; exit' USR1; trap 'echo TERM > /out/signal; exit' TERM; while true; do sleep 1000 & wait $!; done"]
+      lifecycle: {stopSignal: SIGUSR1}
+      volumeMounts: [{name: out, mountPath: /out}]
+  volumes: [{name: out, hostPath: {path: DIRECTORY, type: DirectoryOrCreate}}]
+"#;
 
 /// Well below the relist of 10 s that finds what events did not tell.
 const BY_EVENT: Duration = Duration::from_secs(4);
@@ -74,5 +103,58 @@ async fn on_containerd_the_runtimes_cgroup_driver_counts_not_the_configurations(
     let process = bed.process("web", "main").await;
     let lines = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
     assert!(lines.contains(&expected), "not in {expected}: {lines}");
+    bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_groups_are_strictly_those_of_the_pod() {
+    if older_than([2, 0], "supplementalGroupsPolicy: Strict") {
+        return;
+    }
+    let mut bed = Bed::start("i-groups").await;
+    for (policy, groups) in [
+        ("Merge", vec![4000, 7777, 8888]),
+        ("Strict", vec![4000, 7777]),
+    ] {
+        let name = policy.to_lowercase();
+        let text = MEMBER.replace("NAME", &name).replace("POLICY", policy);
+        bed.apply(&format!("{name}.yaml"), &fill(&text));
+        bed.ready(&name).await;
+        let sorted = |mut list: Vec<u64>| {
+            list.sort_unstable();
+            list
+        };
+        let said = bed.exec(&name, "main", "id -G").await;
+        let inside = said.split_whitespace().map(|id| id.parse().unwrap());
+        assert_eq!(sorted(inside.collect()), groups, "{policy}");
+        let user = bed.pod(&name).await["status"]["containerStatuses"][0]["user"]["linux"].clone();
+        assert_eq!((&user["uid"], &user["gid"]), (&7777.into(), &7777.into()));
+        let told = user["supplementalGroups"].as_array().unwrap().iter();
+        let told = told.map(|id| id.as_u64().unwrap()).collect();
+        assert_eq!(sorted(told), groups, "{policy}");
+    }
+    bed.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_container_is_stopped_with_the_signal_of_its_pod() {
+    if older_than([2, 3], "a stop signal of a pod") {
+        return;
+    }
+    let gate = "featureGates: {ContainerStopSignals: true}";
+    let mut bed = Bed::configured("i-signal", gate).await;
+    let directory = bed.containerd.base().join("out");
+    let text = fill(STOPPED).replace("DIRECTORY", &directory.display().to_string());
+    bed.apply("stopped.yaml", &text);
+    bed.apply("plain.yaml", &shell("plain", "HOLD"));
+    for (name, signal) in [("stopped", "SIGUSR1"), ("plain", "SIGTERM")] {
+        bed.ready(name).await;
+        let status = bed.pod(name).await["status"]["containerStatuses"][0].clone();
+        assert_eq!(status["stopSignal"], signal, "{status}");
+    }
+    bed.remove("stopped.yaml");
+    bed.gone("stopped").await;
+    let got = std::fs::read_to_string(directory.join("signal")).unwrap();
+    assert_eq!(got, "USR1\n");
     bed.stop().await;
 }

@@ -1,4 +1,5 @@
-//! Pods with user IDs of their own, which containerd can since 2.0, with a runc since 1.2.
+//! Pods with user IDs of their own, which containerd can since 2.0 with runc 1.2, with an
+//! image volume since 2.3.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -40,7 +41,7 @@ spec:
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_containerd_pods_have_user_ids_of_their_own() {
-    if older_than([2, 2], "a user namespace with image volumes") {
+    if older_than([2, 3], "an image volume in a user namespace") {
         return;
     }
     let mut bed = Bed::start("i-users").await;
