@@ -18,6 +18,8 @@ pub const PASSWORD: &str = "hunter2";
 /// Both, as a client sends them.
 const AUTHORIZATION: &str = "Basic YW5uOmh1bnRlcjI=";
 
+/// First byte of a client that speaks TLS.
+const TLS_HANDSHAKE: u8 = 0x16;
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// The registry; ends when dropped.
@@ -90,6 +92,12 @@ impl Drop for PrivateRegistry {
 /// Answers one request and closes.
 async fn answer(stream: TcpStream, content: &Content, refused: &Mutex<u32>) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
+    // containerd 2.x begins with TLS and goes on without when it is answered in HTTP
+    if stream.fill_buf().await?.first() == Some(&TLS_HANDSHAKE) {
+        let answer = b"HTTP/1.0 400 Bad Request\r\n\r\nthis is an HTTP server\n";
+        stream.write_all(answer).await?;
+        return stream.shutdown().await;
+    }
     let mut request = String::new();
     stream.read_line(&mut request).await?;
     let mut authorization = None;

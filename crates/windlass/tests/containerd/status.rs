@@ -94,6 +94,7 @@ async fn on_containerd_a_status_has_every_field_it_should() {
         |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": "TIME"});
     let mount = json!([{"name": "data", "mountPath": "/data"}]);
     // containerd 1.6 tells neither `user` nor `resources`: the latter are those of the spec
+    let tells_user = bed.containerd.version() >= [2, 0];
     let container = |name: &str, more: Value| {
         let mut container = json!({
             "name": name, "image": fill("IMAGE"), "imageID": "IMAGE ID", "containerID": "ID",
@@ -102,6 +103,10 @@ async fn on_containerd_a_status_has_every_field_it_should() {
         });
         let object = container.as_object_mut().expect("an object");
         object.extend(more.as_object().expect("an object").clone());
+        if tells_user {
+            let user = json!({"linux": {"uid": 0, "gid": 0, "supplementalGroups": [0]}});
+            object.insert("user".to_owned(), user);
+        }
         container
     };
     let expected = json!({
