@@ -38,7 +38,6 @@ const MANAGERS: &str = "the CPU, memory and topology managers";
 const NODE: &str = "node-wide limits and reservations";
 const QOS: &str = "reserved and throttled memory, and swap";
 const SERVER: &str = "the HTTPS server on port 10250";
-const STATS: &str = "volume statistics";
 const TRACING: &str = "OpenTelemetry tracing";
 const VOLUMES: &str = "flexvolume drivers";
 
@@ -68,14 +67,14 @@ pub static FIELDS: &[Field] = &[
     zero("httpCheckFrequency", Yes),
     plain("staticPodURL", Yes),
     plain("staticPodURLHeader", Yes),
-    zero("address", NotYet(SERVER)),
-    zero("port", NotYet(SERVER)),
-    plain("readOnlyPort", NotYet(SERVER)),
-    plain("tlsCertFile", NotYet(SERVER)),
-    plain("tlsPrivateKeyFile", NotYet(SERVER)),
-    plain("tlsCipherSuites", NotYet(SERVER)),
-    plain("tlsCurvePreferences", NotYet(SERVER)),
-    plain("tlsMinVersion", NotYet(SERVER)),
+    zero("address", Yes),
+    zero("port", Yes),
+    plain("readOnlyPort", Yes),
+    plain("tlsCertFile", Yes),
+    plain("tlsPrivateKeyFile", Yes),
+    plain("tlsCipherSuites", Yes),
+    plain("tlsCurvePreferences", Yes),
+    plain("tlsMinVersion", Yes),
     plain("rotateCertificates", Yes),
     plain("serverTLSBootstrap", Yes),
     // authentication: see its parts below
@@ -107,9 +106,9 @@ pub static FIELDS: &[Field] = &[
     plain("imageMaximumGCAge", NotYet(IMAGE_GC)),
     plain("imageGCHighThresholdPercent", NotYet(IMAGE_GC)),
     plain("imageGCLowThresholdPercent", NotYet(IMAGE_GC)),
-    zero("volumeStatsAggPeriod", NotYet(STATS)),
-    plain("kubeletCgroups", NotYet(NODE)),
-    plain("systemCgroups", NotYet(NODE)),
+    zero("volumeStatsAggPeriod", Yes),
+    plain("kubeletCgroups", Yes),
+    plain("systemCgroups", Yes),
     plain("cgroupRoot", Yes),
     plain("cgroupsPerQOS", Yes),
     zero("cgroupDriver", Yes),
@@ -203,13 +202,13 @@ pub static FIELDS: &[Field] = &[
     plain("imageServiceEndpoint", Yes),
     plain("failCgroupV1", Yes),
     // userNamespaces: see its parts below
-    plain("authentication.x509.clientCAFile", NotYet(SERVER)),
-    plain("authentication.webhook.enabled", NotYet(SERVER)),
-    zero("authentication.webhook.cacheTTL", NotYet(SERVER)),
-    plain("authentication.anonymous.enabled", NotYet(SERVER)),
-    zero("authorization.mode", NotYet(SERVER)),
-    zero("authorization.webhook.cacheAuthorizedTTL", NotYet(SERVER)),
-    zero("authorization.webhook.cacheUnauthorizedTTL", NotYet(SERVER)),
+    plain("authentication.x509.clientCAFile", Yes),
+    plain("authentication.webhook.enabled", Yes),
+    zero("authentication.webhook.cacheTTL", Yes),
+    plain("authentication.anonymous.enabled", Yes),
+    zero("authorization.mode", Yes),
+    zero("authorization.webhook.cacheAuthorizedTTL", Yes),
+    zero("authorization.webhook.cacheUnauthorizedTTL", Yes),
     plain("memorySwap.swapBehavior", NotYet(QOS)),
     plain("crashLoopBackOff.maxContainerRestartPeriod", Yes),
     plain("userNamespaces.idsPerPod", Yes),

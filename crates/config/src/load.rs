@@ -364,7 +364,6 @@ impl Layers {
     fn warn_of_flags(&mut self, flags: &KubeletFlags) {
         let inert = [
             ("exit-on-lock-contention", flags.exit_on_lock_contention),
-            ("runtime-cgroups", flags.runtime_cgroups.is_some()),
             (
                 "image-credential-provider-config",
                 flags.image_credential_provider_config.is_some(),

@@ -118,3 +118,127 @@ impl Sum {
         self.inodes = add(self.inodes, inodes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::usage::ContainerUsage;
+
+    fn fs(capacity: u64) -> FsUsage {
+        FsUsage {
+            capacity: Some(capacity),
+            used: Some(capacity / 2),
+            ..on(None, Timestamp::UNIX_EPOCH)
+        }
+    }
+
+    fn volume(name: &str, used: u64) -> VolumeFigure {
+        VolumeFigure {
+            name: name.to_owned(),
+            claim: (name == "claimed").then(|| "c1".to_owned()),
+            fs: FsUsage {
+                used: Some(used),
+                inodes_used: Some(1),
+                ..fs(9)
+            },
+            abnormal: None,
+        }
+    }
+
+    fn usage(containers: &[&str]) -> PodUsage {
+        let container = |name: &&str| ContainerUsage {
+            name: (*name).to_owned(),
+            id: ContainerId::from(*name),
+            image: String::new(),
+            started_at: Timestamp::UNIX_EPOCH,
+            cgroup: None,
+            rootfs: None,
+            logs: None,
+        };
+        PodUsage {
+            uid: "u1".into(),
+            namespace: "ns".to_owned(),
+            name: "pod".to_owned(),
+            started_at: Timestamp::UNIX_EPOCH,
+            cgroup: None,
+            sandbox: None,
+            network: None,
+            containers: containers.iter().map(container).collect(),
+            volumes: Vec::new(),
+            ephemeral: None,
+        }
+    }
+
+    #[test]
+    fn layers_logs_and_volumes_on_disk_count_against_a_pod() {
+        let pod = serde_json::json!({"spec": {"containers": [], "volumes": [
+            {"name": "scratch", "emptyDir": {}},
+            {"name": "memory", "emptyDir": {"medium": "Memory"}},
+            {"name": "config", "configMap": {"name": "c"}},
+            {"name": "secret", "secret": {"secretName": "s"}},
+            {"name": "claimed", "persistentVolumeClaim": {"claimName": "c1"}},
+        ]}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let layer = RuntimeFs {
+            mountpoint: "/x".to_owned(),
+            used_bytes: Some(1),
+            inodes_used: Some(10),
+        };
+        let layers = [(ContainerId::from("web"), layer)].into();
+        let (node_fs, container_fs) = (fs(1000), fs(2000));
+        let facts = DiskFacts {
+            node_fs: Some(&node_fs),
+            container_fs: Some(&container_fs),
+            layers: Some(&layers),
+            at: Timestamp::UNIX_EPOCH,
+        };
+        let taken = |bytes| Taken { bytes, inodes: 1 };
+        let files = PodFiles {
+            logs: [
+                ("web".to_owned(), taken(20)),
+                ("ended".to_owned(), taken(400)),
+            ]
+            .into(),
+            others: taken(8000),
+        };
+        let volumes = [
+            ("claimed", 1 << 20),
+            ("config", 16_000),
+            ("memory", 1 << 21),
+            ("scratch", 320_000),
+            ("secret", 1 << 22),
+        ]
+        .map(|(name, used)| volume(name, used));
+        let mut usage = usage(&["side", "web"]);
+        add_disk(&mut usage, Some(&pod), &facts, Some(&files), &volumes);
+        let ephemeral = usage.ephemeral.expect("local storage");
+        assert_eq!(ephemeral.used, Some(344_421));
+        assert_eq!(ephemeral.inodes_used, Some(15));
+        assert_eq!(ephemeral.capacity, Some(1000));
+        let [side, web] = &usage.containers[..] else {
+            panic!("two containers");
+        };
+        assert_eq!((side.rootfs.as_ref(), side.logs.as_ref()), (None, None));
+        let rootfs = web.rootfs.as_ref().expect("its layer");
+        assert_eq!((rootfs.used, rootfs.capacity), (Some(1), Some(2000)));
+        let logs = web.logs.as_ref().expect("its logs");
+        assert_eq!((logs.used, logs.capacity), (Some(20), Some(1000)));
+        let claims: Vec<_> = usage.volumes.iter().map(|it| it.claim.is_some()).collect();
+        assert_eq!(claims, [true, false, false, false, false]);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_absent() {
+        let facts = DiskFacts {
+            node_fs: None,
+            container_fs: None,
+            layers: None,
+            at: Timestamp::UNIX_EPOCH,
+        };
+        let mut usage = usage(&["web"]);
+        add_disk(&mut usage, None, &facts, None, &[]);
+        let ephemeral = usage.ephemeral.expect("local storage");
+        assert_eq!((ephemeral.used, ephemeral.capacity), (None, None));
+        assert_eq!(usage.containers[0].rootfs, None);
+    }
+}

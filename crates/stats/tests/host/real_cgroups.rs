@@ -1,0 +1,157 @@
+//! The kernel's own cgroups, in a subtree of our own. Run as root.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass_cgroups::{CgroupTree, HostTree};
+use windlass_core::cgroup_names::CgroupLayout;
+use windlass_core::resources::QosClass;
+use windlass_stats::{HostStats, StatsSource, Wanted};
+use windlass_types::PodUid;
+use windlass_types::cri::CgroupDriver;
+
+use crate::world::{FixedPods, config, running_pod};
+
+const PODS: usize = 250;
+/// The issue's bound is 50 ms for a release build; here the build is for debugging and the machine
+/// runs other tests.
+const BOUND: Duration = Duration::from_millis(500);
+
+/// Cgroups that go with the value.
+struct Subtree {
+    tree: HostTree,
+    root: String,
+}
+
+impl Subtree {
+    fn new(root: &str) -> Self {
+        let tree = HostTree::open(PathBuf::from("/sys/fs/cgroup")).expect("cgroups");
+        let subtree = Self {
+            tree,
+            root: root.to_owned(),
+        };
+        subtree.remove(root);
+        subtree.make(root);
+        subtree
+    }
+
+    fn make(&self, path: &str) {
+        for hierarchy in self.tree.hierarchies() {
+            self.tree.make(&hierarchy, path).expect("a cgroup");
+        }
+    }
+
+    fn remove(&self, path: &str) {
+        for hierarchy in self.tree.hierarchies() {
+            self.remove_in(&hierarchy, path);
+        }
+    }
+
+    fn remove_in(&self, hierarchy: &str, path: &str) {
+        let children = self.tree.children(hierarchy, path).unwrap_or_default();
+        for child in children {
+            self.remove_in(hierarchy, &format!("{path}/{child}"));
+        }
+        let _ = self.tree.remove(hierarchy, path);
+    }
+}
+
+impl Drop for Subtree {
+    fn drop(&mut self) {
+        self.remove(&self.root);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_when_they_go() {
+    let root = "/windlass-t-looks";
+    let subtree = Subtree::new(root);
+    let layout = CgroupLayout::new(CgroupDriver::Cgroupfs, root);
+    subtree.make(&layout.kubepods());
+    subtree.make(&layout.qos(QosClass::Burstable));
+    let mut pods = Vec::new();
+    for number in 0..PODS {
+        let uid = PodUid::from(format!("u{number:04}"));
+        let pod = running_pod(&uid, &format!("{number:04}"), 2);
+        let path = layout.pod(QosClass::Burstable, &uid);
+        subtree.make(&path);
+        subtree.make(&format!("{path}/{}", pod.observed.sandboxes[0].id));
+        for container in &pod.observed.containers {
+            subtree.make(&format!("{path}/{}", container.id));
+        }
+        pods.push(pod);
+    }
+    let fixed = Arc::new(FixedPods::new(pods));
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut config = config(dir.path(), Arc::<FixedPods>::clone(&fixed));
+    config.cgroup_root = root.to_owned();
+    let stats = HostStats::new(config);
+
+    let before = open_files();
+    let first = stats.pods(Wanted::CPU_AND_MEMORY).await;
+    assert_eq!(first.len(), PODS);
+    let kept = open_files().saturating_sub(before);
+    let (rss, begin) = (resident_kib(), Instant::now());
+    let mut slowest = Duration::ZERO;
+    for _ in 0..10 {
+        let begin = Instant::now();
+        let pods = stats.pods(Wanted::CPU_AND_MEMORY).await;
+        slowest = slowest.max(begin.elapsed());
+        let complete = pods.iter().all(|pod| {
+            let whole =
+                |it: &windlass_stats::usage::CgroupUsage| it.cpu.is_some() && it.memory.is_some();
+            pod.cgroup.as_ref().is_some_and(whole)
+                && pod.containers.len() == 2
+                && pod
+                    .containers
+                    .iter()
+                    .all(|it| it.cgroup.as_ref().is_some_and(whole))
+        });
+        assert!(complete);
+    }
+    let mean = begin.elapsed() / 10;
+    let more = resident_kib().saturating_sub(rss);
+    let without_disk = Wanted {
+        disk: false,
+        ..Wanted::ALL
+    };
+    let begin = Instant::now();
+    assert_eq!(stats.pods(without_disk).await.len(), PODS);
+    println!(
+        "{PODS} pods: CPU and memory {mean:?} (slowest {slowest:?}), all but the disk {:?}, \
+         {kept} descriptors, {more} KiB more resident",
+        begin.elapsed()
+    );
+    // the runtime never answers: its figures are absent, all others are there
+    let begin = Instant::now();
+    let pods = stats.pods(Wanted::ALL).await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert!(pods.iter().all(|pod| pod.containers[0].rootfs.is_none()));
+    assert!(
+        pods.iter()
+            .all(|pod| pod.volumes.len() == 1 && pod.ephemeral.is_some())
+    );
+    assert!(mean < BOUND, "{mean:?}");
+    assert!((1..=2600).contains(&kept), "{kept}");
+
+    fixed.set(Vec::new());
+    assert_eq!(stats.pods(Wanted::CPU_AND_MEMORY).await, []);
+    assert!(open_files() <= before + 10, "files of pods that are gone");
+}
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("proc");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.expect("VmRSS")
+}

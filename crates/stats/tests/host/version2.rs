@@ -1,0 +1,218 @@
+//! A node with cgroup v2 and systemd, as files: what this machine's kernel cannot show.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use windlass_stats::{HostStats, HostStatsConfig, KernelRoots, StatsSource, SystemCgroups, Wanted};
+use windlass_types::PodUid;
+
+use crate::world::{FixedPods, config, running_pod};
+
+const SLICE: &str = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu_1.slice";
+const NET_DEV: &str = "Inter-| Receive | Transmit\n face |bytes | bytes\n\
+    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n  net1: 5 1 0 0 0 0 0 0 6 1 0 0 0 0 0 0\n  \
+    eth0: 7 1 0 0 0 0 0 0 8 1 0 0 0 0 0 0\n";
+const ROUTE: &str = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
+    net1\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n";
+const PRESSURE: &str = "some avg10=2.00 avg60=0.00 avg300=0.00 total=7\n";
+
+fn write(path: &Path, content: &str) {
+    let dir = path.parent().expect("a directory");
+    fs::create_dir_all(dir).expect("a directory");
+    fs::write(path, content).expect("a file");
+}
+
+/// A cgroup with so many milliseconds of processor time and kilobytes of memory, a third of them
+/// inactive files.
+fn cgroup(dir: &Path, millis: u64, kilobytes: u64) {
+    let cpu = format!("usage_usec {}\nuser_usec 1\nsystem_usec 1\n", millis * 1000);
+    write(&dir.join("cpu.stat"), &cpu);
+    write(
+        &dir.join("memory.current"),
+        &format!("{}\n", kilobytes * 1000),
+    );
+    let stat = format!("anon 1\nfile 2\ninactive_file {}\n", kilobytes * 1000 / 3);
+    write(&dir.join("memory.stat"), &stat);
+    write(&dir.join("memory.max"), "max\n");
+    write(&dir.join("cgroup.procs"), "");
+}
+
+/// The node and the configuration to measure it with.
+fn node() -> (TempDir, HostStatsConfig) {
+    let dir = TempDir::new().expect("a directory");
+    let mount = dir.path().join("cgroup");
+    write(&mount.join("cgroup.controllers"), "cpu memory pids io\n");
+    write(&mount.join("cpu.stat"), "usage_usec 9000000\n");
+    write(
+        &mount.join("memory.stat"),
+        "anon 1000\nfile 2000\ninactive_file 500\n",
+    );
+    cgroup(&mount.join("system.slice/windlass.service"), 50, 30);
+    cgroup(&mount.join("system.slice/containerd.service"), 60, 60);
+    cgroup(&mount.join("system.slice"), 200, 300);
+    cgroup(&mount.join("kubepods.slice"), 800, 900);
+    cgroup(
+        &mount.join("kubepods.slice/kubepods-burstable.slice"),
+        700,
+        900,
+    );
+    let pod = mount.join(SLICE);
+    cgroup(&pod, 600, 900);
+    cgroup(&pod.join("cri-containerd-5a4db0c5-1.scope"), 1, 3);
+    cgroup(&pod.join("cri-containerd-c047a14e-0-1.scope"), 500, 600);
+    // of a runtime that nobody knows
+    cgroup(&pod.join("runtime:c047a14e-1-1:x"), 90, 60);
+    write(
+        &pod.join("cri-containerd-5a4db0c5-1.scope/cgroup.procs"),
+        "0\n77\n78\n",
+    );
+
+    let proc = dir.path().join("proc");
+    write(&proc.join("78/net/dev"), NET_DEV);
+    write(&proc.join("78/net/route"), ROUTE);
+    write(&proc.join("net/dev"), NET_DEV);
+    write(
+        &proc.join("self/cgroup"),
+        "0::/system.slice/windlass.service\n",
+    );
+    write(&proc.join("stat"), "cpu 1 1 1 1\nbtime 1600000000\n");
+    write(
+        &proc.join("meminfo"),
+        "MemTotal: 8000 kB\nSwapTotal: 10 kB\nSwapFree: 4 kB\n",
+    );
+    write(&proc.join("loadavg"), "0.1 0.1 0.1 1/210 99\n");
+    write(&proc.join("sys/kernel/pid_max"), "4194304\n");
+    write(&proc.join("sys/kernel/threads-max"), "60000\n");
+    write(&proc.join("pressure/cpu"), PRESSURE);
+
+    let pods = vec![running_pod(&PodUid::from("u-1"), "1", 2)];
+    let config = HostStatsConfig {
+        roots: KernelRoots {
+            cgroups: mount,
+            proc,
+            huge_pages: dir.path().join("none"),
+        },
+        system: SystemCgroups {
+            kubelet: String::new(),
+            runtime: "/system.slice/containerd.service".to_owned(),
+            misc: "system.slice".to_owned(),
+        },
+        ..config(dir.path(), Arc::new(FixedPods::new(pods)))
+    };
+    (dir, config)
+}
+
+#[tokio::test]
+async fn pods_of_the_systemd_driver_are_found_whatever_the_runtime_calls_their_containers() {
+    let (_dir, config) = node();
+    let stats = HostStats::new(config);
+    let wanted = Wanted {
+        disk: false,
+        ..Wanted::ALL
+    };
+    for _ in 0..2 {
+        let pods = stats.pods(wanted).await;
+        let pod = &pods[0];
+        let cgroup = pod.cgroup.as_ref().expect("its cgroup");
+        assert_eq!(cgroup.path, format!("/{SLICE}"));
+        let memory = |cgroup: &Option<windlass_stats::usage::CgroupUsage>| {
+            let memory = cgroup.as_ref().and_then(|it| it.memory.as_ref());
+            memory.map(|memory| (memory.usage, memory.working_set))
+        };
+        assert_eq!(memory(&pod.cgroup), Some((900_000, 600_000)));
+        let of_containers: Vec<_> = pod.containers.iter().map(|it| memory(&it.cgroup)).collect();
+        assert_eq!(
+            of_containers,
+            [Some((600_000, 400_000)), Some((60_000, 40_000))]
+        );
+        let sandbox = pod.sandbox.as_ref().expect("its sandbox");
+        assert_eq!(memory(&sandbox.cgroup), Some((3000, 2000)));
+        // the first process has ended meanwhile
+        let network = pod.network.as_ref().expect("its network");
+        let names: Vec<&str> = network
+            .interfaces
+            .iter()
+            .map(|it| it.name.as_str())
+            .collect();
+        assert_eq!(
+            (names, network.default.as_deref()),
+            (vec!["eth0", "net1"], Some("net1"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_node_is_told_with_its_system_cgroups() {
+    let (_dir, config) = node();
+    let agent_started = config.started_at;
+    let stats = HostStats::new(config);
+    let wanted = Wanted {
+        disk: false,
+        ..Wanted::ALL
+    };
+    let node = stats.node(wanted).await;
+    assert_eq!(node.started_at.as_second(), 1_600_000_000);
+    assert_eq!(
+        (node.max_pid, node.running_processes),
+        (Some(60_000), Some(210))
+    );
+    let memory = node.cgroup.memory.as_ref().expect("memory");
+    assert_eq!((memory.usage, memory.working_set), (3000, 2500));
+    assert_eq!((memory.limit, memory.swap), (Some(8_192_000), Some(6144)));
+    assert_eq!(memory.swap_limit, Some(10_240));
+    let cpu = node.cgroup.cpu.as_ref().expect("processor time");
+    assert_eq!(cpu.pressure.map(|it| it.some.total_ns), Some(7000));
+    let network = node.network.expect("a network");
+    assert_eq!(network.default.as_deref(), Some("eth0"));
+    let system: Vec<(&str, &str)> = node
+        .system
+        .iter()
+        .map(|it| (it.name, it.cgroup.path.as_str()))
+        .collect();
+    let expected = [
+        ("kubelet", "/system.slice/windlass.service"),
+        ("runtime", "/system.slice/containerd.service"),
+        ("misc", "/system.slice"),
+        ("pods", "/kubepods.slice"),
+    ];
+    assert_eq!(system, expected);
+    assert_eq!(node.system[0].started_at, agent_started);
+    let classes: Vec<&str> = node.classes.iter().map(|it| it.name).collect();
+    assert_eq!(classes, ["burstable"]);
+    let lean = stats.node(Wanted::CPU_AND_MEMORY).await;
+    assert_eq!((lean.classes.len(), lean.network, lean.fs), (0, None, None));
+    assert_eq!(lean.system.len(), 4);
+}
+
+#[tokio::test]
+async fn a_machine_without_cgroups_is_measured_by_proc() {
+    let (dir, mut config) = node();
+    config.roots.cgroups = dir.path().join("none");
+    let stats = HostStats::new(config);
+    let node = stats.node(Wanted::CPU_AND_MEMORY).await;
+    let cpu = node.cgroup.cpu.expect("processor time");
+    assert_eq!(cpu.total_ns, 30_000_000);
+    assert!(node.cgroup.memory.is_some() && node.system.is_empty());
+    let pods = stats.pods(Wanted::CPU_AND_MEMORY).await;
+    assert_eq!((pods.len(), pods[0].containers.len()), (1, 2));
+    assert!(pods[0].cgroup.is_none() && pods[0].containers[0].cgroup.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_never_answers_costs_its_own_figures_only() {
+    let (_dir, config) = node();
+    let stats = HostStats::new(config);
+    let begin = tokio::time::Instant::now();
+    let (node, pods) = tokio::join!(stats.node(Wanted::ALL), stats.pods(Wanted::ALL));
+    assert!(
+        begin.elapsed() <= Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert!(node.image_fs.is_none() && node.container_fs.is_none());
+    assert!(pods[0].containers.iter().all(|it| it.rootfs.is_none()));
+    assert_eq!(pods[0].volumes.len(), 1);
+}
