@@ -113,7 +113,7 @@ fn by_claim(claim: &str) -> Value {
 }
 
 /// Waits until an event of the pod says this.
-async fn says(bed: &Bed, pod: &Value, wanted: &str) {
+pub(crate) async fn says(bed: &Bed, pod: &Value, wanted: &str) {
     let selector = Selector {
         namespace: Some("default".to_owned()),
         fields: Some(format!("involvedObject.uid={}", uid(pod))),

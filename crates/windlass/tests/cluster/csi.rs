@@ -28,7 +28,7 @@ async fn on_real_cluster_csi_volumes_are_staged_published_grown_and_taken_back()
 }
 
 /// A driver of the bed's agent, and its CSIDriver object.
-async fn install(bed: &Bed, options: DriverOptions, spec: Value) -> CsiDriver {
+pub(crate) async fn install(bed: &Bed, options: DriverOptions, spec: Value) -> CsiDriver {
     let name = options.name.clone();
     let object: CSIDriver = object(json!({ "metadata": { "name": name }, "spec": spec }));
     bed.create(&object).await;
@@ -39,7 +39,7 @@ async fn install(bed: &Bed, options: DriverOptions, spec: Value) -> CsiDriver {
 
 /// A PersistentVolume and a claim that are bound to each other, both called `name`, and the handle,
 /// too.
-async fn bound(bed: &Bed, name: &str, driver: &str, more: Value) {
+pub(crate) async fn bound(bed: &Bed, name: &str, driver: &str, more: Value) {
     let mut spec = json!({
         "capacity": { "storage": "16Mi" },
         "accessModes": ["ReadWriteOnce"],
@@ -76,7 +76,11 @@ async fn bound(bed: &Bed, name: &str, driver: &str, more: Value) {
     patch_status::<PersistentVolume>(bed, At::cluster(name), status).await;
 }
 
-async fn patch_status<K: windlass_client::ApiObject>(bed: &Bed, at: At<'_>, status: Value) {
+pub(crate) async fn patch_status<K: windlass_client::ApiObject>(
+    bed: &Bed,
+    at: At<'_>,
+    status: Value,
+) {
     let patch = Patch::Merge(status);
     bed.api
         .patch::<K>(at, Some("status"), &patch)
@@ -85,7 +89,7 @@ async fn patch_status<K: windlass_client::ApiObject>(bed: &Bed, at: At<'_>, stat
 }
 
 /// A pod whose container has the claim's volume at `/v`.
-fn with_claim(name: &str, claim: &str, spec: Value) -> windlass_types::corev1::Pod {
+pub(crate) fn with_claim(name: &str, claim: &str, spec: Value) -> windlass_types::corev1::Pod {
     let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
     let mut whole = json!({
         "containers": [container_with(HOLD, mounts)],
@@ -104,7 +108,7 @@ fn paths(bed: &Bed, calls: &[Call]) -> Vec<PathBuf> {
     calls.iter().map(path).collect()
 }
 
-async fn called(driver: &CsiDriver, method: Method, count: usize) -> Vec<Call> {
+pub(crate) async fn called(driver: &CsiDriver, method: Method, count: usize) -> Vec<Call> {
     let what = format!("{count} calls of {method:?}");
     eventually(&what, SOON, async || {
         let calls = driver.calls_of(method);

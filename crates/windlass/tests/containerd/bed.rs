@@ -5,7 +5,6 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
@@ -141,10 +140,25 @@ impl Bed {
         Self::with(containerd, binary(), options)
     }
 
+    /// A containerd, and an agent that is started when `prepare` has seen its `--root-dir`.
+    pub(crate) async fn prepared(name: &str, prepare: impl FnOnce(&Path)) -> Self {
+        let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
+        let mut bed = Self::not_started(containerd, binary(), AgentOptions::default());
+        prepare(&bed.agent.root_dir());
+        bed.agent.spawn().unwrap();
+        bed
+    }
+
     fn with(containerd: PrivateContainerd, binary: &Path, options: AgentOptions) -> Self {
+        let mut bed = Self::not_started(containerd, binary, options);
+        bed.agent.spawn().unwrap();
+        bed
+    }
+
+    fn not_started(containerd: PrivateContainerd, binary: &Path, options: AgentOptions) -> Self {
         let manifests = containerd.base().join("manifests");
         std::fs::create_dir_all(&manifests).unwrap();
-        let agent = Agent::start(&containerd, binary, &manifests, options).unwrap();
+        let agent = Agent::prepare(&containerd, binary, &manifests, options).unwrap();
         Self {
             last_words: LastWords(agent.log_file()),
             watch: agent.watch(),
@@ -266,16 +280,7 @@ impl Bed {
 
     /// Status code and body of a GET on the health port.
     pub(crate) async fn http(&self, path: &str) -> Result<(u16, String), std::io::Error> {
-        let address = ("127.0.0.1", self.agent.healthz_port());
-        let mut stream = tokio::net::TcpStream::connect(address).await?;
-        let request =
-            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-        Ok((code.unwrap_or(0), body.to_owned()))
+        self.agent.http(path).await
     }
 
     /// Runs `windlassctl` against the agent.

@@ -13,6 +13,7 @@ mod bad_input;
 mod cgroups;
 mod containers;
 mod control;
+mod disk_faults;
 mod edits;
 mod hooks;
 mod hung_call;

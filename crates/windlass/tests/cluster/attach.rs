@@ -1,0 +1,212 @@
+//! Volumes that a controller attaches before the node may touch them. The test is the external
+//! attacher of the driver, and where no controller manager runs, the controller, too.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use windlass_client::At;
+use windlass_csi::attachment_name;
+use windlass_testing::agent::NODE_NAME;
+use windlass_testing::csi_driver::{
+    Call, CsiDriver, DriverOptions, Fault, Method, Trouble, mounts_below,
+};
+use windlass_types::corev1::Node;
+use windlass_types::storagev1::VolumeAttachment;
+
+use crate::bed::{Bed, SOON, eventually};
+use crate::claims::says;
+use crate::control_plane::Kind;
+use crate::csi::{bound, called, install, patch_status, with_claim};
+use crate::objects::{HOLD, main_status, object, pod, uid};
+
+const DRIVER: &str = "rack.csi.test";
+/// PersistentVolume, claim and handle.
+const VOLUME: &str = "vault";
+/// The volume in the status of the node.
+const DEVICE: &str = "kubernetes.io/csi/rack.csi.test^vault";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_fake_cluster_a_volume_is_touched_only_while_it_is_attached_and_said_to_be_in_use() {
+    a_volume_is_touched_only_while_it_is_attached_and_said_to_be_in_use(Kind::Fake).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_real_cluster_a_volume_is_touched_only_while_it_is_attached_and_said_to_be_in_use() {
+    // a real attach-detach controller if there is one
+    let kind = match Kind::WithControllers.assets() {
+        Ok(_) => Kind::WithControllers,
+        Err(_) => Kind::Real,
+    };
+    a_volume_is_touched_only_while_it_is_attached_and_said_to_be_in_use(kind).await;
+}
+
+async fn a_volume_is_touched_only_while_it_is_attached_and_said_to_be_in_use(kind: Kind) {
+    let Some(mut bed) = Bed::start(kind, "k-attach").await else {
+        return;
+    };
+    let root = bed.agent.root_dir();
+    let options = DriverOptions::new(root.clone(), DRIVER);
+    let driver = install(&bed, options, json!({ "attachRequired": true })).await;
+    bound(&bed, VOLUME, DRIVER, json!({})).await;
+    let created = bed.create(&with_claim("attach", VOLUME, json!({}))).await;
+    bed.create(&pod("attach-free", HOLD, json!({}))).await;
+    in_use(&bed, true).await;
+    bed.pod_ready("attach-free").await;
+    it_waits_and_says_for_what(&mut bed, &created).await;
+
+    // an agent that begins now waits for the same
+    bed.agent.kill().unwrap();
+    bed.respawn().await;
+    it_waits_and_says_for_what(&mut bed, &created).await;
+    in_use(&bed, true).await;
+    assert_eq!(about_the_volume(&driver), [], "nothing is touched before");
+
+    let context = json!({ "rack": "7", "devicePath": "/dev/rack7" });
+    attach(&bed, kind, &context).await;
+    bed.pod_ready("attach").await;
+    for method in [Method::NodeStageVolume, Method::NodePublishVolume] {
+        let calls = driver.calls_of(method);
+        assert_eq!(calls.len(), 1, "{calls:?}");
+        assert_eq!(json!(calls[0].publish_context), context);
+    }
+    in_use(&bed, true).await;
+    it_outlives_an_agent(&mut bed, &driver, &created).await;
+    it_is_in_use_until_it_is_unstaged(&mut bed, kind, &driver, &created).await;
+
+    assert_eq!(driver.violations(), Vec::<String>::new());
+    let left: Vec<PathBuf> = mounts_below(&root.join("plugins"));
+    assert_eq!(left, Vec::<PathBuf>::new());
+    bed.stop().await;
+}
+
+/// Calls that do something to the volume, or ask for something of it.
+fn about_the_volume(driver: &CsiDriver) -> Vec<Call> {
+    let mut calls = driver.calls();
+    calls.retain(|call| call.volume == VOLUME);
+    calls
+}
+
+fn names_the_volume(node: &Value, list: &str) -> bool {
+    let listed = node["status"][list].as_array();
+    let mut names = listed.into_iter().flatten().map(|entry| match entry {
+        Value::String(name) => name.as_str(),
+        attached => attached["name"].as_str().unwrap_or_default(),
+    });
+    names.any(|name| name == DEVICE)
+}
+
+/// Waits until the node says that it uses the volume, or no longer says so.
+async fn in_use(bed: &Bed, wanted: bool) {
+    let what = format!("says that the volume is in use: {wanted}");
+    bed.wait_for::<Node>(At::cluster(NODE_NAME), &what, |node| {
+        names_the_volume(node, "volumesInUse") == wanted
+    })
+    .await;
+}
+
+async fn it_waits_and_says_for_what(bed: &mut Bed, created: &Value) {
+    let words = format!(
+        "Volume not attached according to node status for volume \"{VOLUME}\" (UniqueName: \
+         \"{DEVICE}\")"
+    );
+    let told = format!("Unable to attach or mount volumes: {words}");
+    says(bed, created, &told).await;
+    let waits = bed.watch.wait_for("the pod waits", SOON, |table| {
+        let blocker = table
+            .pods
+            .get(uid(created))
+            .and_then(|it| it.blocker.as_ref());
+        blocker.is_some_and(|it| it.reason == "FailedAttachVolume" && it.message.contains(&words))
+    });
+    waits.await.unwrap();
+    bed.pod("attach", "waits for its volume", |pod| {
+        main_status(pod)["state"]["waiting"]["reason"] == "ContainerCreating"
+    })
+    .await;
+}
+
+/// What attacher and controller do. A controller manager does its own part.
+async fn attach(bed: &Bed, kind: Kind, context: &Value) {
+    let name = attachment_name(VOLUME, DRIVER, NODE_NAME);
+    let at = At::cluster(&name);
+    if kind != Kind::WithControllers {
+        let attachment: VolumeAttachment = object(json!({
+            "metadata": { "name": name },
+            "spec": { "attacher": DRIVER, "nodeName": NODE_NAME,
+                "source": { "persistentVolumeName": VOLUME } },
+        }));
+        bed.create(&attachment).await;
+    }
+    bed.wait_for::<VolumeAttachment>(at, "exists", |_| true)
+        .await;
+    let attached = json!({ "status": { "attached": true, "attachmentMetadata": context } });
+    patch_status::<VolumeAttachment>(bed, at, attached).await;
+    if kind != Kind::WithControllers {
+        let volumes = json!([{ "name": DEVICE, "devicePath": "" }]);
+        let attached = json!({ "status": { "volumesAttached": volumes } });
+        patch_status::<Node>(bed, At::cluster(NODE_NAME), attached).await;
+    }
+}
+
+async fn it_outlives_an_agent(bed: &mut Bed, driver: &CsiDriver, created: &Value) {
+    bed.runtime.exec(uid(created), "echo gold > /v/word").await;
+    let running = bed.runtime.running(uid(created)).await;
+    let calls = about_the_volume(driver);
+    bed.agent.kill().unwrap();
+    bed.respawn().await;
+    let ready = bed.watch.wait_for("the pod is ready", SOON, |table| {
+        let pod = table.pods.get(uid(created));
+        pod.is_some_and(|pod| pod.ready && pod.blocker.is_none())
+    });
+    ready.await.unwrap();
+    let ids = |list: &[windlass_proto::cri_v1::Container]| -> Vec<String> {
+        list.iter().map(|container| container.id.clone()).collect()
+    };
+    let after = bed.runtime.running(uid(created)).await;
+    assert_eq!(ids(&after), ids(&running));
+    assert_eq!(
+        bed.runtime.exec(uid(created), "cat /v/word").await,
+        "gold\n"
+    );
+    assert_eq!(about_the_volume(driver), calls, "the driver was not asked");
+    in_use(bed, true).await;
+}
+
+/// A controller takes away what is not in use: not before the node has let go.
+async fn it_is_in_use_until_it_is_unstaged(
+    bed: &mut Bed,
+    kind: Kind,
+    driver: &CsiDriver,
+    created: &Value,
+) {
+    let busy = Trouble::Refuse(tonic::Code::Internal, "the drawer is stuck".to_owned());
+    driver.always(Method::NodeUnstageVolume, Some(Fault::before(busy)));
+    bed.delete_pod("attach", Some(1)).await;
+    bed.pod_gone(created).await;
+    called(driver, Method::NodeUnstageVolume, 2).await;
+    bed.agent.kill().unwrap();
+    bed.respawn().await;
+    let tried = driver.calls_of(Method::NodeUnstageVolume).len();
+    called(driver, Method::NodeUnstageVolume, tried + 1).await;
+    let node = bed.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+    for list in ["volumesInUse", "volumesAttached"] {
+        assert!(names_the_volume(&node, list), "{list}: {node}");
+    }
+    driver.always(Method::NodeUnstageVolume, None);
+    in_use(bed, false).await;
+    assert_eq!(driver.staged(VOLUME), Vec::<PathBuf>::new());
+    assert_eq!(driver.published(VOLUME), Vec::<PathBuf>::new());
+    if kind != Kind::WithControllers {
+        return;
+    }
+    bed.wait_for::<Node>(At::cluster(NODE_NAME), "has it detached", |node| {
+        !names_the_volume(node, "volumesAttached")
+    })
+    .await;
+    let name = attachment_name(VOLUME, DRIVER, NODE_NAME);
+    eventually("the attachment is gone", SOON, async || {
+        let attachment = bed.get::<VolumeAttachment>(At::cluster(&name)).await;
+        attachment.map_or(Ok(()), |it| Err(it.to_string()))
+    })
+    .await;
+}
