@@ -1,4 +1,86 @@
 //! Who asks this node, and whether they may.
 //!
 //! A request passes when an authenticator says who makes it and the authorizer allows one of the
-//! rights that `windlass_core::access` names for it. Everything fails closed: no answer is no.
+//! rights that [`windlass_core::access`] names for it. Everything fails closed: no answer is no.
+//!
+//! # Who asks
+//!
+//! In upstream's order; the first that knows the caller decides, and the next is asked also if one
+//! failed:
+//!
+//! 1. a client certificate: CN is the name, each O a group, the UID attribute the UID; judged
+//!    again for each request ([`windlass_https::Peer::certificate`]);
+//! 2. a bearer token, in `Authorization` or as a WebSocket subprotocol: a TokenReview. A header that
+//!    carried an accepted token is taken out, so that it goes no further;
+//! 3. nobody: `system:anonymous`, if that is turned on and nothing above failed. A wrong token is
+//!    401, not anonymous.
+//!
+//! # Answers of the API server
+//!
+//! | | kept for | at most |
+//! |---|---|---|
+//! | a token is good, or plainly not | `authentication.webhook.cacheTTL`, 2 min | 4096 tokens |
+//! | a token was refused with an error, as kube-apiserver does with a wrong one | 10 s; upstream asks again each time | |
+//! | a right is there | `authorization.webhook.cacheAuthorizedTTL`, 5 min | 8192 rights of users |
+//! | a right is not there | `authorization.webhook.cacheUnauthorizedTTL`, 30 s | |
+//! | no answer | not at all | |
+//!
+//! Tokens are kept by their SHA-256 and never logged. A thousand requests with one token are one
+//! question. Questions have a client of their own, so that strangers who invent tokens cost the node
+//! neither its heartbeat nor its statuses, and their own pace: 20 TokenReviews a second, 64 under way;
+//! 50 SubjectAccessReviews a second, 256 under way. Whoever comes beyond these is refused. So a flood of
+//! invented tokens can delay who comes with a token that is not known yet, but neither a known
+//! token nor anybody with a certificate.
+//!
+//! # Without an API server
+//!
+//! Nobody can be asked: tokens are refused, and with `authorization.mode: Webhook` so is everybody
+//! (upstream does not start). Certificates and anonymous callers work with
+//! `authorization.mode: AlwaysAllow`. [`Auth::new`] says so in the log.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use windlass_auth::{Auth, AuthSettings, Authorization, Reviews, protect};
+//! use windlass_client::ApiClients;
+//! use windlass_core::access::AccessSettings;
+//!
+//! # async fn run(
+//! #     clients: Option<ApiClients>, metrics: windlass_metrics::Metrics,
+//! #     clock: Arc<dyn windlass_types::Clock>, router: axum::Router,
+//! #     listener: tokio::net::TcpListener, transport: windlass_https::Transport,
+//! # ) {
+//! let settings = AuthSettings {
+//!     node_name: "n1".to_owned(),
+//!     anonymous: false,
+//!     token_ttl: Some(Duration::from_secs(120)), // None: authentication.webhook.enabled is false
+//!     authorization: Authorization::Webhook {
+//!         allowed: Duration::from_secs(300),
+//!         refused: Duration::from_secs(30),
+//!     },
+//!     access: AccessSettings { exec_needs_create: true },
+//! };
+//! let reviews = clients.map(|clients| Reviews::of(&clients.reviews));
+//! let auth = Auth::new(settings, reviews, metrics.access.clone(), clock);
+//! let limits = windlass_https::Limits::default();
+//! let shutdown = Default::default();
+//! windlass_https::serve(listener, protect(router, auth), transport, limits, shutdown).await;
+//! # }
+//! ```
+//!
+//! Handlers find the caller in the request's extensions, as `Extension<UserInfo>`.
+
+mod answers;
+mod authn;
+mod authz;
+mod bearer;
+mod certificate;
+mod protect;
+mod retry;
+mod reviews;
+
+pub use authz::Authorization;
+pub use protect::{Auth, AuthSettings, Protected, Refusal, protect};
+pub use reviews::{AccessReviews, AccessVerdict, Reviews, TokenReviews, TokenVerdict};

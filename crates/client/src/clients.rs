@@ -25,6 +25,8 @@ pub struct ApiClients {
     pub heartbeat: ApiClient,
     /// Watches and the lists they begin with; never shares a connection with the others.
     pub watch: ApiClient,
+    /// Who asks this node, and whether they may: strangers decide how often. No rate limit here.
+    pub reviews: ApiClient,
     host: String,
 }
 
@@ -71,6 +73,7 @@ impl ApiClients {
             events: client(REQUEST_TIMEOUT)?.limited(limits.event_qps, limits.event_burst),
             heartbeat: client(limits.heartbeat_timeout)?,
             watch: client(REQUEST_TIMEOUT)?,
+            reviews: client(REVIEW_TIMEOUT)?,
             host: config
                 .server()
                 .authority()
@@ -96,7 +99,8 @@ impl ApiClients {
             main: ApiClient::over(service.clone(), REQUEST_TIMEOUT),
             events: ApiClient::over(service.clone(), REQUEST_TIMEOUT),
             heartbeat: ApiClient::over(service.clone(), limits.heartbeat_timeout),
-            watch: ApiClient::over(service, REQUEST_TIMEOUT),
+            watch: ApiClient::over(service.clone(), REQUEST_TIMEOUT),
+            reviews: ApiClient::over(service, REVIEW_TIMEOUT),
             host: "in-process".to_owned(),
         }
     }
@@ -112,7 +116,8 @@ impl ApiClients {
             main: self.main.recorded(recorder.clone()),
             events: self.events.recorded(recorder.clone()),
             heartbeat: self.heartbeat.recorded(recorder.clone()),
-            watch: self.watch.recorded(recorder),
+            watch: self.watch.recorded(recorder.clone()),
+            reviews: self.reviews.recorded(recorder),
             host: self.host,
         }
     }
@@ -120,3 +125,5 @@ impl ApiClients {
 
 /// Deadline of a request that is no heartbeat. The server's own limit is 60 s.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Deadline of a review, upstream's `TokenRequestTimeout`: somebody waits for it.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@
 //! * [`reflect()`] keeps a set of objects current through any failure, as one endless stream.
 //! * [`ApiClients`] bundles the clients of one node. Each has its own connections, so none can
 //!   hold another up: `main` and `events` with their rate limits, `heartbeat` without one and
-//!   with a short deadline, `watch` with 80 watches on each connection.
+//!   with a short deadline, `watch` with 80 watches on each connection, `reviews` for who asks the node.
 //! * [`ApiServerConfig`] reads a kubeconfig; [`ClientIdentity`] is the client certificate, which
 //!   can be replaced while everything runs.
 //!

@@ -111,6 +111,10 @@ pub struct KubeletFlags {
     /// Windlass: pods that are started at a time; 0 chooses by the number of cores.
     #[arg(long, value_name = "N", default_value = "0")]
     pub start_concurrency: usize,
+    /// Windlass: exec, attach, run and port-forward need the right to create nodes/proxy, whatever
+    /// the method. With false get is enough for a WebSocket, as for the Go kubelet.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
+    pub exec_needs_create: bool,
     /// Print the version and exit; =raw prints all of it.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "raw")]
     pub version: Option<String>,

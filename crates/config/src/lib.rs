@@ -14,6 +14,8 @@ pub mod flags;
 pub mod fields;
 pub mod layers;
 pub mod load;
+pub mod shown;
+pub mod tls;
 pub mod validate;
 
 pub mod checks;
@@ -24,3 +26,4 @@ pub use flags::KubeletFlags;
 pub use gates::FeatureGates;
 pub use kubelet::KubeletConfiguration;
 pub use load::{Config, ConfigError, Warning, load};
+pub use shown::shown_flags;

@@ -9,6 +9,7 @@ use std::path::{Component, Path};
 use crate::duration::GoDuration;
 use crate::gates::FeatureGates;
 use crate::kubelet::KubeletConfiguration;
+use crate::tls;
 
 mod node;
 
@@ -48,6 +49,7 @@ pub fn validate(
     durations(config, gates, &mut rules);
     words(config, gates, &mut rules);
     sources_and_addresses(config, &mut rules);
+    server(config, &mut rules);
     images(config, &mut rules);
     logs(config, &mut rules);
     node::reservations(config, &mut rules);
@@ -239,7 +241,7 @@ fn between(rules: &mut Rules<'_>, field: &str, value: GoDuration, from: i64, to:
 }
 
 fn words(c: &KubeletConfiguration, gates: &FeatureGates, rules: &mut Rules<'_>) {
-    let choices: [(&str, &str, &[&str]); 13] = [
+    let choices: [(&str, &str, &[&str]); 12] = [
         (
             "authorization.mode",
             &c.authorization.mode,
@@ -287,17 +289,6 @@ fn words(c: &KubeletConfiguration, gates: &FeatureGates, rules: &mut Rules<'_>) 
             &["None", "TieredReservation"],
         ),
         ("logging.format", &c.logging.format, &["text", "json"]),
-        (
-            "tlsMinVersion",
-            &c.tls_min_version,
-            &[
-                "",
-                "VersionTLS10",
-                "VersionTLS11",
-                "VersionTLS12",
-                "VersionTLS13",
-            ],
-        ),
         (
             "imagePullCredentialsVerificationPolicy",
             &c.image_pull_credentials_verification_policy,
@@ -365,6 +356,42 @@ fn sources_and_addresses(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         "containerRuntimeEndpoint",
         || "must not be empty, write for example unix:///run/containerd/containerd.sock".to_owned(),
     );
+}
+
+fn server(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
+    if let Some(message) = tls::version_fault(&c.tls_min_version) {
+        rules.fault("tlsMinVersion", message);
+    }
+    let suites = c
+        .tls_cipher_suites
+        .iter()
+        .map(|name| tls::suite_fault(name));
+    for message in suites.flatten() {
+        rules.fault("tlsCipherSuites", message);
+    }
+    let groups = &c.tls_curve_preferences;
+    let faults = (0..groups.len()).filter_map(|index| tls::group_fault(groups, index));
+    for message in faults {
+        rules.fault("tlsCurvePreferences", message);
+    }
+    for (field, value, other) in [
+        ("tlsCertFile", &c.tls_cert_file, &c.tls_private_key_file),
+        (
+            "tlsPrivateKeyFile",
+            &c.tls_private_key_file,
+            &c.tls_cert_file,
+        ),
+    ] {
+        rules.require(!value.is_empty() || other.is_empty(), field, || {
+            format!("must be set, since {other:?} is of no use without it")
+        });
+    }
+    rules.require(c.read_only_port != c.port, "readOnlyPort", || {
+        format!(
+            "{} is the port of the HTTPS server, write 0 or another",
+            c.port
+        )
+    });
 }
 
 fn images(c: &KubeletConfiguration, rules: &mut Rules<'_>) {

@@ -15,6 +15,9 @@ use crate::path::Target;
 use crate::refusal::Refusal;
 use crate::store::{Key, Store};
 
+/// The server's own audience: of tokens and of reviews that name none.
+const OWN_AUDIENCE: &str = "https://kubernetes.default.svc";
+
 /// A bearer token and what it stands for.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
@@ -99,7 +102,7 @@ pub(crate) fn issue_token(
         None => Vec::new(),
     };
     if audiences.is_empty() {
-        audiences.push("https://kubernetes.default.svc".to_owned());
+        audiences.push(OWN_AUDIENCE.to_owned());
     }
     let bound = spec.get("boundObjectRef").filter(|bound| bound.is_object());
     if let Some(bound) = bound {
@@ -195,13 +198,14 @@ pub(crate) fn review_token(
         .flatten()
         .filter_map(Value::as_str)
         .collect();
+    let own = [OWN_AUDIENCE];
+    let tried: &[&str] = if asked.is_empty() { &own } else { &asked };
     let known = text(review, &["spec", "token"])
         .and_then(|token| tokens.get(token))
         .filter(|token| token.is_valid(now))
         .filter(|token| {
-            asked.is_empty()
-                || token.audiences.is_empty()
-                || asked
+            token.audiences.is_empty()
+                || tried
                     .iter()
                     .any(|one| token.audiences.iter().any(|own| own == one))
         });

@@ -3,12 +3,14 @@
 //! Names that start with `kubelet_` are upstream's and keep upstream's labels and units; names
 //! that start with `windlass_` have no counterpart there. There is no global registry.
 
+mod access;
 mod plugins;
 mod probes;
 mod requests;
 mod slis;
 mod volumes;
 
+pub use access::AccessMetrics;
 pub use plugins::PluginMetrics;
 pub use probes::{ProbeLabels, ProbeMetrics, ProbeResult, ProbeSeries};
 pub use prometheus::Counter;
@@ -30,6 +32,8 @@ pub struct Metrics {
     pub slis: SliMetrics,
     /// Families about requests to the node's own API.
     pub requests: RequestMetrics,
+    /// Families about who asks the node's API.
+    pub access: AccessMetrics,
     /// Families about plugins.
     pub plugins: PluginMetrics,
     /// Families about volumes.
@@ -232,6 +236,7 @@ impl Metrics {
             probes: ProbeMetrics::new()?,
             slis: SliMetrics::new()?,
             requests: RequestMetrics::new(&r)?,
+            access: AccessMetrics::new(&r)?,
             plugins: PluginMetrics::new(&r)?,
             volumes: VolumeMetrics::new(&r)?,
             registry,

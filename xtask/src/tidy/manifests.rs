@@ -66,7 +66,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("status", &["actors", "client", "core", "metrics"]),
     ("server", &["core", "metrics", "proto", "runtime", "status"]),
     ("https", &[]),
-    ("auth", &["client", "core", "https", "metrics"]),
+    (
+        "auth",
+        &["client", "core", "https", "metrics", "pacing"],
+    ),
     ("streams", &[]),
     ("stats", &["cgroups", "core", "cri", "metrics"]),
     ("pod-resources", &["core", "proto", "status"]),
@@ -116,8 +119,9 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "testing",
         &[
-            "actors", "checks", "client", "core", "cri", "fake-api", "metrics", "node", "objects",
-            "probes", "proto", "runtime", "status", "store", "testbed", "volumes", "windlass",
+            "actors", "checks", "client", "core", "cri", "csi", "fake-api", "metrics", "node",
+            "objects", "probes", "proto", "runtime", "status", "store", "testbed", "volumes",
+            "windlass",
         ],
     ),
     ("testbed", &["proto"]),

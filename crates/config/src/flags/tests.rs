@@ -112,6 +112,7 @@ fn flags_without_a_field_are_read() {
         "--root-dir=/tmp/x",
         "--node-labels=a=b,c=d",
         "--start_concurrency=4",
+        "--exec-needs-create=false",
         "--maximum-dead-containers=-1",
         "--minimum-container-ttl-duration=1m",
         "--exit-on-lock-contention",
@@ -124,6 +125,8 @@ fn flags_without_a_field_are_read() {
     assert_eq!(flags.root_dir.to_str(), Some("/tmp/x"));
     assert_eq!(flags.node_labels.map(|l| l.0.len()), Some(2));
     assert_eq!(flags.start_concurrency, 4);
+    assert!(!flags.exec_needs_create);
+    assert!(KubeletFlags::default().exec_needs_create);
     assert_eq!(flags.minimum_container_ttl_duration.to_string(), "1m0s");
     assert!(flags.exit_on_lock_contention);
     assert_eq!(flags.version.as_deref(), Some("raw"));

@@ -8,6 +8,7 @@ use crate::fields;
 use crate::flags::KubeletFlags;
 use crate::kubelet::{KubeletConfiguration, Tracing};
 use crate::layers;
+use crate::tls::TlsNumbers;
 
 const HEAD: &str = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n";
 
@@ -150,6 +151,47 @@ fn without_a_configuration_file_the_old_defaults_hold() {
         &paths,
         r#"authentication.anonymous.enabled=false authorization.mode="Webhook" readOnlyPort=0"#,
     );
+}
+
+#[test]
+fn tls_that_is_not_possible_here_is_a_fault_that_names_field_and_fix() {
+    let files = [(
+        "k.yaml",
+        "HEAD\ntlsMinVersion: VersionTLS11\ntlsCertFile: a.crt\ntlsCipherSuites: [TLS_AES_128_GCM_SHA256, \
+         TLS_RSA_WITH_AES_128_GCM_SHA256, TLS_NOPE]\ntlsCurvePreferences: [29, 25, 29, 7]\nreadOnlyPort: 10250\n",
+    )];
+    check(
+        &files,
+        &["--config=@/k.yaml"],
+        &[],
+        "error: invalid configuration:\
+         \n  @/k.yaml: tlsMinVersion: VersionTLS11 is too old for this agent's TLS library, write VersionTLS12 or VersionTLS13\
+         \n  @/k.yaml: tlsCipherSuites: TLS_RSA_WITH_AES_128_GCM_SHA256 has no forward secrecy or no authenticated encryption, which this agent's TLS library requires, remove it\
+         \n  @/k.yaml: tlsCipherSuites: \"TLS_NOPE\" is not known, write a name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\
+         \n  @/k.yaml: tlsCurvePreferences: 25 (P-521) is not in this agent's TLS library, remove it\
+         \n  @/k.yaml: tlsCurvePreferences: 29 is there twice, remove one\
+         \n  @/k.yaml: tlsCurvePreferences: 7 is no known group, write for example 29 (X25519)\
+         \n  default: tlsPrivateKeyFile: must be set, since \"@/a.crt\" is of no use without it\
+         \n  @/k.yaml: readOnlyPort: 10250 is the port of the HTTPS server, write 0 or another",
+    );
+}
+
+#[test]
+fn names_of_tls_become_their_numbers() {
+    let files = [(
+        "k.yaml",
+        "HEAD\ntlsMinVersion: VersionTLS13\ntlsCipherSuites: [TLS_AES_128_GCM_SHA256, \
+         TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305]\ntlsCurvePreferences: [4588, 29]\n",
+    )];
+    let (_, config) = attempt(&files, &["--config=@/k.yaml"]);
+    let expected = TlsNumbers {
+        only_tls13: true,
+        suites: vec![0x1301, 0xcca8],
+        groups: vec![4588, 29],
+    };
+    assert_eq!(TlsNumbers::of(&config.expect("valid").kubelet), expected);
+    let default = KubeletConfiguration::default();
+    assert_eq!(TlsNumbers::of(&default), TlsNumbers::default());
 }
 
 #[test]

@@ -1,0 +1,230 @@
+//! Answers that are kept for a while, and questions that are asked once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// What was asked, as a digest: neither tokens nor users are kept as keys.
+pub(crate) type Key = [u8; 32];
+
+/// The digest of some parts; each counts with its length.
+pub(crate) fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> Key {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest.finalize().into()
+}
+
+/// How many answers are kept, and how many questions may be under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) kept: usize,
+    pub(crate) asked: usize,
+}
+
+/// Answers to one kind of question.
+#[derive(Debug)]
+pub(crate) struct Answers<V> {
+    bounds: Bounds,
+    state: Arc<Mutex<State<V>>>,
+}
+
+#[derive(Debug)]
+struct State<V> {
+    kept: HashMap<Key, (V, Instant, u64)>,
+    /// When they end; the number tells apart what ends together.
+    ends: BTreeMap<(Instant, u64), Key>,
+    next: u64,
+    asked: HashMap<Key, watch::Receiver<Option<V>>>,
+}
+
+/// Where an answer came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Got<V> {
+    /// It was known.
+    Kept(V),
+    /// It was asked for, by this caller or by another.
+    Asked(V),
+    /// Too much is being asked.
+    Busy,
+}
+
+impl<V: Clone + Send + Sync + 'static> Answers<V> {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            state: Arc::new(Mutex::new(State {
+                kept: HashMap::new(),
+                ends: BTreeMap::new(),
+                next: 0,
+                asked: HashMap::new(),
+            })),
+        }
+    }
+
+    /// The answer to `key`; `ask` gets it and says for how long it may be kept. It goes on when this
+    /// caller goes away, others may wait for it.
+    pub(crate) async fn get<F>(&self, key: Key, ask: impl FnOnce() -> F) -> Got<V>
+    where
+        F: Future<Output = (V, Duration)> + Send + 'static,
+    {
+        let mut answer = {
+            let mut state = lock(&self.state);
+            if let Some(value) = state.known(&key) {
+                return Got::Kept(value);
+            }
+            match state.asked.get(&key) {
+                Some(answer) => answer.clone(),
+                None if state.asked.len() >= self.bounds.asked => return Got::Busy,
+                None => {
+                    let (sender, answer) = watch::channel(None);
+                    state.asked.insert(key, answer.clone());
+                    self.begin(key, ask(), sender);
+                    answer
+                }
+            }
+        };
+        match answer.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(value)) => Got::Asked(value.clone()),
+            // the process is about to end
+            _ => Got::Busy,
+        }
+    }
+
+    fn begin<F>(&self, key: Key, ask: F, sender: watch::Sender<Option<V>>)
+    where
+        F: Future<Output = (V, Duration)> + Send + 'static,
+    {
+        let state = Arc::clone(&self.state);
+        let most = self.bounds.kept;
+        tokio::spawn(async move {
+            let (value, keep) = ask.await;
+            let mut state = lock(&state);
+            state.asked.remove(&key);
+            if !keep.is_zero() {
+                state.keep(key, value.clone(), keep, most);
+            }
+            drop(state);
+            sender.send_replace(Some(value));
+        });
+    }
+}
+
+impl<V: Clone> State<V> {
+    fn known(&self, key: &Key) -> Option<V> {
+        let (value, ends, _) = self.kept.get(key)?;
+        (*ends > Instant::now()).then(|| value.clone())
+    }
+
+    /// Keeps an answer; what has ended goes, and then what ends first.
+    fn keep(&mut self, key: Key, value: V, keep: Duration, most: usize) {
+        let now = Instant::now();
+        self.forget(&key);
+        while let Some((&(ends, _), &first)) = self.ends.first_key_value() {
+            if ends > now && self.kept.len() < most {
+                break;
+            }
+            self.forget(&first);
+        }
+        let ends = now + keep;
+        self.next += 1;
+        self.ends.insert((ends, self.next), key);
+        self.kept.insert(key, (value, ends, self.next));
+    }
+
+    fn forget(&mut self, key: &Key) {
+        if let Some((_, ends, number)) = self.kept.remove(key) {
+            self.ends.remove(&(ends, number));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn answers(kept: usize, asked: usize) -> Answers<usize> {
+        Answers::new(Bounds { kept, asked })
+    }
+
+    /// Asks; the answer is how often was asked so far, and takes a second.
+    async fn ask(answers: &Answers<usize>, name: &str, count: &Arc<AtomicUsize>) -> Got<usize> {
+        let count = Arc::clone(count);
+        let asking = async move {
+            sleep(Duration::from_secs(1)).await;
+            (count.fetch_add(1, Ordering::Relaxed) + 1, MINUTE)
+        };
+        answers.get(key([name]), || asking).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_callers_are_one_question_also_if_the_first_goes_away() {
+        let answers = Arc::new(answers(8, 1));
+        let count = Arc::default();
+        let gone = tokio::time::timeout(Duration::from_millis(1), ask(&answers, "a", &count));
+        assert!(gone.await.is_err());
+        let callers: Vec<_> = (0..1000)
+            .map(|_| {
+                let (answers, count) = (Arc::clone(&answers), Arc::clone(&count));
+                tokio::spawn(async move { ask(&answers, "a", &count).await })
+            })
+            .collect();
+        for caller in callers {
+            assert_eq!(caller.await.expect("no panic"), Got::Asked(1));
+        }
+        assert_eq!(ask(&answers, "a", &count).await, Got::Kept(1));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_kept_until_its_time_is_over() {
+        let answers = answers(8, 1);
+        let count = Arc::default();
+        assert_eq!(ask(&answers, "a", &count).await, Got::Asked(1));
+        advance(MINUTE - Duration::from_millis(2)).await;
+        assert_eq!(ask(&answers, "a", &count).await, Got::Kept(1));
+        advance(Duration::from_millis(2)).await;
+        assert_eq!(ask(&answers, "a", &count).await, Got::Asked(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn questions_and_answers_have_their_bounds() {
+        let answers = Arc::new(answers(2, 1));
+        let count: Arc<AtomicUsize> = Arc::default();
+        let first = {
+            let (answers, count) = (Arc::clone(&answers), Arc::clone(&count));
+            tokio::spawn(async move { ask(&answers, "a", &count).await })
+        };
+        tokio::task::yield_now().await;
+        assert_eq!(ask(&answers, "b", &count).await, Got::Busy);
+        assert_eq!(first.await.expect("no panic"), Got::Asked(1));
+        for name in ["b", "c"] {
+            ask(&answers, name, &count).await;
+        }
+        let state = lock(&answers.state);
+        assert_eq!((state.kept.len(), state.ends.len()), (2, 2));
+        assert!(state.known(&key(["a"])).is_none());
+        assert!(state.asked.is_empty());
+    }
+
+    #[test]
+    fn parts_are_told_apart_by_their_lengths() {
+        assert_ne!(key(["ab", "c"]), key(["a", "bc"]));
+    }
+}

@@ -1,0 +1,130 @@
+//! The user that a client certificate names.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+use windlass_types::{Timestamp, UserInfo};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// The attribute of a subject that holds a UID (upstream `X509UID`).
+const UID: &str = "1.3.6.1.4.1.57683.2";
+/// Key of [`UserInfo::extra`] that tells certificates of one user apart.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+/// A certificate that was accepted and names nobody.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SubjectFault {
+    #[error("the client certificate is not readable")]
+    Unreadable,
+    #[error("the client certificate has more than one UID, or one that is no text")]
+    Uid,
+}
+
+/// What a certificate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// `None` without a common name.
+    pub(crate) user: Option<UserInfo>,
+    /// When it ends.
+    pub(crate) not_after: Timestamp,
+}
+
+/// Reads a verified certificate.
+pub(crate) fn named(der: &[u8]) -> Result<Named, SubjectFault> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| SubjectFault::Unreadable)?;
+    let subject = certificate.subject();
+    let not_after = certificate.validity().not_after.timestamp();
+    let not_after = Timestamp::from_second(not_after).unwrap_or(Timestamp::MAX);
+    // Go takes the last one if there are several
+    let name = subject
+        .iter_common_name()
+        .filter_map(|it| it.as_str().ok())
+        .last();
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        return Ok(Named {
+            user: None,
+            not_after,
+        });
+    };
+    let mut uids = subject
+        .iter_attributes()
+        .filter(|attribute| attribute.attr_type().to_id_string() == UID);
+    let uid = match (uids.next(), uids.next()) {
+        (None, _) => String::new(),
+        (Some(uid), None) => match uid.as_str() {
+            Ok(uid) if !uid.is_empty() => uid.to_owned(),
+            _ => return Err(SubjectFault::Uid),
+        },
+        (Some(_), Some(_)) => return Err(SubjectFault::Uid),
+    };
+    let groups = subject
+        .iter_organization()
+        .filter_map(|it| it.as_str().ok())
+        .map(str::to_owned)
+        .collect();
+    let digest = Sha256::digest(der);
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = vec![format!("X509SHA256={hex}")];
+    Ok(Named {
+        user: Some(UserInfo {
+            name: name.to_owned(),
+            uid,
+            groups,
+            extra: BTreeMap::from([(CREDENTIAL_ID.to_owned(), id)]),
+        }),
+        not_after,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::*;
+
+    /// A subject by its attributes, and the user it names.
+    #[track_caller]
+    fn check(subject: &[(DnType, &str)], expected: &str) {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, value) in subject {
+            params.distinguished_name.push(kind.clone(), *value);
+        }
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let line = match named(certificate.der()) {
+            Ok(Named { user: None, .. }) => "nobody".to_owned(),
+            Ok(Named {
+                user: Some(user), ..
+            }) => {
+                let ids = &user.extra[CREDENTIAL_ID];
+                assert_eq!(ids[0].len(), "X509SHA256=".len() + 64, "{ids:?}");
+                format!("{} {:?} {:?}", user.name, user.uid, user.groups)
+            }
+            Err(fault) => fault.to_string(),
+        };
+        assert_eq!(line, expected, "{subject:?}");
+    }
+
+    #[test]
+    fn name_groups_and_uid_come_from_the_subject() {
+        let uid = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+        let second = || DnType::CustomDnType(vec![2, 5, 4, 10]);
+        check(&[(DnType::CommonName, "jane")], "jane \"\" []");
+        let full = [
+            (DnType::CommonName, "jane"),
+            (DnType::OrganizationName, "ops"),
+            (second(), "dev"),
+            (uid(), "u-1"),
+        ];
+        check(&full, "jane \"u-1\" [\"ops\", \"dev\"]");
+        check(&[(DnType::OrganizationName, "ops")], "nobody");
+        check(&[(DnType::CommonName, "")], "nobody");
+        let empty = [(DnType::CommonName, "jane"), (uid(), "")];
+        check(
+            &empty,
+            "the client certificate has more than one UID, or one that is no text",
+        );
+        assert_eq!(named(b"junk"), Err(SubjectFault::Unreadable));
+    }
+}

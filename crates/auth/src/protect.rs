@@ -1,0 +1,251 @@
+//! The gate in front of a service.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::IntoResponse;
+use http::{Request, Response, StatusCode};
+use tower::{Service, ServiceExt};
+use windlass_core::access::{AccessSettings, PathFault, rights};
+use windlass_https::Peer;
+use windlass_metrics::AccessMetrics;
+use windlass_types::{Clock, NodeRight, UserInfo};
+
+use crate::authn::{Authenticator, Tokens};
+use crate::authz::{Authorization, Authorizer, Rights};
+use crate::reviews::Reviews;
+
+/// How callers are known and what they may do. Certificates are known by `windlass_https`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthSettings {
+    /// The node whose subresources the rights are about.
+    pub node_name: String,
+    /// `authentication.anonymous.enabled`.
+    pub anonymous: bool,
+    /// `authentication.webhook.cacheTTL`; `None` without `authentication.webhook.enabled`.
+    pub token_ttl: Option<Duration>,
+    /// `authorization`.
+    pub authorization: Authorization,
+    /// Rules about rights.
+    pub access: AccessSettings,
+}
+
+/// Lets requests through, or not. Clones share what is remembered.
+#[derive(Clone, Debug)]
+pub struct Auth(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    authenticator: Authenticator,
+    authorizer: Authorizer,
+    access: AccessSettings,
+}
+
+/// Why a request is not let through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// 401. Nobody is told why.
+    Unauthorized,
+    /// 400: the path could be understood in two ways.
+    Path(PathFault),
+    /// 403.
+    Forbidden {
+        /// Name of the caller.
+        user: String,
+        /// What would have been enough, each.
+        rights: Vec<NodeRight>,
+    },
+    /// 500: nobody could say.
+    Unknown {
+        /// Name of the caller.
+        user: String,
+        /// What was asked for.
+        right: NodeRight,
+    },
+}
+
+impl Auth {
+    /// Without `reviews` there is no API server: see the head of this crate.
+    pub fn new(
+        settings: AuthSettings,
+        reviews: Option<Reviews>,
+        metrics: AccessMetrics,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        warn_of(&settings, reviews.is_some());
+        let tokens = reviews.as_ref().zip(settings.token_ttl);
+        let tokens = tokens
+            .map(|(reviews, keep)| Tokens::new(reviews.tokens.clone(), keep, metrics.clone()));
+        let authorizer = match (settings.authorization, reviews) {
+            (Authorization::AlwaysAllow, _) => Authorizer::Everything,
+            (Authorization::Webhook { .. }, None) => Authorizer::Nothing,
+            (Authorization::Webhook { allowed, refused }, Some(reviews)) => {
+                let keep = (allowed, refused);
+                let node = settings.node_name;
+                Authorizer::Rights(Rights::new(reviews.access, node, keep, metrics.clone()))
+            }
+        };
+        Self(Arc::new(Inner {
+            authenticator: Authenticator {
+                tokens,
+                anonymous: settings.anonymous,
+                metrics,
+                clock,
+            },
+            authorizer,
+            access: settings.access,
+        }))
+    }
+
+    /// Who makes this request, if they may. A header that carried an accepted token is taken out.
+    ///
+    /// # Errors
+    /// They may not, or nobody knows.
+    pub async fn admit<B>(&self, request: &mut Request<B>) -> Result<UserInfo, Refusal> {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let authenticator = &self.0.authenticator;
+        let known = authenticator.authenticate(peer.as_ref(), request.headers_mut());
+        let user = known.await.map_err(|fault| {
+            let address = peer.as_ref().map(Peer::address);
+            tracing::debug!(?address, %fault, "unauthorized");
+            Refusal::Unauthorized
+        })?;
+        let method = request.method().as_str();
+        let rights = rights(method, request.uri().path(), self.0.access).map_err(Refusal::Path)?;
+        for right in &rights {
+            match self.0.authorizer.allows(&user, *right).await {
+                Ok(true) => {
+                    if let Some(peer) = peer {
+                        peer.vouch();
+                    }
+                    return Ok(user);
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(user = user.name, %right, %error, "right not reviewed");
+                    return Err(Refusal::Unknown {
+                        user: user.name,
+                        right: *right,
+                    });
+                }
+            }
+        }
+        tracing::debug!(user = user.name, right = ?rights.first(), "forbidden");
+        Err(Refusal::Forbidden {
+            user: user.name,
+            rights,
+        })
+    }
+}
+
+/// Says what will not work, or works for everybody.
+fn warn_of(settings: &AuthSettings, reviews: bool) {
+    if settings.token_ttl.is_some() && !reviews {
+        tracing::warn!(
+            field = "authentication.webhook.enabled",
+            "without --kubeconfig nobody can be asked about tokens: all are refused"
+        );
+    }
+    match settings.authorization {
+        Authorization::Webhook { .. } if !reviews => tracing::warn!(
+            field = "authorization.mode",
+            "without --kubeconfig nobody can be asked about rights: every request to the node's \
+             API is refused; write AlwaysAllow to allow whoever is authenticated everything"
+        ),
+        Authorization::AlwaysAllow if settings.anonymous => tracing::warn!(
+            field = "authentication.anonymous.enabled",
+            "whoever reaches the node's API may do everything, run commands in containers too; \
+             turn anonymous callers off or write authorization.mode: Webhook"
+        ),
+        _ => {}
+    }
+}
+
+impl Refusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Path(_) => StatusCode::BAD_REQUEST,
+            Self::Forbidden { .. } => StatusCode::FORBIDDEN,
+            Self::Unknown { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+/// The body, upstream's words.
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unauthorized => f.write_str("Unauthorized"),
+            Self::Path(fault) => writeln!(f, "Bad request: {fault}"),
+            Self::Forbidden { user, rights } => {
+                let verb = rights.first().map_or("", |right| right.verb);
+                let subresources: Vec<_> = rights.iter().map(|right| right.subresource).collect();
+                let subresources = subresources.join(" ");
+                writeln!(
+                    f,
+                    "Forbidden (user={user}, verb={verb}, resource=nodes, \
+                     subresource(s)=[{subresources}])"
+                )
+            }
+            Self::Unknown { user, right } => write!(
+                f,
+                "Authorization error (user={user}, verb={}, resource=nodes, subresource={})",
+                right.verb, right.subresource
+            ),
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response<Body> {
+        (self.status(), self.to_string()).into_response()
+    }
+}
+
+/// A service that only sees requests that were let through.
+#[derive(Clone, Debug)]
+pub struct Protected<S> {
+    service: S,
+    auth: Auth,
+}
+
+/// Puts the gate in front of a service, so that not even its 404 is seen by who may not.
+pub fn protect<S>(service: S, auth: Auth) -> Protected<S> {
+    Protected { service, auth }
+}
+
+impl<S> Service<Request<Body>> for Protected<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // the service is asked when a request has been let through
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Self { service, auth } = self.clone();
+        Box::pin(async move {
+            match auth.admit(&mut request).await {
+                Ok(user) => {
+                    request.extensions_mut().insert(user);
+                    service.oneshot(request).await
+                }
+                Err(refusal) => Ok(refusal.into_response()),
+            }
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! What the API server is asked, and the client behind it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use windlass_client::{ApiClient, ApiResult};
+use windlass_types::{NodeRight, UserInfo};
+
+/// What is said of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenVerdict {
+    /// Whose it is.
+    Known(UserInfo),
+    /// Nobody's; with an error if one was given. The text may be logged.
+    Unknown(Option<String>),
+}
+
+/// What is said of a right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessVerdict {
+    /// The user has it.
+    pub allowed: bool,
+    /// The user was refused it, whatever others say.
+    pub denied: bool,
+}
+
+/// Says whose a token is.
+#[async_trait]
+pub trait TokenReviews: fmt::Debug + Send + Sync + 'static {
+    /// Asks once.
+    async fn review(&self, token: &str) -> ApiResult<TokenVerdict>;
+}
+
+/// Says whether a user has a right.
+#[async_trait]
+pub trait AccessReviews: fmt::Debug + Send + Sync + 'static {
+    /// Asks once, about the node of this name.
+    async fn review(
+        &self,
+        user: &UserInfo,
+        right: NodeRight,
+        node: &str,
+    ) -> ApiResult<AccessVerdict>;
+}
+
+/// Whom to ask.
+#[derive(Clone, Debug)]
+pub struct Reviews {
+    /// About tokens.
+    pub tokens: Arc<dyn TokenReviews>,
+    /// About rights.
+    pub access: Arc<dyn AccessReviews>,
+}
+
+impl Reviews {
+    /// The API server.
+    pub fn of(client: &ApiClient) -> Self {
+        let api = Arc::new(ApiReviews(client.clone()));
+        Self {
+            tokens: api.clone(),
+            access: api,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct ApiReviews(ApiClient);
+
+#[async_trait]
+impl TokenReviews for ApiReviews {
+    async fn review(&self, token: &str) -> ApiResult<TokenVerdict> {
+        // no audiences: the server tries its own, as for the Go kubelet
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                audiences: None,
+                token: token.to_owned(),
+            },
+            ..TokenReview::default()
+        };
+        let status = self.0.create(None, &review).await?.status;
+        let status = status.unwrap_or_default();
+        let user = status.user.unwrap_or_default();
+        let name = user.username.filter(|name| !name.is_empty());
+        Ok(match name {
+            Some(name) if status.authenticated == Some(true) => TokenVerdict::Known(UserInfo {
+                name,
+                uid: user.uid.unwrap_or_default(),
+                groups: user.groups.unwrap_or_default(),
+                extra: user.extra.unwrap_or_default(),
+            }),
+            _ => TokenVerdict::Unknown(status.error.filter(|error| !error.is_empty())),
+        })
+    }
+}
+
+#[async_trait]
+impl AccessReviews for ApiReviews {
+    async fn review(
+        &self,
+        user: &UserInfo,
+        right: NodeRight,
+        node: &str,
+    ) -> ApiResult<AccessVerdict> {
+        let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let attributes = ResourceAttributes {
+            name: filled(node),
+            resource: Some("nodes".to_owned()),
+            subresource: filled(right.subresource),
+            verb: filled(right.verb),
+            version: Some("v1".to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let extra: BTreeMap<_, _> = user.extra.clone();
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                extra: (!extra.is_empty()).then_some(extra),
+                groups: Some(user.groups.clone()),
+                resource_attributes: Some(attributes),
+                uid: filled(&user.uid),
+                user: Some(user.name.clone()),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let status = self.0.create(None, &review).await?.status;
+        let status = status.unwrap_or_default();
+        Ok(AccessVerdict {
+            allowed: status.allowed,
+            denied: status.denied == Some(true),
+        })
+    }
+}

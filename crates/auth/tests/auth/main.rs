@@ -1,0 +1,13 @@
+//! Who is let through, with the API server of `windlass_fake_api`.
+
+mod kit;
+#[allow(
+    dead_code,
+    reason = "the tests of windlass-https use all of what they share with these"
+)]
+#[path = "../../../https/tests/https/kit.rs"]
+mod tls;
+
+mod answers;
+mod paths;
+mod sockets;

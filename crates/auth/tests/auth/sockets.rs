@@ -1,0 +1,224 @@
+//! The gate behind TLS.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Extension;
+use axum::routing::{any, get};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Version};
+use http_body_util::{BodyExt, Full};
+use rcgen::ExtendedKeyUsagePurpose;
+use windlass_auth::protect;
+use windlass_fake_api::{FakeApiServer, User};
+use windlass_https::{Limits, TlsChoice};
+use windlass_types::UserInfo;
+
+use crate::kit::{gate, grant, settings};
+use crate::tls::{Authority, Http, Server, soon};
+
+/// A node's API in small, its API server, and its metrics.
+struct Node {
+    server: Server,
+    api: FakeApiServer,
+    metrics: windlass_metrics::Metrics,
+}
+
+async fn node() -> Node {
+    let api = FakeApiServer::new();
+    api.add_token("scrape", User::new("prometheus", &[]));
+    grant(
+        &api,
+        &[
+            ("kube-apiserver", "get nodes/metrics"),
+            ("kube-apiserver", "get nodes/proxy"),
+            ("kube-apiserver", "create nodes/proxy"),
+            ("prometheus", "get nodes/metrics"),
+            ("prometheus", "get nodes/proxy"),
+        ],
+    );
+    let (auth, metrics) = gate(&api, settings());
+    let who = async |Extension(user): Extension<UserInfo>| user.name;
+    let upgrade = async || {
+        Response::builder()
+            .status(StatusCode::SWITCHING_PROTOCOLS)
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .body(Body::empty())
+            .expect("a response")
+    };
+    let router = Router::new()
+        .route("/metrics", get(who))
+        .route("/exec/{ns}/{pod}/{container}", any(upgrade));
+    let service = protect(router, auth);
+    let server = Server::serving(service, &TlsChoice::default(), Limits::default()).await;
+    Node {
+        server,
+        api,
+        metrics,
+    }
+}
+
+/// How a request is made.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    certificate: Option<&'a str>,
+    token: Option<&'a str>,
+    method: &'a str,
+    path: &'a str,
+}
+
+const SCRAPE: Call<'_> = Call {
+    certificate: None,
+    token: None,
+    method: "GET",
+    path: "/metrics",
+};
+
+impl Node {
+    /// Status and body, on a connection of its own.
+    async fn answer(&self, call: Call<'_>) -> String {
+        let stream = self
+            .server
+            .connect(call.certificate)
+            .await
+            .expect("connected");
+        let mut http = Http::over(stream, Version::HTTP_11).await;
+        answer(&mut http, call).await
+    }
+}
+
+async fn answer(http: &mut Http, call: Call<'_>) -> String {
+    let mut request = Request::builder()
+        .method(call.method)
+        .uri(call.path)
+        .header("host", "n1");
+    if let Some(token) = call.token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    if call.path.starts_with("/exec") {
+        request = request
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket");
+    }
+    let request = request.body(Full::<Bytes>::default()).expect("a request");
+    let response = http.send(request).await.expect("answered");
+    let status = response.status().as_u16();
+    if status == 101 {
+        return "101".to_owned();
+    }
+    let body = soon("the body", response.into_body().collect()).await;
+    let body = body.expect("whole").to_bytes();
+    format!("{status} {}", String::from_utf8_lossy(&body).trim_end())
+}
+
+const UNAUTHORIZED: &str = "401 Unauthorized";
+
+#[tokio::test]
+async fn certificates_and_tokens_say_who_asks() {
+    let node = node().await;
+    let clients = &node.server.clients;
+    let good = clients.client("kube-apiserver");
+    let over = clients.issue("kube-apiserver", -1, ExtendedKeyUsagePurpose::ClientAuth);
+    // of another authority that goes by the same name
+    let other = Authority::new("clients").client("kube-apiserver");
+    let nobody = clients.client("");
+    let jane = clients.client("jane");
+    let table = [
+        (Some(&good), None, "200 kube-apiserver"),
+        (None, None, UNAUTHORIZED),
+        (Some(&over), None, UNAUTHORIZED),
+        (Some(&other), None, UNAUTHORIZED),
+        (Some(&nobody), None, UNAUTHORIZED),
+        (
+            Some(&jane),
+            None,
+            "403 Forbidden (user=jane, verb=get, resource=nodes, subresource(s)=[metrics])",
+        ),
+        (None, Some("scrape"), "200 prometheus"),
+        (None, Some("wrong"), UNAUTHORIZED),
+        (Some(&good), Some("wrong"), "200 kube-apiserver"),
+        (Some(&other), Some("scrape"), "200 prometheus"),
+        (Some(&other), Some("wrong"), UNAUTHORIZED),
+    ];
+    for (number, (certificate, token, expected)) in table.into_iter().enumerate() {
+        let call = Call {
+            certificate: certificate.map(String::as_str),
+            token,
+            ..SCRAPE
+        };
+        assert_eq!(node.answer(call).await, expected, "case {number}");
+    }
+    let text = node.metrics.render().expect("text");
+    assert!(
+        text.contains("apiserver_client_certificate_expiration_seconds_count 4"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn not_even_what_there_is_not_is_told_to_strangers() {
+    let node = node().await;
+    let good = node.server.clients.client("kube-apiserver");
+    let at = |path| Call { path, ..SCRAPE };
+    assert_eq!(node.answer(at("/no-such-endpoint")).await, UNAUTHORIZED);
+    assert_eq!(node.answer(at("/pods/../exec")).await, UNAUTHORIZED);
+    let known = |path| Call {
+        certificate: Some(&good),
+        path,
+        ..SCRAPE
+    };
+    assert_eq!(node.answer(known("/no-such-endpoint")).await, "404 ");
+    assert_eq!(
+        node.answer(known("/metrics//x")).await,
+        "400 Bad request: the path has an empty part"
+    );
+    assert_eq!(
+        node.answer(known("/metrics/%2e%2e/exec/ns/p/c")).await,
+        "400 Bad request: the path has a part that is '.' or '..'"
+    );
+}
+
+#[tokio::test]
+async fn a_websocket_needs_more_than_the_right_to_read() {
+    let node = node().await;
+    let good = node.server.clients.client("kube-apiserver");
+    for method in ["GET", "POST"] {
+        let exec = Call {
+            method,
+            path: "/exec/ns/p/c",
+            ..SCRAPE
+        };
+        let by_token = Call {
+            token: Some("scrape"),
+            ..exec
+        };
+        assert_eq!(
+            node.answer(by_token).await,
+            "403 Forbidden (user=prometheus, verb=create, resource=nodes, subresource(s)=[proxy])"
+        );
+        let by_certificate = Call {
+            certificate: Some(&good),
+            ..exec
+        };
+        assert_eq!(node.answer(by_certificate).await, "101", "{method}");
+        assert_eq!(node.answer(exec).await, UNAUTHORIZED);
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_runs_out_or_an_authority_that_goes_ends_an_open_connections_rights() {
+    let node = node().await;
+    let good = node.server.clients.client("kube-apiserver");
+    let stream = node.server.connect(Some(&good)).await.expect("connected");
+    let mut http = Http::over(stream, Version::HTTP_11).await;
+    assert_eq!(answer(&mut http, SCRAPE).await, "200 kube-apiserver");
+    node.server.clock.pass_days(11);
+    assert_eq!(answer(&mut http, SCRAPE).await, UNAUTHORIZED);
+    node.server.clock.pass_days(-11);
+    assert_eq!(answer(&mut http, SCRAPE).await, "200 kube-apiserver");
+    let next = Authority::new("next");
+    let ca = windlass_https::ClientCa::from_pem(next.pem.as_bytes()).expect("a bundle");
+    node.server.client_ca.send_replace(ca);
+    assert_eq!(answer(&mut http, SCRAPE).await, UNAUTHORIZED);
+    assert_eq!(crate::kit::asked(&node.api, "tokenreviews"), 0);
+}
