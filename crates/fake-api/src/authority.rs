@@ -78,6 +78,15 @@ impl Authority {
         restrict(&mut request.params, purpose, now, lifetime);
         request.signed_by(&self.made()?.issuer)
     }
+
+    /// A certificate that says this of the holder of a key.
+    pub(crate) fn certify(
+        &self,
+        params: &CertificateParams,
+        key: &impl PublicKeyData,
+    ) -> Result<Certificate, AuthorityError> {
+        params.signed_by(key, &self.made()?.issuer)
+    }
 }
 
 fn make() -> Result<Made, AuthorityError> {
