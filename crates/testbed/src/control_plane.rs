@@ -250,6 +250,9 @@ impl ControlPlane {
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction".to_owned(),
             "--enable-bootstrap-token-auth=true".to_owned(),
+            // beta, and off by default
+            "--feature-gates=PodCertificateRequest=true".to_owned(),
+            "--runtime-config=certificates.k8s.io/v1beta1=true".to_owned(),
             "--allow-privileged=true".to_owned(),
             format!("--service-cluster-ip-range={SERVICE_RANGE}"),
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),

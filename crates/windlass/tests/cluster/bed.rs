@@ -121,7 +121,8 @@ impl Bed {
         let options = AgentOptions {
             config: format!(
                 // volumes are looked at with each sync of their pod
-                "nodeLeaseDurationSeconds: {LEASE_SECONDS}\nsyncFrequency: 10s\n"
+                "nodeLeaseDurationSeconds: {LEASE_SECONDS}\nsyncFrequency: 10s\n\
+                 featureGates: {{ PodCertificateRequest: true }}\n"
             ),
             kubeconfig: Some(kubeconfig),
             bootstrap_kubeconfig: bootstrap,
