@@ -27,6 +27,7 @@ mod csi_node;
 mod deletion;
 mod ends;
 mod full_disks;
+mod kept;
 mod limits;
 mod mirrors;
 mod node;

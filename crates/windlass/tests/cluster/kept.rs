@@ -1,0 +1,117 @@
+//! Objects that go while a pod shows them: its containers come back on what its volumes show.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_client::{At, Delete};
+use windlass_types::Timestamp;
+use windlass_types::corev1::{ConfigMap, Pod, Secret};
+
+use crate::bed::{Bed, eventually};
+use crate::claims::says;
+use crate::control_plane::Kind;
+use crate::objects::{container_with, main_status, object, pod};
+
+/// The fourth restart comes 40 s after the third.
+const RESTARTED: Duration = Duration::from_secs(90);
+/// Tells what it sees, and ends: it is restarted for ever.
+const TELL: &str = "cat /v/key /s/key > /dev/termination-log; sleep 1; exit 1";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_fake_cluster_containers_come_back_although_their_objects_are_missing() {
+    containers_come_back_although_their_objects_are_missing(Kind::Fake).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_real_cluster_containers_come_back_although_their_objects_are_missing() {
+    containers_come_back_although_their_objects_are_missing(Kind::Real).await;
+}
+
+async fn containers_come_back_although_their_objects_are_missing(kind: Kind) {
+    let Some(mut bed) = Bed::start(kind, "k-kept").await else {
+        return;
+    };
+    bed.create(&config_map("old;")).await;
+    bed.create(&secret()).await;
+    let kept = bed.create(&pod("kept", TELL, volumes())).await;
+    let begin = Timestamp::UNIX_EPOCH;
+    sees(&bed, "kept", begin, "old;secret").await;
+
+    let nothing = Delete::default();
+    let deleted = bed.api.delete::<ConfigMap>(at(), &nothing).await;
+    deleted.unwrap();
+    bed.api.delete::<Secret>(at(), &nothing).await.unwrap();
+    says(
+        &bed,
+        &kept,
+        "MountVolume.SetUp failed for volume \"v\" : configmap \"shown\" not found",
+    )
+    .await;
+    sees(&bed, "kept", Timestamp::now(), "old;secret").await;
+
+    // what is mounted serves a new agent, too, and nobody who has nothing mounted
+    bed.agent.kill().unwrap();
+    bed.respawn().await;
+    let fresh = bed.create(&pod("fresh", TELL, volumes())).await;
+    sees(&bed, "kept", Timestamp::now(), "old;secret").await;
+    says(&bed, &fresh, "secret \"shown\" not found").await;
+    let waits = bed.get::<Pod>(At::namespaced("default", "fresh")).await;
+    let waits = waits.expect("there");
+    assert_eq!(
+        main_status(&waits)["state"]["waiting"]["reason"],
+        "ContainerCreating"
+    );
+
+    bed.create(&config_map("new;")).await;
+    bed.create(&secret()).await;
+    sees(&bed, "fresh", begin, "new;secret").await;
+    sees(&bed, "kept", Timestamp::now(), "new;secret").await;
+    bed.delete_pod("kept", None).await;
+    bed.delete_pod("fresh", None).await;
+    bed.stop().await;
+}
+
+fn at() -> At<'static> {
+    At::namespaced("default", "shown")
+}
+
+fn config_map(text: &str) -> ConfigMap {
+    object(json!({
+        "metadata": { "namespace": "default", "name": "shown" }, "data": { "key": text },
+    }))
+}
+
+fn secret() -> Secret {
+    object(json!({
+        "metadata": { "namespace": "default", "name": "shown" },
+        "data": { "key": "c2VjcmV0" },
+    }))
+}
+
+/// One volume on the disk and one in memory.
+fn volumes() -> Value {
+    let mounts = json!({ "volumeMounts": [
+        { "name": "v", "mountPath": "/v" }, { "name": "s", "mountPath": "/s" },
+    ] });
+    json!({
+        "containers": [container_with(TELL, mounts)],
+        "volumes": [
+            { "name": "v", "configMap": { "name": "shown" } },
+            { "name": "s", "secret": { "secretName": "shown" } },
+        ],
+    })
+}
+
+/// Waits until a container that began after `since` told that it saw this.
+async fn sees(bed: &Bed, name: &str, since: Timestamp, wanted: &str) {
+    let at = At::namespaced("default", name);
+    eventually(&format!("{name} sees {wanted}"), RESTARTED, async || {
+        let pod = bed.get::<Pod>(at).await.unwrap_or_default();
+        let ended = &main_status(&pod)["lastState"]["terminated"];
+        let began = ended["startedAt"].as_str();
+        let began: Option<Timestamp> = began.and_then(|text| text.parse().ok());
+        let told = began.is_some_and(|began| began > since) && ended["message"] == wanted;
+        told.then_some(()).ok_or_else(|| ended.to_string())
+    })
+    .await;
+}
