@@ -270,10 +270,13 @@ impl Cgroups {
         Some(length)
     }
 
-    /// Reads a file for the moment and parses it.
+    /// Reads a file for the moment and parses it. All of these are one record to the kernel, which
+    /// one read brings.
     fn file<T>(&mut self, file: &Path, parse: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let length = read_into(file, &mut self.buffer).ok()?;
-        Some(parse(&self.buffer[..length]))
+        let length = File::open(file).ok()?.read(&mut self.buffer).ok()?;
+        let full = length == self.buffer.len();
+        let text = &self.buffer[..length];
+        Some(parse(if full { whole_lines(text) } else { text }))
     }
 
     fn number(&mut self, file: &Path) -> Option<u64> {

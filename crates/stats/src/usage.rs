@@ -197,7 +197,7 @@ pub struct FsUsage {
 pub struct NetworkUsage {
     /// When it was read.
     pub at: Timestamp,
-    /// All but loopback, ordered by name.
+    /// All but loopback and the node's ends of pods' interfaces, ordered by name.
     pub interfaces: Vec<InterfaceUsage>,
     /// The one with the default route, or `eth0`.
     pub default: Option<String>,

@@ -178,20 +178,21 @@ impl Look<'_> {
         };
         let cgroup = path.as_ref().and_then(|path| self.read(path, pod_depth));
         let parent = path.as_deref();
-        let mut containers: Vec<ContainerUsage> = observed
+        let running_ones = observed
             .containers
             .iter()
-            .filter(|container| container.state == ContainerState::Running)
-            .map(|container| ContainerUsage {
-                name: container.name.clone(),
-                id: container.id.clone(),
-                image: container.image.clone(),
-                started_at: started_at(container),
-                cgroup: self.container(parent, container.id.as_str(), depth),
-                rootfs: None,
-                logs: None,
-            })
-            .collect();
+            .filter(|container| container.state == ContainerState::Running);
+        // exactly as much room as needed: the values are large
+        let mut containers = Vec::with_capacity(running_ones.clone().count());
+        containers.extend(running_ones.map(|container| ContainerUsage {
+            name: container.name.clone(),
+            id: container.id.clone(),
+            image: container.image.clone(),
+            started_at: started_at(container),
+            cgroup: self.container(parent, container.id.as_str(), depth),
+            rootfs: None,
+            logs: None,
+        }));
         containers.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(sandbox) = sandbox {
             self.places.keep(sandbox.id.as_str());

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 use windlass_cgroups::{CgroupTree, HostTree};
 use windlass_core::cgroup_names::CgroupLayout;
@@ -15,9 +16,9 @@ use windlass_types::cri::CgroupDriver;
 use crate::world::{FixedPods, config, running_pod};
 
 const PODS: usize = 250;
-/// The issue's bound is 50 ms for a release build; here the build is for debugging and the machine
-/// runs other tests.
-const BOUND: Duration = Duration::from_millis(500);
+/// Processor time of a look. The bound of the issue is 50 ms for a release build; this one is for
+/// debugging.
+const BOUND: Duration = Duration::from_millis(200);
 
 /// Cgroups that go with the value.
 struct Subtree {
@@ -89,11 +90,10 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
     config.cgroup_root = root.to_owned();
     let stats = HostStats::new(config);
 
-    let before = open_files();
-    let first = stats.pods(Wanted::CPU_AND_MEMORY).await;
-    assert_eq!(first.len(), PODS);
+    let (before, rss) = (open_files(), resident_kib());
+    assert_eq!(stats.pods(Wanted::CPU_AND_MEMORY).await.len(), PODS);
     let kept = open_files().saturating_sub(before);
-    let (rss, begin) = (resident_kib(), Instant::now());
+    let (begin, spent) = (Instant::now(), processor_time());
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
         let begin = Instant::now();
@@ -112,6 +112,7 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
         assert!(complete);
     }
     let mean = begin.elapsed() / 10;
+    let spent = (processor_time() - spent) / 10;
     let more = resident_kib().saturating_sub(rss);
     let without_disk = Wanted {
         disk: false,
@@ -120,7 +121,7 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
     let begin = Instant::now();
     assert_eq!(stats.pods(without_disk).await.len(), PODS);
     println!(
-        "{PODS} pods: CPU and memory {mean:?} (slowest {slowest:?}), all but the disk {:?}, \
+        "{PODS} pods: CPU and memory {mean:?} (slowest {slowest:?}, of the processor {spent:?}), all but the disk {:?}, \
          {kept} descriptors, {more} KiB more resident",
         begin.elapsed()
     );
@@ -137,7 +138,7 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
         pods.iter()
             .all(|pod| pod.volumes.len() == 1 && pod.ephemeral.is_some())
     );
-    assert!(mean < BOUND, "{mean:?}");
+    assert!(spent < BOUND, "{spent:?}");
     assert!((1..=2600).contains(&kept), "{kept}");
 
     fixed.set(Vec::new());
@@ -147,6 +148,11 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
 
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).expect("a time")
 }
 
 fn resident_kib() -> u64 {
