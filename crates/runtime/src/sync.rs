@@ -238,9 +238,9 @@ impl<'a> Pass<'a> {
     }
 
     fn no_directories(&self, error: &FilesError) -> StartFailure {
-        let message = error.to_string();
-        self.event(None, EventType::Warning, Reason::FailedMount, &message);
-        StartFailure::of_pod(Reason::FailedMount, message, error.retry())
+        let message = format!("error making pod data directories: {error}");
+        self.event(None, EventType::Warning, Reason::Failed, &message);
+        StartFailure::of_pod(Reason::Failed, message, error.retry())
     }
 
     async fn sandbox_config(&self) -> Result<SandboxConfig, StartFailure> {

@@ -161,14 +161,12 @@ fn a_sandbox_that_hangs_past_every_deadline_ends_as_one_pod() {
 }
 
 #[test]
-fn a_volume_that_fails_blocks_its_pod_until_it_works() {
+fn a_pod_whose_directory_cannot_be_made_says_so_until_it_can() {
     beside_a_bystander(6, async |sim| {
         sim.files.fail_pod(&uid("web"), Some("no space left"));
         desire(sim, [pod("web")]).await;
-        sim.until("web says why", MINUTE, |sim| {
-            sim.blocker("web") == "FailedMount"
-        })
-        .await;
+        sim.until("web says why", MINUTE, |sim| sim.blocker("web") == "Failed")
+            .await;
         sim.pass(10 * MINUTE).await;
         sim.files.fail_pod(&uid("web"), None);
         sim.until("web runs", MINUTE, |sim| runs(sim, "web")).await;

@@ -87,8 +87,10 @@ async fn every_step_that_fails_has_its_reason_its_event_and_its_retry() {
     }
     check(
         |w| w.files.fail_pod(&PodUid::from("u1"), Some("disk is full")),
-        "FailedMount retry=later: cannot make /var/lib/kubelet/pods/u1: disk is full | again in 10s",
-        "W FailedMount: cannot make /var/lib/kubelet/pods/u1: disk is full",
+        "Failed retry=later: error making pod data directories: cannot make \
+         /var/lib/kubelet/pods/u1: disk is full | again in 10s",
+        "W Failed: error making pod data directories: cannot make /var/lib/kubelet/pods/u1: disk \
+         is full",
     )
     .await;
     check(

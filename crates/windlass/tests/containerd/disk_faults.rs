@@ -39,7 +39,8 @@ async fn held_back(bed: &Bed, name: &str, reason: &str, words: &[&str]) {
     eventually(&format!("{name} says why it waits"), SOON, async || {
         let explained = bed.ctl(&["explain", "pod", &format!("{name}-node")]).await;
         let text = String::from_utf8(explained.stdout).unwrap();
-        let told = text.contains(reason) && words.iter().all(|words| text.contains(words));
+        let told = text.contains(&format!(": {reason}\n"))
+            && words.iter().all(|words| text.contains(words));
         told.then_some(()).ok_or(text)
     })
     .await;
@@ -68,28 +69,33 @@ async fn on_containerd_a_full_or_read_only_disk_holds_new_pods_back_and_disturbs
     if skipped() {
         return;
     }
-    let mut disk = None;
+    let mut disks = None;
     let mut bed = Bed::prepared("m-disk", |root| {
-        let whole = root.with_file_name("disk");
-        disk = Some(SmallDisk::mount(&whole, &root.join("pods")).unwrap());
+        // what the agent keeps for itself, and the pods
+        let own = SmallDisk::mount(&root.with_file_name("own"), root).unwrap();
+        let pods = SmallDisk::mount(&root.with_file_name("disk"), &root.join("pods"));
+        disks = Some((own, pods.unwrap()));
     })
     .await;
-    let disk = disk.unwrap();
+    let (own, disk) = disks.unwrap();
     let steady = Steady::start(&mut bed).await;
 
     // ---- full
+    own.fill().unwrap();
     disk.fill().unwrap();
     apply(&bed, "late");
     bed.apply("plain.yaml", &shell("plain", "HOLD"));
     let full = "No space left on device (os error 28)";
     let words = ["MountVolume.SetUp failed for volume \"facts\"", full];
+    let no_directory = ["error making pod data directories: cannot create", full];
     held_back(&bed, "late", "FailedMount", &words).await;
-    held_back(&bed, "plain", "", &[full]).await;
+    held_back(&bed, "plain", "Failed", &no_directory).await;
     steady.is_undisturbed(&mut bed).await;
     bed.kill_and_respawn().await;
     held_back(&bed, "late", "FailedMount", &words).await;
-    held_back(&bed, "plain", "", &[full]).await;
+    held_back(&bed, "plain", "Failed", &no_directory).await;
     steady.is_undisturbed(&mut bed).await;
+    own.free().unwrap();
     disk.free().unwrap();
     for name in ["late", "plain"] {
         bed.ready(name).await;
