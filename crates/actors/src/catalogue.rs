@@ -15,11 +15,12 @@ use windlass_core::volume_source::PodVolumes;
 use windlass_types::corev1::Node;
 pub use windlass_types::view::{RejectedManifest, WorkerPhase};
 use windlass_types::{
-    DeviceName, ObservedPod, PodLifecycleEvent, PodOp, PodSource, PodUid,
-    PodUpdate, ProbeKind, ReadyVolumes, Reason, Retry, SharedPod, VolumesNotReady,
+    DeviceName, ObservedPod, PodExt, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate,
+    ProbeKind, ReadyVolumes, Reason, Retry, SharedPod, VolumesNotReady,
 };
 
 use crate::mailbox::{MailboxSender, SendError};
+use crate::settled::SettledVolumes;
 use crate::slots::{Merge, SlotSender};
 
 /// Message: a source tells PodStorage what it has.
@@ -261,12 +262,15 @@ pub enum VolumeManagerMessage {
 pub struct VolumesChanged {
     /// A volume holds more than the pod may: the pod is to be evicted, with this message.
     pub over_limit: Option<String>,
+    /// The node has no room for its volumes: the pod is to fail, with this message.
+    pub no_room: Option<String>,
 }
 
 impl Merge for VolumesChanged {
     fn merge(&mut self, newer: Self) {
         // the first reason stands: a pod is evicted once
         self.over_limit = self.over_limit.take().or(newer.over_limit);
+        self.no_room = self.no_room.take().or(newer.no_room);
     }
 }
 
@@ -280,11 +284,13 @@ pub struct VolumesInUse(pub BTreeSet<DeviceName>);
 pub struct VolumesHandle {
     /// Mailbox for requests.
     pub mailbox: MailboxSender<VolumeManagerMessage>,
+    /// What needs none.
+    pub settled: SettledVolumes,
 }
 
 impl VolumesHandle {
-    /// Has the volumes of a pod set up; a pod without volumes is ready at once. Who waits longer
-    /// than `patience` hears what for.
+    /// Has the volumes of a pod set up; a pod without volumes, or that has exactly these, is ready at
+    /// once. Who waits longer than `patience` hears what for.
     ///
     /// # Errors
     /// One failed, or is not ready yet.
@@ -297,6 +303,11 @@ impl VolumesHandle {
         if volumes.is_empty() {
             return Ok(ReadyVolumes::default());
         }
+        if let Some(ready) = self.settled.get(pod, volumes) {
+            return Ok(ready);
+        }
+        // what is on its way changes what the pod has
+        self.settled.forget(&pod.uid());
         let (reply, answer) = oneshot::channel();
         let message = VolumeManagerMessage::SetUp(SetUpVolumes {
             pod: SharedPod::clone(pod),
@@ -313,6 +324,7 @@ impl VolumesHandle {
     /// # Errors
     /// Something resists, or does not end.
     pub async fn tear_down(&self, uid: &PodUid, by: Releaser) -> Result<(), VolumesNotReady> {
+        self.settled.forget(uid);
         let (reply, answer) = oneshot::channel();
         let message = VolumeManagerMessage::TearDown(TearDownVolumes {
             uid: uid.clone(),

@@ -99,7 +99,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
-    pub(crate) fn new(reason: &str, message: impl Into<String>) -> Self {
+    pub fn new(reason: &str, message: impl Into<String>) -> Self {
         Self {
             reason: reason.to_owned(),
             message: message.into(),

@@ -27,6 +27,7 @@ use crate::node_facts::NodeFacts;
 use crate::paths::{check_pod_names, container_log_path};
 use crate::resources::{check_amounts, container_resources};
 use crate::sandbox_config::identity_labels;
+use crate::volume_source::PodVolume;
 
 pub use mounts::{gets_hosts_file, wants_recursive_read_only};
 pub use sub_paths::{SUB_PATHS_DIR, SubPath, sub_paths};
@@ -62,6 +63,8 @@ pub struct ContainerInput<'a> {
     pub node: &'a NodeFacts,
     /// The pod's volumes as they were set up.
     pub volumes: &'a MountedVolumes,
+    /// What they are.
+    pub pod_volumes: &'a [PodVolume],
     /// Images that it mounts, by the names of their volumes.
     pub images: &'a MountedImages,
     /// The runtime's handler makes mounts read-only with everything below them.

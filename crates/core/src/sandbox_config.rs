@@ -14,6 +14,7 @@ use crate::hosts::{kernel_hostname, pod_hostname};
 use crate::node_facts::NodeFacts;
 use crate::paths::check_pod_names;
 use crate::resources::{check_amounts, overhead_resources, sandbox_resources};
+use crate::volume_source::{PodVolume, extra_groups};
 
 /// What a sandbox is made of.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +31,8 @@ pub struct SandboxInput<'a> {
     pub cgroup_parent: &'a str,
     /// Somebody looked up the handler of the pod's RuntimeClass.
     pub runtime_class_resolved: bool,
+    /// What the pod's volumes are: its processes are in their groups.
+    pub volumes: &'a [PodVolume],
     /// The pod's user and group IDs; a pod with `hostUsers: false` must have its own.
     pub users: UserNamespace,
 }
@@ -63,7 +66,7 @@ pub fn sandbox_config(input: SandboxInput<'_>) -> Result<SandboxConfig, ConfigEr
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
         cgroup_parent: input.cgroup_parent.to_owned(),
         sysctls: sysctls(pod),
-        security: sandbox_security(pod, input.users)?,
+        security: sandbox_security(pod, input.volumes, input.users)?,
         overhead: overhead_resources(pod, node),
         resources: Some(sandbox_resources(pod, node)),
     })
@@ -113,13 +116,15 @@ pub fn supplemental_groups_policy(pod: &Pod) -> Result<SupplementalGroupsPolicy,
     }
 }
 
-/// The groups of a pod's processes beside their own: `fsGroup` first.
-pub fn supplemental_groups(pod: &Pod) -> Vec<i64> {
-    let Some(security) = &PodExt::spec(pod).security_context else {
-        return Vec::new();
-    };
-    let extra = security.supplemental_groups.iter().flatten();
-    security.fs_group.iter().chain(extra).copied().collect()
+/// The groups of a pod's processes beside their own: `fsGroup` first, those of volumes last.
+pub fn supplemental_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
+    let security = PodExt::spec(pod).security_context.as_ref();
+    let fs_group = security.and_then(|security| security.fs_group);
+    let extra = security.and_then(|security| security.supplemental_groups.as_ref());
+    let groups = fs_group
+        .into_iter()
+        .chain(extra.into_iter().flatten().copied());
+    groups.chain(extra_groups(pod, volumes)).collect()
 }
 
 /// SELinux labels in our words.
@@ -222,13 +227,17 @@ pub(crate) fn dotted_sysctl(name: &str) -> String {
         .collect()
 }
 
-fn sandbox_security(pod: &Pod, users: UserNamespace) -> Result<SandboxSecurity, ConfigError> {
+fn sandbox_security(
+    pod: &Pod,
+    volumes: &[PodVolume],
+    users: UserNamespace,
+) -> Result<SandboxSecurity, ConfigError> {
     let context = PodExt::spec(pod).security_context.as_ref();
     Ok(SandboxSecurity {
         namespaces: pod_namespaces(pod, users),
         run_as_user: context.and_then(|c| c.run_as_user),
         run_as_group: context.and_then(|c| c.run_as_group),
-        supplemental_groups: supplemental_groups(pod),
+        supplemental_groups: supplemental_groups(pod, volumes),
         supplemental_groups_policy: supplemental_groups_policy(pod)?,
         privileged: has_privileged_container(pod),
         readonly_rootfs: false,

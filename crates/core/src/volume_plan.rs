@@ -8,6 +8,7 @@
 //! What is remembered of an earlier life is only who uses devices; what a pod is to have is set up
 //! again, which changes nothing, and what it has to lose is looked up on the disk.
 
+mod attach_limit;
 mod devices;
 mod growth;
 mod pods;
@@ -122,6 +123,8 @@ pub enum Done {
     Mounted(PodUid, VolumeKey, Result<MountedVolume, StepError>),
     /// [`Step::Expand`].
     Expanded(PodUid, VolumeKey, Result<Expanded, StepError>),
+    /// [`Step::AskLimit`]: whether the node is full.
+    LimitAsked(PodUid, VolumeKey, bool),
     /// [`Step::Find`].
     Found(PodUid, Result<Vec<FoundVolume>, StepError>),
     /// [`Step::Unmount`].
@@ -252,6 +255,7 @@ impl VolumePlan {
         self.begin_survey(at, &mut steps);
         self.advance_pods(at, &mut steps);
         self.advance_devices(at, &mut steps);
+        self.watch_attachments(at, &mut steps);
         steps
     }
 
@@ -263,7 +267,8 @@ impl VolumePlan {
         };
         let pods = self.pods.values().filter_map(PodState::wakes_at);
         let devices = self.devices_wake_at();
-        let at = pods.chain(devices).chain(survey).min()?;
+        let attachments = self.attachments_wake_at();
+        let at = pods.chain(devices).chain(survey).chain(attachments).min()?;
         Some(at.saturating_sub(uptime))
     }
 
@@ -308,6 +313,7 @@ impl VolumePlan {
             Done::Unstaged(device, result) => self.unstaged(&device, result, at),
             Done::Mounted(uid, key, result) => self.mounted(&uid, &key, result, at, steps),
             Done::Expanded(uid, key, result) => self.expanded(&uid, &key, result, at, steps),
+            Done::LimitAsked(uid, key, full) => self.limit_asked(&uid, &key, full, at, steps),
             Done::Found(uid, result) => self.found(&uid, result),
             Done::Unmounted(uid, key, result) => self.unmounted(&uid, &key, result),
         }

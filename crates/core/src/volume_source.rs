@@ -4,7 +4,7 @@
 //! PersistentVolume, or is computed, as the content of a configMap. [`PodVolume`] is the volume
 //! with all of that, and where it lies under the pod's directory, spelled as upstream spells it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use windlass_types::corev1::{EmptyDirVolumeSource, HostPathVolumeSource, Volume};
@@ -53,6 +53,8 @@ pub struct BoundClaim {
     pub volume: String,
     /// Its only access mode is `ReadWriteOncePod`: one pod at a time may have it.
     pub exclusive: bool,
+    /// The group that its files belong to, as their provisioner says: the pod's processes are in it.
+    pub group: Option<i64>,
 }
 
 /// What a volume is.
@@ -220,10 +222,15 @@ impl VolumeSource {
     pub fn plugin_dir(&self) -> Option<&'static str> {
         Some(match self {
             Self::EmptyDir(_) => "kubernetes.io~empty-dir",
-            Self::Payload(PayloadKind::ConfigMap, _) | Self::Withheld(PayloadKind::ConfigMap, _) => "kubernetes.io~configmap",
-            Self::Payload(PayloadKind::Secret, _) | Self::Withheld(PayloadKind::Secret, _) => "kubernetes.io~secret",
-            Self::Payload(PayloadKind::DownwardApi, _) | Self::Withheld(PayloadKind::DownwardApi, _) => "kubernetes.io~downward-api",
-            Self::Payload(PayloadKind::Projected, _) | Self::Withheld(PayloadKind::Projected, _) => "kubernetes.io~projected",
+            Self::Payload(PayloadKind::ConfigMap, _)
+            | Self::Withheld(PayloadKind::ConfigMap, _) => "kubernetes.io~configmap",
+            Self::Payload(PayloadKind::Secret, _) | Self::Withheld(PayloadKind::Secret, _) => {
+                "kubernetes.io~secret"
+            }
+            Self::Payload(PayloadKind::DownwardApi, _)
+            | Self::Withheld(PayloadKind::DownwardApi, _) => "kubernetes.io~downward-api",
+            Self::Payload(PayloadKind::Projected, _)
+            | Self::Withheld(PayloadKind::Projected, _) => "kubernetes.io~projected",
             Self::Local(_) => "kubernetes.io~local-volume",
             Self::Nfs(_) => "kubernetes.io~nfs",
             Self::Csi(_) => "kubernetes.io~csi",
@@ -303,6 +310,20 @@ impl PodVolume {
             _ => None,
         }
     }
+}
+
+/// The groups of a pod's volumes that its own spec does not name (upstream
+/// `GetExtraSupplementalGroupsForPod`), in order.
+pub fn extra_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
+    let security = PodExt::spec(pod).security_context.as_ref();
+    let own = security.and_then(|security| security.supplemental_groups.as_deref());
+    let own = own.unwrap_or_default();
+    let claims = volumes.iter().filter_map(|volume| volume.claim.as_ref());
+    let groups: BTreeSet<_> = claims.filter_map(|claim| claim.group).collect();
+    groups
+        .into_iter()
+        .filter(|group| !own.contains(group))
+        .collect()
 }
 
 /// The volumes of a pod whose claims nobody looked up, with what they show or why that is unknown.

@@ -32,7 +32,7 @@ pub async fn keep_attach_limits(drivers: CsiDrivers, objects: Arc<dyn CsiObjects
             let last = *asked.entry(name.clone()).or_insert_with(Instant::now);
             let mut due = last + period;
             if due <= Instant::now() {
-                ask(&drivers, name).await;
+                ask_limit(&drivers, name).await;
                 asked.insert(name.clone(), Instant::now());
                 due = Instant::now() + period;
             }
@@ -50,7 +50,7 @@ pub async fn keep_attach_limits(drivers: CsiDrivers, objects: Arc<dyn CsiObjects
 
 /// A driver that does not answer keeps what it said; it is asked again a period later. Its own
 /// deadline is shorter than what a registration takes, so that it holds up the others little.
-async fn ask(drivers: &CsiDrivers, name: &str) {
+pub(crate) async fn ask_limit(drivers: &CsiDrivers, name: &str) {
     const DEADLINE: Duration = Duration::from_secs(10);
     let Ok(driver) = drivers.get(name) else {
         return;

@@ -308,6 +308,8 @@ pub struct Attachment {
     pub metadata: BTreeMap<String, String>,
     /// `attachError.message`.
     pub error: Option<String>,
+    /// `attachError.errorCode` is that of `ResourceExhausted`: the node has no room for the volume.
+    pub node_full: bool,
 }
 
 /// Something of the API server could not be had.

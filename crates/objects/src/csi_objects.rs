@@ -118,10 +118,14 @@ fn failed(error: &ApiError, what: &str) -> ObjectError {
     }
 }
 
+/// The number of the gRPC code.
+const RESOURCE_EXHAUSTED: i32 = 8;
+
 /// One that is being deleted counts as an error of its attachment, in upstream's words.
 fn attachment(object: VolumeAttachment) -> Attachment {
     let status = object.status.unwrap_or_default();
     let deleted = object.metadata.deletion_timestamp.is_some();
+    let code = status.attach_error.as_ref().and_then(|e| e.error_code);
     let error = status.attach_error.and_then(|error| error.message);
     Attachment {
         attached: status.attached && !deleted,
@@ -130,6 +134,7 @@ fn attachment(object: VolumeAttachment) -> Attachment {
             true => Some("volume attachment is being deleted".to_owned()),
             false => error.filter(|_| !status.attached),
         },
+        node_full: code == Some(RESOURCE_EXHAUSTED),
     }
 }
 

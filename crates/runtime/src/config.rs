@@ -74,6 +74,7 @@ impl PodRuntime {
             dns: &dns.config,
             cgroup_parent,
             runtime_class_resolved: inputs.runtime_handler.is_some(),
+            volumes: &inputs.volumes,
             users,
         })
         .map_err(|error| invalid(error.to_string(), error.retry()))
@@ -162,6 +163,7 @@ impl Pass<'_> {
             pod_ips: &sandbox.ips,
             node: &deps.node,
             volumes: &self.req.volumes,
+            pod_volumes: &self.req.inputs.volumes,
             images: facts.mounted,
             recursive_read_only: facts.recursive_read_only,
             hosts_file: Some(&deps.node.paths.etc_hosts(&pod.uid())),

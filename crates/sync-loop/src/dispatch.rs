@@ -4,8 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_actors::{KillPod, UpdateKind, UpdatePod, Verdict, VolumesChanged};
+use windlass_core::admission::Rejection;
 use windlass_core::status::Phase;
-use windlass_types::{PodExt, PodUid, SharedPod};
+use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 
 /// Grace period of a pod whose volume holds too much (upstream
 /// `immediateEvictionGracePeriodSeconds`).
@@ -13,21 +14,32 @@ const OVER_LIMIT_GRACE: Duration = Duration::from_secs(1);
 
 /// What a pod's volumes ask of its worker: another look, or the pod's end.
 pub fn volumes_changed(changed: VolumesChanged) -> UpdateKind {
-    let Some(message) = changed.over_limit else {
-        return UpdateKind::Sync;
+    let end = |grace, message: String, verdict| {
+        UpdateKind::Kill(KillPod {
+            grace,
+            reason: message,
+            removed: false,
+            orphan: None,
+            verdict: Some(verdict),
+        })
     };
-    UpdateKind::Kill(KillPod {
-        grace: Some(OVER_LIMIT_GRACE),
-        reason: message.clone(),
-        removed: false,
-        orphan: None,
-        verdict: Some(Verdict {
-            phase: Phase::Failed,
-            reason: "Evicted".to_owned(),
-            message,
-            disruption: None,
-        }),
-    })
+    match (changed.over_limit, changed.no_room) {
+        (Some(message), _) => {
+            let verdict = Verdict {
+                phase: Phase::Failed,
+                reason: "Evicted".to_owned(),
+                message: message.clone(),
+                disruption: None,
+            };
+            end(Some(OVER_LIMIT_GRACE), message, verdict)
+        }
+        (None, Some(message)) => {
+            let reason = Reason::VolumeAttachmentLimitExceeded.as_str();
+            let rejection = Rejection::new(reason, &message);
+            end(None, message, rejection.into())
+        }
+        (None, None) => UpdateKind::Sync,
+    }
 }
 
 /// What a config change asks of one worker.
@@ -104,5 +116,36 @@ impl fmt::Display for Dispatch {
             Self::Reject(pod, verdict) => write!(f, "reject({} {})", pod.uid(), verdict.reason),
             Self::Remove(uid) => write!(f, "remove({uid})"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pods_volumes_ask_for() {
+        let check = |over_limit: Option<&str>, no_room: Option<&str>, expected: &str| {
+            let changed = VolumesChanged {
+                over_limit: over_limit.map(str::to_owned),
+                no_room: no_room.map(str::to_owned),
+            };
+            let line = match volumes_changed(changed) {
+                UpdateKind::Kill(kill) => {
+                    let verdict = kill.verdict.expect("a verdict");
+                    let Verdict { reason, message, .. } = verdict;
+                    format!("{reason} within {:?}: {message}", kill.grace)
+                }
+                other => format!("{other:?}"),
+            };
+            assert_eq!(line, expected);
+        };
+        check(None, None, "Sync");
+        check(Some("much"), None, "Evicted within Some(1s): much");
+        check(
+            None,
+            Some("full"),
+            "VolumeAttachmentLimitExceeded within None: Pod was rejected: full",
+        );
     }
 }

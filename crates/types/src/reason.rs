@@ -117,6 +117,8 @@ reasons! {
     FailedMount = "FailedMount",
     /// A volume's device is not attached to the node.
     FailedAttachVolume = "FailedAttachVolume",
+    /// The driver of a volume says that this node has no room for it: the pod fails.
+    VolumeAttachmentLimitExceeded = "VolumeAttachmentLimitExceeded",
     /// A block volume could not be mapped.
     FailedMapVolume = "FailedMapVolume",
     /// A volume's file system was grown.

@@ -1,6 +1,7 @@
 //! The VolumeManager actor.
 //!
-//! * owns: what volumes pods want and have ([`VolumePlan`]), who waits for an answer
+//! * owns: what volumes pods want and have ([`VolumePlan`]), who waits for an answer; writes what pods
+//!   have that need not ask again ([`SettledVolumes`])
 //! * hears: `SetUpVolumes`, `TearDownVolumes`, `NodeSeen`, `SourcesReady`, answers of its own steps,
 //!   one timer
 //! * says: `VolumesChanged` to the SyncLoop (coalesced per pod), `VolumesInUse` to NodeStatus
@@ -19,19 +20,24 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
-    AnswerSender, Answers, Delivery, Mailbox, NodeSeen, SetUpVolumes, SlotSender, SourcesReady,
-    TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse, answers, spawn_io,
+    AnswerSender, Answers, Delivery, Mailbox, NodeSeen, SetUpVolumes, SettledVolumes, SlotSender,
+    SourcesReady, TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse, answers,
+    spawn_io,
 };
 use windlass_core::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
+use windlass_core::volume_source::PodVolumes;
 use windlass_metrics::VolumeMetrics;
 use windlass_types::corev1::Node;
+use windlass_types::view::EventType;
 use windlass_types::{
-    ClaimSizes, Clock, DeviceName, EventRecorder, PodUid, ReadyVolumes, VolumesNotReady,
+    ClaimSizes, Clock, DeviceName, EventRecorder, PodExt, PodUid, ReadyVolumes, Reason, SharedPod,
+    VolumesNotReady,
 };
 use windlass_volumes::VolumePlugins;
 
 use crate::io;
 use crate::measured::count_survey;
+use crate::usage::VolumeUsages;
 
 /// What the VolumeManager works with.
 #[derive(Clone, Debug)]
@@ -44,6 +50,10 @@ pub struct VolumeManagerDeps {
     pub events: Arc<dyn EventRecorder>,
     /// Says which claims are to grow, and hears what became of that.
     pub claims: Arc<dyn ClaimSizes>,
+    /// Hears what pods ask for, and that nothing of it is left.
+    pub usages: VolumeUsages,
+    /// What pods have and need not ask for.
+    pub settled: SettledVolumes,
     /// The way to the SyncLoop.
     pub changed: SlotSender<PodUid, VolumesChanged>,
     /// The way to NodeStatus; `None` until something is known.
@@ -69,15 +79,20 @@ pub struct VolumeManager {
     plan: VolumePlan,
     began: Instant,
     asked: u64,
-    set_ups: BTreeMap<AskId, SetUpReply>,
-    releases: BTreeMap<AskId, ReleaseReply>,
+    set_ups: BTreeMap<AskId, SetUp>,
+    releases: BTreeMap<AskId, TearDownVolumes>,
     timer: Option<SpawnHandle>,
     answers: AnswerSender<Done>,
     streams: Option<(Mailbox<VolumeManagerMessage>, Answers<Done>)>,
 }
 
-type SetUpReply = oneshot::Sender<Result<ReadyVolumes, VolumesNotReady>>;
-type ReleaseReply = oneshot::Sender<Result<(), VolumesNotReady>>;
+/// Somebody who waits for volumes.
+#[derive(Debug)]
+struct SetUp {
+    pod: SharedPod,
+    volumes: Arc<PodVolumes>,
+    reply: oneshot::Sender<Result<ReadyVolumes, VolumesNotReady>>,
+}
 
 impl VolumeManager {
     /// An actor that hears `mailbox` once it is started.
@@ -112,19 +127,35 @@ impl VolumeManager {
         match step {
             // an asker that has gone asks again
             Step::Ready(ask, result) => {
-                if let Some(reply) = self.set_ups.remove(&ask) {
-                    let _ = reply.send(result);
+                if let Some(asked) = self.set_ups.remove(&ask) {
+                    if let Ok(ready) = &result {
+                        self.deps.settled.put(&asked.pod, &asked.volumes, ready);
+                    }
+                    let _ = asked.reply.send(result);
                 }
             }
             Step::Released(ask, result) => {
-                if let Some(reply) = self.releases.remove(&ask) {
-                    let _ = reply.send(result);
+                if let Some(asked) = self.releases.remove(&ask) {
+                    if result.is_ok() {
+                        self.deps.usages.all_gone(&asked.uid);
+                    }
+                    let _ = asked.reply.send(result);
                 }
             }
             Step::Wake(uid) => self.deps.changed.put(uid, VolumesChanged::default()),
             Step::Record(pod, event_type, reason, message) => {
                 let events = &self.deps.events;
                 events.record(&pod, None, event_type, reason, &message);
+            }
+            Step::Reject(pod, message) => {
+                let (events, reason) = (&self.deps.events, Reason::VolumeAttachmentLimitExceeded);
+                events.record(&pod, None, EventType::Warning, reason, &message);
+                let no_room = Some(message);
+                let changed = VolumesChanged {
+                    no_room,
+                    ..VolumesChanged::default()
+                };
+                self.deps.changed.put(pod.uid(), changed);
             }
             Step::RecordClaim(claim, event_type, reason, message) => {
                 let events = &self.deps.events;
@@ -166,7 +197,16 @@ impl VolumeManager {
 
     fn set_up(&mut self, request: SetUpVolumes, ctx: &mut Context<Self>) {
         let ask = self.next_ask();
-        self.set_ups.insert(ask, request.reply);
+        self.deps.settled.forget(&request.pod.uid());
+        for volume in &*request.volumes {
+            self.deps.usages.desired(&request.pod, volume, false);
+        }
+        let asked = SetUp {
+            pod: SharedPod::clone(&request.pod),
+            volumes: Arc::clone(&request.volumes),
+            reply: request.reply,
+        };
+        self.set_ups.insert(ask, asked);
         let input = Input::SetUp {
             ask,
             pod: request.pod,
@@ -178,8 +218,9 @@ impl VolumeManager {
 
     fn tear_down(&mut self, request: TearDownVolumes, ctx: &mut Context<Self>) {
         let ask = self.next_ask();
-        self.releases.insert(ask, request.reply);
-        let (uid, by) = (request.uid, request.by);
+        let (uid, by) = (request.uid.clone(), request.by);
+        self.releases.insert(ask, request);
+        self.deps.settled.forget(&uid);
         self.handle(Input::TearDown { ask, uid, by }, ctx);
     }
 }

@@ -41,6 +41,11 @@ pub(crate) async fn work(
             let (uid, key) = subject(work);
             Done::Expanded(uid, key, expanded)
         }
+        Step::AskLimit(work) => {
+            let full = plugins.is_node_full(&work.volume).await;
+            let (uid, key) = subject(work);
+            Done::LimitAsked(uid, key, full)
+        }
         Step::GiveUp(uid) => {
             plugins.give_up(&uid).await;
             return None;
@@ -54,6 +59,7 @@ pub(crate) async fn work(
         | Step::Wake(_)
         | Step::Record(..)
         | Step::RecordClaim(..)
+        | Step::Reject(..)
         | Step::InUse(_) => return None,
     })
 }

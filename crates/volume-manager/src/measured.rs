@@ -126,6 +126,10 @@ impl VolumePlugins for MeasuredVolumes {
         result
     }
 
+    async fn is_node_full(&self, volume: &PodVolume) -> bool {
+        self.inner.is_node_full(volume).await
+    }
+
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
         let begin = Instant::now();
         let result = self.inner.tear_down(uid, volume).await;

@@ -87,6 +87,8 @@ struct OfPod {
 #[derive(Debug)]
 struct Known {
     volume: PodVolume,
+    /// When the pod asked for it first.
+    asked: Instant,
     ready: bool,
     limit: Option<EmptyDirLimit>,
     /// The round of the next look; `None` while one is under way.
@@ -119,12 +121,8 @@ impl VolumeUsages {
         usages
     }
 
-    /// A pod asks for a volume (`ready`: and has it). One that lies in no directory of the pod's
-    /// is nobody's to measure, and left out.
+    /// A pod asks for a volume (`ready`: and has it).
     pub(crate) fn desired(&self, pod: &SharedPod, volume: &PodVolume, ready: bool) {
-        if volume.source.plugin_dir().is_none() {
-            return;
-        }
         let round = self.round() + 1;
         let mut pods = self.lock();
         let of_pod = pods.entry(pod.uid()).or_insert_with(|| OfPod {
@@ -141,13 +139,20 @@ impl VolumeUsages {
             .entry(volume.name.clone())
             .or_insert_with(|| Known {
                 volume: without_content(volume),
+                asked: Instant::now(),
                 ready: false,
                 limit: limit(),
                 round: Some(round),
                 latest: None,
                 turn: Arc::default(),
             });
-        let begins = ready && !known.ready && known.limit.is_some();
+        let came = ready && !known.ready;
+        if came && !volume.source.is_block() {
+            let metrics = &self.0.deps.metrics.volumes;
+            let took = known.asked.elapsed();
+            metrics.observe_whole_mount(&plugin_name(volume), took.as_secs_f64());
+        }
+        let begins = came && known.limit.is_some();
         known.ready |= ready;
         if begins {
             self.0.came.notify_one();
@@ -167,6 +172,11 @@ impl VolumeUsages {
         if of_pod.volumes.is_empty() {
             pods.remove(uid);
         }
+    }
+
+    /// Nothing is left of a pod's volumes.
+    pub(crate) fn all_gone(&self, uid: &PodUid) {
+        self.lock().remove(uid);
     }
 
     /// What the volumes of a pod hold, in the order of their names. What is older than `max_age`
@@ -257,7 +267,10 @@ impl VolumeUsages {
             };
             let volumes = of_pod.volumes.iter();
             let old = volumes.filter(|(name, known)| {
-                known.ready && !known.is_younger_than(max_age) && which(&of_pod.pod, name)
+                // one that lies in no directory of the pod's is nobody's to measure
+                let lies = known.volume.source.plugin_dir().is_some();
+                let old = known.ready && !known.is_younger_than(max_age);
+                lies && old && which(&of_pod.pod, name)
             });
             old.map(|(name, _)| name.clone()).collect()
         };
@@ -355,7 +368,11 @@ impl VolumeUsages {
         deps.events
             .record(pod, None, EventType::Warning, Reason::Evicted, &message);
         let over_limit = Some(message);
-        deps.changed.put(pod.uid(), VolumesChanged { over_limit });
+        let changed = VolumesChanged {
+            over_limit,
+            ..VolumesChanged::default()
+        };
+        deps.changed.put(pod.uid(), changed);
     }
 
     /// Looks at volumes with a limit, all of a round at the same time: one wake-up for all pods, and

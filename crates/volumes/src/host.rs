@@ -190,6 +190,13 @@ impl VolumePlugins for HostVolumes {
         }
     }
 
+    async fn is_node_full(&self, volume: &PodVolume) -> bool {
+        match (&volume.source, &self.csi) {
+            (VolumeSource::Csi(volume), Some(csi)) => csi.is_node_full(volume).await,
+            _ => false,
+        }
+    }
+
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
         check_uid(uid)?;
         let (dir, volume) = (self.paths.pod_dir(uid), volume.clone());

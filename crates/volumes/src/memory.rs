@@ -56,6 +56,8 @@ struct State {
     pods: BTreeSet<PodUid>,
     volumes: BTreeMap<(PodUid, FoundVolume), Lying>,
     staged: BTreeSet<DeviceName>,
+    /// Devices that the node has no room for.
+    full: BTreeSet<DeviceName>,
     failing: BTreeMap<(VolumeStep, String), String>,
     hanging: BTreeSet<(VolumeStep, String)>,
     latency: Duration,
@@ -176,6 +178,11 @@ impl MemoryVolumes {
     /// Devices that are staged.
     pub fn staged(&self) -> BTreeSet<DeviceName> {
         self.lock().staged.clone()
+    }
+
+    /// The attacher of this device says that the node has no room for it.
+    pub fn no_room_for(&self, device: &DeviceName) {
+        self.lock().full.insert(device.clone());
     }
 
     /// Puts a staged device there that nobody of this life staged.
@@ -403,6 +410,11 @@ impl VolumePlugins for MemoryVolumes {
         let subjects = subjects(&uid, &volume.name);
         let step = VolumeStep::Expand;
         self.step(step, line, &subjects, |_| (), |_| ()).await
+    }
+
+    async fn is_node_full(&self, volume: &PodVolume) -> bool {
+        let device = volume.device();
+        device.is_some_and(|device| self.lock().full.contains(&device))
     }
 
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {

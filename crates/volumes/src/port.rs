@@ -54,6 +54,12 @@ pub trait VolumePlugins: Send + Sync + Debug + 'static {
     /// what has nothing to grow has grown.
     async fn expand(&self, request: &VolumeRequest, bytes: u64) -> Result<(), VolumeError>;
 
+    /// Why a controller does not attach a volume: true if its driver said that the node has no room
+    /// for it. The driver is asked then how many volumes fit by now.
+    async fn is_node_full(&self, _volume: &PodVolume) -> bool {
+        false
+    }
+
     /// Takes a volume from a pod, with what its containers left mounted in it, and with its content
     /// where that belongs to the pod. One that is not there is fine.
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError>;

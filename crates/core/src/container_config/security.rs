@@ -69,7 +69,7 @@ pub(super) fn container_security(
         run_as_user,
         run_as_username,
         run_as_group: own.run_as_group.or(pod.run_as_group),
-        supplemental_groups: supplemental_groups(input.pod),
+        supplemental_groups: supplemental_groups(input.pod, input.pod_volumes),
         supplemental_groups_policy: supplemental_groups_policy(input.pod)?,
         readonly_rootfs: own.read_only_root_filesystem.unwrap_or(false),
         no_new_privs: own.allow_privilege_escalation == Some(false),

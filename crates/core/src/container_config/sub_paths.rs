@@ -17,6 +17,7 @@ use windlass_types::{MountedContent, PodExt};
 use super::ContainerInput;
 use crate::config_error::ConfigError;
 use crate::env::{environment, expand};
+use crate::volume_source::PodVolume;
 
 /// Directory below a pod's in which parts of its volumes are bound.
 pub const SUB_PATHS_DIR: &str = "volume-subpaths";
@@ -81,7 +82,10 @@ pub(super) fn target(
 ) -> PathBuf {
     let pod_dir = input.node.paths.pod_dir(&input.pod.uid());
     let dir = pod_dir.join(SUB_PATHS_DIR);
-    dir.join(volume_dir_name(&pod_dir, source).unwrap_or(&mount.name))
+    let mut volumes = input.pod_volumes.iter();
+    let volume = volumes.find(|volume| volume.name == mount.name);
+    let told = volume.map_or(mount.name.as_str(), PodVolume::told_name);
+    dir.join(volume_dir_name(&pod_dir, source).unwrap_or(told))
         .join(&input.container.name)
         .join(index.to_string())
 }
@@ -133,7 +137,8 @@ fn clean(path: &str) -> String {
 
 /// The directory of a volume below its kind's: `pods/<uid>/volumes/<kind>/<this>/…`. It is not
 /// the volume's name in the pod where a PersistentVolume stands behind that, and teardown knows
-/// only the directory. `None` for what lies elsewhere.
+/// only the directory. `None` for what lies elsewhere: a path of the node, which has the name of
+/// its PersistentVolume too (upstream `InnerVolumeSpecName`), and is taken back with the pod.
 fn volume_dir_name<'a>(pod_dir: &Path, source: &'a Path) -> Option<&'a str> {
     let below = source.strip_prefix(pod_dir.join("volumes")).ok()?;
     below.components().nth(1)?.as_os_str().to_str()

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 use windlass_types::cri::{IdMapping, SecurityProfile, SupplementalGroupsPolicy};
+use windlass_types::corev1::HostPathVolumeSource;
 use windlass_types::{MountedContent, MountedVolume, PodExt};
 
 use super::*;
+use crate::volume_source::{BoundClaim, VolumeSource};
 
 struct Case {
     pod: Pod,
@@ -12,6 +14,7 @@ struct Case {
     user: ImageUser,
     ips: Vec<IpAddr>,
     volumes: MountedVolumes,
+    pod_volumes: Vec<PodVolume>,
     users: UserNamespace,
     images: MountedImages,
     recursive_read_only: bool,
@@ -33,9 +36,26 @@ fn case(container: Value, spec: Value) -> Case {
         },
         ips: vec!["10.0.0.7".parse().expect("ip")],
         volumes: [("data".to_owned(), volume("/vol/data", true))].into(),
+        pod_volumes: Vec::new(),
         users: UserNamespace::Node,
         images: MountedImages::new(),
         recursive_read_only: false,
+    }
+}
+
+/// The volume `data`, which is a path of the node that `pv-7` names.
+fn node_path(group: Option<i64>) -> PodVolume {
+    PodVolume {
+        name: "data".to_owned(),
+        source: VolumeSource::HostPath(HostPathVolumeSource::default()),
+        read_only: false,
+        mount_options: Vec::new(),
+        claim: Some(BoundClaim {
+            name: "claim".to_owned(),
+            volume: "pv-7".to_owned(),
+            exclusive: false,
+            group,
+        }),
     }
 }
 
@@ -68,6 +88,7 @@ impl Case {
             pod_ips: &self.ips,
             node: &self.node,
             volumes: &self.volumes,
+            pod_volumes: &self.pod_volumes,
             images: &self.images,
             recursive_read_only: self.recursive_read_only,
             hosts_file: Some(Path::new("/pods/u-1/etc-hosts")),
@@ -372,6 +393,20 @@ fn security_defaults_are_upstreams() {
             .security()
             .ends_with("seccomp=RuntimeDefault apparmor=- masked=13/5")
     );
+}
+
+#[test]
+fn a_process_is_in_the_groups_of_its_volumes() {
+    let check = |groups: &[i64], volumes: &[Option<i64>], expected: &[i64]| {
+        let spec = json!({"securityContext": {"fsGroup": 2000, "supplementalGroups": groups}});
+        let mut case = case(json!({"name": "c"}), spec);
+        case.pod_volumes = volumes.iter().map(|group| node_path(*group)).collect();
+        let security = case.config().expect("config").security;
+        assert_eq!(security.supplemental_groups, expected);
+    };
+    check(&[], &[None], &[2000]);
+    check(&[4000], &[Some(7), None, Some(5), Some(7)], &[2000, 4000, 5, 7]);
+    check(&[7], &[Some(7)], &[2000, 7]);
 }
 
 #[test]

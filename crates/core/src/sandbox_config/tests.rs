@@ -37,6 +37,7 @@ fn config_with(spec: Value, users: UserNamespace) -> Result<SandboxConfig, Confi
         runtime_class_resolved: false,
         cgroup_parent: "",
         users,
+        volumes: &[],
     })
 }
 

@@ -181,7 +181,7 @@ impl VolumePlan {
     }
 
     /// What a controller has yet to do for the volume.
-    fn attach_words(&self, volume: &PodVolume, device: &DeviceName) -> Option<Words> {
+    pub(super) fn attach_words(&self, volume: &PodVolume, device: &DeviceName) -> Option<Words> {
         if !attach_required(volume) {
             return None;
         }

@@ -10,6 +10,7 @@ use windlass_types::{
     Retry, SharedPod, VolumesNotReady,
 };
 
+use super::attach_limit::Unattached;
 use super::devices::Gate;
 use super::growth::{self, DeviceSize};
 use super::release::Release;
@@ -69,6 +70,8 @@ pub(super) struct VolumeState {
     pub(super) device: Option<DeviceName>,
     /// It may lie on the disk.
     pub(super) on_disk: bool,
+    /// It waits for a controller to attach it.
+    pub(super) unattached: Option<Unattached>,
     pub(super) under_way: Option<UnderWay>,
     pub(super) failure: Option<Failure>,
 }
@@ -168,6 +171,15 @@ impl VolumeState {
 
     fn pauses(&self, at: Moment) -> bool {
         self.failure.as_ref().is_some_and(|f| f.again > at.uptime)
+    }
+
+    /// It has yet to be shown for the first time, and nothing of it is under way.
+    pub(super) fn waits_for_device(&self) -> bool {
+        self.due == Due::Mount && self.under_way.is_none() && self.shown.is_none()
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready().is_some()
     }
 
     fn ready(&self) -> Option<&MountedVolume> {
@@ -294,6 +306,15 @@ impl PodState {
             mounted: Arc::new(mounted?),
             kept: kept.map(|failure| failure.words.message.clone()).collect(),
         })
+    }
+
+    /// Volumes by the names that the pod gave them, sorted.
+    pub(super) fn names_of(&self, is: impl Fn(&VolumeState) -> bool) -> Vec<String> {
+        let of = |name: &&Name| self.volumes.get(&name.key).is_some_and(&is);
+        let names = self.names.iter().filter(of);
+        let mut names: Vec<_> = names.map(|name| name.name.clone()).collect();
+        names.sort();
+        names
     }
 
     /// All that failed.

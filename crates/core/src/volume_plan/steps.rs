@@ -39,6 +39,10 @@ pub enum Step {
     Mount(VolumeWork),
     /// Grow the file system of a mounted volume; whether its driver refused that before.
     Expand(VolumeWork, bool),
+    /// Ask why a volume is not attached, and its driver for its limit if the node is full.
+    AskLimit(VolumeWork),
+    /// The pod is to fail: the node has no room for its volumes.
+    Reject(SharedPod, String),
     /// The pod is to lose its volumes: end early what is under way for it and can be ended.
     GiveUp(PodUid),
     /// Take a volume from its pod.
@@ -74,6 +78,8 @@ impl fmt::Display for Step {
             Self::Mount(work) => write!(f, "mount({work})"),
             Self::Expand(work, false) => write!(f, "expand({work})"),
             Self::Expand(work, true) => write!(f, "expand({work} again)"),
+            Self::AskLimit(work) => write!(f, "ask-limit({work})"),
+            Self::Reject(pod, message) => write!(f, "reject({}: {message})", pod.uid()),
             Self::GiveUp(uid) => write!(f, "give-up({uid})"),
             Self::Unmount(uid, _, found) => write!(f, "unmount({uid}/{})", found.name),
             Self::Ready(ask, Ok(ready)) => {

@@ -1,5 +1,6 @@
 //! Tables of what is heard, second by second, and the steps that follow.
 
+mod attach_limit;
 mod devices;
 mod drivers;
 mod growth;
@@ -67,6 +68,7 @@ impl World {
                     | Step::GiveUp(_)
                     | Step::Record(..)
                     | Step::RecordClaim(..)
+                    | Step::Reject(..)
                     | Step::InUse(_)
             ) {
                 let before = self.open.insert(step.to_string(), step);
@@ -223,6 +225,7 @@ fn csi(name: &str, change: impl FnOnce(&mut CsiVolume)) -> PodVolume {
         name: name.to_owned(),
         volume: csi.volume_name.clone(),
         exclusive: false,
+        group: None,
     };
     PodVolume {
         claim: Some(claim),

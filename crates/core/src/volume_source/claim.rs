@@ -175,6 +175,7 @@ pub fn claimed_volume(input: ClaimInput<'_>) -> Result<PodVolume, ClaimFault> {
             name: name.to_owned(),
             volume: volume_name,
             exclusive: modes == [ONE_POD],
+            group: group(volume),
         }),
     })
 }
@@ -315,6 +316,12 @@ fn source(name: &str, spec: &PersistentVolumeSpec, size: ClaimSize) -> VolumeSou
         Some(host_path) => VolumeSource::HostPath(host_path.clone()),
         None => VolumeSource::Unsupported(other::of_persistent_volume(spec).to_owned()),
     }
+}
+
+/// The annotation of a provisioner; what is no number says nothing.
+fn group(volume: &PersistentVolume) -> Option<i64> {
+    let annotations = volume.metadata.annotations.as_ref()?;
+    annotations.get("pv.beta.kubernetes.io/gid")?.parse().ok()
 }
 
 /// `spec.mountOptions`, or the annotation that was before it.

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_core::volume_source::SecretRef;
+use windlass_core::volume_source::{CsiVolume, SecretRef};
 use windlass_types::PodExt;
 
 use super::error::MountError;
 use super::paths::{CsiDevice, attachment_name};
 use super::{Asked, CsiVolumes};
+use crate::attach_limits::ask_limit;
 use crate::port::{CsiDriverSpec, CsiNode, FsGroupPolicy, NodeAbility, ObjectError, StageRequest};
 
 /// Key of the tokens that a driver asks for.
@@ -100,6 +101,27 @@ impl CsiVolumes {
                 "waiting for external-attacher of {driver} CSI driver to attach volume {handle}"
             ))),
         }
+    }
+
+    /// The volume is not attached because the node has no room for it, as its driver's attacher says.
+    /// The driver is asked then how many fit by now. That is done only for drivers whose limit may
+    /// change (`nodeAllocatableUpdatePeriodSeconds`, upstream `VerifyExhaustedResource`).
+    pub async fn is_node_full(&self, volume: &CsiVolume) -> bool {
+        let (driver, objects) = (&volume.driver, &self.deps.objects);
+        let Some(handle) = &volume.handle else {
+            return false;
+        };
+        let spec = objects.driver(driver).await.ok().flatten();
+        if spec.and_then(|spec| spec.allocatable_update).is_none() {
+            return false;
+        }
+        let name = attachment_name(handle, driver, &self.deps.node_name);
+        let attachment = objects.attachment(&name).await.ok().flatten();
+        let full = attachment.is_some_and(|attachment| attachment.node_full);
+        if full {
+            ask_limit(&self.deps.drivers, driver).await;
+        }
+        full
     }
 
     /// The data of a Secret that a volume refers to; none if it refers to none.

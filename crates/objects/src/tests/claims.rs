@@ -406,7 +406,7 @@ async fn a_volume_that_grew_is_seen_with_the_next_sync_and_told_when_its_file_sy
     );
     world
         .server
-        .delete::<PersistentVolumeClaim>(in_namespace, "data");
+        .delete::<PersistentVolumeClaim>(in_namespace, "data", None);
     let error = world.cache.turn(&pod, "data", 2 << 30, false).await;
     assert_eq!(
         error,

@@ -98,6 +98,7 @@ async fn an_attachment_is_what_the_attacher_says() {
             attached,
             metadata: [("lun".to_owned(), "7".to_owned())].into(),
             error: error.map(str::to_owned),
+            node_full: false,
         };
         assert_eq!(found, Some(expected));
     };
@@ -106,6 +107,15 @@ async fn an_attachment_is_what_the_attacher_says() {
         "attached": false, "attachmentMetadata": metadata, "attachError": {"message": "no disk"},
     })));
     check(false, Some("no disk")).await;
+    let full = attachment(json!({
+        "attached": false, "attachmentMetadata": metadata,
+        "attachError": {"message": "full", "errorCode": 8},
+    }));
+    world
+        .server
+        .modify::<VolumeAttachment>(None, "csi-1", |one| one.status = full.status);
+    let found = world.csi.attachment("csi-1").await.expect("read");
+    assert!(found.expect("found").node_full);
     let attached = attachment(json!({"attached": true, "attachmentMetadata": metadata}));
     world
         .server

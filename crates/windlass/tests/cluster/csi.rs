@@ -237,6 +237,8 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(bed: &mut Bed, driver: &
         claim["status"]["capacity"]["storage"] == "32Mi"
     })
     .await;
+    bed.events(&second, &["FileSystemResizeSuccessful"]).await;
+    a_growth_that_the_resizer_follows(bed, driver).await;
 
     bed.delete_pod("csi-second", None).await;
     bed.pod_gone(&second).await;
@@ -245,6 +247,44 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(bed: &mut Bed, driver: &
     assert_eq!(driver.published("shared"), Vec::<PathBuf>::new());
     let content = std::fs::read_to_string(driver.content("shared").join("word")).unwrap();
     assert_eq!(content, "hello\n");
+}
+
+/// As a resizer of today asks for it: what the driver refuses for good is infeasible until the
+/// resizer tries again.
+async fn a_growth_that_the_resizer_follows(bed: &Bed, driver: &CsiDriver) {
+    let at = || At::namespaced("default", "shared");
+    let ask = async || {
+        let grown = Patch::Merge(json!({ "spec": { "capacity": { "storage": "64Mi" } } }));
+        let patched = bed
+            .api
+            .patch::<PersistentVolume>(At::cluster("shared"), None, &grown);
+        patched.await.unwrap();
+        let pending = json!({ "status": {
+            "allocatedResources": { "storage": "64Mi" },
+            "allocatedResourceStatuses": { "storage": "NodeResizePending" },
+        } });
+        patch_status::<PersistentVolumeClaim>(bed, at(), pending).await;
+    };
+    let refused = Trouble::Refuse(tonic::Code::OutOfRange, "too large".to_owned());
+    driver.fault(Method::NodeExpandVolume, Fault::before(refused));
+    ask().await;
+    bed.wait_for::<PersistentVolumeClaim>(at(), "is infeasible", |claim| {
+        let status = &claim["status"];
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let words = "failed to expand pvc with Expander.NodeExpand failed to expand the volume rpc \
+                     error: code = OutOfRange desc = too large";
+        status["allocatedResourceStatuses"]["storage"] == "NodeResizeInfeasible"
+            && conditions.any(|one| one["type"] == "NodeResizeError" && one["message"] == words)
+    })
+    .await;
+    ask().await;
+    bed.wait_for::<PersistentVolumeClaim>(at(), "has grown again", |claim| {
+        let status = &claim["status"];
+        status["capacity"]["storage"] == "64Mi"
+            && status["allocatedResourceStatuses"].is_null()
+            && status["conditions"].as_array().is_none_or(Vec::is_empty)
+    })
+    .await;
 }
 
 async fn faults_of_a_driver_end_with_it(bed: &mut Bed, driver: &mut CsiDriver) {

@@ -10,15 +10,17 @@ use windlass_volumes::VolumeStep;
 use crate::scene::*;
 use crate::{MINUTE, SECOND};
 
+/// The driver behind it.
+pub(crate) const DRIVER: &str = "disks.example.com";
 /// The device behind claim `disk`.
 const DEVICE: &str = "kubernetes.io/csi/disks.example.com^disk";
 
-fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
+pub(crate) fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("an object")
 }
 
 /// A driver, and a claim `disk` that is bound to a volume of it.
-fn disk(sim: &NodeSim, attach_required: bool) {
+pub(crate) fn disk(sim: &NodeSim, attach_required: bool) {
     let driver: k8s_openapi::api::storage::v1::CSIDriver = object(json!({
         "metadata": { "name": "disks.example.com" },
         "spec": { "attachRequired": attach_required },
@@ -52,7 +54,7 @@ fn disk(sim: &NodeSim, attach_required: bool) {
 }
 
 /// A pod that mounts the claim.
-fn with_disk(name: &str) -> PodBuilder {
+pub(crate) fn with_disk(name: &str) -> PodBuilder {
     pod(name).with(|pod: &mut Pod| {
         let spec = pod.spec.as_mut().expect("spec");
         spec.volumes = object(json!([
@@ -63,16 +65,16 @@ fn with_disk(name: &str) -> PodBuilder {
     })
 }
 
-fn count(sim: &NodeSim, call: &str) -> usize {
+pub(crate) fn count(sim: &NodeSim, call: &str) -> usize {
     let calls = sim.volumes.calls();
     calls.iter().filter(|line| line.starts_with(call)).count()
 }
 
-fn staged(sim: &NodeSim) -> bool {
+pub(crate) fn staged(sim: &NodeSim) -> bool {
     sim.volumes.staged().contains(&DeviceName(DEVICE.into()))
 }
 
-fn has_disk(sim: &NodeSim, uid: &PodUid) -> bool {
+pub(crate) fn has_disk(sim: &NodeSim, uid: &PodUid) -> bool {
     sim.volumes.mounted(uid).contains("pv-disk")
 }
 
@@ -177,6 +179,43 @@ fn a_volume_is_said_to_be_in_use_and_then_waits_until_it_is_attached() {
         })
         .await;
         assert!(!staged(sim) && get(sim, "web").is_none());
+        sound(sim);
+    });
+}
+
+#[test]
+fn a_pod_whose_volume_the_node_has_no_room_for_fails_in_upstreams_words() {
+    on_a_ready_node(66, async |sim| {
+        disk(sim, true);
+        sim.volumes.no_room_for(&DeviceName(DEVICE.into()));
+        let uid = create(sim, with_disk("web"));
+        let phase = |sim: &NodeSim| {
+            let status = get(sim, "web").and_then(|pod| pod.status);
+            let status = status.unwrap_or_default();
+            (status.phase, status.reason, status.message)
+        };
+        // a controller may yet find room
+        sim.pass(2 * MINUTE).await;
+        assert_eq!(phase(sim).0.as_deref(), Some("Pending"));
+        sim.until("it fails", MINUTE, |sim| {
+            phase(sim).0.as_deref() == Some("Failed")
+        })
+        .await;
+        let (_, reason, message) = phase(sim);
+        assert_eq!(reason.as_deref(), Some("VolumeAttachmentLimitExceeded"));
+        assert_eq!(
+            message.as_deref(),
+            Some(
+                "Pod was rejected: Node has reached its volume attachment limit, rejecting pod. \
+                 unmounted volumes=[data], unattached volumes=[data], failed to process \
+                 volumes=[]: context deadline exceeded"
+            )
+        );
+        sim.until("the node does not use it", MINUTE, |sim| {
+            in_use(sim).is_empty()
+        })
+        .await;
+        assert!(!runs(sim, &uid) && sim.runtime.starts(&uid, "app") == 0);
         sound(sim);
     });
 }

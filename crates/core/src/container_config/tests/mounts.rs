@@ -5,7 +5,7 @@ use windlass_types::cri::MountedImage;
 use windlass_types::{MountedContent, MountedVolume};
 
 use super::super::sub_paths;
-use super::{Case, HOSTS, LAST_WORDS, case, mounting, volume};
+use super::{Case, HOSTS, LAST_WORDS, case, mounting, node_path, volume};
 
 /// A container `c` with these variables and one mount of the volume `data`.
 fn with_env(env: Value, mount: Value) -> Case {
@@ -104,6 +104,12 @@ fn what_is_bound_is_named_after_the_volumes_directory_which_teardown_knows() {
         "volume-subpaths/data/c/0",
     );
     check("/srv/data", "volume-subpaths/data/c/0");
+    let mut case = mounting(json!({"name": "data", "mountPath": "/x", "subPath": "a"}));
+    case.pod_volumes = vec![node_path(None)];
+    let parts = sub_paths(case.input()).expect("parts");
+    assert!(parts[0].target.ends_with("volume-subpaths/pv-7/c/0"));
+    let mounts = case.config().expect("config").mounts;
+    assert!(mounts[0].host_path.ends_with("volume-subpaths/pv-7/c/0"));
 }
 
 #[test]

@@ -69,6 +69,9 @@ impl Model {
                 | Step::GiveUp(_)
                 | Step::Record(..)
                 | Step::RecordClaim(..)
+                | Step::Reject(..)
+                // nobody answers, and nothing waits for it
+                | Step::AskLimit(_)
                 | Step::InUse(_) => continue,
                 Step::Mount(work) => {
                     let uid = work.pod.uid();
@@ -91,7 +94,10 @@ impl Model {
                     let wanted = self.wants.values().any(|devices| devices.contains(device));
                     assert!(!used && !wanted, "in use: {line}");
                 }
-                Step::Survey | Step::Find(_) | Step::Stage(..) | Step::Expand(..) => {}
+                Step::Survey
+                | Step::Find(_)
+                | Step::Stage(..)
+                | Step::Expand(..) => {}
             }
             assert!(
                 self.open.insert(line.clone(), step).is_none(),

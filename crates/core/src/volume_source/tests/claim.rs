@@ -253,6 +253,19 @@ fn a_volume_is_grown_on_the_node_when_the_resizer_has_done_its_part() {
 }
 
 #[test]
+fn the_group_of_a_volumes_files_is_an_annotation() {
+    let group = |value: &str| {
+        let annotations = json!({"pv.beta.kubernetes.io/gid": value});
+        let case = Case::host_path().volume(json!({"metadata": {"annotations": annotations}}));
+        let claim = case.result().expect("a volume").claim;
+        claim.expect("a claim").group
+    };
+    assert_eq!(group("1234"), Some(1234));
+    assert_eq!(group("staff"), None);
+    assert_eq!(group(""), None);
+}
+
+#[test]
 fn mount_options_may_be_in_the_old_annotation() {
     let options = json!({"volume.beta.kubernetes.io/mount-options": "ro,soft"});
     Case::new(json!({"nfs": {"server": "s", "path": "/p"}, "mountOptions": ["hard"]}))

@@ -1,5 +1,7 @@
 //! What a failure leaves, and in which words it is told.
 
+use std::time::Duration;
+
 use windlass_types::{PodUid, Retry};
 
 use super::super::MountError;
@@ -243,6 +245,34 @@ fn a_volume_that_no_controller_attached_is_not_mounted() {
         ..Attachment::default()
     };
     check(Some(failed), "disk is on fire");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_whose_limit_may_change_is_asked_for_it_when_the_node_has_no_room() {
+    let check = |period: Option<u64>, node_full: bool, asked: bool| {
+        let world = World::new(&[]);
+        world.state().spec = Some(CsiDriverSpec {
+            allocatable_update: period.map(Duration::from_secs),
+            ..CsiDriverSpec::default()
+        });
+        world.state().attachment = Some(Attachment {
+            error: Some("no room".to_owned()),
+            node_full,
+            ..Attachment::default()
+        });
+        world.state().max_volumes = Some(3);
+        assert_eq!(world.is_node_full(&persistent(|_| {})), asked);
+        let known = world.drivers.get(DRIVER).unwrap().info.max_volumes;
+        assert_eq!(known, asked.then_some(3));
+    };
+    check(Some(60), true, true);
+    check(Some(60), false, false);
+    // whose limit never changes is not doubted
+    check(None, true, false);
+    let world = World::new(&[]);
+    assert!(!world.is_node_full(&inline()), "nobody attaches it");
+    world.state().unreachable = true;
+    assert!(!world.is_node_full(&persistent(|_| {})), "nobody knows");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! What is called when, and that nothing is called without need.
 
-
 use super::world::{Fault, World, inline, persistent, pod};
 use crate::port::NodeAbility;
 
@@ -186,7 +185,7 @@ fn what_a_driver_says_against_growing_is_told_apart() {
     check(
         &[],
         None,
-        "Unsupported Later: NodeExpand is not supported by the CSI driver disk.example.com",
+        "Unsupported Later: NodeExpand is not supported by the CSI driver host.csi.k8s.io",
     );
     let refused = "Expander.NodeExpand failed to expand the volume";
     check(

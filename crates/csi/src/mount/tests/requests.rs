@@ -32,6 +32,7 @@ fn a_volume_is_told_as_its_persistent_volume_says() {
         attached: true,
         metadata: BTreeMap::from([("lun".to_owned(), "3".to_owned())]),
         error: None,
+        node_full: false,
     });
     world.stage(&pod("uid-1"), &volume).unwrap();
     let staged = world.state().last_stage.clone().unwrap();

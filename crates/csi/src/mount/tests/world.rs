@@ -56,6 +56,8 @@ pub(super) struct State {
     pub(super) abilities: BTreeSet<NodeAbility>,
     pub(super) spec: Option<CsiDriverSpec>,
     pub(super) attachment: Option<Attachment>,
+    /// What the driver says now of how many volumes fit.
+    pub(super) max_volumes: Option<i64>,
     /// The API server does not answer.
     pub(super) unreachable: bool,
     pub(super) faults: BTreeMap<&'static str, Fault>,
@@ -233,6 +235,13 @@ impl World {
         let pod = SharedPod::from(pod.clone());
         let expanded = self.volumes.expand(&pod, volume, bytes);
         expanded.now_or_never().unwrap()
+    }
+
+    pub(super) fn is_node_full(&self, volume: &PodVolume) -> bool {
+        let VolumeSource::Csi(csi) = &volume.source else {
+            panic!("not one of a driver");
+        };
+        self.volumes.is_node_full(csi).now_or_never().unwrap()
     }
 
     pub(super) fn usage(
@@ -428,7 +437,10 @@ impl Node {
 #[async_trait]
 impl CsiNode for Node {
     async fn info(&self) -> Result<NodeInfo, CsiError> {
-        Ok(NodeInfo::default())
+        Ok(NodeInfo {
+            max_volumes: lock(&self.0).max_volumes,
+            ..NodeInfo::default()
+        })
     }
 
     async fn abilities(&self) -> Result<BTreeSet<NodeAbility>, CsiError> {

@@ -1,0 +1,110 @@
+//! Volumes that nobody attaches because the node is full.
+//!
+//! A driver's attacher that is told `ResourceExhausted` will not succeed by waiting: the limit that
+//! the scheduler believed was wrong. The driver is asked for it again, and the pod ends, so that
+//! its owner can make another one elsewhere (upstream `VerifyExhaustedResource`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_types::{PodUid, SharedPod};
+
+use super::{Moment, Step, VolumeKey, VolumePlan, VolumeWork};
+
+/// How long a pod waits for its volumes before it is asked why they are not attached (upstream
+/// `podAttachAndMountTimeout`), and between two such questions.
+const PATIENCE: Duration = Duration::from_secs(123);
+
+/// A volume that waits to be attached.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unattached {
+    /// The uptime at which it is asked about.
+    ask_at: Duration,
+    /// That is under way.
+    asked: bool,
+}
+
+impl VolumePlan {
+    /// Asks about volumes that have waited long enough.
+    pub(super) fn watch_attachments(&mut self, at: Moment, steps: &mut Vec<Step>) {
+        let mut waiting = Vec::new();
+        for (uid, state) in &self.pods {
+            let pod = state.pod.as_ref().filter(|_| state.release.is_none());
+            for (key, volume) in &state.volumes {
+                let wanted = volume.wanted.as_ref().filter(|_| volume.waits_for_device());
+                let waits = pod.zip(wanted).filter(|(_, wanted)| {
+                    let device = wanted.device();
+                    device.is_some_and(|device| self.attach_words(wanted, &device).is_some())
+                });
+                if waits.is_some() || volume.unattached.is_some() {
+                    let work = waits.map(|(pod, wanted)| VolumeWork {
+                        pod: SharedPod::clone(pod),
+                        key: key.clone(),
+                        volume: Arc::clone(wanted),
+                    });
+                    waiting.push((uid.clone(), key.clone(), work));
+                }
+            }
+        }
+        for (uid, key, work) in waiting {
+            let volume = self
+                .pods
+                .get_mut(&uid)
+                .and_then(|s| s.volumes.get_mut(&key));
+            let Some(volume) = volume else { continue };
+            let Some(work) = work else {
+                volume.unattached = None;
+                continue;
+            };
+            let known = volume.unattached.get_or_insert(Unattached {
+                ask_at: at.uptime + PATIENCE,
+                asked: false,
+            });
+            if !known.asked && known.ask_at <= at.uptime {
+                known.asked = true;
+                steps.push(Step::AskLimit(work));
+            }
+        }
+    }
+
+    /// When somebody is asked about next.
+    pub(super) fn attachments_wake_at(&self) -> impl Iterator<Item = Duration> {
+        let volumes = self.pods.values().flat_map(|pod| pod.volumes.values());
+        let unattached = volumes.filter_map(|volume| volume.unattached);
+        unattached.filter(|it| !it.asked).map(|it| it.ask_at)
+    }
+
+    /// The driver's attacher said whether the node is full.
+    pub(super) fn limit_asked(
+        &mut self,
+        uid: &PodUid,
+        key: &VolumeKey,
+        full: bool,
+        at: Moment,
+        steps: &mut Vec<Step>,
+    ) {
+        let Some(state) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let known = state
+            .volumes
+            .get_mut(key)
+            .and_then(|v| v.unattached.as_mut());
+        let Some(known) = known.filter(|known| known.asked) else {
+            return;
+        };
+        (known.ask_at, known.asked) = (at.uptime + PATIENCE, false);
+        if let Some(pod) = state.pod.clone().filter(|_| full) {
+            let unmounted = state.names_of(|volume| !volume.is_ready());
+            let unattached = state.names_of(|volume| volume.unattached.is_some());
+            let message = format!(
+                "Node has reached its volume attachment limit, rejecting pod. unmounted \
+                 volumes=[{}], unattached volumes=[{}], failed to process volumes=[]: context \
+                 deadline exceeded",
+                unmounted.join(" "),
+                unattached.join(" ")
+            );
+            steps.push(Step::Reject(pod, message));
+        }
+    }
+}
