@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::advance;
@@ -95,18 +94,17 @@ async fn a_wrong_token_is_refused_and_asked_about_again_after_ten_seconds() {
 
 /// A token of a service account for an audience; empty for the API server's own.
 async fn issue(api: &FakeApiServer, audiences: &[&str]) -> String {
-    let request = TokenRequest {
-        spec: TokenRequestSpec {
-            audiences: audiences.iter().map(|it| (*it).to_owned()).collect(),
-            expiration_seconds: Some(600),
-            ..TokenRequestSpec::default()
-        },
-        ..TokenRequest::default()
-    };
+    let request = serde_json::json!({
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "metadata": {},
+        "spec": { "audiences": audiences, "expirationSeconds": 600 },
+    });
     let at = At::namespaced("default", "robot");
     let main = &api.clients().main;
     let answer = main.post::<ServiceAccount, _>(at, "token", &request).await;
-    answer.expect("issued").status.expect("a token").token
+    let answer = answer.expect("issued");
+    answer["status"]["token"].as_str().expect("a token").to_owned()
 }
 
 #[tokio::test(start_paused = true)]
