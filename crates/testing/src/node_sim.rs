@@ -35,6 +35,7 @@ use windlass_core::node_facts::NodeFacts;
 use windlass_core::object_reads::ChangeDetection;
 use windlass_core::node_object::{MachineFacts, NodeSettings, ResourceSettings};
 use windlass_core::paths::NodePaths;
+use windlass_csi::CsiDrivers;
 use windlass_fake_api::{FakeApiServer, User};
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, NodeStatusSettings};
@@ -67,6 +68,8 @@ pub struct NodeSim {
     pub files: MemoryFiles,
     /// The pods' volumes.
     pub volumes: MemoryVolumes,
+    /// CSI drivers that the agent takes for registered; nobody calls them.
+    pub csi_drivers: CsiDrivers,
     /// Cgroups of pods at the next start of the agent; none unless the scenario gives some.
     pub cgroups: Option<CgroupSettings>,
     /// The API server, which the agent knows in [`simulate_cluster`].
@@ -193,6 +196,7 @@ impl NodeSim {
         Self {
             runtime,
             volumes,
+            csi_drivers: CsiDrivers::default(),
             checks: FakeChecks::default(),
             files,
             cgroups: None,
@@ -249,13 +253,14 @@ impl NodeSim {
             checks: Arc::new(self.checks.clone()),
             files: Arc::new(self.files.clone()),
             volumes: Arc::new(volumes),
-            csi_drivers: Default::default(),
+            csi_drivers: self.csi_drivers.clone(),
             plugins_registry: None,
             cgroups: self.cgroups.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             node: Arc::new(NodeFacts {
                 node_name: NODE.into(),
+                pod_certificates: true,
                 ..NodeFacts::default()
             }),
             initial_node: Arc::new(initial_node),

@@ -9,9 +9,11 @@
 mod audit;
 mod scene;
 
+mod certificates;
 mod claims;
 mod deletion;
 mod kept;
+mod many_volumes;
 mod mirrors;
 mod node_object;
 mod objects;
