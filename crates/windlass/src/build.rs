@@ -48,29 +48,49 @@ const START_CONCURRENCY: usize = 4;
 /// Where logind's drop-in files lie.
 const LOGIND_CONF: &str = "/etc/systemd/logind.conf.d";
 
+/// Clients of the container runtime; both are the same where it is its own image service.
+#[derive(Clone, Debug)]
+pub struct RuntimeClients {
+    /// `containerRuntimeEndpoint`.
+    pub runtime: Arc<CriClient>,
+    /// `imageServiceEndpoint`.
+    pub images: Arc<CriClient>,
+}
+
+impl RuntimeClients {
+    /// Of the configured endpoints; no connection is opened yet.
+    ///
+    /// # Errors
+    /// An endpoint is no address of a socket.
+    pub fn connect(kubelet: &KubeletConfiguration, metrics: &Metrics) -> anyhow::Result<Self> {
+        let options = CriOptions {
+            timeout: kubelet.runtime_request_timeout.to_std(),
+            ..CriOptions::new(metrics.clone())
+        };
+        let runtime = Arc::new(
+            CriClient::connect(&kubelet.container_runtime_endpoint, options.clone())
+                .context("containerRuntimeEndpoint")?,
+        );
+        let images = match kubelet.image_service_endpoint.as_str() {
+            "" => Arc::clone(&runtime),
+            endpoint => {
+                Arc::new(CriClient::connect(endpoint, options).context("imageServiceEndpoint")?)
+            }
+        };
+        Ok(Self { runtime, images })
+    }
+}
+
 /// Makes the parts of an agent that runs on this machine. Blocks on the disk.
 pub fn agent_parts(
     config: &Config,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
+    clients: &RuntimeClients,
 ) -> anyhow::Result<AgentParts> {
     let kubelet = &config.kubelet;
     let identity = identify(&config.flags, &MachineNet::read())?;
     tracing::info!(node = identity.name, ips = ?identity.ips, "node");
-    let options = CriOptions {
-        timeout: kubelet.runtime_request_timeout.to_std(),
-        ..CriOptions::new(metrics.clone())
-    };
-    let runtime = Arc::new(
-        CriClient::connect(&kubelet.container_runtime_endpoint, options.clone())
-            .context("containerRuntimeEndpoint")?,
-    );
-    let images = match kubelet.image_service_endpoint.as_str() {
-        "" => Arc::clone(&runtime),
-        endpoint => {
-            Arc::new(CriClient::connect(endpoint, options).context("imageServiceEndpoint")?)
-        }
-    };
     let settings = Arc::new(node::node_settings(config, &identity));
     let roots = MachineRoots::of_this_machine(config.flags.root_dir.clone());
     let machine = roots.read();
@@ -139,8 +159,8 @@ pub fn agent_parts(
         metrics: metrics.clone(),
     });
     Ok(AgentParts {
-        runtime,
-        images,
+        runtime: Arc::clone(&clients.runtime) as _,
+        images: Arc::clone(&clients.images) as _,
         checks: Arc::new(NetChecks::new()),
         files: Arc::new(files),
         volumes: Arc::new(volumes),

@@ -9,11 +9,14 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, reload};
 use windlass_config::kubelet::Logging;
+use windlass_node_api::Verbosity;
 use windlass_types::Clock;
 
 /// How lines look.
@@ -35,9 +38,13 @@ pub(crate) fn format(logging: &Logging) -> Format {
 
 /// Starts logging for the whole process.
 ///
-/// `verbosity` is that of `-v`; a non-empty `RUST_LOG` replaces it. Fails if logging was started
-/// before or `RUST_LOG` cannot be read.
-pub(crate) fn init(format: Format, verbosity: u32, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
+/// `verbosity` is that of `-v`; a non-empty `RUST_LOG` replaces it until somebody sets another by
+/// what is returned. Fails if logging was started before or `RUST_LOG` cannot be read.
+pub(crate) fn init(
+    format: Format,
+    verbosity: u32,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Arc<dyn Verbosity>> {
     let filter = match std::env::var(EnvFilter::DEFAULT_ENV) {
         Ok(text) if !text.trim().is_empty() => EnvFilter::try_new(text)?,
         _ => EnvFilter::try_new(directives(verbosity))?,
@@ -65,23 +72,39 @@ fn install<W>(
     colored: bool,
     clock: Arc<dyn Clock>,
     writer: W,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+) -> Result<Arc<dyn Verbosity>, Box<dyn std::error::Error + Send + Sync>>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(writer);
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let registry = tracing_subscriber::registry().with(filter);
     match format {
-        Format::Text => builder
-            .with_ansi(colored)
-            .event_format(Klog { clock })
-            .try_init(),
-        Format::Json => builder
-            .json()
-            .flatten_event(true)
-            .with_span_list(false)
-            .try_init(),
+        Format::Text => registry
+            .with(lines.with_ansi(colored).event_format(Klog { clock }))
+            .try_init()?,
+        Format::Json => registry
+            .with(lines.json().flatten_event(true).with_span_list(false))
+            .try_init()?,
+    }
+    Ok(Arc::new(Filter(handle)))
+}
+
+/// What decides which lines are written.
+struct Filter<S>(reload::Handle<EnvFilter, S>);
+
+impl<S> fmt::Debug for Filter<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Filter")
+    }
+}
+
+impl<S: Subscriber + 'static> Verbosity for Filter<S> {
+    fn set(&self, verbosity: u32) -> Result<(), String> {
+        let filter = EnvFilter::try_new(directives(verbosity)).map_err(|it| it.to_string())?;
+        self.0.reload(filter).map_err(|it| it.to_string())?;
+        tracing::info!(verbosity, "verbosity of the log");
+        Ok(())
     }
 }
 
@@ -156,7 +179,9 @@ mod tests {
     use tracing_subscriber::fmt::MakeWriter;
     use windlass_types::{Clock, Timestamp};
 
-    use super::{Klog, directives, module};
+    use windlass_node_api::Verbosity;
+
+    use super::{Filter, Klog, directives, module};
 
     #[derive(Debug)]
     struct FixedClock;
@@ -215,6 +240,26 @@ mod tests {
                  sync{{pod=\"web_default\"}}\n"
             )
         );
+    }
+
+    #[test]
+    fn verbosity_changes_while_the_process_runs() {
+        use tracing_subscriber::layer::SubscriberExt;
+        let lines = Lines::default();
+        let (filter, handle) = tracing_subscriber::reload::Layer::new("info".into());
+        let subscriber = tracing_subscriber::registry()
+            .with(filter)
+            .with(tracing_subscriber::fmt::layer().with_writer(lines.clone()));
+        tracing::subscriber::with_default(subscriber, || {
+            let say = || tracing::debug!(target: "windlass_pleg", "decision");
+            let shown = || lines.0.lock().expect("lock").len();
+            say();
+            assert_eq!(shown(), 0);
+            Filter(handle).set(4).expect("set");
+            let before = shown();
+            say();
+            assert!(shown() > before);
+        });
     }
 
     #[test]

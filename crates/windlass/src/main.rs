@@ -14,6 +14,7 @@ use windlass::{build, wiring};
 use windlass_actors::SystemClock;
 use windlass_config::{Config, KubeletFlags, checks};
 use windlass_metrics::Metrics;
+use windlass_node_api::Verbosity;
 use windlass_types::Clock;
 
 /// How long the end of the process waits for short writes of state.
@@ -65,7 +66,7 @@ fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let config = windlass_config::load(flags)?;
     let logging = &config.kubelet.logging;
-    logging::init(
+    let verbosity = logging::init(
         logging::format(logging),
         logging.verbosity,
         Arc::clone(&clock),
@@ -78,11 +79,15 @@ fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     }
     process::prepare(&config.kubelet);
     let runtime = process::tokio_runtime()?;
-    windlass_actors::run_actors(&runtime, agent(&config, clock))
+    windlass_actors::run_actors(&runtime, agent(&config, clock, verbosity))
 }
 
 /// Runs until a signal asks for the end. Containers go on running.
-async fn agent(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
+async fn agent(
+    config: &Config,
+    clock: Arc<dyn Clock>,
+    verbosity: Arc<dyn Verbosity>,
+) -> anyhow::Result<()> {
     let metrics = Metrics::new()?;
     metrics
         .process_start_time
@@ -90,13 +95,22 @@ async fn agent(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<()> {
     process::make_root_dir(&config.flags.root_dir)?;
     let _lock = process::lock(config.flags.lock_file.as_deref())?;
     let servers = servers::Servers::bind(config).await?;
-    let parts = build::agent_parts(config, Arc::clone(&clock), metrics.clone())?;
+    let runtime = build::RuntimeClients::connect(&config.kubelet, &metrics)?;
+    let parts = build::agent_parts(config, Arc::clone(&clock), metrics.clone(), &runtime)?;
     metrics
         .node_name
         .with_label_values(&[&parts.node.node_name])
         .set(1.0);
+    let surroundings = servers::Surroundings {
+        runtime,
+        reviews: parts.cluster.as_ref().map(|it| it.clients.reviews.clone()),
+        host_ips: parts.host_ips.clone(),
+        verbosity,
+        clock,
+        metrics,
+    };
     let agent = wiring::spawn(parts);
-    servers.serve(&agent, &config.kubelet, clock, metrics);
+    servers.serve(&agent, config, surroundings).await?;
     announce(config);
     process::wait_for_signal().await?;
     tracing::info!("stopping; containers go on running");

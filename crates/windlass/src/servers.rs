@@ -1,7 +1,11 @@
-//! The health port and the local API: bound before anything is started, served afterwards.
+//! The node's own API, the health port and the local API: bound before anything is started, served
+//! afterwards.
 //!
 //! The socket in the root directory is also what keeps a second agent away: it is refused while
 //! the first one lives, before the second has touched a pod.
+
+mod measured;
+mod node_api;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,24 +13,49 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::net::{TcpListener, UnixListener};
+use windlass::build::RuntimeClients;
 use windlass::health::AgentHealth;
 use windlass::wiring::Agent;
+use windlass_client::ApiClient;
 use windlass_config::{Config, KubeletConfiguration};
 use windlass_core::paths::NodePaths;
 use windlass_metrics::Metrics;
-use windlass_server::{ControlService, bind_health, bind_socket, serve_control, serve_health};
+use windlass_node_api::Verbosity;
+use windlass_server::{
+    ControlService, HealthSource, bind_health, bind_socket, serve_control, serve_health,
+};
 use windlass_types::Clock;
+
+use node_api::NodeApiPorts;
+
+/// What the servers need besides the agent and its configuration.
+#[derive(Debug)]
+pub(crate) struct Surroundings {
+    /// The container runtime.
+    pub(crate) runtime: RuntimeClients,
+    /// Asks the API server who somebody is and what they may; `None` stand-alone.
+    pub(crate) reviews: Option<ApiClient>,
+    /// The node's addresses.
+    pub(crate) host_ips: Vec<IpAddr>,
+    /// How much is logged.
+    pub(crate) verbosity: Arc<dyn Verbosity>,
+    /// The clock.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Metrics.
+    pub(crate) metrics: Metrics,
+}
 
 /// Bound, not yet served.
 #[derive(Debug)]
 pub(crate) struct Servers {
+    api: NodeApiPorts,
     health: Option<TcpListener>,
     control: UnixListener,
     paths: NodePaths,
 }
 
 impl Servers {
-    /// Opens the health port and the socket.
+    /// Opens the ports and the socket.
     pub(crate) async fn bind(config: &Config) -> anyhow::Result<Self> {
         let paths = NodePaths {
             root_dir: config.flags.root_dir.clone(),
@@ -36,6 +65,7 @@ impl Servers {
         let control = bind_socket(&socket).context("local API socket")?;
         tracing::debug!(socket = %socket.display(), "local API bound");
         Ok(Self {
+            api: NodeApiPorts::bind(&config.kubelet).await?,
             health: health_listener(&config.kubelet).await?,
             control,
             paths,
@@ -43,18 +73,26 @@ impl Servers {
     }
 
     /// Serves until the agent's shutdown.
-    pub(crate) fn serve(
+    ///
+    /// # Errors
+    /// The node's own API has no certificate, or a file that it needs cannot be read.
+    pub(crate) async fn serve(
         self,
         agent: &Agent,
-        kubelet: &KubeletConfiguration,
-        clock: Arc<dyn Clock>,
-        metrics: Metrics,
-    ) {
+        config: &Config,
+        surroundings: Surroundings,
+    ) -> anyhow::Result<()> {
         let token = agent.shutdown.token();
+        let clock = Arc::clone(&surroundings.clock);
+        let health = AgentHealth::new(agent.clone(), Arc::clone(&clock), &config.kubelet);
+        let health: Arc<dyn HealthSource> = Arc::new(health);
+        let paths = self.paths.clone();
+        self.api
+            .serve(agent, config, paths, Arc::clone(&health), &surroundings)
+            .await?;
         if let Some(listener) = self.health {
-            let health = AgentHealth::new(agent.clone(), Arc::clone(&clock), kubelet);
             let ended = token.clone().cancelled_owned();
-            let server = serve_health(listener, Arc::new(health), metrics, ended);
+            let server = serve_health(listener, health, surroundings.metrics, ended);
             agent.shutdown.track(report_end("healthz", server));
         }
         let service = ControlService {
@@ -67,6 +105,7 @@ impl Servers {
         };
         let server = serve_control(self.control, service);
         agent.shutdown.track(report_end("local API", server));
+        Ok(())
     }
 }
 

@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use windlass_actors::{
     ActorKind, ConfigChanged, MailboxSender, NodeSeen, ObjectsChanged, PlegHandle, PlegHealth,
     PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, ProbeResults, ProbesHandle,
-    RejectedManifest, RuntimeState, Shutdown, ShutdownState, SlotSender, SourceSnapshot,
-    SourcesReady, StatusCache, VolumesChanged, VolumesHandle, mailbox, slots, spawn_io,
-    start_actor,
+    RejectedManifest, RuntimeState, SettledVolumes, Shutdown, ShutdownState, SlotSender,
+    SourceSnapshot, SourcesReady, StatusCache, VolumesChanged, VolumesHandle, mailbox, slots,
+    spawn_io, start_actor,
 };
 use windlass_checks::Checks;
 use windlass_core::admission::NodeAbilities;
@@ -152,6 +152,8 @@ pub struct Agent {
     pub sync_loop_health: SyncLoopHealth,
     /// When the runtime was last listed.
     pub pleg_health: PlegHealth,
+    /// The container runtime, with an eye on calls that it does not answer.
+    pub runtime: Arc<dyn RuntimeService>,
     /// Calls that the runtime does not answer.
     pub hung_calls: HungCalls,
     /// What volumes hold.
@@ -268,6 +270,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         slots::<PodUid, VolumesChanged>(ActorKind::SyncLoop, &metrics);
     let volumes = VolumesHandle {
         mailbox: volume_sender,
+        settled: SettledVolumes::default(),
     };
     let volume_usages = VolumeUsages::new(VolumeUsagesDeps {
         plugins: Arc::clone(&parts.volumes),
@@ -287,6 +290,8 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         clock: Arc::clone(&parts.clock),
         events: Arc::clone(&events),
         claims: Arc::clone(&objects) as Arc<dyn ClaimSizes>,
+        usages: volume_usages.clone(),
+        settled: volumes.settled.clone(),
         changed: volumes_sender,
         in_use: in_use_sender,
         node: node_seen.clone(),
@@ -446,7 +451,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         spawn_cluster(ClusterWiring {
             cluster,
             node_name: node_name.clone(),
-            runtime: parts.runtime,
+            runtime: Arc::clone(&parts.runtime),
             images,
             clock: Arc::clone(&parts.clock),
             metrics: metrics.clone(),
@@ -474,6 +479,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         pleg,
         sync_loop_health,
         pleg_health,
+        runtime: parts.runtime,
         hung_calls: hung,
         volume_usages,
         rejected,

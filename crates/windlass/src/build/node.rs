@@ -19,6 +19,14 @@ use windlass_types::corev1::{Node, Taint};
 /// The version of Kubernetes that this agent's interfaces follow.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 
+/// What the node calls its kubelet's version.
+pub fn kubelet_version() -> String {
+    format!(
+        "{KUBERNETES_VERSION}+windlass.{}",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
 /// Taint of a node that an external cloud provider has not initialised yet is added where the
 /// object is made; these settings are what configuration and flags say.
 pub fn node_settings(config: &Config, identity: &NodeIdentity) -> NodeSettings {
@@ -41,10 +49,7 @@ pub fn node_settings(config: &Config, identity: &NodeIdentity) -> NodeSettings {
         unschedulable: false,
         provider_id: kubelet.provider_id.clone(),
         controller_attach_detach: kubelet.enable_controller_attach_detach,
-        kubelet_version: format!(
-            "{KUBERNETES_VERSION}+windlass.{}",
-            env!("CARGO_PKG_VERSION")
-        ),
+        kubelet_version: kubelet_version(),
         kubelet_port: kubelet.port,
         max_images: usize::try_from(kubelet.node_status_max_images).ok(),
         declared_features: Vec::new(),

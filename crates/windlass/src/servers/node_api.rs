@@ -1,0 +1,277 @@
+//! Port 10250 and the read-only port: bound before anything is started, served afterwards.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use windlass::build::node::kubelet_version;
+use windlass::wiring::Agent;
+use windlass_auth::{Auth, AuthSettings, Authorization, Reviews, protect};
+use windlass_certs::ServingNames;
+use windlass_certs::self_signed::self_signed;
+use windlass_config::tls::TlsNumbers;
+use windlass_config::{Config, KubeletConfiguration, shown_flags};
+use windlass_core::access::AccessSettings;
+use windlass_core::paths::NodePaths;
+use windlass_https::{
+    Limits, ServingCertificate, TlsChoice, TlsProfile, TlsSource, Transport, files, serve,
+};
+use windlass_node::MachineRoots;
+use windlass_node_api::{NodeApi, NodeApiDeps, NodeApiSettings, ServerType, router};
+use windlass_server::HealthSource;
+use windlass_stats::MachineFacts;
+
+use super::Surroundings;
+use super::measured::host_stats;
+
+/// Directory behind `/logs/`.
+const SYSTEM_LOGS: &str = "/var/log";
+
+/// Both ports, opened.
+#[derive(Debug)]
+pub(super) struct NodeApiPorts {
+    secure: Option<TcpListener>,
+    read_only: Option<TcpListener>,
+}
+
+impl NodeApiPorts {
+    /// Opens `port` and `readOnlyPort` on `address`, as far as `enableServer` and the ports say.
+    pub(super) async fn bind(kubelet: &KubeletConfiguration) -> anyhow::Result<Self> {
+        let none = Self {
+            secure: None,
+            read_only: None,
+        };
+        if !kubelet.enable_server {
+            return Ok(none);
+        }
+        Ok(Self {
+            secure: listener(kubelet, "port", kubelet.port).await?,
+            read_only: listener(kubelet, "readOnlyPort", kubelet.read_only_port).await?,
+        })
+    }
+
+    /// Serves until the agent's shutdown.
+    ///
+    /// # Errors
+    /// A certificate cannot be used, or a file of the configuration not read.
+    pub(super) async fn serve(
+        self,
+        agent: &Agent,
+        config: &Config,
+        paths: NodePaths,
+        health: Arc<dyn HealthSource>,
+        surroundings: &Surroundings,
+    ) -> anyhow::Result<()> {
+        let shutdown = agent.shutdown.token();
+        if self.secure.is_none() && self.read_only.is_none() {
+            return Ok(());
+        }
+        let api = node_api(agent, config, paths, health, surroundings, shutdown.clone());
+        if let Some(listener) = self.read_only {
+            let routes = router(api.clone(), ServerType::ReadOnly);
+            let limits = Limits::default();
+            let served = serve(listener, routes, Transport::Plain, limits, shutdown.clone());
+            agent.shutdown.track(served);
+        }
+        if let Some(listener) = self.secure {
+            let tls = tls(agent, config, surroundings).await?;
+            let auth = Auth::new(
+                auth_settings(agent, config),
+                surroundings.reviews.as_ref().map(Reviews::of),
+                surroundings.metrics.access.clone(),
+                Arc::clone(&surroundings.clock),
+            );
+            let routes = protect(router(api, ServerType::ReadWrite), auth);
+            let served = serve(listener, routes, tls, Limits::default(), shutdown);
+            agent.shutdown.track(served);
+        }
+        Ok(())
+    }
+}
+
+/// A port that is 0 is not served.
+async fn listener(
+    kubelet: &KubeletConfiguration,
+    field: &str,
+    port: i32,
+) -> anyhow::Result<Option<TcpListener>> {
+    let Some(port) = u16::try_from(port).ok().filter(|port| *port != 0) else {
+        return Ok(None);
+    };
+    let address: IpAddr = kubelet.address.parse().context("address")?;
+    let listener = TcpListener::bind(SocketAddr::new(address, port)).await;
+    let listener = listener.with_context(|| {
+        format!("{field} {port} on {address} cannot be opened (is another kubelet running?)")
+    })?;
+    Ok(Some(listener))
+}
+
+fn node_api(
+    agent: &Agent,
+    config: &Config,
+    paths: NodePaths,
+    health: Arc<dyn HealthSource>,
+    surroundings: &Surroundings,
+    shutdown: CancellationToken,
+) -> NodeApi {
+    let clock = Arc::clone(&surroundings.clock);
+    let clients = &surroundings.runtime;
+    let (runtime, images) = (Arc::clone(&clients.runtime), Arc::clone(&clients.images));
+    NodeApi::new(NodeApiDeps {
+        board: agent.board.clone(),
+        runtime: Arc::clone(&agent.runtime),
+        stats: Arc::new(host_stats(
+            agent,
+            config,
+            paths.clone(),
+            runtime,
+            images,
+            Arc::clone(&clock),
+        )),
+        machine: Arc::new(machine(config)),
+        health,
+        metrics: surroundings.metrics.clone(),
+        paths,
+        system_logs: SYSTEM_LOGS.into(),
+        node_name: agent.node.name.clone(),
+        configz: Arc::new(config.configz()),
+        flagz: Arc::new(shown_flags(std::env::args_os())),
+        verbosity: Arc::clone(&surroundings.verbosity),
+        version: kubelet_version(),
+        started: clock.now(),
+        settings: settings(config),
+        clock,
+        shutdown,
+    })
+}
+
+fn settings(config: &Config) -> NodeApiSettings {
+    let (kubelet, gates) = (&config.kubelet, &config.gates);
+    NodeApiSettings {
+        debugging: kubelet.enable_debugging_handlers,
+        profiling: kubelet.enable_profiling_handler,
+        debug_flags: kubelet.enable_debug_flags_handler,
+        system_logs: kubelet.enable_system_log_handler,
+        log_query: kubelet.enable_system_log_query && gates.enabled("NodeLogQuery"),
+        checkpoint: gates.enabled("ContainerCheckpoint"),
+        flagz: gates.enabled("ComponentFlagz"),
+        statusz: gates.enabled("ComponentStatusz"),
+    }
+}
+
+fn machine(config: &Config) -> MachineFacts {
+    let facts = MachineRoots::of_this_machine(config.flags.root_dir.clone()).read();
+    MachineFacts {
+        cpu_cores: u64::from(facts.cpus),
+        memory: facts.memory,
+        swap: facts.swap,
+        boot_id: facts.boot_id,
+        machine_id: facts.machine_id,
+        system_uuid: facts.system_uuid,
+        kernel: facts.kernel_version,
+        os: facts.os_image,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..MachineFacts::default()
+    }
+}
+
+fn auth_settings(agent: &Agent, config: &Config) -> AuthSettings {
+    let kubelet = &config.kubelet;
+    let (who, may) = (&kubelet.authentication, &kubelet.authorization);
+    AuthSettings {
+        node_name: agent.node.name.clone(),
+        anonymous: who.anonymous.enabled,
+        token_ttl: who.webhook.enabled.then(|| who.webhook.cache_ttl.to_std()),
+        authorization: match may.mode.as_str() {
+            "AlwaysAllow" => Authorization::AlwaysAllow,
+            _ => Authorization::Webhook {
+                allowed: may.webhook.cache_authorized_ttl.to_std(),
+                refused: may.webhook.cache_unauthorized_ttl.to_std(),
+            },
+        },
+        access: AccessSettings {
+            exec_needs_create: config.flags.exec_needs_create,
+        },
+    }
+}
+
+/// The server's certificate: from `tlsCertFile`, from the cluster, or signed by itself; and the
+/// clients' CA.
+async fn tls(
+    agent: &Agent,
+    config: &Config,
+    surroundings: &Surroundings,
+) -> anyhow::Result<Transport> {
+    let kubelet = &config.kubelet;
+    let client_ca = match kubelet.authentication.x509.client_ca_file.as_str() {
+        "" => None,
+        path => {
+            let bundle = files::Bundle::new(path);
+            let read = bundle.read().await;
+            let (sender, current) =
+                watch::channel(read.context("authentication.x509.clientCAFile")?);
+            agent.shutdown.track(bundle.follow(sender));
+            Some(current)
+        }
+    };
+    Ok(Transport::Tls(TlsSource {
+        certificate: serving_certificate(agent, config, surroundings).await?,
+        client_ca,
+        profile: TlsProfile::new(&tls_choice(kubelet)).context("tlsCipherSuites")?,
+        clock: Arc::clone(&surroundings.clock),
+    }))
+}
+
+fn tls_choice(kubelet: &KubeletConfiguration) -> TlsChoice {
+    let numbers = TlsNumbers::of(kubelet);
+    TlsChoice {
+        only_tls13: numbers.only_tls13,
+        suites: numbers.suites,
+        groups: numbers.groups,
+    }
+}
+
+async fn serving_certificate(
+    agent: &Agent,
+    config: &Config,
+    surroundings: &Surroundings,
+) -> anyhow::Result<watch::Receiver<Option<ServingCertificate>>> {
+    let kubelet = &config.kubelet;
+    let (sender, certificate) = watch::channel(None);
+    if !kubelet.tls_cert_file.is_empty() {
+        let pair = files::Pair::new(&kubelet.tls_cert_file, &kubelet.tls_private_key_file);
+        let read = pair.read().await;
+        sender.send_replace(Some(read.context("tlsCertFile and tlsPrivateKeyFile")?));
+        agent.shutdown.track(pair.follow(sender));
+        return Ok(certificate);
+    }
+    let cluster = agent.node.cluster.as_ref();
+    if let Some(pairs) = cluster.and_then(|cluster| cluster.serving.clone()) {
+        let parsed = files::parse_each(pairs, |pair| pair.pem().to_vec(), sender);
+        agent.shutdown.track(parsed);
+        return Ok(certificate);
+    }
+    let host = &agent.node.name;
+    let names = ServingNames {
+        dns: vec![host.clone()],
+        ips: surroundings.host_ips.clone(),
+    };
+    let pair = self_signed(
+        &config.flags.cert_dir,
+        host,
+        &names,
+        surroundings.clock.now(),
+    );
+    let pair = pair.with_context(|| format!("--cert-dir={}", config.flags.cert_dir.display()))?;
+    let parsed = ServingCertificate::from_pem(pair.pem()).with_context(|| {
+        let dir = config.flags.cert_dir.display();
+        format!("{dir}/kubelet.crt and kubelet.key (remove both to have new ones made)")
+    })?;
+    sender.send_replace(Some(parsed));
+    // nobody replaces it: the channel stays open for as long as it is served
+    agent.shutdown.track(async move { sender.closed().await });
+    Ok(certificate)
+}
