@@ -99,6 +99,7 @@ pub struct Rejection {
 }
 
 impl Rejection {
+    /// For this reason, without anything being preempted.
     pub fn new(reason: &str, message: impl Into<String>) -> Self {
         Self {
             reason: reason.to_owned(),

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_client::{At, Patch};
+use windlass_client::{At, List, Patch, Selector};
 use windlass_testing::csi_driver::{
     Ability, Call, CsiDriver, DriverOptions, Fault, Method, Trouble, mounts_below,
 };
-use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
+use windlass_types::corev1::{Event, PersistentVolume, PersistentVolumeClaim};
 use windlass_types::storagev1::CSIDriver;
 
 use crate::bed::{Bed, SOON, eventually};
@@ -238,6 +238,22 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(bed: &mut Bed, driver: &
     })
     .await;
     bed.events(&second, &["FileSystemResizeSuccessful"]).await;
+    eventually("the claim hears of it", SOON, async || {
+        let events = Selector {
+            namespace: Some("default".to_owned()),
+            fields: Some("involvedObject.kind=PersistentVolumeClaim".to_owned()),
+            labels: None,
+        };
+        let listed = bed.api.list::<Event>(&events, &List::default()).await;
+        let (events, _) = listed.map_err(|error| error.to_string())?;
+        let told = |event: &Event| {
+            event.reason.as_deref() == Some("FileSystemResizeSuccessful")
+                && event.involved_object.name.as_deref() == Some("shared")
+        };
+        let seen = || format!("{events:?}");
+        events.iter().any(told).then_some(()).ok_or_else(seen)
+    })
+    .await;
     a_growth_that_the_resizer_follows(bed, driver).await;
 
     bed.delete_pod("csi-second", None).await;
