@@ -179,8 +179,9 @@ impl PodWorker {
         }
         match input {
             Input::Desired | Input::Look => {
-                // a pod that is being stopped is not looked at for what it should be
-                self.look_again |= self.phase == Phase::Syncing;
+                // a pod that is being stopped is not looked at for what it should be; of one that has
+                // stopped, what kept its volumes may have gone
+                self.look_again |= !matches!(self.phase, Phase::Terminating { .. });
             }
             Input::Kill(grace) => self.kill(grace, &mut effects),
             Input::Done(id, result) => self.done(id, result, now, &mut effects),
