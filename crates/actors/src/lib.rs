@@ -15,6 +15,7 @@ pub mod slots;
 
 pub mod pleg_health;
 pub mod probe_results;
+pub mod settled;
 pub mod status_cache;
 
 pub mod clock;
@@ -27,6 +28,7 @@ pub use kind::ActorKind;
 pub use mailbox::{Delivery, Mailbox, MailboxSender, SendError, TrySendError, mailbox};
 pub use pleg_health::PlegHealth;
 pub use probe_results::ProbeResults;
+pub use settled::SettledVolumes;
 pub use slots::{Merge, SlotReceiver, SlotSender, slots};
 pub use spawn::{Shutdown, run_actors, spawn_io, start_actor};
 pub use status_cache::StatusCache;

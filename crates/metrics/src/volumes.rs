@@ -9,6 +9,9 @@ use crate::{Registrar, default_buckets};
 pub struct VolumeMetrics {
     /// `storage_operation_duration_seconds{volume_plugin,operation_name,status,migrated}`.
     operation_duration: HistogramVec,
+    /// `volume_operation_total_seconds{plugin_name,operation_name}`: from the wish to its end, with all
+    /// that was waited for.
+    whole_duration: HistogramVec,
     /// `volume_manager_total_volumes{plugin_name,state}`.
     total: GaugeVec,
     /// `reconstruct_volume_operations_total`: volumes of an earlier life that were looked at.
@@ -55,10 +58,14 @@ impl VolumeMetrics {
             operation_duration: r.histograms(
                 "storage_operation_duration_seconds",
                 "Duration in seconds of one operation on a volume.",
-                vec![
-                    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
-                ],
+                operation_buckets(),
                 &["volume_plugin", "operation_name", "status", "migrated"],
+            )?,
+            whole_duration: r.histograms(
+                "volume_operation_total_seconds",
+                "Storage operation end to end duration in seconds",
+                operation_buckets(),
+                &["plugin_name", "operation_name"],
             )?,
             total: r.gauges(
                 "volume_manager_total_volumes",
@@ -108,6 +115,13 @@ impl VolumeMetrics {
             .observe(seconds);
     }
 
+    /// A pod has a volume, so many seconds after it was asked for.
+    pub fn observe_whole_mount(&self, plugin: &str, seconds: f64) {
+        self.whole_duration
+            .with_label_values(&[plugin, "overall_volume_mount"])
+            .observe(seconds);
+    }
+
     /// Replaces what is told of claims.
     pub fn set_claims(&self, claims: &[ClaimStats]) {
         for family in &self.claims {
@@ -144,6 +158,13 @@ impl VolumeMetrics {
     }
 }
 
+/// Upstream's, of both families.
+fn operation_buckets() -> Vec<f64> {
+    vec![
+        0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +193,11 @@ mod tests {
         let mut found = lines(&metrics, "storage_operation_duration_seconds_count");
         found.sort();
         assert_eq!(found, expected);
+        volumes.observe_whole_mount("kubernetes.io/nfs", 0.2);
+        let expected = "volume_operation_total_seconds_count{operation_name=\"overall_volume_mount\",\
+             plugin_name=\"kubernetes.io/nfs\"} 1";
+        let found = lines(&metrics, "volume_operation_total_seconds_count");
+        assert_eq!(found, [expected]);
     }
 
     #[test]

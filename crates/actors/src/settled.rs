@@ -1,0 +1,56 @@
+//! What pods have been given of their volumes, for who asks for exactly that again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use windlass_core::volume_source::{PodVolume, PodVolumes, VolumeSource};
+use windlass_types::{PodExt, PodUid, ReadyVolumes, SharedPod};
+
+/// Written by the VolumeManager, read by who asks it. Clones share it. A pod that is looked at again
+/// and again, and of whose volumes nothing changed, wakes nobody.
+#[derive(Clone, Debug, Default)]
+pub struct SettledVolumes(Arc<Mutex<HashMap<PodUid, Settled>>>);
+
+#[derive(Debug)]
+struct Settled {
+    pod: SharedPod,
+    volumes: Arc<PodVolumes>,
+    ready: ReadyVolumes,
+}
+
+impl SettledVolumes {
+    /// The pod has these volumes, and nothing is due of them. Left out is what has to be asked for each
+    /// time: volumes of drivers, which may want to publish again, of claims, which may grow, and what
+    /// shows something old.
+    pub fn put(&self, pod: &SharedPod, volumes: &Arc<PodVolumes>, ready: &ReadyVolumes) {
+        let again = |volume: &PodVolume| {
+            volume.claim.is_some() || matches!(volume.source, VolumeSource::Csi(_))
+        };
+        if !ready.kept.is_empty() || volumes.iter().any(again) {
+            return;
+        }
+        let settled = Settled {
+            pod: SharedPod::clone(pod),
+            volumes: Arc::clone(volumes),
+            ready: ready.clone(),
+        };
+        self.lock().insert(pod.uid(), settled);
+    }
+
+    /// Something is asked for the pod, or taken from it.
+    pub fn forget(&self, uid: &PodUid) {
+        self.lock().remove(uid);
+    }
+
+    /// What this pod has, if that is what it asks for.
+    pub fn get(&self, pod: &SharedPod, volumes: &Arc<PodVolumes>) -> Option<ReadyVolumes> {
+        let table = self.lock();
+        let settled = table.get(&pod.uid())?;
+        let same = Arc::ptr_eq(&settled.pod, pod) && settled.volumes == *volumes;
+        same.then(|| settled.ready.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Settled>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
