@@ -54,7 +54,7 @@ pub struct CertificateSpec {
     pub signer: String,
     /// `RSA3072`, `RSA4096`, `ECDSAP256`, `ECDSAP384`, `ECDSAP521` or `ED25519`.
     pub key_type: String,
-    /// The longest life that is wanted, in seconds; the API server has filled in 86400.
+    /// The longest life that is wanted, in seconds; the API server takes 86400 if none is named.
     pub max_expiration_seconds: Option<i32>,
     /// For the signer.
     pub user_annotations: Option<BTreeMap<String, String>>,
