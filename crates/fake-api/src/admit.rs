@@ -122,7 +122,9 @@ fn pod_certificate_request(
     };
     let namespace = target.namespace.as_deref();
     let pod = object("pods", namespace, says("podName"));
-    let on_node = pod.as_deref().and_then(|pod| text(pod, &["spec", "nodeName"]));
+    let on_node = pod
+        .as_deref()
+        .and_then(|pod| text(pod, &["spec", "nodeName"]));
     if says("nodeName") != node || on_node != Some(node) {
         return forbidden("the pod is not running on the node named in the PodCertificateRequest");
     }

@@ -379,5 +379,10 @@ fn a_mode_of_its_own_does_not_make_a_token_public() {
 fn nothing_of_an_object_shows_in_a_log() {
     let objects = objects();
     let text = format!("{objects:?} {:?}", objects.secrets["cred"]);
-    assert!(["s3", "jwt", "KEY"].iter().all(|secret| !text.contains(secret)), "{text}");
+    assert!(
+        ["s3", "jwt", "KEY"]
+            .iter()
+            .all(|secret| !text.contains(secret)),
+        "{text}"
+    );
 }
