@@ -33,10 +33,10 @@ impl Programs {
     pub fn from_env(progress: fn(&str)) -> anyhow::Result<Self> {
         let folder = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
         let folder = folder.map(PathBuf::from);
-        if let Some(folder) = &folder {
-            if let Some(missing) = NEEDED.iter().find(|name| !folder.join(name).is_file()) {
-                bail!("{VARIABLE}: {} has no {missing}", folder.display());
-            }
+        if let Some(folder) = &folder
+            && let Some(missing) = NEEDED.iter().find(|name| !folder.join(name).is_file())
+        {
+            bail!("{VARIABLE}: {} has no {missing}", folder.display());
         }
         let has = |name: &str| {
             let path = folder.as_ref().map(|folder| folder.join(name));
