@@ -31,9 +31,7 @@ use crate::lookup::{ANSWER_DEADLINE, Named, NamedDeps, Names, all, item, read};
 use crate::node_credentials::{CredentialDirs, NodeCredentials};
 use crate::pod_certificates::{PodCertificates, PodCertificatesDeps};
 use crate::reflections::{Interest, Reflections, settled};
-use crate::resolve::{
-    Handler, Kind, Unanswered, runtime_class_error, unanswered_error, unread,
-};
+use crate::resolve::{Handler, Kind, Unanswered, runtime_class_error, unanswered_error, unread};
 use crate::tokens::TokenCache;
 
 mod claimed;

@@ -11,9 +11,7 @@ use windlass_core::volume_source::{
 };
 use windlass_runtime::InputsError;
 use windlass_types::corev1::Volume;
-use windlass_types::{
-    ClaimSizes, GrowthTurn, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp,
-};
+use windlass_types::{ClaimSizes, GrowthTurn, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
 
 use super::ObjectCache;
 use crate::claims::ClaimKey;

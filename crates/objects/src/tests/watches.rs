@@ -137,10 +137,7 @@ async fn a_pod_waits_for_an_object_and_is_told_when_it_is_made() {
     let mut world = World::new();
     let pods = [volume_pod("a", "late"), env_pod("b", "late")];
     let refused = world.inputs(&pods[0]).await.expect_err("missing");
-    assert_eq!(
-        refused,
-        "volume v: configmap \"late\" not found"
-    );
+    assert_eq!(refused, "volume v: configmap \"late\" not found");
     // its container says so, not the pod
     let inputs = world.inputs(&pods[1]).await.expect("inputs");
     assert!(inputs.env.config_maps.is_empty());
