@@ -75,8 +75,16 @@ fn example(file: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
+/// The page at an address. Without a probe a pod is ready a moment before its server listens.
 async fn http_get(ip: &str) -> String {
-    let mut connection = TcpStream::connect((ip, 80)).await.unwrap();
+    let end = tokio::time::Instant::now() + PATIENCE;
+    let mut connection = loop {
+        match TcpStream::connect((ip, 80)).await {
+            Ok(connection) => break connection,
+            Err(error) => assert!(tokio::time::Instant::now() < end, "{ip}: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
     connection
         .write_all(b"GET / HTTP/1.0\r\n\r\n")
         .await

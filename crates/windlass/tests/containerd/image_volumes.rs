@@ -1,6 +1,7 @@
 //! Images that are mounted as volumes, which containerd can since 2.1, and a part of one since 2.2.
 
 use serde_json::Value;
+use windlass_testing::registry::PrivateRegistry;
 
 use crate::bed::{Bed, SOON, eventually, older_than};
 use crate::manifest::fill;
@@ -146,6 +147,11 @@ async fn on_containerd_a_container_waits_for_the_image_it_mounts() {
         return;
     }
     let mut bed = Bed::start("i-image-late").await;
+    // read with the first pod and then for five minutes
+    let registry = PrivateRegistry::start().await.unwrap();
+    let (host, image) = (registry.host(), registry.image());
+    let password = format!("{{\"auths\": {{\"{host}\": {{\"auth\": \"YW5uOmh1bnRlcjI=\"}}}}}}");
+    std::fs::write(bed.agent.root_dir().join("config.json"), password).unwrap();
     bed.apply(
         "late.yaml",
         &one("late", LATE, "{name: v, mountPath: /late}"),
@@ -165,5 +171,13 @@ async fn on_containerd_a_container_waits_for_the_image_it_mounts() {
         bed.pod("late").await["status"]["containerStatuses"][0]["restartCount"],
         0
     );
+
+    // ---- one that is not there is pulled as a container's own image is, with the node's password
+    let pulled = one("pulled", &image, "{name: v, mountPath: /pulled}");
+    let pulled = pulled.replace("pullPolicy: Never", "pullPolicy: IfNotPresent");
+    bed.apply("pulled.yaml", &pulled);
+    bed.ready("pulled").await;
+    let listed = bed.exec("pulled", "main", "ls /pulled").await;
+    assert_eq!(listed, "busybox\n");
     bed.stop().await;
 }
