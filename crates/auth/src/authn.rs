@@ -69,7 +69,9 @@ impl Authenticator {
         headers: &mut HeaderMap,
     ) -> Result<UserInfo, AuthnFault> {
         let mut first = None;
-        let mut failed = |fault: AuthnFault| drop(first.get_or_insert(fault));
+        let mut failed = |fault: AuthnFault| {
+            first.get_or_insert(fault);
+        };
         match self.by_certificate(peer) {
             Ok(Some(user)) => return Ok(authenticated(user)),
             Ok(None) => {}

@@ -104,7 +104,10 @@ async fn issue(api: &FakeApiServer, audiences: &[&str]) -> String {
     let main = &api.clients().main;
     let answer = main.post::<ServiceAccount, _>(at, "token", &request).await;
     let answer = answer.expect("issued");
-    answer["status"]["token"].as_str().expect("a token").to_owned()
+    answer["status"]["token"]
+        .as_str()
+        .expect("a token")
+        .to_owned()
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,11 @@
 //! Who is let through, with the API server of `windlass_fake_api`.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that sets the scene wrongly ends there"
+)]
+
 mod kit;
 #[allow(
     dead_code,
