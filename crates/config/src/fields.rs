@@ -59,7 +59,7 @@ const fn zero(path: &'static str, support: Support) -> Field {
 
 /// The table, in the order of the specification. Free-form maps and lists are one field.
 pub static FIELDS: &[Field] = &[
-    plain("enableServer", NotYet(SERVER)),
+    plain("enableServer", Yes),
     plain("staticPodPath", Yes),
     zero("podLogsDir", Yes),
     zero("syncFrequency", Yes),
@@ -85,7 +85,7 @@ pub static FIELDS: &[Field] = &[
     plain("preloadedImagesVerificationAllowlist", NotYet(IMAGES)),
     plain("eventRecordQPS", Yes),
     zero("eventBurst", Yes),
-    plain("enableDebuggingHandlers", NotYet(SERVER)),
+    plain("enableDebuggingHandlers", Yes),
     plain(
         "enableContentionProfiling",
         Ignored("Go's block profiler has no counterpart here"),
@@ -189,8 +189,8 @@ pub static FIELDS: &[Field] = &[
     plain("shutdownGracePeriodByPodPriority", Yes),
     // crashLoopBackOff: see its parts below
     plain("reservedMemory", NotYet(MANAGERS)),
-    plain("enableProfilingHandler", NotYet(SERVER)),
-    plain("enableDebugFlagsHandler", NotYet(SERVER)),
+    plain("enableProfilingHandler", Yes),
+    plain("enableDebugFlagsHandler", Yes),
     plain("seccompDefault", Yes),
     plain("memoryThrottlingFactor", NotYet(QOS)),
     zero("memoryReservationPolicy", NotYet(QOS)),

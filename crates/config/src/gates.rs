@@ -163,6 +163,8 @@ pub static GATES: &[Gate] = &[
         FREE,
     ),
     gate("ClusterTrustBundleProjection", Beta, OFF, FREE),
+    gate("ComponentFlagz", Beta, ON, FREE),
+    gate("ComponentStatusz", Beta, ON, FREE),
     gate("ContainerCheckpoint", Beta, ON, FREE),
     gate("ContainerRestartRules", Beta, ON, FREE),
     gate("ContainerStopSignals", Alpha, OFF, FREE),
@@ -300,6 +302,6 @@ mod tests {
         unique.sort();
         unique.dedup();
         assert_eq!(names.len(), unique.len());
-        assert_eq!(GATES.len(), 82);
+        assert_eq!(GATES.len(), 84);
     }
 }

@@ -172,8 +172,10 @@ const OWN_LABELS: [&str; 14] = [
 const OWN_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// The feature gates that decide something in this version.
-const ACTED_UPON: [&str; 8] = [
+const ACTED_UPON: [&str; 10] = [
     "ClusterTrustBundleProjection",
+    "ComponentFlagz",
+    "ComponentStatusz",
     "ContainerStopSignals",
     "EnvFiles",
     "GracefulNodeShutdown",

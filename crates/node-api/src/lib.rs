@@ -90,3 +90,6 @@ async fn debugging_is_disabled() -> Response {
 async fn not_found() -> Response {
     answer::text(StatusCode::NOT_FOUND, "404 page not found")
 }
+
+#[cfg(test)]
+mod tests;

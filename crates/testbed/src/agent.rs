@@ -45,6 +45,7 @@ pub struct Agent {
     env: Vec<(String, String)>,
     child: Option<Child>,
     healthz: u16,
+    api: u16,
 }
 
 impl Agent {
@@ -69,7 +70,7 @@ impl Agent {
     ) -> anyhow::Result<Self> {
         let dir = containerd.base().join("agent");
         std::fs::create_dir_all(&dir)?;
-        let healthz = free_port()?;
+        let (healthz, api) = (free_port()?, free_port()?);
         let config = dir.join("config.yaml");
         std::fs::write(
             &config,
@@ -80,6 +81,7 @@ impl Agent {
                  containerRuntimeEndpoint: {endpoint}\n\
                  podLogsDir: {logs}\n\
                  healthzPort: {healthz}\n\
+                 port: {api}\n\
                  readOnlyPort: 0\n\
                  failCgroupV1: false\n\
                  failSwapOn: false\n\
@@ -113,6 +115,7 @@ impl Agent {
             env: options.env,
             child: None,
             healthz,
+            api,
         })
     }
 
@@ -195,6 +198,11 @@ impl Agent {
     /// PID, `None` between a kill and the next spawn.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
+    }
+
+    /// Port of the node's own API, over HTTPS.
+    pub fn api_port(&self) -> u16 {
+        self.api
     }
 
     /// `--root-dir`.

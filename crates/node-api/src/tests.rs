@@ -1,0 +1,413 @@
+//! The endpoints, asked without a socket; who may ask is `windlass_auth`'s part and tested there
+//! and with the whole agent.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use windlass_metrics::Metrics;
+use windlass_server::{HealthCheck, HealthSource};
+use windlass_stats::usage::{CgroupUsage, CpuUsage, NodeUsage, PodUsage};
+use windlass_stats::{MachineFacts, StatsSource, Wanted};
+use windlass_status::{PodBoard, PodEntryView};
+use windlass_testing::FakeRuntime;
+use windlass_types::view::WorkerPhase;
+use windlass_types::{Clock, Timestamp};
+
+use crate::{NodeApi, NodeApiDeps, NodeApiSettings, ServerType, Verbosity, router};
+
+#[derive(Debug)]
+pub(crate) struct FixedClock;
+
+impl Clock for FixedClock {
+    fn now(&self) -> Timestamp {
+        "2026-11-22T04:00:00Z".parse().expect("time")
+    }
+}
+
+#[derive(Debug)]
+struct Healthy(bool);
+
+impl HealthSource for Healthy {
+    fn checks(&self) -> Vec<HealthCheck> {
+        vec![HealthCheck {
+            name: "syncloop",
+            result: match self.0 {
+                true => Ok(String::new()),
+                false => Err("it stands".into()),
+            },
+        }]
+    }
+}
+
+/// Remembers what it was asked to measure.
+#[derive(Debug, Default)]
+struct Measured(Mutex<Vec<Wanted>>);
+
+#[async_trait]
+impl StatsSource for Measured {
+    async fn node(&self, wanted: Wanted) -> NodeUsage {
+        self.0.lock().expect("lock").push(wanted);
+        NodeUsage {
+            started_at: Timestamp::UNIX_EPOCH,
+            cgroup: CgroupUsage {
+                at: Timestamp::UNIX_EPOCH,
+                path: "/".into(),
+                cpu: Some(CpuUsage {
+                    total_ns: 5_000_000_000,
+                    ..CpuUsage::default()
+                }),
+                memory: None,
+                io: None,
+                processes: None,
+                cpu_limits: Default::default(),
+            },
+            memory_total: 0,
+            network: None,
+            fs: None,
+            image_fs: None,
+            container_fs: None,
+            max_pid: None,
+            running_processes: None,
+            system: Vec::new(),
+            classes: Vec::new(),
+        }
+    }
+
+    async fn pods(&self, _: Wanted) -> Vec<PodUsage> {
+        Vec::new()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Said(Mutex<Vec<u32>>);
+
+impl Verbosity for Said {
+    fn set(&self, verbosity: u32) -> Result<(), String> {
+        self.0.lock().expect("lock").push(verbosity);
+        Ok(())
+    }
+}
+
+struct World {
+    deps: NodeApiDeps,
+    stats: Arc<Measured>,
+    verbosity: Arc<Said>,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(FixedClock);
+        let (stats, verbosity) = (Arc::<Measured>::default(), Arc::<Said>::default());
+        let board = PodBoard::new();
+        board.publish(entry("web"));
+        Self {
+            deps: NodeApiDeps {
+                board,
+                runtime: Arc::new(FakeRuntime::new(Arc::clone(&clock), 1)),
+                stats: Arc::clone(&stats) as _,
+                machine: Arc::new(MachineFacts::default()),
+                health: Arc::new(Healthy(true)),
+                metrics: Metrics::new().expect("metrics"),
+                paths: windlass_core::paths::NodePaths {
+                    root_dir: "/nowhere".into(),
+                    pod_logs_dir: "/nowhere".into(),
+                },
+                system_logs: "/nowhere".into(),
+                node_name: "n1".into(),
+                configz: Arc::new(json!({"port": 10250})),
+                flagz: Arc::new(vec![("root-dir".into(), "/r".into())]),
+                verbosity: Arc::clone(&verbosity) as _,
+                version: "v1.36.2+windlass.0.1.0".into(),
+                started: "2026-11-22T02:58:57Z".parse().expect("time"),
+                settings: NodeApiSettings {
+                    debugging: true,
+                    profiling: true,
+                    debug_flags: true,
+                    system_logs: true,
+                    log_query: false,
+                    checkpoint: true,
+                    flagz: true,
+                    statusz: true,
+                },
+                clock,
+                shutdown: Default::default(),
+            },
+            stats,
+            verbosity,
+        }
+    }
+
+    async fn ask(&self, method: Method, target: &str, body: &'static str) -> (StatusCode, String) {
+        self.ask_on(ServerType::ReadWrite, method, target, body)
+            .await
+    }
+
+    async fn ask_on(
+        &self,
+        server: ServerType,
+        method: Method,
+        target: &str,
+        body: &'static str,
+    ) -> (StatusCode, String) {
+        let api = NodeApi::new(self.deps.clone());
+        let request = Request::builder().method(method).uri(target);
+        let request = request.body(Body::from(body)).expect("request");
+        let response = router(api, server).oneshot(request).await.expect("answer");
+        let status = response.status();
+        let body = response.into_body().collect().await.expect("body");
+        let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        (status, text)
+    }
+
+    async fn get(&self, target: &str) -> (StatusCode, String) {
+        self.ask(Method::GET, target, "").await
+    }
+}
+
+pub(crate) fn entry(name: &str) -> PodEntryView {
+    let pod = json!({
+        "metadata": {"name": name, "namespace": "default", "uid": format!("{name}-uid")},
+        "spec": {"containers": [{"name": "app", "image": "busybox"}]},
+    });
+    PodEntryView {
+        pod: Arc::new(serde_json::from_value(pod).expect("pod")),
+        status: Arc::new(serde_json::from_value(json!({"phase": "Running"})).expect("status")),
+        worker_phase: WorkerPhase::Syncing,
+        looked: true,
+        released: false,
+        blocker: None,
+        events: Vec::new(),
+        timings: Default::default(),
+        notes: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[tokio::test]
+async fn pods_are_told_as_a_list_with_their_present_status() {
+    let world = World::new();
+    for target in ["/pods", "/pods/"] {
+        let (status, text) = world.get(target).await;
+        let list = value(&text);
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(
+            (&list["kind"], &list["apiVersion"]),
+            (&json!("PodList"), &json!("v1"))
+        );
+        assert_eq!(list["items"][0]["metadata"]["name"], "web");
+        assert_eq!(list["items"][0]["status"]["phase"], "Running");
+    }
+    assert_eq!(
+        world.ask(Method::POST, "/pods", "").await.0,
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+}
+
+#[tokio::test]
+async fn health_is_told_as_a_whole_and_check_by_check() {
+    let mut world = World::new();
+    let ok = (StatusCode::OK, "ok".to_owned());
+    for target in [
+        "/healthz",
+        "/healthz/",
+        "/healthz/ping",
+        "/healthz/log",
+        "/healthz/syncloop",
+    ] {
+        assert_eq!(world.get(target).await, ok, "{target}");
+    }
+    assert_eq!(world.get("/healthz/other").await.0, StatusCode::NOT_FOUND);
+    let (_, series) = world.get("/metrics/slis").await;
+    assert!(
+        series.contains("kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 1\n"),
+        "{series}"
+    );
+    world.deps.health = Arc::new(Healthy(false));
+    let (status, text) = world.get("/healthz").await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(text.contains("[-]syncloop failed: it stands"), "{text}");
+    let (_, series) = world.get("/metrics/slis").await;
+    for line in [
+        "kubernetes_healthcheck{name=\"syncloop\",type=\"healthz\"} 0\n",
+        "kubernetes_healthchecks_total{name=\"syncloop\",status=\"error\",type=\"healthz\"} 1\n",
+        "kubernetes_healthchecks_total{name=\"syncloop\",status=\"success\",type=\"healthz\"} 1\n",
+    ] {
+        assert!(series.contains(line), "{line} in {series}");
+    }
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_their_group() {
+    let world = World::new();
+    world.get("/pods").await;
+    world.get("/no/such/path").await;
+    let (_, text) = world.get("/metrics").await;
+    for line in [
+        "kubelet_http_requests_total{long_running=\"false\",method=\"GET\",path=\"pods\",server_type=\"readwrite\"} 1\n",
+        "kubelet_http_requests_total{long_running=\"false\",method=\"GET\",path=\"other\",server_type=\"readwrite\"} 1\n",
+        "kubelet_http_requests_duration_seconds_count{long_running=\"false\",method=\"GET\",path=\"pods\",server_type=\"readwrite\"} 1\n",
+        // the scrape itself
+        "kubelet_http_inflight_requests{long_running=\"false\",method=\"GET\",path=\"metrics\",server_type=\"readwrite\"} 1\n",
+        "kubelet_http_inflight_requests{long_running=\"false\",method=\"GET\",path=\"pods\",server_type=\"readwrite\"} 0\n",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    assert_eq!(world.get("/metrics/probes").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_scrape_measures_what_it_shows_and_no_more() {
+    let world = World::new();
+    let (status, summary) = world.get("/stats/summary").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(value(&summary)["node"]["nodeName"], "n1");
+    world.get("/stats/summary?only_cpu_and_memory=true").await;
+    world.ask(Method::POST, "/stats/summary", "{}").await;
+    let (_, resource) = world.get("/metrics/resource").await;
+    assert!(
+        resource.contains("node_cpu_usage_seconds_total 5 0\n"),
+        "{resource}"
+    );
+    let (_, cadvisor) = world.get("/metrics/cadvisor").await;
+    assert!(
+        cadvisor.contains("container_cpu_usage_seconds_total{"),
+        "{cadvisor}"
+    );
+    let asked = world.stats.0.lock().expect("lock");
+    let (few, all) = (Wanted::CPU_AND_MEMORY, Wanted::ALL);
+    assert_eq!(*asked, [all, few, all, few, all]);
+}
+
+#[tokio::test]
+async fn configuration_flags_and_versions_are_shown() {
+    let mut world = World::new();
+    let (_, text) = world.get("/configz").await;
+    assert_eq!(value(&text), json!({"kubeletconfig": {"port": 10250}}));
+    let (_, text) = world.get("/flagz").await;
+    assert!(text.starts_with("\nkubelet flagz\nWarning: "), "{text}");
+    assert!(text.ends_with("\n\nroot-dir=/r\n"), "{text}");
+    let (_, text) = world.get("/statusz").await;
+    assert!(text.contains("\nUp: 1 hr 01 min 03 sec\n"), "{text}");
+    assert!(
+        text.contains("\nEmulation version: v1.36.2+windlass.0.1.0\n"),
+        "{text}"
+    );
+    world.deps.settings.flagz = false;
+    world.deps.settings.statusz = false;
+    for target in ["/flagz", "/statusz"] {
+        assert_eq!(world.get(target).await.0, StatusCode::NOT_FOUND, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn verbosity_is_put_as_a_number() {
+    let mut world = World::new();
+    let put = |world: &World, body| {
+        let world = World {
+            deps: world.deps.clone(),
+            stats: Arc::clone(&world.stats),
+            verbosity: Arc::clone(&world.verbosity),
+        };
+        async move { world.ask(Method::PUT, "/debug/flags/v", body).await }
+    };
+    let (status, text) = put(&world, "4").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(text, "successfully set klog.logging.verbosity to 4\n");
+    for body in ["", "-1", "many", "99999999999"] {
+        assert_eq!(put(&world, body).await.0, StatusCode::BAD_REQUEST, "{body}");
+    }
+    assert_eq!(
+        world.get("/debug/flags/v").await.0,
+        StatusCode::NOT_ACCEPTABLE
+    );
+    world.deps.settings.debug_flags = false;
+    assert_eq!(
+        put(&world, "4").await,
+        (
+            StatusCode::METHOD_NOT_ALLOWED,
+            "flags endpoint is disabled.\n".to_owned()
+        )
+    );
+    assert_eq!(*world.verbosity.0.lock().expect("lock"), [4]);
+}
+
+#[tokio::test]
+async fn profiles_say_what_there_is_instead() {
+    let mut world = World::new();
+    let (status, text) = world.get("/debug/pprof/").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(text.contains("perf record"), "{text}");
+    let (status, text) = world.get("/debug/pprof/heap").await;
+    assert_eq!(status, StatusCode::NOT_IMPLEMENTED);
+    assert!(text.contains("no counterpart"), "{text}");
+    assert!(!world.get("/debug/pprof/cmdline").await.1.is_empty());
+    world.deps.settings.profiling = false;
+    assert_eq!(
+        world.get("/debug/pprof/heap").await.0,
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+}
+
+#[tokio::test]
+async fn what_debugs_is_not_on_the_read_only_port_nor_where_it_is_turned_off() {
+    let mut world = World::new();
+    let disabled = (
+        StatusCode::METHOD_NOT_ALLOWED,
+        "Debug endpoints are disabled.\n".to_owned(),
+    );
+    let targets = [
+        "/run/a/b/c",
+        "/exec/a/b/c",
+        "/attach/a/b/c",
+        "/portForward/a/b",
+        "/containerLogs/a/b/c",
+        "/runningpods/",
+        "/debug/pprof/heap",
+        "/logs/",
+        "/logs/syslog",
+    ];
+    for target in targets {
+        let asked = world.ask_on(ServerType::ReadOnly, Method::GET, target, "");
+        assert_eq!(asked.await, disabled, "{target}");
+    }
+    for target in [
+        "/configz",
+        "/flagz",
+        "/statusz",
+        "/debug/flags/v",
+        "/checkpoint/a/b/c",
+    ] {
+        let asked = world.ask_on(ServerType::ReadOnly, Method::GET, target, "");
+        assert_eq!(asked.await.0, StatusCode::NOT_FOUND, "{target}");
+    }
+    for target in [
+        "/pods",
+        "/healthz",
+        "/metrics",
+        "/stats/summary",
+        "/metrics/cadvisor",
+    ] {
+        let asked = world.ask_on(ServerType::ReadOnly, Method::GET, target, "");
+        assert_eq!(asked.await.0, StatusCode::OK, "{target}");
+    }
+    world.deps.settings.debugging = false;
+    assert_eq!(world.get("/exec/a/b/c").await, disabled);
+    assert_eq!(world.get("/pods").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_runs_is_told_by_the_runtime() {
+    let world = World::new();
+    let (status, text) = world.get("/runningpods/").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(value(&text)["items"], json!([]), "nothing was started");
+}
