@@ -5,12 +5,18 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::containerd::{PrivateContainerd, wait_for_exit};
 use crate::pod_watch::PodWatch;
@@ -240,6 +246,38 @@ impl Agent {
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        Ok((code.unwrap_or(0), body.to_owned()))
+    }
+
+    /// A request to the node's own API, over TLS, with the certificate that the agent signed itself.
+    /// `token` is a bearer token. Status code and body of the answer.
+    pub async fn https(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+    ) -> anyhow::Result<(u16, String)> {
+        let mut roots = RootCertStore::empty();
+        let certificate = CertificateDer::from_pem_file(self.dir.join("certs/kubelet.crt"))?;
+        roots.add(certificate)?;
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.api)).await?;
+        let connector = TlsConnector::from(Arc::new(config));
+        let mut stream = connector.connect(NODE_NAME.try_into()?, stream).await?;
+        let token = token.map_or_else(String::new, |it| format!("Authorization: Bearer {it}\r\n"));
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {NODE_NAME}\r\nConnection: close\r\n\
+             Content-Length: 0\r\n{token}\r\n"
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        let answer = String::from_utf8_lossy(&answer);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
         let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
         Ok((code.unwrap_or(0), body.to_owned()))

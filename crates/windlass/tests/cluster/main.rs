@@ -31,6 +31,7 @@ mod kept;
 mod limits;
 mod mirrors;
 mod node;
+mod node_api;
 mod outages;
 mod pods;
 mod references;
