@@ -54,3 +54,62 @@ impl SettledVolumes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_core::volume_source::BoundClaim;
+    use windlass_types::Pod;
+    use windlass_types::corev1::EmptyDirVolumeSource;
+
+    use super::*;
+
+    fn pod() -> SharedPod {
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some("u".to_owned());
+        Arc::new(pod)
+    }
+
+    fn volumes(name: &str) -> Arc<PodVolumes> {
+        Arc::new(vec![PodVolume {
+            name: name.to_owned(),
+            source: VolumeSource::EmptyDir(EmptyDirVolumeSource::default()),
+            read_only: false,
+            mount_options: Vec::new(),
+            claim: None,
+        }])
+    }
+
+    #[test]
+    fn only_the_same_pod_that_asks_for_the_same_volumes_is_answered() {
+        let table = SettledVolumes::default();
+        let (asked, ready) = (pod(), ReadyVolumes::default());
+        table.put(&asked, &volumes("a"), &ready);
+        assert_eq!(table.get(&asked, &volumes("a")), Some(ready));
+        assert_eq!(table.get(&asked, &volumes("b")), None);
+        // it was edited
+        assert_eq!(table.get(&pod(), &volumes("a")), None);
+        table.forget(&asked.uid());
+        assert_eq!(table.get(&asked, &volumes("a")), None);
+    }
+
+    #[test]
+    fn what_has_to_be_asked_for_each_time_is_not_remembered() {
+        let table = SettledVolumes::default();
+        let asked = pod();
+        let old = ReadyVolumes {
+            kept: vec!["not found".to_owned()],
+            ..ReadyVolumes::default()
+        };
+        table.put(&asked, &volumes("a"), &old);
+        assert_eq!(table.get(&asked, &volumes("a")), None);
+        let mut claimed = volumes("a");
+        Arc::make_mut(&mut claimed)[0].claim = Some(BoundClaim {
+            name: "c".to_owned(),
+            volume: "v".to_owned(),
+            exclusive: false,
+            group: None,
+        });
+        table.put(&asked, &claimed, &ReadyVolumes::default());
+        assert_eq!(table.get(&asked, &claimed), None);
+    }
+}

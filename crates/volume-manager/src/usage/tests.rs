@@ -385,3 +385,44 @@ async fn a_volume_is_looked_at_once_at_a_time_however_often_somebody_asks() {
     assert_eq!((one.len(), other.len()), (1, 1));
     assert_eq!(scene.plugins.looks().len(), 0, "who waits is told the same");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_counts_from_its_wish_to_its_end_and_its_whole_start_is_told_once() {
+    let scene = Scene::new();
+    let web = pod("web", json!([{"name": "v", "emptyDir": {}}]));
+    let volume = plain_volumes(&web, &Default::default()).remove(0);
+    let lines = |family: &str| -> Vec<String> {
+        scene.usages.publish_metrics();
+        let text = scene.metrics.render().unwrap();
+        let lines = text.lines().filter(|line| line.starts_with(family));
+        lines.map(str::to_owned).collect()
+    };
+    let total = |state: &str| {
+        format!(
+            "volume_manager_total_volumes{{plugin_name=\"kubernetes.io/empty-dir\",\
+             state=\"{state}_state_of_world\"}} 1"
+        )
+    };
+    scene.usages.desired(&web, &volume, false);
+    assert_eq!(lines("volume_manager_total"), [total("desired")]);
+    // it waits for a controller, say
+    tokio::time::sleep(3 * SECOND).await;
+    let request = VolumeRequest {
+        pod: web.clone(),
+        volume,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    scene.measured.set_up(&request).await.unwrap();
+    scene.measured.set_up(&request).await.unwrap();
+    let both = [total("actual"), total("desired")];
+    assert_eq!(lines("volume_manager_total"), both);
+    let whole = |what: &str| {
+        let labels =
+            "operation_name=\"overall_volume_mount\",plugin_name=\"kubernetes.io/empty-dir\"";
+        format!("volume_operation_total_seconds_{what}{{{labels}}}")
+    };
+    assert_eq!(lines(&whole("sum")), [format!("{} 3", whole("sum"))]);
+    assert_eq!(lines(&whole("count")), [format!("{} 1", whole("count"))]);
+    scene.usages.all_gone(&web.uid());
+    assert_eq!(lines("volume_manager_total"), [""; 0]);
+}

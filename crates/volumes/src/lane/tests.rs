@@ -2,7 +2,13 @@
 
 use std::sync::mpsc;
 
+use windlass_core::paths::NodePaths;
+use windlass_core::projection::VolumePayload;
+use windlass_core::volume_source::{LocalVolume, PayloadKind, PodVolume, VolumeSource};
+use windlass_types::{Pod, Timestamp};
+
 use super::*;
+use crate::{HostVolumes, VolumePlugins, VolumeRequest};
 
 /// Calls that hang as long as this lives.
 struct Hung {
@@ -114,6 +120,57 @@ fn who_finds_no_place_hears_who_has_them_and_gets_one_when_they_let_go() {
             let _ = call.await.expect("task");
         }
         look().await.expect("a place");
+    });
+}
+
+#[test]
+fn a_pod_hears_that_its_device_waits_for_a_place_and_another_has_its_files_meanwhile() {
+    let temp = tempfile::tempdir().expect("a directory");
+    runtime().block_on(async {
+        let lanes = Arc::new(Lanes::new(Duration::from_millis(600)));
+        let hung = Hung::begin(&lanes, (0..DEVICE_PLACES).map(device));
+        until("all places are taken", || running(&lanes) == DEVICE_PLACES).await;
+        let paths = NodePaths {
+            root_dir: temp.path().to_owned(),
+            ..NodePaths::default()
+        };
+        let volumes = HostVolumes::new(paths, Arc::clone(&lanes));
+        let set_up = async |name: &str, source: VolumeSource| {
+            let mut pod = Pod::default();
+            pod.metadata.uid = Some(format!("{name}-uid"));
+            let volume = PodVolume {
+                name: name.to_owned(),
+                source,
+                read_only: false,
+                mount_options: Vec::new(),
+                claim: None,
+            };
+            let request = VolumeRequest {
+                pod: Arc::new(pod),
+                volume,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            volumes.set_up(&request).await
+        };
+        let map = VolumeSource::Payload(PayloadKind::ConfigMap, VolumePayload::default());
+        set_up("map", map).await.expect("files");
+        let disk = VolumeSource::Local(LocalVolume {
+            volume_name: "pv".to_owned(),
+            path: temp.path().to_owned(),
+            fs_type: None,
+            block: false,
+            size: None,
+        });
+        let error = set_up("disk", disk).await.expect_err("no place");
+        let text = error.to_string();
+        assert!(
+            text.starts_with("waits for a place: 128 volumes hang: d^"),
+            "{text}"
+        );
+        drop(hung.gates);
+        for call in hung.calls {
+            let _ = call.await.expect("task");
+        }
     });
 }
 
