@@ -170,7 +170,7 @@ fn gone_is_fine(result: CriResult<()>) -> CriResult<()> {
 }
 
 /// Some status answers lose their code in the runtime as well; callers decide on NotFound.
-fn gone_is_not_found<T>(result: CriResult<T>) -> CriResult<T> {
+pub(crate) fn gone_is_not_found<T>(result: CriResult<T>) -> CriResult<T> {
     result.map_err(|error| match error.says_object_is_gone() {
         true => CriError {
             code: CriCode::NotFound,

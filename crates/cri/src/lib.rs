@@ -11,6 +11,7 @@ pub mod endpoint;
 
 pub mod hung;
 pub mod stats;
+pub mod streams;
 pub mod watched;
 
 pub mod convert;
@@ -23,4 +24,5 @@ pub use error::{CriCode, CriError, CriResult};
 pub use hung::{CallObject, HungCall, HungCalls};
 pub use port::{ImageService, RuntimeEventStream, RuntimeService};
 pub use stats::{ImageFsInfo, RuntimeFs, RuntimeStats, WatchedStats};
+pub use streams::{RuntimeStreams, StreamSet, WatchedStreams};
 pub use watched::{WatchedImages, WatchedRuntime, for_pod};
