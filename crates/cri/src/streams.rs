@@ -1,0 +1,188 @@
+//! What people do in a container: `exec`, `attach`, `port-forward`, and a checkpoint of it.
+//!
+//! A port beside the others, so that only who serves people needs it. The runtime answers with the
+//! URL of a stream on its own streaming server, good for one connection.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use windlass_proto::cri_v1::{self as pb};
+use windlass_types::{ContainerId, SandboxId};
+
+use crate::client::{CriClient, gone_is_not_found, request};
+use crate::error::CriResult;
+use crate::hung::{CallObject, HungCalls};
+
+/// A stream is only promised here, nothing is started: a runtime that takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Which streams of a process are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamSet {
+    /// Standard input.
+    pub stdin: bool,
+    /// Standard output.
+    pub stdout: bool,
+    /// Standard error; a terminal has none.
+    pub stderr: bool,
+    /// On a terminal.
+    pub tty: bool,
+}
+
+/// The part of the CRI that people use.
+#[async_trait]
+pub trait RuntimeStreams: Send + Sync + Debug + 'static {
+    /// URL at which `command` can be run in a container.
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        streams: StreamSet,
+    ) -> CriResult<String>;
+    /// URL of the streams of a container's main process.
+    async fn attach(&self, id: &ContainerId, streams: StreamSet) -> CriResult<String>;
+    /// URL at which ports of a sandbox can be reached.
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> CriResult<String>;
+    /// Writes a container's state into the file `location`. It may take `timeout`, but at least
+    /// as long as any call; zero or less is no wish.
+    async fn checkpoint_container(
+        &self,
+        id: &ContainerId,
+        location: &Path,
+        timeout: Duration,
+    ) -> CriResult<()>;
+}
+
+#[async_trait]
+impl RuntimeStreams for CriClient {
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        streams: StreamSet,
+    ) -> CriResult<String> {
+        let deadline = self.deadline();
+        let message = pb::ExecRequest {
+            container_id: id.to_string(),
+            cmd: command.to_vec(),
+            tty: streams.tty,
+            stdin: streams.stdin,
+            stdout: streams.stdout,
+            stderr: streams.stderr,
+        };
+        let mut client = self.runtime();
+        let call = client.exec(request(message, deadline));
+        let answer = gone_is_not_found(self.call("exec", deadline, call).await)?;
+        Ok(answer.url)
+    }
+
+    async fn attach(&self, id: &ContainerId, streams: StreamSet) -> CriResult<String> {
+        let deadline = self.deadline();
+        let message = pb::AttachRequest {
+            container_id: id.to_string(),
+            stdin: streams.stdin,
+            tty: streams.tty,
+            stdout: streams.stdout,
+            stderr: streams.stderr,
+        };
+        let mut client = self.runtime();
+        let call = client.attach(request(message, deadline));
+        let answer = gone_is_not_found(self.call("attach", deadline, call).await)?;
+        Ok(answer.url)
+    }
+
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> CriResult<String> {
+        let deadline = self.deadline();
+        let message = pb::PortForwardRequest {
+            pod_sandbox_id: id.to_string(),
+            port: ports.iter().map(|port| i32::from(*port)).collect(),
+        };
+        let mut client = self.runtime();
+        let call = client.port_forward(request(message, deadline));
+        let answer = gone_is_not_found(self.call("port_forward", deadline, call).await)?;
+        Ok(answer.url)
+    }
+
+    async fn checkpoint_container(
+        &self,
+        id: &ContainerId,
+        location: &Path,
+        timeout: Duration,
+    ) -> CriResult<()> {
+        let deadline = self.deadline().map(|deadline| deadline.max(timeout));
+        let seconds = deadline.unwrap_or_default().as_secs();
+        let message = pb::CheckpointContainerRequest {
+            container_id: id.to_string(),
+            location: location.to_string_lossy().into_owned(),
+            timeout: i64::try_from(seconds).unwrap_or(i64::MAX),
+        };
+        let mut client = self.runtime();
+        let call = client.checkpoint_container(request(message, deadline));
+        self.call("checkpoint_container", deadline, call)
+            .await
+            .map(drop)
+    }
+}
+
+/// Streams whose calls are watched.
+#[derive(Clone, Debug)]
+pub struct WatchedStreams {
+    inner: Arc<dyn RuntimeStreams>,
+    calls: HungCalls,
+}
+
+impl WatchedStreams {
+    /// Puts `inner` under watch.
+    pub fn new(inner: Arc<dyn RuntimeStreams>, calls: HungCalls) -> Self {
+        Self { inner, calls }
+    }
+
+    async fn watch<T>(
+        &self,
+        operation: &'static str,
+        object: CallObject,
+        call: impl Future<Output = CriResult<T>>,
+    ) -> CriResult<T> {
+        let key = (operation, object);
+        self.calls.watch(key, None, PATIENCE, call).await
+    }
+}
+
+#[async_trait]
+impl RuntimeStreams for WatchedStreams {
+    async fn exec(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        streams: StreamSet,
+    ) -> CriResult<String> {
+        let call = self.inner.exec(id, command, streams);
+        let object = CallObject::Container(id.clone());
+        self.watch("Exec", object, call).await
+    }
+
+    async fn attach(&self, id: &ContainerId, streams: StreamSet) -> CriResult<String> {
+        let call = self.inner.attach(id, streams);
+        let object = CallObject::Container(id.clone());
+        self.watch("Attach", object, call).await
+    }
+
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> CriResult<String> {
+        let call = self.inner.port_forward(id, ports);
+        let object = CallObject::Sandbox(id.clone());
+        self.watch("PortForward", object, call).await
+    }
+
+    /// Not watched: how long it takes is up to the container's memory.
+    async fn checkpoint_container(
+        &self,
+        id: &ContainerId,
+        location: &Path,
+        timeout: Duration,
+    ) -> CriResult<()> {
+        self.inner.checkpoint_container(id, location, timeout).await
+    }
+}
