@@ -31,7 +31,7 @@ pub(crate) enum Named<T: Kept> {
     /// Each has a watch.
     Watched(Reflections<T>),
     /// Each is read when a pod is synced.
-    Read(Reads<T>),
+    Read(Box<Reads<T>>),
 }
 
 /// What [`Named`] works with.
@@ -50,7 +50,9 @@ impl<T: Kept> Named<T> {
             ChangeDetection::Watch => {
                 Self::Watched(Reflections::new(deps.watch, Some(deps.changed)))
             }
-            ChangeDetection::Read(reading) => Self::Read(Reads::new(deps.main, reading, deps.node)),
+            ChangeDetection::Read(reading) => {
+                Self::Read(Box::new(Reads::new(deps.main, reading, deps.node)))
+            }
         }
     }
 

@@ -409,6 +409,7 @@ fn claimed(name: &str, device: &LoopDevice, block: bool, read_only: bool) -> Pod
             path: device.path.clone().into(),
             fs_type: None,
             block,
+            size: None,
         }),
         read_only,
         mount_options: Vec::new(),
