@@ -1,0 +1,241 @@
+//! A session, from its place to its end.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use http::uri::Scheme;
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::copy::join;
+use crate::{StreamError, headers};
+
+/// What sessions may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions at a time: two for each of 250 pods. With two buffers of 16 KiB and what TLS and
+    /// HTTP keep (some 40 KiB) they are 36 MiB.
+    pub sessions: usize,
+    /// For the runtime to accept a connection and to answer the upgrade. It starts nothing
+    /// before, so that this is a matter of milliseconds.
+    pub answer: Duration,
+    /// Silence in both directions after which a session ends. Upstream's
+    /// `streamingConnectionIdleTimeout` is without effect; its server's read and write timeouts
+    /// are these 4 h.
+    pub idle: Duration,
+    /// Most bytes of the runtime's words when it refuses; the rest is cut.
+    pub refusal_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 512,
+            answer: Duration::from_secs(30),
+            idle: Duration::from_secs(4 * 3600),
+            refusal_bytes: 64 << 10,
+        }
+    }
+}
+
+/// The sessions of a node. Clones share the places.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    places: Arc<Semaphore>,
+    limits: Limits,
+    shutdown: CancellationToken,
+}
+
+impl Sessions {
+    /// No session; all end with `shutdown`.
+    pub fn new(limits: Limits, shutdown: CancellationToken) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(limits.sessions)),
+            limits,
+            shutdown,
+        }
+    }
+
+    /// A place for a request, before the runtime is bothered with it.
+    ///
+    /// # Errors
+    /// The request is no upgrade, or there is no place.
+    pub fn reserve<B>(&self, request: &Request<B>) -> Result<Place, StreamError> {
+        headers::check(request)?;
+        if self.shutdown.is_cancelled() {
+            return Err(StreamError::Shutdown);
+        }
+        let permit = Arc::clone(&self.places).try_acquire_owned();
+        let permit = permit.map_err(|_| StreamError::Full(self.limits.sessions))?;
+        Ok(Place {
+            permit,
+            limits: self.limits,
+            shutdown: self.shutdown.clone(),
+        })
+    }
+
+    /// Sessions that are open.
+    pub fn open(&self) -> usize {
+        self.limits.sessions - self.places.available_permits()
+    }
+}
+
+/// A place for one session; dropping it gives it back.
+#[derive(Debug)]
+pub struct Place {
+    permit: OwnedSemaphorePermit,
+    limits: Limits,
+    shutdown: CancellationToken,
+}
+
+impl Place {
+    /// Asks the streaming server at `url` for what the client asks for. The answer is the
+    /// server's own: 101 with a session behind it, or what it refuses with.
+    ///
+    /// `client` is put behind `X-Forwarded-For`.
+    ///
+    /// # Errors
+    /// The server is not reached, or answers neither the one nor the other.
+    pub async fn join(
+        self,
+        mut request: Request<Body>,
+        url: &str,
+        client: Option<IpAddr>,
+    ) -> Result<Response<Body>, StreamError> {
+        let limits = self.limits;
+        let target = target(url)?;
+        let asked = headers::replay(&request, &target, client)
+            .map_err(|error| StreamError::BadUrl(format!("{url}: {error}")))?;
+        let asking = async {
+            let (connection, answer) = ask(&target, asked).await?;
+            let status = answer.status();
+            if status == StatusCode::SWITCHING_PROTOCOLS {
+                return Ok(Asked::Joined(answer, connection));
+            }
+            if status.is_client_error() || status.is_server_error() {
+                let refusal = refusal(answer, limits.refusal_bytes).await;
+                drop(connection);
+                return Ok(Asked::Refused(refusal));
+            }
+            Err(StreamError::NotUpgraded(status.as_u16()))
+        };
+        let asked = tokio::select! {
+            biased;
+            () = self.shutdown.cancelled() => return Err(StreamError::Shutdown),
+            asked = timeout(limits.answer, asking) => asked,
+        };
+        let asked = asked.map_err(|_| StreamError::NoAnswer(limits.answer.as_secs()))?;
+        let (mut runtime, connection) = match asked? {
+            Asked::Joined(answer, connection) => (answer, connection),
+            Asked::Refused(refusal) => return Ok(refusal),
+        };
+        let mut answer = Response::new(Body::empty());
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        *answer.headers_mut() = runtime.headers().clone();
+        let ends = (
+            hyper::upgrade::on(&mut request),
+            hyper::upgrade::on(&mut runtime),
+        );
+        tokio::spawn(self.run(ends.0, ends.1, connection));
+        Ok(answer)
+    }
+
+    /// The session itself, until a side is done; the place is given back then.
+    async fn run(self, client: OnUpgrade, runtime: OnUpgrade, connection: Connection) {
+        let session = async {
+            // the client's end comes when it has the 101; if it never takes it, with an error
+            let joined = tokio::try_join!(client, runtime);
+            let (client, runtime) = match joined {
+                Ok(ends) => ends,
+                Err(error) => {
+                    tracing::debug!(%error, "stream not joined");
+                    return;
+                }
+            };
+            drop(connection);
+            let (client, runtime) = (TokioIo::new(client), TokioIo::new(runtime));
+            let end = join(client, runtime, self.limits.idle).await;
+            tracing::debug!(?end, "stream ended");
+        };
+        tokio::select! {
+            biased;
+            () = self.shutdown.cancelled() => {}
+            () = session => {}
+        }
+        drop(self.permit);
+    }
+}
+
+enum Asked {
+    Joined(Response<Incoming>, Connection),
+    Refused(Response<Body>),
+}
+
+/// Where the runtime serves streams. The URL comes from its socket, which only root and the
+/// runtime can write to, and may name any address; TLS is not spoken, as runtimes serve streams
+/// on the loopback address.
+fn target(url: &str) -> Result<Uri, StreamError> {
+    let bad = |why: &str| StreamError::BadUrl(format!("{url}: {why}"));
+    let target: Uri = url.parse().map_err(|_| bad("not a URL"))?;
+    if target.host().is_none() {
+        return Err(bad("no host"));
+    }
+    match target.scheme() == Some(&Scheme::HTTP) {
+        true => Ok(target),
+        false => Err(bad(
+            "only http is supported; streaming over TLS has to be turned off in the runtime",
+        )),
+    }
+}
+
+/// Drives HTTP up to the upgrade; without it nothing more comes.
+type Connection = AbortOnDropHandle<()>;
+
+async fn ask(
+    target: &Uri,
+    request: Request<http_body_util::Empty<bytes::Bytes>>,
+) -> Result<(Connection, Response<Incoming>), StreamError> {
+    let host = target.host().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = target.port_u16().unwrap_or(80);
+    let stream = TcpStream::connect((host, port)).await;
+    let stream = stream.map_err(StreamError::Dial)?;
+    // keystrokes go at once
+    stream.set_nodelay(true).map_err(StreamError::Dial)?;
+    let handshake = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(StreamError::Broken)?;
+    let connection = AbortOnDropHandle::new(tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "connection to the streaming server broke");
+        }
+    }));
+    let answer = sender.send_request(request).await;
+    Ok((connection, answer.map_err(StreamError::Broken)?))
+}
+
+/// The runtime's own refusal, as far as its words fit.
+async fn refusal(answer: Response<Incoming>, most: usize) -> Response<Body> {
+    let (head, body) = answer.into_parts();
+    let mut body = Limited::new(body, most);
+    let mut words = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(data) = frame.into_data() {
+            words.extend_from_slice(&data);
+        }
+    }
+    let mut refused = Response::new(Body::from(words));
+    *refused.status_mut() = head.status;
+    *refused.headers_mut() = headers::without_framing(&head.headers);
+    refused
+}

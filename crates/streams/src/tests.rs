@@ -1,0 +1,397 @@
+//! Sessions over real sockets: a client, what this crate does, and a streaming server that
+//! behaves or does not.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::Version;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::copy::{BUFFER_BYTES, End, join};
+use crate::{Limits, Sessions, headers};
+
+/// For what is a matter of milliseconds, on a machine that is busy.
+const SOON: Duration = Duration::from_secs(20);
+
+const UPGRADE: &str = "POST /exec?x=1 HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\n\
+    Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\
+    Authorization: Bearer secret\r\nContent-Length: 0\r\n\r\n";
+const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
+    Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nearly";
+
+/// A node that passes everything on to one streaming server, which a test plays itself.
+struct Node {
+    address: SocketAddr,
+    sessions: Sessions,
+    shutdown: CancellationToken,
+    runtime: TcpListener,
+}
+
+impl Node {
+    async fn start(limits: Limits) -> Self {
+        let runtime = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let url = format!("http://{}/exec/token", runtime.local_addr().expect("bound"));
+        Self::serving(limits, runtime, url).await
+    }
+
+    async fn serving(limits: Limits, runtime: TcpListener, url: String) -> Self {
+        let shutdown = CancellationToken::new();
+        let sessions = Sessions::new(limits, shutdown.clone());
+        let router = Router::new()
+            .fallback(pass_on)
+            .with_state((sessions.clone(), url));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let address = listener.local_addr().expect("bound");
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self {
+            address,
+            sessions,
+            shutdown,
+            runtime,
+        }
+    }
+
+    /// A client that has sent `words`.
+    async fn client(&self, words: &str) -> TcpStream {
+        let mut client = TcpStream::connect(self.address).await.expect("connect");
+        client.write_all(words.as_bytes()).await.expect("write");
+        client
+    }
+
+    /// The streaming server's end, and the head of what it was asked.
+    async fn asked(&self) -> (TcpStream, String) {
+        let (mut stream, _) = timeout(SOON, self.runtime.accept())
+            .await
+            .expect("in time")
+            .expect("accepted");
+        let head = read_head(&mut stream).await;
+        (stream, head)
+    }
+
+    /// A session, with both ends in the test's hands.
+    async fn session(&self) -> (TcpStream, TcpStream) {
+        let mut client = self.client(UPGRADE).await;
+        let (mut runtime, _) = self.asked().await;
+        runtime.write_all(SWITCHED).await.expect("write");
+        let head = read_head(&mut client).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        read_exactly(&mut client, "early").await;
+        (client, runtime)
+    }
+
+    async fn all_places_are_free(&self) {
+        let free = async {
+            while self.sessions.open() > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(SOON, free).await.expect("places are given back");
+    }
+}
+
+async fn pass_on(State((sessions, url)): State<(Sessions, String)>, request: Request) -> Response {
+    let joined = match sessions.reserve(&request) {
+        Ok(place) => {
+            let client = Some([10, 0, 0, 9].into());
+            place.join(request, &url, client).await
+        }
+        Err(error) => Err(error),
+    };
+    joined.unwrap_or_else(|error| (error.status(), error.to_string()).into_response())
+}
+
+/// Up to the empty line, byte by byte: what comes behind is not touched.
+async fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let read = async {
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.expect("a head"));
+        }
+    };
+    timeout(SOON, read).await.expect("in time");
+    String::from_utf8(head).expect("text")
+}
+
+async fn read_exactly(stream: &mut TcpStream, expected: &str) {
+    let mut read = vec![0; expected.len()];
+    timeout(SOON, stream.read_exact(&mut read))
+        .await
+        .expect("in time")
+        .expect("bytes");
+    assert_eq!(String::from_utf8_lossy(&read), expected);
+}
+
+/// Everything up to the end, which a reset is too.
+async fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    let _ = timeout(SOON, stream.read_to_end(&mut read))
+        .await
+        .expect("an end in time");
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+fn quick() -> Limits {
+    Limits {
+        answer: Duration::from_millis(200),
+        ..Limits::default()
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_replayed_and_bytes_pass_both_ways_also_those_that_came_early() {
+    let node = Node::start(Limits::default()).await;
+    let mut client = node.client(&format!("{UPGRADE}eager")).await;
+    let (mut runtime, head) = node.asked().await;
+    let head = head.to_ascii_lowercase();
+    assert!(head.starts_with("post /exec/token http/1.1\r\n"), "{head}");
+    for line in [
+        "host: node",
+        "connection: upgrade",
+        "upgrade: spdy/3.1",
+        "x-stream-protocol-version: v4.channel.k8s.io",
+        "x-forwarded-for: 10.0.0.9",
+    ] {
+        assert!(head.contains(&format!("\r\n{line}\r\n")), "{line}: {head}");
+    }
+    assert!(!head.contains("secret"), "{head}");
+    runtime.write_all(SWITCHED).await.expect("write");
+    let answer = read_head(&mut client).await.to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 101 "), "{answer}");
+    assert!(answer.contains("\r\nupgrade: spdy/3.1\r\n"), "{answer}");
+    assert!(
+        answer.contains("\r\nx-stream-protocol-version: v4.channel.k8s.io\r\n"),
+        "{answer}"
+    );
+    read_exactly(&mut client, "early").await;
+    read_exactly(&mut runtime, "eager").await;
+    client.write_all(b"ping").await.expect("write");
+    read_exactly(&mut runtime, "ping").await;
+    runtime.write_all(b"pong").await.expect("write");
+    read_exactly(&mut client, "pong").await;
+}
+
+#[tokio::test]
+async fn what_the_runtime_has_said_arrives_before_the_end_of_its_connection() {
+    let node = Node::start(Limits::default()).await;
+    let (mut client, mut runtime) = node.session().await;
+    let last_words = "x".repeat(1 << 20);
+    let write = async {
+        runtime
+            .write_all(last_words.as_bytes())
+            .await
+            .expect("write");
+        drop(runtime);
+    };
+    let (said, ()) = tokio::join!(read_to_end(&mut client), write);
+    assert_eq!(said.len(), last_words.len());
+    node.all_places_are_free().await;
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_leaves_no_connection_to_the_runtime() {
+    let node = Node::start(Limits::default()).await;
+    let (client, mut runtime) = node.session().await;
+    assert_eq!(node.sessions.open(), 1);
+    drop(client);
+    assert_eq!(read_to_end(&mut runtime).await, "");
+    node.all_places_are_free().await;
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_before_the_answer_leaves_nothing_either() {
+    let node = Node::start(Limits::default()).await;
+    let client = node.client(UPGRADE).await;
+    let (mut runtime, _) = node.asked().await;
+    drop(client);
+    assert_eq!(read_to_end(&mut runtime).await, "");
+    node.all_places_are_free().await;
+}
+
+#[tokio::test]
+async fn the_runtimes_refusal_is_passed_on_as_far_as_it_fits() {
+    let node = Node::start(Limits::default()).await;
+    let mut client = node.client(UPGRADE).await;
+    let (mut runtime, _) = node.asked().await;
+    let refusal = "HTTP/1.1 403 Forbidden\r\nX-Why: no\r\nContent-Length: 4\r\n\r\nno!\n";
+    runtime.write_all(refusal.as_bytes()).await.expect("write");
+    let head = read_head(&mut client).await.to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 403 "), "{head}");
+    assert!(head.contains("\r\nx-why: no\r\n"), "{head}");
+    read_exactly(&mut client, "no!\n").await;
+    node.all_places_are_free().await;
+
+    let mut client = node.client(UPGRADE).await;
+    let (mut runtime, _) = node.asked().await;
+    tokio::spawn(async move {
+        let head = b"HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n";
+        runtime.write_all(head).await.expect("write");
+        while runtime.write_all(&[b'x'; 1024]).await.is_ok() {}
+    });
+    let head = read_head(&mut client).await.to_ascii_lowercase();
+    let length = head.split("content-length: ").nth(1).expect("a length");
+    let length = length.split("\r\n").next().expect("a line");
+    let length: usize = length.parse().expect("a number");
+    assert!(length <= Limits::default().refusal_bytes, "{head}");
+}
+
+#[tokio::test]
+async fn a_streaming_server_that_misbehaves_is_told_of_in_a_500() {
+    #[rustfmt::skip]
+    let cases: [(&[u8], &str); 4] = [
+        (b"", "broke off"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "invalid upgrade response: status code 200"),
+        (b"what?\r\n\r\n", "broke off"),
+        (b"HTTP/1.1 101 Switching", "broke off"),
+    ];
+    for (said, expected) in cases {
+        let node = Node::start(Limits::default()).await;
+        let mut client = node.client(UPGRADE).await;
+        let (mut runtime, _) = node.asked().await;
+        runtime.write_all(said).await.expect("write");
+        drop(runtime);
+        let head = read_head(&mut client).await;
+        assert!(head.starts_with("HTTP/1.1 500 "), "{expected}: {head}");
+        let mut body = vec![0; 256];
+        let read = client.read(&mut body).await.expect("a body");
+        let body = String::from_utf8_lossy(&body[..read]).into_owned();
+        assert!(body.contains(expected), "{expected}: {body}");
+        node.all_places_are_free().await;
+    }
+}
+
+#[tokio::test]
+async fn a_streaming_server_that_never_answers_is_given_up() {
+    let node = Node::start(quick()).await;
+    let mut client = node.client(UPGRADE).await;
+    let (mut runtime, _) = node.asked().await;
+    let head = read_head(&mut client).await;
+    assert!(head.starts_with("HTTP/1.1 500 "), "{head}");
+    assert_eq!(read_to_end(&mut runtime).await, "");
+    node.all_places_are_free().await;
+}
+
+#[tokio::test]
+async fn urls_that_cannot_be_used_are_told_of() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let gone = listener.local_addr().expect("bound");
+    drop(listener);
+    #[rustfmt::skip]
+    let cases = [
+        (format!("http://{gone}/x"), "error dialing backend: "),
+        ("https://127.0.0.1:1/x".into(), "only http is supported"),
+        ("/exec/token".into(), "no host"),
+        ("http://[".into(), "not a URL"),
+        (String::new(), "not a URL"),
+    ];
+    for (url, expected) in cases {
+        let runtime = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let node = Node::serving(Limits::default(), runtime, url).await;
+        let mut client = node.client(UPGRADE).await;
+        let head = read_head(&mut client).await;
+        assert!(head.starts_with("HTTP/1.1 500 "), "{expected}: {head}");
+        let mut body = vec![0; 256];
+        let read = client.read(&mut body).await.expect("a body");
+        let body = String::from_utf8_lossy(&body[..read]).into_owned();
+        assert!(body.contains(expected), "{expected}: {body}");
+        node.all_places_are_free().await;
+    }
+}
+
+#[tokio::test]
+async fn sessions_beyond_the_bound_are_refused_and_a_place_is_free_when_one_ends() {
+    let limits = Limits {
+        sessions: 3,
+        ..Limits::default()
+    };
+    let node = Node::start(limits).await;
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(node.session().await);
+    }
+    for _ in 0..200 {
+        let mut client = node.client(UPGRADE).await;
+        let head = read_head(&mut client).await;
+        assert!(head.starts_with("HTTP/1.1 429 "), "{head}");
+    }
+    assert_eq!(node.sessions.open(), 3);
+    open.clear();
+    node.all_places_are_free().await;
+    node.session().await;
+}
+
+#[tokio::test]
+async fn sessions_end_with_the_agent() {
+    let node = Node::start(Limits::default()).await;
+    let (mut client, mut runtime) = node.session().await;
+    node.shutdown.cancel();
+    assert_eq!(read_to_end(&mut client).await, "");
+    assert_eq!(read_to_end(&mut runtime).await, "");
+    node.all_places_are_free().await;
+    let mut late = node.client(UPGRADE).await;
+    let head = read_head(&mut late).await;
+    assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
+}
+
+#[test]
+fn requests_that_are_no_upgrades_are_refused() {
+    #[rustfmt::skip]
+    let cases: [(Version, &[(&str, &str)], &str); 9] = [
+        (Version::HTTP_11, &[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")], "ok"),
+        (Version::HTTP_11, &[("connection", "keep-alive, upGrade"), ("upgrade", "websocket")], "ok"),
+        (Version::HTTP_11, &[("connection", "upgrade"), ("upgrade", "x"), ("content-length", "0")], "ok"),
+        (Version::HTTP_11, &[], "Upgrade request required"),
+        (Version::HTTP_11, &[("connection", "upgraded"), ("upgrade", "x")], "Upgrade request required"),
+        (Version::HTTP_11, &[("connection", "upgrade")], "Upgrade request required"),
+        (Version::HTTP_10, &[("connection", "upgrade"), ("upgrade", "x")], "Upgrade request required"),
+        (Version::HTTP_11, &[("connection", "upgrade"), ("upgrade", "x"), ("content-length", "7")],
+            "an upgrade request has no body"),
+        (Version::HTTP_2, &[], "streams are served over HTTP/1.1 only: HTTP/2 knows no upgrade"),
+    ];
+    for (version, headers, expected) in cases {
+        let mut request = http::Request::builder().version(version);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty()).expect("request");
+        let line = match headers::check(&request) {
+            Ok(()) => "ok".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(line, expected, "{version:?} {headers:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_ends_when_nothing_was_said_for_the_idle_time_and_not_before() {
+    let (mut client, near) = duplex(64);
+    let (far, mut runtime) = duplex(64);
+    let idle = Duration::from_secs(4 * 3600);
+    let began = Instant::now();
+    let joined = tokio::spawn(join(near, far, idle));
+    tokio::time::advance(Duration::from_secs(3 * 3600)).await;
+    client.write_all(b"x").await.expect("write");
+    assert_eq!(runtime.read_u8().await.expect("byte"), b'x');
+    assert_eq!(joined.await.expect("joined"), End::Idle);
+    assert_eq!(began.elapsed(), Duration::from_secs(7 * 3600));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_stops_the_runtime() {
+    let (client, near) = duplex(64);
+    let (far, mut runtime) = duplex(64);
+    let joined = tokio::spawn(join(near, far, Duration::from_secs(3600)));
+    let mut taken = 0;
+    while let Ok(written) = timeout(Duration::from_secs(1), runtime.write(&[0; 64])).await {
+        taken += written.expect("write");
+        assert!(taken <= BUFFER_BYTES + 128, "{taken}");
+    }
+    drop(client);
+    assert_eq!(joined.await.expect("joined"), End::Runtime);
+}
