@@ -1,15 +1,18 @@
 //! One API server, one private containerd, one agent on both, and what a test looks at.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use windlass_actors::SystemClock;
 use windlass_client::{ApiClient, ApiErrorKind, ApiObject, At, Delete, List, Selector};
 use windlass_testing::agent::{Agent, AgentOptions, NODE_NAME};
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::pod_watch::PodWatch;
 use windlass_types::corev1::{ConfigMap, Event, Node, Pod, ServiceAccount};
+use windlass_types::{Clock, Timestamp};
 
 use crate::control_plane::{Cluster, Kind};
 use crate::history::History;
@@ -62,6 +65,11 @@ fn has_root() -> bool {
     root
 }
 
+/// The present, as the API server beside this process sees it too.
+pub(crate) fn now() -> Timestamp {
+    SystemClock.now()
+}
+
 /// Waits until `look` finds something; what it found last as an error is in the message.
 pub(crate) async fn eventually<T>(
     what: &str,
@@ -96,6 +104,16 @@ impl Bed {
         name: &str,
         credentials: Credentials<'_>,
     ) -> Option<Self> {
+        Self::prepare_with(kind, name, credentials, |_, _| String::new()).await
+    }
+
+    /// The same with more lines of configuration, for the cluster and the node's address.
+    pub(crate) async fn prepare_with(
+        kind: Kind,
+        name: &str,
+        credentials: Credentials<'_>,
+        more: impl FnOnce(&Cluster, IpAddr) -> String,
+    ) -> Option<Self> {
         let assets = match kind.assets() {
             Ok(assets) if has_root() => assets,
             Ok(_) => return None,
@@ -122,7 +140,8 @@ impl Bed {
             config: format!(
                 // volumes are looked at with each sync of their pod
                 "nodeLeaseDurationSeconds: {LEASE_SECONDS}\nsyncFrequency: 10s\n\
-                 featureGates: {{ PodCertificateRequest: true }}\n"
+                 featureGates: {{ PodCertificateRequest: true }}\n{}",
+                more(&cluster, containerd.network().gateway().into()),
             ),
             kubeconfig: Some(kubeconfig),
             bootstrap_kubeconfig: bootstrap,

@@ -4,10 +4,9 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use windlass_client::{At, ClientIdentity, List, Patch, Selector};
 use windlass_fake_api::PodSigner;
-use windlass_types::Timestamp;
 use windlass_types::certificatesv1beta1::PodCertificateRequest;
 
-use crate::bed::{Bed, SOON, eventually};
+use crate::bed::{Bed, SOON, eventually, now};
 use crate::control_plane::Kind;
 use crate::objects::{HOLD, container_with, main_status, pod, uid};
 
@@ -142,7 +141,7 @@ async fn answered(bed: &Bed, signer: &PodSigner, count: usize) {
             if status.is_some_and(|s| s.conditions.as_ref().is_some_and(|c| !c.is_empty())) {
                 continue;
             }
-            let now = Timestamp::now();
+            let now = now();
             let status = match request.spec.signer_name.as_str() {
                 SIGNER => signer.issue(&request, now, Duration::from_secs(3600)),
                 _ => Ok(PodSigner::deny("Stranger", "who are you?", now)),

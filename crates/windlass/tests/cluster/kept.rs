@@ -7,7 +7,7 @@ use windlass_client::{At, Delete};
 use windlass_types::Timestamp;
 use windlass_types::corev1::{ConfigMap, Pod, Secret};
 
-use crate::bed::{Bed, eventually};
+use crate::bed::{Bed, eventually, now};
 use crate::claims::says;
 use crate::control_plane::Kind;
 use crate::objects::{container_with, main_status, object, pod};
@@ -47,13 +47,13 @@ async fn containers_come_back_although_their_objects_are_missing(kind: Kind) {
         "MountVolume.SetUp failed for volume \"v\" : configmap \"shown\" not found",
     )
     .await;
-    sees(&bed, "kept", Timestamp::now(), "old;secret").await;
+    sees(&bed, "kept", now(), "old;secret").await;
 
     // what is mounted serves a new agent, too, and nobody who has nothing mounted
     bed.agent.kill().unwrap();
     bed.respawn().await;
     let fresh = bed.create(&pod("fresh", TELL, volumes())).await;
-    sees(&bed, "kept", Timestamp::now(), "old;secret").await;
+    sees(&bed, "kept", now(), "old;secret").await;
     says(&bed, &fresh, "secret \"shown\" not found").await;
     let waits = bed.get::<Pod>(At::namespaced("default", "fresh")).await;
     let waits = waits.expect("there");
@@ -65,7 +65,7 @@ async fn containers_come_back_although_their_objects_are_missing(kind: Kind) {
     bed.create(&config_map("new;")).await;
     bed.create(&secret()).await;
     sees(&bed, "fresh", begin, "new;secret").await;
-    sees(&bed, "kept", Timestamp::now(), "new;secret").await;
+    sees(&bed, "kept", now(), "new;secret").await;
     bed.delete_pod("kept", None).await;
     bed.delete_pod("fresh", None).await;
     bed.stop().await;

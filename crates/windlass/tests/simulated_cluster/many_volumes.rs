@@ -61,7 +61,10 @@ fn two_hundred_volumes_that_hang_delay_no_pod_with_a_config_map() {
         let before = start(sim, "before").await;
         let nfs = json!({ "name": "data", "nfs": { "server": "gone", "path": "/export" } });
         for index in 0..200 {
-            let uid = create(sim, with_volumes(&format!("hangs-{index}"), &[nfs.clone()]));
+            let uid = create(
+                sim,
+                with_volumes(&format!("hangs-{index}"), std::slice::from_ref(&nfs)),
+            );
             let volume = format!("{uid}/data");
             sim.volumes.hang(VolumeStep::Mount, &volume, true);
         }
