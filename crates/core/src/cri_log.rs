@@ -86,12 +86,70 @@ pub enum LogLineError {
 /// # Errors
 /// Which of the three words before the content is missing or wrong.
 pub fn parse_line(line: &[u8]) -> Result<LogLine<'_>, LogLineError> {
+    let line = split_line(line)?;
+    Ok(LogLine {
+        time: line.time()?,
+        stream: line.stream,
+        partial: line.partial,
+        content: line.content,
+    })
+}
+
+/// One line of a log file whose time is still text: most readers need no time, and reading it
+/// costs more than all the rest of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawLine<'a> {
+    /// When the runtime read it; looks like an RFC 3339 time and need not be one.
+    pub time: &'a [u8],
+    /// Where it was written to.
+    pub stream: LogStream,
+    /// The container's line goes on in the next line of the same stream.
+    pub partial: bool,
+    /// What the container wrote, without the end of line. Any bytes.
+    pub content: &'a [u8],
+}
+
+impl RawLine<'_> {
+    /// When the runtime read it.
+    ///
+    /// # Errors
+    /// There is no such moment: `Time`.
+    pub fn time(&self) -> Result<Timestamp, LogLineError> {
+        let text = std::str::from_utf8(self.time).ok();
+        text.and_then(|text| text.parse().ok())
+            .ok_or(LogLineError::Time)
+    }
+
+    /// The time in the form of [`format_time`], without arithmetic for what is in UTC already.
+    /// Such texts sort by time.
+    ///
+    /// # Errors
+    /// There is no such moment: `Time`.
+    pub fn fixed_time(&self) -> Result<[u8; TIME_LENGTH], LogLineError> {
+        let mut fixed = *b"0000-00-00T00:00:00.000000000Z";
+        if let Some((b'Z', digits)) = self.time.split_last()
+            && in_range(digits)
+        {
+            fixed[..digits.len()].copy_from_slice(digits);
+            // a time without fraction has no point to copy
+            fixed[SECONDS] = b'.';
+            return Ok(fixed);
+        }
+        let text = format_time(self.time()?);
+        text.as_bytes().try_into().map_err(|_| LogLineError::Time)
+    }
+}
+
+/// Reads one line, with or without its end of line, but for its time.
+///
+/// # Errors
+/// Which of the three words before the content is missing or wrong.
+pub fn split_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let (time, rest) = word(line);
-    let time = std::str::from_utf8(time)
-        .ok()
-        .and_then(|text| text.parse::<Timestamp>().ok())
-        .ok_or(LogLineError::Time)?;
+    if !looks_like_time(time) {
+        return Err(LogLineError::Time);
+    }
     let (stream, rest) = word(rest);
     let stream = match stream {
         b"stdout" => LogStream::Stdout,
@@ -100,17 +158,66 @@ pub fn parse_line(line: &[u8]) -> Result<LogLine<'_>, LogLineError> {
     };
     let (tags, content) = word(rest);
     // Only the first tag has a meaning; more may follow after a colon.
-    let partial = match tags.split(|b| *b == b':').next() {
-        Some(b"P") => true,
-        Some(b"F") => false,
+    let partial = match tags {
+        b"P" | [b'P', b':', ..] => true,
+        b"F" | [b'F', b':', ..] => false,
         _ => return Err(LogLineError::Tag),
     };
-    Ok(LogLine {
+    Ok(RawLine {
         time,
         stream,
         partial,
         content,
     })
+}
+
+/// Bytes of a time as [`format_time`] writes it.
+pub const TIME_LENGTH: usize = "0000-00-00T00:00:00.000000000Z".len();
+
+/// Bytes of a time up to its seconds.
+const SECONDS: usize = "0000-00-00T00:00:00".len();
+
+/// Whether it has the shape of an RFC 3339 time: digits and marks where they belong, and an offset.
+fn looks_like_time(text: &[u8]) -> bool {
+    const SHAPE: &[u8; SECONDS] = b"0000-00-00T00:00:00";
+    let Some((date, rest)) = text.split_first_chunk::<SECONDS>() else {
+        return false;
+    };
+    let fits = date.iter().zip(SHAPE).all(|(byte, shape)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        mark => byte == mark,
+    });
+    let offset = match rest.split_first() {
+        Some((b'.', fraction)) => {
+            let digits = fraction.iter().take_while(|b| b.is_ascii_digit()).count();
+            match digits {
+                0 => return false,
+                _ => &fraction[digits..],
+            }
+        }
+        _ => rest,
+    };
+    fits && (offset == b"Z" || matches!(offset, [b'+' | b'-', _, _, b':', _, _]))
+}
+
+/// Whether a time of that shape, without its `Z`, is a moment, and no 29th of February, which takes
+/// arithmetic.
+fn in_range(time: &[u8]) -> bool {
+    let number = |at: usize| match time.get(at..at + 2) {
+        Some([tens, ones]) => tens.wrapping_sub(b'0') * 10 + ones.wrapping_sub(b'0'),
+        _ => u8::MAX,
+    };
+    let last_day = match number(5) {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 => 28,
+        _ => return false,
+    };
+    time.len() < TIME_LENGTH
+        && (1..=last_day).contains(&number(8))
+        && number(11) < 24
+        && number(14) < 60
+        && number(17) < 60
 }
 
 /// A time with all nine digits, as `kubectl logs --timestamps` shows it, so that lines sort.
@@ -172,10 +279,43 @@ mod tests {
         check(b"\n", "Time");
         check(b"\0\0\0\0", "Time");
         check(b"yesterday stdout F x", "Time");
+        check(b"2016-10-06T00:17:09.Z stdout F x", "Time");
         check(b"2016-10-06T00:17:09Z", "Stream");
         check(b"2016-10-06T00:17:09Z stdin F x", "Stream");
         check(b"2016-10-06T00:17:09Z stdout", "Tag");
         check(b"2016-10-06T00:17:09Z stdout X x", "Tag");
+    }
+
+    #[test]
+    fn a_time_is_brought_into_its_fixed_form() {
+        #[rustfmt::skip]
+        let cases = [
+            ("2016-10-06T00:17:09Z", "2016-10-06T00:17:09.000000000Z"),
+            ("2016-10-06T00:17:09.5Z", "2016-10-06T00:17:09.500000000Z"),
+            ("2016-10-06T00:17:09.669794202Z", "2016-10-06T00:17:09.669794202Z"),
+            ("2016-10-06T01:17:09.5+02:00", "2016-10-05T23:17:09.500000000Z"),
+            ("2016-10-31T00:17:09.5Z", "2016-10-31T00:17:09.500000000Z"),
+            ("2016-02-29T00:17:09.5Z", "2016-02-29T00:17:09.500000000Z"),
+            ("2016-13-06T00:17:09Z", "no time"),
+            ("2016-02-30T00:17:09Z", "no time"),
+            ("2016-10-06T25:17:09Z", "no time"),
+            ("2016-10-06T00:17:09.1234567890Z", "no time"),
+        ];
+        for (text, expected) in cases {
+            let line = format!("{text} stdout F x");
+            let raw = split_line(line.as_bytes()).expect("the shape of a time");
+            let fixed = raw.fixed_time();
+            let fixed = fixed.map_or_else(|_| "no time".to_owned(), |fixed| text_of(&fixed));
+            assert_eq!(fixed, expected, "{text}");
+            let exact = raw
+                .time()
+                .map_or_else(|_| "no time".to_owned(), format_time);
+            assert_eq!(fixed, exact, "{text}");
+        }
+    }
+
+    fn text_of(bytes: &[u8]) -> String {
+        String::from_utf8_lossy(bytes).into_owned()
     }
 
     #[test]
@@ -198,6 +338,14 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             let _ = parse_line(&bytes);
+        }
+
+        #[test]
+        fn a_fixed_time_is_the_time(seconds in 0_i64..4_000_000_000, nanos in 0_i32..1_000_000_000) {
+            let time = Timestamp::new(seconds, nanos).expect("a time");
+            let line = format!("{time} stdout F x");
+            let fixed = split_line(line.as_bytes()).expect("a line").fixed_time();
+            prop_assert_eq!(text_of(&fixed.expect("a time")), format_time(time));
         }
 
         #[test]

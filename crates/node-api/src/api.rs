@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use windlass_core::paths::NodePaths;
-use windlass_cri::RuntimeService;
+use windlass_cri::{RuntimeService, RuntimeStreams};
 use windlass_metrics::Metrics;
+use windlass_runtime::logs::LogReader;
 use windlass_server::HealthSource;
 use windlass_stats::{MachineFacts, StatsSource};
 use windlass_status::PodBoard;
+use windlass_streams::Sessions;
 use windlass_types::{Clock, Timestamp};
 
 /// What the endpoints answer from.
@@ -20,6 +22,10 @@ pub struct NodeApiDeps {
     pub board: PodBoard,
     /// The container runtime.
     pub runtime: Arc<dyn RuntimeService>,
+    /// Its streams: exec, attach, port-forward.
+    pub streams: Arc<dyn RuntimeStreams>,
+    /// Open streams.
+    pub sessions: Sessions,
     /// Who measures.
     pub stats: Arc<dyn StatsSource>,
     /// The machine, as `/metrics/cadvisor` shows it.
@@ -30,6 +36,8 @@ pub struct NodeApiDeps {
     pub metrics: Metrics,
     /// Where pods' files and logs are.
     pub paths: NodePaths,
+    /// Who reads logs of containers.
+    pub logs: LogReader,
     /// Directory behind `/logs/`, `/var/log`.
     pub system_logs: PathBuf,
     /// Name of the node.
@@ -74,6 +82,8 @@ pub struct NodeApiSettings {
     pub system_logs: bool,
     /// `enableSystemLogQuery` and its gate NodeLogQuery.
     pub log_query: bool,
+    /// Gate PodLogsQuerySplitStreams.
+    pub log_streams: bool,
     /// Gate ContainerCheckpoint.
     pub checkpoint: bool,
     /// Gate ComponentFlagz.

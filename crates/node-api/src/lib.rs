@@ -62,7 +62,7 @@ fn always_on() -> Router<NodeApi> {
 fn debugging(settings: &NodeApiSettings) -> Router<NodeApi> {
     debug::routes(settings)
         .merge(zpages::routes(settings))
-        .merge(logs::routes())
+        .merge(logs::routes(settings))
         .merge(streaming::routes())
         .merge(why::routes())
 }

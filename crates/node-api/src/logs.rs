@@ -1,10 +1,20 @@
 //! Logs of containers and of the machine.
 
-use axum::Router;
+mod containers;
+mod options;
 
-use crate::NodeApi;
+use axum::Router;
+use axum::routing::get;
+
+use crate::{NodeApi, NodeApiSettings};
 
 /// The group.
-pub(crate) fn routes() -> Router<NodeApi> {
-    Router::new()
+pub(crate) fn routes(_: &NodeApiSettings) -> Router<NodeApi> {
+    Router::new().route(
+        "/containerLogs/{namespace}/{pod}/{container}",
+        get(containers::read),
+    )
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,10 +14,12 @@ use windlass_server::{HealthCheck, HealthSource};
 use windlass_stats::usage::{CgroupUsage, CpuUsage, NodeUsage, PodUsage};
 use windlass_stats::{MachineFacts, StatsSource, Wanted};
 use windlass_status::{PodBoard, PodEntryView};
+use windlass_streams::{Limits, Sessions};
 use windlass_testing::FakeRuntime;
 use windlass_types::view::WorkerPhase;
 use windlass_types::{Clock, Timestamp};
 
+use crate::streaming::tests::FakeStreams;
 use crate::{NodeApi, NodeApiDeps, NodeApiSettings, ServerType, Verbosity, router};
 
 #[derive(Debug)]
@@ -93,14 +95,14 @@ impl Verbosity for Said {
     }
 }
 
-struct World {
-    deps: NodeApiDeps,
+pub(crate) struct World {
+    pub(crate) deps: NodeApiDeps,
     stats: Arc<Measured>,
     verbosity: Arc<Said>,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let clock: Arc<dyn Clock> = Arc::new(FixedClock);
         let (stats, verbosity) = (Arc::<Measured>::default(), Arc::<Said>::default());
         let board = PodBoard::new();
@@ -109,6 +111,8 @@ impl World {
             deps: NodeApiDeps {
                 board,
                 runtime: Arc::new(FakeRuntime::new(Arc::clone(&clock), 1)),
+                streams: Arc::<FakeStreams>::default(),
+                sessions: Sessions::new(Limits::default(), Default::default()),
                 stats: Arc::clone(&stats) as _,
                 machine: Arc::new(MachineFacts::default()),
                 health: Arc::new(Healthy(true)),
@@ -118,6 +122,7 @@ impl World {
                     pod_logs_dir: "/nowhere".into(),
                 },
                 system_logs: "/nowhere".into(),
+                logs: Default::default(),
                 node_name: "n1".into(),
                 configz: Arc::new(json!({"port": 10250})),
                 flagz: Arc::new(vec![("root-dir".into(), "/r".into())]),
@@ -130,6 +135,7 @@ impl World {
                     debug_flags: true,
                     system_logs: true,
                     log_query: false,
+                    log_streams: false,
                     checkpoint: true,
                     flagz: true,
                     statusz: true,
@@ -142,7 +148,7 @@ impl World {
         }
     }
 
-    async fn ask(&self, method: Method, target: &str, body: &'static str) -> (StatusCode, String) {
+    pub(crate) async fn ask(&self, method: Method, target: &str, body: &'static str) -> (StatusCode, String) {
         self.ask_on(ServerType::ReadWrite, method, target, body)
             .await
     }
@@ -164,7 +170,7 @@ impl World {
         (status, text)
     }
 
-    async fn get(&self, target: &str) -> (StatusCode, String) {
+    pub(crate) async fn get(&self, target: &str) -> (StatusCode, String) {
         self.ask(Method::GET, target, "").await
     }
 }

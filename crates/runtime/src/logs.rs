@@ -3,34 +3,45 @@
 //! A pod with a hostPath volume can write into the log directory, so a log is opened below it
 //! without following a link (`openat2`, RESOLVE_BENEATH): a link planted there would otherwise
 //! show any file of the node. Following survives rotation: the old file is read to its end
-//! before the new one is opened.
-
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::PathBuf;
-use std::time::Duration;
-
-use futures::Stream;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
-use windlass_core::cri_log::{LogLine, LogStream, parse_line};
-use windlass_types::Timestamp;
+//! before the next one is opened, and a reader who fell behind goes through every file that is
+//! not compressed yet.
+//!
+//! *owns* the places for readers and one inotify descriptor · *invariant* a log is read as fast
+//! as it is taken, a block ahead; whoever waits for lines holds no buffer and runs on no thread ·
+//! *bound* [`READERS`] of [`BLOCK`].
 
 mod file;
+mod follow;
+mod lines;
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use windlass_core::cri_log::LogStream;
+use windlass_types::Timestamp;
 
 use file::LogFile;
-pub(crate) use file::open_beneath;
+pub use file::open_beneath;
+use follow::{Changes, LogWatch};
+use lines::Lines;
 
 /// Bytes read at once.
-const BLOCK: usize = 64 * 1024;
+const BLOCK: usize = 128 * 1024;
 
-/// A longer line is left out: runtimes cut lines at 16 KiB.
-const MAX_LINE: usize = 1024 * 1024;
+/// Logs read at a time. 1,000 followers have to have room. A reader whose client is slow holds
+/// three blocks (read, on its way, at the client's connection): 400 KiB; all of them 480 MiB. One
+/// who waits for lines holds next to nothing.
+const READERS: usize = 1200;
 
-/// Lines on their way to a slow reader; then the file is not read further.
-const QUEUE: usize = 64;
-
-/// Looks for new lines this often at first and, while none come, ever more rarely.
-const POLL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(320));
+/// A file that was renamed is looked at again after this time: the runtime may still write lines
+/// into it that it had taken from the container before it opened the new one.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Which log.
 #[derive(Clone, Debug)]
@@ -60,193 +71,234 @@ pub struct LogOptions {
 
 /// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read log {}: {source}", path.display())]
-pub struct LogError {
-    /// Which.
-    pub path: PathBuf,
-    /// Why.
-    #[source]
-    pub source: io::Error,
+pub enum LogError {
+    /// There is none, or it is out of place.
+    #[error("failed to open log file {path:?}: {source}")]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It began well.
+    #[error("failed to read log file {path:?}: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// As many logs are read as may be.
+    #[error("{READERS} logs are being read, which is the most at a time; try again later")]
+    Busy,
 }
 
-/// The log as a stream of lines, each with its newline unless it is part of a longer one.
-///
-/// `done` is cancelled by the caller when the container has ended: then the rest of the file
-/// is the rest of the stream. Without `follow` it is not looked at. Needs a tokio runtime;
-/// dropping the stream stops the reading.
-pub fn read_log(
-    source: LogSource,
-    options: LogOptions,
-    done: CancellationToken,
-) -> impl Stream<Item = Result<Vec<u8>, LogError>> + Send + Unpin + 'static {
-    let (sender, receiver) = mpsc::channel(QUEUE);
-    tokio::spawn(async move {
-        let path = source.path.clone();
-        let mut reader = Reader {
-            source,
-            left: options.limit_bytes,
-            options,
-            done,
-            sender: sender.clone(),
-            pending: Vec::new(),
-            broken: false,
-            inside: [false; 2],
-        };
-        if let Err(source) = reader.run().await {
-            // the other end may be gone, then nobody wants to know
-            let _ = sender.send(Err(LogError { path, source })).await;
+/// Who reads logs. Clones share its places and its watch on directories.
+#[derive(Clone, Debug)]
+pub struct LogReader {
+    places: Arc<Semaphore>,
+    watch: LogWatch,
+}
+
+impl Default for LogReader {
+    fn default() -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(READERS)),
+            watch: LogWatch::default(),
         }
-    });
-    Box::pin(futures::stream::unfold(receiver, |mut receiver| async {
-        receiver.recv().await.map(|item| (item, receiver))
-    }))
+    }
+}
+
+impl LogReader {
+    /// The log as a stream of blocks of whole lines, each with its newline unless it is part of a
+    /// longer one.
+    ///
+    /// `done` is cancelled by the caller when the container has ended: then the rest of the file
+    /// is the rest of the stream. Without `follow` it is not looked at. Needs a tokio runtime;
+    /// dropping the stream stops the reading.
+    ///
+    /// # Errors
+    /// There is no such log, or no place for one reader more.
+    pub async fn read(
+        &self,
+        source: LogSource,
+        options: LogOptions,
+        done: CancellationToken,
+    ) -> Result<impl Stream<Item = Result<Bytes, LogError>> + Send + Unpin + 'static, LogError>
+    {
+        let place = self.place()?;
+        let path = source.path.clone();
+        let follow = options.follow;
+        let tail = options.tail;
+        let opened = blocking({
+            let source = source.clone();
+            move || {
+                let mut file = LogFile::open(&source)?.ok_or(io::ErrorKind::NotFound)?;
+                if let Some(lines) = tail {
+                    file.seek_to_tail(lines)?;
+                }
+                Ok(file)
+            }
+        });
+        let file = match opened.await {
+            Ok(file) => file,
+            Err(source) => return Err(LogError::Open { path, source }),
+        };
+        // one on its way, one in the making
+        let (sender, receiver) = mpsc::channel(1);
+        let reader = Reader {
+            lines: Lines::new(options),
+            watch: self.watch.clone(),
+            follow,
+            source,
+            done,
+            sender,
+            _place: place,
+        };
+        tokio::spawn(async move {
+            let sender = reader.sender.clone();
+            if let Err(source) = reader.run(file).await {
+                // the other end may be gone, then nobody wants to know
+                let _ = sender.send(Err(LogError::Read { path, source })).await;
+            }
+        });
+        Ok(Box::pin(futures::stream::unfold(
+            receiver,
+            |mut receiver| async { receiver.recv().await.map(|item| (item, receiver)) },
+        )))
+    }
+}
+
+impl LogReader {
+    /// The first `length` bytes of an open file, as they are.
+    ///
+    /// # Errors
+    /// There is no place for one reader more.
+    pub fn copy(
+        &self,
+        file: std::fs::File,
+        length: u64,
+    ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + Unpin + 'static, LogError> {
+        let place = self.place()?;
+        let state = (file, length, place);
+        Ok(Box::pin(futures::stream::try_unfold(
+            state,
+            |(mut file, left, place)| async move {
+                let (file, block) = blocking(move || {
+                    let mut block = Vec::new();
+                    let wanted = left.min(BLOCK as u64);
+                    (&mut file).take(wanted).read_to_end(&mut block)?;
+                    Ok((file, block))
+                })
+                .await?;
+                let left = left.saturating_sub(block.len() as u64);
+                Ok((!block.is_empty()).then(|| (Bytes::from(block), (file, left, place))))
+            },
+        )))
+    }
+
+    /// A place for a reader of something else, kept as long as the answer.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn place(&self) -> Result<OwnedSemaphorePermit, LogError> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.map_err(|_| LogError::Busy)
+    }
 }
 
 struct Reader {
+    lines: Lines,
+    watch: LogWatch,
+    follow: bool,
     source: LogSource,
-    options: LogOptions,
     done: CancellationToken,
-    sender: mpsc::Sender<Result<Vec<u8>, LogError>>,
-    /// Bytes of an unfinished line.
-    pending: Vec<u8>,
-    /// Bytes of `limit_bytes` that are left.
-    left: Option<u64>,
-    /// The line being read is longer than [`MAX_LINE`].
-    broken: bool,
-    /// The last line sent of stdout, stderr was a part: its rest needs no time of its own.
-    inside: [bool; 2],
+    sender: mpsc::Sender<Result<Bytes, LogError>>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Reader {
-    async fn run(&mut self) -> io::Result<()> {
-        let Some(mut file) = self.open().await? else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        if let Some(lines) = self.options.tail {
-            file = blocking(move || {
-                let start = start_of_tail(&mut file.file, lines)?;
-                file.file.seek(SeekFrom::Start(start))?;
-                Ok(file)
-            })
-            .await?;
-        }
-        let mut pause = POLL.0;
+    async fn run(mut self, mut file: LogFile) -> io::Result<()> {
+        let mut changes: Option<Changes> = None;
         loop {
             // asked before reading: what was written before the end is then read below
-            let done = !self.options.follow || self.done.is_cancelled();
-            let (back, block) = blocking(move || read_block(file)).await?;
+            let done = !self.follow || self.done.is_cancelled();
+            let Some(back) = self.read_to_end(file).await? else {
+                return Ok(());
+            };
             file = back;
-            if !block.is_empty() {
-                pause = POLL.0;
-                if !self.take(&block).await {
-                    return Ok(());
-                }
-                continue;
-            }
-            if self.options.follow
-                && let Some(next) = self.rotated(&file).await?
+            if self.follow
+                && let Some(next) = self.next_file(&file).await?
             {
+                if !next.is(&file) {
+                    tokio::time::sleep(LAST_WORDS).await;
+                    if self.read_to_end(file).await?.is_none() {
+                        return Ok(());
+                    }
+                }
+                // the runtime finishes a line before it reopens, so a torn one stays torn
+                self.lines.forget_torn_line();
                 file = next;
                 continue;
             }
             if done {
-                self.last_line().await;
+                if let Some(line) = self.lines.last_line() {
+                    let _ = self.sender.send(Ok(line)).await;
+                }
                 return Ok(());
             }
+            let Some(changes) = &mut changes else {
+                // what happens from here on wakes; what happened before is read first
+                changes = Some(self.watch_directory().await?);
+                continue;
+            };
             tokio::select! {
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(POLL.1),
-                () = self.done.cancelled() => {}
+                biased;
                 () = self.sender.closed() => return Ok(()),
+                () = self.done.cancelled() => {}
+                () = changes.next() => {}
             }
         }
     }
 
-    async fn open(&self) -> io::Result<Option<LogFile>> {
+    /// Sends what there is. `None` if the stream is to end.
+    async fn read_to_end(&mut self, mut file: LogFile) -> io::Result<Option<LogFile>> {
+        loop {
+            let mut lines = std::mem::take(&mut self.lines);
+            let (back, lines, read, out) = blocking(move || {
+                let mut out = Vec::new();
+                let read = lines.read(&mut file.file, &mut out)?;
+                file.position += read as u64;
+                Ok((file, lines, read, out))
+            })
+            .await?;
+            file = back;
+            self.lines = lines;
+            if !out.is_empty() && self.sender.send(Ok(Bytes::from(out))).await.is_err() {
+                return Ok(None);
+            }
+            if self.lines.ended() || self.sender.is_closed() {
+                return Ok(None);
+            }
+            if read == 0 {
+                return Ok(Some(file));
+            }
+        }
+    }
+
+    /// The file that follows the one just read to its end.
+    async fn next_file(&self, file: &LogFile) -> io::Result<Option<LogFile>> {
         let source = self.source.clone();
-        blocking(move || LogFile::open(&source)).await
+        let read = file.read_so_far()?;
+        blocking(move || read.next(&source)).await
     }
 
-    /// The file that took the place of the one just read to its end. Between the two halves of
-    /// a rotation there is none; a truncated file counts as a new one.
-    async fn rotated(&mut self, file: &LogFile) -> io::Result<Option<LogFile>> {
-        let (id, position) = (file.id, file.position);
-        let Some(next) = self.open().await? else {
-            return Ok(None);
-        };
-        let same = next.id == id && next.file.metadata()?.len() >= position;
-        if same {
-            return Ok(None);
-        }
-        // the runtime finishes a line before it reopens, so a torn one stays torn
-        self.pending.clear();
-        self.broken = false;
-        Ok(Some(next))
-    }
-
-    /// Sends the complete lines of a block. Returns false if the stream is to end.
-    async fn take(&mut self, block: &[u8]) -> bool {
-        self.pending.extend_from_slice(block);
-        let mut pending = std::mem::take(&mut self.pending);
-        let mut rest = pending.as_slice();
-        while let Some(end) = rest.iter().position(|b| *b == b'\n') {
-            let (line, after) = rest.split_at(end);
-            rest = &after[1..];
-            let broken = std::mem::take(&mut self.broken);
-            if !broken && !self.send(line).await {
-                return false;
-            }
-        }
-        let kept = rest.len();
-        pending.drain(..pending.len() - kept);
-        if pending.len() > MAX_LINE {
-            tracing::debug!(path = %self.source.path.display(), "log line too long, left out");
-            pending.clear();
-            self.broken = true;
-        }
-        self.pending = pending;
-        true
-    }
-
-    /// A container that was killed while writing leaves a line without its end.
-    async fn last_line(&mut self) {
-        let line = std::mem::take(&mut self.pending);
-        if !line.is_empty() && !self.broken {
-            self.send(&line).await;
-        }
-    }
-
-    async fn send(&mut self, line: &[u8]) -> bool {
-        let line = match parse_line(line) {
-            Ok(line) => line,
-            Err(error) => {
-                tracing::debug!(path = %self.source.path.display(), %error, "log line skipped");
-                return true;
-            }
-        };
-        if !self.wanted(&line) {
-            return true;
-        }
-        let inside = &mut self.inside[usize::from(line.stream == LogStream::Stderr)];
-        let begins = !std::mem::replace(inside, line.partial);
-        let mut out = Vec::with_capacity(line.content.len() + 40);
-        line.write_to(self.options.timestamps && begins, &mut out);
-        if let Some(left) = &mut self.left {
-            out.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-            *left -= out.len() as u64;
-        }
-        let full = self.left == Some(0);
-        self.sender.send(Ok(out)).await.is_ok() && !full
-    }
-
-    fn wanted(&self, line: &LogLine<'_>) -> bool {
-        if self
-            .options
-            .stream
-            .is_some_and(|wanted| wanted != line.stream)
-        {
-            return false;
-        }
-        self.options.since.is_none_or(|since| line.time >= since)
+    async fn watch_directory(&self) -> io::Result<Changes> {
+        let (watch, source) = (self.watch.clone(), self.source.clone());
+        // the watch's task belongs to this runtime, and a thread of its pool knows it too
+        blocking(move || Ok(watch.directory_of(&source))).await
     }
 }
 
@@ -256,45 +308,6 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(io::Error::other)?
-}
-
-fn read_block(mut file: LogFile) -> io::Result<(LogFile, Vec<u8>)> {
-    let mut block = Vec::with_capacity(BLOCK);
-    (&mut file.file)
-        .take(BLOCK as u64)
-        .read_to_end(&mut block)?;
-    file.position = file.file.stream_position()?;
-    Ok((file, block))
-}
-
-/// Offset at which the last `lines` lines begin, found from the end.
-fn start_of_tail(file: &mut std::fs::File, lines: u64) -> io::Result<u64> {
-    let end = file.metadata()?.len();
-    if lines == 0 {
-        return Ok(end);
-    }
-    let mut block = vec![0; BLOCK];
-    let mut found = 0;
-    let mut start = end;
-    while start > 0 {
-        let from = start.saturating_sub(BLOCK as u64);
-        let part = &mut block[..(start - from) as usize];
-        file.seek(SeekFrom::Start(from))?;
-        file.read_exact(part)?;
-        for (i, _) in part.iter().enumerate().rev().filter(|(_, b)| **b == b'\n') {
-            let after = from + i as u64 + 1;
-            // the newline that ends the file ends its last line
-            if after == end {
-                continue;
-            }
-            found += 1;
-            if found == lines {
-                return Ok(after);
-            }
-        }
-        start = from;
-    }
-    Ok(0)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use windlass_core::projection::{PayloadFile, VolumePayload, VolumePayloads};
 use windlass_core::volume_source::{LocalVolume, PodVolume, VolumeSource};
 use windlass_cri::{CriClient, CriOptions, RuntimeService};
 use windlass_metrics::Metrics;
-use windlass_runtime::logs::{LogOptions, LogSource, read_log};
+use windlass_runtime::logs::{LogOptions, LogReader, LogSource};
 use windlass_runtime::{HostFiles, HostFilesConfig, KillPodRequest, PodInputs, SyncPodOutcome};
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::registry::{self, PrivateRegistry};
@@ -208,13 +208,16 @@ async fn on_containerd_a_pod_with_volumes_runs_tells_its_last_words_and_leaves_n
         follow: true,
         ..LogOptions::default()
     };
-    let mut log = read_log(source, options, done.clone());
-    let next = |line: Option<Result<Vec<u8>, _>>| {
-        String::from_utf8(line.expect("a line").expect("readable")).expect("text")
-    };
-    assert_eq!(next(log.next().await), "made\n");
-    let hosts = next(log.next().await);
-    assert_eq!(hosts, format!("{}\tweb\n", seen.ips[0]));
+    let reader = LogReader::default();
+    let log = reader.read(source, options, done.clone()).await;
+    let mut log = log.expect("a log");
+    let hosts = format!("made\n{}\tweb\n", seen.ips[0]);
+    let mut text = String::new();
+    while text.len() < hosts.len() {
+        let block = log.next().await.expect("a block").expect("readable");
+        text.push_str(std::str::from_utf8(&block).expect("text"));
+    }
+    assert_eq!(text, hosts);
 
     let begun = Instant::now();
     let request = KillPodRequest {
@@ -229,7 +232,8 @@ async fn on_containerd_a_pod_with_volumes_runs_tells_its_last_words_and_leaves_n
         (3..8).contains(&took.as_secs()),
         "the deaf one used its grace: {took:?}"
     );
-    assert_eq!(next(log.next().await), "ended\n");
+    let last = log.next().await.expect("a block").expect("readable");
+    assert_eq!(last, "ended\n");
     done.cancel();
     assert!(log.next().await.is_none());
 

@@ -20,21 +20,17 @@ use tonic::{Request, Response, Status};
 use windlass_core::paths::NodePaths;
 use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
-use windlass_runtime::logs::{LogOptions, LogSource, read_log};
+use windlass_runtime::logs::{LogError, LogOptions, LogReader, LogSource};
 use windlass_status::{BoardSubscription, PodBoard, PodEntryView};
 use windlass_types::view::{NodeStanding, RejectedManifest};
 use windlass_types::{Clock, PodExt, PodUid};
 
 use crate::convert;
-use crate::log_target::{self, LogTarget, NoLog, log_target};
+use crate::log_target::{LogQuestion, LogTarget, NoLog, ended, log_target};
 use crate::socket;
 
 /// Requests of one connection worked on at a time; the CLI makes one.
 const REQUESTS_PER_CONNECTION: usize = 16;
-
-/// Lines of a log that go into one message if they are there already. A message stays below
-/// 4 MiB: a line is at most 1 MiB only if a container writes it so, 16 KiB as the runtimes cut.
-const LINES_PER_MESSAGE: usize = 64;
 
 /// Where it comes from what the agent is a node of. Must not block.
 pub trait NodeSource: Send + Sync + std::fmt::Debug + 'static {
@@ -53,6 +49,8 @@ pub struct ControlService {
     pub node: Arc<dyn NodeSource>,
     /// Where their logs are.
     pub paths: NodePaths,
+    /// Who reads them.
+    pub logs: LogReader,
     /// The present, for `since_seconds`.
     pub clock: Arc<dyn Clock>,
     /// Ends streams that would go on for ever.
@@ -156,7 +154,13 @@ impl Windlass for ControlService {
     ) -> Result<Response<BoxStream<proto::ReadLogResponse>>, Status> {
         let request = request.into_inner();
         let entries = self.board.find(&request.namespace, &request.pod);
-        let target = log_target(&entries, &request).map_err(|error| refuse(&error))?;
+        let question = LogQuestion {
+            namespace: &request.namespace,
+            pod: &request.pod,
+            container: &request.container,
+            previous: request.previous,
+        };
+        let target = log_target(&entries, &question).map_err(|error| refuse(&error))?;
         let source = LogSource {
             root: self.paths.pod_logs_dir.clone(),
             path: self
@@ -182,61 +186,48 @@ impl Windlass for ControlService {
         // cancelled with the stream, so that following ends when the client goes away
         let client = self.shutdown.child_token();
         if options.follow {
-            let board = self.board.subscribe();
+            let board = self.board.clone();
             tokio::spawn(watch_end(board, target, done.clone(), client.clone()));
         }
         let guard = client.drop_guard();
-        let lines = read_log(source, options, done)
-            .ready_chunks(LINES_PER_MESSAGE)
-            .map(move |lines| {
+        let blocks = self.logs.read(source, options, done).await;
+        let blocks = blocks
+            .map_err(|error| unreadable(&error))?
+            .map(move |block| {
                 let _held = &guard;
-                message(lines)
+                message(block)
             })
             .take_until(self.shutdown.clone().cancelled_owned());
-        Ok(Response::new(Box::pin(lines)))
+        Ok(Response::new(Box::pin(blocks)))
     }
 }
 
-fn message(
-    lines: Vec<Result<Vec<u8>, windlass_runtime::logs::LogError>>,
-) -> Result<proto::ReadLogResponse, Status> {
-    let mut data = Vec::new();
-    for line in lines {
-        match line {
-            Ok(line) => data.extend_from_slice(&line),
-            // what was read before the fault is worth more than the fault
-            Err(error) if data.is_empty() => return Err(Status::not_found(error.to_string())),
-            Err(error) => {
-                tracing::warn!(%error, "log reading ended early");
-                break;
-            }
-        }
-    }
-    Ok(proto::ReadLogResponse {
-        data: Bytes::from(data),
-    })
+/// A block is some 128 KiB, and at most 1 MiB more if a container's line is that long: it fits into a
+/// message.
+fn message(block: Result<Bytes, LogError>) -> Result<proto::ReadLogResponse, Status> {
+    let data = block.map_err(|error| unreadable(&error))?;
+    Ok(proto::ReadLogResponse { data })
 }
 
-/// Cancels `done` when the target's instance has ended, by the board.
+fn unreadable(error: &LogError) -> Status {
+    match error {
+        LogError::Open { .. } => Status::not_found(error.to_string()),
+        LogError::Read { .. } => Status::data_loss(error.to_string()),
+        LogError::Busy => Status::resource_exhausted(error.to_string()),
+    }
+}
+
+/// Cancels `done` when the target's instance has ended.
 async fn watch_end(
-    mut board: BoardSubscription,
+    board: PodBoard,
     target: LogTarget,
     done: CancellationToken,
     gone: CancellationToken,
 ) {
-    let uid = target.pod.uid();
-    let ended = async {
-        while let Some(change) = board.next().await {
-            let now = change.changed.iter().find(|view| view.pod.uid() == uid);
-            let ended = now.is_some_and(|view| !log_target::still_runs(view, &target));
-            if ended || change.removed.contains(&uid) {
-                return;
-            }
-        }
-    };
     tokio::select! {
-        () = ended => done.cancel(),
+        biased;
         () = gone.cancelled() => {}
+        () = ended(&board, &target) => done.cancel(),
     }
 }
 
@@ -304,7 +295,7 @@ fn refuse(error: &NoLog) -> Status {
     match error {
         NoLog::Pod { .. } | NoLog::NoPrevious { .. } => Status::not_found(message),
         NoLog::Ambiguous { .. } | NoLog::Container { .. } => Status::invalid_argument(message),
-        NoLog::Waiting { .. } => Status::failed_precondition(message),
+        NoLog::Waiting { .. } | NoLog::Unknown { .. } => Status::failed_precondition(message),
     }
 }
 

@@ -1,10 +1,27 @@
-//! Decides which file a request for a log means.
+//! Decides which file a request for a log means, for `windlassctl` and for the node's own API.
 
-use windlass_proto::windlass_v1::ReadLogRequest;
-use windlass_status::PodEntryView;
+use std::time::Duration;
+
+use windlass_status::{PodBoard, PodEntryView};
 use windlass_types::corev1::ContainerStatus;
 use windlass_types::view::WorkerPhase;
 use windlass_types::{PodExt, SharedPod};
+
+/// Whoever follows a log looks at the board no more often than this, however many of its pods change.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What somebody asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct LogQuestion<'a> {
+    /// Namespace.
+    pub namespace: &'a str,
+    /// Name of the pod.
+    pub pod: &'a str,
+    /// Name of the container; empty for the pod's only or default one.
+    pub container: &'a str,
+    /// The instance before the present one.
+    pub previous: bool,
+}
 
 /// One instance of one container.
 #[derive(Clone, Debug)]
@@ -59,8 +76,16 @@ pub enum NoLog {
         /// The names there are.
         containers: String,
     },
+    /// Nobody has looked at the container yet.
+    #[error("container {container:?} in pod {pod:?} is not available")]
+    Unknown {
+        /// Pod.
+        pod: String,
+        /// Container.
+        container: String,
+    },
     /// The container never started.
-    #[error("container {container} of pod {pod} is waiting to start: {reason}")]
+    #[error("container {container:?} in pod {pod:?} is waiting to start: {reason}")]
     Waiting {
         /// Pod.
         pod: String,
@@ -70,7 +95,7 @@ pub enum NoLog {
         reason: String,
     },
     /// It was never restarted.
-    #[error("container {container} of pod {pod} has no previous instance")]
+    #[error("previous terminated container {container:?} in pod {pod:?} not found")]
     NoPrevious {
         /// Pod.
         pod: String,
@@ -79,19 +104,25 @@ pub enum NoLog {
     },
 }
 
-/// The instance that `request` means. `entries` are all pods of that name: two while one
+/// The instance that `question` means. `entries` are all pods of that name: two while one
 /// replaces the other.
-pub fn log_target(entries: &[PodEntryView], request: &ReadLogRequest) -> Result<LogTarget, NoLog> {
+///
+/// # Errors
+/// There is no such pod, container or instance; the words of the last are upstream's.
+pub fn log_target(
+    entries: &[PodEntryView],
+    question: &LogQuestion<'_>,
+) -> Result<LogTarget, NoLog> {
     let entry = entries
         .iter()
         .min_by_key(|entry| entry.worker_phase != WorkerPhase::Syncing)
         .ok_or_else(|| NoLog::Pod {
-            namespace: request.namespace.clone(),
-            name: request.pod.clone(),
+            namespace: question.namespace.to_owned(),
+            name: question.pod.to_owned(),
         })?;
-    let container = container(entry, &request.container)?;
+    let container = container(entry, question.container)?;
     let status = statuses(entry).find(|status| status.name == container);
-    instance(entry, &container, status, request.previous)
+    instance(entry, &container, status, question.previous)
 }
 
 /// Whether a target's instance still runs, by a later look at its pod.
@@ -103,6 +134,19 @@ pub fn still_runs(entry: &PodEntryView, target: &LogTarget) -> bool {
         })
 }
 
+/// Waits until the target's instance has ended, by the board.
+pub async fn ended(board: &PodBoard, target: &LogTarget) {
+    let (uid, mut version) = (target.pod.uid(), board.changes());
+    loop {
+        version.borrow_and_update();
+        let runs = board.get(&uid).is_some_and(|now| still_runs(&now, target));
+        if !runs || version.changed().await.is_err() {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 fn container(entry: &PodEntryView, asked: &str) -> Result<String, NoLog> {
     let pod = &entry.pod;
     let names: Vec<&str> = pod
@@ -110,6 +154,7 @@ fn container(entry: &PodEntryView, asked: &str) -> Result<String, NoLog> {
         .iter()
         .chain(pod.init_containers())
         .map(|container| container.name.as_str())
+        .chain(ephemeral(entry))
         .collect();
     if asked.is_empty() {
         let default = pod.annotation("kubectl.kubernetes.io/default-container");
@@ -132,9 +177,17 @@ fn container(entry: &PodEntryView, asked: &str) -> Result<String, NoLog> {
     })
 }
 
+fn ephemeral(entry: &PodEntryView) -> impl Iterator<Item = &str> {
+    let spec = entry.pod.spec.iter();
+    let containers = spec.flat_map(|spec| spec.ephemeral_containers.iter().flatten());
+    containers.map(|container| container.name.as_str())
+}
+
 fn statuses(entry: &PodEntryView) -> impl Iterator<Item = &ContainerStatus> {
-    let apps = entry.status.container_statuses.iter().flatten();
-    apps.chain(entry.status.init_container_statuses.iter().flatten())
+    let status = &entry.status;
+    let apps = status.container_statuses.iter().flatten();
+    apps.chain(status.init_container_statuses.iter().flatten())
+        .chain(status.ephemeral_container_statuses.iter().flatten())
 }
 
 fn is_running(status: &ContainerStatus) -> bool {
@@ -153,13 +206,11 @@ fn instance(
     previous: bool,
 ) -> Result<LogTarget, NoLog> {
     let (pod, name) = (entry.pod.name().to_owned(), container.to_owned());
-    let waiting = |reason: &str| NoLog::Waiting {
-        pod: pod.clone(),
-        container: name.clone(),
-        reason: reason.to_owned(),
-    };
     let Some(status) = status else {
-        return Err(waiting("the pod was not synced yet"));
+        return Err(NoLog::Unknown {
+            pod,
+            container: name,
+        });
     };
     let newest = u32::try_from(status.restart_count).unwrap_or(0);
     let ended_before = status
@@ -171,16 +222,20 @@ fn instance(
     let attempt = match (started, previous) {
         (true, false) => newest,
         (true, true) if ended_before && newest > 0 => newest - 1,
-        (true, true) => {
+        (false, _) if ended_before => newest,
+        (_, true) => {
             return Err(NoLog::NoPrevious {
                 pod,
                 container: name,
             });
         }
-        (false, _) if ended_before => newest,
-        (false, _) => {
+        (false, false) => {
             let reason = state.and_then(|s| s.waiting.as_ref()?.reason.as_deref());
-            return Err(waiting(reason.unwrap_or("no reason known")));
+            return Err(NoLog::Waiting {
+                pod,
+                container: name,
+                reason: why_waiting(reason.unwrap_or("no logs yet")).to_owned(),
+            });
         }
     };
     Ok(LogTarget {
@@ -189,6 +244,15 @@ fn instance(
         attempt,
         running: is_running(status) && !previous,
     })
+}
+
+/// The reason in the words that upstream has for the most common ones.
+fn why_waiting(reason: &str) -> &str {
+    match reason {
+        "ErrImagePull" => "image can't be pulled",
+        "ImagePullBackOff" => "trying and failing to pull image",
+        other => other,
+    }
 }
 
 #[cfg(test)]

@@ -143,6 +143,11 @@ impl PodBoard {
         })
     }
 
+    /// Changes whenever the board does; for who needs to look at one entry only.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.version.subscribe()
+    }
+
     /// A subscription whose first change is the whole board.
     pub fn subscribe(&self) -> BoardSubscription {
         BoardSubscription {

@@ -87,6 +87,7 @@ impl Servers {
         let health = AgentHealth::new(agent.clone(), Arc::clone(&clock), &config.kubelet);
         let health: Arc<dyn HealthSource> = Arc::new(health);
         let paths = self.paths.clone();
+        let logs = self.api.logs.clone();
         self.api
             .serve(agent, config, paths, Arc::clone(&health), &surroundings)
             .await?;
@@ -100,6 +101,7 @@ impl Servers {
             rejected: agent.rejected.clone(),
             node: Arc::new(agent.node.clone()),
             paths: self.paths,
+            logs,
             clock,
             shutdown: token,
         };

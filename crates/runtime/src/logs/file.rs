@@ -1,21 +1,26 @@
-//! Opens a log below the log directory without following a link.
+//! Opens a log below the log directory without following a link, and finds the one after it.
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat,
+};
 use rustix::io::Errno;
 
-use super::LogSource;
+use super::{BLOCK, LogSource};
 
 /// An open log and how far it was read.
 #[derive(Debug)]
 pub(super) struct LogFile {
     pub(super) file: File,
     /// Device and inode: another file under the same name has other ones.
-    pub(super) id: (u64, u64),
+    id: (u64, u64),
     pub(super) position: u64,
 }
 
@@ -37,11 +42,121 @@ impl LogFile {
             position: 0,
         }))
     }
+
+    /// Goes to where the last `lines` lines begin.
+    pub(super) fn seek_to_tail(&mut self, lines: u64) -> io::Result<()> {
+        let start = start_of_tail(&mut self.file, lines)?;
+        self.position = self.file.seek(SeekFrom::Start(start))?;
+        Ok(())
+    }
+
+    /// Whether both are one file, which was truncated then.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+
+    /// What has to be known to find the file after it.
+    pub(super) fn read_so_far(&self) -> io::Result<ReadSoFar> {
+        Ok(ReadSoFar {
+            id: self.id,
+            position: self.position,
+            written: written(&self.file)?,
+        })
+    }
+}
+
+/// A file that was read to its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadSoFar {
+    id: (u64, u64),
+    position: u64,
+    /// When it was written to last, in nanoseconds.
+    written: i128,
+}
+
+impl ReadSoFar {
+    /// The file that follows it: the oldest that was renamed after it and is not compressed, or the
+    /// one that has its name now. Between the two halves of a rotation there is none; a file that
+    /// was truncated follows itself.
+    pub(super) fn next(&self, source: &LogSource) -> io::Result<Option<LogFile>> {
+        let Some(now) = LogFile::open(source)? else {
+            return Ok(None);
+        };
+        if now.id == self.id {
+            let truncated = now.file.metadata()?.len() < self.position;
+            return Ok(truncated.then_some(now));
+        }
+        Ok(Some(self.skipped(source)?.unwrap_or(now)))
+    }
+
+    /// A file between this one and the present one: a reader who fell behind missed its whole time.
+    fn skipped(&self, source: &LogSource) -> io::Result<Option<LogFile>> {
+        let directory = directory_beneath(source)?;
+        let name = source.path.file_name().unwrap_or_default();
+        let mut found: Option<Vec<u8>> = None;
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let other = entry.file_name().to_bytes();
+            if !is_rotated(name.as_bytes(), other) {
+                continue;
+            }
+            let Ok(stat) = statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            let written =
+                i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec);
+            let later = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+                && (stat.st_dev, stat.st_ino) != self.id
+                && written > self.written;
+            // names sort by the time of the rotation
+            if later && found.as_deref().is_none_or(|found| other < found) {
+                found = Some(other.to_vec());
+            }
+        }
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        LogFile::open(&LogSource {
+            root: source.root.clone(),
+            path: source.path.with_file_name(OsStr::from_bytes(&found)),
+        })
+    }
+}
+
+/// Whether `other` is what a rotation made of `name` and has not compressed: `0.log.20260101-000000`.
+fn is_rotated(name: &[u8], other: &[u8]) -> bool {
+    let stamp = other
+        .strip_prefix(name)
+        .and_then(|it| it.strip_prefix(b"."));
+    stamp.is_some_and(|stamp| {
+        stamp.len() == "20260101-000000".len()
+            && stamp.iter().all(|b| b.is_ascii_digit() || *b == b'-')
+    })
+}
+
+fn written(file: &File) -> io::Result<i128> {
+    let metadata = file.metadata()?;
+    Ok(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()))
 }
 
 /// Opens `path`, which lies below `root`, for reading. The root itself may be a link, it is the
-/// node's; nothing below it may.
-pub(crate) fn open_beneath(root: &Path, path: &Path) -> io::Result<File> {
+/// node's; nothing below it may. A pipe is opened without waiting for its other end.
+///
+/// # Errors
+/// It is not below, a link is in the way, or it cannot be opened.
+pub fn open_beneath(root: &Path, path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    beneath(root, path, flags).map(File::from)
+}
+
+/// The directory of a log.
+pub(super) fn directory_beneath(source: &LogSource) -> io::Result<OwnedFd> {
+    let directory = source.path.parent().unwrap_or(&source.root);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    beneath(&source.root, directory, flags)
+}
+
+fn beneath(root: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let below = path.strip_prefix(root).map_err(|_| {
         io::Error::new(
             io::ErrorKind::PermissionDenied,
@@ -54,14 +169,44 @@ pub(crate) fn open_beneath(root: &Path, path: &Path) -> io::Result<File> {
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match openat2(&root, below, flags, Mode::empty(), resolve) {
-        Ok(fd) => Ok(File::from(fd)),
+        Ok(fd) => Ok(fd),
         Err(Errno::LOOP) => Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             "a link in the path",
         )),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Offset at which the last `lines` lines begin, found from the end.
+fn start_of_tail(file: &mut File, lines: u64) -> io::Result<u64> {
+    let end = file.metadata()?.len();
+    if lines == 0 {
+        return Ok(end);
+    }
+    let mut block = vec![0; BLOCK];
+    let mut found = 0;
+    let mut start = end;
+    while start > 0 {
+        let from = start.saturating_sub(BLOCK as u64);
+        let length = usize::try_from(start - from).unwrap_or(BLOCK);
+        let part = &mut block[..length];
+        file.seek(SeekFrom::Start(from))?;
+        file.read_exact(part)?;
+        for at in memchr::memrchr_iter(b'\n', part) {
+            let after = from + at as u64 + 1;
+            // the newline that ends the file ends its last line
+            if after == end {
+                continue;
+            }
+            found += 1;
+            if found == lines {
+                return Ok(after);
+            }
+        }
+        start = from;
+    }
+    Ok(0)
 }

@@ -5,11 +5,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 use windlass_core::cri_log::LogStream;
 
-use super::{LogOptions, LogSource, read_log};
+use super::{LogError, LogOptions, LogReader, LogSource, READERS};
 
 struct Log {
     dir: tempfile::TempDir,
@@ -35,6 +36,13 @@ impl Log {
         }
     }
 
+    /// Renames the log as a rotation does and returns its new name; the next line makes a new one.
+    fn rotate(&self, stamp: &str) -> PathBuf {
+        let old = self.path.with_extension(format!("log.{stamp}"));
+        fs::rename(&self.path, &old).expect("rename");
+        old
+    }
+
     fn source(&self) -> LogSource {
         LogSource {
             root: self.dir.path().to_owned(),
@@ -43,7 +51,7 @@ impl Log {
     }
 
     async fn read(&self, options: LogOptions) -> String {
-        collect(read_log(self.source(), options, CancellationToken::new())).await
+        read(self.source(), options).await
     }
 }
 
@@ -56,26 +64,68 @@ fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).expect("write");
 }
 
-type Lines = dyn futures::Stream<Item = Result<Vec<u8>, super::LogError>> + Send + Unpin;
+type Blocks = Box<dyn futures::Stream<Item = Result<Bytes, LogError>> + Send + Unpin>;
+
+/// All of a log that is not followed; an error in brackets.
+async fn read(source: LogSource, options: LogOptions) -> String {
+    let reader = LogReader::default();
+    match reader.read(source, options, CancellationToken::new()).await {
+        Ok(blocks) => collect(blocks).await,
+        Err(LogError::Open { source, .. }) => format!("[{source}]"),
+        Err(error) => format!("[{error}]"),
+    }
+}
 
 async fn collect(
-    mut lines: impl futures::Stream<Item = Result<Vec<u8>, super::LogError>> + Unpin,
+    mut blocks: impl futures::Stream<Item = Result<Bytes, LogError>> + Unpin,
 ) -> String {
     let mut text = String::new();
-    while let Some(line) = lines.next().await {
-        match line {
-            Ok(line) => text.push_str(&String::from_utf8_lossy(&line)),
-            Err(error) => text.push_str(&format!("[{}]", error.source)),
+    while let Some(block) = blocks.next().await {
+        match block {
+            Ok(block) => text.push_str(&String::from_utf8_lossy(&block)),
+            Err(error) => text.push_str(&format!("[{error}]")),
         }
     }
     text
 }
 
-async fn next(lines: &mut Lines) -> String {
-    let line = tokio::time::timeout(Duration::from_secs(10), lines.next()).await;
-    match line.expect("a line in time") {
-        Some(Ok(line)) => String::from_utf8_lossy(&line).into_owned(),
-        other => format!("{other:?}"),
+/// A log that is followed, as far as it was read.
+struct Followed {
+    blocks: Blocks,
+    text: String,
+    done: CancellationToken,
+}
+
+impl Followed {
+    async fn new(reader: &LogReader, log: &Log) -> Self {
+        let done = CancellationToken::new();
+        let options = LogOptions {
+            follow: true,
+            ..LogOptions::default()
+        };
+        let blocks = reader.read(log.source(), options, done.clone()).await;
+        Self {
+            blocks: Box::new(blocks.expect("a log")),
+            text: String::new(),
+            done,
+        }
+    }
+
+    /// Reads on until there are as many bytes as expected.
+    async fn expect(&mut self, expected: &str) {
+        while self.text.len() < expected.len() {
+            let block = tokio::time::timeout(Duration::from_secs(20), self.blocks.next()).await;
+            match block {
+                Ok(Some(Ok(block))) => self.text.push_str(&String::from_utf8_lossy(&block)),
+                other => panic!("{other:?} after {:?}, not {expected:?}", self.text),
+            }
+        }
+        assert_eq!(std::mem::take(&mut self.text), expected);
+    }
+
+    async fn rest(self) -> String {
+        self.done.cancel();
+        collect(self.blocks).await
     }
 }
 
@@ -145,47 +195,185 @@ async fn a_tail_is_found_across_blocks_and_a_last_line_without_end_counts() {
 async fn following_shows_lines_as_they_come_and_ends_with_the_container() {
     let log = Log::new();
     log.lines(0..1);
-    let done = CancellationToken::new();
-    let options = LogOptions {
-        follow: true,
-        ..LogOptions::default()
-    };
-    let mut lines = read_log(log.source(), options, done.clone());
-    assert_eq!(next(&mut lines).await, "line 0\n");
+    let mut followed = Followed::new(&LogReader::default(), &log).await;
+    followed.expect("line 0\n").await;
     log.write("2026-01-01T00:00:01Z stdout F half");
     log.write(" a line\n");
-    assert_eq!(next(&mut lines).await, "half a line\n");
+    followed.expect("half a line\n").await;
     // what was written before the end is shown before the stream ends
     log.lines(2..4);
-    done.cancel();
-    assert_eq!(collect(lines).await, "line 2\nline 3\n");
+    assert_eq!(followed.rest().await, "line 2\nline 3\n");
 }
 
 #[tokio::test]
 async fn following_survives_rotation_and_loses_no_line() {
     let log = Log::new();
     log.lines(0..1);
-    let done = CancellationToken::new();
-    let options = LogOptions {
-        follow: true,
-        ..LogOptions::default()
-    };
-    let mut lines = read_log(log.source(), options, done.clone());
-    assert_eq!(next(&mut lines).await, "line 0\n");
+    let mut followed = Followed::new(&LogReader::default(), &log).await;
+    followed.expect("line 0\n").await;
     // written to the old file after its last read, then renamed, then the new one appears
     log.lines(1..2);
-    let old = log.path.with_extension("log.20260101-000000");
-    fs::rename(&log.path, &old).expect("rename");
+    let old = log.rotate("20260101-000000");
     append(&old, "2026-01-01T00:00:02Z stdout F after the rename\n");
-    assert_eq!(next(&mut lines).await, "line 1\n");
-    assert_eq!(next(&mut lines).await, "after the rename\n");
+    followed.expect("line 1\nafter the rename\n").await;
     log.lines(3..4);
-    assert_eq!(next(&mut lines).await, "line 3\n");
+    // lines the runtime had taken before it opened the new one
+    append(&old, "2026-01-01T00:00:02Z stdout F last words\n");
+    followed.expect("last words\nline 3\n").await;
     // copied and truncated in place
     fs::write(&log.path, "2026-01-01T00:00:04Z stdout F 4\n").expect("truncate");
-    assert_eq!(next(&mut lines).await, "4\n");
-    done.cancel();
-    assert_eq!(collect(lines).await, "");
+    followed.expect("4\n").await;
+    assert_eq!(followed.rest().await, "");
+}
+
+#[tokio::test]
+async fn a_reader_who_fell_behind_goes_through_every_file_that_is_not_compressed() {
+    let log = Log::new();
+    let long = "x".repeat(1000);
+    let mut expected = String::new();
+    let write = |range: std::ops::Range<u32>, expected: &mut String| {
+        for n in range {
+            log.write(&format!("2026-01-01T00:00:00Z stdout F {n} {long}\n"));
+            expected.push_str(&format!("{n} {long}\n"));
+        }
+    };
+    append(
+        &log.path.with_extension("log.20251231-000000"),
+        "an older one\n",
+    );
+    write(0..2000, &mut expected);
+    // nobody reads on: two blocks are under way, the file is far from its end
+    let mut followed = Followed::new(&LogReader::default(), &log).await;
+    for stamp in ["20260101-000000", "20260101-000010", "20260101-000020"] {
+        log.rotate(stamp);
+        settle();
+        write(2000..2010, &mut expected);
+    }
+    append(
+        &log.path.with_extension("log.20260101-000005.gz"),
+        "compressed",
+    );
+    followed.expect(&expected).await;
+    assert_eq!(followed.rest().await, "");
+}
+
+/// Lets the clock of the file system go on: its ticks are up to 10 ms.
+fn settle() {
+    let probe = tempfile::NamedTempFile::new().expect("file");
+    let first = probe.as_file().metadata().and_then(|it| it.modified());
+    let first = first.expect("time");
+    loop {
+        fs::write(probe.path(), "x").expect("write");
+        if fs::metadata(probe.path())
+            .and_then(|it| it.modified())
+            .expect("time")
+            > first
+        {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_is_removed_while_followed_waits_for_the_end_of_its_container() {
+    let log = Log::new();
+    log.lines(0..1);
+    let mut followed = Followed::new(&LogReader::default(), &log).await;
+    followed.expect("line 0\n").await;
+    fs::remove_dir_all(log.dir.path().join("pod")).expect("removed");
+    assert_eq!(followed.rest().await, "");
+}
+
+#[tokio::test]
+async fn a_thousand_followers_share_a_watch_and_leave_nothing_behind() {
+    let logs: Vec<_> = (0..10).map(|_| Log::new()).collect();
+    let reader = LogReader::default();
+    let mut all = Vec::new();
+    for n in 0..1000 {
+        let log = &logs[n % logs.len()];
+        if n < logs.len() {
+            log.lines(0..1);
+        }
+        let mut followed = Followed::new(&reader, log).await;
+        followed.expect("line 0\n").await;
+        all.push(followed);
+    }
+    let places = reader.places.available_permits();
+    assert_eq!(places, READERS - 1000);
+    logs[3].lines(1..2);
+    for followed in all.iter_mut().skip(3).step_by(10) {
+        followed.expect("line 1\n").await;
+    }
+    let watched = reader.watch.directories();
+    assert_eq!(watched, 10, "a directory is watched once");
+    // their clients go away
+    drop(all);
+    within(async {
+        while reader.places.available_permits() < READERS || reader.watch.directories() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+async fn within<T>(future: impl Future<Output = T>) -> T {
+    let within = tokio::time::timeout(Duration::from_secs(20), future);
+    within.await.expect("in time")
+}
+
+#[tokio::test]
+async fn one_reader_more_than_there_are_places_is_told_so() {
+    let log = Log::new();
+    log.lines(0..1);
+    let reader = LogReader::default();
+    let all = reader.places.clone();
+    let places = u32::try_from(READERS).expect("few");
+    let taken = all.acquire_many(places).await.expect("places");
+    let done = CancellationToken::new();
+    let refused = reader.read(log.source(), LogOptions::default(), done.clone());
+    assert!(matches!(refused.await, Err(LogError::Busy)));
+    drop(taken);
+    let let_in = reader.read(log.source(), LogOptions::default(), done);
+    assert_eq!(collect(let_in.await.expect("a place")).await, "line 0\n");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_stops_the_reading() {
+    let log = Log::new();
+    let line = format!("2026-01-01T00:00:00Z stdout F {}\n", "x".repeat(1000));
+    log.write(&line.repeat(4000));
+    let mut followed = Followed::new(&LogReader::default(), &log).await;
+    let first = within(followed.blocks.next()).await;
+    let first = first.expect("a block").expect("no error").len();
+    assert!(first <= super::BLOCK, "{first}");
+    // written over what was not read: a reader who had read on would show the old text
+    let text = fs::read_to_string(&log.path).expect("log");
+    fs::write(&log.path, text.replace('x', "y")).expect("write");
+    let rest = followed.rest().await;
+    let old = rest.lines().filter(|line| line.contains('x')).count();
+    assert!(
+        old * 1000 <= 3 * super::BLOCK,
+        "{old} lines were read ahead"
+    );
+}
+
+#[tokio::test]
+async fn bytes_stay_as_they_are() {
+    let log = Log::new();
+    let mut file = OpenOptions::new().append(true).create(true).open(&log.path);
+    let file = file.as_mut().expect("log");
+    file.write_all(b"2026-01-01T00:00:00Z stdout F \xff\xfe\0\r\n")
+        .expect("write");
+    let reader = LogReader::default();
+    let blocks = reader.read(
+        log.source(),
+        LogOptions::default(),
+        CancellationToken::new(),
+    );
+    let mut blocks = blocks.await.expect("a log");
+    let block = blocks.next().await.expect("a block").expect("no error");
+    assert_eq!(&block[..], b"\xff\xfe\0\r\n");
 }
 
 #[tokio::test]
@@ -211,23 +399,13 @@ async fn a_log_out_of_place_is_not_read() {
         root: log.dir.path().join("pod"),
         path: secret.path().to_owned(),
     };
-    let text = collect(read_log(
-        outside,
-        LogOptions::default(),
-        CancellationToken::new(),
-    ))
-    .await;
+    let text = read(outside, LogOptions::default()).await;
     assert!(text.starts_with("[not below"), "{text}");
     let dotted = LogSource {
         root: log.dir.path().join("pod"),
         path: log.dir.path().join("pod/../../etc/passwd"),
     };
-    let text = collect(read_log(
-        dotted,
-        LogOptions::default(),
-        CancellationToken::new(),
-    ))
-    .await;
+    let text = read(dotted, LogOptions::default()).await;
     assert!(
         text.contains("cross-device") || text.contains("18"),
         "{text}"
@@ -238,7 +416,7 @@ async fn a_log_out_of_place_is_not_read() {
 async fn a_line_too_long_for_memory_is_left_out() {
     let log = Log::new();
     log.write("2026-01-01T00:00:00Z stdout F ");
-    log.write(&"x".repeat(3 * super::MAX_LINE));
+    log.write(&"x".repeat(3 * super::lines::MAX_LINE));
     log.write("\n");
     log.lines(1..2);
     assert_eq!(log.read(LogOptions::default()).await, "line 1\n");

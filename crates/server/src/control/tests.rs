@@ -77,6 +77,7 @@ impl World {
                 root_dir: directory.path().to_owned(),
                 pod_logs_dir: logs.clone(),
             },
+            logs: Default::default(),
             clock: Arc::new(FixedClock),
             shutdown: shutdown.clone(),
         };

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use windlass_proto::windlass_v1::ReadLogRequest;
-use windlass_status::PodEntryView;
+use windlass_status::{PodBoard, PodEntryView};
+use windlass_types::PodExt;
 use windlass_types::view::{StartTimings, WorkerPhase};
 
-use super::log_target;
+use super::{LogQuestion, ended, log_target};
 
 /// A pod `web` with containers `app` and `proxy`; `app` has the given status.
 fn entry(phase: WorkerPhase, app: &Value) -> PodEntryView {
     let pod = json!({
         "metadata": {"name": "web", "namespace": "default", "uid": phase.as_str()},
-        "spec": {"containers": [{"name": "app"}, {"name": "proxy"}], "initContainers": [{"name": "init"}]},
+        "spec": {"containers": [{"name": "app"}, {"name": "proxy"}], "initContainers": [{"name": "init"}],
+            "ephemeralContainers": [{"name": "debug"}]},
     });
     let mut app = app.clone();
     for (key, value) in [
@@ -24,7 +25,9 @@ fn entry(phase: WorkerPhase, app: &Value) -> PodEntryView {
     ] {
         app[key] = value;
     }
-    let status = json!({"containerStatuses": [app]});
+    let mut debug = app.clone();
+    debug["name"] = json!("debug");
+    let status = json!({"containerStatuses": [app], "ephemeralContainerStatuses": [debug]});
     PodEntryView {
         pod: Arc::new(serde_json::from_value(pod).expect("pod")),
         status: Arc::new(serde_json::from_value(status).expect("status")),
@@ -55,14 +58,13 @@ fn waiting(restarts: u32, before: bool) -> Value {
 }
 
 fn check(entries: &[PodEntryView], container: &str, previous: bool, expected: &str) {
-    let request = ReadLogRequest {
-        namespace: "default".to_owned(),
-        pod: "web".to_owned(),
-        container: container.to_owned(),
+    let question = LogQuestion {
+        namespace: "default",
+        pod: "web",
+        container,
         previous,
-        ..ReadLogRequest::default()
     };
-    let line = match log_target(entries, &request) {
+    let line = match log_target(entries, &question) {
         Ok(target) => target.to_string(),
         Err(error) => error.to_string(),
     };
@@ -92,9 +94,15 @@ fn the_instance_follows_from_state_and_restart_count() {
     );
     check(
         &of(running(0, false)),
+        "debug",
+        false,
+        "web_default debug/0.log running=true",
+    );
+    check(
+        &of(running(0, false)),
         "app",
         true,
-        "container app of pod web has no previous instance",
+        "previous terminated container \"app\" in pod \"web\" not found",
     );
     check(
         &of(waiting(2, true)),
@@ -112,8 +120,39 @@ fn the_instance_follows_from_state_and_restart_count() {
         &of(waiting(0, false)),
         "app",
         false,
-        "container app of pod web is waiting to start: ImagePullBackOff",
+        "container \"app\" in pod \"web\" is waiting to start: trying and failing to pull image",
     );
+    check(
+        &of(waiting(0, false)),
+        "app",
+        true,
+        "previous terminated container \"app\" in pod \"web\" not found",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_has_ended_when_its_instance_has_or_its_pod_is_gone() {
+    let board = PodBoard::new();
+    let running_now = entry(WorkerPhase::Syncing, &running(1, true));
+    board.publish(running_now.clone());
+    let question = LogQuestion {
+        namespace: "default",
+        pod: "web",
+        container: "app",
+        previous: false,
+    };
+    let target = log_target(&[running_now.clone()], &question).expect("a target");
+    let mut waiting_for = std::pin::pin!(ended(&board, &target));
+    let later = tokio::time::timeout(std::time::Duration::from_secs(5), &mut waiting_for);
+    assert!(later.await.is_err(), "it runs");
+    board.publish(entry(WorkerPhase::Syncing, &running(2, true)));
+    waiting_for.await;
+    board.publish(running_now);
+    let mut waiting_for = std::pin::pin!(ended(&board, &target));
+    let later = tokio::time::timeout(std::time::Duration::from_secs(5), &mut waiting_for);
+    assert!(later.await.is_err(), "it runs again");
+    board.remove(&target.pod.uid());
+    waiting_for.await;
 }
 
 #[test]
@@ -124,19 +163,19 @@ fn what_is_missing_is_named() {
         &entries,
         "",
         false,
-        "pod web has several containers, name one of them: app, proxy, init",
+        "pod web has several containers, name one of them: app, proxy, init, debug",
     );
     check(
         &entries,
         "db",
         false,
-        "pod web has no container db, it has: app, proxy, init",
+        "pod web has no container db, it has: app, proxy, init, debug",
     );
     check(
         &entries,
         "init",
         false,
-        "container init of pod web is waiting to start: the pod was not synced yet",
+        "container \"init\" in pod \"web\" is not available",
     );
 }
 

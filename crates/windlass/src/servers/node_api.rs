@@ -16,13 +16,16 @@ use windlass_config::tls::TlsNumbers;
 use windlass_config::{Config, KubeletConfiguration, shown_flags};
 use windlass_core::access::AccessSettings;
 use windlass_core::paths::NodePaths;
+use windlass_cri::WatchedStreams;
 use windlass_https::{
     Limits, ServingCertificate, TlsChoice, TlsProfile, TlsSource, Transport, files, serve,
 };
 use windlass_node::MachineRoots;
 use windlass_node_api::{NodeApi, NodeApiDeps, NodeApiSettings, ServerType, router};
+use windlass_runtime::logs::LogReader;
 use windlass_server::HealthSource;
 use windlass_stats::MachineFacts;
+use windlass_streams::Sessions;
 
 use super::Surroundings;
 use super::measured::host_stats;
@@ -35,6 +38,8 @@ const SYSTEM_LOGS: &str = "/var/log";
 pub(super) struct NodeApiPorts {
     secure: Option<TcpListener>,
     read_only: Option<TcpListener>,
+    /// Reads logs, for the local API too.
+    pub(super) logs: LogReader,
 }
 
 impl NodeApiPorts {
@@ -43,6 +48,7 @@ impl NodeApiPorts {
         let none = Self {
             secure: None,
             read_only: None,
+            logs: LogReader::default(),
         };
         if !kubelet.enable_server {
             return Ok(none);
@@ -50,6 +56,7 @@ impl NodeApiPorts {
         Ok(Self {
             secure: listener(kubelet, "port", kubelet.port).await?,
             read_only: listener(kubelet, "readOnlyPort", kubelet.read_only_port).await?,
+            ..none
         })
     }
 
@@ -69,7 +76,11 @@ impl NodeApiPorts {
         if self.secure.is_none() && self.read_only.is_none() {
             return Ok(());
         }
-        let api = node_api(agent, config, paths, health, surroundings, shutdown.clone());
+        let deps = node_api(agent, config, paths, health, surroundings, shutdown.clone());
+        let api = NodeApi::new(NodeApiDeps {
+            logs: self.logs,
+            ..deps
+        });
         if let Some(listener) = self.read_only {
             let routes = router(api.clone(), ServerType::ReadOnly);
             let limits = Limits::default();
@@ -116,13 +127,16 @@ fn node_api(
     health: Arc<dyn HealthSource>,
     surroundings: &Surroundings,
     shutdown: CancellationToken,
-) -> NodeApi {
+) -> NodeApiDeps {
     let clock = Arc::clone(&surroundings.clock);
     let clients = &surroundings.runtime;
     let (runtime, images) = (Arc::clone(&clients.runtime), Arc::clone(&clients.images));
-    NodeApi::new(NodeApiDeps {
+    let streams = WatchedStreams::new(clients.runtime.clone(), agent.hung_calls.clone());
+    NodeApiDeps {
         board: agent.board.clone(),
         runtime: Arc::clone(&agent.runtime),
+        streams: Arc::new(streams),
+        sessions: Sessions::new(windlass_streams::Limits::default(), shutdown.clone()),
         stats: Arc::new(host_stats(
             agent,
             config,
@@ -145,7 +159,8 @@ fn node_api(
         settings: settings(config),
         clock,
         shutdown,
-    })
+        logs: LogReader::default(),
+    }
 }
 
 fn settings(config: &Config) -> NodeApiSettings {
@@ -156,6 +171,7 @@ fn settings(config: &Config) -> NodeApiSettings {
         debug_flags: kubelet.enable_debug_flags_handler,
         system_logs: kubelet.enable_system_log_handler,
         log_query: kubelet.enable_system_log_query && gates.enabled("NodeLogQuery"),
+        log_streams: gates.enabled("PodLogsQuerySplitStreams"),
         checkpoint: gates.enabled("ContainerCheckpoint"),
         flagz: gates.enabled("ComponentFlagz"),
         statusz: gates.enabled("ComponentStatusz"),

@@ -1,0 +1,146 @@
+//! `/containerLogs/{namespace}/{pod}/{container}`: a container's log, as far and as long as asked.
+
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+use tokio_util::sync::CancellationToken;
+use windlass_core::cri_log::LogStream;
+use windlass_runtime::logs::{LogError, LogSource};
+use windlass_server::log_target::{LogQuestion, LogTarget, NoLog, ended, log_target};
+use windlass_status::PodBoard;
+
+use super::options::{BadOptions, PodLogOptions};
+use crate::NodeApi;
+
+/// Streams the log. It ends with the container if it is followed, and with the client in any case.
+pub(crate) async fn read(
+    State(api): State<NodeApi>,
+    Path((namespace, pod, container)): Path<(String, String, String)>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let asked = match PodLogOptions::decode(query.as_deref().unwrap_or_default()) {
+        Ok(asked) => asked,
+        Err(error) => return bad_options(&error),
+    };
+    let mut options = match asked.resolve(api.clock.now()) {
+        Ok(options) => options,
+        Err(error) => return bad_options(&error),
+    };
+    let question = LogQuestion {
+        namespace: &namespace,
+        pod: &pod,
+        container: &container,
+        previous: asked.previous,
+    };
+    let target = match log_target(&api.board.find(&namespace, &pod), &question) {
+        Ok(target) => target,
+        Err(error) => return no_log(&error),
+    };
+    if let Some(stream) = options.stream
+        && !api.settings.log_streams
+    {
+        return streams_are_off(stream);
+    }
+    options.follow &= target.running;
+    let paths = &api.paths;
+    let source = LogSource {
+        root: paths.pod_logs_dir.clone(),
+        path: paths.container_log(&target.pod, &target.container, target.attempt),
+    };
+    let follow = options.follow;
+    let done = CancellationToken::new();
+    let blocks = match api.logs.read(source, options, done.clone()).await {
+        Ok(blocks) => blocks,
+        Err(error) => return unreadable(&error),
+    };
+    let client = api.shutdown.child_token();
+    if follow {
+        tokio::spawn(watch_end(api.board.clone(), target, done, client.clone()));
+    }
+    // cancelled with the body, so that all of it ends when the client goes away
+    let guard = client.drop_guard();
+    let blocks = blocks
+        .inspect(move |block| {
+            let _held = &guard;
+            if let Err(error) = block {
+                tracing::warn!(%error, "log reading ended early");
+            }
+        })
+        .take_until(api.shutdown.clone().cancelled_owned());
+    (PLAIN, Body::from_stream(blocks)).into_response()
+}
+
+const PLAIN: [(header::HeaderName, &str); 2] = [
+    (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+];
+
+/// In upstream's words, which end without a newline here.
+fn refuse(status: StatusCode, message: String) -> Response {
+    (status, PLAIN, message).into_response()
+}
+
+fn bad_options(error: &BadOptions) -> Response {
+    let status = match error {
+        BadOptions::Undecodable => StatusCode::BAD_REQUEST,
+        BadOptions::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    refuse(status, error.to_string())
+}
+
+fn streams_are_off(stream: LogStream) -> Response {
+    let name = match stream {
+        LogStream::Stdout => "Stdout",
+        LogStream::Stderr => "Stderr",
+    };
+    let message = format!(
+        "unable to return the given log stream: {name:?}. \
+         Please enable PodLogsQuerySplitStreams feature gate in kubelet"
+    );
+    refuse(StatusCode::BAD_REQUEST, message)
+}
+
+fn no_log(error: &NoLog) -> Response {
+    let (status, message) = match error {
+        NoLog::Pod { name, .. } => (
+            StatusCode::NOT_FOUND,
+            format!("pod {name:?} does not exist"),
+        ),
+        NoLog::Container { pod, container, .. } => (
+            StatusCode::NOT_FOUND,
+            format!("container {container:?} not found in pod {pod:?}"),
+        ),
+        other => (StatusCode::BAD_REQUEST, other.to_string()),
+    };
+    refuse(status, message)
+}
+
+/// Upstream has begun its answer by then and puts the fault into a log of status 200; here it is a 400.
+fn unreadable(error: &LogError) -> Response {
+    let status = match error {
+        LogError::Open { .. } | LogError::Read { .. } => StatusCode::BAD_REQUEST,
+        LogError::Busy => StatusCode::TOO_MANY_REQUESTS,
+    };
+    let mut response = refuse(status, error.to_string());
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        let seconds = header::HeaderValue::from_static("10");
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+    response
+}
+
+/// Cancels `done` when the target's instance has ended.
+async fn watch_end(
+    board: PodBoard,
+    target: LogTarget,
+    done: CancellationToken,
+    gone: CancellationToken,
+) {
+    tokio::select! {
+        biased;
+        () = gone.cancelled() => {}
+        () = ended(&board, &target) => done.cancel(),
+    }
+}

@@ -1,0 +1,204 @@
+//! Wakes who follows a log when something happens in its directory.
+//!
+//! One inotify descriptor serves all followers, with one watch for each directory that somebody
+//! follows a log in: the kernel gives the same number for the same directory, so the numbers are
+//! the keys. Where no watch is to be had, followers look by themselves.
+
+use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::inotify::{
+    CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+use super::LogSource;
+use super::file::directory_beneath;
+
+/// However much is written, followers are woken no more often than this.
+const PACE: Duration = Duration::from_millis(5);
+
+/// A follower looks by itself after this time even if nothing woke it.
+const SAFETY: Duration = Duration::from_secs(10);
+
+/// The same where there is no watch, as upstream's period.
+const WITHOUT_WATCH: Duration = Duration::from_secs(1);
+
+const EVENTS: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::ONLYDIR);
+
+/// The watch on all directories. Begins with the first follower and ends with the last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LogWatch(Arc<Mutex<Option<Watched>>>);
+
+#[derive(Debug)]
+struct Watched {
+    inotify: Arc<AsyncFd<OwnedFd>>,
+    directories: BTreeMap<i32, Directory>,
+    /// Reads the events.
+    task: tokio::task::AbortHandle,
+}
+
+#[derive(Debug)]
+struct Directory {
+    followers: usize,
+    changed: watch::Sender<()>,
+}
+
+impl LogWatch {
+    /// What happens from now on in the directory of a log. Needs a tokio runtime.
+    pub(super) fn directory_of(&self, source: &LogSource) -> Changes {
+        let watched = self.add(source);
+        if let Err(error) = &watched {
+            tracing::debug!(path = %source.path.display(), %error, "log directory not watched");
+        }
+        Changes(watched.ok())
+    }
+
+    /// How many directories are watched.
+    #[cfg(test)]
+    pub(super) fn directories(&self) -> usize {
+        let watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.as_ref().map_or(0, |it| it.directories.len())
+    }
+
+    fn add(&self, source: &LogSource) -> std::io::Result<Watch> {
+        let directory = directory_beneath(source)?;
+        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let watched = match &mut *watched {
+            Some(watched) => watched,
+            none => none.insert(self.begin()?),
+        };
+        // by the open directory: its name could mean another one by now
+        let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        let number = add_watch(watched.inotify.get_ref(), path, EVENTS)?;
+        let entry = watched.directories.entry(number);
+        let directory = entry.or_insert_with(|| Directory {
+            followers: 0,
+            changed: watch::Sender::new(()),
+        });
+        directory.followers += 1;
+        Ok(Watch {
+            all: self.clone(),
+            inotify: Arc::clone(&watched.inotify),
+            number,
+            changed: directory.changed.subscribe(),
+        })
+    }
+
+    fn begin(&self) -> std::io::Result<Watched> {
+        let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        #[expect(deprecated, reason = "nobody gives an OwnedFd another descriptor")]
+        let inotify = AsyncFd::with_interest(inotify, Interest::READABLE)?;
+        let inotify = Arc::new(inotify);
+        let task = tokio::spawn(read_events(self.clone(), Arc::clone(&inotify)));
+        Ok(Watched {
+            inotify,
+            directories: BTreeMap::new(),
+            task: task.abort_handle(),
+        })
+    }
+
+    /// Wakes the followers of directories in which something happened.
+    fn wake(&self, events: &BTreeMap<i32, ReadFlags>) {
+        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(watched) = &mut *watched else {
+            return;
+        };
+        let lost = events
+            .values()
+            .any(|e| e.contains(ReadFlags::QUEUE_OVERFLOW));
+        watched.directories.retain(|number, directory| {
+            let flags = events.get(number);
+            if lost || flags.is_some() {
+                directory.changed.send_replace(());
+            }
+            // the directory is gone, and its number with it
+            !flags.is_some_and(|flags| flags.contains(ReadFlags::IGNORED))
+        });
+    }
+}
+
+async fn read_events(watch: LogWatch, inotify: Arc<AsyncFd<OwnedFd>>) {
+    let mut buffer = [MaybeUninit::uninit(); 8 * 1024];
+    loop {
+        let Ok(mut ready) = inotify.readable().await else {
+            return;
+        };
+        ready.clear_ready();
+        let mut events = BTreeMap::new();
+        let mut reader = Reader::new(inotify.get_ref(), &mut buffer);
+        // ends with EAGAIN; anything else is found again next time
+        while let Ok(event) = reader.next() {
+            let flags = events.entry(event.wd()).or_insert_with(ReadFlags::empty);
+            *flags |= event.events();
+        }
+        watch.wake(&events);
+        tokio::time::sleep(PACE).await;
+    }
+}
+
+/// What happens in one directory, for one follower.
+#[derive(Debug)]
+pub(super) struct Changes(Option<Watch>);
+
+impl Changes {
+    /// Waits until something may have changed.
+    pub(super) async fn next(&mut self) {
+        let longest = match &self.0 {
+            Some(_) => SAFETY,
+            None => WITHOUT_WATCH,
+        };
+        let changed = async {
+            match &mut self.0 {
+                Some(watch) => watch.changed.changed().await.is_ok(),
+                None => std::future::pending().await,
+            }
+        };
+        if let Ok(false) = tokio::time::timeout(longest, changed).await {
+            // the directory is gone: there is nothing to be told of any more
+            self.0 = None;
+        }
+    }
+}
+
+/// One follower's part of a watch.
+#[derive(Debug)]
+struct Watch {
+    all: LogWatch,
+    /// Whose number it is: another descriptor gives the same numbers anew.
+    inotify: Arc<AsyncFd<OwnedFd>>,
+    number: i32,
+    changed: watch::Receiver<()>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(watched) = &mut *all else {
+            return;
+        };
+        if !Arc::ptr_eq(&watched.inotify, &self.inotify) {
+            return;
+        }
+        // without an entry the kernel has removed the watch already
+        if let Some(directory) = watched.directories.get_mut(&self.number) {
+            directory.followers -= 1;
+            if directory.followers == 0 {
+                watched.directories.remove(&self.number);
+                let _ = remove_watch(watched.inotify.get_ref(), self.number);
+            }
+        }
+        if watched.directories.is_empty() {
+            watched.task.abort();
+            *all = None;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Turns bytes of a log file into what a reader asked for.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use windlass_core::cri_log::{LogStream, RawLine, TIME_LENGTH, format_time, split_line};
+
+use super::{BLOCK, LogOptions};
+
+/// A longer line is left out: runtimes cut lines at 16 KiB.
+pub(super) const MAX_LINE: usize = 1024 * 1024;
+
+/// The lines of one reader.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    options: LogOptions,
+    /// Lines before it are not wanted; in the form of [`RawLine::fixed_time`].
+    since: Option<[u8; TIME_LENGTH]>,
+    /// Bytes of an unfinished line.
+    pending: Vec<u8>,
+    /// Bytes of `limit_bytes` that are left.
+    bytes_left: Option<u64>,
+    /// Lines of `tail` that are left, unless it follows: what is written meanwhile is no part of
+    /// the last lines.
+    lines_left: Option<u64>,
+    /// The line being read is longer than [`MAX_LINE`].
+    too_long: bool,
+    /// The last line of stdout, stderr was a part: its rest needs no time of its own.
+    inside: [bool; 2],
+}
+
+impl Lines {
+    pub(super) fn new(options: LogOptions) -> Self {
+        let since = options.since.map(format_time);
+        Self {
+            since: since.and_then(|text| text.into_bytes().try_into().ok()),
+            bytes_left: options.limit_bytes,
+            lines_left: options.tail.filter(|_| !options.follow),
+            options,
+            ..Self::default()
+        }
+    }
+
+    /// Nobody wants more.
+    pub(super) fn ended(&self) -> bool {
+        self.bytes_left == Some(0) || self.lines_left == Some(0)
+    }
+
+    /// Reads a block and appends what is wanted of its lines to `out`. Returns how many bytes
+    /// there were.
+    pub(super) fn read(&mut self, file: &mut impl Read, out: &mut Vec<u8>) -> io::Result<usize> {
+        if self.ended() {
+            return Ok(0);
+        }
+        let torn = self.pending.len();
+        self.pending.reserve(BLOCK);
+        let read = file.take(BLOCK as u64).read_to_end(&mut self.pending)?;
+        if read == 0 {
+            // whoever waits for lines holds no buffer
+            self.pending.shrink_to_fit();
+            return Ok(0);
+        }
+        out.reserve(read + torn);
+        self.take(torn, out);
+        Ok(read)
+    }
+
+    /// The line without an end that a container leaves which was killed while it wrote.
+    pub(super) fn last_line(&mut self) -> Option<Bytes> {
+        let line = std::mem::take(&mut self.pending);
+        let mut out = Vec::new();
+        if !line.is_empty() && !self.too_long && !self.ended() {
+            self.put(&line, &mut out);
+        }
+        Some(Bytes::from(out)).filter(|out| !out.is_empty())
+    }
+
+    /// Another file follows: what was begun in the last one goes on nowhere.
+    pub(super) fn forget_torn_line(&mut self) {
+        self.pending.clear();
+        self.too_long = false;
+    }
+
+    /// Takes the complete lines out of what is pending, of which the first `torn` bytes have no
+    /// end of line.
+    fn take(&mut self, torn: usize, out: &mut Vec<u8>) {
+        let pending = std::mem::take(&mut self.pending);
+        let mut begin = 0;
+        for end in memchr::memchr_iter(b'\n', &pending[torn..]) {
+            let end = torn + end;
+            if !std::mem::take(&mut self.too_long) {
+                self.put(&pending[begin..end], out);
+            }
+            begin = end + 1;
+            if self.ended() {
+                return;
+            }
+        }
+        self.pending = pending;
+        self.pending.drain(..begin);
+        if self.too_long || self.pending.len() > MAX_LINE {
+            self.pending.clear();
+            self.too_long = true;
+        }
+    }
+
+    fn put(&mut self, line: &[u8], out: &mut Vec<u8>) {
+        if let Some(left) = &mut self.lines_left {
+            *left -= 1;
+        }
+        let Ok(line) = split_line(line) else {
+            return;
+        };
+        let Some(time) = self.wanted(&line) else {
+            return;
+        };
+        let inside = &mut self.inside[usize::from(line.stream == LogStream::Stderr)];
+        let begins = !std::mem::replace(inside, line.partial);
+        let before = out.len();
+        if begins && let Time::Shown(time) = time {
+            out.extend_from_slice(&time);
+            out.push(b' ');
+        }
+        out.extend_from_slice(line.content);
+        if !line.partial {
+            out.push(b'\n');
+        }
+        if let Some(left) = &mut self.bytes_left {
+            let room = usize::try_from(*left).unwrap_or(usize::MAX);
+            out.truncate(before.saturating_add(room));
+            *left -= (out.len() - before) as u64;
+        }
+    }
+
+    /// The line's time, if the line is wanted; a line whose time cannot be told is not one.
+    fn wanted(&self, line: &RawLine<'_>) -> Option<Time> {
+        let stream = self.options.stream;
+        if stream.is_some_and(|wanted| wanted != line.stream) {
+            return None;
+        }
+        if self.since.is_none() && !self.options.timestamps {
+            return Some(Time::Hidden);
+        }
+        let time = line.fixed_time().ok()?;
+        if self.since.is_some_and(|since| time < since) {
+            return None;
+        }
+        Some(match self.options.timestamps {
+            true => Time::Shown(time),
+            false => Time::Hidden,
+        })
+    }
+}
+
+enum Time {
+    Shown([u8; TIME_LENGTH]),
+    Hidden,
+}
