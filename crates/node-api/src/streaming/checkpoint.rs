@@ -1,0 +1,75 @@
+//! `/checkpoint`: a container's state, written into a file of the node.
+
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::json;
+use windlass_cri::CriCode;
+use windlass_types::PodExt;
+
+use super::find::{Target, running, tty_of};
+use super::query::Query;
+use super::{Refusal, answered};
+use crate::NodeApi;
+use crate::answer::json;
+
+/// Directory below `--root-dir`.
+const CHECKPOINTS: &str = "checkpoints";
+
+pub(super) async fn checkpoint(
+    State(api): State<NodeApi>,
+    Path(at): Path<(String, String, String)>,
+    request: Request,
+) -> Response {
+    if !api.settings.checkpoint {
+        return super::text(StatusCode::NOT_FOUND, "404 page not found");
+    }
+    let target = Target::by_name(at);
+    answered(write(&api, &target, request).await)
+}
+
+async fn write(api: &NodeApi, target: &Target, request: Request) -> Result<Response, Refusal> {
+    let query = Query::of(request.uri())?;
+    let pod = target.pod.find(api)?;
+    let name = &target.container;
+    if tty_of(&pod, name).is_none() {
+        let words = format!("container {name} does not exist");
+        return Err(Refusal::new(StatusCode::NOT_FOUND, words));
+    }
+    let seconds = match query.all("timeout").last() {
+        None => 0,
+        Some(value) => value.parse::<i64>().map_err(|_| {
+            let words = "cannot parse value of timeout parameter";
+            Refusal::new(StatusCode::NOT_FOUND, words)
+        })?,
+    };
+    let timeout = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let failed = |status, why: &str| {
+        let (namespace, pod) = (pod.namespace(), pod.name());
+        let words = format!("checkpointing of {namespace}/{pod}/{name} failed ({why})");
+        Refusal::new(status, words)
+    };
+    let broken = StatusCode::INTERNAL_SERVER_ERROR;
+    let found = running(api, &pod.uid(), name).await;
+    let found = found.map_err(|error| failed(broken, &error.message))?;
+    let Some(id) = found else {
+        return Err(failed(broken, &format!("container {name} not found")));
+    };
+    let dir = api.paths.root_dir.join(CHECKPOINTS);
+    let made = tokio::fs::create_dir_all(&dir).await;
+    made.map_err(|error| failed(broken, &error.to_string()))?;
+    let now = api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ");
+    let file = dir.join(format!("checkpoint-{}-{name}-{now}.tar", pod.full_name()));
+    let written = api.streams.checkpoint_container(&id, &file, timeout).await;
+    written.map_err(|error| {
+        let status = match error.code {
+            // as good as if the node did not have the endpoint
+            CriCode::Unimplemented => StatusCode::NOT_FOUND,
+            _ => broken,
+        };
+        failed(status, &error.message)
+    })?;
+    Ok(json(&json!({"items": [file]})))
+}
