@@ -8,7 +8,7 @@ mod daemon;
 mod pki;
 mod ready;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -215,6 +215,20 @@ impl ControlPlane {
             group: Some("system:nodes".to_owned()),
             ..Subject::user(&format!("system:node:{name}"))
         })
+    }
+
+    /// A serving certificate of the node at `address` and its key, as files: what
+    /// `--kubelet-certificate-authority` has the API server insist on.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn node_serving_pair(&self, address: IpAddr) -> anyhow::Result<(PathBuf, PathBuf)> {
+        self.pki.serving_pair("node-serving", address)
+    }
+
+    /// Path of the authority's certificate.
+    pub fn ca_file(&self) -> String {
+        self.pki.file("ca.crt")
     }
 
     /// A kubeconfig file with a bearer token, such as a bootstrap token

@@ -1,5 +1,6 @@
 //! Keys, certificates and kubeconfig files of one control plane, all from one authority.
 
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -117,6 +118,17 @@ impl Pki {
         params.distinguished_name = distinguished(&subject.name, subject.group.as_deref());
         let name = subject.file();
         self.issue(&name, params, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// A new serving certificate and its key, as files.
+    pub(super) fn serving_pair(
+        &self,
+        name: &str,
+        address: IpAddr,
+    ) -> anyhow::Result<(PathBuf, PathBuf)> {
+        let mut params = CertificateParams::new(vec![address.to_string()])?;
+        params.distinguished_name = distinguished(name, None);
+        self.issue(name, params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
     /// A kubeconfig file with a new client certificate.

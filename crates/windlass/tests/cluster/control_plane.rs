@@ -1,5 +1,6 @@
 //! The API server of a theme: the fake one or a real one, behind the same few verbs.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -107,6 +108,22 @@ impl Cluster {
             Self::Fake { .. } => panic!("the fake server has no kubeconfig for people"),
             Self::Real(plane) => plane.admin_kubeconfig().unwrap(),
         }
+    }
+
+    /// Configuration of an agent at `address` that the API server's own requests reach: a serving
+    /// certificate that it believes, and its own to be believed. Nothing with the fake one.
+    pub(crate) fn serving_config(&self, address: IpAddr) -> String {
+        let Self::Real(plane) = self else {
+            return String::new();
+        };
+        let (certificate, key) = plane.node_serving_pair(address).unwrap();
+        format!(
+            "tlsCertFile: {}\ntlsPrivateKeyFile: {}\n\
+             authentication: {{ x509: {{ clientCAFile: {} }} }}\n",
+            certificate.display(),
+            key.display(),
+            plane.ca_file()
+        )
     }
 
     /// A program of the folder that the real one comes from.

@@ -28,6 +28,7 @@ mod deletion;
 mod ends;
 mod full_disks;
 mod kept;
+mod kubectl;
 mod limits;
 mod mirrors;
 mod node;

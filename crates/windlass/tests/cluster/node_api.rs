@@ -27,6 +27,12 @@ const ENDPOINTS: &[(&str, &str, &str, u16)] = &[
     ("GET", "/flagz", "configz", 200),
     ("GET", "/statusz", "statusz", 200),
     ("GET", "/debug/pprof/cmdline", "proxy", 200),
+    ("POST", "/exec/default/none/app?command=ls&output=1", "proxy", 404),
+    ("GET", "/exec/default/none/app?command=ls&output=1", "proxy", 404),
+    ("POST", "/attach/default/none/app?output=1", "proxy", 404),
+    ("POST", "/portForward/default/none", "proxy", 404),
+    ("POST", "/run/default/none/app?cmd=ls", "proxy", 404),
+    ("POST", "/checkpoint/default/none/app", "checkpoint", 404),
     ("GET", "/nothing/there", "proxy", 404),
 ];
 
