@@ -37,7 +37,6 @@ const LOGS: &str = "rotation of container logs";
 const MANAGERS: &str = "the CPU, memory and topology managers";
 const NODE: &str = "node-wide limits and reservations";
 const QOS: &str = "reserved and throttled memory, and swap";
-const SERVER: &str = "the HTTPS server on port 10250";
 const TRACING: &str = "OpenTelemetry tracing";
 const VOLUMES: &str = "flexvolume drivers";
 
@@ -182,8 +181,8 @@ pub static FIELDS: &[Field] = &[
     plain("providerID", Yes),
     plain("kernelMemcgNotification", NotYet(EVICTION)),
     // logging: see its parts below
-    plain("enableSystemLogHandler", NotYet(SERVER)),
-    plain("enableSystemLogQuery", NotYet(SERVER)),
+    plain("enableSystemLogHandler", Yes),
+    plain("enableSystemLogQuery", Yes),
     plain("shutdownGracePeriod", Yes),
     plain("shutdownGracePeriodCriticalPods", Yes),
     plain("shutdownGracePeriodByPodPriority", Yes),

@@ -172,7 +172,7 @@ const OWN_LABELS: [&str; 14] = [
 const OWN_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// The feature gates that decide something in this version.
-const ACTED_UPON: [&str; 10] = [
+const ACTED_UPON: [&str; 12] = [
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
     "ComponentStatusz",
@@ -181,8 +181,10 @@ const ACTED_UPON: [&str; 10] = [
     "GracefulNodeShutdown",
     "GracefulNodeShutdownBasedOnPodPriority",
     "HostnameOverride",
+    "NodeLogQuery",
     "PodCertificateRequest",
     "PodLevelResources",
+    "PodLogsQuerySplitStreams",
 ];
 
 fn check_node_labels(flags: &KubeletFlags) -> Result<(), ConfigError> {

@@ -1,19 +1,63 @@
 //! Logs of containers and of the machine.
 
 mod containers;
+mod journal;
+mod node_query;
 mod options;
+mod tree;
 
 use axum::Router;
-use axum::routing::get;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::{any, get};
 
+use crate::answer::text;
 use crate::{NodeApi, NodeApiSettings};
+use node_query::NodeQuery;
 
 /// The group.
-pub(crate) fn routes(_: &NodeApiSettings) -> Router<NodeApi> {
-    Router::new().route(
+pub(crate) fn routes(settings: &NodeApiSettings) -> Router<NodeApi> {
+    let containers = Router::new().route(
         "/containerLogs/{namespace}/{pod}/{container}",
         get(containers::read),
-    )
+    );
+    match settings.system_logs {
+        true => containers
+            .route("/logs", get(root))
+            .route("/logs/", get(root))
+            .route("/logs/{*path}", get(below)),
+        false => containers
+            .route("/logs/", any(disabled))
+            .route("/logs/{*path}", any(disabled)),
+    }
+}
+
+async fn disabled() -> Response {
+    text(StatusCode::METHOD_NOT_ALLOWED, "logs endpoint is disabled.")
+}
+
+async fn root(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Response {
+    system_logs(&api, "", query.as_deref().unwrap_or_default()).await
+}
+
+async fn below(
+    State(api): State<NodeApi>,
+    Path(path): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    system_logs(&api, &path, query.as_deref().unwrap_or_default()).await
+}
+
+async fn system_logs(api: &NodeApi, path: &str, query: &str) -> Response {
+    if !api.settings.log_query {
+        return tree::serve(api, path).await;
+    }
+    match NodeQuery::decode(query) {
+        Ok(Some(asked)) => journal::answer(api, &asked, path).await,
+        Ok(None) => tree::serve(api, path).await,
+        Err(error) => text(StatusCode::BAD_REQUEST, error),
+    }
 }
 
 #[cfg(test)]

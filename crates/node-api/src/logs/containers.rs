@@ -118,7 +118,7 @@ fn no_log(error: &NoLog) -> Response {
 }
 
 /// Upstream has begun its answer by then and puts the fault into a log of status 200; here it is a 400.
-fn unreadable(error: &LogError) -> Response {
+pub(super) fn unreadable(error: &LogError) -> Response {
     let status = match error {
         LogError::Open { .. } | LogError::Read { .. } => StatusCode::BAD_REQUEST,
         LogError::Busy => StatusCode::TOO_MANY_REQUESTS,

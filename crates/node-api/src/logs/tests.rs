@@ -74,6 +74,23 @@ impl Node {
         }
     }
 
+    /// Shows a directory with some files as `/var/log`.
+    fn shows_system_logs(&mut self) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("directory");
+        let at = |name: &str| root.path().join(name);
+        fs::write(at("syslog"), "<script>\n").expect("file");
+        fs::create_dir_all(at("containers/a&b")).expect("directory");
+        fs::write(at("containers/x.log"), "x\n").expect("file");
+        let pod_log = self.log("app", 0);
+        std::os::unix::fs::symlink(pod_log, at("containers/app.log")).expect("link");
+        std::os::unix::fs::symlink("/etc/passwd", at("passwd")).expect("link");
+        std::os::unix::fs::symlink("/etc", at("etc")).expect("link");
+        std::os::unix::fs::symlink("circle", at("circle")).expect("link");
+        drop(std::os::unix::net::UnixListener::bind(at("socket")).expect("socket"));
+        self.world.deps.system_logs = root.path().to_owned();
+        root
+    }
+
     /// Code and body of a GET; the body's lines end with `|`.
     async fn get(&self, target: &str) -> String {
         let (status, body) = self.world.get(target).await;
@@ -256,4 +273,75 @@ async fn a_thousand_follow_and_what_their_clients_leave_is_nothing() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_machine_s_logs_are_a_tree_that_nothing_leads_out_of() {
+    let mut node = Node::new();
+    node.write("app", 0, &["10Z stdout F one"]);
+    let _logs = node.shows_system_logs();
+    let head = "200 <!doctype html>|<meta name=\"viewport\" content=\"width=device-width\">|<pre>|";
+    #[rustfmt::skip]
+    let cases = [
+        ("/logs/syslog", "200 <script>|".to_owned()),
+        ("/logs/containers/app.log", "200 2026-11-22T03:59:10Z stdout F one|".to_owned()),
+        ("/logs/containers/", format!(
+            "{head}<a href=\"a&amp;b/\">a&amp;b/</a>|<a href=\"app.log\">app.log</a>|\
+             <a href=\"x.log\">x.log</a>|</pre>|")),
+        ("/logs/containers", "301 ".to_owned()),
+        ("/logs/syslog/", "301 ".to_owned()),
+        ("/logs/none", "404 404 page not found|".to_owned()),
+        ("/logs/syslog/none", "404 404 page not found|".to_owned()),
+        ("/logs/passwd", "403 403 Forbidden|".to_owned()),
+        ("/logs/etc/passwd", "403 403 Forbidden|".to_owned()),
+        ("/logs/socket", "403 403 Forbidden|".to_owned()),
+        ("/logs/circle", "500 500 Internal Server Error|".to_owned()),
+        ("/logs/../../etc/passwd", "404 404 page not found|".to_owned()),
+        ("/logs/%2e%2e/etc/passwd", "404 404 page not found|".to_owned()),
+        ("/logs/..%2f..%2fetc/passwd", "404 404 page not found|".to_owned()),
+        ("/logs/%00", "404 404 page not found|".to_owned()),
+        ("/logs/%2fetc%2fpasswd", "403 403 Forbidden|".to_owned()),
+        // no query mode unless it is on
+        ("/logs/syslog?query=kubelet", "200 <script>|".to_owned()),
+    ];
+    for (target, expected) in cases {
+        assert_eq!(node.get(target).await, expected, "{target}");
+    }
+    let root = node.get("/logs/").await;
+    assert!(
+        root.contains("<a href=\"containers/\">containers/</a>|"),
+        "{root}"
+    );
+    assert_eq!(node.get("/logs").await, root);
+    node.world.deps.settings.system_logs = false;
+    for target in ["/logs/", "/logs/syslog"] {
+        assert_eq!(node.get(target).await, "405 logs endpoint is disabled.|");
+    }
+}
+
+#[tokio::test]
+async fn a_query_finds_the_file_of_a_service_that_does_not_log_to_the_journal() {
+    let mut node = Node::new();
+    let root = node.shows_system_logs();
+    let of_service = root.path().join("no-such-unit-h3");
+    fs::create_dir(&of_service).expect("directory");
+    fs::write(of_service.join("no-such-unit-h3.log"), "said\n").expect("file");
+    node.world.deps.settings.log_query = true;
+    #[rustfmt::skip]
+    let cases = [
+        ("/logs/?query=no-such-unit-h3", "200 said|"),
+        ("/logs/?query=no-such-unit-h3&tailLines=1", "200 |options present and query resolved to \
+            log files for [no-such-unit-h3]|try without specifying options|"),
+        ("/logs/?query=other-unit-h3", "200 |log not found for other-unit-h3|"),
+        ("/logs/?query=/syslog", "200 <script>|"),
+        ("/logs/?query=/../../etc/passwd", "404 404 page not found|"),
+        ("/logs/syslog", "200 <script>|"),
+        ("/logs/syslog?query=kubelet", "406 path not allowed in query mode|"),
+        ("/logs/?query=a%3Bb",
+            "406 query: Invalid value: \"a;b\": input contains unsupported characters|"),
+        ("/logs/?query=a&boot=x", "400 boot: Invalid value: \"x\": it is no number|"),
+    ];
+    for (target, expected) in cases {
+        assert_eq!(node.get(target).await, expected, "{target}");
+    }
 }

@@ -163,6 +163,10 @@ fn beneath(root: &Path, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
             format!("not below {}", root.display()),
         )
     })?;
+    let below = match below.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => below,
+    };
     let root = openat(
         CWD,
         root,

@@ -1,0 +1,261 @@
+//! What a query of the node's logs says (upstream's NodeLogQuery), and the journalctl for it.
+//!
+//! No shell is anywhere: each option is one argument that begins with its name.
+
+use windlass_types::Timestamp;
+
+/// Lines of a journal that may be asked for.
+const MAX_TAIL_LINES: i64 = 100_000;
+
+/// Services of one query.
+const MAX_SERVICES: usize = 4;
+
+/// Bytes of a service's name.
+const MAX_SERVICE: usize = 256;
+
+/// Bytes of a pattern, which journalctl compiles.
+const MAX_PATTERN: usize = 4096;
+
+/// A query of the node's logs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeQuery {
+    /// Units of the journal, or names of files.
+    pub(crate) services: Vec<String>,
+    /// Paths below the log directory.
+    pub(crate) files: Vec<String>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+    tail_lines: Option<i64>,
+    boot: Option<i64>,
+    pattern: String,
+}
+
+impl NodeQuery {
+    /// Reads a query; `None` if it says nothing of the kind.
+    ///
+    /// # Errors
+    /// What cannot be read, in upstream's words.
+    pub(crate) fn decode(query: &str) -> Result<Option<Self>, String> {
+        let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        let all = |name: &str| {
+            let found = pairs.iter().filter(|(key, _)| key == name);
+            found
+                .map(|(_, value)| value.to_string())
+                .collect::<Vec<_>>()
+        };
+        let one = |name: &str| all(name).into_iter().next().unwrap_or_default();
+        let mut errors = Vec::new();
+        let queries = all("query");
+        // a slash hints at a file
+        let (files, services): (Vec<_>, Vec<_>) = queries
+            .iter()
+            .filter(|it| !it.trim().is_empty())
+            .cloned()
+            .partition(|it| it.contains(['/', '\\']));
+        if !queries.is_empty() && files.is_empty() && services.is_empty() {
+            errors.push(invalid("query", &queries[0], "query cannot be empty"));
+        }
+        let time = |name: &str, errors: &mut Vec<String>| {
+            let text = one(name);
+            let time = text.parse().ok();
+            if time.is_none() && !text.is_empty() {
+                errors.push(invalid(name, &text, "invalid time format"));
+            }
+            time
+        };
+        let (since, until) = (
+            time("sinceTime", &mut errors),
+            time("untilTime", &mut errors),
+        );
+        let number = |name: &str, errors: &mut Vec<String>| {
+            let text = one(name);
+            let number = text.parse().ok();
+            if number.is_none() && !text.is_empty() {
+                errors.push(invalid(name, &text, "it is no number"));
+            }
+            number
+        };
+        let (boot, tail_lines) = (
+            number("boot", &mut errors),
+            number("tailLines", &mut errors),
+        );
+        if !errors.is_empty() {
+            return Err(joined(errors));
+        }
+        let found = Self {
+            services,
+            files: files.iter().map(|file| file.replace('\\', "/")).collect(),
+            since,
+            until,
+            tail_lines,
+            boot,
+            pattern: one("pattern"),
+        };
+        Ok(Some(found).filter(|found| *found != Self::default()))
+    }
+
+    /// # Errors
+    /// What may not be asked, in upstream's words.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut errors = Vec::new();
+        for service in &self.services {
+            let safe = |b: u8| b.is_ascii_alphanumeric() || b"-_.:@".contains(&b);
+            if service.len() > MAX_SERVICE {
+                let why = format!("length must be less than {MAX_SERVICE}");
+                errors.push(invalid("query", service, &why));
+            } else if !service.bytes().all(safe) {
+                errors.push(invalid(
+                    "query",
+                    service,
+                    "input contains unsupported characters",
+                ));
+            }
+        }
+        if self.services.len() > MAX_SERVICES {
+            let count = self.services.len();
+            errors.push(format!(
+                "query: Too many: {count}: must have at most {MAX_SERVICES} items"
+            ));
+        }
+        match (self.files.len(), self.services.len()) {
+            (0, 0) => errors.push("query: Required value: cannot be empty with options".to_owned()),
+            (0, _) => {}
+            (_, 1..) => {
+                let all = self.files.join(", ");
+                errors.push(invalid("query", &all, "cannot specify a file and service"));
+            }
+            (1, 0) if self.has_options() => {
+                let why = "cannot specify file with options";
+                errors.push(invalid("query", &self.files[0], why));
+            }
+            (1, 0) => {}
+            _ => {
+                let all = self.files.join(", ");
+                errors.push(invalid("query", &all, "cannot specify more than one file"));
+            }
+        }
+        if let (Some(since), Some(until)) = (self.since, self.until)
+            && since > until
+        {
+            let until = until.to_string();
+            errors.push(invalid("untilTime", &until, "must be after `sinceTime`"));
+        }
+        if let Some(boot) = self.boot.filter(|boot| *boot > 0) {
+            errors.push(format!("boot: Invalid value: {boot}: must be less than 1"));
+        }
+        if let Some(lines) = self.tail_lines
+            && !(0..=MAX_TAIL_LINES).contains(&lines)
+        {
+            errors.push(format!(
+                "tailLines: Invalid value: {lines}: must be between 0 and {MAX_TAIL_LINES}, inclusive"
+            ));
+        }
+        if self.pattern.len() > MAX_PATTERN || self.pattern.contains('\0') {
+            let shown: String = self.pattern.chars().take(64).collect();
+            errors.push(invalid(
+                "pattern",
+                &shown,
+                "it is too long or has a zero byte",
+            ));
+        }
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(joined(errors)),
+        }
+    }
+
+    /// Whether it asks for more than whole files.
+    pub(crate) fn has_options(&self) -> bool {
+        let plain = Self {
+            services: self.services.clone(),
+            files: self.files.clone(),
+            ..Self::default()
+        };
+        *self != plain
+    }
+
+    /// The arguments of journalctl.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![
+            "--utc".to_owned(),
+            "--no-pager".to_owned(),
+            "--output=short-precise".to_owned(),
+        ];
+        let time = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string();
+        arguments.extend(self.since.map(|since| format!("--since={}", time(since))));
+        arguments.extend(self.until.map(|until| format!("--until={}", time(until))));
+        arguments.extend(self.tail_lines.map(|lines| format!("--lines={lines}")));
+        arguments.extend(self.services.iter().map(|unit| format!("--unit={unit}")));
+        if !self.pattern.is_empty() {
+            arguments.push(format!("--grep={}", self.pattern));
+        }
+        arguments.extend(self.boot.map(|boot| format!("--boot={boot}")));
+        arguments
+    }
+}
+
+fn invalid(field: &str, value: &str, why: &str) -> String {
+    format!("{field}: Invalid value: {value:?}: {why}")
+}
+
+/// As upstream joins several errors.
+fn joined(mut errors: Vec<String>) -> String {
+    match errors.len() {
+        1 => errors.remove(0),
+        _ => format!("[{}]", errors.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NodeQuery;
+
+    fn line(query: &str) -> String {
+        match NodeQuery::decode(query) {
+            Ok(None) => "a path".to_owned(),
+            Err(error) => error,
+            Ok(Some(found)) => match found.check() {
+                Err(error) => error,
+                Ok(()) if !found.files.is_empty() => format!("file {}", found.files[0]),
+                Ok(()) => found.arguments().split_off(3).join(" "),
+            },
+        }
+    }
+
+    #[test]
+    fn a_query_becomes_arguments_and_never_more_than_it_says() {
+        #[rustfmt::skip]
+        let cases = [
+            ("", "a path"),
+            ("other=1&%ff=%ff", "a path"),
+            ("query=kubelet", "--unit=kubelet"),
+            ("query=a&query=b@1.service&pattern=x%20y&boot=-1&tailLines=5",
+                "--lines=5 --unit=a --unit=b@1.service --grep=x y --boot=-1"),
+            ("query=a&sinceTime=2026-11-22T05:00:00%2B01:00&untilTime=2026-11-22T05:00:00Z",
+                "--since=2026-11-22 04:00:00 UTC --until=2026-11-22 05:00:00 UTC --unit=a"),
+            ("query=a&pattern=--file%3D/etc/shadow", "--unit=a --grep=--file=/etc/shadow"),
+            ("query=/a.log", "file /a.log"),
+            ("query=a%5Cb", "file a/b"),
+            ("query=%20", "query: Invalid value: \" \": query cannot be empty"),
+            ("query=a%3Brm", "query: Invalid value: \"a;rm\": input contains unsupported characters"),
+            ("query=a%ff", "query: Invalid value: \"a\u{fffd}\": input contains unsupported characters"),
+            ("query=a&query=/b", "query: Invalid value: \"/b\": cannot specify a file and service"),
+            ("query=/a&query=/b", "query: Invalid value: \"/a, /b\": cannot specify more than one file"),
+            ("query=/a&tailLines=1", "query: Invalid value: \"/a\": cannot specify file with options"),
+            ("tailLines=1", "query: Required value: cannot be empty with options"),
+            ("query=a&query=b&query=c&query=d&query=e", "query: Too many: 5: must have at most 4 items"),
+            ("query=a&boot=1", "boot: Invalid value: 1: must be less than 1"),
+            ("query=a&boot=x&tailLines=y",
+                "[boot: Invalid value: \"x\": it is no number, tailLines: Invalid value: \"y\": it is no number]"),
+            ("query=a&tailLines=100001",
+                "tailLines: Invalid value: 100001: must be between 0 and 100000, inclusive"),
+            ("query=a&sinceTime=now", "sinceTime: Invalid value: \"now\": invalid time format"),
+            ("query=a&pattern=%00", "pattern: Invalid value: \"\\0\": it is too long or has a zero byte"),
+        ];
+        for (query, expected) in cases {
+            assert_eq!(line(query), expected, "{query}");
+        }
+        let long = format!("query={}", "a".repeat(257));
+        assert!(line(&long).ends_with("length must be less than 256"));
+    }
+}
