@@ -339,10 +339,12 @@ async fn sessions_end_with_the_agent() {
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
 }
 
+type Headers = &'static [(&'static str, &'static str)];
+
 #[test]
 fn requests_that_are_no_upgrades_are_refused() {
     #[rustfmt::skip]
-    let cases: [(Version, &[(&str, &str)], &str); 9] = [
+    let cases: [(Version, Headers, &str); 9] = [
         (Version::HTTP_11, &[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")], "ok"),
         (Version::HTTP_11, &[("connection", "keep-alive, upGrade"), ("upgrade", "websocket")], "ok"),
         (Version::HTTP_11, &[("connection", "upgrade"), ("upgrade", "x"), ("content-length", "0")], "ok"),
