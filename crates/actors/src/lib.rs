@@ -13,6 +13,7 @@ pub mod answers;
 pub mod mailbox;
 pub mod slots;
 
+pub mod claim_sizes;
 pub mod pleg_health;
 pub mod probe_results;
 pub mod settled;
@@ -23,6 +24,7 @@ pub mod spawn;
 
 pub use answers::{AnswerSender, Answers, answers};
 pub use catalogue::*;
+pub use claim_sizes::ClaimSizes;
 pub use clock::{SimClock, SystemClock};
 pub use kind::ActorKind;
 pub use mailbox::{Delivery, Mailbox, MailboxSender, SendError, TrySendError, mailbox};

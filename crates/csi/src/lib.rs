@@ -19,8 +19,8 @@ pub use attach_limits::keep_attach_limits;
 pub use client::CsiClient;
 pub use drivers::{CsiDrivers, RegisteredDriver};
 pub use mount::{
-    CsiPaths, CsiVolumes, CsiVolumesDeps, FileLane, FileWork, MountError, VolumeHost, attachment_name,
-    inline_handle, is_csi_device,
+    CsiPaths, CsiVolumes, CsiVolumesDeps, FileLane, FileWork, MountError, VolumeHost,
+    attachment_name, inline_handle, is_csi_device,
 };
 pub use port::{
     Attachment, CsiDriverSpec, CsiError, CsiNode, CsiObjects, FsGroupPolicy, NodeAbility, NodeInfo,

@@ -148,7 +148,12 @@ impl World {
         }
     }
 
-    pub(crate) async fn ask(&self, method: Method, target: &str, body: &'static str) -> (StatusCode, String) {
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        target: &str,
+        body: &'static str,
+    ) -> (StatusCode, String) {
         self.ask_on(ServerType::ReadWrite, method, target, body)
             .await
     }

@@ -133,7 +133,9 @@ mod tests {
             let line = match volumes_changed(changed) {
                 UpdateKind::Kill(kill) => {
                     let verdict = kill.verdict.expect("a verdict");
-                    let Verdict { reason, message, .. } = verdict;
+                    let Verdict {
+                        reason, message, ..
+                    } = verdict;
                     format!("{reason} within {:?}: {message}", kill.grace)
                 }
                 other => format!("{other:?}"),

@@ -76,7 +76,7 @@ impl Agent {
     ) -> anyhow::Result<Self> {
         let dir = containerd.base().join("agent");
         std::fs::create_dir_all(&dir)?;
-        let (healthz, api) = (free_port()?, free_port()?);
+        let (healthz, api) = free_ports()?;
         let config = dir.join("config.yaml");
         std::fs::write(
             &config,
@@ -295,7 +295,13 @@ impl Drop for Agent {
     }
 }
 
-/// A port that was free a moment ago.
-fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+/// Two ports that were free a moment ago. They lie below those that the kernel hands out, so that no
+/// connection takes them meanwhile, and each test process begins to look elsewhere.
+fn free_ports() -> anyhow::Result<(u16, u16)> {
+    let first = std::process::id().wrapping_mul(16) % 12_000;
+    let ports = (0..12_000).map(|step| (20_000 + (first + step) % 12_000) as u16);
+    let mut free = ports.filter(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).is_ok());
+    free.next()
+        .zip(free.next())
+        .context("no port between 20000 and 32000 is free")
 }

@@ -26,11 +26,11 @@ pub mod view;
 
 pub use access::{NodeRight, UserInfo};
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
-pub use growth::{GrowthFault, GrowthTurn, Growing};
+pub use growth::{Growing, GrowthFault, GrowthTurn};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
 pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser};
 pub use pod::{Pod, PodExt, RestartPolicy, SharedPod};
-pub use port::{ClaimSizes, Clock, EventRecorder};
+pub use port::{Clock, EventRecorder};
 pub use probe::{ContainerVerdict, PodVerdicts, ProbeKind};
 pub use reason::Reason;
 pub use retry::Retry;

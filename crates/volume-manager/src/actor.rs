@@ -20,9 +20,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
-    AnswerSender, Answers, Delivery, Mailbox, NodeSeen, SetUpVolumes, SettledVolumes, SlotSender,
-    SourcesReady, TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse, answers,
-    spawn_io,
+    AnswerSender, Answers, ClaimSizes, Delivery, Mailbox, NodeSeen, SetUpVolumes, SettledVolumes,
+    SlotSender, SourcesReady, TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse,
+    answers, spawn_io,
 };
 use windlass_core::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
 use windlass_core::volume_source::PodVolumes;
@@ -30,7 +30,7 @@ use windlass_metrics::VolumeMetrics;
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
 use windlass_types::{
-    ClaimSizes, Clock, DeviceName, EventRecorder, PodExt, PodUid, ReadyVolumes, Reason, SharedPod,
+    Clock, DeviceName, EventRecorder, PodExt, PodUid, ReadyVolumes, Reason, SharedPod,
     VolumesNotReady,
 };
 use windlass_volumes::VolumePlugins;

@@ -1,10 +1,9 @@
 //! Carries out one step with the plugins.
 
-use windlass_core::volume_plan::{
-    Done, Expanded, Step, StepError, Survey, VolumeKey, VolumeWork,
-};
+use windlass_actors::ClaimSizes;
+use windlass_core::volume_plan::{Done, Expanded, Step, StepError, Survey, VolumeKey, VolumeWork};
 use windlass_core::volume_source::{NotGrownEnd, PodVolume, not_grown};
-use windlass_types::{ClaimSizes, GrowthTurn, PodExt, PodUid, Retry, SharedPod, Timestamp};
+use windlass_types::{GrowthTurn, PodExt, PodUid, Retry, SharedPod, Timestamp};
 use windlass_volumes::{VolumeError, VolumePlugins, VolumeRequest};
 
 /// Carries out a step that works on volumes; `None` for one whose end nobody waits for.

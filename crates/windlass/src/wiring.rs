@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    ActorKind, ConfigChanged, MailboxSender, NodeSeen, ObjectsChanged, PlegHandle, PlegHealth,
-    PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, ProbeResults, ProbesHandle,
-    RejectedManifest, RuntimeState, SettledVolumes, Shutdown, ShutdownState, SlotSender,
-    SourceSnapshot, SourcesReady, StatusCache, VolumesChanged, VolumesHandle, mailbox, slots,
-    spawn_io, start_actor,
+    ActorKind, ClaimSizes, ConfigChanged, MailboxSender, NodeSeen, ObjectsChanged, PlegHandle,
+    PlegHealth, PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, ProbeResults,
+    ProbesHandle, RejectedManifest, RuntimeState, SettledVolumes, Shutdown, ShutdownState,
+    SlotSender, SourceSnapshot, SourcesReady, StatusCache, VolumesChanged, VolumesHandle, mailbox,
+    slots, spawn_io, start_actor,
 };
 use windlass_checks::Checks;
 use windlass_core::admission::NodeAbilities;
@@ -43,7 +43,7 @@ use windlass_store::{AdmittedPods, BackoffFile, BackoffTables, VerdictFile, Verd
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
-use windlass_types::{ClaimSizes, Clock, PodUid, Reason, SharedPod};
+use windlass_types::{Clock, PodUid, Reason, SharedPod};
 use windlass_volume_manager::{
     MeasuredVolumes, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
 };

@@ -66,10 +66,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("status", &["actors", "client", "core", "metrics"]),
     ("server", &["core", "metrics", "proto", "runtime", "status"]),
     ("https", &[]),
-    (
-        "auth",
-        &["client", "core", "https", "metrics", "pacing"],
-    ),
+    ("auth", &["client", "core", "https", "metrics", "pacing"]),
     ("streams", &[]),
     ("stats", &["cgroups", "core", "cri", "metrics"]),
     ("pod-resources", &["core", "proto", "status"]),

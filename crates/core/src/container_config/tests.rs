@@ -1,8 +1,8 @@
 //! Container configurations, a line for each part that differs from the plain one.
 
 use serde_json::{Value, json};
-use windlass_types::cri::{IdMapping, SecurityProfile, SupplementalGroupsPolicy};
 use windlass_types::corev1::HostPathVolumeSource;
+use windlass_types::cri::{IdMapping, SecurityProfile, SupplementalGroupsPolicy};
 use windlass_types::{MountedContent, MountedVolume, PodExt};
 
 use super::*;
@@ -405,7 +405,11 @@ fn a_process_is_in_the_groups_of_its_volumes() {
         assert_eq!(security.supplemental_groups, expected);
     };
     check(&[], &[None], &[2000]);
-    check(&[4000], &[Some(7), None, Some(5), Some(7)], &[2000, 4000, 5, 7]);
+    check(
+        &[4000],
+        &[Some(7), None, Some(5), Some(7)],
+        &[2000, 4000, 5, 7],
+    );
     check(&[7], &[Some(7)], &[2000, 7]);
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use futures::future::join_all;
+use windlass_actors::ClaimSizes;
 use windlass_core::pod_references::References;
 use windlass_core::volume_source::{
     ClaimFault, ClaimInput, PodVolume, PodVolumes, VolumeSource, by_claim, claim_name,
@@ -11,7 +12,7 @@ use windlass_core::volume_source::{
 };
 use windlass_runtime::InputsError;
 use windlass_types::corev1::Volume;
-use windlass_types::{ClaimSizes, GrowthTurn, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
+use windlass_types::{GrowthTurn, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
 
 use super::ObjectCache;
 use crate::claims::ClaimKey;

@@ -1,9 +1,10 @@
 //! Claims: when they are read, who waits for what, and who is told.
 
+use windlass_actors::ClaimSizes;
 use windlass_fake_api::On;
 use windlass_types::corev1::{Node, PersistentVolume, PersistentVolumeClaim};
 use windlass_types::storagev1::CSIDriver;
-use windlass_types::{ClaimSizes, Growing, GrowthTurn, Timestamp};
+use windlass_types::{Growing, GrowthTurn, Timestamp};
 
 use super::*;
 
