@@ -67,12 +67,12 @@ async fn health_is_ok_only_while_every_check_passes() {
     assert_eq!(ask(Ok(""), "/healthz").await, "200 ok");
     assert_eq!(
         ask(Ok(""), "/healthz?verbose").await,
-        "200 [+]ping ok | [+]syncloop ok: last iteration 0.2 s ago | [+]pleg ok | healthz check passed"
+        "200 [+]ping ok | [+]log ok | [+]syncloop ok: last iteration 0.2 s ago | [+]pleg ok | healthz check passed"
     );
     let failing = Err("last relist 200 s ago, allowed are 180 s");
     assert_eq!(
         ask(failing, "/healthz").await,
-        "500 [+]ping ok | [+]syncloop ok: last iteration 0.2 s ago | \
+        "500 [+]ping ok | [+]log ok | [+]syncloop ok: last iteration 0.2 s ago | \
          [-]pleg failed: last relist 200 s ago, allowed are 180 s | healthz check failed"
     );
     assert_eq!(ask(failing, "/healthz/syncloop").await, "200 ok");
