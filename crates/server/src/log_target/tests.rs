@@ -141,7 +141,7 @@ async fn a_target_has_ended_when_its_instance_has_or_its_pod_is_gone() {
         container: "app",
         previous: false,
     };
-    let target = log_target(&[running_now.clone()], &question).expect("a target");
+    let target = log_target(std::slice::from_ref(&running_now), &question).expect("a target");
     let mut waiting_for = std::pin::pin!(ended(&board, &target));
     let later = tokio::time::timeout(std::time::Duration::from_secs(5), &mut waiting_for);
     assert!(later.await.is_err(), "it runs");
