@@ -101,6 +101,11 @@ impl Activity {
         Busy(self.clone())
     }
 
+    /// Whether it works on more requests than a stranger's may.
+    pub(crate) fn is_too_much(&self, limits: &Limits) -> bool {
+        *self.requests.borrow() > limits.requests_of_stranger && !self.place.is_known()
+    }
+
     pub(crate) fn subscribe(&self) -> watch::Receiver<usize> {
         self.requests.subscribe()
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
-use http::{Request, Response};
+use axum::response::IntoResponse;
+use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -152,11 +153,20 @@ async fn talk<I, S>(
     terms.place.set_busy(false);
     let answer = service_fn(move |request: Request<Incoming>| {
         let busy = activity.begin();
-        let mut request = request.map(|body| Body::new(Bounded::new(body, &limits)));
-        request.extensions_mut().insert(peer.clone());
-        let answered = service.clone().oneshot(request);
+        // one that is refused keeps nothing of its request
+        let answered = match activity.is_too_much(&limits) {
+            true => None,
+            false => {
+                let mut request = request.map(|body| Body::new(Bounded::new(body, &limits)));
+                request.extensions_mut().insert(peer.clone());
+                Some(service.clone().oneshot(request))
+            }
+        };
         async move {
-            let response = answered.await?;
+            let response = match answered {
+                Some(answered) => answered.await?,
+                None => too_much(),
+            };
             Ok::<_, Infallible>(response.map(|inner| Answer { inner, _busy: busy }))
         }
     });
@@ -177,6 +187,13 @@ async fn talk<I, S>(
     if timeout(limits.linger, connection).await.is_err() {
         tracing::debug!(%address, "connection cut");
     }
+}
+
+/// What a stranger with too many requests at a time is told.
+fn too_much() -> Response<Body> {
+    let words = "too many requests at a time\n";
+    let headers = [(header::RETRY_AFTER, "1")];
+    (StatusCode::TOO_MANY_REQUESTS, headers, words).into_response()
 }
 
 /// Waits until the connection has had no request for too long.

@@ -11,6 +11,10 @@ pub struct Limits {
     /// Of these, connections of one address (IPv6: of one /64 network): eight addresses have to
     /// join forces before strangers are short of places at all.
     pub strangers_of_one_address: usize,
+    /// Requests at a time of a connection that is a stranger's. HTTP/2 would let it have 250, whose
+    /// headers, made of the shortest lines there are, take 300 KiB each while somebody is asked who
+    /// it is: 75 MiB a connection. So it is 2.4 MiB, and 600 MiB for all strangers.
+    pub requests_of_stranger: usize,
     /// Connections of those who are no strangers: 250 pods with eight followed logs, sessions and
     /// scrapes each. Who comes beyond stays in a stranger's place.
     pub known: usize,
@@ -33,6 +37,7 @@ impl Default for Limits {
         Self {
             strangers: 256,
             strangers_of_one_address: 32,
+            requests_of_stranger: 8,
             known: 2048,
             handshake: Duration::from_secs(10),
             first_request: Duration::from_secs(30),

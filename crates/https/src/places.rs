@@ -110,6 +110,11 @@ impl Place {
         }
     }
 
+    /// Whether it is the place of somebody who is no stranger.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Acquire)
+    }
+
     /// Waits until it has to go.
     pub(crate) async fn evicted(&self) {
         self.evicted.cancelled().await;

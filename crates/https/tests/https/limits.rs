@@ -199,3 +199,43 @@ async fn a_thousand_idle_strangers_keep_nobody_with_a_certificate_out() {
         assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
     }
 }
+
+#[tokio::test]
+async fn a_stranger_has_few_requests_at_a_time_and_one_with_a_certificate_many() {
+    let server = Server::start().await;
+    let good = server.clients.client("kube-apiserver");
+    let most = Limits::default().requests_of_stranger;
+    for (client, asked, expected) in [
+        (None, most - 1, "Ok(\"no certificate\")"),
+        (None, most, "Err(\"429 Too Many Requests\")"),
+        (
+            Some(good.as_str()),
+            4 * most,
+            "Ok(\"certificate of 1 bytes\")",
+        ),
+    ] {
+        let dial = Dial {
+            alpn: b"h2",
+            client,
+            ..Dial::default()
+        };
+        let stream = server.dial(dial).await.expect("connected");
+        let mut http = Http::over(stream, Version::HTTP_2).await;
+        let mut under_way = Vec::new();
+        for _ in 0..asked {
+            let request = http::Request::get("https://localhost/endless");
+            let request = request.body(Full::default()).expect("a request");
+            under_way.push(http.send(request).await.expect("begun"));
+        }
+        let answer = format!("{:?}", http.get("/who").await);
+        assert_eq!(answer, expected, "{asked} requests of {client:?}");
+        // those that are over make room
+        under_way.clear();
+        let again = async {
+            while http.get("/who").await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("room", again).await;
+    }
+}
