@@ -68,7 +68,6 @@ impl StatsSource for Measured {
                 processes: None,
                 cpu_limits: Default::default(),
             },
-            memory_total: 0,
             network: None,
             fs: None,
             image_fs: None,

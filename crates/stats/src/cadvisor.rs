@@ -5,6 +5,7 @@
 
 use windlass_types::Timestamp;
 
+use crate::cgroup::page_size_name;
 use crate::exposition::{Family, Kind, Text, counter, family, gauge};
 use crate::usage::{
     CgroupUsage, CpuUsage, DeviceIo, FsUsage, HugePages, InterfaceUsage, MemoryUsage, NetworkUsage,
@@ -428,7 +429,7 @@ fn of_memory(text: &mut Text, rows: &[Row<'_>]) {
         text.family(gauge(name, help));
         for row in rows {
             for pages in row.cgroup.memory.iter().flat_map(|it| &it.huge_pages) {
-                let size = page_size(pages.page_size);
+                let size = page_size_name(pages.page_size);
                 let more = [("pagesize", size.as_str())];
                 text.sample(
                     &[&row.labels, &more],
@@ -438,17 +439,6 @@ fn of_memory(text: &mut Text, rows: &[Row<'_>]) {
             }
         }
     }
-}
-
-/// As the kernel names a size: `2MB`, `1GB`, `64KB`.
-fn page_size(bytes: u64) -> String {
-    [(30, "GB"), (20, "MB"), (10, "KB")]
-        .into_iter()
-        .find(|(shift, _)| bytes >> shift > 0 && bytes.is_multiple_of(1 << shift))
-        .map_or_else(
-            || format!("{bytes}B"),
-            |(shift, unit)| format!("{}{unit}", bytes >> shift),
-        )
 }
 
 fn of_file_systems(text: &mut Text, rows: &[Row<'_>]) {

@@ -474,8 +474,8 @@ fn page_sizes(dir: &Path) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// The kernel's spelling in names of files.
-fn page_size_name(size: u64) -> String {
+/// The kernel's spelling in names of files, which is cAdvisor's: `2MB`, `1GB`, `64KB`.
+pub(crate) fn page_size_name(size: u64) -> String {
     match size {
         size if size >= 1 << 30 => format!("{}GB", size >> 30),
         size if size >= 1 << 20 => format!("{}MB", size >> 20),

@@ -59,7 +59,7 @@ impl Machine {
             cpu.pressure = cpu.pressure.or_else(|| pressure("cpu"));
         }
         if let Some(memory) = &mut root.memory {
-            memory.limit = Some(self.memory.total);
+            memory.limit = Some(self.memory.total).filter(|total| *total > 0);
             memory.swap_limit = Some(self.memory.swap_total);
             memory.pressure = memory.pressure.or_else(|| pressure("memory"));
         }

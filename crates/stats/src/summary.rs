@@ -102,8 +102,7 @@ struct CpuStats {
     #[serde(skip_serializing_if = "Option::is_none")]
     usage_nano_cores: Option<u64>,
     usage_core_nano_seconds: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    psi: Option<Psi>,
+    psi: Psi,
 }
 
 #[derive(Debug, Serialize)]
@@ -117,15 +116,13 @@ struct MemoryStats {
     rss_bytes: u64,
     page_faults: u64,
     major_page_faults: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    psi: Option<Psi>,
+    psi: Psi,
 }
 
 #[derive(Debug, Serialize)]
 struct IoStats {
     time: Time,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    psi: Option<Psi>,
+    psi: Psi,
 }
 
 #[derive(Debug, Serialize)]
@@ -251,12 +248,6 @@ impl Serialize for Time {
 impl NodeStats {
     fn of(name: &str, node: NodeUsage) -> Self {
         let at = node.cgroup.at;
-        let limit = Some(node.memory_total).filter(|total| *total > 0);
-        let mut cgroup = node.cgroup;
-        if let Some(memory) = &mut cgroup.memory {
-            // the root has no limit but the machine
-            memory.limit = limit;
-        }
         let runtime = RuntimeStats {
             image_fs: node.image_fs.map(FsStats::of),
             container_fs: node.container_fs.map(FsStats::of),
@@ -274,7 +265,7 @@ impl NodeStats {
                 .map(ContainerStats::of_system)
                 .collect(),
             start_time: Time(node.started_at),
-            cgroup: CgroupStats::of(Some(cgroup)),
+            cgroup: CgroupStats::of(Some(node.cgroup)),
             network: node.network.map(NetworkStats::of),
             fs: node.fs.map(FsStats::of),
             runtime: (runtime.image_fs.is_some() || runtime.container_fs.is_some())
@@ -286,11 +277,14 @@ impl NodeStats {
 
 impl PodStats {
     fn of(pod: PodUsage) -> Self {
-        let processes = pod.cgroup.as_ref().and_then(|it| it.processes.as_ref());
+        // none of them is in the pod's own cgroup
+        let of_containers = pod.containers.iter().filter_map(|container| {
+            let processes = container.cgroup.as_ref()?.processes.as_ref()?;
+            Some(processes.processes)
+        });
+        let processes = of_containers.reduce(u64::saturating_add);
         Self {
-            process_stats: processes.map(|it| ProcessStats {
-                process_count: it.processes,
-            }),
+            process_stats: processes.map(|process_count| ProcessStats { process_count }),
             pod_ref: PodReference {
                 name: pod.name,
                 namespace: pod.namespace,
@@ -353,17 +347,17 @@ impl CgroupStats {
                 rss_bytes: memory.rss,
                 page_faults: memory.page_faults,
                 major_page_faults: memory.major_page_faults,
-                psi: memory.pressure.map(Psi::of),
+                psi: Psi::of(memory.pressure),
             }),
             cpu: cgroup.cpu.map(|cpu| CpuStats {
                 time,
                 usage_nano_cores: cpu.nano_cores,
                 usage_core_nano_seconds: cpu.total_ns,
-                psi: cpu.pressure.map(Psi::of),
+                psi: Psi::of(cpu.pressure),
             }),
-            io: cgroup.io.and_then(|io| io.pressure).map(|psi| IoStats {
+            io: cgroup.io.map(|io| IoStats {
                 time,
-                psi: Some(Psi::of(psi)),
+                psi: Psi::of(io.pressure),
             }),
         }
     }
@@ -376,7 +370,10 @@ pub(crate) fn swap_available(memory: &MemoryUsage) -> Option<u64> {
 }
 
 impl Psi {
-    fn of(pressure: Pressure) -> Self {
+    /// Zeros where the kernel counts none: upstream always tells it, and its conformance test asks
+    /// for it (`psiExpectation`).
+    fn of(pressure: Option<Pressure>) -> Self {
+        let pressure = pressure.unwrap_or_default();
         let line = |line: PressureLine| PsiLine {
             total: line.total_ns,
             avg10: line.avg10,

@@ -105,12 +105,11 @@ fn network(bytes: u64) -> NetworkUsage {
 pub(crate) fn node() -> NodeUsage {
     let mut root = cgroup("/", 100);
     if let Some(memory) = &mut root.memory {
-        (memory.limit, memory.swap_limit) = (None, None);
+        (memory.limit, memory.swap_limit) = (Some(1 << 20), None);
     }
     NodeUsage {
         started_at: at(10),
         cgroup: root,
-        memory_total: 1 << 20,
         network: Some(network(7)),
         fs: Some(fs(4096)),
         image_fs: Some(fs(8192)),

@@ -309,10 +309,8 @@ pub struct SystemUsage {
 pub struct NodeUsage {
     /// When it booted.
     pub started_at: Timestamp,
-    /// The root cgroup, or `/proc` where that has no figures.
+    /// The root cgroup, or `/proc` where that has no figures; its limits are the machine.
     pub cgroup: CgroupUsage,
-    /// Memory of the machine.
-    pub memory_total: u64,
     /// The node's interfaces, if wanted.
     pub network: Option<NetworkUsage>,
     /// The file system of `--root-dir`, if wanted.

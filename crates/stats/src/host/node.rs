@@ -107,7 +107,6 @@ impl NodeState {
         NodeUsage {
             started_at: machine.booted_at,
             cgroup: machine.complete(root, proc, at),
-            memory_total: machine.memory.total,
             network: wanted
                 .network
                 .then(|| read_network(&proc.join("net"), at))
@@ -149,7 +148,6 @@ fn nothing(at: Timestamp) -> NodeUsage {
             processes: None,
             cpu_limits: Default::default(),
         },
-        memory_total: 0,
         network: None,
         fs: None,
         image_fs: None,

@@ -14,9 +14,11 @@ fn a_node_is_told_in_upstreams_shape() {
     let node = &summary()["node"];
     assert_eq!(node["nodeName"], "n1");
     assert_eq!(node["startTime"], "1970-01-01T00:00:10Z");
+    let none = json!({"total": 0, "avg10": 0.0, "avg60": 0.0, "avg300": 0.0});
+    let no_psi = json!({"some": none, "full": none});
     let psi = json!({
         "some": {"total": 4_000_000_000_u64, "avg10": 1.5, "avg60": 2.5, "avg300": 3.5},
-        "full": {"total": 0, "avg10": 0.0, "avg60": 0.0, "avg300": 0.0},
+        "full": none,
     });
     let time = "1970-01-01T00:16:40Z";
     assert_eq!(
@@ -29,10 +31,11 @@ fn a_node_is_told_in_upstreams_shape() {
         json!({
             "time": time, "availableBytes": (1 << 20) - 100_000, "usageBytes": 102_400,
             "workingSetBytes": 100_000, "rssBytes": 90_000, "pageFaults": 103, "majorPageFaults": 104,
+            "psi": no_psi,
         })
     );
     assert_eq!(node["swap"], json!({"time": time, "swapUsageBytes": 100}));
-    assert!(node.get("io").is_none(), "no pressure, nothing to tell");
+    assert_eq!(node["io"], json!({"time": time, "psi": no_psi}));
     assert_eq!(
         node["rlimit"],
         json!({"time": time, "maxpid": 32768, "curproc": 123})
@@ -56,7 +59,7 @@ fn a_pod_is_told_with_containers_volumes_and_storage() {
         pod["podRef"],
         json!({"name": "web", "namespace": "default", "uid": "u1"})
     );
-    assert_eq!(pod["process_stats"], json!({"process_count": 30}));
+    assert_eq!(pod["process_stats"], json!({"process_count": 20}));
     assert_eq!(pod["swap"]["swapAvailableBytes"], 270);
     assert_eq!(pod["ephemeral-storage"]["usedBytes"], 3072);
     assert_eq!(
@@ -87,4 +90,16 @@ fn what_is_not_known_is_absent_and_a_pod_without_containers_has_an_empty_list() 
     let keys: Vec<_> = pod.keys().map(String::as_str).collect();
     assert_eq!(keys, ["containers", "podRef", "startTime"]);
     assert_eq!(pod["containers"], json!([]));
+}
+
+#[test]
+fn processes_of_a_pod_are_those_of_its_containers() {
+    let mut pod = pod();
+    let (mut second, mut unknown) = (pod.containers[0].clone(), pod.containers[0].clone());
+    second.name = "side".to_owned();
+    (unknown.name, unknown.cgroup) = ("starts".to_owned(), None);
+    pod.containers.extend([second, unknown]);
+    let summary = serde_json::to_value(Summary::new("n1", node(), vec![pod])).expect("json");
+    let processes = &summary["pods"][0]["process_stats"];
+    assert_eq!(*processes, json!({"process_count": 40}));
 }

@@ -207,8 +207,7 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
 #[track_caller]
 fn check_node(node: &NodeUsage, root: &str) {
     let memory = node.cgroup.memory.as_ref().expect("memory");
-    assert_eq!(memory.limit, Some(node.memory_total));
-    assert!(memory.working_set < node.memory_total, "{memory:?}");
+    assert!(Some(memory.working_set) < memory.limit, "{memory:?}");
     assert!(node.cgroup.cpu.as_ref().is_some_and(|cpu| cpu.total_ns > 0));
     let network = node.network.as_ref().expect("the node's network");
     assert!(network.interfaces.iter().any(|it| it.received.bytes > 0));
