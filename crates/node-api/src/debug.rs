@@ -99,7 +99,7 @@ async fn running_pods(State(api): State<NodeApi>) -> Response {
     json(&PodList::of(pods))
 }
 
-/// PUT of a number, as upstream; 405 for anything but PUT.
+/// PUT of a number; 406 for anything but PUT, as upstream.
 async fn verbosity(
     State(api): State<NodeApi>,
     method: axum::http::Method,
@@ -143,7 +143,7 @@ fn shorten(text: &str) -> String {
 const PROFILES: &str = "/debug/pprof/\n\ncmdline\n\n\
     The profiles of Go's runtime (heap, goroutine, profile, trace, ...) have no counterpart here. \
     For a processor profile run `perf record -g -p <pid of windlass>` on the node; \
-    memory is in `process_resident_memory_bytes` of /metrics.";
+    memory is in `VmRSS` of /proc/<pid of windlass>/status.";
 
 async fn profiles() -> Response {
     text(StatusCode::OK, PROFILES)

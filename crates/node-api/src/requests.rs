@@ -48,7 +48,10 @@ pub(crate) async fn count(
 }
 
 fn labels(method: &Method, path: &str, server: ServerType) -> RequestLabels {
-    const METHODS: [&str; 7] = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"];
+    // upstream's `metricsMethodBuckets`
+    const METHODS: [&str; 8] = [
+        "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT",
+    ];
     let path = group(path);
     RequestLabels {
         method: METHODS
@@ -95,6 +98,8 @@ mod tests {
             ("GET", "/metrics/slis", "GET metrics false"),
             ("PUT", "/debug/flags/v", "PUT debug true"),
             ("BREW", "/%ff", "other other false"),
+            ("PATCH", "/pods", "other pods false"),
+            ("HEAD", "/healthz", "HEAD healthz false"),
             ("GET", "", "GET other false"),
         ];
         for (method, path, expected) in cases {

@@ -1,7 +1,8 @@
 //! What is used: `/stats/summary`, `/metrics/resource`, `/metrics/cadvisor`.
 //!
-//! *bound* four scrapes are worked on at a time, so that many scrapers cost the memory of four
-//! answers; the fifth waits for its turn.
+//! *bound* four scrapes of each port are worked on at a time, so that many scrapers cost the memory
+//! of four answers; the fifth waits for its turn, which comes: whatever hangs is waited for for some
+//! seconds only.
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
@@ -35,13 +36,11 @@ async fn summary(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Respo
     json(&Summary::new(&api.node_name, node, pods))
 }
 
-/// Any of Go's spellings of true, as upstream reads it; everything else asks for all.
+/// `true` and nothing else, said once, as upstream reads it; everything else asks for all.
 fn only_cpu_and_memory(query: &str) -> bool {
-    let mut pairs = form_urlencoded::parse(query.as_bytes());
-    pairs.any(|(name, value)| {
-        name == "only_cpu_and_memory"
-            && ["1", "t", "T", "true", "TRUE", "True"].contains(&value.as_ref())
-    })
+    let pairs = form_urlencoded::parse(query.as_bytes());
+    let mut said = pairs.filter(|(name, _)| name == "only_cpu_and_memory");
+    said.next().is_some_and(|(_, value)| value == "true") && said.next().is_none()
 }
 
 async fn resource(State(api): State<NodeApi>) -> Response {
@@ -68,7 +67,9 @@ mod tests {
     fn the_query_asks_for_less() {
         #[rustfmt::skip]
         let cases = [
-            ("", false), ("only_cpu_and_memory=true", true), ("a=b&only_cpu_and_memory=1", true),
+            ("", false), ("only_cpu_and_memory=true", true), ("a=b&only_cpu_and_memory=true", true),
+            ("only_cpu_and_memory=1", false), ("only_cpu_and_memory=True", false),
+            ("only_cpu_and_memory=true&only_cpu_and_memory=true", false),
             ("only_cpu_and_memory=false", false), ("only_cpu_and_memory", false), ("%ff=%ff", false),
         ];
         for (query, expected) in cases {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use windlass_status::{PodBoard, PodEntryView};
+use windlass_status::{PodBoard, PodEntryView, present};
 use windlass_types::corev1::ContainerStatus;
-use windlass_types::view::WorkerPhase;
 use windlass_types::{PodExt, SharedPod};
 
 /// Whoever follows a log looks at the board no more often than this, however many of its pods change.
@@ -113,13 +112,10 @@ pub fn log_target(
     entries: &[PodEntryView],
     question: &LogQuestion<'_>,
 ) -> Result<LogTarget, NoLog> {
-    let entry = entries
-        .iter()
-        .min_by_key(|entry| entry.worker_phase != WorkerPhase::Syncing)
-        .ok_or_else(|| NoLog::Pod {
-            namespace: question.namespace.to_owned(),
-            name: question.pod.to_owned(),
-        })?;
+    let entry = present(entries).ok_or_else(|| NoLog::Pod {
+        namespace: question.namespace.to_owned(),
+        name: question.pod.to_owned(),
+    })?;
     let container = container(entry, question.container)?;
     let status = statuses(entry).find(|status| status.name == container);
     instance(entry, &container, status, question.previous)

@@ -37,6 +37,16 @@ pub struct PodEntryView {
     pub warnings: Vec<String>,
 }
 
+/// Of pods with one name the one that somebody means who says nothing but that: who is to run
+/// before who ends, who is still there before who has finished, and the youngest of equals.
+pub fn present(entries: &[PodEntryView]) -> Option<&PodEntryView> {
+    entries.iter().max_by_key(|entry| {
+        let runs = entry.worker_phase == WorkerPhase::Syncing;
+        let created = entry.pod.metadata.creation_timestamp.as_ref();
+        (runs, !entry.released, created)
+    })
+}
+
 /// What changed since a subscription last looked.
 #[derive(Clone, Debug, Default)]
 pub struct BoardChange {
@@ -131,7 +141,8 @@ impl PodBoard {
         events.unwrap_or_default()
     }
 
-    /// The entries with this namespace and name: two while one replaces the other.
+    /// The entries with this namespace and name: two while one replaces the other, of which
+    /// [`present`] is the one that counts.
     pub fn find(&self, namespace: &str, name: &str) -> Vec<PodEntryView> {
         self.with(|state| {
             state
@@ -245,6 +256,29 @@ mod tests {
             .collect();
         let removed: Vec<_> = change.removed.iter().map(PodUid::as_str).collect();
         format!("+[{}] -[{}]", changed.join(" "), removed.join(" "))
+    }
+
+    #[test]
+    fn of_pods_with_one_name_the_one_that_runs_counts_and_then_the_youngest() {
+        let of = |name: &str, phase, released, second: i64| {
+            let mut view = view(name, phase);
+            let created = windlass_types::Timestamp::from_second(second).expect("a time");
+            let pod = Arc::make_mut(&mut view.pod);
+            pod.metadata.creation_timestamp = Some(windlass_types::metav1::Time(created));
+            PodEntryView { released, ..view }
+        };
+        let check = |entries: &[PodEntryView], expected: Option<&str>| {
+            assert_eq!(present(entries).map(|it| it.pod.name()), expected);
+        };
+        let ends = of("ends", WorkerPhase::Terminating, false, 2);
+        let done = of("done", WorkerPhase::Terminated, true, 3);
+        let runs = of("runs", WorkerPhase::Syncing, false, 1);
+        let later = of("later", WorkerPhase::Syncing, false, 4);
+        check(&[], None);
+        check(std::slice::from_ref(&done), Some("done"));
+        check(&[ends.clone(), done.clone()], Some("ends"));
+        check(&[runs.clone(), ends, done], Some("runs"));
+        check(&[later, runs], Some("later"));
     }
 
     #[tokio::test]

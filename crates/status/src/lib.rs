@@ -11,7 +11,7 @@ pub mod events;
 pub mod manager;
 
 pub use api_events::{ApiEvents, EventSender};
-pub use board::{BoardChange, BoardSubscription, PodBoard, PodEntryView};
+pub use board::{BoardChange, BoardSubscription, PodBoard, PodEntryView, present};
 pub use events::EventLog;
 pub use manager::{StatusManager, StatusManagerDeps};
 pub use windlass_types::EventRecorder;

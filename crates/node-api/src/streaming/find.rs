@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::http::StatusCode;
 use windlass_cri::CriResult;
+use windlass_status::present;
 use windlass_types::corev1::Pod;
 use windlass_types::cri::ListFilter;
 use windlass_types::{ContainerId, ContainerState, PodExt, PodUid, SandboxId, SharedPod, names};
@@ -33,18 +34,14 @@ impl PodName {
         }
     }
 
-    /// The pod. While one replaces another of its name, the one that is not released yet and
-    /// came last. A UID has to be the pod's; the API server knows static pods by another one, of
+    /// The pod. A UID has to be the pod's; the API server knows static pods by another one, of
     /// their mirror, so that theirs is not compared.
     pub(crate) fn find(&self, api: &NodeApi) -> Result<SharedPod, Refusal> {
         let mut found = api.board.find(&self.namespace, &self.name);
         if let Some(uid) = &self.uid {
             found.retain(|it| it.pod.is_static() || it.pod.uid().as_str() == uid);
         }
-        let youngest = found
-            .into_iter()
-            .max_by_key(|it| (!it.released, it.pod.metadata.creation_timestamp.clone()));
-        let pod = youngest.map(|it| it.pod);
+        let pod = present(&found).map(|it| SharedPod::clone(&it.pod));
         pod.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "pod does not exist"))
     }
 }
