@@ -8,7 +8,7 @@
 //!
 //! *owns* the places for readers and one inotify descriptor · *invariant* a log is read as fast
 //! as it is taken, a block ahead; whoever waits for lines holds no buffer and runs on no thread ·
-//! *bound* [`READERS`] of [`BLOCK`].
+//! *bound* [`READERS`] of [`BLOCK`], on [`THREADS`].
 
 mod file;
 mod follow;
@@ -38,6 +38,11 @@ const BLOCK: usize = 128 * 1024;
 /// three blocks (read, on its way, at the client's connection): 400 KiB; all of them 480 MiB. One
 /// who waits for lines holds next to nothing.
 const READERS: usize = 1200;
+
+/// Threads on which files are read at a time. The pool they are of is everybody's: a disk that
+/// hangs, or many who want the end of a long log, must leave manifests and state files theirs. A
+/// block takes some 50 µs, so that 16 are more than the processors of most nodes can use.
+pub const THREADS: usize = 16;
 
 /// A file that was renamed is looked at again after this time: the runtime may still write lines
 /// into it that it had taken from the container before it opened the new one.
@@ -99,6 +104,7 @@ pub enum LogError {
 #[derive(Clone, Debug)]
 pub struct LogReader {
     places: Arc<Semaphore>,
+    threads: Threads,
     watch: LogWatch,
 }
 
@@ -106,6 +112,7 @@ impl Default for LogReader {
     fn default() -> Self {
         Self {
             places: Arc::new(Semaphore::new(READERS)),
+            threads: Threads(Arc::new(Semaphore::new(THREADS))),
             watch: LogWatch::default(),
         }
     }
@@ -132,7 +139,7 @@ impl LogReader {
         let path = source.path.clone();
         let follow = options.follow;
         let tail = options.tail;
-        let opened = blocking({
+        let opened = self.threads.run({
             let source = source.clone();
             move || {
                 let mut file = LogFile::open(&source)?.ok_or(io::ErrorKind::NotFound)?;
@@ -150,6 +157,7 @@ impl LogReader {
         let (sender, receiver) = mpsc::channel(1);
         let reader = Reader {
             lines: Lines::new(options),
+            threads: self.threads.clone(),
             watch: self.watch.clone(),
             follow,
             source,
@@ -182,21 +190,33 @@ impl LogReader {
         length: u64,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + Unpin + 'static, LogError> {
         let place = self.place()?;
-        let state = (file, length, place);
+        let state = (file, length, self.threads.clone(), place);
         Ok(Box::pin(futures::stream::try_unfold(
             state,
-            |(mut file, left, place)| async move {
-                let (file, block) = blocking(move || {
+            |(mut file, left, threads, place)| async move {
+                let read = threads.run(move || {
                     let mut block = Vec::new();
                     let wanted = left.min(BLOCK as u64);
                     (&mut file).take(wanted).read_to_end(&mut block)?;
                     Ok((file, block))
-                })
-                .await?;
+                });
+                let (file, block) = read.await?;
                 let left = left.saturating_sub(block.len() as u64);
-                Ok((!block.is_empty()).then(|| (Bytes::from(block), (file, left, place))))
+                let state = (file, left, threads, place);
+                Ok((!block.is_empty()).then(|| (Bytes::from(block), state)))
             },
         )))
+    }
+
+    /// Looks at files on one of the threads of logs, when one is free.
+    ///
+    /// # Errors
+    /// Those of `look`, and that the process is about to end.
+    pub async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        self.threads.run(look).await
     }
 
     /// A place for a reader of something else, kept as long as the answer.
@@ -211,6 +231,7 @@ impl LogReader {
 
 struct Reader {
     lines: Lines,
+    threads: Threads,
     watch: LogWatch,
     follow: bool,
     source: LogSource,
@@ -267,13 +288,13 @@ impl Reader {
     async fn read_to_end(&mut self, mut file: LogFile) -> io::Result<Option<LogFile>> {
         loop {
             let mut lines = std::mem::take(&mut self.lines);
-            let (back, lines, read, out) = blocking(move || {
+            let read = self.threads.run(move || {
                 let mut out = Vec::new();
                 let read = lines.read(&mut file.file, &mut out)?;
                 file.position += read as u64;
                 Ok((file, lines, read, out))
-            })
-            .await?;
+            });
+            let (back, lines, read, out) = read.await?;
             file = back;
             self.lines = lines;
             if !out.is_empty() && self.sender.send(Ok(Bytes::from(out))).await.is_err() {
@@ -292,22 +313,35 @@ impl Reader {
     async fn next_file(&self, file: &LogFile) -> io::Result<Option<LogFile>> {
         let source = self.source.clone();
         let read = file.read_so_far()?;
-        blocking(move || read.next(&source)).await
+        self.threads.run(move || read.next(&source)).await
     }
 
     async fn watch_directory(&self) -> io::Result<Changes> {
         let (watch, source) = (self.watch.clone(), self.source.clone());
         // the watch's task belongs to this runtime, and a thread of its pool knows it too
-        blocking(move || Ok(watch.directory_of(&source))).await
+        let look = move || Ok(watch.directory_of(&source));
+        self.threads.run(look).await
     }
 }
 
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(io::Error::other)?
+/// Permits for [`THREADS`] of the pool's. Clones share them.
+#[derive(Clone, Debug)]
+struct Threads(Arc<Semaphore>);
+
+impl Threads {
+    /// Runs `work` when there is a thread for it, which it keeps to its end.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let thread = Arc::clone(&self.0).acquire_owned().await;
+        let thread = thread.map_err(io::Error::other)?;
+        let done = tokio::task::spawn_blocking(move || {
+            let _thread = thread;
+            work()
+        });
+        done.await.map_err(io::Error::other)?
+    }
 }
 
 #[cfg(test)]

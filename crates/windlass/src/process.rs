@@ -11,14 +11,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use windlass_config::KubeletConfiguration;
+use windlass_runtime::logs::THREADS as LOG_THREADS;
 use windlass_volumes::SLOTS as FILE_SLOTS;
 
 /// Threads for I/O. Actors have the main thread; gRPC and timers of a node need little.
 const IO_THREADS: usize = 2;
 /// Threads for file operations, which may hang with their file system: all that pods may occupy
-/// (some on the disk, the rest on what may never answer, see `windlass_volumes::Lanes`),
-/// and 32 for manifests and state files. They start on demand, and idle ones end.
-const FILE_THREADS: usize = FILE_SLOTS + 32;
+/// (some on the disk, the rest on what may never answer, see `windlass_volumes::Lanes`), all that
+/// readers of logs may, and 32 for manifests, state files and figures. They start on demand, and
+/// idle ones end.
+const FILE_THREADS: usize = FILE_SLOTS + LOG_THREADS + 32;
 /// Stacks: the deepest calls are the YAML and JSON decoders, which bound their own depth.
 const STACK: usize = 512 * 1024;
 

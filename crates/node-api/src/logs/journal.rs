@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use futures::stream;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::containers::unreadable;
@@ -41,6 +42,11 @@ pub(crate) async fn answer(api: &NodeApi, query: &NodeQuery, path: &str) -> Resp
     if let [file] = query.files.as_slice() {
         return serve(api, file.trim_matches('/')).await;
     }
+    // before the first process is started for it
+    let place = match api.logs.place() {
+        Ok(place) => place,
+        Err(error) => return unreadable(&error),
+    };
     let until = Instant::now() + LONGEST;
     let known = tokio::time::timeout_at(until, units()).await;
     let known = known.unwrap_or_default();
@@ -50,8 +56,10 @@ pub(crate) async fn answer(api: &NodeApi, query: &NodeQuery, path: &str) -> Resp
         .filter(|service| !known.contains(&format!("{service}.service")))
         .collect();
     if files.is_empty() {
-        return journal(api, query, until);
+        return journal(query, until, place);
     }
+    // a file has a place of its own
+    drop(place);
     if query.has_options() {
         let names: Vec<_> = files.iter().map(|name| name.as_str()).collect();
         let names = names.join(" ");
@@ -93,11 +101,7 @@ fn journalctl(arguments: &[String]) -> std::io::Result<Child> {
         .spawn()
 }
 
-fn journal(api: &NodeApi, query: &NodeQuery, until: Instant) -> Response {
-    let place = match api.logs.place() {
-        Ok(place) => place,
-        Err(error) => return unreadable(&error),
-    };
+fn journal(query: &NodeQuery, until: Instant, place: OwnedSemaphorePermit) -> Response {
     let child = journalctl(&query.arguments()).and_then(|mut child| {
         let output = child.stdout.take();
         output
@@ -138,7 +142,7 @@ async fn of_file(api: &NodeApi, service: &str) -> Response {
     ];
     for name in names {
         let (roots, wanted) = (roots(api), name.clone());
-        let found = tokio::task::spawn_blocking(move || find(&roots, &wanted)).await;
+        let found = api.logs.look(move || Ok(find(&roots, &wanted))).await;
         if matches!(found, Ok(Ok(Found::File(..)))) {
             return serve(api, &name).await;
         }

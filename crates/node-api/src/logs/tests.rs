@@ -345,3 +345,19 @@ async fn a_query_finds_the_file_of_a_service_that_does_not_log_to_the_journal() 
         assert_eq!(node.get(target).await, expected, "{target}");
     }
 }
+
+#[tokio::test]
+async fn a_query_without_a_place_starts_no_program() {
+    let mut node = Node::new();
+    let _root = node.shows_system_logs();
+    node.world.deps.settings.log_query = true;
+    let mut places = Vec::new();
+    while let Ok(place) = node.world.deps.logs.place() {
+        places.push(place);
+    }
+    let answer = node.get("/logs/?query=other-unit-h3").await;
+    assert!(answer.starts_with("429 "), "{answer}");
+    drop(places);
+    let answer = node.get("/logs/?query=other-unit-h3").await;
+    assert_eq!(answer, "200 |log not found for other-unit-h3|");
+}

@@ -46,7 +46,7 @@ pub(crate) enum Missing {
 pub(crate) async fn serve(api: &NodeApi, path: &str) -> Response {
     let wanted = path.to_owned();
     let roots = roots(api);
-    let found = tokio::task::spawn_blocking(move || find(&roots, &wanted)).await;
+    let found = api.logs.look(move || Ok(find(&roots, &wanted))).await;
     let found = found.unwrap_or_else(|error| Err(Missing::Fault(error.to_string())));
     match found {
         // as Go, so that relative links in the listing work

@@ -3,14 +3,17 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use windlass_core::cri_log::LogStream;
 
-use super::{LogError, LogOptions, LogReader, LogSource, READERS};
+use super::{LogError, LogOptions, LogReader, LogSource, READERS, THREADS};
 
 struct Log {
     dir: tempfile::TempDir,
@@ -420,4 +423,36 @@ async fn a_line_too_long_for_memory_is_left_out() {
     log.write("\n");
     log.lines(1..2);
     assert_eq!(log.read(LogOptions::default()).await, "line 1\n");
+}
+
+#[tokio::test]
+async fn files_that_hang_take_so_many_threads_and_no_more() {
+    let reader = LogReader::default();
+    let (hang, began) = (Arc::new(RwLock::new(())), Arc::<AtomicUsize>::default());
+    let held = hang.write().await;
+    let looks: Vec<_> = (0..4 * THREADS)
+        .map(|_| {
+            let (reader, hang, began) = (reader.clone(), Arc::clone(&hang), Arc::clone(&began));
+            tokio::spawn(async move {
+                let look = move || {
+                    began.fetch_add(1, Ordering::Relaxed);
+                    drop(hang.blocking_read());
+                    Ok(())
+                };
+                reader.look(look).await
+            })
+        })
+        .collect();
+    while began.load(Ordering::Relaxed) < THREADS {
+        tokio::task::yield_now().await;
+    }
+    // others have theirs meanwhile
+    let other = tokio::task::spawn_blocking(|| ());
+    other.await.expect("a thread");
+    assert_eq!(began.load(Ordering::Relaxed), THREADS);
+    drop(held);
+    for look in looks {
+        look.await.expect("no panic").expect("looked");
+    }
+    assert_eq!(began.load(Ordering::Relaxed), 4 * THREADS);
 }
