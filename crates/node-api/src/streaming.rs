@@ -226,6 +226,8 @@ async fn run_command(
 ) -> Result<Response, Refusal> {
     let query = Query::of(request.uri())?;
     let pod = target.pod.find(api)?;
+    // what a command writes is kept until it ends
+    let _place = api.sessions.take()?;
     let line = query.first("cmd").unwrap_or_default();
     let command: Vec<_> = line.split(' ').map(str::to_owned).collect();
     let id = target.running(api, &pod).await?;

@@ -73,6 +73,14 @@ impl Sessions {
     /// The request is no upgrade, or there is no place.
     pub fn reserve<B>(&self, request: &Request<B>) -> Result<Place, StreamError> {
         headers::check(request)?;
+        self.take()
+    }
+
+    /// A place for what is no stream and may take as long; whoever drops it has ended.
+    ///
+    /// # Errors
+    /// There is no place.
+    pub fn take(&self) -> Result<Place, StreamError> {
         if self.shutdown.is_cancelled() {
             return Err(StreamError::Shutdown);
         }

@@ -10,8 +10,10 @@ use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use windlass_cri::{CriCode, CriError, CriResult, RuntimeService, RuntimeStreams, StreamSet};
+use windlass_streams::Sessions;
 use windlass_testing::FakeRuntime;
 use windlass_testing::fake_runtime::Exec;
 use windlass_types::cri::{ContainerConfig, SandboxConfig};
@@ -224,6 +226,21 @@ async fn run_answers_with_what_the_command_wrote() {
         let line = streaming.line(method, target, "").await;
         assert_eq!(line, expected, "{method} {target}");
     }
+}
+
+#[tokio::test]
+async fn a_command_to_run_needs_a_place_among_the_streams() {
+    let mut streaming = Streaming::new().await;
+    let target = "/run/default/web/app?cmd=id";
+    assert_eq!(streaming.line("POST", target, "").await, "200 uid=0");
+    assert_eq!(streaming.world.deps.sessions.open(), 0);
+    let none = windlass_streams::Limits {
+        sessions: 0,
+        ..Default::default()
+    };
+    streaming.world.deps.sessions = Sessions::new(none, CancellationToken::new());
+    let line = streaming.line("POST", target, "").await;
+    assert!(line.starts_with("429 "), "{line}");
 }
 
 #[tokio::test]
