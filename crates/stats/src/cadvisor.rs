@@ -94,6 +94,11 @@ pub fn cadvisor_metrics(machine: &MachineFacts, node: &NodeUsage, pods: &[PodUsa
     of_networks(&mut text, &rows);
     of_processes(&mut text, &rows);
     of_specs(&mut text, &rows);
+    text.family(gauge(
+        "container_scrape_error",
+        "1 if there was an error while getting container metrics, 0 otherwise",
+    ));
+    text.sample(&[], f64::from(u8::from(node.is_unknown())), None);
     text.finish()
 }
 

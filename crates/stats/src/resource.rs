@@ -25,9 +25,7 @@ pub fn resource_metrics(node: &NodeUsage, pods: &[PodUsage]) -> String {
     for name in ["resource_scrape_error", "scrape_error"] {
         let help = "1 if there was an error while getting container metrics, 0 otherwise";
         text.family(gauge(name, help));
-        // without its root cgroup a node has no figures at all
-        let failed = node.cgroup.cpu.is_none() && node.cgroup.memory.is_none();
-        text.sample(&[], f64::from(u8::from(failed)), None);
+        text.sample(&[], f64::from(u8::from(node.is_unknown())), None);
     }
     text.finish()
 }

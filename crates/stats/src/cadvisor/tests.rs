@@ -84,6 +84,7 @@ fn a_row_carries_cadvisors_labels() {
         assert!(text.contains(part), "{part}in\n{text}");
     }
     assert!(!text.contains("machine_cpu_sockets"), "not known");
+    assert!(text.ends_with("\ncontainer_scrape_error 0\n"), "{text}");
     let networks = text
         .lines()
         .filter(|it| it.starts_with("container_network_receive_bytes_total{"));
