@@ -17,7 +17,6 @@ mod metrics;
 mod pods;
 mod streaming;
 mod usage;
-mod why;
 mod zpages;
 
 use axum::Router;
@@ -58,13 +57,12 @@ fn always_on() -> Router<NodeApi> {
         .merge(usage::routes())
 }
 
-/// What `enableDebuggingHandlers` turns on: logs, streams, what runs, configuration, why.
+/// What `enableDebuggingHandlers` turns on: logs, streams, what runs, configuration.
 fn debugging(settings: &NodeApiSettings) -> Router<NodeApi> {
     debug::routes(settings)
         .merge(zpages::routes(settings))
         .merge(logs::routes(settings))
         .merge(streaming::routes())
-        .merge(why::routes())
 }
 
 /// The same without them: the client is told why.

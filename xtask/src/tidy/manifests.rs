@@ -69,12 +69,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("auth", &["client", "core", "https", "metrics", "pacing"]),
     ("streams", &[]),
     ("stats", &["cgroups", "core", "cri", "metrics"]),
-    ("pod-resources", &["core", "proto", "status"]),
     (
         "node-api",
         &[
-            "auth", "core", "cri", "https", "metrics", "runtime", "server", "stats", "status",
-            "streams",
+            "core", "cri", "https", "metrics", "runtime", "server", "stats", "status", "streams",
         ],
     ),
     ("ctl", &["proto"]),
@@ -98,7 +96,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "objects",
             "pleg",
             "plugins",
-            "pod-resources",
             "pod-workers",
             "probes",
             "runtime",
