@@ -33,7 +33,7 @@ async fn on_real_cluster_pods_get_their_certificates() {
 }
 
 async fn pods_get_their_certificates(kind: Kind) {
-    let Some(mut bed) = Bed::start(kind, "k-certificates").await else {
+    let Some(mut bed) = Bed::start(kind, "k-certs").await else {
         return;
     };
     let signer = PodSigner::new();

@@ -297,7 +297,7 @@ async fn a_growth_that_the_resizer_follows(bed: &Bed, driver: &CsiDriver) {
     bed.wait_for::<PersistentVolumeClaim>(at(), "has grown again", |claim| {
         let status = &claim["status"];
         status["capacity"]["storage"] == "64Mi"
-            && status["allocatedResourceStatuses"].is_null()
+            && status["allocatedResourceStatuses"]["storage"].is_null()
             && status["conditions"].as_array().is_none_or(Vec::is_empty)
     })
     .await;
