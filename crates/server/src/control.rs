@@ -26,7 +26,7 @@ use windlass_types::view::{NodeStanding, RejectedManifest};
 use windlass_types::{Clock, PodExt, PodUid};
 
 use crate::convert;
-use crate::log_target::{LogQuestion, LogTarget, NoLog, ended, log_target};
+use crate::log_target::{LogQuestion, NoLog, log_target, watch_end};
 use crate::socket;
 
 /// Requests of one connection worked on at a time; the CLI makes one.
@@ -214,20 +214,6 @@ fn unreadable(error: &LogError) -> Status {
         LogError::Open { .. } => Status::not_found(error.to_string()),
         LogError::Read { .. } => Status::data_loss(error.to_string()),
         LogError::Busy => Status::resource_exhausted(error.to_string()),
-    }
-}
-
-/// Cancels `done` when the target's instance has ended.
-async fn watch_end(
-    board: PodBoard,
-    target: LogTarget,
-    done: CancellationToken,
-    gone: CancellationToken,
-) {
-    tokio::select! {
-        biased;
-        () = gone.cancelled() => {}
-        () = ended(&board, &target) => done.cancel(),
     }
 }
 

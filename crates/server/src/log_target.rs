@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use windlass_status::{PodBoard, PodEntryView, present};
 use windlass_types::corev1::ContainerStatus;
 use windlass_types::{PodExt, SharedPod};
@@ -131,7 +132,7 @@ pub fn still_runs(entry: &PodEntryView, target: &LogTarget) -> bool {
 }
 
 /// Waits until the target's instance has ended, by the board.
-pub async fn ended(board: &PodBoard, target: &LogTarget) {
+async fn ended(board: &PodBoard, target: &LogTarget) {
     let (uid, mut version) = (target.pod.uid(), board.changes());
     loop {
         version.borrow_and_update();
@@ -140,6 +141,20 @@ pub async fn ended(board: &PodBoard, target: &LogTarget) {
             return;
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Cancels `done` when the target's instance has ended; ends when the reader is `gone`.
+pub async fn watch_end(
+    board: PodBoard,
+    target: LogTarget,
+    done: CancellationToken,
+    gone: CancellationToken,
+) {
+    tokio::select! {
+        biased;
+        () = gone.cancelled() => {}
+        () = ended(&board, &target) => done.cancel(),
     }
 }
 

@@ -8,8 +8,7 @@ use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 use windlass_core::cri_log::LogStream;
 use windlass_runtime::logs::{LogError, LogSource};
-use windlass_server::log_target::{LogQuestion, LogTarget, NoLog, ended, log_target};
-use windlass_status::PodBoard;
+use windlass_server::log_target::{LogQuestion, NoLog, log_target, watch_end};
 
 use super::options::{BadOptions, PodLogOptions};
 use crate::NodeApi;
@@ -129,18 +128,4 @@ pub(super) fn unreadable(error: &LogError) -> Response {
         response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }
     response
-}
-
-/// Cancels `done` when the target's instance has ended.
-async fn watch_end(
-    board: PodBoard,
-    target: LogTarget,
-    done: CancellationToken,
-    gone: CancellationToken,
-) {
-    tokio::select! {
-        biased;
-        () = gone.cancelled() => {}
-        () = ended(&board, &target) => done.cancel(),
-    }
 }

@@ -2,6 +2,7 @@
 
 use axum::http::header::{CONNECTION, UPGRADE};
 use axum::http::{HeaderMap, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
 use windlass_cri::StreamSet;
 
 use super::Refusal;
@@ -13,8 +14,7 @@ impl Query {
     /// Of a request. What is no UTF-8 is refused: the runtime's protocol has no words for it.
     pub(crate) fn of(uri: &Uri) -> Result<Self, Refusal> {
         let query = uri.query().unwrap_or_default();
-        let decoded = percent_decoded(query.as_bytes());
-        if std::str::from_utf8(&decoded).is_err() {
+        if percent_decode_str(query).decode_utf8().is_err() {
             return Err(bad("the query is not UTF-8"));
         }
         let pairs = form_urlencoded::parse(query.as_bytes());
@@ -77,27 +77,6 @@ impl Query {
 
 fn bad(words: &str) -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, words)
-}
-
-/// The bytes that a query stands for; only to see whether they are UTF-8.
-fn percent_decoded(query: &[u8]) -> Vec<u8> {
-    let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
-    let mut decoded = Vec::with_capacity(query.len());
-    let mut at = 0;
-    while let Some(byte) = query.get(at) {
-        let digits = (digit(query.get(at + 1)), digit(query.get(at + 2)));
-        match (byte, digits) {
-            (b'%', (Some(high), Some(low))) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            _ => {
-                decoded.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    decoded
 }
 
 /// True for the begin of a WebSocket.
