@@ -22,6 +22,7 @@ pub mod names;
 pub mod port;
 pub mod reason;
 pub mod retry;
+pub mod span;
 pub mod view;
 
 pub use access::{NodeRight, UserInfo};
@@ -34,6 +35,7 @@ pub use port::{Clock, EventRecorder};
 pub use probe::{ContainerVerdict, PodVerdicts, ProbeKind};
 pub use reason::Reason;
 pub use retry::Retry;
+pub use span::{FinishedSpan, SpanId, SpanSink, TraceId, TraceParent};
 pub use time::{Timestamp, later};
 pub use update::{PodOp, PodSource, PodUpdate};
 pub use volume::{

@@ -16,6 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("pacing", &[]),
     ("core", &[]),
+    ("timelines", &["core"]),
     ("config", &["core"]),
     ("store", &["core"]),
     ("client", &["metrics", "pacing"]),
