@@ -41,6 +41,17 @@ impl fmt::Display for TraceParent {
     }
 }
 
+/// Whose part of a conversation a piece of work is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanKind {
+    /// Nobody else takes part.
+    Internal,
+    /// Another process is asked.
+    Client,
+    /// Another process asks.
+    Server,
+}
+
 /// A piece of work that is over.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FinishedSpan {
@@ -50,6 +61,8 @@ pub struct FinishedSpan {
     pub parent: Option<SpanId>,
     /// What was done, such as `RunPodSandbox`.
     pub name: Cow<'static, str>,
+    /// Who takes part.
+    pub kind: SpanKind,
     /// When it began.
     pub begin: Timestamp,
     /// When it was over.
