@@ -2,6 +2,7 @@
 //! and with the whole agent.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::body::Body;
@@ -12,7 +13,7 @@ use tower::ServiceExt;
 use windlass_metrics::Metrics;
 use windlass_server::{HealthCheck, HealthSource};
 use windlass_stats::usage::{CgroupUsage, CpuUsage, NodeUsage, PodUsage};
-use windlass_stats::{MachineFacts, StatsSource, Wanted};
+use windlass_stats::{MachineFacts, NoFigures, StatsError, StatsSource, Wanted};
 use windlass_status::{PodBoard, PodEntryView};
 use windlass_streams::{Limits, Sessions};
 use windlass_testing::FakeRuntime;
@@ -46,15 +47,15 @@ impl HealthSource for Healthy {
     }
 }
 
-/// Remembers what it was asked to measure.
+/// Remembers what it was asked to measure; of pods nothing can be measured if it is told so.
 #[derive(Debug, Default)]
-struct Measured(Mutex<Vec<Wanted>>);
+struct Measured(Mutex<Vec<Wanted>>, Mutex<Option<NoFigures>>);
 
 #[async_trait]
 impl StatsSource for Measured {
-    async fn node(&self, wanted: Wanted) -> NodeUsage {
+    async fn node(&self, wanted: Wanted) -> Result<NodeUsage, StatsError> {
         self.0.lock().expect("lock").push(wanted);
-        NodeUsage {
+        Ok(NodeUsage {
             started_at: Timestamp::UNIX_EPOCH,
             cgroup: CgroupUsage {
                 at: Timestamp::UNIX_EPOCH,
@@ -76,11 +77,12 @@ impl StatsSource for Measured {
             running_processes: None,
             system: Vec::new(),
             classes: Vec::new(),
-        }
+        })
     }
 
-    async fn pods(&self, _: Wanted) -> Vec<PodUsage> {
-        Vec::new()
+    async fn pods(&self, _: Wanted) -> Result<Vec<PodUsage>, StatsError> {
+        let error = *self.1.lock().expect("lock");
+        error.map_or(Ok(Vec::new()), |why| Err(StatsError::Pods(why)))
     }
 }
 
@@ -295,6 +297,25 @@ async fn a_scrape_measures_what_it_shows_and_no_more() {
     let asked = world.stats.0.lock().expect("lock");
     let (few, all) = (Wanted::CPU_AND_MEMORY, Wanted::ALL);
     assert_eq!(*asked, [all, few, all, few, all]);
+}
+
+#[tokio::test]
+async fn cgroups_that_do_not_answer_are_an_error_of_the_scrape() {
+    let world = World::new();
+    let late = NoFigures::Late(Duration::from_secs(5));
+    *world.stats.1.lock().expect("lock") = Some(late);
+    let (status, text) = world.get("/stats/summary").await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(
+        text,
+        "Internal Error: failed to list pod stats: cgroups did not answer within 5 s\n"
+    );
+    let (status, text) = world.get("/metrics/resource").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(text.contains("\nresource_scrape_error 1\n"), "{text}");
+    assert!(!text.contains("node_cpu_usage"), "{text}");
+    let (_, text) = world.get("/metrics/cadvisor").await;
+    assert!(text.contains("\ncontainer_scrape_error 1\n"), "{text}");
 }
 
 #[tokio::test]

@@ -6,14 +6,16 @@
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
 use tower::limit::GlobalConcurrencyLimitLayer;
 use windlass_server::metrics_answer;
-use windlass_stats::{Summary, Wanted, cadvisor_metrics, resource_metrics};
+use windlass_stats::usage::{NodeUsage, PodUsage};
+use windlass_stats::{StatsError, Summary, Wanted, cadvisor_metrics, resource_metrics};
 
 use crate::NodeApi;
-use crate::answer::json;
+use crate::answer::{self, json};
 
 /// A node has one or two scrapers; an answer for 250 pods takes at most a few megabytes.
 const MAX_SCRAPES: usize = 4;
@@ -32,8 +34,20 @@ async fn summary(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Respo
         true => Wanted::CPU_AND_MEMORY,
         false => Wanted::ALL,
     };
-    let (node, pods) = (api.stats.node(wanted).await, api.stats.pods(wanted).await);
-    json(&Summary::new(&api.node_name, node, pods))
+    match measured(&api, wanted).await {
+        Ok((node, pods)) => json(&Summary::new(&api.node_name, node, pods)),
+        // upstream's `handleError`
+        Err(error) => answer::text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("Internal Error: {error}"),
+        ),
+    }
+}
+
+/// Node and pods, measured at the same time.
+async fn measured(api: &NodeApi, wanted: Wanted) -> Result<(NodeUsage, Vec<PodUsage>), StatsError> {
+    let measured = tokio::try_join!(api.stats.node(wanted), api.stats.pods(wanted));
+    measured.inspect_err(|error| tracing::warn!(%error, "a scrape has no figures"))
 }
 
 /// `true` and nothing else, said once, as upstream reads it; everything else asks for all.
@@ -44,15 +58,15 @@ fn only_cpu_and_memory(query: &str) -> bool {
 }
 
 async fn resource(State(api): State<NodeApi>) -> Response {
-    let wanted = Wanted::CPU_AND_MEMORY;
-    let (node, pods) = (api.stats.node(wanted).await, api.stats.pods(wanted).await);
-    text(resource_metrics(&node, &pods))
+    let measured = measured(&api, Wanted::CPU_AND_MEMORY).await.ok();
+    let measured = measured.as_ref().map(|(node, pods)| (node, &pods[..]));
+    text(resource_metrics(measured))
 }
 
 async fn cadvisor(State(api): State<NodeApi>) -> Response {
-    let wanted = Wanted::ALL;
-    let (node, pods) = (api.stats.node(wanted).await, api.stats.pods(wanted).await);
-    text(cadvisor_metrics(&api.machine, &node, &pods))
+    let measured = measured(&api, Wanted::ALL).await.ok();
+    let measured = measured.as_ref().map(|(node, pods)| (node, &pods[..]));
+    text(cadvisor_metrics(&api.machine, measured))
 }
 
 fn text(text: String) -> Response {

@@ -82,9 +82,14 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The text.
-pub fn cadvisor_metrics(machine: &MachineFacts, node: &NodeUsage, pods: &[PodUsage]) -> String {
-    let rows = rows(node, pods);
+/// The text; without figures it tells the machine, and that they are lacking.
+pub fn cadvisor_metrics(
+    machine: &MachineFacts,
+    measured: Option<(&NodeUsage, &[PodUsage])>,
+) -> String {
+    let rows = measured.map(|(node, pods)| rows(node, pods));
+    let lacking = rows.is_none();
+    let rows = rows.unwrap_or_default();
     // a row has some sixty lines of some 200 bytes
     let mut text = Text::with_capacity(4096 + rows.len() * 60 * 200);
     of_machine(&mut text, machine);
@@ -98,7 +103,7 @@ pub fn cadvisor_metrics(machine: &MachineFacts, node: &NodeUsage, pods: &[PodUsa
         "container_scrape_error",
         "1 if there was an error while getting container metrics, 0 otherwise",
     ));
-    text.sample(&[], f64::from(u8::from(node.is_unknown())), None);
+    text.sample(&[], f64::from(u8::from(lacking)), None);
     text.finish()
 }
 

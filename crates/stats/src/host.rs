@@ -30,7 +30,7 @@ use crate::disk::{PodFiles, file_system};
 use crate::places::Places;
 use crate::pods::{RunningPods, VolumeFigures};
 use crate::refreshed::{Ages, Refreshed};
-use crate::source::{StatsSource, Wanted};
+use crate::source::{NoFigures, StatsError, StatsSource, Wanted};
 use crate::usage::{FsUsage, NodeUsage, PodUsage};
 use crate::volumes::VolumeCache;
 
@@ -228,11 +228,11 @@ impl HostStats {
 
 #[async_trait]
 impl StatsSource for HostStats {
-    async fn node(&self, wanted: Wanted) -> NodeUsage {
+    async fn node(&self, wanted: Wanted) -> Result<NodeUsage, StatsError> {
         self.measure_node(wanted).await
     }
 
-    async fn pods(&self, wanted: Wanted) -> Vec<PodUsage> {
+    async fn pods(&self, wanted: Wanted) -> Result<Vec<PodUsage>, StatsError> {
         self.measure_pods(wanted).await
     }
 }
@@ -252,19 +252,24 @@ impl<S: Send + 'static> Looks<S> {
         }
     }
 
-    /// Runs a look on a blocking thread; `None` if it, or the one before, takes too long. It keeps
-    /// its turn until it ends.
+    /// Runs a look on a blocking thread, which keeps its turn until it ends.
+    ///
+    /// # Errors
+    /// It, or the one before, takes too long.
     async fn run<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut S) -> T + Send + 'static,
-    ) -> Option<T> {
+    ) -> Result<T, NoFigures> {
+        let late = NoFigures::Late(PATIENCE);
         let turn = Arc::clone(&self.turn).lock_owned();
-        let turn = timeout(PATIENCE, turn).await.ok()?;
+        let turn = timeout(PATIENCE, turn).await.map_err(|_| late)?;
         let state = Arc::clone(&self.state);
         let work = spawn_blocking(move || {
             let _turn = turn;
             look(&mut state.lock().unwrap_or_else(PoisonError::into_inner))
         });
-        timeout(PATIENCE, work).await.ok()?.ok()
+        let done = timeout(PATIENCE, work).await.map_err(|_| late)?;
+        // it was not carried out: the runtime is shutting down
+        done.map_err(|_| late)
     }
 }

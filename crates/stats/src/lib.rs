@@ -34,5 +34,5 @@ pub use cadvisor::{MachineFacts, cadvisor_metrics};
 pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use pods::{RunningPod, RunningPods, VolumeFigure, VolumeFigures};
 pub use resource::resource_metrics;
-pub use source::{StatsSource, Wanted};
+pub use source::{NoFigures, StatsError, StatsSource, Wanted};
 pub use summary::Summary;

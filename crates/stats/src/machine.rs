@@ -74,13 +74,13 @@ impl Machine {
         CgroupUsage {
             at,
             path: "/".to_owned(),
-            cpu: Some(CpuUsage {
+            cpu: (stat.user_ns > 0).then(|| CpuUsage {
                 total_ns: stat.user_ns.saturating_add(stat.system_ns),
                 user_ns: stat.user_ns,
                 system_ns: stat.system_ns,
                 ..CpuUsage::default()
             }),
-            memory: Some(MemoryUsage {
+            memory: (self.memory.total > 0).then(|| MemoryUsage {
                 usage: self.memory.total.saturating_sub(self.memory.free),
                 working_set: self.memory.total.saturating_sub(self.memory.available),
                 swap: Some(self.memory.swap_total.saturating_sub(self.memory.swap_free)),

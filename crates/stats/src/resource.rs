@@ -14,18 +14,22 @@ const PER_POD: usize = 400;
 /// A figure, and when it was read if it carries that.
 type Sample = Option<(f64, Option<Timestamp>)>;
 
-/// The text.
-pub fn resource_metrics(node: &NodeUsage, pods: &[PodUsage]) -> String {
+/// The text; without figures it says so and nothing else.
+pub fn resource_metrics(measured: Option<(&NodeUsage, &[PodUsage])>) -> String {
+    let (node, pods) = measured.unzip();
+    let pods = pods.unwrap_or_default();
     let containers: usize = pods.iter().map(|pod| pod.containers.len()).sum();
     let capacity = 4096 + containers * PER_CONTAINER + pods.len() * PER_POD;
     let mut text = Text::with_capacity(capacity);
     of_containers(&mut text, pods);
-    of_node(&mut text, &node.cgroup);
+    if let Some(node) = node {
+        of_node(&mut text, &node.cgroup);
+    }
     of_pods(&mut text, pods);
     for name in ["resource_scrape_error", "scrape_error"] {
         let help = "1 if there was an error while getting container metrics, 0 otherwise";
         text.family(gauge(name, help));
-        text.sample(&[], f64::from(u8::from(node.is_unknown())), None);
+        text.sample(&[], f64::from(u8::from(node.is_none())), None);
     }
     text.finish()
 }

@@ -1,5 +1,7 @@
 //! The port to whoever measures.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use crate::usage::{NodeUsage, PodUsage};
@@ -38,7 +40,35 @@ impl Wanted {
 #[async_trait]
 pub trait StatsSource: Send + Sync + std::fmt::Debug + 'static {
     /// The node.
-    async fn node(&self, wanted: Wanted) -> NodeUsage;
+    ///
+    /// # Errors
+    /// There is no figure of it.
+    async fn node(&self, wanted: Wanted) -> Result<NodeUsage, StatsError>;
     /// All pods that have a sandbox, ordered by namespace and name.
-    async fn pods(&self, wanted: Wanted) -> Vec<PodUsage>;
+    ///
+    /// # Errors
+    /// Their cgroups do not answer.
+    async fn pods(&self, wanted: Wanted) -> Result<Vec<PodUsage>, StatsError>;
+}
+
+/// Nothing at all could be measured. The words are upstream's, followed by why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StatsError {
+    /// Of the node.
+    #[error("failed to get root cgroup stats: {0}")]
+    Node(NoFigures),
+    /// Of pods.
+    #[error("failed to list pod stats: {0}")]
+    Pods(NoFigures),
+}
+
+/// Why there are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoFigures {
+    /// The kernel, or the look before this one, took too long.
+    #[error("cgroups did not answer within {} s", .0.as_secs())]
+    Late(Duration),
+    /// Neither a cgroup nor `/proc` has processor time or memory.
+    #[error("neither processor time nor memory can be read")]
+    Unknown,
 }

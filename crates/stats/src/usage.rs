@@ -328,10 +328,3 @@ pub struct NodeUsage {
     /// Parents of the pods of a QoS class; empty if only CPU and memory are wanted.
     pub classes: Vec<SystemUsage>,
 }
-
-impl NodeUsage {
-    /// Nothing could be measured: without its root cgroup a node has no figures at all.
-    pub(crate) fn is_unknown(&self) -> bool {
-        self.cgroup.cpu.is_none() && self.cgroup.memory.is_none()
-    }
-}

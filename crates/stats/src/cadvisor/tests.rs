@@ -42,7 +42,7 @@ fn check_format(text: &str) {
 
 #[test]
 fn a_row_carries_cadvisors_labels() {
-    let text = cadvisor_metrics(&machine(), &node(), &[pod()]);
+    let text = cadvisor_metrics(&machine(), Some((&node(), &[pod()])));
     check_format(&text);
     let rows = [
         ("", "/", "", "", "", "", "100000"),
@@ -100,7 +100,7 @@ fn what_a_row_lacks_is_left_out() {
         cgroup.memory = None;
         cgroup.cpu_limits.quota_us = None;
     }
-    let text = cadvisor_metrics(&machine(), &node(), &[pod]);
+    let text = cadvisor_metrics(&machine(), Some((&node(), &[pod])));
     check_format(&text);
     assert!(!text.contains("container=\"app\""), "{text}");
     let of_pod = |name: &str| {
@@ -114,7 +114,7 @@ fn what_a_row_lacks_is_left_out() {
 
 #[test]
 fn resource_metrics_are_upstreams_with_their_times() {
-    let text = resource_metrics(&node(), &[pod()]);
+    let text = resource_metrics(Some((&node(), &[pod()])));
     check_format(&text);
     for line in [
         "container_cpu_usage_seconds_total{container=\"app\",namespace=\"default\",pod=\"web\"} 20 1000000\n",
@@ -133,11 +133,17 @@ fn resource_metrics_are_upstreams_with_their_times() {
     ] {
         assert!(text.contains(line), "{line}in\n{text}");
     }
-    let mut node = node();
-    (node.cgroup.cpu, node.cgroup.memory) = (None, None);
-    let text = resource_metrics(&node, &[]);
-    assert!(text.contains("\nresource_scrape_error 1\n"), "{text}");
-    assert!(!text.contains("node_cpu_usage"), "{text}");
+}
+
+#[test]
+fn without_figures_a_scrape_says_so() {
+    let help = "1 if there was an error while getting container metrics, 0 otherwise";
+    let error = |name: &str| format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} 1\n");
+    let both = error("resource_scrape_error") + &error("scrape_error");
+    assert_eq!(resource_metrics(None), both);
+    let text = cadvisor_metrics(&machine(), None);
+    assert!(text.contains("\nmachine_cpu_cores{"), "{text}");
+    assert!(text.ends_with(&error("container_scrape_error")), "{text}");
 }
 
 #[test]

@@ -11,20 +11,20 @@ use crate::cgroup::{Cgroups, Depth, read_all};
 use crate::machine::Machine;
 use crate::network::read_network;
 use crate::parse::parse_proc_cgroup;
-use crate::source::Wanted;
+use crate::source::{NoFigures, StatsError, Wanted};
 use crate::usage::{FsUsage, NodeUsage, SystemUsage};
 
 impl HostStats {
-    pub(super) async fn measure_node(&self, wanted: Wanted) -> NodeUsage {
+    pub(super) async fn measure_node(&self, wanted: Wanted) -> Result<NodeUsage, StatsError> {
         let config = Arc::clone(&self.config);
         let at = config.clock.now();
         let look = self.node.run(move |state| state.look(&config, wanted, at));
-        let mut usage = match look.await {
-            Some(usage) => usage,
-            None => nothing(at),
-        };
+        let mut usage = look.await.map_err(StatsError::Node)?;
+        if usage.cgroup.cpu.is_none() && usage.cgroup.memory.is_none() {
+            return Err(StatsError::Node(NoFigures::Unknown));
+        }
         if !wanted.disk {
-            return usage;
+            return Ok(usage);
         }
         let (fs, info) = tokio::join!(self.node_fs(), self.image_info());
         let info = info.as_deref();
@@ -47,7 +47,7 @@ impl HostStats {
                     .map(|fs| used(fs, containers.and_then(|fs| fs.used_bytes))),
             };
         }
-        usage
+        Ok(usage)
     }
 }
 
@@ -115,7 +115,9 @@ impl NodeState {
             running_processes: machine.running_processes,
             system,
             classes,
-            ..nothing(at)
+            fs: None,
+            image_fs: None,
+            container_fs: None,
         }
     }
 }
@@ -133,28 +135,4 @@ fn own_cgroup(cgroups: &Cgroups, proc: &Path) -> Option<String> {
         }
     };
     (path != "/").then_some(path)
-}
-
-/// A node of which nothing is known.
-fn nothing(at: Timestamp) -> NodeUsage {
-    NodeUsage {
-        started_at: Timestamp::UNIX_EPOCH,
-        cgroup: crate::usage::CgroupUsage {
-            at,
-            path: "/".to_owned(),
-            cpu: None,
-            memory: None,
-            io: None,
-            processes: None,
-            cpu_limits: Default::default(),
-        },
-        network: None,
-        fs: None,
-        image_fs: None,
-        container_fs: None,
-        max_pid: None,
-        running_processes: None,
-        system: Vec::new(),
-        classes: Vec::new(),
-    }
 }

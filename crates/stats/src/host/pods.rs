@@ -16,11 +16,11 @@ use crate::disk::{PodFilePaths, PodFiles};
 use crate::network::pod_network;
 use crate::places::Places;
 use crate::pods::RunningPod;
-use crate::source::Wanted;
+use crate::source::{StatsError, Wanted};
 use crate::usage::{CgroupUsage, ContainerUsage, PodUsage, SandboxUsage};
 
 impl HostStats {
-    pub(super) async fn measure_pods(&self, wanted: Wanted) -> Vec<PodUsage> {
+    pub(super) async fn measure_pods(&self, wanted: Wanted) -> Result<Vec<PodUsage>, StatsError> {
         let mut pods = self.config.pods.running_pods();
         pods.retain(|pod| pod.observed.newest_sandbox().is_some_and(|it| it.ready));
         let name = |pod: &RunningPod| (pod.observed.namespace.clone(), pod.observed.name.clone());
@@ -38,17 +38,11 @@ impl HostStats {
             state.end(at);
             usages
         });
-        let mut usages = match look.await {
-            Some(usages) => usages,
-            None => {
-                tracing::warn!("cgroups of pods do not answer");
-                return Vec::new();
-            }
-        };
+        let mut usages = look.await.map_err(StatsError::Pods)?;
         if wanted.disk {
             self.add_disk(&pods, &mut usages).await;
         }
-        usages
+        Ok(usages)
     }
 
     /// Each part is waited for at the same time, and is absent if it does not come.

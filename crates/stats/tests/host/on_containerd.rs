@@ -36,7 +36,7 @@ async fn until(
 ) -> PodUsage {
     let begin = Instant::now();
     loop {
-        let pods = stats.pods(wanted).await;
+        let pods = stats.pods(wanted).await.expect("figures");
         let pod = pods.into_iter().next().expect("the pod");
         if expected(&pod) {
             return pod;
@@ -191,7 +191,7 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
     let expected = rootfs + logs.used.unwrap_or(0) + 1000;
     assert_eq!(ephemeral.used, Some(expected), "layer, logs and emptyDir");
 
-    let node = stats.node(Wanted::ALL).await;
+    let node = stats.node(Wanted::ALL).await.expect("figures");
     check_node(&node, &root);
 
     client.stop_pod_sandbox(&sandbox).await.expect("stopped");

@@ -91,13 +91,20 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
     let stats = HostStats::new(config);
 
     let (before, rss) = (open_files(), resident_kib());
-    assert_eq!(stats.pods(Wanted::CPU_AND_MEMORY).await.len(), PODS);
+    assert_eq!(
+        stats
+            .pods(Wanted::CPU_AND_MEMORY)
+            .await
+            .expect("figures")
+            .len(),
+        PODS
+    );
     let kept = open_files().saturating_sub(before);
     let (begin, spent) = (Instant::now(), processor_time());
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
         let begin = Instant::now();
-        let pods = stats.pods(Wanted::CPU_AND_MEMORY).await;
+        let pods = stats.pods(Wanted::CPU_AND_MEMORY).await.expect("figures");
         slowest = slowest.max(begin.elapsed());
         let complete = pods.iter().all(|pod| {
             let whole =
@@ -119,7 +126,7 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
         ..Wanted::ALL
     };
     let begin = Instant::now();
-    assert_eq!(stats.pods(without_disk).await.len(), PODS);
+    assert_eq!(stats.pods(without_disk).await.expect("figures").len(), PODS);
     println!(
         "{PODS} pods: CPU and memory {mean:?} (slowest {slowest:?}, of the processor {spent:?}), all but the disk {:?}, \
          {kept} descriptors, {more} KiB more resident",
@@ -127,7 +134,7 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
     );
     // the runtime never answers: its figures are absent, all others are there
     let begin = Instant::now();
-    let pods = stats.pods(Wanted::ALL).await;
+    let pods = stats.pods(Wanted::ALL).await.expect("figures");
     assert!(
         begin.elapsed() < Duration::from_secs(4),
         "{:?}",
@@ -142,7 +149,10 @@ async fn two_hundred_and_fifty_pods_are_measured_in_time_and_their_files_closed_
     assert!((1..=2600).contains(&kept), "{kept}");
 
     fixed.set(Vec::new());
-    assert_eq!(stats.pods(Wanted::CPU_AND_MEMORY).await, []);
+    assert_eq!(
+        stats.pods(Wanted::CPU_AND_MEMORY).await.expect("figures"),
+        []
+    );
     assert!(open_files() <= before + 10, "files of pods that are gone");
 }
 

@@ -114,7 +114,7 @@ async fn pods_of_the_systemd_driver_are_found_whatever_the_runtime_calls_their_c
         ..Wanted::ALL
     };
     for _ in 0..2 {
-        let pods = stats.pods(wanted).await;
+        let pods = stats.pods(wanted).await.expect("figures");
         let pod = &pods[0];
         let cgroup = pod.cgroup.as_ref().expect("its cgroup");
         assert_eq!(cgroup.path, format!("/{SLICE}"));
@@ -153,7 +153,7 @@ async fn the_node_is_told_with_its_system_cgroups() {
         disk: false,
         ..Wanted::ALL
     };
-    let node = stats.node(wanted).await;
+    let node = stats.node(wanted).await.expect("figures");
     assert_eq!(node.started_at.as_second(), 1_600_000_000);
     assert_eq!(
         (node.max_pid, node.running_processes),
@@ -182,7 +182,7 @@ async fn the_node_is_told_with_its_system_cgroups() {
     assert_eq!(node.system[0].started_at, agent_started);
     let classes: Vec<&str> = node.classes.iter().map(|it| it.name).collect();
     assert_eq!(classes, ["burstable"]);
-    let lean = stats.node(Wanted::CPU_AND_MEMORY).await;
+    let lean = stats.node(Wanted::CPU_AND_MEMORY).await.expect("figures");
     assert_eq!((lean.classes.len(), lean.network, lean.fs), (0, None, None));
     assert_eq!(lean.system.len(), 4);
 }
@@ -192,13 +192,27 @@ async fn a_machine_without_cgroups_is_measured_by_proc() {
     let (dir, mut config) = node();
     config.roots.cgroups = dir.path().join("none");
     let stats = HostStats::new(config);
-    let node = stats.node(Wanted::CPU_AND_MEMORY).await;
+    let node = stats.node(Wanted::CPU_AND_MEMORY).await.expect("figures");
     let cpu = node.cgroup.cpu.expect("processor time");
     assert_eq!(cpu.total_ns, 30_000_000);
     assert!(node.cgroup.memory.is_some() && node.system.is_empty());
-    let pods = stats.pods(Wanted::CPU_AND_MEMORY).await;
+    let pods = stats.pods(Wanted::CPU_AND_MEMORY).await.expect("figures");
     assert_eq!((pods.len(), pods[0].containers.len()), (1, 2));
     assert!(pods[0].cgroup.is_none() && pods[0].containers[0].cgroup.is_none());
+}
+
+#[tokio::test]
+async fn a_node_without_any_figure_is_an_error_in_upstreams_words() {
+    let (dir, mut config) = node();
+    config.roots.cgroups = dir.path().join("none");
+    config.roots.proc = dir.path().join("none");
+    let stats = HostStats::new(config);
+    let node = stats.node(Wanted::CPU_AND_MEMORY).await;
+    let error = node.expect_err("no figure").to_string();
+    assert_eq!(
+        error,
+        "failed to get root cgroup stats: neither processor time nor memory can be read"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,7 +220,8 @@ async fn a_runtime_that_never_answers_costs_its_own_figures_only() {
     let (_dir, config) = node();
     let stats = HostStats::new(config);
     let begin = tokio::time::Instant::now();
-    let (node, pods) = tokio::join!(stats.node(Wanted::ALL), stats.pods(Wanted::ALL));
+    let measured = tokio::try_join!(stats.node(Wanted::ALL), stats.pods(Wanted::ALL));
+    let (node, pods) = measured.expect("figures");
     assert!(
         begin.elapsed() <= Duration::from_secs(3),
         "{:?}",
