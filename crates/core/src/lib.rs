@@ -65,6 +65,7 @@ pub mod volume_source;
 pub mod volume_usage;
 
 pub mod cri_log;
+pub mod log_rotation;
 
 pub mod event_series;
 pub mod selinux_mount;

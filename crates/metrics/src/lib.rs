@@ -8,6 +8,7 @@ mod plugins;
 mod probes;
 mod requests;
 mod slis;
+mod spans;
 mod volumes;
 
 pub use access::AccessMetrics;
@@ -20,6 +21,7 @@ use prometheus::{
 };
 pub use requests::{RequestLabels, RequestMetrics, RequestUnderWay};
 pub use slis::SliMetrics;
+pub use spans::SpanMetrics;
 pub use volumes::{ClaimStats, VolumeMetrics, VolumeWorld};
 
 /// Handles to all families. Cloning shares them.
@@ -36,6 +38,8 @@ pub struct Metrics {
     pub access: AccessMetrics,
     /// Families about plugins.
     pub plugins: PluginMetrics,
+    /// Families about the spans of traces.
+    pub spans: SpanMetrics,
     /// Families about volumes.
     pub volumes: VolumeMetrics,
 
@@ -238,6 +242,7 @@ impl Metrics {
             requests: RequestMetrics::new(&r)?,
             access: AccessMetrics::new(&r)?,
             plugins: PluginMetrics::new(&r)?,
+            spans: SpanMetrics::new(&r)?,
             volumes: VolumeMetrics::new(&r)?,
             registry,
         })

@@ -17,6 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("pacing", &[]),
     ("core", &[]),
     ("timelines", &["core"]),
+    ("telemetry", &["metrics"]),
     ("config", &["core"]),
     ("store", &["core"]),
     ("client", &["metrics", "pacing"]),

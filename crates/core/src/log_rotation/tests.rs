@@ -1,0 +1,98 @@
+//! Rotations by the line that they read as.
+
+use super::{LogStep, RotationPolicy, rotation};
+
+const NOW: &str = "2026-11-22T06:07:08.9Z";
+
+fn check(names: &str, max_files: usize, expected: &str) {
+    let now = NOW.parse().expect("time");
+    let plan = rotation("0.log", names.split_whitespace(), max_files, now);
+    assert_eq!(plan.to_string(), expected, "{names}");
+}
+
+#[test]
+fn a_log_is_rotated_when_it_is_as_long_as_it_may_be() {
+    let policy = RotationPolicy {
+        max_size: 100,
+        max_files: 5,
+    };
+    assert_eq!(policy.step(Some(99)), None);
+    assert_eq!(policy.step(Some(100)), Some(LogStep::Rotate));
+    assert_eq!(policy.step(None), Some(LogStep::Reopen));
+}
+
+#[test]
+fn the_newest_file_stays_readable_and_older_ones_are_compressed() {
+    let rename = "rename(0.log.20261122-060708)";
+    check("0.log", 5, rename);
+    check(
+        "0.log 0.log.20261122-050000",
+        5,
+        &format!("compress(0.log.20261122-050000) {rename}"),
+    );
+    check(
+        "0.log 0.log.20261122-050000.gz 0.log.20261122-053000",
+        5,
+        &format!("compress(0.log.20261122-053000) {rename}"),
+    );
+}
+
+#[test]
+fn with_the_present_file_there_are_never_more_than_may_be() {
+    let four = "0.log 0.log.20260104-000000 0.log.20260101-000000.gz 0.log.20260103-000000.gz \
+                0.log.20260102-000000.gz";
+    let rename = "rename(0.log.20261122-060708)";
+    check(
+        four,
+        6,
+        &format!("compress(0.log.20260104-000000) {rename}"),
+    );
+    check(
+        four,
+        5,
+        &format!("remove(0.log.20260101-000000.gz) compress(0.log.20260104-000000) {rename}"),
+    );
+    check(
+        four,
+        2,
+        &format!(
+            "remove(0.log.20260101-000000.gz 0.log.20260102-000000.gz 0.log.20260103-000000.gz \
+             0.log.20260104-000000) {rename}"
+        ),
+    );
+}
+
+#[test]
+fn what_an_interrupted_rotation_left_goes() {
+    let rename = "rename(0.log.20261122-060708)";
+    check(
+        "0.log 0.log.20260101-000000 0.log.20260101-000000.tmp",
+        5,
+        &format!("remove(0.log.20260101-000000.tmp) compress(0.log.20260101-000000) {rename}"),
+    );
+    // compressed, and not yet removed: one of the files that count
+    check(
+        "0.log 0.log.20260101-000000 0.log.20260101-000000.gz 0.log.20260102-000000.gz",
+        4,
+        &format!("remove(0.log.20260101-000000) {rename}"),
+    );
+}
+
+#[test]
+fn files_of_others_are_left_alone() {
+    check(
+        "0.log 1.log 0.log.old 0.log.20260101 0.log.2026010a-000000 0.log.20260101-000000.zip \
+         10.log.20260101-000000 0.log.\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}\u{e4}",
+        2,
+        "rename(0.log.20261122-060708)",
+    );
+}
+
+#[test]
+fn a_name_that_is_taken_is_not_taken_again() {
+    check(
+        "0.log 0.log.20261122-060708.gz 0.log.20261122-060709",
+        5,
+        "compress(0.log.20261122-060709) rename(0.log.20261122-060710)",
+    );
+}

@@ -1,0 +1,68 @@
+//! From our spans to OpenTelemetry's.
+
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::trace::{
+    SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
+};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::EnvResourceDetector;
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use windlass_types::{FinishedSpan, SpanKind as Kind, Timestamp};
+
+/// Who made the spans.
+const SCOPE: &str = "windlass";
+
+/// Who sends: upstream's name of the service, the machine, and what `OTEL_RESOURCE_ATTRIBUTES`
+/// adds.
+pub(crate) fn resource(host_name: &str) -> Resource {
+    Resource::builder_empty()
+        .with_detector(Box::new(EnvResourceDetector::new()))
+        .with_attributes([
+            KeyValue::new("service.name", "kubelet"),
+            KeyValue::new("host.name", host_name.to_owned()),
+        ])
+        .build()
+}
+
+pub(crate) fn span(span: FinishedSpan) -> SpanData {
+    let kind = match span.kind {
+        Kind::Internal => SpanKind::Internal,
+        Kind::Client => SpanKind::Client,
+        Kind::Server => SpanKind::Server,
+    };
+    let attributes = span.attributes.into_iter();
+    SpanData {
+        span_context: SpanContext::new(
+            TraceId::from(span.id.trace.0),
+            SpanId::from(span.id.span.0),
+            TraceFlags::SAMPLED,
+            false,
+            TraceState::NONE,
+        ),
+        parent_span_id: span.parent.map_or(SpanId::INVALID, |it| SpanId::from(it.0)),
+        parent_span_is_remote: kind == SpanKind::Server && span.parent.is_some(),
+        span_kind: kind,
+        name: span.name,
+        start_time: system_time(span.begin),
+        end_time: system_time(span.end),
+        attributes: attributes
+            .map(|(key, text)| KeyValue::new(key, text))
+            .collect(),
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: match span.error {
+            Some(error) => Status::error(error),
+            None => Status::Unset,
+        },
+        instrumentation_scope: InstrumentationScope::builder(SCOPE).build(),
+    }
+}
+
+/// Nothing is older than 1970.
+fn system_time(time: Timestamp) -> SystemTime {
+    let since = u64::try_from(time.as_nanosecond()).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(since)
+}

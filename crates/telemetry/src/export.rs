@@ -1,0 +1,92 @@
+//! Sends what was taken, in batches.
+
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_sdk::trace::SpanExporter as _;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use windlass_metrics::SpanMetrics;
+use windlass_types::FinishedSpan;
+
+use crate::{BATCH, EXPORT, FLUSH, PERIOD, convert};
+
+/// The other end of the queue.
+pub(crate) struct Sending {
+    pub(crate) exporter: SpanExporter,
+    pub(crate) spans: mpsc::Receiver<FinishedSpan>,
+    /// Taken from the queue and not sent yet.
+    pub(crate) batch: Vec<FinishedSpan>,
+    pub(crate) metrics: SpanMetrics,
+    /// The last batch was lost; said once.
+    pub(crate) away: bool,
+}
+
+impl Sending {
+    /// Sends until the shutdown, and then what is left.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        let too_late = async {
+            shutdown.cancelled().await;
+            sleep(FLUSH).await;
+        };
+        let work = async {
+            while self.gather(&shutdown).await {
+                self.export().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = too_late => tracing::debug!("the last spans were not taken in time"),
+        }
+    }
+
+    /// Fills the batch; false if there is and will be nothing.
+    async fn gather(&mut self, shutdown: &CancellationToken) -> bool {
+        if shutdown.run_until_cancelled(self.fill()).await.is_none() {
+            // what is queued, and no more
+            self.spans.close();
+            while self.room() > 0 && self.take().await > 0 {}
+        }
+        !self.batch.is_empty()
+    }
+
+    /// What comes within a period of the first.
+    async fn fill(&mut self) {
+        if self.take().await == 0 {
+            return;
+        }
+        let due = Instant::now() + PERIOD;
+        while self.room() > 0 && matches!(timeout_at(due, self.take()).await, Ok(1..)) {}
+    }
+
+    fn room(&self) -> usize {
+        BATCH.saturating_sub(self.batch.len())
+    }
+
+    /// How many were taken: none only when no more can come. May be dropped at any time.
+    async fn take(&mut self) -> usize {
+        let room = self.room();
+        self.spans.recv_many(&mut self.batch, room).await
+    }
+
+    async fn export(&mut self) {
+        let spans = self.batch.len() as f64;
+        let batch = self.batch.drain(..).map(convert::span).collect();
+        let exported = timeout(EXPORT, self.exporter.export(batch)).await;
+        let failure = match exported {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer in {EXPORT:?}")),
+        };
+        match &failure {
+            None => self.metrics.exported.inc_by(spans),
+            Some(_) => self.metrics.not_taken.inc_by(spans),
+        }
+        match (&failure, self.away) {
+            (Some(error), false) => tracing::warn!(error, "collector of traces not reached"),
+            (None, true) => tracing::info!("collector of traces reached again"),
+            _ => {}
+        }
+        self.away = failure.is_some();
+    }
+}

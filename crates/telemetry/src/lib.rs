@@ -1,0 +1,139 @@
+//! Takes finished spans out of the agent: OTLP over gRPC (`tracing` of the configuration).
+//!
+//! Made only when it is configured. One task sends batches over a connection that is dialled with
+//! the first of them; whoever ends a span puts it into a queue and never waits. A collector that is
+//! away, slow or silent costs spans, which are counted, and nothing else.
+//!
+//! *owns* the queue and the connection · *hears* `SpanSink::ended` · *bound* [`QUEUE`] spans, each
+//! cut to [`LONGEST_TEXT`] and [`LONGEST_ERROR`], and one batch under way · *restart* what is
+//! queued is lost.
+
+mod channel;
+mod convert;
+mod export;
+mod sampler;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_otlp::{SpanExporter, WithTonicConfig};
+use opentelemetry_sdk::trace::SpanExporter as _;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use windlass_metrics::SpanMetrics;
+use windlass_types::{FinishedSpan, SpanSink, TraceId};
+
+pub use channel::Collector;
+pub use sampler::Sampler;
+
+/// Spans that wait. The start of a pod is some thirty of them, so that a burst of 30 pods has
+/// room while a batch is sent. A span is some 400 bytes and at most 2 KiB: half a megabyte, 2 MiB at the
+/// worst, and as much again for the batch under way in its three forms (ours, the SDK's, encoded).
+const QUEUE: usize = 1024;
+
+/// Spans in one request, as upstream.
+const BATCH: usize = 512;
+
+/// What is not enough for a batch is sent after this time, as upstream.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// A batch that was not taken by then is lost. It is tried more than once if the collector says that
+/// it may be.
+const EXPORT: Duration = Duration::from_secs(10);
+
+/// What the end of the agent waits for the last batches: less than half of what it waits for state.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Longest text of an attribute, in bytes.
+const LONGEST_TEXT: usize = 128;
+
+/// Longest error, in bytes.
+const LONGEST_ERROR: usize = 512;
+
+/// How traces are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TelemetryConfig {
+    /// `tracing.endpoint`.
+    pub collector: Collector,
+    /// `tracing.samplingRatePerMillion`.
+    pub sampler: Sampler,
+    /// The machine's name, `host.name`.
+    pub host_name: String,
+}
+
+/// Traces cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// What is in the environment does not fit.
+    #[error("tracing cannot be set up, see the OTEL_* variables of the environment: {0}")]
+    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
+}
+
+/// The way in. Clones share the queue.
+#[derive(Clone, Debug)]
+pub struct OtlpSink {
+    queue: mpsc::Sender<FinishedSpan>,
+    sampler: Sampler,
+    metrics: SpanMetrics,
+}
+
+impl SpanSink for OtlpSink {
+    fn samples(&self, trace: TraceId) -> bool {
+        self.sampler.samples(trace)
+    }
+
+    fn ended(&self, mut span: FinishedSpan) {
+        for (_, text) in &mut span.attributes {
+            cut(text, LONGEST_TEXT);
+        }
+        if let Some(error) = &mut span.error {
+            cut(error, LONGEST_ERROR);
+        }
+        if self.queue.try_send(span).is_err() {
+            self.metrics.no_room.inc();
+        }
+    }
+}
+
+/// Makes the sink, and the work of sending what it takes, which has to be run and ends by itself
+/// no later than [`FLUSH`] after `shutdown`. Needs a tokio runtime; nothing is dialled before there
+/// is a span.
+///
+/// # Errors
+/// See [`TelemetryError`].
+pub fn start(
+    config: &TelemetryConfig,
+    metrics: SpanMetrics,
+    shutdown: CancellationToken,
+) -> Result<(Arc<OtlpSink>, impl Future<Output = ()> + Send + 'static), TelemetryError> {
+    let mut exporter = SpanExporter::builder()
+        .with_tonic()
+        .with_channel(config.collector.channel())
+        .build()?;
+    exporter.set_resource(&convert::resource(&config.host_name));
+    let (queue, spans) = mpsc::channel(QUEUE);
+    let sink = OtlpSink {
+        queue,
+        sampler: config.sampler,
+        metrics: metrics.clone(),
+    };
+    let sending = export::Sending {
+        exporter,
+        spans,
+        batch: Vec::new(),
+        metrics,
+        away: false,
+    };
+    Ok((Arc::new(sink), sending.run(shutdown)))
+}
+
+/// Cuts a text at the last character that fits.
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests;
