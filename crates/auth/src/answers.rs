@@ -1,12 +1,14 @@
 //! Answers that are kept for a while, and questions that are asked once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
-use tokio::time::Instant;
+
+use crate::kept::Kept;
 
 /// What was asked, as a digest: neither tokens nor users are kept as keys.
 pub(crate) type Key = [u8; 32];
@@ -26,6 +28,19 @@ pub(crate) fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> Key {
 pub(crate) struct Bounds {
     pub(crate) kept: usize,
     pub(crate) asked: usize,
+    /// Of these, for strangers; what is left is a reserve of those who are none.
+    pub(crate) of_strangers: usize,
+    /// Of these, for strangers of one network.
+    pub(crate) of_one_network: usize,
+}
+
+/// For whom a question is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// Somebody who was somebody lately.
+    Known,
+    /// Anybody, from this network.
+    Stranger(Option<IpAddr>),
 }
 
 /// Answers to one kind of question.
@@ -37,11 +52,8 @@ pub(crate) struct Answers<V> {
 
 #[derive(Debug)]
 struct State<V> {
-    kept: HashMap<Key, (V, Instant, u64)>,
-    /// When they end; the number tells apart what ends together.
-    ends: BTreeMap<(Instant, u64), Key>,
-    next: u64,
-    asked: HashMap<Key, watch::Receiver<Option<V>>>,
+    kept: Kept<V>,
+    asked: HashMap<Key, (watch::Receiver<Option<V>>, Asker)>,
 }
 
 /// Where an answer came from.
@@ -60,31 +72,29 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
         Self {
             bounds,
             state: Arc::new(Mutex::new(State {
-                kept: HashMap::new(),
-                ends: BTreeMap::new(),
-                next: 0,
+                kept: Kept::new(bounds.kept),
                 asked: HashMap::new(),
             })),
         }
     }
 
-    /// The answer to `key`; `ask` gets it and says for how long it may be kept. It goes on when this
+    /// The answer to `key`; `ask` gets it for `asker` and says for how long it may be kept. It goes on when this
     /// caller goes away, others may wait for it.
-    pub(crate) async fn get<F>(&self, key: Key, ask: impl FnOnce() -> F) -> Got<V>
+    pub(crate) async fn get<F>(&self, key: Key, asker: Asker, ask: impl FnOnce() -> F) -> Got<V>
     where
         F: Future<Output = (V, Duration)> + Send + 'static,
     {
         let mut answer = {
             let mut state = lock(&self.state);
-            if let Some(value) = state.known(&key) {
-                return Got::Kept(value);
+            if let Some(value) = state.kept.get(&key) {
+                return Got::Kept(value.clone());
             }
             match state.asked.get(&key) {
-                Some(answer) => answer.clone(),
-                None if state.asked.len() >= self.bounds.asked => return Got::Busy,
+                Some((answer, _)) => answer.clone(),
+                None if !state.has_place(asker, &self.bounds) => return Got::Busy,
                 None => {
                     let (sender, answer) = watch::channel(None);
-                    state.asked.insert(key, answer.clone());
+                    state.asked.insert(key, (answer.clone(), asker));
                     self.begin(key, ask(), sender);
                     answer
                 }
@@ -102,13 +112,12 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
         F: Future<Output = (V, Duration)> + Send + 'static,
     {
         let state = Arc::clone(&self.state);
-        let most = self.bounds.kept;
         tokio::spawn(async move {
             let (value, keep) = ask.await;
             let mut state = lock(&state);
             state.asked.remove(&key);
             if !keep.is_zero() {
-                state.keep(key, value.clone(), keep, most);
+                state.kept.keep(key, value.clone(), keep);
             }
             drop(state);
             sender.send_replace(Some(value));
@@ -116,36 +125,24 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
     }
 }
 
-impl<V: Clone> State<V> {
-    fn known(&self, key: &Key) -> Option<V> {
-        let (value, ends, _) = self.kept.get(key)?;
-        (*ends > Instant::now()).then(|| value.clone())
-    }
-
-    /// Keeps an answer; what has ended goes, and then what ends first.
-    fn keep(&mut self, key: Key, value: V, keep: Duration, most: usize) {
-        let now = Instant::now();
-        self.forget(&key);
-        while let Some((&(ends, _), &first)) = self.ends.first_key_value() {
-            if ends > now && self.kept.len() < most {
-                break;
+impl<V> State<V> {
+    /// Whether one question more may be under way. Strangers are counted, those who are none only
+    /// all together: there are no more of them than good tokens.
+    fn has_place(&self, asker: Asker, bounds: &Bounds) -> bool {
+        let askers = self.asked.values().map(|(_, asker)| *asker);
+        let count = |is: &dyn Fn(Asker) -> bool| askers.clone().filter(|it| is(*it)).count();
+        let strangers_fit = match asker {
+            Asker::Known => true,
+            Asker::Stranger(_) => {
+                count(&|it| it != Asker::Known) < bounds.of_strangers
+                    && count(&|it| it == asker) < bounds.of_one_network
             }
-            self.forget(&first);
-        }
-        let ends = now + keep;
-        self.next += 1;
-        self.ends.insert((ends, self.next), key);
-        self.kept.insert(key, (value, ends, self.next));
-    }
-
-    fn forget(&mut self, key: &Key) {
-        if let Some((_, ends, number)) = self.kept.remove(key) {
-            self.ends.remove(&(ends, number));
-        }
+        };
+        strangers_fit && self.asked.len() < bounds.asked
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -160,7 +157,12 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn answers(kept: usize, asked: usize) -> Answers<usize> {
-        Answers::new(Bounds { kept, asked })
+        Answers::new(Bounds {
+            kept,
+            asked,
+            of_strangers: asked,
+            of_one_network: asked,
+        })
     }
 
     /// Asks; the answer is how often was asked so far, and takes a second.
@@ -170,7 +172,7 @@ mod tests {
             sleep(Duration::from_secs(1)).await;
             (count.fetch_add(1, Ordering::Relaxed) + 1, MINUTE)
         };
-        answers.get(key([name]), || asking).await
+        answers.get(key([name]), Asker::Known, || asking).await
     }
 
     #[tokio::test(start_paused = true)]
@@ -218,9 +220,45 @@ mod tests {
             ask(&answers, name, &count).await;
         }
         let state = lock(&answers.state);
-        assert_eq!((state.kept.len(), state.ends.len()), (2, 2));
-        assert!(state.known(&key(["a"])).is_none());
+        assert!(state.kept.get(&key(["a"])).is_none());
         assert!(state.asked.is_empty());
+    }
+
+    #[test]
+    fn strangers_have_a_share_those_of_one_network_a_smaller_one_and_the_known_what_is_left() {
+        let bounds = Bounds {
+            kept: 1,
+            asked: 5,
+            of_strangers: 3,
+            of_one_network: 2,
+        };
+        let of = |name: char| match name {
+            'k' => Asker::Known,
+            name => Asker::Stranger(Some(IpAddr::from([10, 0, name as u8, 0]))),
+        };
+        // those who ask already, and of k, a, b and c those who may too
+        let check = |there: &str, expected: &str| {
+            let mut state = State::<usize> {
+                kept: Kept::new(1),
+                asked: HashMap::new(),
+            };
+            for (at, name) in there.chars().enumerate() {
+                let (_, answer) = watch::channel(None);
+                let key = key([at.to_string().as_str()]);
+                state.asked.insert(key, (answer, of(name)));
+            }
+            let may = "kabc"
+                .chars()
+                .filter(|it| state.has_place(of(*it), &bounds));
+            assert_eq!(may.collect::<String>(), expected, "{there}");
+        };
+        check("", "kabc");
+        check("aa", "kbc");
+        check("aab", "k");
+        check("aabk", "k");
+        check("aabkk", "");
+        check("kkk", "kabc");
+        check("kkkaa", "");
     }
 
     #[test]

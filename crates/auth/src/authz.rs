@@ -9,14 +9,16 @@ use windlass_metrics::AccessMetrics;
 use windlass_pacing::RateLimit;
 use windlass_types::{NodeRight, UserInfo};
 
-use crate::answers::{Answers, Bounds, Got, Key, key};
+use crate::answers::{Answers, Asker, Bounds, Got, Key, key};
 use crate::retry;
 use crate::reviews::{AccessReviews, AccessVerdict};
 
-/// Upstream keeps 8192; some 100 bytes each here.
+/// Upstream keeps 8192; some 100 bytes each here. Nobody who asks is a stranger.
 const RIGHTS: Bounds = Bounds {
     kept: 8192,
     asked: 256,
+    of_strangers: 0,
+    of_one_network: 0,
 };
 /// SubjectAccessReviews a second, and at once: `kubeAPIQPS` and `kubeAPIBurst` as they are by default.
 const PACE: (f64, u32) = (50.0, 100);
@@ -112,11 +114,8 @@ impl Rights {
     async fn review(&self, user: &UserInfo, right: NodeRight) -> Result<bool, AuthzFault> {
         let key = question(user, right);
         let ask = Arc::clone(&self.ask);
-        match self
-            .answers
-            .get(key, || ask.review(user.clone(), right, key))
-            .await
-        {
+        let ask = || ask.review(user.clone(), right, key);
+        match self.answers.get(key, Asker::Known, ask).await {
             Got::Kept(answer) | Got::Asked(answer) => answer,
             Got::Busy => Err(AuthzFault::Busy),
         }

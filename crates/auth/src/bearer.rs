@@ -12,19 +12,26 @@ const LONGEST: usize = 64 << 10;
 
 /// Headers that carry something else than one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum HeaderFault {
+pub enum HeaderFault {
+    /// No text, or too long.
     #[error("invalid bearer token")]
     Token,
+    /// Two of them among the subprotocols.
     #[error("multiple base64.bearer.authorization tokens specified")]
     Several,
+    /// No base64 in a subprotocol.
     #[error("invalid base64.bearer.authorization token encoding")]
     Encoding,
+    /// Nothing is left to be answered.
     #[error("missing additional subprotocol")]
     NoOtherProtocol,
 }
 
 /// The token of `Authorization`; `None` if there is none, or credentials of another kind.
-pub(crate) fn of_authorization(headers: &HeaderMap) -> Result<Option<String>, HeaderFault> {
+///
+/// # Errors
+/// `Token`.
+pub fn of_authorization(headers: &HeaderMap) -> Result<Option<String>, HeaderFault> {
     let Some(value) = headers.get(AUTHORIZATION) else {
         return Ok(None);
     };
@@ -45,7 +52,10 @@ pub(crate) fn drop_authorization(headers: &mut HeaderMap) {
 
 /// A token among the subprotocols of a WebSocket, and the other subprotocols: a browser can set
 /// no other header.
-pub(crate) fn of_websocket(
+///
+/// # Errors
+/// Any of [`HeaderFault`].
+pub fn of_websocket(
     headers: &HeaderMap,
 ) -> Result<Option<(String, Vec<String>)>, HeaderFault> {
     if !asks_for_websocket(headers) {

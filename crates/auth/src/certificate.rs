@@ -13,24 +13,29 @@ const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// A certificate that was accepted and names nobody.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SubjectFault {
+pub enum SubjectFault {
+    /// No certificate.
     #[error("the client certificate is not readable")]
     Unreadable,
+    /// A UID that names nobody.
     #[error("the client certificate has more than one UID, or one that is no text")]
     Uid,
 }
 
 /// What a certificate says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub struct Named {
     /// `None` without a common name.
-    pub(crate) user: Option<UserInfo>,
+    pub user: Option<UserInfo>,
     /// When it ends.
-    pub(crate) not_after: Timestamp,
+    pub not_after: Timestamp,
 }
 
 /// Reads a verified certificate.
-pub(crate) fn named(der: &[u8]) -> Result<Named, SubjectFault> {
+///
+/// # Errors
+/// What keeps it from naming anybody.
+pub fn named(der: &[u8]) -> Result<Named, SubjectFault> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| SubjectFault::Unreadable)?;
     let subject = certificate.subject();
     let not_after = certificate.validity().not_after.timestamp();

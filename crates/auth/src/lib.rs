@@ -28,9 +28,16 @@
 //! Tokens are kept by their SHA-256 and never logged. A thousand requests with one token are one
 //! question. Questions have a client of their own, so that strangers who invent tokens cost the node
 //! neither its heartbeat nor its statuses, and their own pace: 20 TokenReviews a second, 64 under way;
-//! 50 SubjectAccessReviews a second, 256 under way. Whoever comes beyond these is refused. So a flood of
-//! invented tokens can delay who comes with a token that is not known yet, but neither a known
-//! token nor anybody with a certificate.
+//! 50 SubjectAccessReviews a second, 256 under way. Whoever comes beyond these is told to come again
+//! (429), and of the 64
+//!
+//! * 16 are kept for tokens that were good within the last hour, which may have all the others too;
+//! * 16 are the most for tokens of strangers of one network, /24 of IPv4 or /64 of IPv6.
+//!
+//! So a flood of invented tokens from one or two networks delays a token that is not known yet by
+//! 64 / 20 = 3.2 s at most, one from more networks can keep it out; neither keeps out a token that was
+//! good lately, nor anybody with a certificate. An API server that does not answer is no such case:
+//! who is asked about then is refused (401).
 //!
 //! # Without an API server
 //!
@@ -77,10 +84,13 @@ mod authn;
 mod authz;
 mod bearer;
 mod certificate;
+mod kept;
 mod protect;
 mod retry;
 mod reviews;
 
 pub use authz::Authorization;
+pub use bearer::{HeaderFault, of_authorization, of_websocket};
+pub use certificate::{Named, SubjectFault, named};
 pub use protect::{Auth, AuthSettings, Protected, Refusal, protect};
 pub use reviews::{AccessReviews, AccessVerdict, Reviews, TokenReviews, TokenVerdict};

@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
-use http::{Request, Response, StatusCode};
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Service, ServiceExt};
 use windlass_core::access::{AccessSettings, PathFault, rights};
 use windlass_https::Peer;
 use windlass_metrics::AccessMetrics;
 use windlass_types::{Clock, NodeRight, UserInfo};
 
-use crate::authn::{Authenticator, Tokens};
-use crate::authz::{Authorization, Authorizer, Rights};
+use crate::authn::{Authenticator, AuthnFault, Tokens};
+use crate::authz::{Authorization, Authorizer, AuthzFault, Rights};
 use crate::reviews::Reviews;
 
 /// How callers are known and what they may do. Certificates are known by `windlass_https`.
@@ -52,6 +53,8 @@ struct Inner {
 pub enum Refusal {
     /// 401. Nobody is told why.
     Unauthorized,
+    /// 429: too much is being asked of the API server.
+    Busy,
     /// 400: the path could be understood in two ways.
     Path(PathFault),
     /// 403.
@@ -78,7 +81,9 @@ impl Auth {
         metrics: AccessMetrics,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        warn_of(&settings, reviews.is_some());
+        for (field, words) in warnings(&settings, reviews.is_some()) {
+            tracing::warn!(field, "{words}");
+        }
         let tokens = reviews.as_ref().zip(settings.token_ttl);
         let tokens = tokens
             .map(|(reviews, keep)| Tokens::new(reviews.tokens.clone(), keep, metrics.clone()));
@@ -114,7 +119,10 @@ impl Auth {
         let user = known.await.map_err(|fault| {
             let address = peer.as_ref().map(Peer::address);
             tracing::debug!(?address, %fault, "unauthorized");
-            Refusal::Unauthorized
+            match fault {
+                AuthnFault::Busy => Refusal::Busy,
+                _ => Refusal::Unauthorized,
+            }
         })?;
         let method = request.method().as_str();
         let rights = rights(method, request.uri().path(), self.0.access).map_err(Refusal::Path)?;
@@ -127,6 +135,7 @@ impl Auth {
                     return Ok(user);
                 }
                 Ok(false) => {}
+                Err(AuthzFault::Busy) => return Err(Refusal::Busy),
                 Err(error) => {
                     tracing::warn!(user = user.name, %right, %error, "right not reviewed");
                     return Err(Refusal::Unknown {
@@ -144,33 +153,38 @@ impl Auth {
     }
 }
 
-/// Says what will not work, or works for everybody.
-fn warn_of(settings: &AuthSettings, reviews: bool) {
+/// What will not work, or works for everybody: the fields and what is to be said of them.
+fn warnings(settings: &AuthSettings, reviews: bool) -> Vec<(&'static str, &'static str)> {
+    let mut warnings = Vec::new();
     if settings.token_ttl.is_some() && !reviews {
-        tracing::warn!(
-            field = "authentication.webhook.enabled",
-            "without --kubeconfig nobody can be asked about tokens: all are refused"
-        );
+        warnings.push((
+            "authentication.webhook.enabled",
+            "without --kubeconfig nobody can be asked about tokens: all are refused",
+        ));
     }
     match settings.authorization {
-        Authorization::Webhook { .. } if !reviews => tracing::warn!(
-            field = "authorization.mode",
+        Authorization::Webhook { .. } if !reviews => warnings.push((
+            "authorization.mode",
             "without --kubeconfig nobody can be asked about rights: every request to the node's \
-             API is refused; write AlwaysAllow to allow whoever is authenticated everything"
-        ),
-        Authorization::AlwaysAllow if settings.anonymous => tracing::warn!(
-            field = "authentication.anonymous.enabled",
-            "whoever reaches the node's API may do everything, run commands in containers too; \
-             turn anonymous callers off or write authorization.mode: Webhook"
-        ),
+             API is refused; write AlwaysAllow to allow whoever is authenticated everything",
+        )),
+        Authorization::AlwaysAllow if settings.anonymous => warnings.push((
+            "authentication.anonymous.enabled, authorization.mode",
+            "THE NODE IS OPEN: whoever reaches the port of its API may do everything without \
+             credentials, run commands in containers too; write authentication.anonymous.enabled: \
+             false (--anonymous-auth=false) and authorization.mode: Webhook \
+             (--authorization-mode=Webhook), which are the defaults of a configuration file",
+        )),
         _ => {}
     }
+    warnings
 }
 
 impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Busy => StatusCode::TOO_MANY_REQUESTS,
             Self::Path(_) => StatusCode::BAD_REQUEST,
             Self::Forbidden { .. } => StatusCode::FORBIDDEN,
             Self::Unknown { .. } => StatusCode::INTERNAL_SERVER_ERROR,
@@ -183,6 +197,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unauthorized => f.write_str("Unauthorized"),
+            Self::Busy => f.write_str("Too many requests, please try again later."),
             Self::Path(fault) => writeln!(f, "Bad request: {fault}"),
             Self::Forbidden { user, rights } => {
                 let verb = rights.first().map_or("", |right| right.verb);
@@ -205,7 +220,13 @@ impl fmt::Display for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
-        (self.status(), self.to_string()).into_response()
+        let mut response = (self.status(), self.to_string()).into_response();
+        if self == Self::Busy {
+            // a second of reviews makes room for 20
+            let headers = response.headers_mut();
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }
 
@@ -247,5 +268,50 @@ where
                 Err(refusal) => Ok(refusal.into_response()),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_node_is_told_of_with_both_fields_and_what_to_write() {
+        let webhook = Authorization::Webhook {
+            allowed: Duration::ZERO,
+            refused: Duration::ZERO,
+        };
+        let settings = |anonymous, authorization, tokens: bool| AuthSettings {
+            node_name: "n1".to_owned(),
+            anonymous,
+            token_ttl: tokens.then_some(Duration::ZERO),
+            authorization,
+            access: AccessSettings::default(),
+        };
+        let (tokens, mode) = ("authentication.webhook.enabled", "authorization.mode");
+        let both = "authentication.anonymous.enabled, authorization.mode";
+        let allow = Authorization::AlwaysAllow;
+        #[rustfmt::skip]
+        let cases: [(AuthSettings, bool, &[&str]); 6] = [
+            (settings(true, allow, false), false, &[both]),
+            (settings(true, allow, false), true, &[both]),
+            (settings(false, allow, false), false, &[]),
+            (settings(true, webhook, true), true, &[]),
+            (settings(true, webhook, false), false, &[mode]),
+            (settings(false, webhook, true), false, &[tokens, mode]),
+        ];
+        for (settings, reviews, expected) in cases {
+            let said = warnings(&settings, reviews);
+            let fields: Vec<_> = said.iter().map(|(field, _)| *field).collect();
+            assert_eq!(fields, expected, "{settings:?} {reviews}");
+            for (_, words) in said.iter().filter(|(field, _)| *field == both) {
+                for fix in [
+                    "authentication.anonymous.enabled: false",
+                    "authorization.mode: Webhook",
+                ] {
+                    assert!(words.contains(fix), "{words}");
+                }
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@
 //! * A client's is not judged in the handshake, which proves only that the client has its key:
 //!   as upstream, a client whose certificate is worth nothing may still show a token.
 //!   [`Peer::certificate`] judges it, for each request anew, by the client CA and the time of that
-//!   request. So a connection outlives neither its certificate nor the CA, and no TLS session is
+//!   request; only a refusal holds for 10 s. So a connection outlives neither its certificate nor the CA, and no TLS session is
 //!   ever resumed.
 //! * Files are read again when they change ([`files`]).
 //!

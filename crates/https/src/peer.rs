@@ -1,15 +1,15 @@
 //! Who is at the other end of a connection.
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::watch;
-use windlass_types::Clock;
+use windlass_types::{Clock, Timestamp};
 
-use crate::places::Place;
+use crate::places::{Place, network};
 use crate::tls::ClientCa;
 
 /// The other end, in the extensions of each request. Clones are the same connection.
@@ -19,7 +19,7 @@ pub struct Peer(Arc<Connection>);
 struct Connection {
     address: SocketAddr,
     shown: Option<Shown>,
-    place: Option<Arc<Place>>,
+    place: Arc<Place>,
 }
 
 /// A chain whose key the client has, and who says what it is worth.
@@ -28,7 +28,18 @@ struct Shown {
     intermediates: Vec<CertificateDer<'static>>,
     ca: watch::Receiver<ClientCa>,
     clock: Arc<dyn Clock>,
+    refused: Mutex<Option<Refused>>,
 }
+
+/// The last refusal of a chain: a client has no more of them by asking more often.
+struct Refused {
+    fault: CertificateFault,
+    by: ClientCa,
+    at: Timestamp,
+}
+
+/// For how long a refusal holds by the same CA: a certificate may yet begin to be valid.
+const REFUSED: Duration = Duration::from_secs(10);
 
 /// A client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,21 +54,11 @@ pub struct ClientCertificate {
 pub struct CertificateFault(#[from] rustls::Error);
 
 impl Peer {
-    /// One without certificate, of no connection; for tests and for services that are called
-    /// directly.
-    pub fn without_connection(address: SocketAddr) -> Self {
-        Self(Arc::new(Connection {
-            address,
-            shown: None,
-            place: None,
-        }))
-    }
-
     pub(crate) fn new(address: SocketAddr, place: Arc<Place>) -> Self {
         Self(Arc::new(Connection {
             address,
             shown: None,
-            place: Some(place),
+            place,
         }))
     }
 
@@ -77,11 +78,12 @@ impl Peer {
             intermediates: rest.iter().map(|one| one.clone().into_owned()).collect(),
             ca,
             clock,
+            refused: Mutex::default(),
         };
         let peer = Self(Arc::new(Connection {
             address,
             shown: Some(shown),
-            place: Some(place),
+            place,
         }));
         if matches!(peer.certificate(), Ok(Some(_))) {
             peer.vouch();
@@ -94,8 +96,15 @@ impl Peer {
         self.0.address
     }
 
+    /// The network that it is of, as far as one client may have several addresses: /24 of IPv4,
+    /// /64 of IPv6.
+    pub fn network(&self) -> IpAddr {
+        network(self.0.address.ip(), 24)
+    }
+
     /// The certificate that it showed, if it showed one; judged now, by the client CA of now. Two
-    /// signatures are checked, some 0.2 ms.
+    /// signatures are checked, some 0.2 ms; a refusal is remembered for 10 s or until the CA is
+    /// another, so that a chain that is worth nothing costs no more than its handshake.
     ///
     /// # Errors
     /// The client CA does not vouch for it, it is over or not yet valid, or it is not for clients.
@@ -103,20 +112,46 @@ impl Peer {
         let Some(shown) = &self.0.shown else {
             return Ok(None);
         };
-        let seconds = u64::try_from(shown.clock.now().as_second()).unwrap_or_default();
-        let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let leaf = CertificateDer::from(shown.leaf.der.as_slice());
-        let verifier = shown.ca.borrow().verifier();
-        verifier.verify_client_cert(&leaf, &shown.intermediates, now)?;
-        Ok(Some(&shown.leaf))
+        let (ca, now) = (shown.ca.borrow().clone(), shown.clock.now());
+        if let Some(fault) = shown.refused_lately(&ca, now) {
+            return Err(fault);
+        }
+        let judged = shown.judge(&ca, now);
+        let refused = judged.as_ref().err().map(|fault| Refused {
+            fault: fault.clone(),
+            by: ca,
+            at: now,
+        });
+        *shown.refused() = refused;
+        judged.map(|()| Some(&shown.leaf))
     }
 
     /// Says that this connection carries requests of somebody who may make them, so that
     /// strangers cannot push it out.
     pub fn vouch(&self) {
-        if let Some(place) = &self.0.place {
-            place.promote();
-        }
+        self.0.place.promote();
+    }
+}
+
+impl Shown {
+    fn judge(&self, ca: &ClientCa, now: Timestamp) -> Result<(), CertificateFault> {
+        let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let leaf = CertificateDer::from(self.leaf.der.as_slice());
+        let verifier = ca.verifier();
+        verifier.verify_client_cert(&leaf, &self.intermediates, now)?;
+        Ok(())
+    }
+
+    fn refused_lately(&self, ca: &ClientCa, now: Timestamp) -> Option<CertificateFault> {
+        let refused = self.refused();
+        let holds =
+            |it: &&Refused| it.by.is(ca) && now.duration_since(it.at).unsigned_abs() < REFUSED;
+        refused.as_ref().filter(holds).map(|it| it.fault.clone())
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -53,7 +53,7 @@ impl Places {
 
     /// A stranger's place. Another stranger may have to go for it.
     pub(crate) fn admit(&self, address: IpAddr) -> Place {
-        let network = network(address);
+        let network = network(address, 32);
         let mut state = self.lock();
         if let Some(victim) = victim(&state.strangers, network, &self.0.limits)
             && let Some(stranger) = state.strangers.remove(&victim)
@@ -161,14 +161,18 @@ fn victim(strangers: &BTreeMap<u64, Stranger>, network: IpAddr, limits: &Limits)
         .map(|(id, _)| *id)
 }
 
-/// What counts as one address: an IPv6 client may have a whole /64 network.
-fn network(address: IpAddr) -> IpAddr {
+/// What counts as one address: an IPv6 client may have a whole /64 network, and an IPv4 one has
+/// as much of its own as these leading bits say, 1 to 32.
+pub(crate) fn network(address: IpAddr, bits_of_ipv4: u32) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let bits = address.to_bits() >> 64 << 64;
             IpAddr::V6(Ipv6Addr::from_bits(bits))
         }
-        address => address,
+        IpAddr::V4(address) => {
+            let rest = 32 - bits_of_ipv4;
+            IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() >> rest << rest))
+        }
     }
 }
 
@@ -223,6 +227,14 @@ mod tests {
         check(&six, "2001:db8:0:1::3", None);
         let mapped = [("10.0.0.1", false), ("::ffff:10.0.0.1", false)];
         check(&mapped, "10.0.0.1", Some(0));
+    }
+
+    #[test]
+    fn addresses_are_of_one_network_or_not() {
+        let of = |address: &str| network(address.parse().expect("an address"), 24).to_string();
+        assert_eq!(of("10.1.2.3"), "10.1.2.0");
+        assert_eq!(of("::ffff:10.1.2.255"), "10.1.2.0");
+        assert_eq!(of("2001:db8::1:2:3:4:5"), "2001:db8:0:1::");
     }
 
     #[test]

@@ -184,6 +184,11 @@ impl ClientCa {
         })
     }
 
+    /// Whether it is the same one, not one of the same content.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.roots, &other.roots)
+    }
+
     pub(crate) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
         Arc::clone(&self.verifier)
     }

@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TRANSFER_ENCODING};
-use http::header::{PROXY_AUTHORIZATION, TE, TRAILER, UPGRADE};
+use http::header::{PROXY_AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body_util::Empty;
 
 use crate::StreamError;
 
+/// What a subprotocol that carries a token begins with.
+const TOKEN_PROTOCOL: &[u8] = b"base64url.bearer.authorization.k8s.io.";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Checks that a request can become a stream.
@@ -42,8 +44,9 @@ fn asks_for_upgrade(headers: &HeaderMap) -> bool {
 
 /// The request for the runtime: method and headers of the client's, to `target`.
 ///
-/// Not passed on are what the client proves itself with (it is meant for us), and what concerns
-/// a body, as there is none. `Connection` and `Upgrade` are what this is about.
+/// Not passed on are what the client proves itself with or says of whom it speaks for (it is meant
+/// for us), and what concerns a body, as there is none. `Connection` and `Upgrade` are what this is
+/// about.
 pub(crate) fn replay<B>(
     request: &Request<B>,
     target: &Uri,
@@ -66,6 +69,8 @@ pub(crate) fn replay<B>(
     ] {
         headers.remove(name);
     }
+    remove_identities(headers);
+    remove_token_protocols(headers);
     if request.method() == Method::POST {
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
@@ -78,6 +83,50 @@ pub(crate) fn replay<B>(
         headers.append(FORWARDED_FOR, HeaderValue::from_str(&client.to_string())?);
     }
     Ok(replayed)
+}
+
+/// Takes out impersonation (`Impersonate-User` and its like) and what an authenticating proxy says
+/// (`X-Remote-User`).
+fn remove_identities(headers: &mut HeaderMap) {
+    let names = headers.keys().filter(|name| {
+        let name = name.as_str();
+        name.starts_with("impersonate-") || name.starts_with("x-remote-")
+    });
+    for name in names.cloned().collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+}
+
+/// Takes tokens out of the subprotocols of a WebSocket, whether or not one of them was what let
+/// the request in.
+fn remove_token_protocols(headers: &mut HeaderMap) {
+    let values = headers.get_all(SEC_WEBSOCKET_PROTOCOL);
+    let carries = |value: &HeaderValue| protocols(value).any(is_token);
+    if !values.iter().any(carries) {
+        return;
+    }
+    let values: Vec<_> = values.iter().cloned().collect();
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    for value in values {
+        let others: Vec<_> = protocols(&value).filter(|it| !is_token(it)).collect();
+        // bytes of a header between its commas are those of a header
+        if !others.is_empty()
+            && let Ok(value) = HeaderValue::from_bytes(&others.join(&b", "[..]))
+        {
+            headers.append(SEC_WEBSOCKET_PROTOCOL, value);
+        }
+    }
+}
+
+fn protocols(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+    let protocols = value.as_bytes().split(|byte| *byte == b',');
+    protocols.map(<[u8]>::trim_ascii)
+}
+
+fn is_token(protocol: &[u8]) -> bool {
+    protocol
+        .get(..TOKEN_PROTOCOL.len())
+        .is_some_and(|begins| begins.eq_ignore_ascii_case(TOKEN_PROTOCOL))
 }
 
 /// Headers of an answer that is passed on with another body or none.

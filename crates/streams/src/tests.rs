@@ -370,6 +370,46 @@ fn requests_that_are_no_upgrades_are_refused() {
     }
 }
 
+#[test]
+fn no_credential_is_passed_on_and_nothing_else_is_left_out() {
+    let token = "base64url.bearer.authorization.k8s.io.c2VjcmV0";
+    let (with_others, upper) = (
+        format!("v4.channel.k8s.io, {token} ,x"),
+        format!("{},y", token.to_uppercase()),
+    );
+    #[rustfmt::skip]
+    let cases: [(&[(&str, &str)], &str); 8] = [
+        (&[("authorization", "Bearer c2VjcmV0"), ("accept", "*/*")], "accept: */*"),
+        (&[("cookie", "c2VjcmV0"), ("proxy-authorization", "Basic c2VjcmV0")], ""),
+        (&[("impersonate-user", "c2VjcmV0"), ("impersonate-extra-a", "c2VjcmV0")], ""),
+        (&[("x-remote-user", "c2VjcmV0"), ("x-remote-extra-a", "c2VjcmV0"), ("x-other", "1")], "x-other: 1"),
+        (&[("sec-websocket-protocol", "v4.channel.k8s.io, x")],
+            "sec-websocket-protocol: v4.channel.k8s.io, x"),
+        (&[("sec-websocket-protocol", &with_others)],
+            "sec-websocket-protocol: v4.channel.k8s.io, x"),
+        (&[("sec-websocket-protocol", token), ("sec-websocket-protocol", &upper)],
+            "sec-websocket-protocol: y"),
+        (&[("sec-websocket-protocol", token)], ""),
+    ];
+    for (headers, expected) in cases {
+        let mut request = http::Request::get("/").header("host", "n");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty()).expect("request");
+        let target = "http://127.0.0.1:1/exec".parse().expect("a URL");
+        let replayed = headers::replay(&request, &target, None).expect("replayed");
+        let lines = replayed
+            .headers()
+            .iter()
+            .filter(|(name, _)| *name != "host");
+        let lines: Vec<_> = lines
+            .map(|(name, value)| format!("{name}: {}", value.to_str().expect("text")))
+            .collect();
+        assert_eq!(lines.join("\n"), expected, "{headers:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_ends_when_nothing_was_said_for_the_idle_time_and_not_before() {
     let (mut client, near) = duplex(64);

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Full};
 use rcgen::ExtendedKeyUsagePurpose;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_auth::protect;
-use windlass_fake_api::{FakeApiServer, User};
+use windlass_fake_api::{FakeApiServer, On, User};
 use windlass_https::{Limits, TlsChoice};
 use windlass_types::UserInfo;
 
 use crate::kit::{gate, grant, settings};
-use crate::tls::{Authority, Http, Server, soon};
+use crate::tls::{Authority, Dial, Http, Server, soon};
 
 /// A node's API in small, its API server, and its metrics.
 struct Node {
@@ -203,6 +204,56 @@ async fn a_websocket_needs_more_than_the_right_to_read() {
         assert_eq!(node.answer(by_certificate).await, "101", "{method}");
         assert_eq!(node.answer(exec).await, UNAUTHORIZED);
     }
+}
+
+#[tokio::test]
+async fn one_invented_token_too_many_is_told_to_come_again_and_another_network_is_not() {
+    let node = node().await;
+    let hanging = node.api.faults().hang(On::path("**/tokenreviews"));
+    let from = |last: u8, token: String| {
+        let dial = Dial {
+            from: [127, 0, 7, last].into(),
+            ..Dial::default()
+        };
+        let server = &node.server;
+        async move {
+            let stream = server.dial(dial).await.expect("connected");
+            let request = format!(
+                "GET /metrics HTTP/1.1\r\nhost: n1\r\nauthorization: Bearer {token}\r\n\r\n"
+            );
+            let mut stream = stream;
+            stream.write_all(request.as_bytes()).await.expect("sent");
+            stream
+        }
+    };
+    let mut waiting = Vec::new();
+    for last in 1..=16 {
+        waiting.push(from(last, format!("invented-{last}")).await);
+    }
+    let all_asked = async {
+        while crate::kit::asked(&node.api, "tokenreviews") < 16 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("their reviews", all_asked).await;
+    let mut one_more = from(17, "invented-17".to_owned()).await;
+    let mut head = vec![0; 1024];
+    let read = soon("an answer", one_more.read(&mut head)).await;
+    let head = String::from_utf8_lossy(&head[..read.expect("an answer")]).to_lowercase();
+    assert!(head.starts_with("http/1.1 429 "), "{head}");
+    assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
+    assert!(
+        head.ends_with("too many requests, please try again later."),
+        "{head}"
+    );
+    node.api.faults().lift(hanging);
+    // from 127.0.0.1, while those still wait
+    let other = Call {
+        token: Some("scrape"),
+        ..SCRAPE
+    };
+    assert_eq!(node.answer(other).await, "200 prometheus");
+    assert_eq!(waiting.len(), 16);
 }
 
 #[tokio::test]

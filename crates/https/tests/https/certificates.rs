@@ -87,6 +87,33 @@ async fn a_connection_does_not_outlive_the_authority_of_its_certificate() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_remembered_for_ten_seconds_and_by_the_authority_that_refused() {
+    let server = Server::start().await;
+    let good = server.clients.client("jane");
+    let day = 86_400;
+    // a minute before it begins to be valid
+    server.clock.pass_seconds(-10 * day - 60);
+    let stream = server.connect(Some(&good)).await.expect("connected");
+    let mut http = Http::over(stream, Version::HTTP_11).await;
+    check(http.get("/who").await, "refused: ");
+    server.clock.pass_seconds(55);
+    check(http.get("/who").await, "refused: ");
+    // it is valid by now, and was judged six seconds ago
+    server.clock.pass_seconds(6);
+    check(http.get("/who").await, "refused: ");
+    server.clock.pass_seconds(4);
+    check(http.get("/who").await, GOOD);
+    server.clock.pass_seconds(-12);
+    check(http.get("/who").await, "refused: ");
+    server.clock.pass_seconds(6);
+    check(http.get("/who").await, "refused: ");
+    let same = ClientCa::from_pem(server.clients.pem.as_bytes()).expect("a bundle");
+    server.client_ca.send_replace(same);
+    server.clock.pass_seconds(1);
+    check(http.get("/who").await, GOOD);
+}
+
+#[tokio::test]
 async fn without_a_certificate_handshakes_fail_until_there_is_one() {
     let server = Server::start().await;
     server.certificate.send_replace(None);

@@ -98,7 +98,11 @@ pub(crate) struct SetClock(Mutex<i64>);
 
 impl SetClock {
     pub(crate) fn pass_days(&self, days: i64) {
-        *self.0.lock().expect("no panic") += days * 86_400;
+        self.pass_seconds(days * 86_400);
+    }
+
+    pub(crate) fn pass_seconds(&self, seconds: i64) {
+        *self.0.lock().expect("no panic") += seconds;
     }
 }
 

@@ -1,0 +1,86 @@
+//! What is kept for a while, up to a number of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::answers::Key;
+
+/// Values by key, each until its end.
+#[derive(Debug)]
+pub(crate) struct Kept<V> {
+    values: HashMap<Key, (V, Instant, u64)>,
+    /// When they end; the number tells apart what ends together.
+    ends: BTreeMap<(Instant, u64), Key>,
+    next: u64,
+    most: usize,
+}
+
+impl<V> Kept<V> {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            values: HashMap::new(),
+            ends: BTreeMap::new(),
+            next: 0,
+            most,
+        }
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<&V> {
+        let (value, ends, _) = self.values.get(key)?;
+        (*ends > Instant::now()).then_some(value)
+    }
+
+    /// Keeps a value; what has ended goes, and then what ends first.
+    pub(crate) fn keep(&mut self, key: Key, value: V, keep: Duration) {
+        let now = Instant::now();
+        self.forget(&key);
+        while let Some((&(ends, _), &first)) = self.ends.first_key_value() {
+            if ends > now && self.values.len() < self.most {
+                break;
+            }
+            self.forget(&first);
+        }
+        let ends = now + keep;
+        self.next += 1;
+        self.ends.insert((ends, self.next), key);
+        self.values.insert(key, (value, ends, self.next));
+    }
+
+    pub(crate) fn forget(&mut self, key: &Key) {
+        if let Some((_, ends, number)) = self.values.remove(key) {
+            self.ends.remove(&(ends, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::answers::key;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_ends_first_makes_room_and_what_has_ended_is_not_there() {
+        let mut kept = Kept::new(2);
+        let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+        for (name, keep) in [("a", 3), ("b", 1), ("c", 2)] {
+            kept.keep(key([name]), name, minutes(keep));
+        }
+        let there = |kept: &Kept<&'static str>| {
+            let names = ["a", "b", "c"].into_iter();
+            names
+                .filter(|name| kept.get(&key([*name])).is_some())
+                .collect::<String>()
+        };
+        assert_eq!(there(&kept), "ac");
+        advance(minutes(2)).await;
+        assert_eq!(there(&kept), "a");
+        kept.keep(key(["b"]), "b", minutes(1));
+        kept.forget(&key(["a"]));
+        assert_eq!(there(&kept), "b");
+        assert_eq!((kept.values.len(), kept.ends.len()), (1, 1));
+    }
+}
