@@ -13,6 +13,7 @@ use crate::flags::{FlagSetting, KubeletFlags};
 use crate::gates::{FeatureGates, Gate};
 use crate::kubelet::{self, KubeletConfiguration};
 use crate::layers;
+use crate::tls;
 use crate::validate;
 
 /// Largest configuration file that is read.
@@ -172,7 +173,7 @@ const OWN_LABELS: [&str; 14] = [
 const OWN_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// The feature gates that decide something in this version.
-const ACTED_UPON: [&str; 12] = [
+const ACTED_UPON: [&str; 14] = [
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
     "ComponentStatusz",
@@ -181,10 +182,12 @@ const ACTED_UPON: [&str; 12] = [
     "GracefulNodeShutdown",
     "GracefulNodeShutdownBasedOnPodPriority",
     "HostnameOverride",
+    "KubeletPodResourcesListUseActivePods",
     "NodeLogQuery",
     "PodCertificateRequest",
     "PodLevelResources",
     "PodLogsQuerySplitStreams",
+    "PodsAPI",
 ];
 
 fn check_node_labels(flags: &KubeletFlags) -> Result<(), ConfigError> {
@@ -331,7 +334,13 @@ impl Layers {
         }
         let origin = origin_of("featureGates");
         let inert = |(gate, _): &(&Gate, bool)| !ACTED_UPON.contains(&gate.name);
+        let suites = tls::suites_left_out(&kubelet.tls_cipher_suites).map(|message| Warning {
+            origin: origin_of("tlsCipherSuites"),
+            field: "tlsCipherSuites".to_owned(),
+            message,
+        });
         self.warn_of_inert_fields(&kubelet);
+        self.warnings.extend(suites);
         self.warnings
             .extend(gates.changed().filter(inert).map(|(gate, on)| Warning {
                 origin: origin.clone(),

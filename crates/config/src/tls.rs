@@ -2,8 +2,9 @@
 //! possible here.
 //!
 //! Go's TLS library can do more that is old: TLS 1.0 and 1.1, suites with CBC, RC4 or without
-//! forward secrecy. What it can and this agent cannot is a fault that says so; it is not left out
-//! silently, since whoever lists a suite means some client to use it.
+//! forward secrecy. What it can and this agent cannot is a fault that says so. Suites are told of
+//! and left out as long as one of the list is possible: the lists that hardening guides (CIS)
+//! recommend end with some of the old ones.
 
 use std::collections::BTreeSet;
 
@@ -106,22 +107,42 @@ pub(crate) fn version_fault(name: &str) -> Option<String> {
     }
 }
 
-/// What is wrong with a name in `tlsCipherSuites`.
-pub(crate) fn suite_fault(name: &str) -> Option<String> {
-    let mut possible = SUITES.iter().chain(&TLS13_SUITES);
-    if possible.any(|(known, _)| *known == name) {
-        return None;
+/// What is wrong with `tlsCipherSuites`: names that nobody knows, or none that is possible.
+pub(crate) fn suite_faults(names: &[String]) -> Vec<String> {
+    let example = SUITES[2].0;
+    let known = |name: &&String| is_possible(name) || GO_ONLY.contains(&name.as_str());
+    let unknown = names.iter().filter(|name| !known(name));
+    let mut faults: Vec<_> = unknown
+        .map(|name| format!("{name:?} is not known, write a name such as {example}"))
+        .collect();
+    let old = old_suites(names);
+    if !old.is_empty() && !names.iter().any(|name| is_possible(name)) {
+        let old = old.join(", ");
+        faults.push(format!(
+            "none of them is possible, {old}: {TOO_OLD}, write a name such as {example}"
+        ));
     }
-    Some(match GO_ONLY.contains(&name) {
-        true => format!(
-            "{name} has no forward secrecy or no authenticated encryption, which this agent's TLS \
-             library requires, remove it"
-        ),
-        false => format!(
-            "{name:?} is not known, write a name such as {}",
-            SUITES[2].0
-        ),
-    })
+    faults
+}
+
+/// What is to be said of suites that are left out of `tlsCipherSuites`, as others are possible.
+pub(crate) fn suites_left_out(names: &[String]) -> Option<String> {
+    let old = old_suites(names);
+    let old = (!old.is_empty()).then(|| old.join(", "))?;
+    Some(format!("left out are {old}: {TOO_OLD}, remove them"))
+}
+
+const TOO_OLD: &str = "no forward secrecy or no authenticated encryption, which this agent's TLS \
+                       library requires";
+
+fn is_possible(name: &str) -> bool {
+    let mut possible = SUITES.iter().chain(&TLS13_SUITES);
+    possible.any(|(known, _)| *known == name)
+}
+
+fn old_suites(names: &[String]) -> Vec<&str> {
+    let names = names.iter().map(String::as_str);
+    names.filter(|name| GO_ONLY.contains(name)).collect()
 }
 
 /// What is wrong with the number at `index` of `tlsCurvePreferences`.

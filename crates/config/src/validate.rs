@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Component, Path};
 
+use windlass_core::quantity::Quantity;
+
+use crate::collector::CollectorAddress;
 use crate::duration::GoDuration;
 use crate::gates::FeatureGates;
 use crate::kubelet::KubeletConfiguration;
@@ -193,6 +196,12 @@ fn numbers(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     if let Some(rate) = c.tracing.as_ref().and_then(|t| t.sampling_rate_per_million) {
         rules.range("tracing.samplingRatePerMillion", rate.into(), 0, 1_000_000);
     }
+    let collector = c.tracing.as_ref().and_then(|it| it.endpoint.as_deref());
+    if let Some(endpoint) = collector
+        && let Err(fault) = endpoint.parse::<CollectorAddress>()
+    {
+        rules.fault("tracing.endpoint", format!("{endpoint:?} {fault}"));
+    }
 }
 
 fn durations(c: &KubeletConfiguration, gates: &FeatureGates, rules: &mut Rules<'_>) {
@@ -362,11 +371,7 @@ fn server(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     if let Some(message) = tls::version_fault(&c.tls_min_version) {
         rules.fault("tlsMinVersion", message);
     }
-    let suites = c
-        .tls_cipher_suites
-        .iter()
-        .map(|name| tls::suite_fault(name));
-    for message in suites.flatten() {
+    for message in tls::suite_faults(&c.tls_cipher_suites) {
         rules.fault("tlsCipherSuites", message);
     }
     let groups = &c.tls_curve_preferences;
@@ -427,6 +432,13 @@ fn logs(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     if let Some(message) = message {
         rules.fault("podLogsDir", format!("{text:?} {message}"));
     }
+    let size = c.container_log_max_size.as_str();
+    let whole = |size: Quantity| size.nanos() % 1_000_000_000 == 0;
+    rules.require(
+        size.parse().is_ok_and(whole),
+        "containerLogMaxSize",
+        || format!("{size:?} is no number of bytes, write for example 10Mi, or -1 for no limit"),
+    );
 }
 
 fn is_clean(path: &str) -> bool {

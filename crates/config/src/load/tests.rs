@@ -157,7 +157,7 @@ fn without_a_configuration_file_the_old_defaults_hold() {
 fn tls_that_is_not_possible_here_is_a_fault_that_names_field_and_fix() {
     let files = [(
         "k.yaml",
-        "HEAD\ntlsMinVersion: VersionTLS11\ntlsCertFile: a.crt\ntlsCipherSuites: [TLS_AES_128_GCM_SHA256, \
+        "HEAD\ntlsMinVersion: VersionTLS11\ntlsCertFile: a.crt\ntlsCipherSuites: [\
          TLS_RSA_WITH_AES_128_GCM_SHA256, TLS_NOPE]\ntlsCurvePreferences: [29, 25, 29, 7]\nreadOnlyPort: 10250\n",
     )];
     check(
@@ -166,13 +166,42 @@ fn tls_that_is_not_possible_here_is_a_fault_that_names_field_and_fix() {
         &[],
         "error: invalid configuration:\
          \n  @/k.yaml: tlsMinVersion: VersionTLS11 is too old for this agent's TLS library, write VersionTLS12 or VersionTLS13\
-         \n  @/k.yaml: tlsCipherSuites: TLS_RSA_WITH_AES_128_GCM_SHA256 has no forward secrecy or no authenticated encryption, which this agent's TLS library requires, remove it\
          \n  @/k.yaml: tlsCipherSuites: \"TLS_NOPE\" is not known, write a name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\
+         \n  @/k.yaml: tlsCipherSuites: none of them is possible, TLS_RSA_WITH_AES_128_GCM_SHA256: no forward secrecy or no authenticated encryption, which this agent's TLS library requires, write a name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\
          \n  @/k.yaml: tlsCurvePreferences: 25 (P-521) is not in this agent's TLS library, remove it\
          \n  @/k.yaml: tlsCurvePreferences: 29 is there twice, remove one\
          \n  @/k.yaml: tlsCurvePreferences: 7 is no known group, write for example 29 (X25519)\
          \n  default: tlsPrivateKeyFile: must be set, since \"@/a.crt\" is of no use without it\
          \n  @/k.yaml: readOnlyPort: 10250 is the port of the HTTPS server, write 0 or another",
+    );
+}
+
+#[test]
+fn suites_that_are_too_old_are_left_out_and_named_as_long_as_one_is_possible() {
+    // the list of the CIS benchmark
+    let files = [(
+        "k.yaml",
+        "HEAD\ntlsCipherSuites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, \
+         TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305, \
+         TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305, \
+         TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_RSA_WITH_AES_256_GCM_SHA384, \
+         TLS_RSA_WITH_AES_128_GCM_SHA256]\n",
+    )];
+    let (_, config) = attempt(&files, &["--config=@/k.yaml"]);
+    let config = config.expect("valid");
+    let suites = TlsNumbers::of(&config.kubelet).suites;
+    assert_eq!(suites, [0xc02b, 0xc02f, 0xcca8, 0xc030, 0xcca9, 0xc02c]);
+    let [warning] = config.warnings.as_slice() else {
+        panic!("{:?}", config.warnings);
+    };
+    let warning = warning.to_string();
+    assert!(
+        warning.ends_with(
+            "k.yaml: tlsCipherSuites: left out are TLS_RSA_WITH_AES_256_GCM_SHA384, \
+             TLS_RSA_WITH_AES_128_GCM_SHA256: no forward secrecy or no authenticated encryption, \
+             which this agent's TLS library requires, remove them"
+        ),
+        "{warning}"
     );
 }
 
@@ -498,6 +527,8 @@ fn each_rule_of_the_specification_is_enforced() {
     rule("containerLogMaxWorkers: 0", "write 1 to");
     rule("containerLogMonitorInterval: 1s", "write 3s or more");
     rule("containerLogMaxFiles: 1", "write 2 to");
+    rule("containerLogMaxSize: 10 MB", "write for example 10Mi");
+    rule("containerLogMaxSize: 500m", "is no number of bytes");
     rule("podLogsDir: /var/log/../x", "must not contain");
     rule("podLogsDir: /var/log/p\u{f6}ds", "must be ASCII");
     rule(
@@ -512,6 +543,10 @@ fn each_rule_of_the_specification_is_enforced() {
     rule(
         "tracing: {samplingRatePerMillion: 2000000}",
         "write 0 to 1000000",
+    );
+    rule(
+        "tracing: {endpoint: \"http://localhost:4317\"}",
+        "Options are none, dns, unix, or unix-abstract",
     );
     rule("staticPodURL: ftp://x", "is no URL");
     rule(
