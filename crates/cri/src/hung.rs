@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use windlass_types::cri::{ContainerSummary, SandboxSummary};
-use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Timestamp};
+use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Timestamp, api_time};
 
 use crate::error::{CriCode, CriResult};
 
@@ -58,7 +58,7 @@ impl fmt::Display for CallObject {
 }
 
 /// As much of an ID as `crictl` shows, which takes it as well.
-fn short(id: &str) -> &str {
+pub(crate) fn short(id: &str) -> &str {
     id.get(..13).unwrap_or(id)
 }
 
@@ -87,7 +87,7 @@ impl HungCall {
 impl fmt::Display for HungCall {
     /// The same words at any later time, so that a repeat is seen to be one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let since = self.since.strftime("%Y-%m-%dT%H:%M:%SZ");
+        let since = api_time(self.since);
         write!(
             f,
             "{} of {} has not been answered since {since}; the container runtime, not the pod's \
@@ -116,10 +116,18 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     calls: BTreeMap<CallKey, Entry>,
-    /// Pods by the IDs of their sandboxes and containers.
-    owners: HashMap<String, PodUid>,
+    /// By the IDs of sandboxes and containers.
+    owners: HashMap<String, Owner>,
     /// Pods about which there is news that nobody has taken yet.
     news: BTreeSet<PodUid>,
+}
+
+/// Whose a sandbox or container is.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner {
+    pub(crate) pod: PodUid,
+    /// The container's name; `None` for a sandbox.
+    pub(crate) container: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -247,8 +255,8 @@ impl HungCalls {
         let pod = match &key.1 {
             CallObject::Runtime => pod,
             CallObject::Pod(uid) | CallObject::NewContainer(uid, _) => Some(uid.clone()),
-            CallObject::Sandbox(id) => state.owners.get(id.as_str()).cloned().or(pod),
-            CallObject::Container(id) => state.owners.get(id.as_str()).cloned().or(pod),
+            CallObject::Sandbox(id) => state.owner(id.as_str()).or(pod),
+            CallObject::Container(id) => state.owner(id.as_str()).or(pod),
             CallObject::Image(_) => pod,
         };
         let entry = state.calls.entry(key.clone()).or_insert_with(|| Entry {
@@ -312,14 +320,21 @@ impl HungCalls {
         }
     }
 
-    /// A sandbox or container was made for a pod.
-    pub(crate) fn made(&self, id: &str, pod: &PodUid) {
-        self.lock().owners.insert(id.to_owned(), pod.clone());
+    /// A sandbox, or a container of this name, was made for a pod.
+    pub(crate) fn made(&self, id: &str, pod: &PodUid, container: Option<&str>) {
+        let (pod, container) = (pod.clone(), container.map(Arc::from));
+        let owner = Owner { pod, container };
+        self.lock().owners.insert(id.to_owned(), owner);
+    }
+
+    /// Whose a sandbox or container is, as far as that was told.
+    pub(crate) fn owner(&self, id: &str) -> Option<Owner> {
+        self.lock().owners.get(id).cloned()
     }
 
     /// The runtime listed sandboxes: `all` that there are, or some.
     pub(crate) fn sandboxes_listed(&self, rows: &[SandboxSummary], all: bool) {
-        let ids = rows.iter().map(|row| (row.id.as_str(), &row.uid));
+        let ids = rows.iter().map(|row| (row.id.as_str(), &row.uid, None));
         self.learn(ids);
         if self.is_empty() {
             return;
@@ -343,7 +358,7 @@ impl HungCalls {
 
     /// The runtime listed containers: `all` that there are, or some.
     pub(crate) fn containers_listed(&self, rows: &[ContainerSummary], all: bool) {
-        let ids = rows.iter().map(|row| (row.id.as_str(), &row.uid));
+        let ids = rows.iter().map(|row| (row.id.as_str(), &row.uid, Some(&*row.name)));
         self.learn(ids);
         if all {
             self.forget_owners(rows);
@@ -392,13 +407,20 @@ impl HungCalls {
         state.owners.retain(|id, _| known.contains(id.as_str()));
     }
 
-    fn learn<'a>(&self, rows: impl Iterator<Item = (&'a str, &'a PodUid)>) {
+    fn learn<'a>(&self, rows: impl Iterator<Item = (&'a str, &'a PodUid, Option<&'a str>)>) {
         let mut state = self.lock();
-        for (id, uid) in rows {
+        for (id, uid, container) in rows {
             if !state.owners.contains_key(id) && !uid.as_str().is_empty() {
-                state.owners.insert(id.to_owned(), uid.clone());
+                let (pod, container) = (uid.clone(), container.map(Arc::from));
+                state.owners.insert(id.to_owned(), Owner { pod, container });
             }
         }
+    }
+}
+
+impl State {
+    fn owner(&self, id: &str) -> Option<PodUid> {
+        self.owners.get(id).map(|owner| owner.pod.clone())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use windlass_types::corev1::{Container, EphemeralContainer};
-use windlass_types::{PodExt, Timestamp};
+use windlass_types::{PodExt, Timestamp, api_time};
 
 use crate::client::Client;
 use crate::error::Error;
@@ -97,7 +97,7 @@ fn head(page: &mut Page, view: &PodView, now: Timestamp) {
             "Start Time",
             &format!(
                 "{} ({} ago)",
-                page::time(start.0),
+                api_time(start.0),
                 age::age(Some(start.0), now)
             ),
         );

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use windlass_types::Timestamp;
+use windlass_types::{Timestamp, api_time};
 
 use crate::age::{age, human};
 use crate::args::ExplainArgs;
@@ -49,11 +49,11 @@ fn held_up_by(view: &PodView, now: Timestamp) -> String {
         Some(at) => format!(
             "in {} ({})",
             human(at.as_second() - now.as_second()),
-            clock(at)
+            api_time(at)
         ),
     };
     let since = match since {
-        Some(at) => format!("{} ago ({})", age(Some(at), now), clock(at)),
+        Some(at) => format!("{} ago ({})", age(Some(at), now), api_time(at)),
         None => "unknown".to_owned(),
     };
     format!(
@@ -84,10 +84,6 @@ fn object(view: &PodView) -> Value {
         "blocker": blocker,
         "notes": view.entry.notes,
     })
-}
-
-fn clock(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]

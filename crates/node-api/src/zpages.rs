@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
+use windlass_types::api_time;
 
 use crate::answer::{json, text};
 use crate::{NodeApi, NodeApiSettings};
@@ -76,7 +77,7 @@ async fn statusz(State(api): State<NodeApi>, headers: HeaderMap) -> Response {
         "Statusz",
         || {
             json!({
-                "startTime": api.started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+                "startTime": api_time(api.started),
                 "uptimeSeconds": up,
                 "goVersion": "none, written in Rust",
                 "binaryVersion": binary,

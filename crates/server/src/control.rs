@@ -74,7 +74,7 @@ pub async fn serve_control(
 
 /// Connections of trusted peers. The mode of the socket keeps others out already; this holds
 /// even if someone changes it.
-fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
+pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
     stream::unfold(listener, |listener| async move {
         loop {
             match listener.accept().await {
@@ -281,7 +281,9 @@ fn refuse(error: &NoLog) -> Status {
     match error {
         NoLog::Pod { .. } | NoLog::NoPrevious { .. } => Status::not_found(message),
         NoLog::Ambiguous { .. } | NoLog::Container { .. } => Status::invalid_argument(message),
-        NoLog::Waiting { .. } | NoLog::Unknown { .. } => Status::failed_precondition(message),
+        NoLog::Waiting { .. } | NoLog::Terminated { .. } | NoLog::Unknown { .. } => {
+            Status::failed_precondition(message)
+        }
     }
 }
 

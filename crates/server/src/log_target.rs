@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use windlass_status::{PodBoard, PodEntryView, present};
-use windlass_types::corev1::ContainerStatus;
+use windlass_types::corev1::{ContainerState, ContainerStateTerminated, ContainerStatus};
 use windlass_types::{PodExt, SharedPod};
 
 /// Whoever follows a log looks at the board no more often than this, however many of its pods change.
@@ -93,6 +93,14 @@ pub enum NoLog {
         container: String,
         /// Why it waits.
         reason: String,
+    },
+    /// It has ended, and nobody has seen the instance that did: there is no ID of it.
+    #[error("container {container:?} in pod {pod:?} is terminated")]
+    Terminated {
+        /// Pod.
+        pod: String,
+        /// Container.
+        container: String,
     },
     /// It was never restarted.
     #[error("previous terminated container {container:?} in pod {pod:?} not found")]
@@ -208,6 +216,16 @@ fn is_running(status: &ContainerStatus) -> bool {
         .is_some_and(|state| state.running.is_some())
 }
 
+fn ended_as(state: &Option<ContainerState>) -> Option<&ContainerStateTerminated> {
+    state.as_ref()?.terminated.as_ref()
+}
+
+/// An end without an ID is none that the runtime told of: the instance was lost, or never created.
+fn was_seen(ended: Option<&ContainerStateTerminated>) -> bool {
+    let id = ended.and_then(|ended| ended.container_id.as_deref());
+    id.is_some_and(|id| !id.is_empty())
+}
+
 /// A waiting container's newest instance is the one that ended last, which is why its log is
 /// both the present and the previous one, as upstream has it.
 fn instance(
@@ -224,36 +242,39 @@ fn instance(
         });
     };
     let newest = u32::try_from(status.restart_count).unwrap_or(0);
-    let ended_before = status
-        .last_state
-        .as_ref()
-        .is_some_and(|last| last.terminated.is_some());
-    let state = status.state.as_ref();
-    let started = state.is_some_and(|s| s.running.is_some() || s.terminated.is_some());
-    let attempt = match (started, previous) {
-        (true, false) => newest,
-        (true, true) if ended_before && newest > 0 => newest - 1,
-        (false, _) if ended_before => newest,
-        (_, true) => {
-            return Err(NoLog::NoPrevious {
-                pod,
-                container: name,
-            });
-        }
-        (false, false) => {
-            let reason = state.and_then(|s| s.waiting.as_ref()?.reason.as_deref());
-            return Err(NoLog::Waiting {
-                pod,
-                container: name,
-                reason: why_waiting(reason.unwrap_or("no logs yet")).to_owned(),
-            });
-        }
+    let (now, before) = (ended_as(&status.state), ended_as(&status.last_state));
+    let running = is_running(status);
+    let attempt = if previous {
+        // while the next one waits, the newest is the one that ended last
+        let newer = u32::from(running || now.is_some());
+        let earlier = newest.checked_sub(newer).filter(|_| was_seen(before));
+        earlier.ok_or_else(|| NoLog::NoPrevious {
+            pod,
+            container: name.clone(),
+        })?
+    } else if running || was_seen(now) {
+        newest
+    } else if was_seen(before) {
+        newest.saturating_sub(u32::from(now.is_some()))
+    } else if now.or(before).is_some() {
+        return Err(NoLog::Terminated {
+            pod,
+            container: name,
+        });
+    } else {
+        let waiting = status.state.as_ref().and_then(|s| s.waiting.as_ref());
+        let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
+        return Err(NoLog::Waiting {
+            pod,
+            container: name,
+            reason: why_waiting(reason.unwrap_or("no logs yet")).to_owned(),
+        });
     };
     Ok(LogTarget {
         pod: entry.pod.clone(),
         container: name,
         attempt,
-        running: is_running(status) && !previous,
+        running: running && !previous,
     })
 }
 

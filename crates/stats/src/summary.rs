@@ -1,7 +1,7 @@
 //! `/stats/summary`: node and pods in upstream's shape (`stats/v1alpha1`).
 
 use serde::Serialize;
-use windlass_types::Timestamp;
+use windlass_types::{Timestamp, api_time};
 
 use crate::usage::{
     CgroupUsage, ContainerUsage, FsUsage, InterfaceUsage, MemoryUsage, NetworkUsage, NodeUsage,
@@ -241,7 +241,7 @@ struct Time(Timestamp);
 
 impl Serialize for Time {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        serializer.serialize_str(&api_time(self.0))
     }
 }
 

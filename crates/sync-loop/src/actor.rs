@@ -37,7 +37,7 @@ use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
 use windlass_types::{
     Clock, ContainerState, EventRecorder, PodExt, PodLifecycleEventKind, PodOp, PodSource, PodUid,
-    Reason, SharedPod,
+    SharedPod,
 };
 
 use crate::admissions::{Admissions, CheckpointChange, Surroundings};
@@ -199,14 +199,7 @@ impl SyncLoop {
             }
             SyncLoopEvent::Pleg(uid, changed) => self.pleg(uid, &changed),
             SyncLoopEvent::Objects(uid) => self.tell(uid, UpdateKind::Sync),
-            SyncLoopEvent::Volumes(uid, changed) => {
-                if changed.no_room.is_some() {
-                    let reason = Reason::VolumeAttachmentLimitExceeded.as_str();
-                    let rejections = &self.deps.metrics.admission_rejections;
-                    rejections.with_label_values(&[reason]).inc();
-                }
-                self.tell(uid, volumes_changed(changed));
-            }
+            SyncLoopEvent::Volumes(uid, changed) => self.tell(uid, volumes_changed(changed)),
             SyncLoopEvent::Probe(uid, update) => {
                 for change in &update.changes {
                     tracing::info!(pod = %uid, probe = %change.kind, container = change.container,

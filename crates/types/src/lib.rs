@@ -24,6 +24,7 @@ pub mod reason;
 pub mod retry;
 pub mod span;
 pub mod view;
+pub mod why;
 
 pub use access::{NodeRight, UserInfo};
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
@@ -35,8 +36,8 @@ pub use port::{Clock, EventRecorder};
 pub use probe::{ContainerVerdict, PodVerdicts, ProbeKind};
 pub use reason::Reason;
 pub use retry::Retry;
-pub use span::{FinishedSpan, SpanId, SpanSink, TraceId, TraceParent};
-pub use time::{Timestamp, later};
+pub use span::{FinishedSpan, SpanId, SpanKind, SpanSink, TraceId, TraceParent};
+pub use time::{Timestamp, api_time, later};
 pub use update::{PodOp, PodSource, PodUpdate};
 pub use volume::{
     DeviceName, FoundVolume, MountedContent, MountedVolume, MountedVolumes, ReadyVolumes,

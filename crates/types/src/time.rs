@@ -10,6 +10,11 @@ pub fn later(at: Timestamp, delay: Duration) -> Timestamp {
     at.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
 
+/// `at` as the API writes it: whole seconds, UTC (upstream `metav1.Time`).
+pub fn api_time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -23,5 +28,11 @@ mod tests {
             later(Timestamp::MAX, Duration::from_secs(1)),
             Timestamp::MAX
         );
+    }
+
+    #[test]
+    fn the_api_is_told_whole_seconds() {
+        let at = Timestamp::UNIX_EPOCH + Duration::from_millis(1_999);
+        assert_eq!(api_time(at), "1970-01-01T00:00:01Z");
     }
 }

@@ -26,7 +26,7 @@ use windlass_actors::{
 };
 use windlass_core::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
 use windlass_core::volume_source::PodVolumes;
-use windlass_metrics::VolumeMetrics;
+use windlass_metrics::Metrics;
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
 use windlass_types::{
@@ -64,8 +64,8 @@ pub struct VolumeManagerDeps {
     pub sources_ready: watch::Receiver<SourcesReady>,
     /// Changes when a CSI driver registered.
     pub drivers: watch::Receiver<DriversCame>,
-    /// Counts what an earlier life left.
-    pub metrics: VolumeMetrics,
+    /// Counts what an earlier life left, and pods that found no room.
+    pub metrics: Metrics,
 }
 
 /// How many CSI drivers have registered so far.
@@ -150,6 +150,8 @@ impl VolumeManager {
             Step::Reject(pod, message) => {
                 let (events, reason) = (&self.deps.events, Reason::VolumeAttachmentLimitExceeded);
                 events.record(&pod, None, EventType::Warning, reason, &message);
+                let rejections = &self.deps.metrics.admission_rejections;
+                rejections.with_label_values(&[reason.as_str()]).inc();
                 let no_room = Some(message);
                 let changed = VolumesChanged {
                     no_room,
@@ -256,7 +258,7 @@ impl StreamHandler<Delivery<Done>> for VolumeManager {
     fn handle(&mut self, delivery: Delivery<Done>, ctx: &mut Context<Self>) {
         delivery.open(|done| {
             if let Done::Surveyed(result) = &done {
-                count_survey(&self.deps.metrics, result);
+                count_survey(&self.deps.metrics.volumes, result);
             }
             self.handle(Input::Done(done), ctx);
         });

@@ -297,7 +297,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         node: node_seen.clone(),
         sources_ready: sources_ready.clone(),
         drivers: drivers_came(&parts.csi_drivers),
-        metrics: metrics.volumes.clone(),
+        metrics: metrics.clone(),
     };
     start_actor(VolumeManager::new(volume_deps, volume_mailbox));
 

@@ -29,7 +29,8 @@ impl VolumePlan {
     pub(super) fn watch_attachments(&mut self, at: Moment, steps: &mut Vec<Step>) {
         let mut waiting = Vec::new();
         for (uid, state) in &self.pods {
-            let pod = state.pod.as_ref().filter(|_| state.release.is_none());
+            let goes_on = state.release.is_none() && !state.rejected;
+            let pod = state.pod.as_ref().filter(|_| goes_on);
             for (key, volume) in &state.volumes {
                 let wanted = volume.wanted.as_ref().filter(|_| volume.waits_for_device());
                 let waits = pod.zip(wanted).filter(|(_, wanted)| {
@@ -104,6 +105,7 @@ impl VolumePlan {
                 unmounted.join(" "),
                 unattached.join(" ")
             );
+            state.rejected = true;
             steps.push(Step::Reject(pod, message));
         }
     }

@@ -37,6 +37,8 @@ pub(super) struct PodState {
     told: Option<Vec<Words>>,
     /// It was told last that a volume shows what it did before.
     told_kept: bool,
+    /// The node has no room for it: it was told to end, which it is once.
+    pub(super) rejected: bool,
 }
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_types::{DeviceName, Reason, Timestamp};
+use windlass_types::{DeviceName, Reason, Timestamp, api_time};
 
 use super::StepError;
 use crate::volume_source::PodVolume;
@@ -97,7 +97,7 @@ pub(super) fn overdue(work: Work, volume: &PodVolume, limit: Duration) -> Words 
 /// It goes on.
 pub(super) fn under_way(work: Work, block: bool, name: &str, since: Timestamp) -> Words {
     let operation = work.operation(block);
-    let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let since = api_time(since);
     Words {
         reason: Reason::FailedMount,
         message: format!("{operation} of volume {name:?} is under way since {since}"),
@@ -114,7 +114,7 @@ pub(super) fn waits_for_others(name: &str) -> Words {
 
 /// The device is being taken back after its last user.
 pub(super) fn waits_for_unstage(name: &str, since: Timestamp) -> Words {
-    let since = since.strftime("%Y-%m-%dT%H:%M:%SZ");
+    let since = api_time(since);
     Words {
         reason: Reason::FailedMount,
         message: format!("UnmountDevice of volume {name:?} is under way since {since}"),

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 use windlass_types::corev1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
-use windlass_types::{Growing, GrowthFault, GrowthTurn, Timestamp};
+use windlass_types::{Growing, GrowthFault, GrowthTurn, Timestamp, api_time};
 
 use super::ClaimSize;
 use super::claim::storage;
@@ -178,7 +178,7 @@ pub fn failed_claim(
         let condition = json!({
             "type": ERROR,
             "status": "True",
-            "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "lastTransitionTime": api_time(now),
             "message": format!("failed to expand pvc with {why}"),
         });
         patch.insert("conditions".to_owned(), json!([condition]));

@@ -1,8 +1,9 @@
 //! The containers of a page.
 
+use windlass_types::api_time;
 use windlass_types::corev1::{Container, ContainerState, ContainerStatus, EnvVar};
 
-use super::page::{Page, time};
+use super::page::Page;
 use super::probe;
 
 /// Adds a section with containers; none if there are none.
@@ -105,7 +106,11 @@ fn state(page: &mut Page, name: &str, state: Option<&ContainerState>) {
         page.optional(
             3,
             "Started",
-            running.started_at.as_ref().map(|t| time(t.0)).as_deref(),
+            running
+                .started_at
+                .as_ref()
+                .map(|t| api_time(t.0))
+                .as_deref(),
         );
     } else if let Some(ended) = &state.terminated {
         page.field(2, name, "Terminated");
@@ -118,12 +123,12 @@ fn state(page: &mut Page, name: &str, state: Option<&ContainerState>) {
         page.optional(
             3,
             "Started",
-            ended.started_at.as_ref().map(|t| time(t.0)).as_deref(),
+            ended.started_at.as_ref().map(|t| api_time(t.0)).as_deref(),
         );
         page.optional(
             3,
             "Finished",
-            ended.finished_at.as_ref().map(|t| time(t.0)).as_deref(),
+            ended.finished_at.as_ref().map(|t| api_time(t.0)).as_deref(),
         );
     } else if let Some(waiting) = &state.waiting {
         page.field(2, name, "Waiting");

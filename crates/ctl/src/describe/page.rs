@@ -2,8 +2,6 @@
 
 use std::fmt::Write;
 
-use windlass_types::Timestamp;
-
 /// Column at which values begin, at the outer two levels and further in.
 const VALUES: (usize, usize) = (18, 20);
 
@@ -61,9 +59,4 @@ impl Page {
             lines => self.field(level, name, &lines.join("\n")),
         }
     }
-}
-
-/// A moment with seconds, UTC.
-pub(super) fn time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::json;
 use windlass_cri::CriCode;
-use windlass_types::PodExt;
+use windlass_types::{PodExt, api_time};
 
 use super::find::{Target, running, tty_of};
 use super::query::Query;
@@ -60,7 +60,7 @@ async fn write(api: &NodeApi, target: &Target, request: Request) -> Result<Respo
     let dir = api.paths.root_dir.join(CHECKPOINTS);
     let made = tokio::fs::create_dir_all(&dir).await;
     made.map_err(|error| failed(broken, &error.to_string()))?;
-    let now = api.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ");
+    let now = api_time(api.clock.now());
     let file = dir.join(format!("checkpoint-{}-{name}-{now}.tar", pod.full_name()));
     let written = api.streams.checkpoint_container(&id, &file, timeout).await;
     written.map_err(|error| {

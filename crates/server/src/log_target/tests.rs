@@ -44,7 +44,7 @@ fn entry(phase: WorkerPhase, app: &Value) -> PodEntryView {
 
 fn running(restarts: u32, before: bool) -> Value {
     let last = if before {
-        json!({"terminated": {"exitCode": 1}})
+        json!({"terminated": {"exitCode": 1, "containerID": "containerd://1"}})
     } else {
         json!({})
     };
@@ -128,6 +128,34 @@ fn the_instance_follows_from_state_and_restart_count() {
         true,
         "previous terminated container \"app\" in pod \"web\" not found",
     );
+}
+
+#[test]
+fn an_end_that_nobody_saw_has_no_log() {
+    let seen = json!({"terminated": {"exitCode": 1, "containerID": "containerd://1"}});
+    let lost = json!({"terminated": {"exitCode": 137}});
+    let (waits, none) = (
+        json!({"waiting": {"reason": "CrashLoopBackOff"}}),
+        json!({}),
+    );
+    let over = "container \"app\" in pod \"web\" is terminated";
+    let no_previous = "previous terminated container \"app\" in pod \"web\" not found";
+    let log = |attempt: u32| format!("web_default app/{attempt}.log running=false");
+    #[rustfmt::skip]
+    let cases = [
+        (&seen, &none, log(2), no_previous.to_owned()),
+        (&lost, &none, over.to_owned(), no_previous.to_owned()),
+        (&lost, &lost, over.to_owned(), no_previous.to_owned()),
+        (&lost, &seen, log(1), log(1)),
+        (&waits, &lost, over.to_owned(), no_previous.to_owned()),
+        (&waits, &seen, log(2), log(2)),
+    ];
+    for (state, last, present, previous) in cases {
+        let status = json!({"restartCount": 2, "state": state, "lastState": last});
+        let entries = [entry(WorkerPhase::Syncing, &status)];
+        check(&entries, "app", false, &present);
+        check(&entries, "app", true, &previous);
+    }
 }
 
 #[tokio::test(start_paused = true)]

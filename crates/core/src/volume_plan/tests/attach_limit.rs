@@ -44,6 +44,11 @@ fn a_pod_whose_volume_the_node_has_no_room_for_is_rejected() {
          volumes=[c], unattached volumes=[c], failed to process volumes=[]: context deadline \
          exceeded)"
     );
+    // once: it is up to the pod's end now, however long that takes
+    for later in [246.0, 369.0] {
+        assert_eq!(world.tick(later), "");
+        assert_eq!(world.timer(), "idle");
+    }
 }
 
 #[test]
