@@ -64,6 +64,8 @@ pub mod volume_plan;
 pub mod volume_source;
 pub mod volume_usage;
 
+pub mod timeline;
+
 pub mod cri_log;
 pub mod log_rotation;
 

@@ -68,9 +68,10 @@ pub enum PodOp {
     Restore,
 }
 
-impl fmt::Display for PodOp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl PodOp {
+    /// Upstream's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Set => "SET",
             Self::Add => "ADD",
             Self::Update => "UPDATE",
@@ -78,7 +79,13 @@ impl fmt::Display for PodOp {
             Self::Remove => "REMOVE",
             Self::Reconcile => "RECONCILE",
             Self::Restore => "RESTORE",
-        })
+        }
+    }
+}
+
+impl fmt::Display for PodOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -1,0 +1,22 @@
+//! Which touches explain a blocker.
+
+use windlass_types::why::{TouchEnd, TouchKind, TouchView};
+
+/// So many touches are shown with a blocker.
+const SHOWN: usize = 6;
+
+/// The touches that led to the present state, in order: what is under way, what failed, what the
+/// worker decided, what verdicts changed; the newest of them. What went well on the way and what was
+/// reported of it is left out.
+pub fn led_to(touches: &[TouchView]) -> Vec<TouchView> {
+    let tells = |touch: &&TouchView| {
+        touch.end != TouchEnd::Done
+            || matches!(
+                touch.kind,
+                TouchKind::Admission | TouchKind::Job | TouchKind::Probe
+            )
+    };
+    let mut led: Vec<TouchView> = touches.iter().filter(tells).cloned().collect();
+    led.drain(..led.len().saturating_sub(SHOWN));
+    led
+}
