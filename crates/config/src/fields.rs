@@ -33,11 +33,9 @@ use Support::{Ignored, NotYet, Yes};
 const EVICTION: &str = "eviction and local storage limits";
 const IMAGE_GC: &str = "image garbage collection";
 const IMAGES: &str = "verification of image pull credentials";
-const LOGS: &str = "rotation of container logs";
 const MANAGERS: &str = "the CPU, memory and topology managers";
 const NODE: &str = "node-wide limits and reservations";
 const QOS: &str = "reserved and throttled memory, and swap";
-const TRACING: &str = "OpenTelemetry tracing";
 const VOLUMES: &str = "flexvolume drivers";
 
 const fn plain(path: &'static str, support: Support) -> Field {
@@ -161,10 +159,10 @@ pub static FIELDS: &[Field] = &[
     plain("featureGates", Yes),
     plain("failSwapOn", Yes),
     // memorySwap: see its parts below
-    zero("containerLogMaxSize", NotYet(LOGS)),
-    plain("containerLogMaxFiles", NotYet(LOGS)),
-    plain("containerLogMaxWorkers", NotYet(LOGS)),
-    plain("containerLogMonitorInterval", NotYet(LOGS)),
+    zero("containerLogMaxSize", Yes),
+    plain("containerLogMaxFiles", Yes),
+    plain("containerLogMaxWorkers", Yes),
+    plain("containerLogMonitorInterval", Yes),
     zero("configMapAndSecretChangeDetectionStrategy", Yes),
     plain("systemReserved", Yes),
     plain("kubeReserved", Yes),
@@ -211,8 +209,8 @@ pub static FIELDS: &[Field] = &[
     plain("memorySwap.swapBehavior", NotYet(QOS)),
     plain("crashLoopBackOff.maxContainerRestartPeriod", Yes),
     plain("userNamespaces.idsPerPod", Yes),
-    plain("tracing.endpoint", NotYet(TRACING)),
-    plain("tracing.samplingRatePerMillion", NotYet(TRACING)),
+    plain("tracing.endpoint", Yes),
+    plain("tracing.samplingRatePerMillion", Yes),
     zero("logging.format", Yes),
     plain(
         "logging.flushFrequency",

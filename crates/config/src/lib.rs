@@ -19,8 +19,10 @@ pub mod tls;
 pub mod validate;
 
 pub mod checks;
+pub mod collector;
 pub mod node;
 
+pub use collector::CollectorAddress;
 pub use duration::GoDuration;
 pub use flags::KubeletFlags;
 pub use gates::FeatureGates;

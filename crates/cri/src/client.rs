@@ -13,6 +13,7 @@ use windlass_metrics::Metrics;
 use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 use windlass_proto::cri_v1::{self as pb};
+use windlass_timelines::traceparent;
 use windlass_types::cri::{
     CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
     ImageInfo, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
@@ -151,11 +152,16 @@ impl CriClient {
     }
 }
 
-/// A request that also tells the runtime when its answer stops being of use.
+/// A request that also tells the runtime when its answer stops being of use, and of which trace it
+/// is a part.
 pub(crate) fn request<T>(message: T, deadline: Option<Duration>) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     if let Some(deadline) = deadline {
         request.set_timeout(deadline.min(LONGEST));
+    }
+    let parent = traceparent().and_then(|parent| parent.to_string().parse().ok());
+    if let Some(parent) = parent {
+        request.metadata_mut().insert("traceparent", parent);
     }
     request
 }
@@ -464,6 +470,17 @@ impl RuntimeService for CriClient {
             stderr: answer.stderr.into(),
             exit_code: answer.exit_code,
         })
+    }
+
+    async fn reopen_container_log(&self, id: &ContainerId) -> CriResult<()> {
+        let deadline = self.deadline();
+        let message = pb::ReopenContainerLogRequest {
+            container_id: id.to_string(),
+        };
+        let mut client = self.runtime();
+        let call = client.reopen_container_log(request(message, deadline));
+        let answer = self.call("reopen_container_log", deadline, call).await;
+        gone_is_not_found(answer.map(drop))
     }
 
     async fn events(&self) -> CriResult<RuntimeEventStream> {

@@ -69,6 +69,10 @@ pub trait RuntimeService: Send + Sync + Debug + 'static {
         timeout: Duration,
     ) -> CriResult<ExecOutput>;
 
+    /// Has the container's log written into a new file of its name; what it was written into was
+    /// renamed.
+    async fn reopen_container_log(&self, id: &ContainerId) -> CriResult<()>;
+
     /// Hints about containers and sandboxes: CRI's `GetContainerEvents` where the runtime has
     /// it, else containerd's own event service; `Unimplemented` if neither.
     async fn events(&self) -> CriResult<RuntimeEventStream>;

@@ -208,6 +208,13 @@ impl RuntimeService for WatchedRuntime {
         self.change("ExecSync", object, timeout, call).await
     }
 
+    async fn reopen_container_log(&self, id: &ContainerId) -> CriResult<()> {
+        let call = self.inner.reopen_container_log(id);
+        let object = CallObject::Container(id.clone());
+        self.change("ReopenContainerLog", object, Duration::ZERO, call)
+            .await
+    }
+
     async fn events(&self) -> CriResult<RuntimeEventStream> {
         self.inner.events().await
     }

@@ -142,6 +142,10 @@ impl RuntimeService for FakeRuntime {
         unused()
     }
 
+    async fn reopen_container_log(&self, _: &ContainerId) -> CriResult<()> {
+        unused()
+    }
+
     async fn events(&self) -> CriResult<RuntimeEventStream> {
         unused()
     }

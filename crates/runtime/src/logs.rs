@@ -13,6 +13,7 @@
 mod file;
 mod follow;
 mod lines;
+mod rotate;
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ use file::LogFile;
 pub use file::open_beneath;
 use follow::{Changes, LogWatch};
 use lines::Lines;
+pub use rotate::{LogRotation, LogRotationDeps, RunningLog, rotate_logs};
 
 /// Bytes read at once.
 const BLOCK: usize = 128 * 1024;

@@ -47,9 +47,7 @@ pub(crate) fn span(span: FinishedSpan) -> SpanData {
         name: span.name,
         start_time: system_time(span.begin),
         end_time: system_time(span.end),
-        attributes: attributes
-            .map(|(key, text)| KeyValue::new(key, text))
-            .collect(),
+        attributes: attributes.map(attribute).collect(),
         dropped_attributes_count: 0,
         events: SpanEvents::default(),
         links: SpanLinks::default(),
@@ -58,6 +56,15 @@ pub(crate) fn span(span: FinishedSpan) -> SpanData {
             None => Status::Unset,
         },
         instrumentation_scope: InstrumentationScope::builder(SCOPE).build(),
+    }
+}
+
+/// What OpenTelemetry wants to be a number is one.
+fn attribute((key, text): (&'static str, String)) -> KeyValue {
+    let is_number = ["http.response.status_code", "network.peer.port"].contains(&key);
+    match text.parse::<i64>() {
+        Ok(number) if is_number => KeyValue::new(key, number),
+        _ => KeyValue::new(key, text),
     }
 }
 

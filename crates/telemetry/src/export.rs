@@ -11,19 +11,34 @@ use windlass_types::FinishedSpan;
 use crate::{BATCH, EXPORT, FLUSH, PERIOD, convert};
 
 /// The other end of the queue.
-pub(crate) struct Sending {
-    pub(crate) exporter: SpanExporter,
-    pub(crate) spans: mpsc::Receiver<FinishedSpan>,
+#[derive(Debug)]
+pub struct Sending {
+    exporter: SpanExporter,
+    spans: mpsc::Receiver<FinishedSpan>,
     /// Taken from the queue and not sent yet.
-    pub(crate) batch: Vec<FinishedSpan>,
-    pub(crate) metrics: SpanMetrics,
+    batch: Vec<FinishedSpan>,
+    metrics: SpanMetrics,
     /// The last batch was lost; said once.
-    pub(crate) away: bool,
+    away: bool,
 }
 
 impl Sending {
-    /// Sends until the shutdown, and then what is left.
-    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+    pub(crate) fn new(
+        exporter: SpanExporter,
+        spans: mpsc::Receiver<FinishedSpan>,
+        metrics: SpanMetrics,
+    ) -> Self {
+        Self {
+            exporter,
+            spans,
+            batch: Vec::new(),
+            metrics,
+            away: false,
+        }
+    }
+
+    /// Sends until the shutdown, and then what is left: for at most two seconds.
+    pub async fn run(mut self, shutdown: CancellationToken) {
         let too_late = async {
             shutdown.cancelled().await;
             sleep(FLUSH).await;

@@ -13,17 +13,16 @@ mod convert;
 mod export;
 mod sampler;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry_otlp::{SpanExporter, WithTonicConfig};
 use opentelemetry_sdk::trace::SpanExporter as _;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use windlass_metrics::SpanMetrics;
 use windlass_types::{FinishedSpan, SpanSink, TraceId};
 
 pub use channel::Collector;
+pub use export::Sending;
 pub use sampler::Sampler;
 
 /// Spans that wait. The start of a pod is some thirty of them, so that a burst of 30 pods has
@@ -95,17 +94,15 @@ impl SpanSink for OtlpSink {
     }
 }
 
-/// Makes the sink, and the work of sending what it takes, which has to be run and ends by itself
-/// no later than [`FLUSH`] after `shutdown`. Needs a tokio runtime; nothing is dialled before there
-/// is a span.
+/// Makes the sink, and what sends that which it takes: somebody has to run it. Needs a tokio
+/// runtime; nothing is dialled before there is a span.
 ///
 /// # Errors
 /// See [`TelemetryError`].
-pub fn start(
+pub fn connect(
     config: &TelemetryConfig,
     metrics: SpanMetrics,
-    shutdown: CancellationToken,
-) -> Result<(Arc<OtlpSink>, impl Future<Output = ()> + Send + 'static), TelemetryError> {
+) -> Result<(OtlpSink, Sending), TelemetryError> {
     let mut exporter = SpanExporter::builder()
         .with_tonic()
         .with_channel(config.collector.channel())
@@ -117,14 +114,7 @@ pub fn start(
         sampler: config.sampler,
         metrics: metrics.clone(),
     };
-    let sending = export::Sending {
-        exporter,
-        spans,
-        batch: Vec::new(),
-        metrics,
-        away: false,
-    };
-    Ok((Arc::new(sink), sending.run(shutdown)))
+    Ok((sink, Sending::new(exporter, spans, metrics)))
 }
 
 /// Cuts a text at the last character that fits.

@@ -21,7 +21,7 @@ use windlass_types::{
     FinishedSpan, SpanId, SpanSink, Timestamp, TraceId, TraceParent, span::SpanKind,
 };
 
-use super::{Collector, FLUSH, QUEUE, Sampler, TelemetryConfig, start};
+use super::{Collector, FLUSH, OtlpSink, QUEUE, Sampler, TelemetryConfig, connect};
 
 /// Longer than any test takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ impl Received {
 }
 
 struct World {
-    sink: Arc<super::OtlpSink>,
+    sink: OtlpSink,
     sending: JoinHandle<()>,
     shutdown: CancellationToken,
     metrics: Metrics,
@@ -66,11 +66,10 @@ impl World {
             sampler: Sampler::per_million(rate),
             host_name: "node1".into(),
         };
-        let (sink, sending) =
-            start(&config, metrics.spans.clone(), shutdown.clone()).expect("started");
+        let (sink, sending) = connect(&config, metrics.spans.clone()).expect("a channel");
         Self {
             sink,
-            sending: tokio::spawn(sending),
+            sending: tokio::spawn(sending.run(shutdown.clone())),
             shutdown,
             metrics,
         }
@@ -104,6 +103,7 @@ fn span(number: u64) -> FinishedSpan {
         attributes: vec![
             ("k8s.pod.name", "web".into()),
             ("long", "\u{e4}".repeat(200)),
+            ("http.response.status_code", "200".into()),
         ],
         error: Some("x".repeat(2000)),
     }
@@ -177,6 +177,7 @@ async fn a_collector_gets_spans_with_who_sent_them() {
         64,
         "long texts are cut: {texts}"
     );
+    assert!(texts.contains("IntValue(200)"), "{texts}");
     let status = child.status.as_ref().expect("status");
     assert_eq!((status.code, status.message.len()), (2, 512));
 }

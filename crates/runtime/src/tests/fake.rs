@@ -326,6 +326,10 @@ impl RuntimeService for Fake {
         })
     }
 
+    async fn reopen_container_log(&self, id: &ContainerId) -> CriResult<()> {
+        self.call("reopen", id).await
+    }
+
     async fn events(&self) -> CriResult<RuntimeEventStream> {
         Err(CriError::new("events", CriCode::Unimplemented, ""))
     }

@@ -38,6 +38,8 @@ pub enum Operation {
     ContainerStatus,
     /// `exec_sync`.
     ExecSync,
+    /// `reopen_container_log`.
+    ReopenContainerLog,
     /// `get_container_events`.
     Events,
     /// `list_images`.
@@ -69,6 +71,7 @@ impl Operation {
             Self::ListContainers => "list_containers",
             Self::ContainerStatus => "container_status",
             Self::ExecSync => "exec_sync",
+            Self::ReopenContainerLog => "reopen_container_log",
             Self::Events => "get_container_events",
             Self::ListImages => "list_images",
             Self::ImageStatus => "image_status",

@@ -274,6 +274,15 @@ impl RuntimeService for FakeRuntime {
         self.exec(id, command, timeout).await
     }
 
+    async fn reopen_container_log(&self, id: &ContainerId) -> CriResult<()> {
+        let subject = self.container_subject(id);
+        self.shell
+            .call(Operation::ReopenContainerLog, subject, |model, _| {
+                model.container_detail(id).map(drop)
+            })
+            .await
+    }
+
     async fn events(&self) -> CriResult<RuntimeEventStream> {
         let ticket = self.shell.begin(Operation::Events, String::new()).await?;
         if self.event_mode() == EventMode::Off {

@@ -141,6 +141,10 @@ impl RuntimeService for Fence {
             .await
     }
 
+    async fn reopen_container_log(&self, id: &ContainerId) -> CriResult<()> {
+        self.pass(self.runtime.reopen_container_log(id)).await
+    }
+
     async fn events(&self) -> CriResult<RuntimeEventStream> {
         let stream = self.pass(self.runtime.events()).await?;
         let raised = Arc::clone(&self.raised);

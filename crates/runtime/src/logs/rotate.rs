@@ -1,0 +1,169 @@
+//! Keeps the logs of running containers from growing without limit (upstream
+//! `ContainerLogManager`): one look at their sizes per period, and nothing for those that are short.
+//!
+//! *owns* the files of a log that are not the present one · *invariant* no line is lost: the
+//! present file is renamed, the runtime opens a new one, and if it does not the name is given back;
+//! dying in between leaves a log that the next look has opened again · *bound* one rotation of a
+//! container at a time, files of `workers` of them; a runtime that does not answer for one
+//! container holds up no other, a log disk that hangs holds up all on one thread.
+
+mod files;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use windlass_core::log_rotation::{LogStep, RotationPolicy};
+use windlass_cri::RuntimeService;
+use windlass_types::{Clock, ContainerId};
+
+use super::{LogReader, LogSource, THREADS};
+
+/// Rotations that use files at a time, whatever is configured: half of the threads of logs stay
+/// with those who read them.
+const MOST_WORKERS: usize = THREADS / 2;
+
+/// How logs are rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRotation {
+    /// When, and how many files there may be.
+    pub policy: RotationPolicy,
+    /// `containerLogMaxWorkers`: rotations at a time.
+    pub workers: usize,
+    /// `containerLogMonitorInterval`: time between two looks.
+    pub interval: Duration,
+}
+
+/// The log of a container that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningLog {
+    /// Whose.
+    pub container: ContainerId,
+    /// Its absolute path.
+    pub path: PathBuf,
+}
+
+/// What rotating needs.
+#[derive(Clone, Debug)]
+pub struct LogRotationDeps {
+    /// Opens new files.
+    pub runtime: Arc<dyn RuntimeService>,
+    /// `podLogsDir`, which no path may leave.
+    pub root: PathBuf,
+    /// Its threads do what may hang.
+    pub reader: LogReader,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The settings.
+    pub rotation: LogRotation,
+    /// The agent ends.
+    pub ends: CancellationToken,
+}
+
+/// Rotates until dropped. `running` says which containers run, and is asked once per period.
+pub async fn rotate_logs(deps: LogRotationDeps, running: impl Fn() -> Vec<RunningLog>) {
+    let workers = deps.rotation.workers.clamp(1, MOST_WORKERS);
+    let interval = deps.rotation.interval;
+    let rotator = Arc::new(Rotator {
+        deps,
+        workers: Semaphore::new(workers),
+    });
+    let mut under_way = JoinSet::new();
+    let mut busy = BTreeSet::new();
+    loop {
+        tokio::time::sleep(interval).await;
+        while let Some(done) = under_way.try_join_next() {
+            if let Ok(container) = done {
+                busy.remove(&container);
+            }
+        }
+        let mut logs = running();
+        logs.retain(|log| !busy.contains(&log.container));
+        for (log, step) in rotator.look(logs).await {
+            busy.insert(log.container.clone());
+            let rotator = Arc::clone(&rotator);
+            under_way.spawn(async move {
+                rotator.carry_out(&log, step).await;
+                log.container
+            });
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Rotator {
+    deps: LogRotationDeps,
+    workers: Semaphore,
+}
+
+impl Rotator {
+    /// What there is to do.
+    async fn look(&self, logs: Vec<RunningLog>) -> Vec<(RunningLog, LogStep)> {
+        if logs.is_empty() {
+            return Vec::new();
+        }
+        let (root, policy) = (self.deps.root.clone(), self.deps.rotation.policy);
+        let look = move || {
+            let step = |log: RunningLog| match files::size(&source(&root, &log)) {
+                Ok(size) => policy.step(size).map(|step| (log, step)),
+                Err(error) => {
+                    let path = log.path.display();
+                    tracing::warn!(%path, %error, "size of a container's log not read");
+                    None
+                }
+            };
+            Ok(logs.into_iter().filter_map(step).collect())
+        };
+        self.deps.reader.look(look).await.unwrap_or_default()
+    }
+
+    async fn carry_out(&self, log: &RunningLog, step: LogStep) {
+        let result = match step {
+            LogStep::Reopen => self.reopen(log).await,
+            LogStep::Rotate => self.rotate(log).await,
+        };
+        let (container, path) = (&log.container, log.path.display());
+        match result {
+            Ok(()) => tracing::debug!(%container, %path, ?step, "container log"),
+            // what it writes goes on into the file that it has; the next look tries again
+            Err(error) => tracing::warn!(%container, %path, ?step, error, "container log"),
+        }
+    }
+
+    async fn rotate(&self, log: &RunningLog) -> Result<(), String> {
+        let (source, now) = (source(&self.deps.root, log), self.deps.clock.now());
+        let max_files = self.deps.rotation.policy.max_files;
+        let worker = self.workers.acquire().await.map_err(|it| it.to_string())?;
+        let ends = self.deps.ends.clone();
+        let rotate = move || files::rotate(&source, (max_files, now), &ends);
+        let renamed = self.deps.reader.look(rotate).await;
+        drop(worker);
+        let renamed = renamed.map_err(|error| error.to_string())?;
+        let Err(error) = self.reopen(log).await else {
+            return Ok(());
+        };
+        match self.deps.reader.look(move || renamed.undo()).await {
+            Ok(()) => Err(error),
+            Err(undo) => Err(format!("{error}; its name could not be given back: {undo}")),
+        }
+    }
+
+    async fn reopen(&self, log: &RunningLog) -> Result<(), String> {
+        let reopened = self.deps.runtime.reopen_container_log(&log.container);
+        reopened.await.map_err(|error| error.to_string())
+    }
+}
+
+fn source(root: &std::path::Path, log: &RunningLog) -> LogSource {
+    LogSource {
+        root: root.to_owned(),
+        path: log.path.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

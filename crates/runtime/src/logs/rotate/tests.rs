@@ -1,0 +1,273 @@
+//! Rotations of real files, with a runtime that says what it was asked.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use windlass_core::log_rotation::RotationPolicy;
+use windlass_cri::CriCode;
+use windlass_types::{Clock, ContainerId, Timestamp};
+
+use super::{LogRotation, LogRotationDeps, RunningLog, files, rotate_logs};
+use crate::logs::{LogReader, LogSource};
+use crate::tests::Fake;
+
+/// Longer than any test takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+const NAME: &str = "20261122-060708";
+
+#[derive(Debug)]
+struct FixedClock;
+
+impl Clock for FixedClock {
+    fn now(&self) -> Timestamp {
+        "2026-11-22T06:07:08Z".parse().expect("time")
+    }
+}
+
+struct World {
+    dir: TempDir,
+    runtime: Arc<Fake>,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = TempDir::new().expect("directory");
+        fs::create_dir(dir.path().join("app")).expect("made");
+        Self {
+            dir,
+            runtime: Arc::default(),
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.path().join("app/0.log")
+    }
+
+    fn source(&self) -> LogSource {
+        LogSource {
+            root: self.dir.path().to_owned(),
+            path: self.log(),
+        }
+    }
+
+    fn rotate(&self, max_files: usize) -> std::io::Result<files::Renamed> {
+        let ends = CancellationToken::new();
+        files::rotate(&self.source(), (max_files, FixedClock.now()), &ends)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.dir.path().join("app").join(name), text).expect("written");
+    }
+
+    /// The files of the container's directory.
+    fn files(&self) -> String {
+        let entries = fs::read_dir(self.dir.path().join("app")).expect("directory");
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("entry").file_name();
+        let mut names: Vec<_> = entries
+            .map(|entry| name(entry).to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names.join(" ")
+    }
+
+    /// Looks once per period of virtual time until `done`.
+    async fn until(&self, containers: &[&str], done: impl Fn(&Self) -> bool) {
+        let deps = LogRotationDeps {
+            runtime: self.runtime.clone(),
+            root: self.dir.path().to_owned(),
+            reader: LogReader::default(),
+            clock: Arc::new(FixedClock),
+            rotation: LogRotation {
+                policy: RotationPolicy {
+                    max_size: 10,
+                    max_files: 3,
+                },
+                workers: 1,
+                interval: Duration::from_millis(3),
+            },
+            ends: CancellationToken::new(),
+        };
+        let running = || {
+            let log = |id: &&str| RunningLog {
+                container: ContainerId::from(*id),
+                path: self.dir.path().join(id).join("0.log"),
+            };
+            containers.iter().map(log).collect()
+        };
+        let look = async {
+            while !done(self) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let both = async {
+            tokio::select! {
+                biased;
+                () = look => {}
+                () = rotate_logs(deps, running) => {}
+            }
+        };
+        let ended = tokio::time::timeout(DEADLINE, both).await;
+        assert!(ended.is_ok(), "{} {:?}", self.files(), self.runtime.calls());
+    }
+}
+
+fn unzipped(path: &Path) -> String {
+    let mut text = String::new();
+    let file = fs::File::open(path).expect("file");
+    GzDecoder::new(file)
+        .read_to_string(&mut text)
+        .expect("whole");
+    text
+}
+
+#[tokio::test]
+async fn a_log_that_is_long_enough_is_renamed_and_opened_again() {
+    let world = World::new();
+    world.write("0.log", "0123456789");
+    world
+        .until(&["app"], |it| {
+            it.runtime.calls().contains(&"reopen app".into())
+        })
+        .await;
+    assert!(world.files().starts_with(&format!("0.log.{NAME}")));
+}
+
+#[tokio::test]
+async fn a_short_log_is_left_alone_and_one_that_is_gone_is_opened_again() {
+    let world = World::new();
+    world.write("0.log", "012345678");
+    fs::create_dir(world.dir.path().join("other")).expect("made");
+    world
+        .until(&["app", "other"], |it| !it.runtime.calls().is_empty())
+        .await;
+    let calls = world.runtime.calls();
+    assert!(calls.iter().all(|call| call == "reopen other"), "{calls:?}");
+    assert_eq!(world.files(), "0.log");
+}
+
+#[tokio::test]
+async fn a_runtime_that_does_not_open_a_new_file_leaves_the_log_its_name() {
+    let world = World::new();
+    world.write("0.log", "0123456789");
+    let why = "container is not running";
+    world.runtime.fail("reopen", CriCode::Other, why);
+    let tried = |it: &World| it.runtime.calls().len() > 1 && it.files() == "0.log";
+    world.until(&["app"], tried).await;
+    assert_eq!(fs::read_to_string(world.log()).expect("log"), "0123456789");
+}
+
+#[tokio::test]
+async fn a_runtime_that_hangs_for_one_container_keeps_no_other_log_growing() {
+    let world = World::new();
+    world.write("0.log", "0123456789");
+    let other = world.dir.path().join("other");
+    fs::create_dir(&other).expect("made");
+    fs::write(other.join("0.log"), "0123456789").expect("written");
+    world.runtime.hang("reopen app");
+    let rotated = other.join(format!("0.log.{NAME}"));
+    world
+        .until(&["app", "other"], |it| {
+            let calls = it.runtime.calls();
+            calls.contains(&"reopen app".into())
+                && calls.contains(&"reopen other".into())
+                && rotated.exists()
+        })
+        .await;
+    let calls = world.runtime.calls();
+    let asked = calls.iter().filter(|call| *call == "reopen app").count();
+    assert_eq!(asked, 1, "one rotation of a container at a time: {calls:?}");
+}
+
+#[test]
+fn the_file_before_the_last_is_compressed_whole_with_its_mode_and_the_oldest_goes() {
+    let world = World::new();
+    let text = "a line\n".repeat(100_000);
+    world.write("0.log", "now");
+    world.write("0.log.20261122-050000", &text);
+    world.write("0.log.20261122-040000.gz", "old");
+    let path = world.dir.path().join("app/0.log.20261122-050000");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("mode");
+    world.rotate(3).expect("rotated");
+    let expected = format!("0.log.20261122-050000.gz 0.log.{NAME}");
+    assert_eq!(world.files(), expected);
+    let compressed = path.with_file_name("0.log.20261122-050000.gz");
+    assert_eq!(unzipped(&compressed), text);
+    let mode = fs::metadata(&compressed)
+        .expect("file")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o640);
+    assert!(fs::metadata(&compressed).expect("file").len() < 10_000);
+}
+
+#[test]
+fn a_name_is_not_given_back_over_what_the_runtime_opened_after_all() {
+    let world = World::new();
+    world.write("0.log", "before");
+    let renamed = world.rotate(5).expect("rotated");
+    world.write("0.log", "after");
+    renamed.undo().expect("nothing to do");
+    assert_eq!(fs::read_to_string(world.log()).expect("log"), "after");
+    fs::remove_file(world.log()).expect("removed");
+    renamed.undo().expect("given back");
+    assert_eq!(fs::read_to_string(world.log()).expect("log"), "before");
+}
+
+#[test]
+fn what_cannot_be_compressed_does_not_keep_the_log_growing() {
+    let world = World::new();
+    world.write("0.log", "now");
+    fs::create_dir(world.dir.path().join("app/0.log.20261122-050000")).expect("made");
+    world.rotate(5).expect("rotated");
+    let expected = format!("0.log.20261122-050000 0.log.{NAME}");
+    assert_eq!(world.files(), expected);
+}
+
+#[test]
+fn compressing_ends_with_the_agent_and_leaves_nothing_half_done() {
+    let world = World::new();
+    world.write("0.log", "now");
+    world.write("0.log.20261122-050000", "before");
+    let ends = CancellationToken::new();
+    ends.cancel();
+    let rotated = files::rotate(&world.source(), (5, FixedClock.now()), &ends);
+    rotated.expect_err("the agent ends");
+    assert_eq!(world.files(), "0.log 0.log.20261122-050000");
+}
+
+#[test]
+fn links_of_a_pod_lead_nowhere() {
+    let world = World::new();
+    let outside = TempDir::new().expect("directory");
+    let secret = outside.path().join("0.log");
+    fs::write(&secret, "0123456789").expect("written");
+    std::os::unix::fs::symlink(&secret, world.log()).expect("link");
+    files::size(&world.source()).expect_err("no file");
+
+    let planted = outside.path().join("0.log.20261122-050000");
+    fs::write(&planted, "secret").expect("written");
+    let link = world.dir.path().join("app/0.log.20261122-050000");
+    std::os::unix::fs::symlink(&planted, link).expect("link");
+    world.rotate(5).expect("rotated");
+    assert!(!world.files().contains(".gz"), "{}", world.files());
+    assert_eq!(fs::read_to_string(&secret).expect("there"), "0123456789");
+
+    let directory = world.dir.path().join("linked");
+    std::os::unix::fs::symlink(outside.path(), &directory).expect("link");
+    let source = LogSource {
+        path: directory.join("0.log"),
+        ..world.source()
+    };
+    files::size(&source).expect_err("a link in the path");
+    let ends = CancellationToken::new();
+    let error = files::rotate(&source, (5, FixedClock.now()), &ends);
+    error.expect_err("a link in the path");
+    assert!(secret.exists());
+}
