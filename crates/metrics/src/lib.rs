@@ -3,16 +3,21 @@
 //! Names that start with `kubelet_` are upstream's and keep upstream's labels and units; names
 //! that start with `windlass_` have no counterpart there. There is no global registry.
 
+mod about;
 mod access;
 mod plugins;
+mod pod_resources;
 mod probes;
+mod process;
 mod requests;
 mod slis;
 mod spans;
 mod volumes;
 
+pub use about::AboutMetrics;
 pub use access::AccessMetrics;
 pub use plugins::PluginMetrics;
+pub use pod_resources::PodResourcesMetrics;
 pub use probes::{ProbeLabels, ProbeMetrics, ProbeResult, ProbeSeries};
 pub use prometheus::Counter;
 use prometheus::{
@@ -34,10 +39,14 @@ pub struct Metrics {
     pub slis: SliMetrics,
     /// Families about requests to the node's own API.
     pub requests: RequestMetrics,
+    /// What this agent is.
+    pub about: AboutMetrics,
     /// Families about who asks the node's API.
     pub access: AccessMetrics,
     /// Families about plugins.
     pub plugins: PluginMetrics,
+    /// Families about the PodResources and Pods services.
+    pub pod_resources: PodResourcesMetrics,
     /// Families about the spans of traces.
     pub spans: SpanMetrics,
     /// Families about volumes.
@@ -180,6 +189,7 @@ impl Metrics {
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let r = Registrar(&registry);
+        process::register(&r)?;
         Ok(Self {
             runtime_operations: r.counters("kubelet_runtime_operations_total", "Cumulative number of runtime operations by operation type.", &["operation_type"])?,
             runtime_operations_errors: r.counters("kubelet_runtime_operations_errors_total", "Cumulative number of runtime operation errors by operation type.", &["operation_type"])?,
@@ -240,8 +250,10 @@ impl Metrics {
             probes: ProbeMetrics::new()?,
             slis: SliMetrics::new()?,
             requests: RequestMetrics::new(&r)?,
+            about: AboutMetrics::new(&r)?,
             access: AccessMetrics::new(&r)?,
             plugins: PluginMetrics::new(&r)?,
+            pod_resources: PodResourcesMetrics::new(&r)?,
             spans: SpanMetrics::new(&r)?,
             volumes: VolumeMetrics::new(&r)?,
             registry,

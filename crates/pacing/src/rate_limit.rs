@@ -37,6 +37,20 @@ impl RateLimit {
         *state = Some(((self.tokens(*state, now) - 1.0).max(0.0), now));
     }
 
+    /// Takes a token if there is one and nobody waits for it.
+    pub fn try_take(&self) -> bool {
+        let Ok(mut state) = self.state.try_lock() else {
+            return false;
+        };
+        let now = Instant::now();
+        let tokens = self.tokens(*state, now);
+        let there = tokens >= 1.0;
+        if there {
+            *state = Some((tokens - 1.0, now));
+        }
+        there
+    }
+
     fn tokens(&self, state: Option<(f64, Instant)>, now: Instant) -> f64 {
         let (tokens, since) = state.unwrap_or((self.burst, now));
         let earned = now.saturating_duration_since(since).as_secs_f64() * self.qps;
@@ -91,6 +105,21 @@ mod tests {
         let began = Instant::now();
         limit.take().await;
         assert!(began.elapsed() <= Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_wait_gets_what_is_there() {
+        let limit = RateLimit::new(10.0, 3).expect("a limit");
+        let takes = |count| (0..count).filter(|_| limit.try_take()).count();
+        assert_eq!(takes(5), 3);
+        tokio::time::advance(Duration::from_millis(99)).await;
+        assert_eq!(takes(1), 0);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(takes(5), 1);
+        let waits = limit.take();
+        tokio::pin!(waits);
+        assert!(futures::poll!(&mut waits).is_pending());
+        assert!(!limit.try_take());
     }
 
     #[test]

@@ -47,6 +47,24 @@ pub mod health_v1 {
     include!("gen/grpc.health.v1.rs");
 }
 
+/// `v1` of `podresources`: which of the node's resources pods have.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod podresources_v1 {
+    include!("gen/podresources.v1.rs");
+}
+
+/// `v1alpha1` of `podresources`: the same, devices only.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod podresources_v1alpha1 {
+    include!("gen/podresources.v1alpha1.rs");
+}
+
+/// `v1alpha1` of `pods`: the node's pods, told on the node.
+#[allow(missing_docs, missing_debug_implementations, clippy::all)]
+pub mod pods_v1alpha1 {
+    include!("gen/pods.v1alpha1.rs");
+}
+
 /// `windlass.v1`: the local control API.
 #[allow(missing_docs, missing_debug_implementations, clippy::all)]
 pub mod windlass_v1 {

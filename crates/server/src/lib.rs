@@ -6,12 +6,14 @@
 
 pub mod healthz;
 
+pub mod any_authority;
 pub mod control;
 pub mod convert;
 pub mod log_target;
 pub mod socket;
 
-pub use control::{ControlService, NodeSource, serve_control};
+pub use any_authority::AnyAuthority;
+pub use control::{ControlService, NodeSource, incoming, serve_control};
 pub use healthz::{
     HealthCheck, HealthSource, all_checks, bind_health, health_answer, metrics_answer, serve_health,
 };

@@ -21,6 +21,7 @@ use windlass_config::{Config, KubeletConfiguration};
 use windlass_core::paths::NodePaths;
 use windlass_metrics::Metrics;
 use windlass_node_api::Verbosity;
+use windlass_pod_resources::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};
 use windlass_server::{
     ControlService, HealthSource, bind_health, bind_socket, serve_control, serve_health,
 };
@@ -51,6 +52,9 @@ pub(crate) struct Servers {
     api: NodeApiPorts,
     health: Option<TcpListener>,
     control: UnixListener,
+    pod_resources: UnixListener,
+    /// With the gate `PodsAPI`.
+    pods: Option<UnixListener>,
     paths: NodePaths,
 }
 
@@ -64,10 +68,14 @@ impl Servers {
         let socket = paths.root_dir.join("windlass.sock");
         let control = bind_socket(&socket).context("local API socket")?;
         tracing::debug!(socket = %socket.display(), "local API bound");
+        let open = |socket: Socket| socket.bind(&paths.root_dir);
+        let pods = config.gates.enabled("PodsAPI").then(|| open(Socket::Pods));
         Ok(Self {
             api: NodeApiPorts::bind(&config.kubelet).await?,
             health: health_listener(&config.kubelet).await?,
             control,
+            pod_resources: open(Socket::PodResources).context("PodResources socket")?,
+            pods: pods.transpose().context("Pods API socket")?,
             paths,
         })
     }
@@ -87,10 +95,21 @@ impl Servers {
         let health = AgentHealth::new(agent.clone(), Arc::clone(&clock), &config.kubelet);
         let health: Arc<dyn HealthSource> = Arc::new(health);
         let paths = self.paths.clone();
-        let logs = self.api.logs.clone();
         self.api
             .serve(agent, config, paths, Arc::clone(&health), &surroundings)
             .await?;
+        let service = PodResources::new(
+            agent.board.clone(),
+            config.gates.enabled("KubeletPodResourcesListUseActivePods"),
+            surroundings.metrics.pod_resources.clone(),
+        );
+        let server = serve_pod_resources(self.pod_resources, service, token.clone());
+        agent.shutdown.track(report_end("PodResources", server));
+        if let Some(listener) = self.pods {
+            let service = Pods::new(agent.board.clone(), token.clone());
+            let server = serve_pods(listener, service, token.clone());
+            agent.shutdown.track(report_end("Pods API", server));
+        }
         if let Some(listener) = self.health {
             let ended = token.clone().cancelled_owned();
             let server = serve_health(listener, health, surroundings.metrics, ended);
@@ -101,7 +120,7 @@ impl Servers {
             rejected: agent.rejected.clone(),
             node: Arc::new(agent.node.clone()),
             paths: self.paths,
-            logs,
+            logs: agent.logs.clone(),
             clock,
             shutdown: token,
         };

@@ -40,7 +40,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("plugins", &["actors", "core", "metrics", "proto"]),
     ("csi", &["core", "metrics", "plugins", "proto"]),
     ("volumes", &["core", "csi"]),
-    ("volume-manager", &["actors", "core", "metrics", "volumes"]),
+    (
+        "volume-manager",
+        &["actors", "core", "metrics", "timelines", "volumes"],
+    ),
     ("cgroups", &["core"]),
     ("checks", &["core", "proto"]),
     (
@@ -53,20 +56,56 @@ const EDGES: &[(&str, &[&str])] = &[
             "cgroups", "checks", "core", "cri", "metrics", "pacing", "store", "volumes",
         ],
     ),
-    ("sources", &["actors", "client", "core", "metrics"]),
+    (
+        "sources",
+        &["actors", "client", "core", "metrics", "timelines"],
+    ),
     (
         "sync-loop",
-        &["actors", "core", "cri", "metrics", "runtime", "store"],
+        &[
+            "actors",
+            "core",
+            "cri",
+            "metrics",
+            "runtime",
+            "store",
+            "timelines",
+        ],
     ),
     (
         "pod-workers",
         &[
-            "actors", "core", "cri", "metrics", "runtime", "status", "store",
+            "actors",
+            "core",
+            "cri",
+            "metrics",
+            "runtime",
+            "status",
+            "store",
+            "timelines",
         ],
     ),
     ("pleg", &["actors", "core", "cri", "metrics", "pacing"]),
-    ("status", &["actors", "client", "core", "metrics"]),
-    ("server", &["core", "metrics", "proto", "runtime", "status"]),
+    (
+        "status",
+        &["actors", "client", "core", "metrics", "timelines"],
+    ),
+    (
+        "server",
+        &[
+            "core",
+            "metrics",
+            "proto",
+            "runtime",
+            "stats",
+            "status",
+            "timelines",
+        ],
+    ),
+    (
+        "pod-resources",
+        &["metrics", "pacing", "proto", "server", "status"],
+    ),
     ("https", &[]),
     ("auth", &["client", "core", "https", "metrics", "pacing"]),
     ("streams", &[]),
@@ -77,7 +116,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "core", "cri", "https", "metrics", "runtime", "server", "stats", "status", "streams",
         ],
     ),
-    ("ctl", &["proto"]),
+    ("ctl", &["core", "proto"]),
     (
         "windlass",
         &[
@@ -98,6 +137,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "objects",
             "pleg",
             "plugins",
+            "pod-resources",
             "pod-workers",
             "probes",
             "runtime",
@@ -108,6 +148,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "streams",
             "store",
             "sync-loop",
+            "telemetry",
+            "timelines",
             "volume-manager",
             "volumes",
         ],
@@ -125,13 +167,26 @@ const EDGES: &[(&str, &[&str])] = &[
         "xtask",
         &["client", "cri", "fake-api", "metrics", "proto", "testbed"],
     ),
+    (
+        "fuzz",
+        &["auth", "config", "core", "node-api", "server", "stats"],
+    ),
     ("codegen", &[]),
 ];
 
 /// A test may use the testing kit, and the real thing that its crate is used with.
 const TEST_ONLY: &[&str] = &[
-    "testing", "testbed", "fake-api", "client", "actors", "core", "cri", "metrics", "proto",
+    "testing",
+    "testbed",
+    "fake-api",
+    "client",
+    "actors",
+    "core",
+    "cri",
+    "metrics",
+    "proto",
     "config",
+    "timelines",
 ];
 
 /// Crates that decide or describe, and never wait or touch the outside.

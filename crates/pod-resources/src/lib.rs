@@ -1,0 +1,37 @@
+//! What programs on the node are told of its pods, over gRPC on Unix sockets: which of the node's
+//! resources they have (PodResources v1, and v1alpha1), and the pods themselves (the Pods API).
+//!
+//! *owns* nothing: both read the board · *invariant* read-only; only root and the agent's own user
+//! are answered · *bound* 100 requests a second, ten at once, for each service; what comes beyond is
+//! refused, as upstream does. A watch holds no queue: when its client is ready for more it gets the
+//! difference between the board then and what it was told, so a slow client misses intermediate
+//! states and costs nothing. Upstream ends the watch of a client that is 100 events behind.
+//!
+//! There are no CPU, memory and device managers and no DRA yet, so no container has anything of its
+//! own. That is what upstream tells with the policies `None`.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use windlass_pod_resources::{PodResources, Socket, serve_pod_resources};
+//! # async fn run(
+//! #     board: windlass_status::PodBoard, metrics: windlass_metrics::Metrics,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! let socket = Socket::PodResources.bind("/var/lib/kubelet".as_ref())?;
+//! let service = PodResources::new(board, true, metrics.pod_resources);
+//! serve_pod_resources(socket, service, Default::default()).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod pod_bytes;
+mod pods;
+mod resources;
+mod service;
+
+pub use pods::Pods;
+pub use resources::PodResources;
+pub use service::{Socket, SocketError, serve_pod_resources, serve_pods};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! The Pods API: the node's pods, with their statuses as this node knows them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::BoxStream;
+use tonic::{Request, Response, Status};
+use windlass_proto::pods_v1alpha1::pods_server::Pods as PodsService;
+use windlass_proto::pods_v1alpha1::{
+    EventType, GetPodRequest, GetPodResponse, ListPodsRequest, ListPodsResponse, WatchPodsEvent,
+    WatchPodsRequest,
+};
+use windlass_status::{BoardSubscription, PodBoard, PodEntryView};
+use windlass_types::corev1::{Pod, PodStatus};
+use windlass_types::{PodExt, PodUid, SharedPod};
+
+use crate::pod_bytes::pod_bytes;
+use crate::service::Pace;
+
+/// The service.
+#[derive(Clone, Debug)]
+pub struct Pods {
+    board: PodBoard,
+    pace: Arc<Pace>,
+    shutdown: CancellationToken,
+}
+
+impl Pods {
+    /// Tells what is on the board; `shutdown` ends the watches.
+    pub fn new(board: PodBoard, shutdown: CancellationToken) -> Self {
+        Self {
+            board,
+            pace: Arc::default(),
+            shutdown,
+        }
+    }
+}
+
+#[async_trait]
+impl PodsService for Pods {
+    async fn list_pods(
+        &self,
+        _: Request<ListPodsRequest>,
+    ) -> Result<Response<ListPodsResponse>, Status> {
+        self.pace.pass()?;
+        let mut entries = self.board.snapshot();
+        entries.sort_by_key(|entry| entry.pod.uid());
+        let pods = entries.into_iter().map(|entry| Told::of(entry).encode());
+        Ok(Response::new(ListPodsResponse {
+            pods: pods.collect::<Result<_, _>>()?,
+        }))
+    }
+
+    async fn get_pod(
+        &self,
+        request: Request<GetPodRequest>,
+    ) -> Result<Response<GetPodResponse>, Status> {
+        self.pace.pass()?;
+        let uid = request.into_inner().pod_uid;
+        let entry = self.board.get(&PodUid::from(uid.as_str()));
+        let entry =
+            entry.ok_or_else(|| Status::not_found(format!("pod with UID {uid} not found")))?;
+        Ok(Response::new(GetPodResponse {
+            pod: Told::of(entry).encode()?,
+        }))
+    }
+
+    async fn watch_pods(
+        &self,
+        _: Request<WatchPodsRequest>,
+    ) -> Result<Response<BoxStream<WatchPodsEvent>>, Status> {
+        let watch = Watch {
+            board: self.board.subscribe(),
+            told: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            synced: false,
+        };
+        let events = stream::unfold(watch, |mut watch| async move {
+            let event = watch.next().await?;
+            Some((event, watch))
+        });
+        let events = events.take_until(self.shutdown.clone().cancelled_owned());
+        Ok(Response::new(Box::pin(events)))
+    }
+}
+
+/// A pod as it is told.
+#[derive(Clone, PartialEq)]
+struct Told {
+    pod: SharedPod,
+    /// This node's; `None` before the runtime was asked: then it is the one that the pod came with.
+    status: Option<Arc<PodStatus>>,
+}
+
+impl Told {
+    fn of(entry: PodEntryView) -> Self {
+        Self {
+            status: entry.looked.then_some(entry.status),
+            pod: entry.pod,
+        }
+    }
+
+    fn encode(&self) -> Result<Bytes, Status> {
+        let Some(status) = &self.status else {
+            return bytes_of(&self.pod);
+        };
+        let mut pod = Pod::clone(&self.pod);
+        pod.status = Some(PodStatus::clone(status));
+        bytes_of(&pod)
+    }
+}
+
+fn bytes_of(pod: &Pod) -> Result<Bytes, Status> {
+    match pod_bytes(pod) {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(error) => Err(Status::internal(format!("failed to marshal pod: {error}"))),
+    }
+}
+
+/// A client's watch.
+struct Watch {
+    board: BoardSubscription,
+    /// What it was told last.
+    told: BTreeMap<PodUid, Told>,
+    /// What is to be told of one look at the board: at most an event for each pod, encoded when its
+    /// turn comes.
+    waiting: VecDeque<Event>,
+    /// It was told of all pods that there were.
+    synced: bool,
+}
+
+enum Event {
+    Of(EventType, Told),
+    Removed(Told),
+    Synced,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<Result<WatchPodsEvent, Status>> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(message(&event));
+            }
+            let mut change = self.board.next().await?;
+            change.changed.sort_by_key(|entry| entry.pod.uid());
+            for entry in change.changed {
+                self.changed(Told::of(entry));
+            }
+            let gone = change.removed.iter();
+            let gone = gone.filter_map(|uid| self.told.remove(uid));
+            self.waiting.extend(gone.map(Event::Removed));
+            if !std::mem::replace(&mut self.synced, true) {
+                self.waiting.push_back(Event::Synced);
+            }
+        }
+    }
+
+    /// Only what the client can see is a change. A new pod is told when its status is known.
+    fn changed(&mut self, now: Told) {
+        let uid = now.pod.uid();
+        let kind = match self.told.get(&uid) {
+            Some(told) if *told == now => return,
+            Some(_) => EventType::Modified,
+            None if self.synced && now.status.is_none() => return,
+            None => EventType::Added,
+        };
+        self.told.insert(uid, now.clone());
+        self.waiting.push_back(Event::Of(kind, now));
+    }
+}
+
+fn message(event: &Event) -> Result<WatchPodsEvent, Status> {
+    let (kind, pod) = match event {
+        Event::Of(kind, told) => (*kind, told.encode()?),
+        Event::Removed(told) => {
+            let mut gone = Pod::default();
+            gone.metadata.name = Some(told.pod.name().to_owned());
+            gone.metadata.namespace = Some(told.pod.namespace().to_owned());
+            gone.metadata.uid = Some(told.pod.uid().to_string());
+            (EventType::Deleted, bytes_of(&gone)?)
+        }
+        Event::Synced => (EventType::InitialSyncComplete, Bytes::new()),
+    };
+    Ok(WatchPodsEvent {
+        r#type: kind.into(),
+        pod,
+    })
+}

@@ -1,0 +1,163 @@
+//! PodResources: which of the node's resources pods have.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tonic::{Code, Request, Response, Status};
+use windlass_metrics::PodResourcesMetrics;
+use windlass_proto::podresources_v1::pod_resources_lister_server::PodResourcesLister;
+use windlass_proto::podresources_v1::{
+    AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerResources,
+    GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
+    ListPodResourcesResponse, PodResources as OfPod,
+};
+use windlass_proto::podresources_v1alpha1 as v1alpha1;
+use windlass_status::{PodBoard, PodEntryView, present};
+use windlass_types::PodExt;
+use windlass_types::corev1::{Pod, PodStatus};
+use windlass_types::view::WorkerPhase;
+
+use crate::service::Pace;
+
+/// The service, in both its versions.
+#[derive(Clone, Debug)]
+pub struct PodResources {
+    board: PodBoard,
+    only_active: bool,
+    metrics: PodResourcesMetrics,
+    pace: Arc<Pace>,
+}
+
+impl PodResources {
+    /// Tells what is on the board. `only_active` is the gate `KubeletPodResourcesListUseActivePods`:
+    /// without it, List has the pods that have ended, too.
+    pub fn new(board: PodBoard, only_active: bool, metrics: PodResourcesMetrics) -> Self {
+        Self {
+            board,
+            only_active,
+            metrics,
+            pace: Arc::default(),
+        }
+    }
+
+    fn begin(&self, version: &str) -> Result<(), Status> {
+        self.pace.pass()?;
+        self.metrics.requests.with_label_values(&[version]).inc();
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PodResourcesLister for PodResources {
+    async fn list(
+        &self,
+        _: Request<ListPodResourcesRequest>,
+    ) -> Result<Response<ListPodResourcesResponse>, Status> {
+        self.begin("v1")?;
+        self.metrics.lists.with_label_values(&["v1"]).inc();
+        let entries = self.board.snapshot();
+        let listed = entries
+            .iter()
+            .filter(|entry| !self.only_active || is_active(entry));
+        Ok(Response::new(ListPodResourcesResponse {
+            pod_resources: listed.map(|entry| of_pod(&entry.pod)).collect(),
+        }))
+    }
+
+    async fn get_allocatable_resources(
+        &self,
+        _: Request<AllocatableResourcesRequest>,
+    ) -> Result<Response<AllocatableResourcesResponse>, Status> {
+        self.begin("v1")?;
+        self.metrics.allocatable.with_label_values(&["v1"]).inc();
+        Ok(Response::new(AllocatableResourcesResponse::default()))
+    }
+
+    async fn get(
+        &self,
+        request: Request<GetPodResourcesRequest>,
+    ) -> Result<Response<GetPodResourcesResponse>, Status> {
+        self.begin("v1")?;
+        self.metrics.gets.with_label_values(&["v1"]).inc();
+        let GetPodResourcesRequest {
+            pod_name,
+            pod_namespace,
+        } = request.into_inner();
+        let mut entries = self.board.find(&pod_namespace, &pod_name);
+        entries.retain(is_active);
+        let Some(entry) = present(&entries) else {
+            self.metrics.get_errors.with_label_values(&["v1"]).inc();
+            let words = format!("pod {pod_name} in namespace {pod_namespace} not found");
+            // upstream's has no code
+            return Err(Status::new(Code::Unknown, words));
+        };
+        Ok(Response::new(GetPodResourcesResponse {
+            pod_resources: Some(of_pod(&entry.pod)),
+        }))
+    }
+}
+
+#[async_trait]
+impl v1alpha1::pod_resources_lister_server::PodResourcesLister for PodResources {
+    /// Has pods that have ended, too, and no sidecars.
+    async fn list(
+        &self,
+        _: Request<v1alpha1::ListPodResourcesRequest>,
+    ) -> Result<Response<v1alpha1::ListPodResourcesResponse>, Status> {
+        self.begin("v1alpha1")?;
+        let of_pod = |entry: &PodEntryView| v1alpha1::PodResources {
+            name: entry.pod.name().to_owned(),
+            namespace: entry.pod.namespace().to_owned(),
+            containers: names(&entry.pod, false)
+                .map(|name| v1alpha1::ContainerResources {
+                    name,
+                    devices: Vec::new(),
+                })
+                .collect(),
+        };
+        Ok(Response::new(v1alpha1::ListPodResourcesResponse {
+            pod_resources: self.board.snapshot().iter().map(of_pod).collect(),
+        }))
+    }
+}
+
+/// Whether the pod counts (upstream `isPodInactive`): its containers have not all been stopped, and
+/// it has not ended by itself.
+fn is_active(entry: &PodEntryView) -> bool {
+    let ended = |status: &PodStatus| {
+        let phase = status.phase.as_deref();
+        matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    match entry.worker_phase {
+        WorkerPhase::Syncing => {
+            !ended(&entry.status) && !entry.pod.status.as_ref().is_some_and(ended)
+        }
+        WorkerPhase::Terminating => true,
+        WorkerPhase::Terminated => false,
+    }
+}
+
+fn of_pod(pod: &Pod) -> OfPod {
+    let of_container = |name| ContainerResources {
+        name,
+        ..ContainerResources::default()
+    };
+    OfPod {
+        name: pod.name().to_owned(),
+        namespace: pod.namespace().to_owned(),
+        containers: names(pod, true).map(of_container).collect(),
+    }
+}
+
+/// Names of the containers that run as long as the pod does: sidecars, if asked for, and app
+/// containers.
+fn names(pod: &Pod, sidecars: bool) -> impl Iterator<Item = String> {
+    let spec = pod.spec.as_ref();
+    let init = spec.and_then(|spec| spec.init_containers.as_ref());
+    let sidecars = init
+        .into_iter()
+        .flatten()
+        .filter(move |it| sidecars && it.restart_policy.as_deref() == Some("Always"));
+    let containers = spec.into_iter().flat_map(|spec| &spec.containers);
+    sidecars.chain(containers).map(|it| it.name.clone())
+}
