@@ -15,6 +15,7 @@ mod health;
 mod logs;
 mod metrics;
 mod pods;
+mod spans;
 mod streaming;
 mod usage;
 mod zpages;
@@ -26,6 +27,14 @@ use axum::response::Response;
 use axum::routing::any;
 
 pub use api::{NodeApi, NodeApiDeps, NodeApiSettings, Verbosity};
+pub use logs::Journals;
+pub use spans::{RequestSpans, traced};
+
+/// What queries say, read from any bytes: strangers' input comes here first.
+pub mod queries {
+    pub use crate::logs::{BadOptions, NodeQuery, PodLogOptions};
+    pub use crate::streaming::{Query as StreamQuery, Refusal};
+}
 
 /// Which port a request came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,5 +98,7 @@ async fn not_found() -> Response {
     answer::text(StatusCode::NOT_FOUND, "404 page not found")
 }
 
+#[cfg(test)]
+mod sockets;
 #[cfg(test)]
 mod tests;

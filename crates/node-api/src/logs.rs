@@ -14,7 +14,9 @@ use axum::routing::{any, get};
 
 use crate::answer::text;
 use crate::{NodeApi, NodeApiSettings};
-use node_query::NodeQuery;
+pub use journal::Journals;
+pub use node_query::NodeQuery;
+pub use options::{BadOptions, PodLogOptions};
 
 /// The group.
 pub(crate) fn routes(settings: &NodeApiSettings) -> Router<NodeApi> {
@@ -61,4 +63,4 @@ async fn system_logs(api: &NodeApi, path: &str, query: &str) -> Response {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -26,7 +26,7 @@ use windlass_types::PodExt;
 use crate::NodeApi;
 use crate::answer::text;
 use find::{PodName, Target};
-use query::Query;
+pub use query::Query;
 
 /// Longest time a command of `/run` may take: upstream's has no end but its server's write
 /// timeout, which is this.
@@ -116,7 +116,8 @@ async fn run_of_uid(State(api): State<NodeApi>, Path(at): ByUid, request: Reques
 }
 
 /// An answer that is none of what was asked for.
-pub(crate) struct Refusal {
+#[derive(Clone, Debug)]
+pub struct Refusal {
     status: StatusCode,
     words: String,
 }

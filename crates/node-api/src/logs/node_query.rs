@@ -18,7 +18,7 @@ const MAX_PATTERN: usize = 4096;
 
 /// A query of the node's logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeQuery {
+pub struct NodeQuery {
     /// Units of the journal, or names of files.
     pub(crate) services: Vec<String>,
     /// Paths below the log directory.
@@ -35,7 +35,7 @@ impl NodeQuery {
     ///
     /// # Errors
     /// What cannot be read, in upstream's words.
-    pub(crate) fn decode(query: &str) -> Result<Option<Self>, String> {
+    pub fn decode(query: &str) -> Result<Option<Self>, String> {
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let all = |name: &str| {
             let found = pairs.iter().filter(|(key, _)| key == name);
@@ -96,7 +96,7 @@ impl NodeQuery {
 
     /// # Errors
     /// What may not be asked, in upstream's words.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         let mut errors = Vec::new();
         for service in &self.services {
             let safe = |b: u8| b.is_ascii_alphanumeric() || b"-_.:@".contains(&b);

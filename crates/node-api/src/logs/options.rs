@@ -8,7 +8,7 @@ use windlass_types::Timestamp;
 
 /// What is wrong with a query; the words and codes are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadOptions {
+pub enum BadOptions {
     /// 400.
     #[error(r#"{{"message": "Unable to decode query."}}"#)]
     Undecodable,
@@ -19,7 +19,7 @@ pub(crate) enum BadOptions {
 
 /// The query of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PodLogOptions {
+pub struct PodLogOptions {
     follow: bool,
     /// The instance before the present one.
     pub(crate) previous: bool,
@@ -37,7 +37,7 @@ impl PodLogOptions {
     ///
     /// # Errors
     /// A number or a time is none: `Undecodable`.
-    pub(crate) fn decode(query: &str) -> Result<Self, BadOptions> {
+    pub fn decode(query: &str) -> Result<Self, BadOptions> {
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let first = |name: &str| {
             let mut found = pairs.iter().filter(|(key, _)| key == name);
@@ -66,7 +66,7 @@ impl PodLogOptions {
     ///
     /// # Errors
     /// Options that exclude each other or are out of range: `Invalid`.
-    pub(crate) fn resolve(&self, now: Timestamp) -> Result<LogOptions, BadOptions> {
+    pub fn resolve(&self, now: Timestamp) -> Result<LogOptions, BadOptions> {
         let stream = match self.stream.as_deref() {
             None | Some("All") => None,
             Some("Stdout") => Some(LogStream::Stdout),

@@ -8,11 +8,12 @@ use windlass_cri::StreamSet;
 use super::Refusal;
 
 /// The pairs of a query, in their order.
-pub(crate) struct Query(Vec<(String, String)>);
+#[derive(Clone, Debug)]
+pub struct Query(Vec<(String, String)>);
 
 impl Query {
     /// Of a request. What is no UTF-8 is refused: the runtime's protocol has no words for it.
-    pub(crate) fn of(uri: &Uri) -> Result<Self, Refusal> {
+    pub fn of(uri: &Uri) -> Result<Self, Refusal> {
         let query = uri.query().unwrap_or_default();
         if percent_decode_str(query).decode_utf8().is_err() {
             return Err(bad("the query is not UTF-8"));
@@ -22,19 +23,19 @@ impl Query {
     }
 
     /// The first value of a name.
-    pub(crate) fn first(&self, name: &str) -> Option<&str> {
+    pub fn first(&self, name: &str) -> Option<&str> {
         let pair = self.0.iter().find(|(key, _)| key == name)?;
         Some(&pair.1)
     }
 
     /// All values of a name.
-    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+    pub fn all(&self, name: &str) -> Vec<String> {
         let pairs = self.0.iter().filter(|(key, _)| key == name);
         pairs.map(|(_, value)| value.clone()).collect()
     }
 
     /// `input`, `output`, `error` and `tty`, each on if it is `1`; a terminal has no stderr.
-    pub(crate) fn streams(&self) -> Result<StreamSet, Refusal> {
+    pub fn streams(&self) -> Result<StreamSet, Refusal> {
         let on = |name| self.first(name) == Some("1");
         let tty = on("tty");
         let streams = StreamSet {
@@ -50,7 +51,7 @@ impl Query {
     }
 
     /// `port`, repeated or with commas, as WebSockets need it.
-    pub(crate) fn ports(&self) -> Result<Vec<u16>, Refusal> {
+    pub fn ports(&self) -> Result<Vec<u16>, Refusal> {
         let values = self.all("port");
         if values.is_empty() {
             return Err(bad("query parameter \"port\" is required"));

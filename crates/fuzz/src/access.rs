@@ -1,0 +1,52 @@
+//! Who asks, and what they need the right to.
+
+use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::{HeaderMap, HeaderValue};
+use windlass_auth::{named, of_authorization, of_websocket};
+use windlass_core::access::{self, AccessSettings};
+
+/// `METHOD path`. A path that is let through has one meaning only, and no `GET` executes.
+pub(crate) fn rights(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (method, path) = text.split_once(' ').unwrap_or(("GET", &text));
+    let settings = AccessSettings::default();
+    let Ok(rights) = access::rights(method, path, settings) else {
+        return;
+    };
+    assert!(!rights.is_empty());
+    let mut parts = path.split('/').skip_while(|part| part.is_empty());
+    let executes = matches!(
+        parts.next(),
+        Some("exec" | "attach" | "run" | "portForward")
+    );
+    let wanted = |right: &windlass_types::NodeRight| right.verb == "create";
+    assert!(!executes || rights.iter().all(wanted));
+    assert!(!parts.any(|part| part == ".."));
+}
+
+/// A header's value, as `Authorization` and as a subprotocol.
+pub(crate) fn bearer(data: &[u8]) {
+    let Ok(value) = HeaderValue::from_bytes(data) else {
+        return;
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(AUTHORIZATION, value.clone());
+    headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    if let Ok(Some(token)) = of_authorization(&headers) {
+        assert!(!token.is_empty());
+    }
+    if let Ok(Some((token, others))) = of_websocket(&headers) {
+        assert!(!token.is_empty() && !others.is_empty());
+    }
+}
+
+/// A certificate in DER.
+pub(crate) fn certificate(data: &[u8]) {
+    if let Ok(named) = named(data)
+        && let Some(user) = named.user
+    {
+        assert!(!user.name.is_empty());
+    }
+}

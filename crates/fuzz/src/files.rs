@@ -1,0 +1,128 @@
+//! What is in files: of the administrator, of the runtime, of the kernel.
+
+use std::str;
+
+use windlass_config::gates::FeatureGates;
+use windlass_config::kubelet::KubeletConfiguration;
+use windlass_config::validate::validate;
+use windlass_core::cgroup_names::CgroupLayout;
+use windlass_core::credentials::{DockerConfigFormat, Keyring};
+use windlass_core::image_name::ImageName;
+use windlass_core::manifest::Origin;
+use windlass_core::resources::QosClass;
+use windlass_core::{cri_log, dns, static_pod, yaml};
+use windlass_stats::parse;
+use windlass_types::cri::CgroupDriver;
+use windlass_types::{PodExt, PodUid};
+
+/// A manifest: what is accepted has a UID and a name, and is accepted again.
+pub(crate) fn manifest(data: &[u8]) {
+    let origin = Origin::File("/manifests/a.yaml".to_owned());
+    let Ok(loaded) = static_pod::load(data, &origin, "node") else {
+        return;
+    };
+    for pod in &loaded.pods {
+        assert!(!pod.uid().as_str().is_empty() && !pod.name().is_empty());
+    }
+    let again = static_pod::load(data, &origin, "node");
+    assert_eq!(again.ok(), Some(loaded));
+}
+
+/// A KubeletConfiguration, as one file of it is read and checked.
+pub(crate) fn configuration(data: &[u8]) {
+    let Ok((config, _)) = yaml::from_slice::<KubeletConfiguration>(data) else {
+        return;
+    };
+    if let Ok(gates) = FeatureGates::new(&config.feature_gates) {
+        for fault in validate(&config, &gates, &|_| String::new()) {
+            assert!(!fault.to_string().is_empty());
+        }
+    }
+}
+
+/// A line of a container's log; what the container wrote is not changed.
+pub(crate) fn log_line(data: &[u8]) {
+    let Ok(line) = cri_log::split_line(data) else {
+        return;
+    };
+    let text = data.strip_suffix(b"\n").unwrap_or(data);
+    assert!(text.ends_with(line.content));
+    if let (Ok(time), Ok(fixed)) = (line.time(), line.fixed_time()) {
+        let same = cri_log::format_time(time);
+        assert_eq!(same.as_bytes(), fixed, "{:?}", line.time);
+    }
+    let _ = cri_log::parse_line(data);
+}
+
+/// The name of an image; what it comes to is the name of the same image.
+pub(crate) fn image_name(data: &[u8]) {
+    if let Ok(text) = str::from_utf8(data)
+        && let Ok(name) = ImageName::parse(text)
+    {
+        assert_eq!(ImageName::parse(&name.reference), Ok(name));
+    }
+}
+
+/// Registry credentials in both of their forms, and `resolv.conf`.
+pub(crate) fn credentials(data: &[u8]) {
+    for format in [
+        DockerConfigFormat::ConfigJson,
+        DockerConfigFormat::Dockercfg,
+    ] {
+        let read = Keyring::from_file(format, data, "file");
+        let _ = read.keyring.lookup("registry.example/a/b:1");
+    }
+    if let Ok(text) = str::from_utf8(data) {
+        let _ = dns::parse_resolv_conf(text);
+    }
+}
+
+/// The name of a cgroup; the one of a pod leads back to it.
+pub(crate) fn cgroup_name(data: &[u8]) {
+    let Ok(name) = str::from_utf8(data) else {
+        return;
+    };
+    let classes = [
+        QosClass::Guaranteed,
+        QosClass::Burstable,
+        QosClass::BestEffort,
+    ];
+    let is_uid = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    for driver in [CgroupDriver::Cgroupfs, CgroupDriver::Systemd] {
+        let layout = CgroupLayout::new(driver, "/a-b/c");
+        for class in classes {
+            let _ = layout.pod_of(class, name);
+            if !name.is_empty() && name.bytes().all(is_uid) {
+                let uid = PodUid::from(name);
+                let path = layout.pod(class, &uid);
+                let directory = path.rsplit('/').next().unwrap_or_default();
+                assert_eq!(layout.pod_of(class, directory), Some(uid));
+            }
+        }
+    }
+}
+
+/// Files of the kernel.
+pub(crate) fn statistics(data: &[u8]) {
+    let _ = parse::parse_number(data);
+    let _ = parse::parse_limit(data);
+    let _ = parse::parse_keyed(data, "oom_kill");
+    let _ = parse::parse_memory_stat_v1(data);
+    let _ = parse::parse_memory_stat_v2(data);
+    let _ = parse::parse_cpu_stat(data);
+    let _ = parse::parse_cpuacct_stat(data);
+    let _ = parse::parse_cpu_max(data);
+    let _ = parse::parse_pressure(data);
+    let _ = parse::parse_io_stat(data);
+    let _ = parse::parse_blkio(data);
+    let _ = parse::parse_partitions(data);
+    let _ = parse::parse_procs(data);
+    let _ = parse::parse_net_dev(data);
+    let _ = parse::parse_default_route(data);
+    let _ = parse::parse_meminfo(data);
+    let _ = parse::parse_proc_stat(data);
+    let _ = parse::parse_loadavg(data);
+    let _ = parse::parse_open_files_limit(data);
+    let _ = parse::parse_proc_cgroup(data, None);
+    let _ = parse::parse_proc_cgroup(data, Some("memory"));
+}
