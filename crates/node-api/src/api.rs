@@ -15,6 +15,8 @@ use windlass_status::PodBoard;
 use windlass_streams::Sessions;
 use windlass_types::{Clock, Timestamp};
 
+use crate::logs::Journals;
+
 /// What the endpoints answer from.
 #[derive(Clone, Debug)]
 pub struct NodeApiDeps {
@@ -38,6 +40,8 @@ pub struct NodeApiDeps {
     pub paths: NodePaths,
     /// Who reads logs of containers.
     pub logs: LogReader,
+    /// Who reads the journal.
+    pub journals: Journals,
     /// Directory behind `/logs/`, `/var/log`.
     pub system_logs: PathBuf,
     /// Name of the node.

@@ -124,6 +124,7 @@ impl World {
                 },
                 system_logs: "/nowhere".into(),
                 logs: Default::default(),
+                journals: crate::Journals::new("journalctl"),
                 node_name: "n1".into(),
                 configz: Arc::new(json!({"port": 10250})),
                 flagz: Arc::new(vec![("root-dir".into(), "/r".into())]),

@@ -118,14 +118,18 @@ fn no_log(error: &NoLog) -> Response {
 
 /// Upstream has begun its answer by then and puts the fault into a log of status 200; here it is a 400.
 pub(super) fn unreadable(error: &LogError) -> Response {
-    let status = match error {
-        LogError::Open { .. } | LogError::Read { .. } => StatusCode::BAD_REQUEST,
-        LogError::Busy => StatusCode::TOO_MANY_REQUESTS,
-    };
-    let mut response = refuse(status, error.to_string());
-    if status == StatusCode::TOO_MANY_REQUESTS {
-        let seconds = header::HeaderValue::from_static("10");
-        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    match error {
+        LogError::Open { .. } | LogError::Read { .. } => {
+            refuse(StatusCode::BAD_REQUEST, error.to_string())
+        }
+        LogError::Busy => too_many(error.to_string()),
     }
+}
+
+/// There is no place for one more.
+pub(super) fn too_many(words: String) -> Response {
+    let mut response = refuse(StatusCode::TOO_MANY_REQUESTS, words);
+    let seconds = header::HeaderValue::from_static("10");
+    response.headers_mut().insert(header::RETRY_AFTER, seconds);
     response
 }

@@ -1,7 +1,9 @@
 //! Answers a query of the node's logs: from the journal, else from a file of the service's name.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -9,27 +11,73 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, Command};
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::containers::unreadable;
+use super::containers::too_many;
 use super::node_query::NodeQuery;
 use super::tree::{Found, find, serve};
 use crate::NodeApi;
 use crate::answer::text;
 
-/// Upstream's time for a query, from its first command to its last byte.
+/// Upstream's time for a query, from its first command to its last byte. A client that is slower
+/// gets what it took by then: nobody keeps a journalctl for longer.
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// Queries at a time. Each runs a journalctl, which maps the journal's files and may filter all of
+/// them; it is people who ask, a node has two processors at least, and each gets four.
+const QUERIES: usize = 8;
+
 /// Bytes of a journal in one answer.
-const LARGEST: usize = 256 * 1024 * 1024;
+const LARGEST: u64 = 256 * 1024 * 1024;
 
 /// Bytes of the list of units.
 const UNITS: u64 = 4 * 1024 * 1024;
 
 /// Bytes read from journalctl at once.
 const BLOCK: usize = 64 * 1024;
+
+/// Who reads the journal. Clones share the places.
+#[derive(Clone, Debug)]
+pub struct Journals {
+    program: PathBuf,
+    places: Arc<Semaphore>,
+}
+
+impl Journals {
+    /// By this `journalctl`, found in `PATH` if it is a name.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            places: Arc::new(Semaphore::new(QUERIES)),
+        }
+    }
+
+    /// Starts it; killed when its handle goes.
+    fn start(&self, arguments: &[String]) -> io::Result<(Child, ChildStdout)> {
+        let mut child = Command::new(&self.program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()?;
+        let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok((child, output))
+    }
+
+    /// Units that the journal knows; none without a journal.
+    async fn units(&self) -> String {
+        let arguments = ["--field".to_owned(), "_SYSTEMD_UNIT".to_owned()];
+        let mut units = Vec::new();
+        if let Ok((_running, output)) = self.start(&arguments) {
+            // what could not be read is not known
+            let _ = output.take(UNITS).read_to_end(&mut units).await;
+        }
+        String::from_utf8_lossy(&units).into_owned()
+    }
+}
 
 /// Answers a query; codes and words are upstream's.
 pub(crate) async fn answer(api: &NodeApi, query: &NodeQuery, path: &str) -> Response {
@@ -43,12 +91,14 @@ pub(crate) async fn answer(api: &NodeApi, query: &NodeQuery, path: &str) -> Resp
         return serve(api, file.trim_matches('/')).await;
     }
     // before the first process is started for it
-    let place = match api.logs.place() {
-        Ok(place) => place,
-        Err(error) => return unreadable(&error),
+    let Ok(place) = Arc::clone(&api.journals.places).try_acquire_owned() else {
+        return too_many(format!(
+            "{QUERIES} queries of the journal are being answered, which is the most at a time; \
+             try again later"
+        ));
     };
     let until = Instant::now() + LONGEST;
-    let known = tokio::time::timeout_at(until, units()).await;
+    let known = timeout_at(until, api.journals.units()).await;
     let known = known.unwrap_or_default();
     let files: Vec<_> = query
         .services
@@ -56,7 +106,7 @@ pub(crate) async fn answer(api: &NodeApi, query: &NodeQuery, path: &str) -> Resp
         .filter(|service| !known.contains(&format!("{service}.service")))
         .collect();
     if files.is_empty() {
-        return journal(query, until, place);
+        return journal(&api.journals, query, until, place);
     }
     // a file has a place of its own
     drop(place);
@@ -77,60 +127,48 @@ pub(crate) async fn answer(api: &NodeApi, query: &NodeQuery, path: &str) -> Resp
     }
 }
 
-/// Units that the journal knows; none without a journal.
-async fn units() -> String {
-    let Ok(mut child) = journalctl(&["--field".to_owned(), "_SYSTEMD_UNIT".to_owned()]) else {
-        return String::new();
-    };
-    let mut units = Vec::new();
-    if let Some(output) = child.stdout.take() {
-        // what could not be read is not known
-        let _ = output.take(UNITS).read_to_end(&mut units).await;
-    }
-    String::from_utf8_lossy(&units).into_owned()
-}
-
-/// Killed when its handle goes: with the client, at the latest.
-fn journalctl(arguments: &[String]) -> std::io::Result<Child> {
-    Command::new("journalctl")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-}
-
-fn journal(query: &NodeQuery, until: Instant, place: OwnedSemaphorePermit) -> Response {
-    let child = journalctl(&query.arguments()).and_then(|mut child| {
-        let output = child.stdout.take();
-        output
-            .map(|output| (child, output))
-            .ok_or(std::io::ErrorKind::BrokenPipe.into())
-    });
-    let Ok((child, output)) = child else {
+/// The journal's answer. Who reads from journalctl is not the one who is waited for by the client,
+/// so that its end comes when the client has gone, or at `until` if the client takes nothing.
+fn journal(
+    journals: &Journals,
+    query: &NodeQuery,
+    until: Instant,
+    place: OwnedSemaphorePermit,
+) -> Response {
+    let Ok((child, output)) = journals.start(&query.arguments()) else {
         return plain("\nerror: journal output not available\n".to_owned());
     };
-    let state = (child, output, place, 0);
-    let blocks = stream::try_unfold(state, move |(child, mut output, place, sent)| async move {
-        let block = tokio::time::timeout_at(until, block(&mut output, sent)).await;
-        // out of time: what came so far is the answer, as upstream
-        let block = block.unwrap_or(Ok(Bytes::new()))?;
-        let sent = sent + block.len();
-        let more = !block.is_empty();
-        std::io::Result::Ok(more.then_some((block, (child, output, place, sent))))
+    let (blocks, mut taken) = mpsc::channel(1);
+    tokio::spawn(async move {
+        tokio::select! {
+            biased;
+            () = blocks.closed() => {}
+            () = pass(output, &blocks) => {}
+            // what came so far is the answer, as upstream
+            () = sleep_until(until) => {}
+        }
+        drop(child);
+        drop(place);
     });
+    let blocks = stream::poll_fn(move |cx| taken.poll_recv(cx));
     (PLAIN, Body::from_stream(blocks)).into_response()
 }
 
-async fn block(output: &mut (impl AsyncRead + Unpin), sent: usize) -> std::io::Result<Bytes> {
-    let mut block = vec![0; BLOCK.min(LARGEST - sent.min(LARGEST))];
-    let read = match block.is_empty() {
-        true => 0,
-        false => output.read(&mut block).await?,
-    };
-    block.truncate(read);
-    Ok(Bytes::from(block))
+/// Passes on what it says until it ends, at a block a time.
+async fn pass(output: impl AsyncRead + Unpin, blocks: &mpsc::Sender<io::Result<Bytes>>) {
+    let mut output = output.take(LARGEST);
+    loop {
+        let mut block = vec![0; BLOCK];
+        let read = output.read(&mut block).await;
+        let ends = !matches!(read, Ok(1..));
+        let block = read.map(|read| {
+            block.truncate(read);
+            Bytes::from(block)
+        });
+        if blocks.send(block).await.is_err() || ends {
+            return;
+        }
+    }
 }
 
 /// `<service>`, `<service>.log` or `<service>/<service>.log` below the log directory.

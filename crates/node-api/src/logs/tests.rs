@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +14,16 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::tests::{World, entry};
-use crate::{NodeApi, ServerType, router};
+use crate::{Journals, NodeApi, ServerType, router};
 
 /// A node with one pod `web` of a container `app`, an init container and an ephemeral one.
-struct Node {
-    world: World,
+pub(crate) struct Node {
+    pub(crate) world: World,
     logs: tempfile::TempDir,
 }
 
 impl Node {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let logs = tempfile::tempdir().expect("directory");
         let mut world = World::new();
         world.deps.paths.pod_logs_dir = logs.path().to_owned();
@@ -48,7 +49,7 @@ impl Node {
                 "restartCount": restarts, "state": state, "lastState": last,
             })
         };
-        let ended = json!({"terminated": {"exitCode": 0}});
+        let ended = json!({"terminated": {"exitCode": 0, "containerID": "containerd://1"}});
         let status = json!({
             "containerStatuses": [status("app", state, last, restarts)],
             "initContainerStatuses": [status("init", &ended, &json!({}), 0)],
@@ -65,7 +66,7 @@ impl Node {
         directory.join(format!("{attempt}.log"))
     }
 
-    fn write(&self, container: &str, attempt: u32, lines: &[&str]) {
+    pub(crate) fn write(&self, container: &str, attempt: u32, lines: &[&str]) {
         let path = self.log(container, attempt);
         let file = OpenOptions::new().append(true).create(true).open(path);
         let mut file = file.expect("log");
@@ -75,7 +76,7 @@ impl Node {
     }
 
     /// Shows a directory with some files as `/var/log`.
-    fn shows_system_logs(&mut self) -> tempfile::TempDir {
+    pub(crate) fn shows_system_logs(&mut self) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("directory");
         let at = |name: &str| root.path().join(name);
         fs::write(at("syslog"), "<script>\n").expect("file");
@@ -187,7 +188,7 @@ async fn the_instance_is_the_one_that_runs_or_ran_last() {
         "/containerLogs/default/web/app",
         "/containerLogs/default/web/app?previous=true",
     );
-    let ended = json!({"terminated": {"exitCode": 1}});
+    let ended = json!({"terminated": {"exitCode": 1, "containerID": "containerd://1"}});
     let crash = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     node.is(&json!({"running": {}}), &ended, 1);
     assert_eq!(node.get(app).await, "200 second|");
@@ -346,18 +347,165 @@ async fn a_query_finds_the_file_of_a_service_that_does_not_log_to_the_journal() 
     }
 }
 
+/// A `journalctl` that knows one unit, `endless`, and goes on about it; a file names its processes.
+fn endless(directory: &std::path::Path) -> (Journals, PathBuf) {
+    let (program, pids) = (directory.join("journalctl"), directory.join("pids"));
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --field ] && exec echo endless.service\n\
+         echo $$ >> {}\nexec yes said\n",
+        pids.display()
+    );
+    let mut file = OpenOptions::new();
+    file.write(true).create(true).mode(0o755);
+    let mut file = file.open(&program).expect("a file");
+    file.write_all(script.as_bytes()).expect("written");
+    (Journals::new(program), pids)
+}
+
 #[tokio::test]
-async fn a_query_without_a_place_starts_no_program() {
+async fn a_journal_is_read_by_eight_at_a_time_and_not_for_who_is_gone_or_takes_nothing() {
     let mut node = Node::new();
-    let _root = node.shows_system_logs();
+    let root = node.shows_system_logs();
     node.world.deps.settings.log_query = true;
-    let mut places = Vec::new();
-    while let Ok(place) = node.world.deps.logs.place() {
-        places.push(place);
+    let (journals, pids) = endless(root.path());
+    node.world.deps.journals = journals;
+    let ask = async || {
+        let api = NodeApi::new(node.world.deps.clone());
+        let request = Request::get("/logs/?query=endless").body(Body::empty());
+        let router = router(api, ServerType::ReadWrite);
+        let answer = router.oneshot(request.expect("request")).await;
+        answer.expect("answer")
+    };
+    let places_are_free = async || {
+        let free = async {
+            loop {
+                let answer = ask().await;
+                if answer.status() == StatusCode::OK {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        within(free).await;
+    };
+    let mut slow = Vec::new();
+    for _ in 0..8 {
+        let mut body = ask().await.into_body().into_data_stream();
+        let block = within(body.next()).await.expect("a block").expect("said");
+        assert!(block.starts_with(b"said\nsaid\n"));
+        slow.push(body);
     }
-    let answer = node.get("/logs/?query=other-unit-h3").await;
-    assert!(answer.starts_with("429 "), "{answer}");
-    drop(places);
-    let answer = node.get("/logs/?query=other-unit-h3").await;
-    assert_eq!(answer, "200 |log not found for other-unit-h3|");
+    let ninth = ask().await;
+    assert_eq!(ninth.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(ninth.headers().contains_key("retry-after"));
+    drop(slow.pop());
+    places_are_free().await;
+    // those who take nothing more
+    let mut slow = slow.into_iter();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    let all_ended = async {
+        let pids = fs::read_to_string(&pids).expect("pids");
+        for pid in pids.lines() {
+            while PathBuf::from(format!("/proc/{pid}")).exists() {
+                tokio::task::yield_now().await;
+            }
+        }
+    };
+    within(all_ended).await;
+    places_are_free().await;
+    // what was on its way is the end of the answer, not a fault
+    let rest = slow.next().expect("one").collect::<Vec<_>>().await;
+    assert!(
+        rest.len() <= 2 && rest.iter().all(Result::is_ok),
+        "{rest:?}"
+    );
+}
+
+/// What systemd's own tool makes of a journal's export, read by the `journalctl` that is installed.
+#[tokio::test]
+async fn a_real_journal_is_told_by_unit_pattern_and_number_of_lines() {
+    const WRITER: &str = "/usr/lib/systemd/systemd-journal-remote";
+    if !std::path::Path::new(WRITER).exists() {
+        eprintln!("skipped: there is no {WRITER} (Debian: systemd-journal-remote)");
+        return;
+    }
+    let mut node = Node::new();
+    let root = node.shows_system_logs();
+    node.world.deps.settings.log_query = true;
+    let at = |name: &str| root.path().join(name);
+    let entry = |number: u32, unit: &str, said: &str| {
+        let time = 1_795_305_600_000_000_u64 + u64::from(number) * 1_000_000;
+        format!(
+            "__REALTIME_TIMESTAMP={time}\n__MONOTONIC_TIMESTAMP={number}000000\n\
+             _BOOT_ID=6f7c0e0c6d3b4f6a9b8c7d6e5f4a3b2c\n_SYSTEMD_UNIT={unit}.service\n\
+             SYSLOG_IDENTIFIER={unit}\n_HOSTNAME=n1\nMESSAGE={said}\n\n"
+        )
+    };
+    let export = [
+        entry(1, "runtime", "began"),
+        entry(2, "other", "began too"),
+        entry(3, "runtime", "pulled an image"),
+        entry(4, "runtime", "ended"),
+    ];
+    fs::write(at("export"), export.concat()).expect("written");
+    let journal = at("system.journal");
+    let written = std::process::Command::new(WRITER)
+        .arg("--output")
+        .args([&journal, &at("export")])
+        .output()
+        .expect("run");
+    assert!(written.status.success(), "{written:?}");
+    let program = at("journalctl");
+    let script = format!(
+        "#!/bin/sh\nexec journalctl --file={} \"$@\"\n",
+        journal.display()
+    );
+    let mut file = OpenOptions::new();
+    let mut file = file.write(true).create(true).mode(0o755).open(&program);
+    let file = file.as_mut().expect("a file");
+    file.write_all(script.as_bytes()).expect("written");
+    node.world.deps.journals = Journals::new(program);
+    let line =
+        |second: u32, said: &str| format!("Nov 22 00:00:{second:02}.000000 n1 runtime: {said}|");
+    let all = [
+        line(1, "began"),
+        line(3, "pulled an image"),
+        line(4, "ended"),
+    ];
+    #[rustfmt::skip]
+    let cases = [
+        ("query=runtime", all.concat()),
+        ("query=runtime&tailLines=1", all[2].clone()),
+        ("query=runtime&pattern=image", all[1].clone()),
+        ("query=runtime&sinceTime=2026-11-22T00:00:03Z&untilTime=2026-11-22T00:00:03Z", all[1].clone()),
+        ("query=nobody", "|log not found for nobody|".to_owned()),
+    ];
+    for (query, expected) in cases {
+        let answer = node.get(&format!("/logs/?{query}")).await;
+        assert_eq!(answer, format!("200 {expected}"), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_listing_ends_where_its_names_take_too_much_and_says_so() {
+    let mut node = Node::new();
+    let root = node.shows_system_logs();
+    let many = root.path().join("many");
+    fs::create_dir(&many).expect("directory");
+    // 224 letters and 32 bytes more: 2048 of them fit
+    for number in 0..2050 {
+        fs::write(many.join(format!("{number:'>224}")), "").expect("file");
+    }
+    let page = node.get("/logs/many/").await;
+    assert_eq!(page.matches("<a href=").count(), 2048);
+    assert!(page.ends_with("</a>|there is more|</pre>|"));
+    for _ in 0..2 {
+        let name = fs::read_dir(&many).expect("read").next().expect("a file");
+        fs::remove_file(name.expect("a file").path()).expect("removed");
+    }
+    let page = node.get("/logs/many/").await;
+    assert_eq!(page.matches("<a href=").count(), 2048);
+    assert!(page.ends_with("</a>|</pre>|"));
 }

@@ -4,14 +4,16 @@
 //! the pods' logs: `/var/log/containers` is links into those. The path is resolved first; what it
 //! resolves to is then opened without following any link, so that nobody can put one in between.
 
+use std::convert::Infallible;
 use std::fs::File;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::{io, iter};
 
 use axum::body::Body;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures::stream;
 use windlass_runtime::logs::open_beneath;
 
 use super::containers::unreadable;
@@ -19,16 +21,25 @@ use super::journal::roots;
 use crate::NodeApi;
 use crate::answer::text;
 
-/// Names that one listing shows; 5 MiB of links.
-const NAMES: usize = 20_000;
+/// Bytes of the names that one listing shows, with [`OF_A_NAME`] for each: some 3,000 logs of
+/// containers. They are kept for as long as the client takes the page, in a place for readers of
+/// logs, so that as many as there may be of these keep 600 MiB.
+const NAMES: usize = 512 << 10;
+
+/// What a name takes besides its letters.
+const OF_A_NAME: usize = 32;
+
+/// Rows of the page that are made at once: names of 255 bytes that all have to be escaped become
+/// 2.3 KiB each.
+const ROWS: usize = 64;
 
 /// What is found at a path.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// A regular file and its length.
     File(File, u64),
-    /// Names of a directory's entries, those of directories with a slash.
-    Directory(Vec<String>),
+    /// Names of a directory's entries, those of directories with a slash; true if there are more.
+    Directory(Vec<String>, bool),
 }
 
 /// Why a path shows nothing.
@@ -50,11 +61,11 @@ pub(crate) async fn serve(api: &NodeApi, path: &str) -> Response {
     let found = found.unwrap_or_else(|error| Err(Missing::Fault(error.to_string())));
     match found {
         // as Go, so that relative links in the listing work
-        Ok(Found::Directory(_)) if !path.is_empty() && !path.ends_with('/') => {
+        Ok(Found::Directory(..)) if !path.is_empty() && !path.ends_with('/') => {
             moved(&format!("{}/", last(path)))
         }
         Ok(Found::File(..)) if path.ends_with('/') => moved(&format!("../{}", last(path))),
-        Ok(Found::Directory(names)) => listing(&names),
+        Ok(Found::Directory(names, more)) => listing(api, names, more),
         Ok(Found::File(file, length)) => whole(api, file, length, path),
         Err(Missing::NotFound) => text(StatusCode::NOT_FOUND, "404 page not found"),
         Err(Missing::Forbidden) => text(StatusCode::FORBIDDEN, "403 Forbidden"),
@@ -95,23 +106,26 @@ pub(crate) fn find(roots: &[PathBuf], path: &str) -> Result<Found, Missing> {
     if !metadata.is_dir() {
         return Err(Missing::Forbidden);
     }
-    list(&file)
-        .map(Found::Directory)
-        .map_err(|error| missing(&error))
+    list(&file).map_err(|error| missing(&error))
 }
 
 /// By the open directory: its name could mean another one by now.
-fn list(directory: &File) -> io::Result<Vec<String>> {
+fn list(directory: &File) -> io::Result<Found> {
     let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-    let mut names = Vec::new();
-    for entry in path.read_dir()?.take(NAMES) {
+    let (mut names, mut left, mut more) = (Vec::new(), NAMES, false);
+    for entry in path.read_dir()? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(rest) = left.checked_sub(name.len() + OF_A_NAME) else {
+            more = true;
+            break;
+        };
+        left = rest;
         let slash = if entry.file_type()?.is_dir() { "/" } else { "" };
         names.push(format!("{name}{slash}"));
     }
     names.sort();
-    Ok(names)
+    Ok(Found::Directory(names, more))
 }
 
 fn missing(error: &io::Error) -> Missing {
@@ -137,18 +151,34 @@ fn moved(to: &str) -> Response {
         .into_response()
 }
 
-/// Go's page: a link for each name.
-fn listing(names: &[String]) -> Response {
-    let mut page = String::from(
-        "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n",
-    );
-    for name in names {
-        let (link, shown) = (escape_html(&escape_url(name)), escape_html(name));
-        page.push_str(&format!("<a href=\"{link}\">{shown}</a>\n"));
-    }
-    page.push_str("</pre>\n");
+/// Go's page: a link for each name; made as it is taken.
+fn listing(api: &NodeApi, names: Vec<String>, more: bool) -> Response {
+    let place = match api.logs.place() {
+        Ok(place) => place,
+        Err(error) => return unreadable(&error),
+    };
+    let head = "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n";
+    let end = match more {
+        true => "there is more\n</pre>\n",
+        false => "</pre>\n",
+    };
+    let mut names = names.into_iter();
+    let rows = iter::from_fn(move || {
+        let _held = &place;
+        let rows: String = names.by_ref().take(ROWS).map(|name| row(&name)).collect();
+        (!rows.is_empty()).then_some(rows)
+    });
+    let page = iter::once(head.to_owned())
+        .chain(rows)
+        .chain(iter::once(end.to_owned()));
+    let page = stream::iter(page.map(Ok::<_, Infallible>));
     let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
-    (kind, page).into_response()
+    (kind, Body::from_stream(page)).into_response()
+}
+
+fn row(name: &str) -> String {
+    let (link, shown) = (escape_html(&escape_url(name)), escape_html(name));
+    format!("<a href=\"{link}\">{shown}</a>\n")
 }
 
 /// As text whatever is in it: nothing that a pod wrote is a page or a script.

@@ -27,6 +27,8 @@ use crate::{NodeApi, ServerType, router};
 pub(crate) struct FakeStreams {
     asked: Mutex<Vec<String>>,
     fails: Mutex<Option<CriCode>>,
+    /// Where its streaming server is.
+    url: Mutex<Option<String>>,
 }
 
 impl FakeStreams {
@@ -34,7 +36,10 @@ impl FakeStreams {
         self.asked.lock().expect("lock").push(line);
         match *self.fails.lock().expect("lock") {
             Some(code) => Err(CriError::new("exec", code, "the runtime's words")),
-            None => Ok("http://127.0.0.1:1/token".into()),
+            None => {
+                let url = self.url.lock().expect("lock").clone();
+                Ok(url.unwrap_or("http://127.0.0.1:1/token".into()))
+            }
         }
     }
 }
@@ -82,15 +87,15 @@ impl RuntimeStreams for FakeStreams {
     }
 }
 
-struct Streaming {
-    world: World,
+pub(crate) struct Streaming {
+    pub(crate) world: World,
     streams: Arc<FakeStreams>,
     _root: tempfile::TempDir,
 }
 
 impl Streaming {
     /// The pod `web` of the world, whose container `app` runs and `idle` does not.
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let mut world = World::new();
         let streams = Arc::<FakeStreams>::default();
         let root = tempfile::tempdir().expect("directory");
@@ -133,6 +138,16 @@ impl Streaming {
         }
     }
 
+    /// What the runtime was asked.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut *self.streams.asked.lock().expect("lock"))
+    }
+
+    /// Says where streams are served.
+    pub(crate) fn is_at(&self, url: &str) {
+        *self.streams.url.lock().expect("lock") = Some(url.to_owned());
+    }
+
     /// Status and words of the answer, and what the runtime was asked.
     async fn line(&self, method: &str, target: &str, upgrade: &str) -> String {
         let method = Method::from_bytes(method.as_bytes()).expect("method");
@@ -147,7 +162,7 @@ impl Streaming {
         let status = response.status();
         let body = response.into_body().collect().await.expect("body");
         let words = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
-        let asked = std::mem::take(&mut *self.streams.asked.lock().expect("lock"));
+        let asked = self.asked();
         match asked.is_empty() {
             true => format!("{} {words}", status.as_u16()),
             false => format!("{} {}", status.as_u16(), asked.join(", ")),

@@ -1,6 +1,7 @@
 //! Port 10250 and the read-only port: bound before anything is started, served afterwards.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -21,42 +22,42 @@ use windlass_https::{
     Limits, ServingCertificate, TlsChoice, TlsProfile, TlsSource, Transport, files, serve,
 };
 use windlass_node::MachineRoots;
-use windlass_node_api::{NodeApi, NodeApiDeps, NodeApiSettings, ServerType, router};
-use windlass_runtime::logs::LogReader;
+use windlass_node_api::{
+    Journals, NodeApi, NodeApiDeps, NodeApiSettings, RequestSpans, ServerType, router, traced,
+};
 use windlass_server::HealthSource;
 use windlass_stats::MachineFacts;
+use windlass_stats::topology::Topology;
 use windlass_streams::Sessions;
+use windlass_types::Clock;
 
 use super::Surroundings;
 use super::measured::host_stats;
 
 /// Directory behind `/logs/`.
 const SYSTEM_LOGS: &str = "/var/log";
+/// Where the kernel tells of each processor.
+const PROCESSORS: &str = "/sys/bus/cpu/devices";
 
 /// Both ports, opened.
 #[derive(Debug)]
 pub(super) struct NodeApiPorts {
     secure: Option<TcpListener>,
     read_only: Option<TcpListener>,
-    /// Reads logs, for the local API too.
-    pub(super) logs: LogReader,
 }
 
 impl NodeApiPorts {
     /// Opens `port` and `readOnlyPort` on `address`, as far as `enableServer` and the ports say.
     pub(super) async fn bind(kubelet: &KubeletConfiguration) -> anyhow::Result<Self> {
-        let none = Self {
-            secure: None,
-            read_only: None,
-            logs: LogReader::default(),
-        };
         if !kubelet.enable_server {
-            return Ok(none);
+            return Ok(Self {
+                secure: None,
+                read_only: None,
+            });
         }
         Ok(Self {
             secure: listener(kubelet, "port", kubelet.port).await?,
             read_only: listener(kubelet, "readOnlyPort", kubelet.read_only_port).await?,
-            ..none
         })
     }
 
@@ -77,12 +78,11 @@ impl NodeApiPorts {
             return Ok(());
         }
         let deps = node_api(agent, config, paths, health, surroundings, shutdown.clone());
-        let api = NodeApi::new(NodeApiDeps {
-            logs: self.logs,
-            ..deps
-        });
+        let api = NodeApi::new(deps);
+        let spans = request_spans(agent, &surroundings.clock);
         if let Some(listener) = self.read_only {
-            let routes = router(api.clone(), ServerType::ReadOnly);
+            let server = ServerType::ReadOnly;
+            let routes = traced(router(api.clone(), server), server, spans.clone());
             let limits = Limits::default();
             let served = serve(listener, routes, Transport::Plain, limits, shutdown.clone());
             agent.shutdown.track(served);
@@ -95,12 +95,20 @@ impl NodeApiPorts {
                 surroundings.metrics.access.clone(),
                 Arc::clone(&surroundings.clock),
             );
-            let routes = protect(router(api, ServerType::ReadWrite), auth);
+            let server = ServerType::ReadWrite;
+            let routes = protect(traced(router(api, server), server, spans), auth);
             let served = serve(listener, routes, tls, Limits::default(), shutdown);
             agent.shutdown.track(served);
         }
         Ok(())
     }
+}
+
+/// What makes spans of requests, if anybody takes them.
+fn request_spans(agent: &Agent, clock: &Arc<dyn Clock>) -> Option<Arc<RequestSpans>> {
+    let sink = Arc::clone(agent.spans.as_ref()?);
+    let spans = RequestSpans::new(sink, Arc::clone(clock), &agent.node.name);
+    Some(Arc::new(spans))
 }
 
 /// A port that is 0 is not served.
@@ -159,7 +167,8 @@ fn node_api(
         settings: settings(config),
         clock,
         shutdown,
-        logs: LogReader::default(),
+        logs: agent.logs.clone(),
+        journals: Journals::new("journalctl"),
     }
 }
 
@@ -180,8 +189,11 @@ fn settings(config: &Config) -> NodeApiSettings {
 
 fn machine(config: &Config) -> MachineFacts {
     let facts = MachineRoots::of_this_machine(config.flags.root_dir.clone()).read();
+    let topology = Topology::read(Path::new(PROCESSORS));
     MachineFacts {
         cpu_cores: u64::from(facts.cpus),
+        physical_cores: topology.cores,
+        sockets: topology.sockets,
         memory: facts.memory,
         swap: facts.swap,
         boot_id: facts.boot_id,
@@ -190,7 +202,6 @@ fn machine(config: &Config) -> MachineFacts {
         kernel: facts.kernel_version,
         os: facts.os_image,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        ..MachineFacts::default()
     }
 }
 
