@@ -29,6 +29,17 @@ pub enum Job {
     Release,
 }
 
+impl Job {
+    /// Upstream's name, as in its traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "syncPod",
+            Self::Kill { .. } => "syncTerminatingPod",
+            Self::Release => "syncTerminatedPod",
+        }
+    }
+}
+
 /// What came of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobResult {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use windlass_types::Timestamp;
 use windlass_types::why::{TouchEnd, TouchKind, TouchView};
 
-pub use cause::led_to;
+pub use cause::{led_to, start_end};
 pub use waterfall::{Bar, Episode, waterfall};
 
 /// Records of a pod's start: a pod of two containers with three volumes has 25.

@@ -358,7 +358,9 @@ impl HungCalls {
 
     /// The runtime listed containers: `all` that there are, or some.
     pub(crate) fn containers_listed(&self, rows: &[ContainerSummary], all: bool) {
-        let ids = rows.iter().map(|row| (row.id.as_str(), &row.uid, Some(&*row.name)));
+        let ids = rows
+            .iter()
+            .map(|row| (row.id.as_str(), &row.uid, Some(&*row.name)));
         self.learn(ids);
         if all {
             self.forget_owners(rows);

@@ -1,4 +1,5 @@
-//! Both ports with an eye on calls that are not answered ([`HungCalls`]).
+//! Both ports with an eye on calls that are not answered ([`HungCalls`]), and a record of each call
+//! of a pod in its timeline.
 //!
 //! Not watched are calls that may last: a pull, which has no deadline, and the event stream. A stop
 //! and a command in a container have their own time on top.
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use windlass_timelines::{Outcome, Timelines, Touch, TouchKind, What};
 use windlass_types::cri::{
     CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
     ImageInfo, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
@@ -15,7 +17,7 @@ use windlass_types::cri::{
 use windlass_types::{ContainerId, PodUid, SandboxId, names};
 
 use crate::error::CriResult;
-use crate::hung::{CallObject, HungCalls};
+use crate::hung::{CallObject, HungCalls, Owner, short};
 use crate::port::{ImageService, RuntimeEventStream, RuntimeService};
 
 /// A read that takes longer than this hangs: containerd answers in milliseconds, on a busy node in
@@ -35,17 +37,93 @@ pub async fn for_pod<T>(uid: PodUid, work: impl Future<Output = T>) -> T {
     FOR_POD.scope(uid, work).await
 }
 
+/// Who hears of calls.
+#[derive(Clone, Debug)]
+struct Watch {
+    calls: HungCalls,
+    timelines: Timelines,
+}
+
+impl Watch {
+    /// A call that has to be answered within `patience`.
+    async fn watch<T>(
+        &self,
+        operation: &'static str,
+        object: CallObject,
+        patience: Duration,
+        call: impl Future<Output = CriResult<T>>,
+    ) -> CriResult<T> {
+        let pod = FOR_POD.try_with(Clone::clone).ok();
+        let touch = self.begin(operation, &object, pod.as_ref());
+        let call = self.calls.watch((operation, object), pod, patience, call);
+        self.record(touch, call).await
+    }
+
+    /// Does a call as the touch of a pod that it is, if it is a pod's.
+    async fn record<T>(
+        &self,
+        touch: Option<Touch>,
+        call: impl Future<Output = CriResult<T>>,
+    ) -> CriResult<T> {
+        let Some(touch) = touch else {
+            return call.await;
+        };
+        let result = touch.within(call).await;
+        touch.end(Outcome::of(
+            &result.as_ref().map_err(|error| &error.message),
+        ));
+        result
+    }
+
+    fn begin(
+        &self,
+        operation: &'static str,
+        object: &CallObject,
+        for_pod: Option<&PodUid>,
+    ) -> Option<Touch> {
+        // a probe asks for ever, and tells its verdicts itself
+        if operation == "ExecSync" && for_pod.is_none() {
+            return None;
+        }
+        let kind = TouchKind::Call;
+        let of = |id: &str| self.calls.owner(id);
+        let (pod, what) = match object {
+            CallObject::Runtime => (None, What::new(kind, operation)),
+            CallObject::Pod(uid) => (Some(uid.clone()), What::new(kind, operation)),
+            CallObject::NewContainer(uid, name) => {
+                (Some(uid.clone()), What::of(kind, operation, name))
+            }
+            CallObject::Sandbox(id) => {
+                let owner = of(id.as_str()).map(|owner| owner.pod);
+                (owner, What::new(kind, operation))
+            }
+            CallObject::Container(id) => match of(id.as_str()) {
+                Some(Owner { pod, container }) => {
+                    let subject = container;
+                    let what = What::new(kind, operation);
+                    (Some(pod), What { subject, ..what })
+                }
+                None => (None, What::of(kind, operation, short(id.as_str()))),
+            },
+            CallObject::Image(name) => (None, What::of(kind, operation, name)),
+        };
+        let pod = pod.as_ref().or(for_pod)?;
+        Some(self.timelines.begin(pod, what))
+    }
+}
+
 /// A runtime whose calls are watched.
 #[derive(Clone, Debug)]
 pub struct WatchedRuntime {
     inner: Arc<dyn RuntimeService>,
-    calls: HungCalls,
+    watch: Watch,
 }
 
 impl WatchedRuntime {
     /// Puts `inner` under watch.
-    pub fn new(inner: Arc<dyn RuntimeService>, calls: HungCalls) -> Self {
-        Self { inner, calls }
+    pub fn new(inner: Arc<dyn RuntimeService>, calls: HungCalls, timelines: Timelines) -> Self {
+        let watch = Watch { calls, timelines };
+        Self { inner, watch }
     }
 
     async fn read<T>(
@@ -54,9 +132,7 @@ impl WatchedRuntime {
         object: CallObject,
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
-        let pod = FOR_POD.try_with(Clone::clone).ok();
-        let key = (operation, object);
-        self.calls.watch(key, pod, PATIENCE, call).await
+        self.watch.watch(operation, object, PATIENCE, call).await
     }
 
     async fn change<T>(
@@ -66,10 +142,8 @@ impl WatchedRuntime {
         extra: Duration,
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
-        let pod = FOR_POD.try_with(Clone::clone).ok();
         let patience = PATIENCE_FOR_CHANGES.saturating_add(extra);
-        let key = (operation, object);
-        self.calls.watch(key, pod, patience, call).await
+        self.watch.watch(operation, object, patience, call).await
     }
 }
 
@@ -115,7 +189,7 @@ impl RuntimeService for WatchedRuntime {
         let id = self
             .change("RunPodSandbox", object, Duration::ZERO, call)
             .await?;
-        self.calls.made(id.as_str(), &config.uid);
+        self.watch.calls.made(id.as_str(), &config.uid, None);
         Ok(id)
     }
 
@@ -143,7 +217,7 @@ impl RuntimeService for WatchedRuntime {
         let call = self.inner.list_pod_sandboxes(filter);
         let rows = self.read("ListPodSandbox", listed(filter), call).await?;
         let all = *filter == ListFilter::default();
-        self.calls.sandboxes_listed(&rows, all);
+        self.watch.calls.sandboxes_listed(&rows, all);
         Ok(rows)
     }
 
@@ -159,7 +233,8 @@ impl RuntimeService for WatchedRuntime {
         let id = self
             .change("CreateContainer", object, Duration::ZERO, call)
             .await?;
-        self.calls.made(id.as_str(), uid);
+        let name = Some(config.name.as_str());
+        self.watch.calls.made(id.as_str(), uid, name);
         Ok(id)
     }
 
@@ -187,7 +262,7 @@ impl RuntimeService for WatchedRuntime {
         let call = self.inner.list_containers(filter);
         let rows = self.read("ListContainers", listed(filter), call).await?;
         let all = *filter == ListFilter::default();
-        self.calls.containers_listed(&rows, all);
+        self.watch.calls.containers_listed(&rows, all);
         Ok(rows)
     }
 
@@ -224,25 +299,14 @@ impl RuntimeService for WatchedRuntime {
 #[derive(Clone, Debug)]
 pub struct WatchedImages {
     inner: Arc<dyn ImageService>,
-    calls: HungCalls,
+    watch: Watch,
 }
 
 impl WatchedImages {
     /// Puts `inner` under watch.
-    pub fn new(inner: Arc<dyn ImageService>, calls: HungCalls) -> Self {
-        Self { inner, calls }
-    }
-
-    async fn watch<T>(
-        &self,
-        operation: &'static str,
-        object: CallObject,
-        patience: Duration,
-        call: impl Future<Output = CriResult<T>>,
-    ) -> CriResult<T> {
-        let pod = FOR_POD.try_with(Clone::clone).ok();
-        let key = (operation, object);
-        self.calls.watch(key, pod, patience, call).await
+    pub fn new(inner: Arc<dyn ImageService>, calls: HungCalls, timelines: Timelines) -> Self {
+        let watch = Watch { calls, timelines };
+        Self { inner, watch }
     }
 }
 
@@ -250,14 +314,16 @@ impl WatchedImages {
 impl ImageService for WatchedImages {
     async fn list_images(&self) -> CriResult<Vec<ImageInfo>> {
         let call = self.inner.list_images();
-        self.watch("ListImages", CallObject::Runtime, PATIENCE, call)
-            .await
+        let object = CallObject::Runtime;
+        let watch = &self.watch;
+        watch.watch("ListImages", object, PATIENCE, call).await
     }
 
     async fn image_status(&self, image: &str) -> CriResult<Option<ImageInfo>> {
         let call = self.inner.image_status(image);
         let object = CallObject::Image(image.to_owned());
-        self.watch("ImageStatus", object, PATIENCE, call).await
+        let watch = &self.watch;
+        watch.watch("ImageStatus", object, PATIENCE, call).await
     }
 
     async fn pull_image(
@@ -266,13 +332,17 @@ impl ImageService for WatchedImages {
         auth: Option<&ImageAuth>,
         sandbox_config: &SandboxConfig,
     ) -> CriResult<String> {
-        self.inner.pull_image(image, auth, sandbox_config).await
+        let call = self.inner.pull_image(image, auth, sandbox_config);
+        let object = CallObject::Image(image.to_owned());
+        let for_pod = Some(&sandbox_config.uid);
+        let touch = self.watch.begin("PullImage", &object, for_pod);
+        self.watch.record(touch, call).await
     }
 
     async fn remove_image(&self, image: &str) -> CriResult<()> {
         let call = self.inner.remove_image(image);
         let object = CallObject::Image(image.to_owned());
-        self.watch("RemoveImage", object, PATIENCE_FOR_CHANGES, call)
-            .await
+        let (watch, patience) = (&self.watch, PATIENCE_FOR_CHANGES);
+        watch.watch("RemoveImage", object, patience, call).await
     }
 }

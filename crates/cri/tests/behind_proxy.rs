@@ -19,6 +19,7 @@ use windlass_metrics::Metrics;
 use windlass_testing::FakeRuntime;
 use windlass_testing::cri_proxy::{Action, CriProxy, Rule};
 use windlass_testing::fake_runtime::{EventMode, Exec, Operation, ServeGuard};
+use windlass_timelines::Timelines;
 use windlass_types::cri::{ContainerConfig, ListFilter, SandboxConfig};
 use windlass_types::{ContainerId, SandboxId, names};
 
@@ -278,7 +279,9 @@ async fn a_runtime_that_goes_takes_the_connection_with_it() {
 async fn a_call_that_hangs_on_the_wire_is_listed_with_its_pod() {
     let world = World::new();
     let calls = HungCalls::new(Arc::new(SystemClock));
-    let watched = WatchedRuntime::new(Arc::new(world.client.clone()), calls.clone());
+    let timelines = Timelines::new(Arc::new(SystemClock), None);
+    let runtime = Arc::new(world.client.clone());
+    let watched = WatchedRuntime::new(runtime, calls.clone(), timelines);
     let id = watched.run_pod_sandbox(&sandbox_config("sick"), "").await;
     let id = id.expect("sandbox");
     let hang = world.proxy.add(Rule::new("PodSandboxStatus", Action::Hang));

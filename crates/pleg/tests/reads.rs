@@ -20,6 +20,7 @@ use windlass_metrics::Metrics;
 use windlass_pleg::{Pleg, PlegDeps};
 use windlass_testing::FakeRuntime;
 use windlass_testing::fake_runtime::{EventMode, Fault, Operation};
+use windlass_timelines::Timelines;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::{Clock, PodUid, SandboxId, names};
 
@@ -46,7 +47,11 @@ async fn beside_a_pleg<R>(
     let hung = HungCalls::new(Arc::clone(&clock));
     let cache = StatusCache::new();
     let deps = PlegDeps {
-        runtime: Arc::new(WatchedRuntime::new(Arc::new(runtime.clone()), hung.clone())),
+        runtime: Arc::new(WatchedRuntime::new(
+            Arc::new(runtime.clone()),
+            hung.clone(),
+            Timelines::new(Arc::clone(&clock), None),
+        )),
         clock,
         metrics,
         cache: cache.clone(),

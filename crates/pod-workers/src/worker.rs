@@ -20,6 +20,7 @@ use windlass_metrics::Metrics;
 use windlass_runtime::{PodObjects, PodRuntime};
 use windlass_status::{EventRecorder, PodBoard};
 use windlass_store::BackoffFile;
+use windlass_timelines::Timelines;
 use windlass_types::{Clock, ObservedPod, Pod, PodVerdicts};
 
 use crate::pacer::StartPacer;
@@ -43,6 +44,8 @@ pub struct WorkerDeps {
     pub pacer: StartPacer,
     /// Where results are published.
     pub board: PodBoard,
+    /// Told of each job, and of what it waits for.
+    pub timelines: Timelines,
     /// Records events.
     pub events: Arc<dyn EventRecorder>,
     /// The clock.

@@ -33,6 +33,7 @@ use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::PodRuntime;
 use windlass_store::{AdmittedPods, BackoffFile};
+use windlass_timelines::{Outcome, Timelines, TouchKind, What};
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
 use windlass_types::{
@@ -81,6 +82,8 @@ pub struct SyncLoopDeps {
     pub sources_ready: watch::Sender<SourcesReady>,
     /// What pods are admitted against.
     pub admission: AdmissionDeps,
+    /// Told of admissions and of verdicts of probes.
+    pub timelines: Timelines,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Metrics.
@@ -204,6 +207,12 @@ impl SyncLoop {
                 for change in &update.changes {
                     tracing::info!(pod = %uid, probe = %change.kind, container = change.container,
                         ok = change.ok, "probe verdict");
+                    let what = What::of(TouchKind::Probe, change.kind.as_str(), &change.container);
+                    let outcome = match change.ok {
+                        true => Outcome::Done,
+                        false => Outcome::failed("it does not pass"),
+                    };
+                    self.deps.timelines.instant(&uid, what, outcome);
                 }
                 self.tell(uid, UpdateKind::Sync);
             }
@@ -240,8 +249,15 @@ impl SyncLoop {
                 _ => false,
             },
         };
-        let (dispatch, rejection) = self.admissions.consider(dispatch, around);
-        if let (Dispatch::Reject(pod, verdict), Some(rejection)) = (&dispatch, rejection) {
+        let (dispatch, decided) = self.admissions.consider(dispatch, around);
+        if let (Dispatch::Run(pod) | Dispatch::Reject(pod, _), Some(decided)) =
+            (&dispatch, &decided)
+        {
+            let what = What::new(TouchKind::Admission, "admit");
+            let outcome = Outcome::of(&decided.as_ref().map_err(|rejection| &rejection.message));
+            self.deps.timelines.instant(&pod.uid(), what, outcome);
+        }
+        if let (Dispatch::Reject(pod, verdict), Some(Err(rejection))) = (&dispatch, decided) {
             let metrics = &self.deps.metrics;
             metrics
                 .admission_rejections

@@ -62,18 +62,19 @@ pub struct Admissions {
 }
 
 impl Admissions {
-    /// What becomes of a dispatch: a pod that may not run is rejected instead.
+    /// What becomes of a dispatch: a pod that may not run is rejected instead. With it goes what was
+    /// decided of a pod that was not known before.
     pub fn consider(
         &mut self,
         dispatch: Dispatch,
         around: Surroundings<'_>,
-    ) -> (Dispatch, Option<Rejection>) {
+    ) -> (Dispatch, Option<Result<(), Rejection>>) {
         match dispatch {
             Dispatch::Run(pod) => match self.admit(&pod, around) {
-                Ok(()) => (Dispatch::Run(pod), None),
+                Ok(new) => (Dispatch::Run(pod), new.then_some(Ok(()))),
                 Err(rejection) => (
                     Dispatch::Reject(pod, rejection.clone().into()),
-                    Some(rejection),
+                    Some(Err(rejection)),
                 ),
             },
             Dispatch::End(pod) => {
@@ -113,11 +114,12 @@ impl Admissions {
         }
     }
 
-    fn admit(&mut self, pod: &Pod, around: Surroundings<'_>) -> Result<(), Rejection> {
+    /// Whether the pod was admitted just now.
+    fn admit(&mut self, pod: &Pod, around: Surroundings<'_>) -> Result<bool, Rejection> {
         let uid = pod.uid();
         if self.rejected.contains(&uid) {
             // its worker has ended it, and ends nothing twice
-            return Ok(());
+            return Ok(false);
         }
         let before =
             self.admitted.contains(&uid) || around.restored || around.runs || was_started(pod);
@@ -137,8 +139,7 @@ impl Admissions {
             }
         }
         self.load.add(pod);
-        self.admitted.insert(uid);
-        Ok(())
+        Ok(self.admitted.insert(uid))
     }
 }
 

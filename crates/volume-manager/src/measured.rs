@@ -1,5 +1,5 @@
-//! The port to volumes with the stopwatch in hand: every operation is counted, and what is set up or
-//! gone is known to [`VolumeUsages`], whoever asked for it.
+//! The port to volumes with the stopwatch in hand: every operation is counted and in its pod's
+//! timeline, and what is set up or gone is known to [`VolumeUsages`], whoever asked for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use windlass_core::volume_plan::{StepError, Survey};
 use windlass_core::volume_source::PodVolume;
 use windlass_core::volume_usage::{plugin_name, plugin_of_dir};
 use windlass_metrics::VolumeMetrics;
-use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodUid};
+use windlass_timelines::{Outcome, Timelines, TouchKind, What};
+use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
 use windlass_volumes::{FoundVolume, Measured, VolumeError, VolumePlugins, VolumeRequest};
 
 use crate::usage::VolumeUsages;
@@ -21,6 +22,7 @@ pub struct MeasuredVolumes {
     inner: Arc<dyn VolumePlugins>,
     usages: VolumeUsages,
     metrics: VolumeMetrics,
+    timelines: Timelines,
 }
 
 /// An operation in upstream's words (`operation_name`), by whether the volume is a block device.
@@ -51,12 +53,28 @@ impl MeasuredVolumes {
         inner: Arc<dyn VolumePlugins>,
         usages: VolumeUsages,
         metrics: VolumeMetrics,
+        timelines: Timelines,
     ) -> Self {
         Self {
             inner,
             usages,
             metrics,
+            timelines,
         }
+    }
+
+    /// Does a step of a pod's volume as the touch that it is.
+    async fn record<T>(
+        &self,
+        uid: &PodUid,
+        (step, volume): (&'static str, &str),
+        work: impl Future<Output = Result<T, VolumeError>>,
+    ) -> Result<T, VolumeError> {
+        let what = What::of(TouchKind::Volume, step, volume);
+        let touch = self.timelines.begin(uid, what);
+        let result = touch.within(work).await;
+        touch.end(Outcome::of(&result));
+        result
     }
 
     fn observe<T, E: fmt::Display>(
@@ -90,7 +108,9 @@ impl VolumePlugins for MeasuredVolumes {
     async fn stage(&self, request: &VolumeRequest) -> Result<(), VolumeError> {
         let begin = Instant::now();
         self.usages.desired(&request.pod, &request.volume, false);
-        let result = self.inner.stage(request).await;
+        let staged = self.inner.stage(request);
+        let (uid, step) = (request.pod.uid(), ("stage", &*request.volume.name));
+        let result = self.record(&uid, step, staged).await;
         if result.is_err() {
             let operation = Operation::Mount.name(request.volume.source.is_block());
             self.observe(&plugin_name(&request.volume), operation, begin, &result);
@@ -109,7 +129,9 @@ impl VolumePlugins for MeasuredVolumes {
     async fn set_up(&self, request: &VolumeRequest) -> Result<MountedVolume, VolumeError> {
         let begin = Instant::now();
         self.usages.desired(&request.pod, &request.volume, false);
-        let result = self.inner.set_up(request).await;
+        let mounted = self.inner.set_up(request);
+        let (uid, step) = (request.pod.uid(), ("mount", &*request.volume.name));
+        let result = self.record(&uid, step, mounted).await;
         let operation = Operation::Mount.name(request.volume.source.is_block());
         self.observe(&plugin_name(&request.volume), operation, begin, &result);
         if result.is_ok() {
@@ -120,7 +142,9 @@ impl VolumePlugins for MeasuredVolumes {
 
     async fn expand(&self, request: &VolumeRequest, bytes: u64) -> Result<(), VolumeError> {
         let begin = Instant::now();
-        let result = self.inner.expand(request, bytes).await;
+        let grown = self.inner.expand(request, bytes);
+        let (uid, step) = (request.pod.uid(), ("expand", &*request.volume.name));
+        let result = self.record(&uid, step, grown).await;
         let operation = Operation::Resize.name(request.volume.source.is_block());
         self.observe(&plugin_name(&request.volume), operation, begin, &result);
         result
@@ -132,7 +156,9 @@ impl VolumePlugins for MeasuredVolumes {
 
     async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
         let begin = Instant::now();
-        let result = self.inner.tear_down(uid, volume).await;
+        let unmounted = self.inner.tear_down(uid, volume);
+        let step = ("unmount", volume.name.as_str());
+        let result = self.record(uid, step, unmounted).await;
         let operation = Operation::Unmount.name(volume.block);
         self.observe(
             &plugin_of_dir(&volume.plugin_dir),

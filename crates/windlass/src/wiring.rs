@@ -6,6 +6,7 @@
 
 mod cluster;
 mod csi;
+mod logs;
 mod probes;
 mod sources;
 
@@ -37,13 +38,15 @@ use windlass_pleg::{Pleg, PlegDeps};
 use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartPacer, WorkerDeps};
 use windlass_runtime::files::PodFiles;
+use windlass_runtime::logs::{LogReader, LogRotation, LogRotationDeps};
 use windlass_runtime::{CgroupSettings, PodRuntime, PodRuntimeDeps, RuntimeOptions};
 use windlass_status::PodBoard;
 use windlass_store::{AdmittedPods, BackoffFile, BackoffTables, VerdictFile, VerdictTables};
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
+use windlass_timelines::Timelines;
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;
-use windlass_types::{Clock, PodUid, Reason, SharedPod};
+use windlass_types::{Clock, PodUid, Reason, SharedPod, SpanSink};
 use windlass_volume_manager::{
     MeasuredVolumes, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
 };
@@ -53,6 +56,7 @@ use crate::cluster::ClusterParts;
 use crate::standing::AgentNode;
 use cluster::{ClusterWiring, event_recorder, spawn_cluster};
 use csi::{CsiWiring, drivers_came, spawn_csi};
+use logs::spawn_log_rotation;
 use probes::{ProbeWiring, spawn_probes};
 use sources::{SourceWiring, spawn_sources};
 
@@ -114,6 +118,10 @@ pub struct AgentParts {
     pub verdict_file: Option<VerdictFile>,
     /// The verdicts that an earlier life of the agent left.
     pub verdicts: VerdictTables,
+    /// How long logs of containers may become; `None` for no limit, and in simulations.
+    pub log_rotation: Option<LogRotation>,
+    /// Takes traces; `None` if nobody is to.
+    pub spans: Option<Arc<dyn SpanSink>>,
     /// Where admitted pods are remembered; `None` in simulations without a disk.
     pub admitted: Option<AdmittedPods>,
     /// Pods that an earlier life of the agent admitted.
@@ -142,6 +150,8 @@ pub struct MachineShutdown {
 pub struct Agent {
     /// What every pod came to.
     pub board: PodBoard,
+    /// What touched every pod.
+    pub timelines: Timelines,
     /// The way into PodStorage.
     pub sources: MailboxSender<SourceSnapshot>,
     /// The PLEG and its cache.
@@ -158,6 +168,10 @@ pub struct Agent {
     pub hung_calls: HungCalls,
     /// What volumes hold.
     pub volume_usages: VolumeUsages,
+    /// Reads logs of containers; its threads rotate them, too.
+    pub logs: LogReader,
+    /// Takes traces; `None` if nobody is to.
+    pub spans: Option<Arc<dyn SpanSink>>,
     /// Which node this is, and of what.
     pub node: AgentNode,
     /// Ends everything.
@@ -214,8 +228,11 @@ impl Agent {
 /// tokio `LocalSet`.
 pub fn spawn(mut parts: AgentParts) -> Agent {
     let hung = HungCalls::new(Arc::clone(&parts.clock));
-    parts.runtime = Arc::new(WatchedRuntime::new(parts.runtime, hung.clone()));
-    parts.images = Arc::new(WatchedImages::new(parts.images, hung.clone()));
+    let timelines = Timelines::new(Arc::clone(&parts.clock), parts.spans.clone());
+    let watched = WatchedRuntime::new(parts.runtime, hung.clone(), timelines.clone());
+    parts.runtime = Arc::new(watched);
+    let watched = WatchedImages::new(parts.images, hung.clone(), timelines.clone());
+    parts.images = Arc::new(watched);
     let metrics = parts.metrics.clone();
     let shutdown = Shutdown::new();
     let board = PodBoard::new();
@@ -284,6 +301,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         parts.volumes,
         volume_usages.clone(),
         metrics.volumes.clone(),
+        timelines.clone(),
     );
     let volume_deps = VolumeManagerDeps {
         plugins: Arc::new(plugins),
@@ -310,6 +328,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         stop_signals: parts.node.stop_signals,
         runtime_name: "containerd".into(),
     };
+    let pod_logs_dir = parts.node.paths.pod_logs_dir.clone();
     let images = Arc::clone(&parts.images);
     let runtime = PodRuntime::new(PodRuntimeDeps {
         runtime: Arc::clone(&parts.runtime),
@@ -337,6 +356,19 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
     };
     start_actor(Pleg::new(pleg_deps, pleg_mailbox));
 
+    let logs = LogReader::default();
+    if let Some(rotation) = parts.log_rotation {
+        let deps = LogRotationDeps {
+            runtime: Arc::clone(&parts.runtime),
+            root: pod_logs_dir,
+            reader: logs.clone(),
+            clock: Arc::clone(&parts.clock),
+            rotation,
+            ends: shutdown.token(),
+        };
+        spawn_log_rotation(deps, cache.clone());
+    }
+
     let (probes, probe_slots) = spawn_probes(&ProbeWiring {
         runtime: Arc::clone(&parts.runtime),
         checks: Arc::clone(&parts.checks),
@@ -356,6 +388,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         probes: probes.clone(),
         pacer: StartPacer::new(parts.start_concurrency, metrics.clone()),
         board: board.clone(),
+        timelines: timelines.clone(),
         events: Arc::clone(&events),
         clock: Arc::clone(&parts.clock),
         metrics: metrics.clone(),
@@ -390,6 +423,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
             checkpoint: parts.admitted,
             events: Arc::clone(&events),
         },
+        timelines: timelines.clone(),
         clock: Arc::clone(&parts.clock),
         metrics: metrics.clone(),
         health: sync_loop_health.clone(),
@@ -418,6 +452,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         restored: parts.restored,
         clock: Arc::clone(&parts.clock),
         events: Arc::clone(&events),
+        timelines: timelines.clone(),
         metrics: metrics.clone(),
         sync_loop: config_sender.clone(),
     });
@@ -457,6 +492,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
             metrics: metrics.clone(),
             events,
             board: board.clone(),
+            timelines: timelines.clone(),
             storage: sources.clone(),
             runtime_state: state,
             machine_state,
@@ -475,6 +511,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
 
     Agent {
         board,
+        timelines,
         sources,
         pleg,
         sync_loop_health,
@@ -483,6 +520,8 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         hung_calls: hung,
         volume_usages,
         rejected,
+        logs,
+        spans: parts.spans,
         node,
         shutdown,
         lanes: Lanes {

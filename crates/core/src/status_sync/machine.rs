@@ -138,6 +138,29 @@ pub enum Next {
     Send(Urgency),
 }
 
+impl Call {
+    /// The verb alone.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Patch(_) => "patch",
+            Self::Delete(_) => "delete",
+            Self::Create(_) => "create",
+        }
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFound => "there is no such object",
+            Self::Conflict => "conflict",
+            Self::Invalid => "the API server will never take it",
+            Self::Unreachable => "the API server did not answer",
+            Self::Other => "the API server refused it for now",
+        })
+    }
+}
+
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,5 +1,6 @@
-//! Which touches explain a blocker.
+//! Which touches explain a blocker, and when a start is over.
 
+use windlass_types::corev1::PodStatus;
 use windlass_types::why::{TouchEnd, TouchKind, TouchView};
 
 /// So many touches are shown with a blocker.
@@ -19,4 +20,18 @@ pub fn led_to(touches: &[TouchView]) -> Vec<TouchView> {
     let mut led: Vec<TouchView> = touches.iter().filter(tells).cloned().collect();
     led.drain(..led.len().saturating_sub(SHOWN));
     led
+}
+
+/// How the start of a pod ended, if its status says that it did: the pod is ready or has succeeded,
+/// or failed for this reason.
+pub fn start_end(status: &PodStatus) -> Option<Result<(), &str>> {
+    match status.phase.as_deref() {
+        Some("Succeeded") => Some(Ok(())),
+        Some("Failed") => Some(Err(status.reason.as_deref().unwrap_or("Failed"))),
+        _ => {
+            let mut conditions = status.conditions.iter().flatten();
+            let ready = conditions.any(|c| c.type_ == "Ready" && c.status == "True");
+            ready.then_some(Ok(()))
+        }
+    }
 }

@@ -1,3 +1,5 @@
+use windlass_types::corev1::{PodCondition, PodStatus};
+
 use super::*;
 
 fn at(millis: i64) -> Timestamp {
@@ -273,4 +275,27 @@ fn a_waterfall_has_a_scale_for_each_episode() {
     assert_eq!(episodes[0].length, Duration::from_secs(1));
     assert_eq!(episodes[1].began, at(60_000));
     assert!(waterfall(&[], 20).is_empty());
+}
+
+#[test]
+fn a_start_is_over_when_the_pod_is_ready_or_has_ended() {
+    let check = |phase: &str, ready: &str, reason: Option<&str>, expected| {
+        let status = PodStatus {
+            phase: Some(phase.to_owned()),
+            reason: reason.map(str::to_owned),
+            conditions: Some(vec![PodCondition {
+                type_: "Ready".to_owned(),
+                status: ready.to_owned(),
+                ..PodCondition::default()
+            }]),
+            ..PodStatus::default()
+        };
+        assert_eq!(start_end(&status), expected, "{phase} {ready}");
+    };
+    check("Pending", "False", None, None);
+    check("Running", "False", None, None);
+    check("Running", "True", None, Some(Ok(())));
+    check("Succeeded", "False", None, Some(Ok(())));
+    check("Failed", "False", None, Some(Err("Failed")));
+    check("Failed", "False", Some("Evicted"), Some(Err("Evicted")));
 }

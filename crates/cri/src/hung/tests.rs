@@ -202,7 +202,7 @@ async fn what_nobody_asks_for_any_more_is_forgotten() {
 async fn owners_of_what_is_gone_do_not_pile_up() {
     let (calls, _) = calls();
     for n in 0..OWNERS_OF_OLD + 10 {
-        calls.made(&format!("old{n}"), &"u1".into());
+        calls.made(&format!("old{n}"), &"u1".into(), None);
     }
     calls.containers_listed(&[container("c1", "app", ContainerState::Running)], true);
     let owners: BTreeSet<String> = calls.lock().owners.keys().cloned().collect();

@@ -64,6 +64,8 @@ impl PodWorkers {
             tracing::debug!(%effect, "pod workers");
             match effect {
                 RegistryEffect::Spawn(uid, pod) => {
+                    // it may come back after it was forgotten
+                    self.deps.timelines.seen(&pod);
                     let containers = pod.containers().len();
                     self.deps
                         .metrics
@@ -100,6 +102,7 @@ impl PodWorkers {
                 RegistryEffect::Forget(uid) => {
                     self.lanes.remove(&uid);
                     self.deps.board.remove(&uid);
+                    self.deps.timelines.forget(&uid);
                     if let Some(file) = &self.deps.backoff_file {
                         file.forget(&uid);
                     }

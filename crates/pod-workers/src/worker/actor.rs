@@ -22,7 +22,8 @@ use windlass_core::backoff::BackoffTable;
 use windlass_core::deadline::{self, Deadline};
 use windlass_core::pod_worker::{Effect, Input, Job, JobId, JobResult, Phase, PodWorker};
 use windlass_core::stop::{grace_left, was_begun_before};
-use windlass_cri::HungCall;
+use windlass_cri::{HungCall, for_pod};
+use windlass_timelines::{Outcome, TouchKind, What};
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, PodUid, PodVerdicts, Reason, SharedPod};
 
@@ -220,6 +221,8 @@ impl PodWorkerActor {
         let deps = Arc::clone(&self.deps);
         let answers = self.answers.clone();
         let uid = self.uid.clone();
+        let what = What::new(TouchKind::Job, job.name());
+        let touch = deps.timelines.begin(&uid, what);
         match job {
             Job::Sync => {
                 let Some(pod) = self.pod.clone() else { return };
@@ -232,11 +235,19 @@ impl PodWorkerActor {
                 };
                 spawn_io("sync-pod", async move {
                     let progress = |news| answers.answer(JobAnswer::Progress(id, news));
-                    let report = tokio::select! {
-                        biased;
-                        () = token.cancelled() => None,
-                        report = jobs::sync(&deps, job, token.clone(), &progress) => Some(report),
-                    };
+                    let report = touch.within(async {
+                        tokio::select! {
+                            biased;
+                            () = token.cancelled() => None,
+                            report = jobs::sync(&deps, job, token.clone(), &progress) => Some(report),
+                        }
+                    });
+                    let report = report.await;
+                    touch.end(
+                        report
+                            .as_ref()
+                            .map_or(Outcome::Cancelled, SyncReport::in_short),
+                    );
                     answers.answer(match report {
                         Some(report) => JobAnswer::Synced(id, Box::new(report)),
                         None => JobAnswer::Cancelled(id),
@@ -252,10 +263,12 @@ impl PodWorkerActor {
                 };
                 self.report.terminating(&self.kill_reason, grace, now);
                 spawn_io("kill-pod", async move {
+                    let kill = for_pod(uid.clone(), jobs::kill(&deps, &uid, pod, grace));
                     tokio::select! {
                         biased;
                         () = token.cancelled() => answers.answer(JobAnswer::Cancelled(id)),
-                        result = jobs::kill(&deps, &uid, pod, grace) => {
+                        result = touch.within(kill) => {
+                            touch.end(Outcome::of(&result.as_ref().map_err(|error| &error.message)));
                             answers.answer(JobAnswer::Killed(id, result));
                         }
                     }
@@ -263,7 +276,10 @@ impl PodWorkerActor {
             }
             Job::Release => {
                 spawn_io("release-pod", async move {
-                    let result = jobs::release(&deps, &uid).await;
+                    let result = touch.within(jobs::release(&deps, &uid)).await;
+                    touch.end(Outcome::of(
+                        &result.as_ref().map_err(|error| &error.message),
+                    ));
                     answers.answer(JobAnswer::Released(id, result));
                 });
             }

@@ -16,6 +16,7 @@ use windlass_runtime::{
     InputsError, KillPodError, KillPodRequest, PodInputs, StartFailure, SyncPodOutcome,
     SyncPodRequest,
 };
+use windlass_timelines::{Outcome, Touch, TouchKind, What};
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
@@ -116,6 +117,23 @@ pub struct SyncReport {
 }
 
 impl SyncReport {
+    /// For the pod's timeline: what was decided, or what failed first.
+    pub fn in_short(&self) -> Outcome {
+        if let Err(error) = &self.observed {
+            return Outcome::failed(&error.message);
+        }
+        match &self.outcome {
+            None => Outcome::decided("the pod is over"),
+            Some(outcome) if outcome.cancelled => Outcome::Cancelled,
+            Some(outcome) => match outcome.failures.first() {
+                None => Outcome::decided(&outcome.actions),
+                Some(failure) => {
+                    Outcome::failed(format_args!("{}: {}", failure.reason, failure.message))
+                }
+            },
+        }
+    }
+
     /// Nothing was done.
     fn of(observed: Result<Arc<ObservedPod>, JobError>) -> Self {
         Self {
@@ -194,13 +212,25 @@ pub async fn sync(
             }
         }
     }
-    let mut inputs = match inputs(deps, &job.pod, starts).await {
+    let touch = waits(deps, &uid, "references", starts);
+    let resolved = inputs(deps, &job.pod, starts).await;
+    ended(
+        touch,
+        Outcome::of(&resolved.as_ref().map_err(|error| &error.message)),
+    );
+    let mut inputs = match resolved {
         Ok(inputs) => inputs,
         Err(error) => return wait_for_inputs(deps, job, observed, error),
     };
     let patience = if starts { VOLUMES_PATIENCE } else { REFRESH };
     let set_up = deps.volumes.set_up(&job.pod, &inputs.volumes, patience);
-    let (ready, unready) = match set_up.await {
+    let touch = waits(deps, &uid, "volumes", starts);
+    let set_up = set_up.await;
+    ended(
+        touch,
+        Outcome::of(&set_up.as_ref().map_err(|error| &error.message)),
+    );
+    let (ready, unready) = match set_up {
         Ok(ready) => (ready, None),
         Err(error) => {
             let failure = volumes_not_ready(deps, &inputs.volumes, error);
@@ -218,10 +248,12 @@ pub async fn sync(
             ..wait_for_inputs(deps, job, observed, error)
         };
     }
+    let touch = waits(deps, &uid, "start slot", starts);
     let slot = match starts {
         true => deps.pacer.acquire().await,
         false => None,
     };
+    ended(touch, Outcome::Done);
     progress(Progress::Dispatched(deps.clock.now()));
     let pod = SharedPod::clone(&job.pod);
     let request = SyncPodRequest {
@@ -250,6 +282,18 @@ pub async fn sync(
         observed,
         outcome: Some(outcome),
         notes,
+    }
+}
+
+/// A sync that starts something waits; what one that does not refreshes in passing holds nobody up.
+fn waits(deps: &WorkerDeps, uid: &PodUid, for_what: &'static str, starts: bool) -> Option<Touch> {
+    let what = || What::new(TouchKind::Wait, for_what);
+    starts.then(|| deps.timelines.begin(uid, what()))
+}
+
+fn ended(touch: Option<Touch>, outcome: Outcome) {
+    if let Some(touch) = touch {
+        touch.end(outcome);
     }
 }
 

@@ -10,6 +10,7 @@ use windlass_core::pod_worker::Phase as MachinePhase;
 use windlass_core::status::{
     BlockerInput, Failures, StatusInput, Verdict, blocker, generate_status,
 };
+use windlass_core::timeline::start_end;
 use windlass_core::unsupported::unsupported_fields;
 use windlass_cri::HungCall;
 use windlass_metrics::Metrics;
@@ -48,6 +49,8 @@ pub struct Report {
     verdict: Option<Verdict>,
     next_sync: Option<Timestamp>,
     synced_once: bool,
+    /// The pod was ready or over: its start is told to have ended.
+    started: bool,
     /// The runtime was asked about the pod; before that a status would be a guess.
     looked: bool,
     created_at: Timestamp,
@@ -71,6 +74,7 @@ impl Report {
             verdict: None,
             next_sync: None,
             synced_once: false,
+            started: false,
             looked: false,
             created_at: now,
         };
@@ -281,6 +285,10 @@ impl Report {
         let Some(pod) = self.pod.clone() else { return };
         let now = deps.clock.now();
         let worker_phase = phase_of(phase);
+        if let Some(end) = start_end(&self.status).filter(|_| !self.started) {
+            self.started = true;
+            deps.timelines.started(&pod.uid(), end.err());
+        }
         if worker_phase != WorkerPhase::Syncing || !self.synced_once {
             // only now can nothing of the pod run any more
             let terminal = worker_phase == WorkerPhase::Terminated;

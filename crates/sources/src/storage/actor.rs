@@ -18,8 +18,9 @@ use windlass_actors::{
     ConfigChanged, Delivery, Mailbox, MailboxSender, RejectedManifest, SourceSnapshot,
 };
 use windlass_core::merge::{self, Mode, RejectedPod, SourceUpdate};
+use windlass_timelines::{Outcome, Timelines, TouchKind, What};
 use windlass_types::view::EventType;
-use windlass_types::{Clock, EventRecorder, PodOp, PodSource, PodUpdate, Reason};
+use windlass_types::{Clock, EventRecorder, PodExt, PodOp, PodSource, PodUpdate, Reason};
 
 use super::rejections::Rejections;
 
@@ -34,6 +35,8 @@ pub struct PodStorageDeps {
     pub clock: Arc<dyn Clock>,
     /// Told of refused pods.
     pub events: Arc<dyn EventRecorder>,
+    /// Told of what was merged.
+    pub timelines: Timelines,
     /// The SyncLoop.
     pub sync_loop: MailboxSender<ConfigChanged>,
     /// Everything refused at present.
@@ -88,9 +91,22 @@ impl PodStorage {
                 changed
             });
         }
+        for update in &merged.updates {
+            self.record(update);
+        }
         if !merged.updates.is_empty() {
             let told = tell(self.deps.sync_loop.clone(), merged.updates);
             ctx.wait(told.into_actor(self));
+        }
+    }
+
+    fn record(&self, update: &PodUpdate) {
+        let timelines = &self.deps.timelines;
+        for pod in &update.pods {
+            timelines.seen(pod);
+            let (op, source) = (update.op.as_str(), update.source.as_str());
+            let what = What::of(TouchKind::Source, op, source);
+            timelines.instant(&pod.uid(), what, Outcome::Done);
         }
     }
 

@@ -12,6 +12,7 @@ use windlass_actors::{
 };
 use windlass_core::merge::Mode;
 use windlass_metrics::Metrics;
+use windlass_timelines::Timelines;
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodOp, PodSource, Reason, SharedPod};
 
@@ -48,6 +49,7 @@ impl Storage {
             sources: BTreeSet::from([PodSource::File]),
             clock: Arc::new(SystemClock),
             events: Arc::clone(&events) as Arc<dyn EventRecorder>,
+            timelines: Timelines::new(Arc::new(SystemClock), None),
             sync_loop: sender,
             rejected: rejected_sender,
         };

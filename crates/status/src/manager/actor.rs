@@ -27,6 +27,7 @@ use windlass_client::ApiClient;
 use windlass_core::mirror::NodeOwner;
 use windlass_core::status_sync::{Answer, Call, Failure, Request};
 use windlass_metrics::Metrics;
+use windlass_timelines::{Outcome, Timelines, TouchKind, What};
 use windlass_types::{Clock, PodUid, Timestamp};
 
 use super::book::{Book, Key};
@@ -38,6 +39,8 @@ use crate::board::{BoardChange, BoardSubscription, PodBoard};
 pub struct StatusManagerDeps {
     /// What the node says.
     pub board: PodBoard,
+    /// Told of each request.
+    pub timelines: Timelines,
     /// The way to the API server: `ApiClients::main`.
     pub client: ApiClient,
     /// The clock.
@@ -116,8 +119,21 @@ impl StatusManager {
         let patch_since = matches!(request.call, Call::Patch(_)).then_some(request.since);
         let client = self.deps.client.clone();
         let answers = self.answers.clone();
+        let what = What::new(TouchKind::Status, request.call.verb());
+        let uid = self.book.pod(&key);
+        let touch = uid.map(|uid| self.deps.timelines.begin(&uid, what));
         spawn_io("pod-request", async move {
-            let result = io::send(&client, request).await;
+            let sent = io::send(&client, request);
+            let result = match touch {
+                None => sent.await,
+                Some(touch) => {
+                    let result = touch.within(sent).await;
+                    touch.end(Outcome::of(
+                        &result.as_ref().map_err(|failure| failure.kind),
+                    ));
+                    result
+                }
+            };
             answers.answer(Answered {
                 key,
                 patch_since,

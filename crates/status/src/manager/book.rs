@@ -196,6 +196,17 @@ impl Book {
         None
     }
 
+    /// The pod that a request of this key is about.
+    pub(super) fn pod(&self, key: &Key) -> Option<PodUid> {
+        match key {
+            Key::Pod(uid) => Some(uid.clone()),
+            Key::Mirror(name) => {
+                let shown = mirrored(self.statics.get(name)?.values())?;
+                Some(shown.pod.uid())
+            }
+        }
+    }
+
     /// Mirror pods that the API server has of this node.
     pub(super) fn mirror_count(&self) -> usize {
         let there = |(key, member): &(&Key, &Member)| {

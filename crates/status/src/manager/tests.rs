@@ -13,9 +13,10 @@ use windlass_actors::{
 use windlass_client::{ReflectEvent, Selector, reflect};
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_metrics::Metrics;
+use windlass_timelines::Timelines;
 use windlass_types::corev1::{Node, PodStatus};
 use windlass_types::view::{StartTimings, WorkerPhase};
-use windlass_types::{Pod, PodExt, PodUid, SharedPod, Timestamp};
+use windlass_types::{Clock, Pod, PodExt, PodUid, SharedPod, Timestamp};
 
 use super::{StatusManager, StatusManagerDeps};
 use crate::board::{PodBoard, PodEntryView};
@@ -44,12 +45,14 @@ async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
         metrics: metrics.clone(),
     };
     let clients = server.clients_of_node("n1");
+    let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
     let (seen, pods) = slots(ActorKind::StatusManager, &metrics);
     let manager = StatusManager::new(
         StatusManagerDeps {
             board: cluster.board.clone(),
+            timelines: Timelines::new(Arc::clone(&clock), None),
             client: clients.main,
-            clock: Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH)),
+            clock,
             metrics,
         },
         pods,

@@ -7,6 +7,7 @@ use serde_json::json;
 use windlass_actors::{ActorKind, SimClock, SlotReceiver, slots};
 use windlass_core::volume_source::{VolumeSource, plain_volumes};
 use windlass_core::volume_usage::StatsSource;
+use windlass_timelines::Timelines;
 use windlass_types::{DeviceName, MountedContent, MountedVolume};
 use windlass_volumes::{Measured, VolumeError, VolumeRequest};
 
@@ -125,16 +126,21 @@ impl Scene {
         let events = Arc::new(Events::default());
         let (sender, changed) = slots(ActorKind::SyncLoop, &metrics);
         let cancel = CancellationToken::new();
+        let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
         let usages = VolumeUsages::new(VolumeUsagesDeps {
             plugins: plugins.clone(),
-            clock: Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH)),
+            clock: Arc::clone(&clock),
             events: events.clone(),
             changed: sender,
             metrics: metrics.clone(),
             cancel: cancel.clone(),
         });
-        let measured =
-            MeasuredVolumes::new(plugins.clone(), usages.clone(), metrics.volumes.clone());
+        let measured = MeasuredVolumes::new(
+            plugins.clone(),
+            usages.clone(),
+            metrics.volumes.clone(),
+            Timelines::new(clock, None),
+        );
         Self {
             plugins,
             measured,

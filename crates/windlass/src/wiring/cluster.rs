@@ -15,6 +15,7 @@ use windlass_sources::{ApiSource, ApiSourceConfig};
 use windlass_status::{
     ApiEvents, EventLog, EventRecorder, PodBoard, StatusManager, StatusManagerDeps,
 };
+use windlass_timelines::Timelines;
 use windlass_types::{Clock, PodUid};
 
 use super::AgentParts;
@@ -48,6 +49,7 @@ pub(super) struct ClusterWiring {
     pub(super) metrics: Metrics,
     pub(super) events: Arc<dyn EventRecorder>,
     pub(super) board: PodBoard,
+    pub(super) timelines: Timelines,
     pub(super) storage: MailboxSender<SourceSnapshot>,
     pub(super) runtime_state: watch::Receiver<RuntimeState>,
     pub(super) machine_state: watch::Receiver<ShutdownState>,
@@ -68,6 +70,7 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterView {
         StatusManagerDeps {
             client: cluster.clients.main.clone(),
             board: wiring.board,
+            timelines: wiring.timelines,
             clock: Arc::clone(&wiring.clock),
             metrics: metrics.clone(),
         },

@@ -15,6 +15,7 @@ use windlass_metrics::Metrics;
 use windlass_sources::{
     FileSource, FileSourceConfig, HttpSource, HttpSourceConfig, PodStorage, PodStorageDeps,
 };
+use windlass_timelines::Timelines;
 use windlass_types::{Clock, EventRecorder, PodOp, PodSource, SharedPod, names};
 
 /// Which pod sources there are.
@@ -58,6 +59,7 @@ pub(super) struct SourceWiring {
     pub(super) restored: Vec<SharedPod>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) events: Arc<dyn EventRecorder>,
+    pub(super) timelines: Timelines,
     pub(super) metrics: Metrics,
     pub(super) sync_loop: MailboxSender<ConfigChanged>,
 }
@@ -77,6 +79,7 @@ pub(super) fn spawn_sources(
         sources: sources.configured(),
         clock: Arc::clone(&clock),
         events: wiring.events,
+        timelines: wiring.timelines,
         sync_loop: wiring.sync_loop,
         rejected: rejected_sender,
     };
