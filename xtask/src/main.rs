@@ -8,6 +8,8 @@ mod verify;
 
 mod bench;
 mod demo;
+mod fuzz;
+mod image;
 mod phases;
 mod terminal;
 
@@ -42,8 +44,15 @@ enum Command {
     ///
     /// Prints a Markdown table; takes about ten minutes, most of it the optimised build.
     Bench(bench::Options),
+    /// Build the images of the agent and of its container runtime, without a container engine.
+    ///
+    /// Writes OCI layouts, archives for `ctr images import`, and lists of parts (SPDX); fails if an
+    /// image has outgrown its limit.
+    Image(image::Options),
     /// Run only the tests on a real containerd.
     E2e,
+    /// Give parsers invented bytes; installs cargo-fuzz if it is missing.
+    Fuzz(fuzz::Options),
 }
 
 fn main() -> ExitCode {
@@ -54,7 +63,9 @@ fn main() -> ExitCode {
         Command::Codegen => run::cargo(&["run", "--quiet", "--package", "windlass-codegen"]),
         Command::Demo(options) => block_on(demo::run(&options)),
         Command::Bench(options) => block_on(bench::run(&options)),
+        Command::Image(options) => image::run(&options),
         Command::E2e => verify::e2e(),
+        Command::Fuzz(options) => fuzz::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -21,6 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use flate2::Compression;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use windlass_proto::cri_v1;
@@ -28,6 +29,7 @@ use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 
 use crate::images;
+use crate::oci::Image;
 pub use network::Network;
 pub use process::wait_for_exit;
 pub use programs::{Programs, VARIABLE};
@@ -205,6 +207,16 @@ impl PrivateContainerd {
         let archive = images::build_of_files(&self.base.join("images"), name, files)?;
         self.import(&archive).await?;
         self.wait_for_image(name).await
+    }
+
+    /// Puts a built image on it.
+    pub async fn add_built(&self, image: &Image) -> anyhow::Result<()> {
+        let path = self.base.join("images/built.tar");
+        // it is read once, here
+        image.write_archive(&path, &image.blobs(Compression::none())?)?;
+        self.import(&path).await?;
+        std::fs::remove_file(&path)?;
+        self.wait_for_image(&image.name).await
     }
 
     /// Ends everything that belongs to this instance and removes its files.

@@ -10,6 +10,8 @@ pub mod cri_proxy;
 pub mod csi_driver;
 pub mod debian;
 pub mod images;
+pub mod node_images;
+pub mod oci;
 pub mod registry;
 pub mod small_disk;
 

@@ -81,7 +81,8 @@ pub struct ContainerView {
 }
 
 impl PodWatch {
-    pub(crate) fn start(socket: PathBuf) -> Self {
+    /// Follows the agent whose control socket this is, whether it runs yet or not.
+    pub fn start(socket: PathBuf) -> Self {
         let (sender, table) = watch::channel(PodTable::default());
         let task = tokio::spawn(async move {
             while !sender.is_closed() {

@@ -9,7 +9,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::images::{digest, sleeper};
+use crate::images::sleeper;
+use crate::oci::digest;
 
 /// Who may pull.
 pub const USER: &str = "ann";

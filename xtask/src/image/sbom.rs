@@ -1,0 +1,224 @@
+//! What an image is made of, as SPDX 2.3 in JSON: crates as cargo resolved them, packages as dpkg
+//! installed them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use windlass_testbed::node_images::DebianPackage;
+use windlass_testbed::oci::Image;
+
+use crate::run;
+
+const NOTHING_SAID: &str = "NOASSERTION";
+
+/// A crate or a package.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Part {
+    name: String,
+    version: String,
+    /// SPDX expression, if whoever made it wrote one.
+    license: Option<String>,
+    /// Package URL, which names the registry too.
+    url: String,
+}
+
+/// The crates that are linked into these packages of the workspace.
+///
+/// # Errors
+/// `cargo metadata` fails or lacks what it documents.
+pub(super) fn crates(packages: &[&str], target: &str) -> anyhow::Result<Vec<Part>> {
+    let said = run::cargo_output(&[
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--filter-platform",
+        target,
+    ])?;
+    linked(&serde_json::from_str(&said)?, packages)
+}
+
+/// Follows ordinary dependencies: what builds or tests only is not in the program.
+fn linked(metadata: &Value, packages: &[&str]) -> anyhow::Result<Vec<Part>> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let mut by_id = BTreeMap::new();
+    let mut waiting = Vec::new();
+    for package in list(&metadata["packages"]) {
+        let id = text(&package["id"]).context("a package without an id")?;
+        let of_workspace = package["source"].is_null();
+        if of_workspace
+            && package["name"]
+                .as_str()
+                .is_some_and(|name| packages.contains(&name))
+        {
+            waiting.push(id.clone());
+        }
+        by_id.insert(id, package);
+    }
+    let nodes = list(&metadata["resolve"]["nodes"]);
+    let nodes: BTreeMap<_, _> = nodes
+        .iter()
+        .filter_map(|node| Some((node["id"].as_str()?, node)))
+        .collect();
+    let mut seen = BTreeSet::new();
+    let mut parts = BTreeSet::new();
+    while let Some(id) = waiting.pop() {
+        if !seen.insert(id.clone()) {
+            continue;
+        }
+        let package = by_id.get(&id).with_context(|| format!("no package {id}"))?;
+        let name = text(&package["name"]).context("a package without a name")?;
+        let version = text(&package["version"]).context("a package without a version")?;
+        parts.insert(Part {
+            url: format!("pkg:cargo/{name}@{version}"),
+            // an old way to write OR, which SPDX does not know
+            license: text(&package["license"]).map(|it| it.replace('/', " OR ")),
+            name,
+            version,
+        });
+        let node = nodes
+            .get(id.as_str())
+            .with_context(|| format!("{id} is not resolved"))?;
+        for dependency in list(&node["deps"]) {
+            let ordinary = list(&dependency["dep_kinds"])
+                .iter()
+                .any(|it| it["kind"].is_null());
+            waiting.extend(text(&dependency["pkg"]).filter(|_| ordinary));
+        }
+    }
+    Ok(parts.into_iter().collect())
+}
+
+/// The Debian packages of an image. Their licences are in `/usr/share/doc/<name>/copyright`, in
+/// words.
+pub(super) fn packages(packages: &BTreeMap<String, DebianPackage>) -> impl Iterator<Item = Part> {
+    packages.iter().map(|(name, package)| Part {
+        url: format!(
+            "pkg:deb/debian/{name}@{}?arch={}",
+            package.version, package.architecture
+        ),
+        name: name.clone(),
+        version: package.version.clone(),
+        license: None,
+    })
+}
+
+/// The document about an image with this digest.
+///
+/// # Errors
+/// The image's time is out of range.
+pub(super) fn document(
+    image: &Image,
+    digest: &str,
+    parts: impl Iterator<Item = Part>,
+) -> anyhow::Result<Vec<u8>> {
+    let (name, version) = image
+        .name
+        .rsplit_once(':')
+        .context("an image without a tag")?;
+    let created = windlass_types::Timestamp::from_second(i64::try_from(image.epoch)?)?;
+    let mut packages = vec![json!({
+        "SPDXID": "SPDXRef-image",
+        "name": name,
+        "versionInfo": version,
+        "downloadLocation": NOTHING_SAID,
+        "filesAnalyzed": false,
+        "primaryPackagePurpose": "CONTAINER",
+        "checksums": [{ "algorithm": "SHA256", "checksumValue": digest.trim_start_matches("sha256:") }],
+    })];
+    let mut relations = vec![relation("SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-image")];
+    for (index, part) in parts.enumerate() {
+        let id = format!("SPDXRef-part-{index}");
+        relations.push(relation("SPDXRef-image", "CONTAINS", &id));
+        packages.push(json!({
+            "SPDXID": id,
+            "name": part.name,
+            "versionInfo": part.version,
+            "downloadLocation": NOTHING_SAID,
+            "filesAnalyzed": false,
+            "licenseDeclared": part.license.as_deref().unwrap_or(NOTHING_SAID),
+            "externalRefs": [{
+                "referenceCategory": "PACKAGE-MANAGER",
+                "referenceType": "purl",
+                "referenceLocator": part.url,
+            }],
+        }));
+    }
+    Ok(serde_json::to_vec_pretty(&json!({
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": image.name,
+        // unique for each image, as the standard asks for
+        "documentNamespace": format!("https://{name}/spdx/{}", digest.replace(':', "-")),
+        "creationInfo": { "created": created.to_string(), "creators": ["Tool: cargo xtask image"] },
+        "packages": packages,
+        "relationships": relations,
+    }))?)
+}
+
+fn relation(from: &str, kind: &str, to: &str) -> Value {
+    json!({ "spdxElementId": from, "relationshipType": kind, "relatedSpdxElement": to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_that_only_builds_or_tests_is_not_in_the_list() {
+        let package = |id: &str, source: Option<&str>| {
+            json!({
+                "id": id, "name": id, "version": "1.0.0", "license": "MIT/Apache-2.0", "source": source,
+            })
+        };
+        let dependency =
+            |id: &str, kind: Option<&str>| json!({ "pkg": id, "dep_kinds": [{ "kind": kind }] });
+        let metadata = json!({
+            "packages": [package("ours", None), package("used", Some("r")), package("deep", Some("r")),
+                package("build", Some("r")), package("test", Some("r")), package("other", None)],
+            "resolve": { "nodes": [
+                { "id": "ours", "deps": [dependency("used", None), dependency("build", Some("build")),
+                    dependency("test", Some("dev"))] },
+                { "id": "used", "deps": [dependency("deep", None)] },
+                { "id": "deep", "deps": [] },
+            ] },
+        });
+        let parts = linked(&metadata, &["ours"]).expect("parts");
+        let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!(names, ["deep", "ours", "used"]);
+        assert_eq!(parts[0].url, "pkg:cargo/deep@1.0.0");
+        assert_eq!(parts[0].license.as_deref(), Some("MIT OR Apache-2.0"));
+    }
+
+    #[test]
+    fn a_document_names_every_part_once_and_says_that_the_image_contains_it() {
+        let package = DebianPackage {
+            version: "1.2-3".into(),
+            architecture: "amd64".into(),
+        };
+        let image = Image {
+            name: "windlass.dev/x:1".into(),
+            layer: Default::default(),
+            runtime_config: Value::Null,
+            epoch: 1_700_000_000,
+        };
+        let parts = packages(&BTreeMap::from([("libc6".to_owned(), package)]));
+        let text = document(&image, "sha256:ab", parts).expect("a document");
+        let document: Value = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!(document["creationInfo"]["created"], "2023-11-14T22:13:20Z");
+        assert_eq!(
+            document["documentNamespace"],
+            "https://windlass.dev/x/spdx/sha256-ab"
+        );
+        assert_eq!(document["packages"][1]["versionInfo"], "1.2-3");
+        let url = &document["packages"][1]["externalRefs"][0]["referenceLocator"];
+        assert_eq!(url, "pkg:deb/debian/libc6@1.2-3?arch=amd64");
+        assert_eq!(
+            document["relationships"][1],
+            relation("SPDXRef-image", "CONTAINS", "SPDXRef-part-0")
+        );
+        assert_eq!(document["packages"].as_array().map(Vec::len), Some(2));
+    }
+}
