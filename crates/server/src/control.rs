@@ -12,6 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
+use serde::Serialize;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,7 @@ use windlass_core::paths::NodePaths;
 use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_runtime::logs::{LogError, LogOptions, LogReader, LogSource};
+use windlass_stats::{StatsSource, Wanted};
 use windlass_status::{BoardSubscription, PodBoard, PodEntryView};
 use windlass_types::view::{NodeStanding, RejectedManifest};
 use windlass_types::{Clock, PodExt, PodUid};
@@ -28,6 +30,7 @@ use windlass_types::{Clock, PodExt, PodUid};
 use crate::convert;
 use crate::log_target::{LogQuestion, NoLog, log_target, watch_end};
 use crate::socket;
+use crate::why::Why;
 
 /// Requests of one connection worked on at a time; the CLI makes one.
 const REQUESTS_PER_CONNECTION: usize = 16;
@@ -43,6 +46,10 @@ pub trait NodeSource: Send + Sync + std::fmt::Debug + 'static {
 pub struct ControlService {
     /// The pods.
     pub board: PodBoard,
+    /// Why they are as they are.
+    pub why: Why,
+    /// Who measures what they use.
+    pub stats: Arc<dyn StatsSource>,
     /// What the pod sources refuse at present.
     pub rejected: watch::Receiver<Vec<RejectedManifest>>,
     /// What the agent is a node of.
@@ -72,7 +79,7 @@ pub async fn serve_control(
         .await
 }
 
-/// Connections of trusted peers. The mode of the socket keeps others out already; this holds
+/// Connections of trusted peers to a local socket. Its mode keeps others out already; this holds
 /// even if someone changes it.
 pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
     stream::unfold(listener, |listener| async move {
@@ -81,10 +88,10 @@ pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStr
                 Ok((connection, _)) if socket::is_trusted(&connection) => {
                     return Some((Ok(connection), listener));
                 }
-                Ok(_) => tracing::warn!("control connection refused: peer is another user"),
+                Ok(_) => tracing::warn!("local connection refused: peer is another user"),
                 Err(error) => {
                     // out of file descriptors, most likely: at once it would fail again
-                    tracing::warn!(%error, "control connection not accepted");
+                    tracing::warn!(%error, "local connection not accepted");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
@@ -128,6 +135,33 @@ impl Windlass for ControlService {
         _: Request<proto::GetNodeRequest>,
     ) -> Result<Response<proto::GetNodeResponse>, Status> {
         Ok(Response::new(convert::node(self.node.standing())))
+    }
+
+    async fn get_timeline(
+        &self,
+        request: Request<proto::GetPodRequest>,
+    ) -> Result<Response<proto::GetPodResponse>, Status> {
+        let asked = request.into_inner();
+        answer(&asked, self.why.timeline(&asked.namespace, &asked.name))
+    }
+
+    async fn explain_pod(
+        &self,
+        request: Request<proto::GetPodRequest>,
+    ) -> Result<Response<proto::GetPodResponse>, Status> {
+        let asked = request.into_inner();
+        answer(&asked, self.why.explanation(&asked.namespace, &asked.name))
+    }
+
+    async fn get_usage(
+        &self,
+        _: Request<proto::GetUsageRequest>,
+    ) -> Result<Response<proto::GetUsageResponse>, Status> {
+        let wanted = Wanted::CPU_AND_MEMORY;
+        let measured = tokio::try_join!(self.stats.node(wanted), self.stats.pods(wanted));
+        let (node, pods) = measured.map_err(|error| Status::unavailable(error.to_string()))?;
+        let name = self.why.node_name.clone();
+        Ok(Response::new(convert::usage(name, &node, &pods)))
     }
 
     async fn watch_pods(
@@ -200,6 +234,19 @@ impl Windlass for ControlService {
             .take_until(self.shutdown.clone().cancelled_owned());
         Ok(Response::new(Box::pin(blocks)))
     }
+}
+
+fn answer(
+    asked: &proto::GetPodRequest,
+    found: Option<impl Serialize>,
+) -> Result<Response<proto::GetPodResponse>, Status> {
+    let found = found.ok_or_else(|| {
+        let proto::GetPodRequest { namespace, name } = asked;
+        Status::not_found(format!("no pod {name} in namespace {namespace}"))
+    })?;
+    let json = serde_json::to_vec(&found).map_err(|error| Status::internal(error.to_string()))?;
+    let json = Bytes::from(json);
+    Ok(Response::new(proto::GetPodResponse { json }))
 }
 
 /// A block is some 128 KiB, and at most 1 MiB more if a container's line is that long: it fits into a
