@@ -133,11 +133,27 @@ impl Active {
 
 /// The rules in force; the first that takes a call decides.
 #[derive(Debug, Default)]
-struct Rules(Mutex<Vec<Arc<Active>>>);
+struct Rules {
+    active: Mutex<Vec<Arc<Active>>>,
+    traced: Mutex<Vec<TracedCall>>,
+}
+
+/// A call that said of which trace it is a part.
+#[derive(Clone, Debug)]
+pub struct TracedCall {
+    /// Bare name of the method.
+    pub method: String,
+    /// The header `traceparent`.
+    pub traceparent: String,
+}
 
 impl Rules {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Active>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn traced(&self) -> MutexGuard<'_, Vec<TracedCall>> {
+        self.traced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the request of a method has to be read before it is passed on.
@@ -183,6 +199,11 @@ impl CriProxy {
     /// The endpoint as `--container-runtime-endpoint` takes it.
     pub fn endpoint(&self) -> String {
         format!("unix://{}", self.socket.display())
+    }
+
+    /// Calls so far that were parts of traces.
+    pub fn traced(&self) -> Vec<TracedCall> {
+        self.rules.traced().clone()
     }
 
     /// Puts a rule in force, behind those that are.

@@ -288,6 +288,8 @@ impl NodeSim {
             backoff: None,
             verdict_file: None,
             verdicts: std::mem::take(&mut self.verdicts),
+            log_rotation: None,
+            spans: None,
             admitted: None,
             restored: self.checkpoint.clone(),
             sync_frequency: Duration::from_secs(60),

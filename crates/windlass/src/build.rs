@@ -22,7 +22,8 @@ use windlass_core::dns::check_host_resolv_conf;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::object_reads::ChangeDetection;
 use windlass_core::paths::NodePaths;
-use windlass_core::quantity::lookup;
+use windlass_core::log_rotation::RotationPolicy;
+use windlass_core::quantity::{Quantity, lookup};
 use windlass_core::selinux_mount::{SelinuxMounts, file_label_of};
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
@@ -30,6 +31,7 @@ use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_runtime::files::{HostFiles, HostFilesConfig};
+use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{PullOptions, RuntimeOptions};
 use windlass_store::{AdmittedPods, BackoffFile, Store, VerdictFile};
 use windlass_types::Clock;
@@ -205,6 +207,8 @@ pub fn agent_parts(
         backoff: Some(backoff),
         verdict_file: Some(verdict_file),
         verdicts,
+        log_rotation: log_rotation(kubelet),
+        spans: None,
         admitted,
         restored,
         sync_frequency: kubelet.sync_frequency.to_std(),
@@ -224,6 +228,19 @@ fn pull_options(kubelet: &KubeletConfiguration) -> PullOptions {
         qps: kubelet.registry_pull_qps as f32,
         burst: u32::try_from(kubelet.registry_burst).unwrap_or(0),
     }
+}
+
+/// `containerLogMaxSize` and its kin; a negative size is no limit.
+fn log_rotation(kubelet: &KubeletConfiguration) -> Option<LogRotation> {
+    let size = kubelet.container_log_max_size.parse::<Quantity>().ok()?;
+    Some(LogRotation {
+        policy: RotationPolicy {
+            max_size: u64::try_from(size.value()).ok()?,
+            max_files: usize::try_from(kubelet.container_log_max_files).unwrap_or(0),
+        },
+        workers: usize::try_from(kubelet.container_log_max_workers).unwrap_or(0),
+        interval: kubelet.container_log_monitor_interval.to_std(),
+    })
 }
 
 /// The flags of the container garbage collection; a negative number is no limit.

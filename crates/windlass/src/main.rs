@@ -4,6 +4,8 @@ mod cli;
 mod logging;
 mod process;
 mod servers;
+#[cfg(feature = "otel")]
+mod traces;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -96,11 +98,24 @@ async fn agent(
     let _lock = process::lock(config.flags.lock_file.as_deref())?;
     let servers = servers::Servers::bind(config).await?;
     let runtime = build::RuntimeClients::connect(&config.kubelet, &metrics)?;
-    let parts = build::agent_parts(config, Arc::clone(&clock), metrics.clone(), &runtime)?;
+    #[cfg_attr(not(feature = "otel"), expect(unused_mut))]
+    let mut parts = build::agent_parts(config, Arc::clone(&clock), metrics.clone(), &runtime)?;
     metrics
         .node_name
         .with_label_values(&[&parts.node.node_name])
         .set(1.0);
+    #[cfg(feature = "otel")]
+    let sending = match traces::connect(config, &parts.node.node_name, &metrics)? {
+        None => None,
+        Some((sink, sending)) => {
+            parts.spans = Some(Arc::new(sink));
+            Some(sending)
+        }
+    };
+    #[cfg(not(feature = "otel"))]
+    if config.kubelet.tracing.is_some() {
+        tracing::warn!("tracing is configured, and this agent was built without its feature otel");
+    }
     let surroundings = servers::Surroundings {
         runtime,
         reviews: parts.cluster.as_ref().map(|it| it.clients.reviews.clone()),
@@ -110,6 +125,10 @@ async fn agent(
         metrics,
     };
     let agent = wiring::spawn(parts);
+    #[cfg(feature = "otel")]
+    if let Some(sending) = sending {
+        agent.shutdown.track(sending.run(agent.shutdown.token()));
+    }
     servers.serve(&agent, config, surroundings).await?;
     announce(config);
     process::wait_for_signal().await?;

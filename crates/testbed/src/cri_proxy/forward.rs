@@ -16,7 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-use super::{Action, Rules};
+use super::{Action, Rules, TracedCall};
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
@@ -61,6 +61,13 @@ async fn answer(
 ) -> Response<Body> {
     let path = request.uri().path();
     let method = path.rsplit('/').next().unwrap_or_default().to_owned();
+    let header = request.headers().get("traceparent");
+    if let Some(traceparent) = header.and_then(|it| it.to_str().ok()) {
+        rules.traced().push(TracedCall {
+            method: method.clone(),
+            traceparent: traceparent.to_owned(),
+        });
+    }
     if !rules.concern(&method) {
         return forward(request.map(BodyExt::boxed), sender).await;
     }

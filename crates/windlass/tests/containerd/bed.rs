@@ -112,11 +112,17 @@ impl Bed {
 
     /// A containerd, and an agent that reaches it through a proxy that can make calls go wrong.
     pub(crate) async fn behind_proxy(name: &str) -> (Self, CriProxy) {
+        Self::configured_behind_proxy(name, "").await
+    }
+
+    /// The same with these lines in the agent's configuration.
+    pub(crate) async fn configured_behind_proxy(name: &str, config: &str) -> (Self, CriProxy) {
         let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
         let socket = containerd.base().join("proxy.sock");
         let proxy = CriProxy::start(&socket, &containerd.socket()).unwrap();
         let endpoint = format!("--container-runtime-endpoint={}", proxy.endpoint());
         let options = AgentOptions {
+            config: config.to_owned(),
             args: vec![endpoint],
             ..AgentOptions::default()
         };

@@ -1,0 +1,113 @@
+//! A container that writes more than its log may hold, and somebody who follows it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::bed::{Bed, eventually, skipped};
+use crate::manifest::shell;
+
+/// For four rotations, one in three seconds at the most, on a busy machine.
+const ROTATIONS: Duration = Duration::from_secs(90);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_a_log_is_rotated_and_who_follows_it_loses_and_doubles_no_line() {
+    if skipped() {
+        return;
+    }
+    let config = "containerLogMaxSize: 20Ki\n\
+                  containerLogMaxFiles: 3\n\
+                  containerLogMonitorInterval: 3s";
+    let mut bed = Bed::configured("i-rotation", config).await;
+    // some 15 KiB in a second, without a pause at a rotation
+    let script = "i=0; while true; do \
+                  for n in 1 2 3 4 5 6 7 8 9 10; do i=$((i+1)); echo line $i of many; done; \
+                  sleep 0.05; done";
+    bed.apply("talks.yaml", &shell("talks", script));
+    bed.ready("talks").await;
+    let mut command = bed.ctl_command(&["logs", "-f", "talks-node"]);
+    let mut follow = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
+    let followed = tokio::spawn(async move {
+        let mut expected = 1;
+        while let Some(line) = lines.next_line().await.unwrap() {
+            assert_eq!(line, format!("line {expected} of many"));
+            expected += 1;
+        }
+        expected - 1
+    });
+
+    let directory = log_directory(&bed);
+    let mut seen = BTreeSet::new();
+    eventually("four rotations", ROTATIONS, async || {
+        assert!(!followed.is_finished(), "a line is lost or doubled");
+        let files = names(&directory);
+        seen.extend(files.iter().filter_map(|name| stamp(name)));
+        assert!(of_one_moment(&files) <= 3, "{files:?}");
+        match seen.len() {
+            4.. => Ok(()),
+            _ => Err(format!("{files:?}")),
+        }
+    })
+    .await;
+    eventually("the older one is compressed", ROTATIONS, async || {
+        let files = names(&directory);
+        let compressed = files.iter().find(|name| name.ends_with(".gz"));
+        let compressed = compressed.ok_or_else(|| format!("{files:?}"))?;
+        whole_lines(&directory.join(compressed))
+    })
+    .await;
+
+    bed.remove("talks.yaml");
+    bed.gone("talks").await;
+    let count = tokio::time::timeout(ROTATIONS, followed).await;
+    let count = count.expect("it ends with its pod").unwrap();
+    assert!(count > 1000, "{count} lines in four rotations");
+    bed.stop().await;
+}
+
+/// Of the one container on the node.
+fn log_directory(bed: &Bed) -> PathBuf {
+    let logs = bed.containerd.base().join("logs");
+    let pod = std::fs::read_dir(logs).unwrap().next().unwrap().unwrap();
+    pod.path().join("main")
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let name = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap();
+    entries.map(|entry| name(entry.unwrap())).collect()
+}
+
+/// When a file was rotated: `0.log.<this>`, `0.log.<this>.gz`.
+fn stamp(name: &str) -> Option<String> {
+    let rest = name.strip_prefix("0.log.")?;
+    Some(rest.split('.').next()?.to_owned())
+}
+
+/// A file that is being compressed has several names.
+fn of_one_moment(files: &BTreeSet<String>) -> usize {
+    let moments: BTreeSet<_> = files.iter().map(|name| stamp(name)).collect();
+    moments.len()
+}
+
+/// Reads a compressed file with gzip itself. It may be gone by now.
+fn whole_lines(path: &Path) -> Result<(), String> {
+    let output = std::process::Command::new("gzip")
+        .arg("-dc")
+        .arg(path)
+        .output();
+    let output = output.map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.ends_with(" of many\n") && text.len() >= 20 * 1024,
+        "{text}"
+    );
+    Ok(())
+}
