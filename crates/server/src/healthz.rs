@@ -111,7 +111,7 @@ async fn probe_metrics(State(shared): State<Shared>) -> Response {
 }
 
 /// Rendered metrics as an answer.
-pub fn metrics_answer<E: std::fmt::Display>(rendered: Result<String, E>) -> Response {
+pub fn metrics_answer<E: std::fmt::Display>(rendered: Result<impl IntoResponse, E>) -> Response {
     match rendered {
         Ok(text) => {
             let kind = "text/plain; version=0.0.4; charset=utf-8";

@@ -159,6 +159,7 @@ mod tests {
             uid: "u1".into(),
             namespace: "ns".to_owned(),
             name: "pod".to_owned(),
+            present: true,
             started_at: Timestamp::UNIX_EPOCH,
             cgroup: None,
             sandbox: None,

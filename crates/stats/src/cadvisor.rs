@@ -119,7 +119,7 @@ fn rows<'a>(node: &'a NodeUsage, pods: &'a [PodUsage]) -> Vec<Row<'a>> {
             rows.push(Row::of(&system.cgroup, system.started_at));
         }
     }
-    for pod in pods {
+    for pod in pods.iter().filter(|pod| pod.present) {
         if let Some(cgroup) = &pod.cgroup {
             rows.push(Row::of(cgroup, pod.started_at).of_pod(pod));
         }

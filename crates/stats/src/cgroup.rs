@@ -47,7 +47,7 @@ const COUNTED: usize = 50_000;
 /// What is read of a cgroup besides processor time and memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Depth {
-    /// Limits of processor time, and of memory what few ask for.
+    /// What processor time was spent on and how it is limited, and of memory what few ask for.
     pub(crate) details: bool,
     /// Block I/O.
     pub(crate) io: bool,
@@ -147,7 +147,7 @@ impl Cgroups {
 
     /// Reads a cgroup; `None` if it is not there, or has neither processor time nor memory.
     pub(crate) fn read(&mut self, path: &str, depth: Depth, at: Timestamp) -> Option<CgroupUsage> {
-        let (cpu, memory) = (self.cpu(path), self.memory(path, depth));
+        let (cpu, memory) = (self.cpu(path, depth), self.memory(path, depth));
         if cpu.is_none() && memory.is_none() {
             self.entries.remove(path);
             return None;
@@ -295,9 +295,9 @@ impl Cgroups {
         self.file(file, parse_pressure).flatten()
     }
 
-    fn cpu(&mut self, path: &str) -> Option<crate::usage::CpuUsage> {
+    fn cpu(&mut self, path: &str, depth: Depth) -> Option<crate::usage::CpuUsage> {
         match &self.hierarchy {
-            Hierarchy::V1(_) => self.cpu_v1(path),
+            Hierarchy::V1(_) => self.cpu_v1(path, depth),
             Hierarchy::V2(_) => self.cpu_v2(path),
         }
     }

@@ -30,6 +30,7 @@ use crate::disk::{PodFiles, file_system};
 use crate::places::Places;
 use crate::pods::{RunningPods, VolumeFigures};
 use crate::refreshed::{Ages, Refreshed};
+use crate::resource::{PodFigures, ResourceFigures, ResourceUsage};
 use crate::source::{NoFigures, StatsError, StatsSource, Wanted};
 use crate::usage::{FsUsage, NodeUsage, PodUsage};
 use crate::volumes::VolumeCache;
@@ -234,6 +235,16 @@ impl StatsSource for HostStats {
 
     async fn pods(&self, wanted: Wanted) -> Result<Vec<PodUsage>, StatsError> {
         self.measure_pods(wanted).await
+    }
+
+    async fn resource(&self) -> Result<ResourceUsage, StatsError> {
+        let wanted = Wanted::CPU_AND_MEMORY;
+        let pods = self.look_at_pods(self.ready_pods(), wanted, PodFigures::of);
+        let (node, pods) = tokio::try_join!(self.measure_node(wanted), pods)?;
+        Ok(ResourceUsage {
+            node: ResourceFigures::of(&node.cgroup),
+            pods: pods.into_iter().flatten().collect(),
+        })
     }
 }
 

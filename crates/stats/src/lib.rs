@@ -28,11 +28,12 @@ pub mod parse;
 mod places;
 mod rate;
 mod refreshed;
+pub mod topology;
 mod volumes;
 
 pub use cadvisor::{MachineFacts, cadvisor_metrics};
 pub use host::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
 pub use pods::{RunningPod, RunningPods, VolumeFigure, VolumeFigures};
-pub use resource::resource_metrics;
+pub use resource::{ResourceUsage, resource_metrics};
 pub use source::{NoFigures, StatsError, StatsSource, Wanted};
 pub use summary::Summary;

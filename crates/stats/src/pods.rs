@@ -16,6 +16,8 @@ pub struct RunningPod {
     pub observed: Arc<ObservedPod>,
     /// The pod itself; `None` if nobody asks for it any more.
     pub pod: Option<SharedPod>,
+    /// It is the one that somebody means who says its name.
+    pub present: bool,
     /// When the node took it up (`status.startTime`).
     pub started_at: Option<Timestamp>,
 }

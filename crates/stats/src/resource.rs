@@ -1,174 +1,256 @@
 //! `/metrics/resource`: processor time and memory of the node, its pods and containers, for
 //! metrics-server. Each figure carries the time at which it was read.
+//!
+//! *bound* what is shown is kept in 150 KiB for 250 pods with two containers each, and its text is made
+//! family by family, 80 KiB at most, while it is sent.
 
 use windlass_types::Timestamp;
 
-use crate::exposition::{Family, Text, counter, gauge};
+use crate::exposition::{Text, counter, gauge};
 use crate::summary::swap_available;
-use crate::usage::{CgroupUsage, ContainerUsage, NodeUsage, PodUsage};
+use crate::usage::{CgroupUsage, NodeUsage, PodUsage};
 
-/// Bytes of a container's lines and of a pod's: enough that the text is allocated once.
-const PER_CONTAINER: usize = 900;
-const PER_POD: usize = 400;
+/// Bytes of a sample: enough that the text of a family is allocated once.
+const SAMPLE: usize = 160;
 
 /// A figure, and when it was read if it carries that.
 type Sample = Option<(f64, Option<Timestamp>)>;
 
-/// The text; without figures it says so and nothing else.
-pub fn resource_metrics(measured: Option<(&NodeUsage, &[PodUsage])>) -> String {
-    let (node, pods) = measured.unzip();
-    let pods = pods.unwrap_or_default();
-    let containers: usize = pods.iter().map(|pod| pod.containers.len()).sum();
-    let capacity = 4096 + containers * PER_CONTAINER + pods.len() * PER_POD;
-    let mut text = Text::with_capacity(capacity);
-    of_containers(&mut text, pods);
-    if let Some(node) = node {
-        of_node(&mut text, &node.cgroup);
-    }
-    of_pods(&mut text, pods);
-    for name in ["resource_scrape_error", "scrape_error"] {
-        let help = "1 if there was an error while getting container metrics, 0 otherwise";
-        text.family(gauge(name, help));
-        text.sample(&[], f64::from(u8::from(node.is_none())), None);
-    }
-    text.finish()
+/// What is shown of node and pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceUsage {
+    /// The node.
+    pub node: ResourceFigures,
+    /// Its pods, of each name one.
+    pub pods: Vec<PodFigures>,
 }
 
-fn of_containers(text: &mut Text, pods: &[PodUsage]) {
-    let mut each = |family: Family, value: &dyn Fn(&ContainerUsage) -> Sample| {
-        text.family(family);
-        for pod in pods {
-            for container in &pod.containers {
-                if let Some((value, at)) = value(container) {
-                    let labels = [
-                        ("container", container.name.as_str()),
-                        ("namespace", &pod.namespace),
-                        ("pod", &pod.name),
-                    ];
-                    text.sample(&[&labels], value, at);
+/// What is shown of a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResourceFigures {
+    at: Timestamp,
+    cpu_ns: Option<u64>,
+    working_set: Option<u64>,
+    swap: Option<u64>,
+    swap_limit: Option<u64>,
+}
+
+/// What is shown of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodFigures {
+    namespace: String,
+    name: String,
+    cgroup: Option<ResourceFigures>,
+    containers: Vec<ContainerFigures>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct ContainerFigures {
+    name: String,
+    started_at: Timestamp,
+    cgroup: Option<ResourceFigures>,
+}
+
+impl ResourceUsage {
+    /// Of all that was measured.
+    pub fn of(node: &NodeUsage, pods: Vec<PodUsage>) -> Self {
+        Self {
+            node: ResourceFigures::of(&node.cgroup),
+            pods: pods.into_iter().filter_map(PodFigures::of).collect(),
+        }
+    }
+}
+
+impl ResourceFigures {
+    /// Of a cgroup.
+    pub fn of(cgroup: &CgroupUsage) -> Self {
+        let memory = cgroup.memory.as_ref();
+        Self {
+            at: cgroup.at,
+            cpu_ns: cgroup.cpu.as_ref().map(|cpu| cpu.total_ns),
+            working_set: memory.map(|memory| memory.working_set),
+            swap: memory.and_then(|memory| memory.swap),
+            swap_limit: memory.and_then(|memory| Some(swap_available(memory)? + memory.swap?)),
+        }
+    }
+
+    fn cpu(&self) -> Sample {
+        Some((self.cpu_ns? as f64 / 1e9, Some(self.at)))
+    }
+
+    fn working_set(&self) -> Sample {
+        self.dated(self.working_set)
+    }
+
+    fn swap(&self) -> Sample {
+        self.dated(self.swap)
+    }
+
+    fn swap_limit(&self) -> Sample {
+        self.dated(self.swap_limit)
+    }
+
+    fn dated(&self, bytes: Option<u64>) -> Sample {
+        Some((bytes? as f64, Some(self.at)))
+    }
+}
+
+impl PodFigures {
+    /// Of a pod; `None` if another has its series.
+    pub fn of(pod: PodUsage) -> Option<Self> {
+        let containers = pod.containers.into_iter().map(|it| ContainerFigures {
+            name: it.name,
+            started_at: it.started_at,
+            cgroup: it.cgroup.as_ref().map(ResourceFigures::of),
+        });
+        pod.present.then(|| Self {
+            namespace: pod.namespace,
+            name: pod.name,
+            cgroup: pod.cgroup.as_ref().map(ResourceFigures::of),
+            // exactly as much room as needed
+            containers: containers.collect::<Box<[_]>>().into_vec(),
+        })
+    }
+}
+
+impl ContainerFigures {
+    fn started_at(&self) -> Sample {
+        let seconds = self.started_at.as_nanosecond() as f64 / 1e9;
+        (seconds > 0.0).then_some((seconds, None))
+    }
+}
+
+/// What a family is told of, and how the figure is got.
+enum Of {
+    Container(fn(&ContainerFigures) -> Sample),
+    Node(fn(&ResourceFigures) -> Sample),
+    Pod(fn(&ResourceFigures) -> Sample),
+    /// 1 if there are no figures.
+    Scrape,
+}
+
+struct Shown {
+    name: &'static str,
+    help: &'static str,
+    of: Of,
+}
+
+const FAMILIES: [Shown; 13] = [
+    Shown {
+        name: "container_cpu_usage_seconds_total",
+        help: "Cumulative cpu time consumed by the container in core-seconds",
+        of: Of::Container(|it| it.cgroup?.cpu()),
+    },
+    Shown {
+        name: "container_memory_working_set_bytes",
+        help: "Current working set of the container in bytes",
+        of: Of::Container(|it| it.cgroup?.working_set()),
+    },
+    Shown {
+        name: "container_start_time_seconds",
+        help: "Start time of the container since unix epoch in seconds",
+        of: Of::Container(ContainerFigures::started_at),
+    },
+    Shown {
+        name: "container_swap_limit_bytes",
+        help: "Current amount of the container swap limit in bytes. Reported only on non-windows systems",
+        of: Of::Container(|it| it.cgroup?.swap_limit()),
+    },
+    Shown {
+        name: "container_swap_usage_bytes",
+        help: "Current amount of the container swap usage in bytes. Reported only on non-windows systems",
+        of: Of::Container(|it| it.cgroup?.swap()),
+    },
+    Shown {
+        name: "node_cpu_usage_seconds_total",
+        help: "Cumulative cpu time consumed by the node in core-seconds",
+        of: Of::Node(ResourceFigures::cpu),
+    },
+    Shown {
+        name: "node_memory_working_set_bytes",
+        help: "Current working set of the node in bytes",
+        of: Of::Node(ResourceFigures::working_set),
+    },
+    Shown {
+        name: "node_swap_usage_bytes",
+        help: "Current swap usage of the node in bytes. Reported only on non-windows systems",
+        of: Of::Node(ResourceFigures::swap),
+    },
+    Shown {
+        name: "pod_cpu_usage_seconds_total",
+        help: "Cumulative cpu time consumed by the pod in core-seconds",
+        of: Of::Pod(ResourceFigures::cpu),
+    },
+    Shown {
+        name: "pod_memory_working_set_bytes",
+        help: "Current working set of the pod in bytes",
+        of: Of::Pod(ResourceFigures::working_set),
+    },
+    Shown {
+        name: "pod_swap_usage_bytes",
+        help: "Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
+        of: Of::Pod(ResourceFigures::swap),
+    },
+    Shown {
+        name: "resource_scrape_error",
+        help: "1 if there was an error while getting container metrics, 0 otherwise",
+        of: Of::Scrape,
+    },
+    Shown {
+        name: "scrape_error",
+        help: "1 if there was an error while getting container metrics, 0 otherwise",
+        of: Of::Scrape,
+    },
+];
+
+/// The text, family by family; without figures it says so and nothing else.
+pub fn resource_metrics(
+    measured: Option<ResourceUsage>,
+) -> impl Iterator<Item = String> + Send + 'static {
+    let texts = FAMILIES.iter().map(move |it| it.text(measured.as_ref()));
+    texts.filter(|text| !text.is_empty())
+}
+
+impl Shown {
+    fn text(&self, measured: Option<&ResourceUsage>) -> String {
+        let pods = measured.map_or(&[][..], |measured| &measured.pods);
+        let samples = match self.of {
+            Of::Container(_) => pods.iter().map(|pod| pod.containers.len()).sum(),
+            Of::Pod(_) => pods.len(),
+            Of::Node(_) | Of::Scrape => 1,
+        };
+        let mut text = Text::with_capacity((samples + 2) * SAMPLE);
+        text.family(match self.name.ends_with("_total") {
+            true => counter(self.name, self.help),
+            false => gauge(self.name, self.help),
+        });
+        let mut add = |labels: &[(&str, &str)], sample: Sample| {
+            if let Some((value, at)) = sample {
+                text.sample(&[labels], value, at);
+            }
+        };
+        match self.of {
+            Of::Container(value) => {
+                for pod in pods {
+                    for container in &pod.containers {
+                        let labels = [
+                            ("container", container.name.as_str()),
+                            ("namespace", &pod.namespace),
+                            ("pod", &pod.name),
+                        ];
+                        add(&labels, value(container));
+                    }
                 }
             }
-        }
-    };
-    each(
-        counter(
-            "container_cpu_usage_seconds_total",
-            "Cumulative cpu time consumed by the container in core-seconds",
-        ),
-        &|it| cpu(it.cgroup.as_ref()?),
-    );
-    each(
-        gauge(
-            "container_memory_working_set_bytes",
-            "Current working set of the container in bytes",
-        ),
-        &|it| working_set(it.cgroup.as_ref()?),
-    );
-    each(
-        gauge(
-            "container_start_time_seconds",
-            "Start time of the container since unix epoch in seconds",
-        ),
-        &|it| {
-            let seconds = it.started_at.as_nanosecond() as f64 / 1e9;
-            (seconds > 0.0).then_some((seconds, None))
-        },
-    );
-    each(
-        gauge(
-            "container_swap_limit_bytes",
-            "Current amount of the container swap limit in bytes. Reported only on non-windows systems",
-        ),
-        &|it| {
-            let cgroup = it.cgroup.as_ref()?;
-            let memory = cgroup.memory.as_ref()?;
-            let limit = swap_available(memory)? + memory.swap?;
-            Some((limit as f64, Some(cgroup.at)))
-        },
-    );
-    each(
-        gauge(
-            "container_swap_usage_bytes",
-            "Current amount of the container swap usage in bytes. Reported only on non-windows systems",
-        ),
-        &|it| swap(it.cgroup.as_ref()?),
-    );
-}
-
-fn of_node(text: &mut Text, cgroup: &CgroupUsage) {
-    let mut one = |family, value: Sample| {
-        text.family(family);
-        if let Some((value, at)) = value {
-            text.sample(&[], value, at);
-        }
-    };
-    one(
-        counter(
-            "node_cpu_usage_seconds_total",
-            "Cumulative cpu time consumed by the node in core-seconds",
-        ),
-        cpu(cgroup),
-    );
-    one(
-        gauge(
-            "node_memory_working_set_bytes",
-            "Current working set of the node in bytes",
-        ),
-        working_set(cgroup),
-    );
-    one(
-        gauge(
-            "node_swap_usage_bytes",
-            "Current swap usage of the node in bytes. Reported only on non-windows systems",
-        ),
-        swap(cgroup),
-    );
-}
-
-fn of_pods(text: &mut Text, pods: &[PodUsage]) {
-    let mut each = |family, value: fn(&CgroupUsage) -> Sample| {
-        text.family(family);
-        for pod in pods {
-            if let Some((value, at)) = pod.cgroup.as_ref().and_then(value) {
-                let labels = [("namespace", pod.namespace.as_str()), ("pod", &pod.name)];
-                text.sample(&[&labels], value, at);
+            Of::Node(value) => add(&[], measured.and_then(|it| value(&it.node))),
+            Of::Pod(value) => {
+                for pod in pods {
+                    let labels = [("namespace", pod.namespace.as_str()), ("pod", &pod.name)];
+                    add(&labels, pod.cgroup.as_ref().and_then(value));
+                }
             }
+            Of::Scrape => add(&[], Some((f64::from(u8::from(measured.is_none())), None))),
         }
-    };
-    each(
-        counter(
-            "pod_cpu_usage_seconds_total",
-            "Cumulative cpu time consumed by the pod in core-seconds",
-        ),
-        cpu,
-    );
-    each(
-        gauge(
-            "pod_memory_working_set_bytes",
-            "Current working set of the pod in bytes",
-        ),
-        working_set,
-    );
-    each(
-        gauge(
-            "pod_swap_usage_bytes",
-            "Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
-        ),
-        swap,
-    );
-}
-
-fn cpu(cgroup: &CgroupUsage) -> Sample {
-    let seconds = cgroup.cpu.as_ref()?.total_ns as f64 / 1e9;
-    Some((seconds, Some(cgroup.at)))
-}
-
-fn working_set(cgroup: &CgroupUsage) -> Sample {
-    let bytes = cgroup.memory.as_ref()?.working_set;
-    Some((bytes as f64, Some(cgroup.at)))
-}
-
-fn swap(cgroup: &CgroupUsage) -> Sample {
-    let bytes = cgroup.memory.as_ref()?.swap?;
-    Some((bytes as f64, Some(cgroup.at)))
+        text.finish()
+    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::resource::ResourceUsage;
 use crate::usage::{NodeUsage, PodUsage};
 
 /// What is to be measured besides CPU and memory, which always are.
@@ -49,6 +50,16 @@ pub trait StatsSource: Send + Sync + std::fmt::Debug + 'static {
     /// # Errors
     /// Their cgroups do not answer.
     async fn pods(&self, wanted: Wanted) -> Result<Vec<PodUsage>, StatsError>;
+    /// What `/metrics/resource` shows of both. Who can, keeps no more than that of a pod when it
+    /// measures the next.
+    ///
+    /// # Errors
+    /// As the two.
+    async fn resource(&self) -> Result<ResourceUsage, StatsError> {
+        let wanted = Wanted::CPU_AND_MEMORY;
+        let (node, pods) = tokio::try_join!(self.node(wanted), self.pods(wanted))?;
+        Ok(ResourceUsage::of(&node, pods))
+    }
 }
 
 /// Nothing at all could be measured. The words are upstream's, followed by why.

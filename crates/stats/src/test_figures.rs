@@ -130,6 +130,7 @@ pub(crate) fn pod() -> PodUsage {
         uid: PodUid::from("u1"),
         namespace: "default".into(),
         name: "web".into(),
+        present: true,
         started_at: at(20),
         cgroup: Some(cgroup("/kubepods/podu1", 30)),
         sandbox: Some(SandboxUsage {

@@ -268,6 +268,8 @@ pub struct PodUsage {
     pub namespace: String,
     /// Name.
     pub name: String,
+    /// Of pods with this name it is the one that series are told of, which know no UID.
+    pub present: bool,
     /// When it started.
     pub started_at: Timestamp,
     /// The pod's cgroup.

@@ -2,8 +2,9 @@
 
 use super::{MachineFacts, cadvisor_metrics};
 use crate::cgroup::page_size_name;
-use crate::resource::resource_metrics;
+use crate::resource::{ResourceUsage, resource_metrics};
 use crate::test_figures::{node, pod};
+use crate::usage::PodUsage;
 
 fn machine() -> MachineFacts {
     MachineFacts {
@@ -112,9 +113,24 @@ fn what_a_row_lacks_is_left_out() {
     assert!(!of_pod("container_cpu_cfs_periods_total{"), "no quota");
 }
 
+fn resource(pods: &[PodUsage]) -> String {
+    let usage = ResourceUsage::of(&node(), pods.to_vec());
+    resource_metrics(Some(usage)).collect()
+}
+
+#[test]
+fn of_pods_with_one_name_series_are_told_of_the_present_one() {
+    let mut old = pod();
+    (old.uid, old.present) = ("u0".into(), false);
+    let pods = [old, pod()];
+    assert_eq!(resource(&pods), resource(&pods[1..]));
+    let text = |pods: &[PodUsage]| cadvisor_metrics(&machine(), Some((&node(), pods)));
+    assert_eq!(text(&pods), text(&pods[1..]));
+}
+
 #[test]
 fn resource_metrics_are_upstreams_with_their_times() {
-    let text = resource_metrics(Some((&node(), &[pod()])));
+    let text = resource(&[pod()]);
     check_format(&text);
     for line in [
         "container_cpu_usage_seconds_total{container=\"app\",namespace=\"default\",pod=\"web\"} 20 1000000\n",
@@ -140,7 +156,7 @@ fn without_figures_a_scrape_says_so() {
     let help = "1 if there was an error while getting container metrics, 0 otherwise";
     let error = |name: &str| format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} 1\n");
     let both = error("resource_scrape_error") + &error("scrape_error");
-    assert_eq!(resource_metrics(None), both);
+    assert_eq!(resource_metrics(None).collect::<String>(), both);
     let text = cadvisor_metrics(&machine(), None);
     assert!(text.contains("\nmachine_cpu_cores{"), "{text}");
     assert!(text.ends_with(&error("container_scrape_error")), "{text}");

@@ -38,10 +38,16 @@ impl Cgroups {
         }
     }
 
-    pub(super) fn cpu_v1(&mut self, path: &str) -> Option<CpuUsage> {
+    pub(super) fn cpu_v1(&mut self, path: &str, depth: Depth) -> Option<CpuUsage> {
         let dir = self.dir_v1("cpuacct", path)?;
         let usage = dir.join("cpuacct.usage");
         let total_ns = self.kept(path, 0, &usage, parse_number).flatten()?;
+        if !depth.details {
+            return Some(CpuUsage {
+                total_ns,
+                ..CpuUsage::default()
+            });
+        }
         let modes = self.file(&dir.join("cpuacct.stat"), parse_cpuacct_stat);
         let (user_ns, system_ns) = modes.unwrap_or_default();
         let cpu = self.dir_v1("cpu", path);

@@ -21,28 +21,44 @@ use crate::usage::{CgroupUsage, ContainerUsage, PodUsage, SandboxUsage};
 
 impl HostStats {
     pub(super) async fn measure_pods(&self, wanted: Wanted) -> Result<Vec<PodUsage>, StatsError> {
-        let mut pods = self.config.pods.running_pods();
-        pods.retain(|pod| pod.observed.newest_sandbox().is_some_and(|it| it.ready));
-        let name = |pod: &RunningPod| (pod.observed.namespace.clone(), pod.observed.name.clone());
-        pods.sort_by_cached_key(name);
-        let pods = Arc::new(pods);
-        let at = self.config.clock.now();
-        let proc = self.config.roots.proc.clone();
-        let looked_at = Arc::clone(&pods);
-        let look = self.pods.run(move |state| {
-            let mut look = state.begin(wanted, at);
-            let usages: Vec<PodUsage> = looked_at
-                .iter()
-                .map(|pod| look.pod(pod, &proc, wanted))
-                .collect();
-            state.end(at);
-            usages
-        });
-        let mut usages = look.await.map_err(StatsError::Pods)?;
+        let pods = self.ready_pods();
+        let looks = self.look_at_pods(Arc::clone(&pods), wanted, |usage| usage);
+        let mut usages = looks.await?;
         if wanted.disk {
             self.add_disk(&pods, &mut usages).await;
         }
         Ok(usages)
+    }
+
+    /// The pods that have a sandbox, ordered by namespace and name.
+    pub(super) fn ready_pods(&self) -> Arc<Vec<RunningPod>> {
+        let mut pods = self.config.pods.running_pods();
+        pods.retain(|pod| pod.observed.newest_sandbox().is_some_and(|it| it.ready));
+        let name = |pod: &RunningPod| (pod.observed.namespace.clone(), pod.observed.name.clone());
+        pods.sort_by_cached_key(name);
+        Arc::new(pods)
+    }
+
+    /// Looks at the cgroups of pods; `keep` takes of each what is asked for before the next is
+    /// looked at.
+    pub(super) async fn look_at_pods<T: Send + 'static>(
+        &self,
+        pods: Arc<Vec<RunningPod>>,
+        wanted: Wanted,
+        keep: fn(PodUsage) -> T,
+    ) -> Result<Vec<T>, StatsError> {
+        let at = self.config.clock.now();
+        let proc = self.config.roots.proc.clone();
+        let look = self.pods.run(move |state| {
+            let mut look = state.begin(wanted, at);
+            let kept: Vec<T> = pods
+                .iter()
+                .map(|pod| keep(look.pod(pod, &proc, wanted)))
+                .collect();
+            state.end(at);
+            kept
+        });
+        look.await.map_err(StatsError::Pods)
     }
 
     /// Each part is waited for at the same time, and is absent if it does not come.
@@ -213,6 +229,7 @@ impl Look<'_> {
             uid: observed.uid.clone(),
             namespace: observed.namespace.clone(),
             name: observed.name.clone(),
+            present: running.present,
             started_at: running.started_at.or(created_at).unwrap_or_default(),
             cgroup,
             sandbox: sandbox_usage,

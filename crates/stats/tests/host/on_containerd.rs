@@ -122,6 +122,7 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
     let running = RunningPod {
         observed: Arc::new(observed),
         pod: Some(Arc::new(pod)),
+        present: true,
         started_at: None,
     };
     let pods: Arc<dyn RunningPods> = Arc::new(FixedPods::new(vec![running]));

@@ -136,6 +136,7 @@ pub(crate) fn running_pod(uid: &PodUid, tail: &str, containers: usize) -> Runnin
     RunningPod {
         observed: Arc::new(observed),
         pod: None,
+        present: true,
         started_at: None,
     }
 }

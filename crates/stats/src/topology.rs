@@ -1,0 +1,81 @@
+//! Physical cores and sockets, from `/sys/bus/cpu/devices`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// How many there are of those that are online; 0 if the kernel does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// Cores, whatever number of threads each has.
+    pub cores: u64,
+    /// Sockets.
+    pub sockets: u64,
+}
+
+impl Topology {
+    /// Reads the directory that has one of each logical processor (cAdvisor's
+    /// `GetUniqueCPUPropertyCount`). A core's number is unique within its socket only.
+    pub fn read(processors: &Path) -> Self {
+        let entries = fs::read_dir(processors).into_iter().flatten().flatten();
+        let places = entries.filter_map(|entry| {
+            let name = entry.file_name();
+            let number = name.to_str()?.strip_prefix("cpu")?;
+            number.parse::<u32>().ok()?;
+            let number = |file: &str| -> Option<i64> {
+                let text = fs::read_to_string(entry.path().join(file)).ok()?;
+                text.trim().parse().ok()
+            };
+            // what cannot be turned off has no such file
+            let online = number("online") != Some(0);
+            let socket = number("topology/physical_package_id")?;
+            online.then_some((socket, number("topology/core_id")?))
+        });
+        let places: BTreeSet<(i64, i64)> = places.collect();
+        let sockets: BTreeSet<i64> = places.iter().map(|(socket, _)| *socket).collect();
+        Self {
+            cores: places.len() as u64,
+            sockets: sockets.len() as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two sockets with two cores of two threads each; one thread is off.
+    #[test]
+    fn cores_and_sockets_are_counted_once_each_and_only_online() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let write = |file: &str, text: &str| {
+            let file = dir.path().join(file);
+            fs::create_dir_all(file.parent().expect("a parent")).expect("a directory");
+            fs::write(file, text).expect("a file");
+        };
+        assert_eq!(Topology::read(dir.path()), Topology::default());
+        for cpu in 0..8 {
+            let (socket, core) = (cpu % 2, (cpu / 2) % 2);
+            write(&format!("cpu{cpu}/topology/core_id"), &format!("{core}\n"));
+            write(
+                &format!("cpu{cpu}/topology/physical_package_id"),
+                &format!("{socket}\n"),
+            );
+            if cpu > 0 {
+                write(&format!("cpu{cpu}/online"), "1\n");
+            }
+        }
+        write("cpufreq/online", "1\n");
+        let told =
+            |cores, sockets| assert_eq!(Topology::read(dir.path()), Topology { cores, sockets });
+        told(4, 2);
+        write("cpu7/online", "0\n");
+        told(4, 2);
+        write("cpu3/online", "0\n");
+        told(3, 2);
+        for cpu in [1, 5] {
+            write(&format!("cpu{cpu}/online"), "0\n");
+        }
+        told(2, 1);
+    }
+}
