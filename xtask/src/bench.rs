@@ -3,6 +3,7 @@
 //! Both sides use the same private containerd, image and requests, in turns, so that whatever
 //! drifts on the machine drifts for both. Figures are ratios where a ratio is what is promised.
 
+mod api;
 mod bare;
 mod cluster;
 mod fleet;
@@ -60,6 +61,9 @@ pub(crate) struct Options {
     /// Measure volumes.
     #[command(flatten)]
     volumes: volumes::VolumeOptions,
+    /// Measure the node's own API.
+    #[command(flatten)]
+    api: api::ApiOptions,
 }
 
 /// Pods that run while the agent is killed.
@@ -83,6 +87,9 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         }
         report = volumes::measure(options, &binary), if options.volumes.volumes => {
             (Section::Volumes, volumes::command(options), report?)
+        }
+        report = api::measure(options, &binary), if options.api.api => {
+            (Section::Api, api::command(options), report?)
         }
         report = measure(options, &binary), if options.stands_alone() => {
             (Section::StandAlone, command(options), report?)
@@ -116,7 +123,14 @@ fn command(options: &Options) -> String {
 impl Options {
     /// None of the other measurements was chosen.
     fn stands_alone(&self) -> bool {
-        !self.cluster.cluster && !self.lifecycle.lifecycle && !self.volumes.volumes
+        let Self {
+            cluster,
+            lifecycle,
+            volumes,
+            api,
+            ..
+        } = self;
+        !cluster.cluster && !lifecycle.lifecycle && !volumes.volumes && !api.api
     }
 
     /// The option that says which binary is measured.

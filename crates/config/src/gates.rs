@@ -110,6 +110,11 @@ impl FeatureGates {
         }
     }
 
+    /// All gates.
+    pub fn all(&self) -> impl Iterator<Item = (&'static Gate, bool)> + '_ {
+        GATES.iter().map(|gate| (gate, self.enabled(gate.name)))
+    }
+
     /// Gates that differ from their default.
     pub fn changed(&self) -> impl Iterator<Item = (&'static Gate, bool)> + '_ {
         self.changed

@@ -15,6 +15,7 @@ use rustls_pki_types::pem::PemObject;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
@@ -259,16 +260,7 @@ impl Agent {
         path: &str,
         token: Option<&str>,
     ) -> anyhow::Result<(u16, String)> {
-        let mut roots = RootCertStore::empty();
-        let certificate = CertificateDer::from_pem_file(self.dir.join("certs/kubelet.crt"))?;
-        roots.add(certificate)?;
-        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.api)).await?;
-        let connector = TlsConnector::from(Arc::new(config));
-        let mut stream = connector.connect(NODE_NAME.try_into()?, stream).await?;
+        let mut stream = self.connect_api().await?;
         let token = token.map_or_else(String::new, |it| format!("Authorization: Bearer {it}\r\n"));
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {NODE_NAME}\r\nConnection: close\r\n\
@@ -281,6 +273,21 @@ impl Agent {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
         let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
         Ok((code.unwrap_or(0), body.to_owned()))
+    }
+
+    /// A new connection to the node's own API; the client knows the certificate that the agent signed
+    /// itself.
+    pub async fn connect_api(&self) -> anyhow::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        let certificate = CertificateDer::from_pem_file(self.dir.join("certs/kubelet.crt"))?;
+        roots.add(certificate)?;
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.api)).await?;
+        let connector = TlsConnector::from(Arc::new(config));
+        Ok(connector.connect(NODE_NAME.try_into()?, stream).await?)
     }
 
     /// Follows the pods it reports, across restarts of the agent.

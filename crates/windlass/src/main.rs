@@ -1,6 +1,7 @@
 //! The agent's process: parse → build → spawn → drain.
 
 mod cli;
+mod leave;
 mod logging;
 mod process;
 mod servers;
@@ -66,7 +67,10 @@ fn whole(error: &anyhow::Error) -> String {
 
 fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let config = windlass_config::load(flags)?;
+    let mut config = windlass_config::load(flags)?;
+    if flags.leave {
+        leave::forget_sources(&mut config);
+    }
     let logging = &config.kubelet.logging;
     let verbosity = logging::init(
         logging::format(logging),
@@ -84,7 +88,8 @@ fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     windlass_actors::run_actors(&runtime, agent(&config, clock, verbosity))
 }
 
-/// Runs until a signal asks for the end. Containers go on running.
+/// Runs until a signal asks for the end, or `--leave` finds nothing left. Containers that are
+/// left go on running.
 async fn agent(
     config: &Config,
     clock: Arc<dyn Clock>,
@@ -94,6 +99,7 @@ async fn agent(
     metrics
         .process_start_time
         .set(clock.now().as_second() as f64);
+    process::tell(config, &metrics);
     process::make_root_dir(&config.flags.root_dir)?;
     let _lock = process::lock(config.flags.lock_file.as_deref())?;
     let servers = servers::Servers::bind(config).await?;
@@ -116,6 +122,7 @@ async fn agent(
     if config.kubelet.tracing.is_some() {
         tracing::warn!("tracing is configured, and this agent was built without its feature otel");
     }
+    let cri = Arc::clone(&runtime.runtime);
     let surroundings = servers::Surroundings {
         runtime,
         reviews: parts.cluster.as_ref().map(|it| it.clients.reviews.clone()),
@@ -131,8 +138,20 @@ async fn agent(
     }
     servers.serve(&agent, config, surroundings).await?;
     announce(config);
-    process::wait_for_signal().await?;
-    tracing::info!("stopping; containers go on running");
+    let left = async {
+        match config.flags.leave {
+            true => leave::nothing_left(&*cri, &config.flags.root_dir).await,
+            false => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = left => tracing::info!("nothing is left here"),
+        signal = process::wait_for_signal() => {
+            signal?;
+            tracing::info!("stopping; containers go on running");
+        }
+    }
     agent.shutdown.finish(DRAIN).await;
     Ok(())
 }

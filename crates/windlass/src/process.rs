@@ -10,7 +10,11 @@ use rustix::fs::FlockOperation;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use windlass_config::KubeletConfiguration;
+use windlass::build::node::kubelet_version;
+use windlass_config::checks::{CgroupVersion, cgroup_version};
+use windlass_config::gates::Stage;
+use windlass_config::{Config, KubeletConfiguration};
+use windlass_metrics::Metrics;
 use windlass_runtime::logs::THREADS as LOG_THREADS;
 use windlass_volumes::SLOTS as FILE_SLOTS;
 
@@ -59,6 +63,25 @@ pub(crate) fn prepare(config: &KubeletConfiguration) {
     let adjustment = config.oom_score_adj.to_string();
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", &adjustment) {
         tracing::warn!(%error, adjustment, "oomScoreAdj cannot be set (CAP_SYS_RESOURCE is missing?)");
+    }
+}
+
+/// Has the metrics say what this agent is.
+pub(crate) fn tell(config: &Config, metrics: &Metrics) {
+    metrics.about.version(&kubelet_version());
+    for (gate, enabled) in config.gates.all() {
+        let stage = match gate.stage {
+            // upstream's name of that stage is empty
+            Stage::Ga => String::new(),
+            stage => stage.to_string(),
+        };
+        metrics.about.feature(gate.name, &stage, enabled);
+    }
+    if let Ok(version) = cgroup_version() {
+        metrics.about.cgroup_version(match version {
+            CgroupVersion::V1 => 1,
+            CgroupVersion::V2 => 2,
+        });
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::time::Instant;
-use windlass_cri::{CriClient, CriOptions, RuntimeService};
+use windlass_cri::{CriClient, CriOptions, RuntimeService, RuntimeStreams, StreamSet};
 use windlass_metrics::Metrics;
 use windlass_testbed::containerd::PrivateContainerd;
 use windlass_testbed::images;
@@ -232,6 +232,17 @@ impl Bare {
             .await?;
         ensure!(output.exit_code == 0, "exit code {}", output.exit_code);
         Ok(())
+    }
+
+    /// Where the runtime streams a command of a container.
+    pub(super) async fn exec_url(
+        &self,
+        container: &str,
+        command: &[String],
+        streams: StreamSet,
+    ) -> anyhow::Result<String> {
+        let container = ContainerId::from(container);
+        Ok(RuntimeStreams::exec(&self.cri, &container, command, streams).await?)
     }
 
     fn config(&self, name: &str) -> anyhow::Result<(SandboxConfig, ContainerConfig)> {

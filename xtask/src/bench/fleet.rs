@@ -31,11 +31,22 @@ impl Fleet {
         binary: &Path,
         concurrency: usize,
     ) -> anyhow::Result<Self> {
+        Self::configured(containerd, binary, concurrency, "").await
+    }
+
+    /// The same with lines in the agent's configuration.
+    pub(super) async fn configured(
+        containerd: &PrivateContainerd,
+        binary: &Path,
+        concurrency: usize,
+        config: &str,
+    ) -> anyhow::Result<Self> {
         let manifests = containerd.base().join("manifests");
         let staging = containerd.base().join("staging");
         std::fs::create_dir_all(&manifests)?;
         std::fs::create_dir_all(&staging)?;
         let options = AgentOptions {
+            config: config.to_owned(),
             args: vec![format!("--start-concurrency={concurrency}")],
             ..AgentOptions::default()
         };
@@ -134,6 +145,11 @@ impl Fleet {
             .wait_for("the container is replaced", DEADLINE, replaced)
             .await?;
         Ok(())
+    }
+
+    /// The agent itself.
+    pub(super) fn agent(&self) -> &Agent {
+        &self.agent
     }
 
     /// Port of the agent's health and metrics.

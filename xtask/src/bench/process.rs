@@ -77,10 +77,25 @@ impl Process {
 
     /// Resident memory in KiB.
     pub(super) fn rss_kib(self) -> anyhow::Result<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// Most resident memory in KiB since [`Process::reset_peak`].
+    pub(super) fn peak_kib(self) -> anyhow::Result<u64> {
+        self.status("VmHWM:")
+    }
+
+    /// Begins to watch for the most resident memory anew.
+    pub(super) fn reset_peak(self) -> anyhow::Result<()> {
+        let file = format!("/proc/{}/clear_refs", self.pid);
+        fs::write(&file, "5").with_context(|| file)
+    }
+
+    fn status(self, name: &'static str) -> anyhow::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         let number = line.and_then(|line| line.split_ascii_whitespace().next());
-        Ok(number.context("no VmRSS")?.parse()?)
+        Ok(number.context(name)?.parse()?)
     }
 
     /// How often each of its threads has gone to sleep so far: each time something woke it before.

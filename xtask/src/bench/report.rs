@@ -23,6 +23,8 @@ pub(super) enum Section {
     Lifecycle,
     /// Volumes.
     Volumes,
+    /// The node's own API.
+    Api,
 }
 
 impl Section {
@@ -32,6 +34,7 @@ impl Section {
             Self::Cluster => "bench-cluster",
             Self::Lifecycle => "bench-lifecycle",
             Self::Volumes => "bench-volumes",
+            Self::Api => "bench-api",
         }
     }
 }

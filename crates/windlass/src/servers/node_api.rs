@@ -25,14 +25,12 @@ use windlass_node::MachineRoots;
 use windlass_node_api::{
     Journals, NodeApi, NodeApiDeps, NodeApiSettings, RequestSpans, ServerType, router, traced,
 };
-use windlass_server::HealthSource;
 use windlass_stats::MachineFacts;
 use windlass_stats::topology::Topology;
 use windlass_streams::Sessions;
 use windlass_types::Clock;
 
-use super::Surroundings;
-use super::measured::host_stats;
+use super::{Known, Surroundings};
 
 /// Directory behind `/logs/`.
 const SYSTEM_LOGS: &str = "/var/log";
@@ -70,14 +68,14 @@ impl NodeApiPorts {
         agent: &Agent,
         config: &Config,
         paths: NodePaths,
-        health: Arc<dyn HealthSource>,
+        known: Known,
         surroundings: &Surroundings,
     ) -> anyhow::Result<()> {
         let shutdown = agent.shutdown.token();
         if self.secure.is_none() && self.read_only.is_none() {
             return Ok(());
         }
-        let deps = node_api(agent, config, paths, health, surroundings, shutdown.clone());
+        let deps = node_api(agent, config, paths, known, surroundings, shutdown.clone());
         let api = NodeApi::new(deps);
         let spans = request_spans(agent, &surroundings.clock);
         if let Some(listener) = self.read_only {
@@ -132,29 +130,22 @@ fn node_api(
     agent: &Agent,
     config: &Config,
     paths: NodePaths,
-    health: Arc<dyn HealthSource>,
+    known: Known,
     surroundings: &Surroundings,
     shutdown: CancellationToken,
 ) -> NodeApiDeps {
     let clock = Arc::clone(&surroundings.clock);
-    let clients = &surroundings.runtime;
-    let (runtime, images) = (Arc::clone(&clients.runtime), Arc::clone(&clients.images));
-    let streams = WatchedStreams::new(clients.runtime.clone(), agent.hung_calls.clone());
+    let client = Arc::clone(&surroundings.runtime.runtime);
+    let streams = WatchedStreams::new(client, agent.hung_calls.clone());
     NodeApiDeps {
         board: agent.board.clone(),
+        why: known.why,
         runtime: Arc::clone(&agent.runtime),
         streams: Arc::new(streams),
         sessions: Sessions::new(windlass_streams::Limits::default(), shutdown.clone()),
-        stats: Arc::new(host_stats(
-            agent,
-            config,
-            paths.clone(),
-            runtime,
-            images,
-            Arc::clone(&clock),
-        )),
+        stats: known.stats,
         machine: Arc::new(machine(config)),
-        health,
+        health: known.health,
         metrics: surroundings.metrics.clone(),
         paths,
         system_logs: SYSTEM_LOGS.into(),

@@ -1,0 +1,154 @@
+//! What the kernel says of this process, read when somebody asks for metrics.
+
+use std::fs;
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{Counter, Gauge};
+
+use crate::Registrar;
+
+/// Ticks of the kernel's clock in a second, in `/proc`: USER_HZ, 100 on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// Fields of `/proc/self/stat` behind the name: utime and stime are the 14th and 15th of all.
+const UTIME: usize = 11;
+const KIB: f64 = 1024.0;
+
+/// `process_*`, but for the start time.
+#[derive(Clone, Debug)]
+struct ProcessCollector {
+    cpu: Counter,
+    resident: Gauge,
+    virtual_memory: Gauge,
+    open_files: Gauge,
+    max_files: Gauge,
+}
+
+pub(crate) fn register(r: &Registrar<'_>) -> Result<(), prometheus::Error> {
+    let collector = ProcessCollector {
+        cpu: Counter::new(
+            "process_cpu_seconds_total",
+            "Total user and system CPU time spent in seconds.",
+        )?,
+        resident: Gauge::new(
+            "process_resident_memory_bytes",
+            "Resident memory size in bytes.",
+        )?,
+        virtual_memory: Gauge::new(
+            "process_virtual_memory_bytes",
+            "Virtual memory size in bytes.",
+        )?,
+        open_files: Gauge::new("process_open_fds", "Number of open file descriptors.")?,
+        max_files: Gauge::new(
+            "process_max_fds",
+            "Maximum number of open file descriptors.",
+        )?,
+    };
+    r.add(collector)?;
+    Ok(())
+}
+
+impl Collector for ProcessCollector {
+    fn desc(&self) -> Vec<&Desc> {
+        let gauges = [
+            &self.resident,
+            &self.virtual_memory,
+            &self.open_files,
+            &self.max_files,
+        ];
+        let gauges = gauges.into_iter().flat_map(Collector::desc);
+        self.cpu.desc().into_iter().chain(gauges).collect()
+    }
+
+    /// What cannot be read is left out.
+    fn collect(&self) -> Vec<MetricFamily> {
+        let text = |file: &str| fs::read_to_string(format!("/proc/self/{file}")).ok();
+        let status = text("status").unwrap_or_default();
+        let mut families = Vec::new();
+        if let Some(seconds) = text("stat").and_then(|stat| cpu_seconds(&stat)) {
+            // never back: a counter takes no less
+            self.cpu.inc_by((seconds - self.cpu.get()).max(0.0));
+            families.extend(self.cpu.collect());
+        }
+        let limits = text("limits");
+        // without the one by which they are counted
+        let open = fs::read_dir("/proc/self/fd").map(|files| files.count().saturating_sub(1));
+        let gauges = [
+            (&self.resident, kib(&status, "VmRSS:")),
+            (&self.virtual_memory, kib(&status, "VmSize:")),
+            (&self.open_files, open.ok().map(|open| open as f64)),
+            (&self.max_files, limits.and_then(|text| max_files(&text))),
+        ];
+        for (gauge, value) in gauges {
+            if let Some(value) = value {
+                gauge.set(value);
+                families.extend(gauge.collect());
+            }
+        }
+        families
+    }
+}
+
+/// User and system time; the name may hold blanks and brackets.
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks = fields.split_ascii_whitespace().skip(UTIME).take(2);
+    let ticks: Vec<u64> = ticks.map(str::parse).collect::<Result<_, _>>().ok()?;
+    (ticks.len() == 2).then(|| ticks.iter().sum::<u64>() as f64 / TICKS_PER_SECOND)
+}
+
+fn kib(status: &str, name: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let number: f64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(number * KIB)
+}
+
+/// The soft limit; without one it is all that a counter can hold, as upstream has it.
+fn max_files(limits: &str) -> Option<f64> {
+    let mut lines = limits.lines();
+    let line = lines.find_map(|line| line.strip_prefix("Max open files"))?;
+    match line.split_ascii_whitespace().next()? {
+        "unlimited" => Some(u64::MAX as f64),
+        number => number.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Metrics;
+
+    #[test]
+    fn figures_of_the_kernel_are_read_whatever_the_process_is_called() {
+        let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 8 0 99 1 2";
+        assert_eq!(cpu_seconds(stat), Some(3.0));
+        assert_eq!(cpu_seconds("7 (a) S 1"), None);
+        let status = "Name:\ta\nVmSize:\t  2048 kB\nVmRSS:\t     4 kB\n";
+        assert_eq!(kib(status, "VmRSS:"), Some(4096.0));
+        assert_eq!(kib(status, "VmSwap:"), None);
+        let limits =
+            |soft: &str| format!("Limit  Soft Limit\nMax open files  {soft}  4096 files\n");
+        assert_eq!(max_files(&limits("1024")), Some(1024.0));
+        assert_eq!(max_files(&limits("unlimited")), Some(u64::MAX as f64));
+        assert_eq!(max_files(""), None);
+    }
+
+    #[test]
+    fn a_scrape_tells_what_the_process_uses_at_that_moment() {
+        let metrics = Metrics::new().expect("metrics");
+        let figure = |name: &str| -> f64 {
+            let text = metrics.render().expect("text");
+            let mut lines = text.lines();
+            let line = lines.find_map(|line| line.strip_prefix(&format!("{name} ")));
+            line.expect("the figure").parse().expect("a number")
+        };
+        let resident = figure("process_resident_memory_bytes");
+        assert!(resident > 100_000.0, "{resident}");
+        assert!(figure("process_virtual_memory_bytes") > resident);
+        assert!(figure("process_cpu_seconds_total") >= 0.0);
+        let open = figure("process_open_fds");
+        let more: Vec<_> = (0..50).map(|_| fs::File::open("/proc/self/stat")).collect();
+        assert!(figure("process_open_fds") > open, "{} more", more.len());
+        assert!(figure("process_max_fds") >= open + 50.0);
+    }
+}
