@@ -22,6 +22,7 @@ mod isolation;
 mod log_rotation;
 mod mount_hangs;
 mod outages;
+mod pod_resources;
 mod probes;
 mod propagation;
 mod recursive_read_only;

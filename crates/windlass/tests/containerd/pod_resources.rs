@@ -1,0 +1,75 @@
+//! What programs on the node are told over the PodResources and Pods sockets.
+
+use tonic::transport::{Channel, Endpoint};
+use windlass_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
+use windlass_proto::podresources_v1::{GetPodResourcesRequest, ListPodResourcesRequest};
+use windlass_proto::pods_v1alpha1::GetPodRequest;
+use windlass_proto::pods_v1alpha1::pods_client::PodsClient;
+
+use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::manifest::{shell, shell_with};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_pods_are_told_on_sockets_of_the_node_and_again_after_a_kill() {
+    if skipped() {
+        return;
+    }
+    let gate = "featureGates: {PodsAPI: true}\n";
+    let mut bed = Bed::configured("pod-resources", gate).await;
+    bed.apply("web.yaml", &shell("web", "HOLD"));
+    let never = "  restartPolicy: Never";
+    bed.apply("done.yaml", &shell_with("done", never, "true"));
+    bed.ready("web").await;
+    bed.status("done", "Completed").await;
+    told(&bed).await;
+    // its sockets stay where they are
+    bed.kill_and_respawn().await;
+    bed.ready("web").await;
+    told(&bed).await;
+    bed.stop().await;
+}
+
+/// Of two pods one has ended.
+async fn told(bed: &Bed) {
+    let listed = eventually("the pod that runs, listed", SOON, async || {
+        let mut client = resources(bed).await?;
+        let answer = client.list(ListPodResourcesRequest {}).await;
+        let pods = answer.map_err(|it| it.to_string())?.into_inner();
+        match pods.pod_resources.as_slice() {
+            [pod] => Ok(pod.clone()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    let listed = listed.await;
+    assert_eq!((&*listed.namespace, &*listed.name), ("default", "web-node"));
+    let names: Vec<_> = listed.containers.iter().map(|it| &*it.name).collect();
+    assert_eq!(names, ["main"]);
+    let request = GetPodResourcesRequest {
+        pod_name: "done-node".to_owned(),
+        pod_namespace: "default".to_owned(),
+    };
+    let answer = resources(bed).await.unwrap().get(request).await;
+    let words = "pod done-node in namespace default not found";
+    assert_eq!(answer.unwrap_err().message(), words);
+
+    let uid = bed.pod("web").await["metadata"]["uid"].clone();
+    let request = GetPodRequest {
+        pod_uid: uid.as_str().unwrap().to_owned(),
+    };
+    let mut client = PodsClient::new(channel(bed, "pods-api/pods-api.sock").await.unwrap());
+    let pod = client.get_pod(request).await.unwrap().into_inner().pod;
+    let has = |text: &str| pod.windows(text.len()).any(|it| it == text.as_bytes());
+    // its name, and the phase that this node sees
+    assert!(has("web-node") && has("\x0a\x07Running"));
+}
+
+async fn resources(bed: &Bed) -> Result<PodResourcesListerClient<Channel>, String> {
+    let channel = channel(bed, "pod-resources/kubelet.sock").await?;
+    Ok(PodResourcesListerClient::new(channel))
+}
+
+async fn channel(bed: &Bed, socket: &str) -> Result<Channel, String> {
+    let path = bed.agent.root_dir().join(socket);
+    let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
+    endpoint.connect().await.map_err(|error| error.to_string())
+}
