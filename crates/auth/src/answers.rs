@@ -129,16 +129,13 @@ impl<V> State<V> {
     /// Whether one question more may be under way. Strangers are counted, those who are none only
     /// all together: there are no more of them than good tokens.
     fn has_place(&self, asker: Asker, bounds: &Bounds) -> bool {
-        let askers = self.asked.values().map(|(_, asker)| *asker);
-        let count = |is: &dyn Fn(Asker) -> bool| askers.clone().filter(|it| is(*it)).count();
-        let strangers_fit = match asker {
-            Asker::Known => true,
-            Asker::Stranger(_) => {
-                count(&|it| it != Asker::Known) < bounds.of_strangers
-                    && count(&|it| it == asker) < bounds.of_one_network
-            }
-        };
-        strangers_fit && self.asked.len() < bounds.asked
+        let (mut strangers, mut own) = (0, 0);
+        for (_, other) in self.asked.values() {
+            strangers += usize::from(*other != Asker::Known);
+            own += usize::from(*other == asker);
+        }
+        let fits = strangers < bounds.of_strangers && own < bounds.of_one_network;
+        (fits || asker == Asker::Known) && self.asked.len() < bounds.asked
     }
 }
 
