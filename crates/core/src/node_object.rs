@@ -213,7 +213,9 @@ pub fn updated_node(old: &Node, input: &NodeObjectInput<'_>) -> NodeReport {
         (LABEL_OS, &input.machine.operating_system),
         (LABEL_ARCH, &input.machine.architecture),
     ] {
-        labels.insert(name.to_owned(), value.clone());
+        // upstream goes back to the machine's own; who names another in --node-labels means it
+        let named = settings.labels.get(name);
+        labels.insert(name.to_owned(), named.unwrap_or(value).clone());
     }
     let ips: Vec<_> = settings.ips.iter().map(IpAddr::to_string).collect();
     let provided = (settings.external_cloud && settings.ips_specified).then(|| ips.join(","));

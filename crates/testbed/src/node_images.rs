@@ -39,12 +39,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     // the bridge plugin masquerades with it
     ("/usr/sbin/xtables-nft-multi", "usr/sbin/iptables"),
 ];
-/// What `iptables` loads by name for the rules of the bridge plugin.
-const IPTABLES_MATCHES: [&str; 3] = [
-    "libxt_comment.so",
-    "libxt_standard.so",
-    "libipt_MASQUERADE.so",
-];
+/// `iptables` loads by name what the rules of the machine use, and kube-proxy's use much.
+const IPTABLES_EXTENSIONS: &str = "xtables";
 
 /// An image and the Debian packages whose files are in it.
 #[derive(Debug)]
@@ -108,11 +104,7 @@ pub fn runtime(edition: Edition<'_>) -> anyhow::Result<NodeImage> {
     for (source, path) in PROGRAMS {
         files.program(Path::new(source), path)?;
     }
-    let triple = triple();
-    for name in IPTABLES_MATCHES {
-        let path = format!("usr/lib/{triple}/xtables/{name}");
-        files.program(Path::new(&format!("/{path}")), &path)?;
-    }
+    files.folder(&format!("usr/lib/{}/{IPTABLES_EXTENSIONS}", triple()))?;
     files.package_of(Path::new(BUSYBOX_BINARY))?;
     add_busybox(&mut files.layer)?;
     files.finish(
@@ -155,6 +147,21 @@ impl Files {
                 let found =
                     library(&name).with_context(|| format!("{} needs {name}", source.display()))?;
                 self.program(&found, &format!("usr/lib/{}/{name}", triple()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the libraries of a folder, at the place that they have here.
+    fn folder(&mut self, path: &str) -> anyhow::Result<()> {
+        let folder = Path::new("/").join(path);
+        for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let source = entry?.path();
+            let name = source.file_name().unwrap_or_default().to_string_lossy();
+            let path = format!("{path}/{name}");
+            match std::fs::read_link(&source) {
+                Ok(target) => self.layer.symlink(&path, &target.to_string_lossy()),
+                Err(_) => self.program(&source, &path)?,
             }
         }
         Ok(())

@@ -399,6 +399,22 @@ fn runtime_versions_are_written_as_upstream_writes_them() {
 }
 
 #[test]
+fn the_operating_system_is_the_machines_unless_a_flag_names_another() {
+    let mut world = World::new();
+    let mut existing = world.initial();
+    let labels = existing.metadata.labels.get_or_insert_default();
+    labels.insert("kubernetes.io/os".into(), "plan9".into());
+    let os = |world: &World| {
+        let node = updated_node(&existing, &world.input()).node;
+        node.metadata.labels.unwrap_or_default()["kubernetes.io/os"].clone()
+    };
+    assert_eq!(os(&world), "linux");
+    let named = ("kubernetes.io/os".into(), "windlass".into());
+    world.settings.labels = BTreeMap::from([named]);
+    assert_eq!(os(&world), "windlass");
+}
+
+#[test]
 fn an_existing_node_gets_what_is_ours_and_keeps_what_is_not() {
     let mut world = World::new();
     world.settings.labels = BTreeMap::from([

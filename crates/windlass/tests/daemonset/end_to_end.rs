@@ -1,0 +1,271 @@
+//! The DaemonSet's pod as a static pod of an agent: both containers come up, the inner agent runs
+//! a pod, an upgrade costs that pod nothing, and leaving leaves nothing.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use windlass_testing::agent::{Agent, AgentOptions, NODE_NAME};
+use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::images::{BUSYBOX, PAUSE};
+use windlass_testing::node_images::{self, Edition};
+use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
+
+use crate::kustomize::overlay;
+use crate::machine::Machine;
+
+/// The pod copies a hundred megabytes of programs, starts two daemons and waits for both; pods of
+/// the inner one are stopped with their grace and collected once a minute.
+const PATIENCE: Duration = Duration::from_secs(150);
+/// Set in the second process of the test, whose mounts are its own and shared.
+const INSIDE: &str = "WINDLASS_TEST_SHARED_MOUNTS";
+const NAME: &str =
+    "end_to_end::on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_nothing";
+const INNER_SOCKET: &str = "/var/lib/windlass/kubelet/windlass.sock";
+const INNER_CONTAINERD: &str = "/run/windlass/containerd/containerd.sock";
+const INNER_MANIFESTS: &str = "/var/lib/windlass/manifests";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_nothing() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI must run this as root");
+        eprintln!("skipped: containers need root: run the same command with sudo");
+        return;
+    }
+    if std::env::var_os(INSIDE).is_none() {
+        return in_shared_mounts();
+    }
+    let bed = Bed::start().await;
+    let before = Machine::read();
+
+    bed.install("side-by-side", "1");
+    let mut outer = bed.agent.watch();
+    ready(&mut outer, "windlass").await;
+    for archive in ["pause.tar", "busybox.tar"] {
+        let archive = bed.containerd.base().join("images").join(archive);
+        let mut ctr = Command::new("ctr");
+        ctr.args([
+            "--address",
+            INNER_CONTAINERD,
+            "--namespace",
+            "k8s.io",
+            "images",
+            "import",
+        ]);
+        assert!(ctr.arg(archive).output().unwrap().status.success());
+    }
+    let mut inner = PodWatch::start(INNER_SOCKET.into());
+    std::fs::write(
+        Path::new(INNER_MANIFESTS).join("web.yaml"),
+        web().to_string(),
+    )
+    .unwrap();
+    let first = ready(&mut inner, "web").await;
+    let added = Machine::read().added_to(&before);
+    for expected in [
+        "process",
+        "interface /sys/class/net/windlass0",
+        "cgroup",
+        "mount /run/windlass",
+        "rule",
+    ] {
+        assert!(
+            added.iter().any(|line| line.starts_with(expected)),
+            "{expected}: {added:#?}"
+        );
+    }
+
+    // an upgrade is another pod in the place of this one
+    let old = pod(&outer.now(), "windlass").unwrap().uid.clone();
+    bed.install("side-by-side", "2");
+    let replaced =
+        |table: &PodTable| pod(table, "windlass").is_some_and(|pod| pod.ready && pod.uid != old);
+    wait(&mut outer, "the new pod is ready", replaced).await;
+    let snapshots = inner.now().snapshots;
+    let back = |table: &PodTable| table.connected && table.snapshots >= snapshots;
+    wait(&mut inner, "the new agent answers", back).await;
+    let second = ready(&mut inner, "web").await;
+    assert_eq!(first, second, "the same container, not restarted");
+
+    bed.install("leave", "3");
+    let clean = |table: &PodTable| {
+        let found = pod(table, "windlass");
+        found.is_some_and(|pod| pod.ready && pod.containers.iter().any(|it| it.name == "clean"))
+    };
+    wait(&mut outer, "nothing is left", clean).await;
+    bed.uninstall();
+    let gone = |table: &PodTable| table.connected && pod(table, "windlass").is_none();
+    wait(&mut outer, "the pod is gone", gone).await;
+    assert_eq!(Machine::read().added_to(&before), [] as [String; 0]);
+    assert_eq!(
+        before.added_to(&Machine::read()),
+        [] as [String; 0],
+        "nobody else lost anything"
+    );
+    bed.stop().await;
+}
+
+/// Runs the test again in a mount namespace of its own whose mounts are shared, as systemd makes
+/// those of a node: a pod's mounts could not propagate otherwise.
+fn in_shared_mounts() {
+    let this = std::env::current_exe().unwrap();
+    let script = "mount --make-rshared / && exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
+    command.arg(this).args(["--exact", NAME, "--nocapture"]);
+    let status = command.env(INSIDE, "1").status().unwrap();
+    assert!(status.success(), "in shared mounts: {status}");
+}
+
+/// The outer node.
+struct Bed {
+    agent: Agent,
+    containerd: PrivateContainerd,
+}
+
+impl Bed {
+    async fn start() -> Self {
+        let containerd = PrivateContainerd::start("daemonset", |_| {}).await.unwrap();
+        let edition = Edition {
+            version: env!("CARGO_PKG_VERSION"),
+            epoch: 0,
+        };
+        // without its symbols it is a fifth
+        let stripped = containerd.base().join("windlass");
+        let mut strip = Command::new("strip");
+        strip
+            .arg("-o")
+            .arg(&stripped)
+            .arg(env!("CARGO_BIN_EXE_windlass"));
+        assert!(strip.status().unwrap().success(), "strip (binutils)");
+        // nothing in the pod calls windlassctl: any program stands for it
+        let built = node_images::agent(&stripped, Path::new("/bin/busybox"), edition).unwrap();
+        containerd.add_built(&built.image).await.unwrap();
+        let built = node_images::runtime(edition).unwrap();
+        containerd.add_built(&built.image).await.unwrap();
+        let manifests = containerd.base().join("manifests");
+        std::fs::create_dir_all(&manifests).unwrap();
+        let binary = Path::new(env!("CARGO_BIN_EXE_windlass"));
+        let agent = Agent::start(&containerd, binary, &manifests, AgentOptions::default()).unwrap();
+        Self { agent, containerd }
+    }
+
+    /// Puts the pod of an overlay's DaemonSet in place.
+    fn install(&self, name: &str, revision: &str) {
+        let files = self.containerd.base().join("config");
+        std::fs::create_dir_all(&files).unwrap();
+        let objects = overlay(name);
+        let of_kind = |kind: &str| {
+            objects
+                .iter()
+                .find(|object| object["kind"] == kind)
+                .unwrap()
+        };
+        for (file, text) in of_kind("ConfigMap")["data"].as_object().unwrap() {
+            let text = text
+                .as_str()
+                .unwrap()
+                .replace("registry.k8s.io/pause:3.10.1", PAUSE);
+            std::fs::write(files.join(file), text).unwrap();
+        }
+        let authorities = "/etc/ssl/certs/ca-certificates.crt";
+        std::fs::copy(authorities, files.join("ca.crt")).unwrap();
+
+        let mut spec = of_kind("DaemonSet")["spec"]["template"]["spec"].clone();
+        without_a_cluster(&mut spec, &files);
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": "windlass", "annotations": { "revision": revision } },
+            "spec": spec,
+        });
+        let hidden = self.containerd.base().join("manifests/.windlass.yaml");
+        std::fs::write(&hidden, pod.to_string()).unwrap();
+        std::fs::rename(hidden, self.manifest()).unwrap();
+    }
+
+    fn uninstall(&self) {
+        std::fs::remove_file(self.manifest()).unwrap();
+    }
+
+    fn manifest(&self) -> std::path::PathBuf {
+        self.containerd.base().join("manifests/windlass.yaml")
+    }
+
+    async fn stop(mut self) {
+        self.agent.terminate().await.unwrap();
+        self.containerd.stop().await.unwrap();
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "--- the outer agent's log ends with\n{}",
+                self.agent.log_tail(60)
+            );
+        }
+    }
+}
+
+/// A static pod refers to no object of a cluster: what comes from ConfigMaps and tokens comes
+/// from a folder, and the agent has a folder of manifests in place of the API server.
+fn without_a_cluster(spec: &mut Value, files: &Path) {
+    spec.as_object_mut().unwrap().remove("serviceAccountName");
+    for volume in spec["volumes"].as_array_mut().unwrap() {
+        if ["config", "join"].contains(&volume["name"].as_str().unwrap()) {
+            *volume = json!({ "name": volume["name"], "hostPath": { "path": files } });
+        }
+    }
+    spec["initContainers"][0]["env"] = json!([
+        { "name": "KUBERNETES_SERVICE_HOST", "value": "10.96.0.1" },
+        { "name": "KUBERNETES_SERVICE_PORT", "value": "443" },
+    ]);
+    if let Some(args) = spec["containers"][0]["args"].as_array_mut() {
+        args.retain(|arg| !arg.as_str().unwrap().contains("kubeconfig="));
+        args.push(json!(format!("--pod-manifest-path={INNER_MANIFESTS}")));
+    }
+}
+
+/// A pod of the inner agent, with a volume that is a mount.
+fn web() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "web" },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "app",
+                "image": BUSYBOX,
+                "command": ["httpd", "-f", "-p", "8080", "-h", "/data"],
+                "readinessProbe": { "tcpSocket": { "port": 8080 }, "periodSeconds": 1 },
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+            }],
+            "volumes": [{ "name": "data", "emptyDir": { "medium": "Memory" } }],
+        },
+    })
+}
+
+/// Waits until a pod is ready and returns what identifies its containers.
+async fn ready(watch: &mut PodWatch, name: &str) -> Vec<(String, u64)> {
+    let wanted = |table: &PodTable| pod(table, name).is_some_and(|pod| pod.ready);
+    let table = wait(watch, &format!("{name} is ready"), wanted).await;
+    let containers = &pod(&table, name).unwrap().containers;
+    containers
+        .iter()
+        .map(|it| (it.id.clone(), it.restarts))
+        .collect()
+}
+
+/// A pod of either agent, whose names end with that of their node.
+fn pod<'a>(table: &'a PodTable, name: &str) -> Option<&'a PodView> {
+    let start = format!("{name}-{NODE_NAME}");
+    table.pods.values().find(|pod| pod.name.starts_with(&start))
+}
+
+async fn wait(watch: &mut PodWatch, what: &str, wanted: impl FnMut(&PodTable) -> bool) -> PodTable {
+    watch.wait_for(what, PATIENCE, wanted).await.unwrap()
+}

@@ -1,0 +1,113 @@
+//! What a machine has of the kind that Windlass makes: to be compared before and after.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Directories of the host in which Windlass and its runtime leave files.
+const FOLDERS: [&str; 7] = [
+    "/var/lib",
+    "/var/lib/cni",
+    "/var/log/containers",
+    "/var/log/pods",
+    "/run",
+    "/run/containerd",
+    "/run/netns",
+];
+/// A path of the DaemonSet on the command line of a process makes it one of ours.
+const OURS: [&str; 2] = ["/var/lib/windlass", "/run/windlass"];
+
+/// Everything on the machine that an installation may add to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Machine {
+    processes: BTreeSet<String>,
+    mounts: BTreeSet<String>,
+    interfaces: BTreeSet<PathBuf>,
+    cgroups: BTreeSet<PathBuf>,
+    files: BTreeSet<PathBuf>,
+    rules: BTreeSet<String>,
+}
+
+impl Machine {
+    /// Looks.
+    pub(crate) fn read() -> Self {
+        let mut cgroups = BTreeSet::new();
+        folders_below(Path::new("/sys/fs/cgroup"), &mut cgroups);
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mounts = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        let rules = std::process::Command::new("iptables-save")
+            .output()
+            .unwrap();
+        let rules = String::from_utf8_lossy(&rules.stdout).into_owned();
+        Self {
+            processes: processes(),
+            mounts: mounts.map(str::to_owned).collect(),
+            interfaces: entries(Path::new("/sys/class/net")).collect(),
+            cgroups,
+            files: FOLDERS
+                .iter()
+                .flat_map(|it| entries(Path::new(it)))
+                .collect(),
+            rules: rules
+                .lines()
+                .filter(|it| it.starts_with("-A"))
+                .map(str::to_owned)
+                .collect(),
+        }
+    }
+
+    /// What is there and was not before, one line each.
+    pub(crate) fn added_to(&self, before: &Self) -> Vec<String> {
+        let mut lines = Vec::new();
+        lines.extend(
+            self.processes
+                .difference(&before.processes)
+                .map(|it| format!("process {it}")),
+        );
+        lines.extend(
+            self.mounts
+                .difference(&before.mounts)
+                .map(|it| format!("mount {it}")),
+        );
+        lines.extend(
+            self.rules
+                .difference(&before.rules)
+                .map(|it| format!("rule {it}")),
+        );
+        for (what, now, then) in [
+            ("interface", &self.interfaces, &before.interfaces),
+            ("cgroup", &self.cgroups, &before.cgroups),
+            ("file", &self.files, &before.files),
+        ] {
+            lines.extend(
+                now.difference(then)
+                    .map(|it| format!("{what} {}", it.display())),
+            );
+        }
+        lines
+    }
+}
+
+/// Command lines of processes that belong to the DaemonSet or to its pods.
+fn processes() -> BTreeSet<String> {
+    let found = entries(Path::new("/proc")).filter_map(|folder| {
+        let cgroups = std::fs::read_to_string(folder.join("cgroup")).ok()?;
+        let command = std::fs::read(folder.join("cmdline")).ok()?;
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        let ours = cgroups.lines().any(|line| line.contains(":/windlass/"))
+            || OURS.iter().any(|path| command.contains(path));
+        ours.then(|| format!("{} {command}", folder.display()))
+    });
+    found.collect()
+}
+
+fn folders_below(folder: &Path, found: &mut BTreeSet<PathBuf>) {
+    for entry in entries(folder).filter(|it| it.is_dir() && !it.is_symlink()) {
+        folders_below(&entry, found);
+        found.insert(entry);
+    }
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path()))
+}

@@ -1,0 +1,8 @@
+//! What is in `deploy/`: that its manifests say what they mean, and that the DaemonSet's pod runs
+//! under Windlass itself and leaves nothing behind.
+
+mod kustomize;
+mod manifests;
+
+mod end_to_end;
+mod machine;
