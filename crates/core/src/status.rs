@@ -26,7 +26,7 @@ use windlass_types::{ObservedPod, Pod, PodExt, PodVerdicts, Reason, Timestamp};
 use crate::actions::BackingOff;
 use crate::resources::qos_class;
 
-pub use blocker::{BlockerInput, blocker, probe_complaint};
+pub use blocker::{BlockerInput, blocker, probe_complaint, who_goes_on};
 pub use phase::Phase;
 
 /// What went wrong in the last sync: by container name, `""` for the pod as a whole.

@@ -43,8 +43,18 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Show everything about one pod.
     Describe(PodArgs),
-    /// Say the one thing that keeps a pod from what was asked.
+    /// Say the one thing that keeps a pod from what was asked, who goes on, and what led to it.
+    #[command(after_help = "Example: windlassctl explain pod web -n default")]
     Explain(ExplainArgs),
+    /// Show what touched a pod and how long it took, as a waterfall.
+    ///
+    /// Also of the last 32 pods that are gone. `====` went well, `!!!!` failed, `~~~~` was given up,
+    /// `===>` is under way, `|` took no time.
+    #[command(after_help = "Example: windlassctl timeline pod web -n default")]
+    Timeline(ExplainArgs),
+    /// Show what node and pods use; on a terminal again and again.
+    #[command(after_help = "Example: windlassctl top --containers -n kube-system")]
+    Top(TopArgs),
     /// Print a container's log.
     Logs(LogsArgs),
     /// Say which node this is, of which cluster, and whether its API server answers.
@@ -120,6 +130,22 @@ pub(crate) enum ExplainOutput {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Only pods of this namespace.
+    #[arg(short, long)]
+    pub(crate) namespace: Option<String>,
+    /// Containers, too.
+    #[arg(short, long)]
+    pub(crate) containers: bool,
+    /// Once, also on a terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// How to print.
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<ExplainOutput>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// Name of the pod.
     pub(crate) pod: String,
@@ -160,6 +186,9 @@ mod tests {
             "get pod -A --watch",
             "describe pod web",
             "explain pod web -o json",
+            "timeline pod web -n other --output json",
+            "top",
+            "top -n other --containers --once -o json",
             "logs web -c app -f --tail 10 --since 5m --timestamps",
             "logs web -p --since 2h30m --socket /x",
             "status",

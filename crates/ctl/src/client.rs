@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Mutex;
 
+use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::Streaming;
@@ -73,6 +74,24 @@ impl Client {
         Ok(answer.into_inner())
     }
 
+    /// What touched a pod, as JSON.
+    pub(crate) async fn timeline(&mut self, namespace: &str, name: &str) -> Result<Bytes, Error> {
+        let answer = self.0.get_timeline(one(namespace, name)).await?;
+        Ok(answer.into_inner().json)
+    }
+
+    /// What keeps a pod from what was asked, as JSON.
+    pub(crate) async fn explain(&mut self, namespace: &str, name: &str) -> Result<Bytes, Error> {
+        let answer = self.0.explain_pod(one(namespace, name)).await?;
+        Ok(answer.into_inner().json)
+    }
+
+    /// What node, pods and containers use.
+    pub(crate) async fn usage(&mut self) -> Result<proto::GetUsageResponse, Error> {
+        let answer = self.0.get_usage(proto::GetUsageRequest {}).await?;
+        Ok(answer.into_inner())
+    }
+
     /// The pods of a namespace, or of all.
     pub(crate) async fn list(&mut self, namespace: Option<&str>) -> Result<Vec<PodView>, Error> {
         let request = filter(namespace);
@@ -94,6 +113,13 @@ impl Client {
         request: proto::ReadLogRequest,
     ) -> Result<Streaming<proto::ReadLogResponse>, Error> {
         Ok(self.0.read_log(request).await?.into_inner())
+    }
+}
+
+fn one(namespace: &str, name: &str) -> proto::GetPodRequest {
+    proto::GetPodRequest {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
     }
 }
 

@@ -55,7 +55,7 @@ fn text(view: &PodView, now: Timestamp) -> String {
     warnings(&mut page, view);
     events(&mut page, view, now);
     page.section("Blocker");
-    for line in explain::text(view, now).lines() {
+    for line in explain::text(&explain::of(view), now).lines() {
         page.line(1, line.trim_end());
     }
     page.into_text()

@@ -1,50 +1,79 @@
-//! `explain pod`: the one thing that keeps a pod from what was asked.
+//! `explain pod`: the one thing that keeps a pod from what was asked, and what led to it.
 
 use std::io::{self, Write};
 
-use serde_json::{Value, json};
-use windlass_types::{Timestamp, api_time};
+use windlass_types::why::{BlockerView, Explanation};
+use windlass_types::{PodExt, Timestamp, api_time};
 
 use crate::age::{age, human};
 use crate::args::ExplainArgs;
 use crate::client::Client;
 use crate::error::Error;
 use crate::pod::{self, PodView};
+use crate::timeline;
 
 /// Runs the command.
 pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Error> {
     let view = pod::find(&mut client, &args.pod.namespace, &args.pod.name).await?;
+    let name = view.pod.metadata.name.as_deref().unwrap_or_default();
+    let json = client.explain(&args.pod.namespace, name).await?;
+    let explanation: Explanation =
+        serde_json::from_slice(&json).map_err(|error| Error::Answer(error.to_string()))?;
     let text = match args.output {
-        None => text(&view, crate::now()),
-        Some(_json) => format!("{:#}\n", object(&view)),
+        None => text(&explanation, crate::now()),
+        Some(_json) => crate::pretty(&explanation)?,
     };
     io::stdout().lock().write_all(text.as_bytes())?;
     Ok(())
 }
 
-/// The explanation for a person.
-pub(crate) fn text(view: &PodView, now: Timestamp) -> String {
-    let notes = view.entry.notes.iter();
-    let notes = notes.map(|note| format!("  note:       {note}\n"));
-    held_up_by(view, now) + &notes.collect::<String>()
+/// What a list of pods says of one: without what led to its blocker.
+pub(crate) fn of(view: &PodView) -> Explanation {
+    let time = |time: Option<prost_types::Timestamp>| time.and_then(pod::time);
+    let blocker = view.entry.blocker.clone();
+    Explanation {
+        namespace: view.pod.namespace().to_owned(),
+        pod: view.pod.name().to_owned(),
+        uid: view.pod.uid().to_string(),
+        phase: view.status().phase,
+        worker_phase: view.entry.worker_phase.clone(),
+        blocker: blocker.map(|blocker| BlockerView {
+            reason: blocker.reason,
+            container: blocker.container,
+            message: blocker.message,
+            since: time(blocker.since).unwrap_or_default(),
+            next_retry: time(blocker.next_retry),
+            who: blocker.who,
+        }),
+        notes: view.entry.notes.clone(),
+        touches: Vec::new(),
+    }
 }
 
-fn held_up_by(view: &PodView, now: Timestamp) -> String {
-    let Some(blocker) = &view.entry.blocker else {
-        let phase = view.status().phase.unwrap_or_else(|| "Unknown".to_owned());
-        return match phase.as_str() {
-            "Running" | "Succeeded" => format!("pod {} is as asked ({phase})\n", view.path()),
-            _ => format!(
-                "pod {} has no blocker ({phase}): it is being worked on\n",
-                view.path()
-            ),
-        };
+/// The explanation for a person.
+pub(crate) fn text(pod: &Explanation, now: Timestamp) -> String {
+    let path = format!("{}/{}", pod.namespace, pod.pod);
+    let phase = pod.phase.as_deref().unwrap_or("Unknown");
+    let mut text = match (&pod.blocker, phase) {
+        (Some(blocker), _) => held_up_by(&path, blocker, now),
+        (None, "Running" | "Succeeded") => format!("pod {path} is as asked ({phase})\n"),
+        (None, _) => format!("pod {path} has no blocker ({phase}): it is being worked on\n"),
     };
+    let notes = pod.notes.iter();
+    text.extend(notes.map(|note| format!("  note:       {note}\n")));
+    if !pod.touches.is_empty() {
+        text.push_str("  led to it:\n");
+        let lines = pod.touches.iter().map(|touch| timeline::line(touch, now));
+        text.extend(lines.map(|line| format!("    {line}\n")));
+    }
+    text
+}
+
+fn held_up_by(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
     let container = blocker.container.as_ref();
     let container = container.map_or_else(String::new, |name| format!(", container {name}"));
-    let since = blocker.since.and_then(pod::time);
-    let next = match blocker.next_retry.and_then(pod::time) {
-        None => "none by itself: something must change first".to_owned(),
+    let next = match blocker.next_retry {
+        None => "none by itself".to_owned(),
         Some(at) if at <= now => "now".to_owned(),
         Some(at) => format!(
             "in {} ({})",
@@ -52,73 +81,53 @@ fn held_up_by(view: &PodView, now: Timestamp) -> String {
             api_time(at)
         ),
     };
-    let since = match since {
-        Some(at) => format!("{} ago ({})", age(Some(at), now), api_time(at)),
-        None => "unknown".to_owned(),
-    };
+    let since = blocker.since;
     format!(
-        "pod {}{container}: {}\n  what:       {}\n  since:      {since}\n  next retry: {next}\n",
-        view.path(),
+        "pod {path}{container}: {}\n  what:       {}\n  since:      {} ago ({})\n  \
+         who:        {}\n  next retry: {next}\n",
         blocker.reason,
         blocker.message,
+        age(Some(since), now),
+        api_time(since),
+        blocker.who,
     )
-}
-
-/// The explanation for a program.
-fn object(view: &PodView) -> Value {
-    let time = |time: Option<prost_types::Timestamp>| time.and_then(pod::time);
-    let blocker = view.entry.blocker.as_ref().map(|blocker| {
-        json!({
-            "reason": blocker.reason,
-            "container": blocker.container,
-            "message": blocker.message,
-            "since": time(blocker.since),
-            "nextRetry": time(blocker.next_retry),
-        })
-    });
-    json!({
-        "namespace": view.pod.metadata.namespace,
-        "pod": view.pod.metadata.name,
-        "phase": view.status().phase,
-        "workerPhase": view.entry.worker_phase,
-        "blocker": blocker,
-        "notes": view.entry.notes,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use windlass_proto::windlass_v1::Blocker;
+    use windlass_types::why::{BlockerView, Explanation};
 
-    use super::{object, text};
-    use crate::pod::PodView;
-    use crate::pod::tests::view;
+    use super::text;
 
-    fn pod(phase: &str, blocker: Option<Blocker>) -> PodView {
-        let mut view = view(&json!({
-            "metadata": {"name": "web", "namespace": "default"},
-            "spec": {"containers": []},
-            "status": {"phase": phase},
-        }));
-        view.entry.blocker = blocker;
-        view
-    }
+    const NOW: &str = "2026-11-21T04:00:30Z";
 
-    fn blocker(next_retry: Option<i64>) -> Blocker {
-        let at = |seconds| prost_types::Timestamp { seconds, nanos: 0 };
-        Blocker {
-            reason: "ErrImagePull".to_owned(),
-            container: Some("app".to_owned()),
-            message: "image nope:1 not found".to_owned(),
-            since: Some(at(1_795_233_600)),
-            next_retry: next_retry.map(|after| at(1_795_233_600 + after)),
+    fn pod(phase: &str, blocker: Option<BlockerView>) -> Explanation {
+        Explanation {
+            namespace: "default".to_owned(),
+            pod: "web".to_owned(),
+            uid: "u".to_owned(),
+            phase: Some(phase.to_owned()),
+            worker_phase: "Syncing".to_owned(),
+            blocker,
+            notes: Vec::new(),
+            touches: Vec::new(),
         }
     }
 
-    fn check(view: &PodView, expected: &str) {
-        let now = "2026-11-21T04:00:30Z".parse().expect("time");
-        assert_eq!(text(view, now), expected);
+    fn blocker(next_retry: Option<&str>) -> BlockerView {
+        BlockerView {
+            reason: "ErrImagePull".to_owned(),
+            container: Some("app".to_owned()),
+            message: "image nope:1 not found".to_owned(),
+            since: "2026-11-21T04:00:00Z".parse().expect("time"),
+            next_retry: next_retry.map(|at| at.parse().expect("time")),
+            who: "the agent, by itself".to_owned(),
+        }
+    }
+
+    fn check(pod: &Explanation, expected: &str) {
+        assert_eq!(text(pod, NOW.parse().expect("time")), expected);
     }
 
     #[test]
@@ -131,42 +140,58 @@ mod tests {
             &pod("Pending", None),
             "pod default/web has no blocker (Pending): it is being worked on\n",
         );
+        for (next_retry, expected) in [
+            (
+                Some("2026-11-21T04:00:40Z"),
+                "in 10s (2026-11-21T04:00:40Z)",
+            ),
+            (Some("2026-11-21T04:00:05Z"), "now"),
+            (None, "none by itself"),
+        ] {
+            check(
+                &pod("Pending", Some(blocker(next_retry))),
+                &format!(
+                    "pod default/web, container app: ErrImagePull\n  \
+                     what:       image nope:1 not found\n  \
+                     since:      30s ago (2026-11-21T04:00:00Z)\n  \
+                     who:        the agent, by itself\n  \
+                     next retry: {expected}\n"
+                ),
+            );
+        }
+    }
+
+    #[test]
+    fn what_led_to_it_is_told_in_order() {
+        let mut pod = pod("Running", None);
+        let touch = |kind: &str, name: &str, end: &str, message: Option<&str>, count: u32| {
+            let touch = json!({"kind": kind, "name": name, "subject": "app", "end": end,
+                "message": message, "count": count, "first": "2026-11-21T04:00:00Z",
+                "began": "2026-11-21T04:00:20Z", "seconds": 0.25});
+            serde_json::from_value(touch).expect("a touch")
+        };
+        pod.touches = vec![
+            touch("call", "PullImage", "failed", Some("no"), 4),
+            touch("call", "StopContainer", "running", None, 1),
+            touch("probe", "Startup", "done", None, 1),
+        ];
         check(
-            &pod("Pending", Some(blocker(Some(40)))),
-            "pod default/web, container app: ErrImagePull\n  \
-             what:       image nope:1 not found\n  \
-             since:      30s ago (2026-11-21T04:00:00Z)\n  \
-             next retry: in 10s (2026-11-21T04:00:40Z)\n",
+            &pod,
+            "pod default/web is as asked (Running)\n  led to it:\n    \
+             10s ago  call PullImage app, took 250ms: x4 failed no\n    \
+             10s ago  call StopContainer app, took 250ms: running\n    \
+             10s ago  probe Startup app, took 250ms\n",
         );
-        assert!(
-            text(&pod("Pending", Some(blocker(None))), Default::default())
-                .ends_with("next retry: none by itself: something must change first\n")
-        );
-        let late = text(
-            &pod("Pending", Some(blocker(Some(5)))),
-            "2026-11-21T04:00:30Z".parse().expect("time"),
-        );
-        assert!(late.ends_with("next retry: now\n"));
     }
 
     #[test]
     fn what_holds_nothing_up_is_a_note() {
         let kept = "MountVolume.SetUp failed for volume \"v\" : configmap \"c\" not found";
         let mut running = pod("Running", None);
-        running.entry.notes = vec![kept.to_owned()];
+        running.notes = vec![kept.to_owned()];
         check(
             &running,
             &format!("pod default/web is as asked (Running)\n  note:       {kept}\n"),
         );
-        assert_eq!(object(&running)["notes"][0], kept);
-        assert!(object(&running)["blocker"].is_null());
-    }
-
-    #[test]
-    fn programs_get_absent_values_as_null() {
-        let value = object(&pod("Pending", Some(blocker(None))));
-        assert_eq!(value["blocker"]["since"], "2026-11-21T04:00:00Z");
-        assert!(value["blocker"]["nextRetry"].is_null());
-        assert!(object(&pod("Running", None))["blocker"].is_null());
     }
 }

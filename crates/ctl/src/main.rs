@@ -17,6 +17,8 @@ mod explain;
 mod get;
 mod logs;
 mod node;
+mod timeline;
+mod top;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -70,10 +72,19 @@ async fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Get(get) => get::run(client, &get).await,
         Command::Describe(describe) => describe::run(client, &describe).await,
         Command::Explain(explain) => explain::run(client, &explain).await,
+        Command::Timeline(timeline) => timeline::run(client, &timeline).await,
+        Command::Top(top) => top::run(client, &top).await,
         Command::Logs(logs) => logs::run(client, &logs).await,
         Command::Status => node::run(client).await,
         Command::Version => Ok(()),
     }
+}
+
+/// A value for a program.
+fn pretty(value: &impl serde::Serialize) -> Result<String, Error> {
+    let text = serde_json::to_string_pretty(value);
+    let text = text.map_err(|error| Error::Answer(error.to_string()))?;
+    Ok(text + "\n")
 }
 
 /// The present, for ages.

@@ -9,7 +9,7 @@ use windlass_core::paths::NodePaths;
 use windlass_cri::{RuntimeService, RuntimeStreams};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;
-use windlass_server::HealthSource;
+use windlass_server::{HealthSource, Why};
 use windlass_stats::{MachineFacts, StatsSource};
 use windlass_status::PodBoard;
 use windlass_streams::Sessions;
@@ -22,6 +22,8 @@ use crate::logs::Journals;
 pub struct NodeApiDeps {
     /// Pods as asked and as they are.
     pub board: PodBoard,
+    /// Why they are as they are.
+    pub why: Why,
     /// The container runtime.
     pub runtime: Arc<dyn RuntimeService>,
     /// Its streams: exec, attach, port-forward.

@@ -18,6 +18,7 @@ mod pods;
 mod spans;
 mod streaming;
 mod usage;
+mod why;
 mod zpages;
 
 use axum::Router;
@@ -72,6 +73,7 @@ fn debugging(settings: &NodeApiSettings) -> Router<NodeApi> {
         .merge(zpages::routes(settings))
         .merge(logs::routes(settings))
         .merge(streaming::routes())
+        .merge(why::routes())
 }
 
 /// The same without them: the client is told why.

@@ -11,14 +11,16 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use windlass_metrics::Metrics;
-use windlass_server::{HealthCheck, HealthSource};
+use windlass_server::{HealthCheck, HealthSource, Why};
 use windlass_stats::usage::{CgroupUsage, CpuUsage, NodeUsage, PodUsage};
 use windlass_stats::{MachineFacts, NoFigures, StatsError, StatsSource, Wanted};
 use windlass_status::{PodBoard, PodEntryView};
 use windlass_streams::{Limits, Sessions};
 use windlass_testing::FakeRuntime;
-use windlass_types::view::WorkerPhase;
-use windlass_types::{Clock, Timestamp};
+use windlass_timelines::{Outcome, Timelines, TouchKind, What};
+use windlass_types::view::{Blocker, WorkerPhase};
+use windlass_types::why::PodTimeline;
+use windlass_types::{Clock, Reason, Timestamp};
 
 use crate::streaming::tests::FakeStreams;
 use crate::{NodeApi, NodeApiDeps, NodeApiSettings, ServerType, Verbosity, router};
@@ -108,9 +110,15 @@ impl World {
         let (stats, verbosity) = (Arc::<Measured>::default(), Arc::<Said>::default());
         let board = PodBoard::new();
         board.publish(entry("web"));
+        let why = Why {
+            board: board.clone(),
+            timelines: Timelines::new(Arc::clone(&clock), None),
+            node_name: "n1".into(),
+        };
         Self {
             deps: NodeApiDeps {
                 board,
+                why,
                 runtime: Arc::new(FakeRuntime::new(Arc::clone(&clock), 1)),
                 streams: Arc::<FakeStreams>::default(),
                 sessions: Sessions::new(Limits::default(), Default::default()),
@@ -223,6 +231,58 @@ async fn pods_are_told_as_a_list_with_their_present_status() {
         world.ask(Method::POST, "/pods", "").await.0,
         StatusCode::METHOD_NOT_ALLOWED
     );
+}
+
+#[tokio::test]
+async fn what_touched_a_pod_and_what_holds_it_up_is_told() {
+    let world = World::new();
+    let (uid, why) = ("web-uid".into(), &world.deps.why);
+    let mut blocked = entry("web");
+    blocked.blocker = Some(Blocker {
+        reason: Reason::FailedMount,
+        container: None,
+        message: "configmap \"c\" not found".into(),
+        since: Timestamp::UNIX_EPOCH,
+        next_retry: None,
+    });
+    why.timelines.seen(&blocked.pod);
+    why.board.publish(blocked);
+    let touched = |kind, name, outcome| {
+        let what = What::of(kind, name, "c");
+        why.timelines.instant(&uid, what, outcome);
+    };
+    touched(TouchKind::Source, "ADD", Outcome::Done);
+    let missing = Outcome::failed("not found");
+    touched(TouchKind::Wait, "references", missing);
+
+    let (status, text) = world.get("/windlass/v1/pods/default/web/timeline").await;
+    assert_eq!(status, StatusCode::OK);
+    let timeline: PodTimeline = serde_json::from_str(&text).expect("JSON");
+    let lines: Vec<String> = timeline.touches.iter().map(ToString::to_string).collect();
+    let failed = "wait references c failed: not found";
+    assert_eq!(lines, ["source ADD c", failed]);
+    assert_eq!((timeline.uid.as_str(), timeline.gone), ("web-uid", None));
+
+    let (status, text) = world.get("/windlass/v1/pods/default/web/explain").await;
+    assert_eq!(status, StatusCode::OK);
+    let explanation = value(&text);
+    let blocker = &explanation["blocker"];
+    assert_eq!(blocker["reason"], "FailedMount");
+    assert_eq!(blocker["since"], "1970-01-01T00:00:00Z");
+    let who = "whoever made the pod: nothing happens by itself";
+    assert_eq!(blocker["who"], who);
+    assert_eq!(explanation["touches"][0]["message"], "not found");
+    assert_eq!(explanation["touches"].as_array().map(Vec::len), Some(1));
+
+    for target in ["default/other/timeline", "default/other/explain"] {
+        let (status, text) = world.get(&format!("/windlass/v1/pods/{target}")).await;
+        let expected = (StatusCode::NOT_FOUND, "pod \"other\" not found\n");
+        assert_eq!((status, text.as_str()), expected);
+    }
+    // the read-only port knows nobody, and tells nobody
+    let target = "/windlass/v1/pods/default/web/timeline";
+    let read_only = world.ask_on(ServerType::ReadOnly, Method::GET, target, "");
+    assert_eq!(read_only.await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

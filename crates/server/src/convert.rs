@@ -1,11 +1,14 @@
 //! From the board's view of a pod to the control API's messages.
 
 use bytes::Bytes;
-use windlass_core::status::probe_complaint;
+use windlass_core::status::who_goes_on;
 use windlass_proto::windlass_v1 as proto;
+use windlass_stats::usage::{CgroupUsage, NodeUsage, PodUsage};
 use windlass_status::PodEntryView;
 use windlass_types::view::{Blocker, NodeStanding, PodEvent, StartTimings};
 use windlass_types::{PodExt, Timestamp};
+
+use crate::why::blocker_message;
 
 /// One pod as clients see it. Fails only if the pod cannot be written as JSON.
 pub fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> {
@@ -42,16 +45,44 @@ pub fn node(standing: NodeStanding) -> proto::GetNodeResponse {
 }
 
 fn blocker(blocker: &Blocker, view: &PodEntryView) -> proto::Blocker {
-    let message = match probe_complaint(blocker, &view.status, &view.events) {
-        Some(complaint) => format!("{}: {complaint}", blocker.message),
-        None => blocker.message.clone(),
-    };
     proto::Blocker {
         reason: blocker.reason.to_string(),
         container: blocker.container.clone(),
-        message,
+        message: blocker_message(blocker, view),
         since: Some(timestamp(blocker.since)),
         next_retry: blocker.next_retry.map(timestamp),
+        who: who_goes_on(blocker).to_owned(),
+    }
+}
+
+/// What node, pods and containers use.
+pub fn usage(node_name: String, node: &NodeUsage, pods: &[PodUsage]) -> proto::GetUsageResponse {
+    let pods = pods.iter().map(|pod| {
+        let containers = pod
+            .containers
+            .iter()
+            .map(|container| proto::ContainerUsage {
+                name: container.name.clone(),
+                usage: container.cgroup.as_ref().map(of_cgroup),
+            });
+        proto::PodUsage {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            usage: pod.cgroup.as_ref().map(of_cgroup),
+            containers: containers.collect(),
+        }
+    });
+    proto::GetUsageResponse {
+        node_name,
+        node: Some(of_cgroup(&node.cgroup)),
+        pods: pods.collect(),
+    }
+}
+
+fn of_cgroup(cgroup: &CgroupUsage) -> proto::Usage {
+    proto::Usage {
+        cpu_nano_cores: cgroup.cpu.as_ref().and_then(|cpu| cpu.nano_cores),
+        memory_bytes: cgroup.memory.as_ref().map(|memory| memory.working_set),
     }
 }
 

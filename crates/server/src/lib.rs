@@ -11,6 +11,7 @@ pub mod control;
 pub mod convert;
 pub mod log_target;
 pub mod socket;
+pub mod why;
 
 pub use any_authority::AnyAuthority;
 pub use control::{ControlService, NodeSource, incoming, serve_control};
@@ -18,3 +19,4 @@ pub use healthz::{
     HealthCheck, HealthSource, all_checks, bind_health, health_answer, metrics_answer, serve_health,
 };
 pub use socket::{BindError, bind_socket};
+pub use why::Why;

@@ -23,10 +23,12 @@ use windlass_metrics::Metrics;
 use windlass_node_api::Verbosity;
 use windlass_pod_resources::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};
 use windlass_server::{
-    ControlService, HealthSource, bind_health, bind_socket, serve_control, serve_health,
+    ControlService, HealthSource, Why, bind_health, bind_socket, serve_control, serve_health,
 };
+use windlass_stats::StatsSource;
 use windlass_types::Clock;
 
+use measured::host_stats;
 use node_api::NodeApiPorts;
 
 /// What the servers need besides the agent and its configuration.
@@ -44,6 +46,14 @@ pub(crate) struct Surroundings {
     pub(crate) clock: Arc<dyn Clock>,
     /// Metrics.
     pub(crate) metrics: Metrics,
+}
+
+/// What several servers answer from.
+#[derive(Clone, Debug)]
+struct Known {
+    health: Arc<dyn HealthSource>,
+    stats: Arc<dyn StatsSource>,
+    why: Why,
 }
 
 /// Bound, not yet served.
@@ -95,8 +105,26 @@ impl Servers {
         let health = AgentHealth::new(agent.clone(), Arc::clone(&clock), &config.kubelet);
         let health: Arc<dyn HealthSource> = Arc::new(health);
         let paths = self.paths.clone();
+        let clients = &surroundings.runtime;
+        let stats = host_stats(
+            agent,
+            config,
+            paths.clone(),
+            Arc::clone(&clients.runtime),
+            Arc::clone(&clients.images),
+            Arc::clone(&clock),
+        );
+        let known = Known {
+            health: Arc::clone(&health),
+            stats: Arc::new(stats),
+            why: Why {
+                board: agent.board.clone(),
+                timelines: agent.timelines.clone(),
+                node_name: agent.node.name.clone(),
+            },
+        };
         self.api
-            .serve(agent, config, paths, Arc::clone(&health), &surroundings)
+            .serve(agent, config, paths, known.clone(), &surroundings)
             .await?;
         let service = PodResources::new(
             agent.board.clone(),
@@ -117,6 +145,8 @@ impl Servers {
         }
         let service = ControlService {
             board: agent.board.clone(),
+            why: known.why,
+            stats: known.stats,
             rejected: agent.rejected.clone(),
             node: Arc::new(agent.node.clone()),
             paths: self.paths,

@@ -88,6 +88,26 @@ pub fn blocker(input: BlockerInput<'_>) -> Option<Blocker> {
     })
 }
 
+/// Who goes on with what holds a pod up, or has to. With [`Blocker::next_retry`] it is the answer to
+/// "who retries it, and when?".
+pub fn who_goes_on(blocker: &Blocker) -> &'static str {
+    match blocker.reason {
+        Reason::RuntimeCallHangs => "the container runtime, by answering; the agent goes on asking",
+        _ if blocker.next_retry.is_some() => "the agent, by itself",
+        Reason::Terminating => "the agent, when what it stops has ended",
+        Reason::WaitingForStartSlot => "the agent, when other pods have started",
+        Reason::WaitingForPredecessor => "the agent, when the predecessor has stopped",
+        Reason::WaitingForApiServer => "the agent, when the API server answers",
+        Reason::ContainerCreating => "the agent, in the sync that is under way",
+        Reason::PodInitializing => "the init container, when it ends or has started",
+        Reason::ContainersNotReady => match &blocker.container {
+            Some(_) => "the container, when its probe passes",
+            None => "whoever sets the pod's readiness gates",
+        },
+        _ => "whoever made the pod: nothing happens by itself",
+    }
+}
+
 /// What the probe that a blocker names complained of last, of this instance of its container. It is
 /// looked up by who shows the blocker: complaints come and go without anything being decided.
 pub fn probe_complaint<'a>(

@@ -30,6 +30,59 @@ pub struct RejectedManifest {
     #[prost(string, tag = "2")]
     pub error: ::prost::alloc::string::String,
 }
+/// A static pod may be called as in its manifest, without the node's name at its end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetPodRequest {
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+/// What the node's own API answers to the same question.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetPodResponse {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub json: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetUsageRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetUsageResponse {
+    #[prost(string, tag = "1")]
+    pub node_name: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub node: ::core::option::Option<Usage>,
+    #[prost(message, repeated, tag = "3")]
+    pub pods: ::prost::alloc::vec::Vec<PodUsage>,
+}
+/// Absent: it cannot be read, or, of processor time, there is no earlier look to compare with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Usage {
+    /// Billionths of a processor.
+    #[prost(uint64, optional, tag = "1")]
+    pub cpu_nano_cores: ::core::option::Option<u64>,
+    /// Bytes that cannot be given back: the working set.
+    #[prost(uint64, optional, tag = "2")]
+    pub memory_bytes: ::core::option::Option<u64>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PodUsage {
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub usage: ::core::option::Option<Usage>,
+    #[prost(message, repeated, tag = "4")]
+    pub containers: ::prost::alloc::vec::Vec<ContainerUsage>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContainerUsage {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub usage: ::core::option::Option<Usage>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetNodeRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -118,6 +171,9 @@ pub struct Blocker {
     /// Absent: an event or a user must come first.
     #[prost(message, optional, tag = "5")]
     pub next_retry: ::core::option::Option<::prost_types::Timestamp>,
+    /// Who goes on with it, or has to.
+    #[prost(string, tag = "6")]
+    pub who: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Event {
@@ -376,6 +432,76 @@ pub mod windlass_client {
                 .insert(GrpcMethod::new("windlass.v1.Windlass", "GetNode"));
             self.inner.unary(req, path, codec).await
         }
+        /// What touched a pod and how long it took. NOT_FOUND if the agent knows no such pod, and none
+        /// that left it lately.
+        pub async fn get_timeline(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetPodRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetPodResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.Windlass/GetTimeline",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.Windlass", "GetTimeline"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What keeps a pod from what was asked, and what led to it. NOT_FOUND as above.
+        pub async fn explain_pod(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetPodRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetPodResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.Windlass/ExplainPod",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.Windlass", "ExplainPod"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What node, pods and containers use. UNAVAILABLE if it cannot be measured.
+        pub async fn get_usage(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetUsageRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetUsageResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/windlass.v1.Windlass/GetUsage",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("windlass.v1.Windlass", "GetUsage"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The log of one container, as its bytes come.
         pub async fn read_log(
             &mut self,
@@ -452,6 +578,31 @@ pub mod windlass_server {
             request: tonic::Request<super::GetNodeRequest>,
         ) -> std::result::Result<
             tonic::Response<super::GetNodeResponse>,
+            tonic::Status,
+        > {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// What touched a pod and how long it took. NOT_FOUND if the agent knows no such pod, and none
+        /// that left it lately.
+        async fn get_timeline(
+            &self,
+            request: tonic::Request<super::GetPodRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetPodResponse>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// What keeps a pod from what was asked, and what led to it. NOT_FOUND as above.
+        async fn explain_pod(
+            &self,
+            request: tonic::Request<super::GetPodRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetPodResponse>, tonic::Status> {
+            Err(tonic::Status::unimplemented("Not yet implemented"))
+        }
+        /// What node, pods and containers use. UNAVAILABLE if it cannot be measured.
+        async fn get_usage(
+            &self,
+            request: tonic::Request<super::GetUsageRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetUsageResponse>,
             tonic::Status,
         > {
             Err(tonic::Status::unimplemented("Not yet implemented"))
@@ -706,6 +857,135 @@ pub mod windlass_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetNodeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.Windlass/GetTimeline" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetTimelineSvc<T: Windlass>(pub Arc<T>);
+                    impl<T: Windlass> tonic::server::UnaryService<super::GetPodRequest>
+                    for GetTimelineSvc<T> {
+                        type Response = super::GetPodResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetPodRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Windlass>::get_timeline(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetTimelineSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.Windlass/ExplainPod" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExplainPodSvc<T: Windlass>(pub Arc<T>);
+                    impl<T: Windlass> tonic::server::UnaryService<super::GetPodRequest>
+                    for ExplainPodSvc<T> {
+                        type Response = super::GetPodResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetPodRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Windlass>::explain_pod(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExplainPodSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/windlass.v1.Windlass/GetUsage" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetUsageSvc<T: Windlass>(pub Arc<T>);
+                    impl<T: Windlass> tonic::server::UnaryService<super::GetUsageRequest>
+                    for GetUsageSvc<T> {
+                        type Response = super::GetUsageResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetUsageRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Windlass>::get_usage(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetUsageSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

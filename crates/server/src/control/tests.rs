@@ -8,9 +8,13 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
+use windlass_stats::usage::{NodeUsage, PodUsage};
+use windlass_stats::{NoFigures, StatsError};
+use windlass_timelines::{Outcome, Timelines, TouchKind, What};
 use windlass_types::view::{
     ApiContact, Blocker, ClusterStanding, EventType, PodEvent, StartTimings,
 };
+use windlass_types::why::{Explanation, PodTimeline};
 use windlass_types::{Reason, Timestamp};
 
 use super::*;
@@ -30,11 +34,26 @@ impl Clock for FixedClock {
 /// A server on a real socket, and a client of it.
 struct World {
     board: PodBoard,
+    why: Why,
     shutdown: CancellationToken,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
     client: WindlassClient<Channel>,
     logs: PathBuf,
     _directory: tempfile::TempDir,
+}
+
+#[derive(Debug)]
+struct Measured;
+
+#[async_trait]
+impl StatsSource for Measured {
+    async fn node(&self, _: Wanted) -> Result<NodeUsage, StatsError> {
+        Err(StatsError::Node(NoFigures::Unknown))
+    }
+
+    async fn pods(&self, _: Wanted) -> Result<Vec<PodUsage>, StatsError> {
+        Ok(Vec::new())
+    }
 }
 
 #[derive(Debug)]
@@ -65,6 +84,11 @@ impl World {
         let logs = directory.path().join("logs");
         let board = PodBoard::new();
         let shutdown = CancellationToken::new();
+        let why = Why {
+            board: board.clone(),
+            timelines: Timelines::new(Arc::new(FixedClock), None),
+            node_name: "n1".into(),
+        };
         let service = ControlService {
             rejected: watch::channel(vec![RejectedManifest {
                 origin: "/m/bad.yaml".into(),
@@ -72,6 +96,8 @@ impl World {
             }])
             .1,
             board: board.clone(),
+            why: why.clone(),
+            stats: Arc::new(Measured),
             node: Arc::new(Node),
             paths: NodePaths {
                 root_dir: directory.path().to_owned(),
@@ -93,6 +119,7 @@ impl World {
             .expect("connection");
         Self {
             board,
+            why,
             shutdown,
             server,
             client: WindlassClient::new(channel),
@@ -472,5 +499,56 @@ async fn the_node_is_told_with_how_it_stands_with_its_cluster() {
     let contact = cluster.contact.expect("contact");
     assert_eq!(contact.error.as_deref(), Some("refused"));
     assert_eq!(contact.since, Some(prost_types::Timestamp::default()));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn why_a_pod_is_as_it_is_is_told_by_the_name_of_its_manifest_too() {
+    let mut world = World::start().await;
+    let mut entry = view("default", "web-n1", 0, "running");
+    entry.blocker = Some(Blocker {
+        reason: Reason::WaitingForStartSlot,
+        container: None,
+        message: "waiting for its turn".into(),
+        since: NOW.parse().expect("time"),
+        next_retry: None,
+    });
+    let timelines = &world.why.timelines;
+    timelines.seen(&entry.pod);
+    let job = What::new(TouchKind::Job, "syncPod");
+    timelines.instant(&entry.pod.uid(), job, Outcome::failed("no"));
+    world.board.publish(entry);
+    for name in ["web", "web-n1"] {
+        let asked = || proto::GetPodRequest {
+            namespace: "default".into(),
+            name: name.into(),
+        };
+        let answer = world.client.explain_pod(asked()).await.expect("answer");
+        let json = answer.into_inner().json;
+        let explanation: Explanation = serde_json::from_slice(&json).expect("JSON");
+        let blocker = explanation.blocker.expect("a blocker");
+        assert_eq!(blocker.who, "the agent, when other pods have started");
+        assert_eq!(explanation.touches.len(), 1);
+        let answer = world.client.get_timeline(asked()).await.expect("answer");
+        let json = answer.into_inner().json;
+        let timeline: PodTimeline = serde_json::from_slice(&json).expect("JSON");
+        assert_eq!(timeline.touches[0].to_string(), "job syncPod failed: no");
+    }
+    let other = proto::GetPodRequest {
+        namespace: "other".into(),
+        name: "web".into(),
+    };
+    let refused = world.client.explain_pod(other).await.expect_err("no pod");
+    assert_eq!(refused.code(), tonic::Code::NotFound);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_measured_is_said() {
+    let mut world = World::start().await;
+    let asked = world.client.get_usage(proto::GetUsageRequest {});
+    let refused = asked.await.expect_err("no figures");
+    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    assert!(refused.message().contains("root cgroup"), "{refused}");
     world.stop().await;
 }

@@ -33,6 +33,8 @@ const ENDPOINTS: &[(&str, &str, &str, u16)] = &[
     ("POST", "/portForward/default/none", "proxy", 404),
     ("POST", "/run/default/none/app?cmd=ls", "proxy", 404),
     ("POST", "/checkpoint/default/none/app", "checkpoint", 404),
+    ("GET", "/windlass/v1/pods/default/none/timeline", "proxy", 404),
+    ("GET", "/windlass/v1/pods/default/none/explain", "proxy", 404),
     ("GET", "/nothing/there", "proxy", 404),
 ];
 

@@ -310,3 +310,29 @@ fn an_instance_after_one_the_runtime_forgot_counts_on() {
         .after("sb0 a#3=run")
         .shows(&format!("Running {ALL} a:running#3*"));
 }
+
+#[test]
+fn of_every_blocker_it_is_known_who_goes_on() {
+    let check = |reason, container: Option<&str>, retried: bool, expected: &str| {
+        let blocker = Blocker {
+            reason,
+            container: container.map(str::to_owned),
+            message: String::new(),
+            since: Timestamp::UNIX_EPOCH,
+            next_retry: retried.then_some(Timestamp::UNIX_EPOCH),
+        };
+        assert_eq!(who_goes_on(&blocker), expected);
+    };
+    let agent = "the agent, by itself";
+    check(Reason::CrashLoopBackOff, Some("a"), true, agent);
+    check(Reason::ContainersNotReady, Some("a"), true, agent);
+    let hangs = "the container runtime, by answering; the agent goes on asking";
+    check(Reason::RuntimeCallHangs, None, true, hangs);
+    let probe = "the container, when its probe passes";
+    check(Reason::ContainersNotReady, Some("a"), false, probe);
+    let gates = "whoever sets the pod's readiness gates";
+    check(Reason::ContainersNotReady, None, false, gates);
+    let user = "whoever made the pod: nothing happens by itself";
+    check(Reason::InvalidImageName, Some("a"), false, user);
+    check(Reason::Error, None, false, user);
+}

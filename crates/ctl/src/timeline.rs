@@ -1,0 +1,232 @@
+//! `timeline pod`: what touched a pod and how long it took, as a waterfall.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use windlass_core::timeline::{Bar, Episode, waterfall};
+use windlass_types::Timestamp;
+use windlass_types::why::{PodTimeline, TouchEnd, TouchView};
+
+use crate::age::{age, human};
+use crate::args::ExplainArgs;
+use crate::client::Client;
+use crate::error::Error;
+use crate::{pod, table};
+
+/// Cells of the longest bar.
+const WIDTH: usize = 40;
+/// So much of a message is shown; the JSON has all of it.
+const MESSAGE: usize = 100;
+
+/// Runs the command.
+pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Error> {
+    let (namespace, name) = (&args.pod.namespace, &args.pod.name);
+    let json = match client.timeline(namespace, name).await {
+        Err(Error::Refused(status)) if status.code() == tonic::Code::NotFound => {
+            // its error says which pods there are
+            pod::find(&mut client, namespace, name).await?;
+            return Err(Error::Refused(status));
+        }
+        answer => answer?,
+    };
+    let timeline: PodTimeline =
+        serde_json::from_slice(&json).map_err(|error| Error::Answer(error.to_string()))?;
+    let text = match args.output {
+        None => text(&timeline),
+        Some(_json) => crate::pretty(&timeline)?,
+    };
+    io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// The timeline for a person.
+pub(crate) fn text(timeline: &PodTimeline) -> String {
+    let mut text = format!("pod {}/{}", timeline.namespace, timeline.pod);
+    if let Some(gone) = timeline.gone {
+        let _infallible = write!(text, ", gone for {}", age(Some(gone), timeline.now));
+    }
+    text.push('\n');
+    for episode in waterfall(&timeline.touches, WIDTH) {
+        text.push_str(&episode_text(&episode, timeline.now));
+    }
+    if timeline.forgotten > 0 {
+        let count = timeline.forgotten;
+        let _infallible = writeln!(text, "\n{count} older records had to make room.");
+    }
+    text
+}
+
+fn episode_text(episode: &Episode<'_>, now: Timestamp) -> String {
+    let rows: Vec<Vec<String>> = episode.bars.iter().map(row).collect();
+    format!(
+        "\n{} ({} ago), {} in all\n{}",
+        windlass_types::api_time(episode.began),
+        age(Some(episode.began), now),
+        short(episode.length),
+        table::render(&["AFTER", "WHAT", "TOOK", &scale(), ""], &rows)
+    )
+}
+
+/// The heading of the bars is as wide as they are.
+fn scale() -> String {
+    format!("|{}|", "-".repeat(WIDTH - 2))
+}
+
+fn row(bar: &Bar<'_>) -> Vec<String> {
+    let touch = bar.touch;
+    let took = touch.seconds.map(Duration::try_from_secs_f64);
+    vec![
+        short(bar.after),
+        name(touch),
+        took.map_or_else(|| "-".to_owned(), |took| short(took.unwrap_or_default())),
+        cells(bar),
+        remark(touch),
+    ]
+}
+
+fn name(touch: &TouchView) -> String {
+    let subject = touch.subject.as_ref();
+    let subject = subject.map_or_else(String::new, |subject| format!(" {subject}"));
+    format!("{} {}{subject}", touch.kind, touch.name)
+}
+
+/// `====` went well, `!!!!` failed, `~~~~` was given up, `===>` is under way, `|` took no time.
+fn cells(bar: &Bar<'_>) -> String {
+    let (mark, last) = match bar.touch.end {
+        TouchEnd::Done => ("=", "="),
+        TouchEnd::Failed => ("!", "!"),
+        TouchEnd::Cancelled => ("~", "~"),
+        TouchEnd::Running => ("=", ">"),
+    };
+    let drawn = match bar.cells {
+        0 if bar.touch.end == TouchEnd::Failed => "!".to_owned(),
+        0 => "|".to_owned(),
+        cells => mark.repeat(cells - 1) + last,
+    };
+    format!("{:1$}{drawn}", "", bar.from)
+}
+
+fn remark(touch: &TouchView) -> String {
+    let mut words = Vec::new();
+    if touch.count > 1 {
+        words.push(format!("x{}", touch.count));
+    }
+    if touch.end != TouchEnd::Done {
+        words.push(touch.end.as_str().to_owned());
+    }
+    if let Some(message) = &touch.message {
+        words.push(cut(message));
+    }
+    words.join(" ")
+}
+
+/// One line, and not too long a one.
+fn cut(message: &str) -> String {
+    let line: String = message.lines().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MESSAGE) {
+        None => line,
+        Some((end, _)) => format!("{}…", &line[..end]),
+    }
+}
+
+/// `0.4ms`, `12ms`, `1.23s`, `2m5s`.
+pub(crate) fn short(time: Duration) -> String {
+    let micros = time.as_micros();
+    match micros {
+        0 => "0ms".to_owned(),
+        1..10_000 => format!("{}.{}ms", micros / 1000, micros % 1000 / 100),
+        10_000..1_000_000 => format!("{}ms", micros / 1000),
+        1_000_000..60_000_000 => format!("{}.{:02}s", time.as_secs(), time.subsec_millis() / 10),
+        _ => human(i64::try_from(time.as_secs()).unwrap_or(i64::MAX)),
+    }
+}
+
+/// One touch on one line, for `explain`.
+pub(crate) fn line(touch: &TouchView, now: Timestamp) -> String {
+    let took = touch.seconds.map(Duration::try_from_secs_f64);
+    let took = took.map_or_else(String::new, |took| {
+        format!(", took {}", short(took.unwrap_or_default()))
+    });
+    let remark = remark(touch);
+    let remark = match remark.is_empty() {
+        true => remark,
+        false => format!(": {remark}"),
+    };
+    let ago = age(Some(touch.began), now);
+    format!("{ago} ago  {}{took}{remark}", name(touch))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn timeline(value: serde_json::Value) -> PodTimeline {
+        serde_json::from_value(value).expect("a timeline")
+    }
+
+    #[test]
+    fn a_start_is_a_waterfall_and_what_came_hours_later_has_its_own_scale() {
+        let at = |text: &str| format!("2026-11-21T{text}Z");
+        let touch = |kind: &str, name: &str, end: &str, began: &str, seconds: Option<f64>| {
+            let mut touch = json!({"kind": kind, "name": name, "end": end, "count": 1,
+                "first": at(began), "began": at(began)});
+            if let Some(seconds) = seconds {
+                touch["seconds"] = seconds.into();
+            }
+            touch
+        };
+        let mut pull = touch("call", "PullImage", "failed", "04:00:00.5", Some(0.25));
+        pull["subject"] = "busybox:1".into();
+        pull["message"] = "no such\nimage".into();
+        pull["count"] = 3.into();
+        let timeline = timeline(json!({
+            "namespace": "default", "pod": "web", "uid": "u", "forgotten": 2,
+            "now": at("06:00:05"), "gone": at("06:00:00"),
+            "touches": [
+                touch("source", "ADD", "done", "04:00:00", None),
+                touch("job", "syncPod", "done", "04:00:00", Some(1.0)),
+                pull,
+                touch("job", "syncTerminatingPod", "running", "06:00:00", Some(5.0)),
+            ],
+        }));
+        let expected = "\
+pod default/web, gone for 5s
+
+2026-11-21T04:00:00Z (120m ago), 1.00s in all
+AFTER   WHAT                       TOOK    |--------------------------------------|
+0ms     source ADD                 -       |
+0ms     job syncPod                1.00s   ========================================
+500ms   call PullImage busybox:1   250ms                       !!!!!!!!!!                                 x3 failed no such image
+
+2026-11-21T06:00:00Z (5s ago), 5.00s in all
+AFTER   WHAT                     TOOK    |--------------------------------------|
+0ms     job syncTerminatingPod   5.00s   =======================================>   running
+
+2 older records had to make room.
+";
+        assert_eq!(text(&timeline), expected);
+    }
+
+    #[test]
+    fn times_are_as_fine_as_they_are_short() {
+        for (micros, expected) in [
+            (0, "0ms"),
+            (420, "0.4ms"),
+            (9_999, "9.9ms"),
+            (12_345, "12ms"),
+            (1_239_000, "1.23s"),
+            (125_000_000, "2m5s"),
+        ] {
+            assert_eq!(short(Duration::from_micros(micros)), expected);
+        }
+    }
+
+    #[test]
+    fn a_long_message_is_one_line_that_ends_somewhere() {
+        assert_eq!(cut(&"ä".repeat(300)).chars().count(), MESSAGE + 1);
+        assert_eq!(cut("a\nb"), "a b");
+    }
+}
