@@ -286,6 +286,8 @@ impl Agent {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.api)).await?;
+        // the request shall not wait 40 ms for the kernel to acknowledge the handshake's end
+        stream.set_nodelay(true)?;
         let connector = TlsConnector::from(Arc::new(config));
         Ok(connector.connect(NODE_NAME.try_into()?, stream).await?)
     }
