@@ -154,11 +154,7 @@ fn epoch() -> anyhow::Result<u64> {
 
 /// Builds both programs statically and returns the directory that they are in.
 fn build(profile: &str) -> anyhow::Result<PathBuf> {
-    let metadata = run::cargo_output(&["metadata", "--no-deps", "--format-version", "1"])?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
-    let target = metadata["target_directory"]
-        .as_str()
-        .context("no target_directory")?;
+    let target = run::target_directory()?;
     let root = run::root();
     let cargo_home = match std::env::var_os("CARGO_HOME") {
         Some(home) => PathBuf::from(home),
@@ -169,7 +165,7 @@ fn build(profile: &str) -> anyhow::Result<PathBuf> {
     let places = [
         (root.as_path(), "/windlass"),
         (&cargo_home, "/cargo"),
-        (Path::new(target), "/target"),
+        (&target, "/target"),
     ];
     let rust: Vec<String> = places
         .iter()
@@ -209,6 +205,5 @@ fn build(profile: &str) -> anyhow::Result<PathBuf> {
     if !status.success() {
         bail!("`cargo {}` failed", args.join(" "));
     }
-    let folder = if profile == "dev" { "debug" } else { profile };
-    Ok(Path::new(target).join(TARGET).join(folder))
+    Ok(target.join(TARGET).join(run::profile_folder(profile)))
 }

@@ -87,12 +87,20 @@ pub(crate) fn build(package: &str, profile: &str) -> anyhow::Result<PathBuf> {
         profile,
     ];
     cargo(&args)?;
+    Ok(target_directory()?
+        .join(profile_folder(profile))
+        .join(package))
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_directory() -> anyhow::Result<PathBuf> {
     let metadata = cargo_output(&["metadata", "--no-deps", "--format-version", "1"])?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
-    let target = metadata["target_directory"]
-        .as_str()
-        .context("no target_directory")?;
-    // Cargo's one profile whose directory is not called like it.
-    let dir = if profile == "dev" { "debug" } else { profile };
-    Ok(Path::new(target).join(dir).join(package))
+    let target = metadata["target_directory"].as_str();
+    Ok(PathBuf::from(target.context("no target_directory")?))
+}
+
+/// The directory of a profile below it: called like the profile, but for one.
+pub(crate) fn profile_folder(profile: &str) -> &str {
+    if profile == "dev" { "debug" } else { profile }
 }

@@ -13,7 +13,7 @@ use windlass_testing::node_images::{self, Edition};
 use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
 use crate::kustomize::overlay;
-use crate::machine::Machine;
+use crate::machine::{Machine, mark, remove_leftovers};
 
 /// The pod copies a hundred megabytes of programs, starts two daemons and waits for both; pods of
 /// the inner one are stopped with their grace and collected once a minute.
@@ -36,9 +36,11 @@ async fn on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_not
     if std::env::var_os(INSIDE).is_none() {
         return in_shared_mounts();
     }
+    remove_leftovers();
     let bed = Bed::start().await;
     let before = Machine::read();
 
+    mark();
     bed.install("side-by-side", "1");
     let mut outer = bed.agent.watch();
     ready(&mut outer, "windlass").await;
@@ -206,6 +208,9 @@ impl Drop for Bed {
                 "--- the outer agent's log ends with\n{}",
                 self.agent.log_tail(60)
             );
+            // else it would start what is killed now
+            let _ = self.agent.kill();
+            remove_leftovers();
         }
     }
 }

@@ -15,6 +15,14 @@ const FOLDERS: [&str; 7] = [
 ];
 /// A path of the DaemonSet on the command line of a process makes it one of ours.
 const OURS: [&str; 2] = ["/var/lib/windlass", "/run/windlass"];
+/// Says that a test has put Windlass here.
+const MARK: &str = "/var/lib/windlass/of-a-test";
+
+/// Marks what is installed from here on as a test's.
+pub(crate) fn mark() {
+    std::fs::create_dir_all("/var/lib/windlass").unwrap();
+    std::fs::write(MARK, "").unwrap();
+}
 
 /// Everything on the machine that an installation may add to.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,6 +93,56 @@ impl Machine {
         }
         lines
     }
+}
+
+/// Removes what a failed or killed run of the test has left: the part of `clean.sh` that such a
+/// run did not come to, and the processes that `--leave` did not end.
+///
+/// # Panics
+/// Windlass is here and no test has put it here: it is not ours to remove.
+pub(crate) fn remove_leftovers() {
+    if OURS.iter().all(|path| !Path::new(path).exists()) {
+        return;
+    }
+    assert!(
+        Path::new(MARK).exists(),
+        "the DaemonSet of Windlass is installed on this machine"
+    );
+    for process in processes() {
+        let pid = process.trim_start_matches("/proc/").split(' ').next();
+        run("kill", &["-KILL", pid.unwrap_or_default()]);
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts: Vec<_> = mounts
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .collect();
+    for mount in mounts
+        .iter()
+        .rev()
+        .filter(|it| OURS.iter().any(|path| it.starts_with(path)))
+    {
+        run("umount", &["-l", mount]);
+    }
+    let mut cgroups = BTreeSet::new();
+    folders_below(Path::new("/sys/fs/cgroup"), &mut cgroups);
+    // those below others sort after them
+    for cgroup in cgroups
+        .iter()
+        .rev()
+        .filter(|it| it.iter().any(|part| part == "windlass"))
+    {
+        let _ = std::fs::remove_dir(cgroup);
+    }
+    run("ip", &["link", "delete", "windlass0"]);
+    for folder in OURS {
+        let _ = std::fs::remove_dir_all(folder);
+    }
+}
+
+/// Each step may find its work done already.
+fn run(program: &str, args: &[&str]) {
+    let _ = std::process::Command::new(program).args(args).output();
 }
 
 /// Command lines of processes that belong to the DaemonSet or to its pods.
