@@ -566,3 +566,27 @@ fn whole_seconds(grace: Duration) -> i64 {
     let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use windlass_timelines::within;
+    use windlass_types::{SpanId, TraceId, TraceParent};
+
+    use super::request;
+
+    #[tokio::test]
+    async fn a_call_of_a_trace_says_so_and_others_do_not() {
+        let span = TraceParent {
+            trace: TraceId(1),
+            span: SpanId(2),
+        };
+        let call = || async { request((), Some(Duration::from_secs(1))) };
+        let traced = within(span, call()).await;
+        let header = traced.metadata().get("traceparent");
+        let expected = "00-00000000000000000000000000000001-0000000000000002-01";
+        assert_eq!(header.and_then(|it| it.to_str().ok()), Some(expected));
+        assert!(call().await.metadata().get("traceparent").is_none());
+    }
+}
