@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -347,19 +347,29 @@ async fn a_query_finds_the_file_of_a_service_that_does_not_log_to_the_journal() 
     }
 }
 
-/// A `journalctl` that knows one unit, `endless`, and goes on about it; a file names its processes.
-fn endless(directory: &std::path::Path) -> (Journals, PathBuf) {
-    let (program, pids) = (directory.join("journalctl"), directory.join("pids"));
+/// A `journalctl` that is this script. A file that is still open for writing is not executed.
+fn journals(directory: &Path, script: &str) -> Journals {
+    let program = directory.join("journalctl");
+    let mut file = OpenOptions::new();
+    let file = file
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o755)
+        .open(&program);
+    let mut file = file.expect("a file");
+    writeln!(file, "#!/bin/sh\n{script}").expect("written");
+    Journals::new(program)
+}
+
+/// One that knows one unit, `endless`, and goes on about it; a file names its processes.
+fn endless(directory: &Path) -> (Journals, PathBuf) {
+    let pids = directory.join("pids");
     let script = format!(
-        "#!/bin/sh\n[ \"$1\" = --field ] && exec echo endless.service\n\
-         echo $$ >> {}\nexec yes said\n",
+        "[ \"$1\" = --field ] && exec echo endless.service\necho $$ >> {}\nexec yes said",
         pids.display()
     );
-    let mut file = OpenOptions::new();
-    file.write(true).create(true).mode(0o755);
-    let mut file = file.open(&program).expect("a file");
-    file.write_all(script.as_bytes()).expect("written");
-    (Journals::new(program), pids)
+    (journals(directory, &script), pids)
 }
 
 #[tokio::test]
@@ -427,7 +437,7 @@ async fn a_journal_is_read_by_eight_at_a_time_and_not_for_who_is_gone_or_takes_n
 #[tokio::test]
 async fn a_real_journal_is_told_by_unit_pattern_and_number_of_lines() {
     const WRITER: &str = "/usr/lib/systemd/systemd-journal-remote";
-    if !std::path::Path::new(WRITER).exists() {
+    if !Path::new(WRITER).exists() {
         eprintln!("skipped: there is no {WRITER} (Debian: systemd-journal-remote)");
         return;
     }
@@ -457,16 +467,8 @@ async fn a_real_journal_is_told_by_unit_pattern_and_number_of_lines() {
         .output()
         .expect("run");
     assert!(written.status.success(), "{written:?}");
-    let program = at("journalctl");
-    let script = format!(
-        "#!/bin/sh\nexec journalctl --file={} \"$@\"\n",
-        journal.display()
-    );
-    let mut file = OpenOptions::new();
-    let mut file = file.write(true).create(true).mode(0o755).open(&program);
-    let file = file.as_mut().expect("a file");
-    file.write_all(script.as_bytes()).expect("written");
-    node.world.deps.journals = Journals::new(program);
+    let script = format!("exec journalctl --file={} \"$@\"", journal.display());
+    node.world.deps.journals = journals(root.path(), &script);
     let line =
         |second: u32, said: &str| format!("Nov 22 00:00:{second:02}.000000 n1 runtime: {said}|");
     let all = [
