@@ -15,7 +15,7 @@ async fn on_containerd_pods_are_told_on_sockets_of_the_node_and_again_after_a_ki
         return;
     }
     let gate = "featureGates: {PodsAPI: true}\n";
-    let mut bed = Bed::configured("pod-resources", gate).await;
+    let mut bed = Bed::configured("sockets", gate).await;
     bed.apply("web.yaml", &shell("web", "HOLD"));
     let never = "  restartPolicy: Never";
     bed.apply("done.yaml", &shell_with("done", never, "true"));
@@ -44,13 +44,19 @@ async fn told(bed: &Bed) {
     assert_eq!((&*listed.namespace, &*listed.name), ("default", "web-node"));
     let names: Vec<_> = listed.containers.iter().map(|it| &*it.name).collect();
     assert_eq!(names, ["main"]);
-    let request = GetPodResourcesRequest {
-        pod_name: "done-node".to_owned(),
-        pod_namespace: "default".to_owned(),
-    };
-    let answer = resources(bed).await.unwrap().get(request).await;
+    // a new agent has to look first to know that it has ended
+    let refused = eventually("the pod that has ended, refused", SOON, async || {
+        let request = GetPodResourcesRequest {
+            pod_name: "done-node".to_owned(),
+            pod_namespace: "default".to_owned(),
+        };
+        match resources(bed).await?.get(request).await {
+            Ok(answer) => Err(format!("{answer:?}")),
+            Err(status) => Ok(status),
+        }
+    });
     let words = "pod done-node in namespace default not found";
-    assert_eq!(answer.unwrap_err().message(), words);
+    assert_eq!(refused.await.message(), words);
 
     let uid = bed.pod("web").await["metadata"]["uid"].clone();
     let request = GetPodRequest {
