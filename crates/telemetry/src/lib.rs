@@ -18,6 +18,7 @@ use std::time::Duration;
 use opentelemetry_otlp::{SpanExporter, WithTonicConfig};
 use opentelemetry_sdk::trace::SpanExporter as _;
 use tokio::sync::mpsc;
+use tonic::transport::Channel;
 use windlass_metrics::SpanMetrics;
 use windlass_types::{FinishedSpan, SpanSink, TraceId};
 
@@ -103,9 +104,17 @@ pub fn connect(
     config: &TelemetryConfig,
     metrics: SpanMetrics,
 ) -> Result<(OtlpSink, Sending), TelemetryError> {
+    connect_over(config.collector.channel(), config, metrics)
+}
+
+fn connect_over(
+    channel: Channel,
+    config: &TelemetryConfig,
+    metrics: SpanMetrics,
+) -> Result<(OtlpSink, Sending), TelemetryError> {
     let mut exporter = SpanExporter::builder()
         .with_tonic()
-        .with_channel(config.collector.channel())
+        .with_channel(channel)
         .build()?;
     exporter.set_resource(&convert::resource(&config.host_name));
     let (queue, spans) = mpsc::channel(QUEUE);

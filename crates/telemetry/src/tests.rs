@@ -1,27 +1,35 @@
 //! Spans on their way to a collector.
 
 use std::borrow::Cow;
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use tokio::net::TcpListener;
+use tokio::io::DuplexStream;
+use tokio::net::{TcpListener, UnixListener, UnixSocket, UnixStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::{UnboundedReceiverStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
+use tonic::transport::{Channel, Endpoint, Server, Uri};
 use tonic::{Request, Response, Status};
 use windlass_metrics::Metrics;
 use windlass_types::{
     FinishedSpan, SpanId, SpanSink, Timestamp, TraceId, TraceParent, span::SpanKind,
 };
 
-use super::{Collector, FLUSH, OtlpSink, QUEUE, Sampler, TelemetryConfig, connect};
+use super::{
+    BATCH, Collector, FLUSH, OtlpSink, PERIOD, QUEUE, Sampler, TelemetryConfig, connect_over,
+};
 
 /// Longer than any test takes.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -58,15 +66,21 @@ struct World {
 }
 
 impl World {
-    fn new(address: &str, rate: i32) -> Self {
+    fn new(collector: Collector, rate: i32) -> Self {
+        Self::over(collector.channel(), rate)
+    }
+
+    fn over(channel: Channel, rate: i32) -> Self {
         let shutdown = CancellationToken::new();
         let metrics = Metrics::new().expect("metrics");
         let config = TelemetryConfig {
-            collector: Collector::Tcp(address.parse().expect("address")),
+            // the channel is there already
+            collector: Collector::Unix("nowhere".into()),
             sampler: Sampler::per_million(rate),
             host_name: "node1".into(),
         };
-        let (sink, sending) = connect(&config, metrics.spans.clone()).expect("a channel");
+        let (sink, sending) =
+            connect_over(channel, &config, metrics.spans.clone()).expect("a channel");
         Self {
             sink,
             sending: tokio::spawn(sending.run(shutdown.clone())),
@@ -83,7 +97,8 @@ impl World {
     async fn end(self) -> Duration {
         let begun = Instant::now();
         self.shutdown.cancel();
-        self.sending.await.expect("ends");
+        let ended = timeout(DEADLINE, self.sending).await;
+        ended.expect("in time").expect("ends");
         begun.elapsed()
     }
 }
@@ -109,20 +124,35 @@ fn span(number: u64) -> FinishedSpan {
     }
 }
 
-async fn listener() -> (TcpListener, String) {
+async fn listener() -> (TcpListener, Collector) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("address").to_string();
-    (listener, address)
+    let collector = Collector::Tcp(address.parse().expect("address"));
+    (listener, collector)
 }
 
-async fn collector() -> (Received, String) {
-    let (listener, address) = listener().await;
+/// A channel in memory and the other ends of its connections: time that is paused stands still
+/// while something is on its way.
+fn in_memory() -> (Channel, mpsc::UnboundedReceiver<DuplexStream>) {
+    let (dialled, accepted) = mpsc::unbounded_channel();
+    let dial = tower::service_fn(move |_: Uri| {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let dialled = dialled.send(far).map_err(io::Error::other);
+        async move { dialled.map(|()| TokioIo::new(near)) }
+    });
+    let endpoint = Endpoint::from_static("http://localhost");
+    (endpoint.connect_with_connector_lazy(dial), accepted)
+}
+
+fn collector() -> (Received, Channel) {
+    let (channel, accepted) = in_memory();
     let received = Received::default();
-    let server = tonic::transport::Server::builder()
+    let incoming = UnboundedReceiverStream::new(accepted).map(Ok::<_, io::Error>);
+    let server = Server::builder()
         .add_service(TraceServiceServer::new(received.clone()))
-        .serve_with_incoming(TcpListenerStream::new(listener));
+        .serve_with_incoming(incoming);
     tokio::spawn(server);
-    (received, address)
+    (received, channel)
 }
 
 async fn until(done: impl Fn() -> bool) {
@@ -134,14 +164,14 @@ async fn until(done: impl Fn() -> bool) {
     timeout(DEADLINE, waited).await.expect("in time");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_collector_gets_spans_with_who_sent_them() {
-    let (received, address) = collector().await;
-    let world = World::new(&address, 1_000_000);
+    let (received, channel) = collector();
+    let world = World::over(channel, 1_000_000);
     world.sink.ended(span(1));
     world.sink.ended(span(2));
     let took = world.end().await;
-    assert!(took <= FLUSH, "{took:?}");
+    assert!(took < FLUSH, "{took:?}");
     assert_eq!(received.spans(), 2, "what was queued is sent at the end");
 
     let requests = received.0.lock().expect("lock");
@@ -182,24 +212,59 @@ async fn a_collector_gets_spans_with_who_sent_them() {
     assert_eq!((status.code, status.message.len()), (2, 512));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn spans_that_are_no_batch_are_sent_after_a_while_and_batches_at_once() {
-    let (received, address) = collector().await;
-    let world = World::new(&address, 1_000_000);
-    (1..=512).for_each(|number| world.sink.ended(span(number)));
+    let (received, channel) = collector();
+    let world = World::over(channel, 1_000_000);
+    let batch = BATCH as u64;
+    (1..=batch).for_each(|number| world.sink.ended(span(number)));
     let begun = Instant::now();
-    until(|| received.spans() == 512).await;
-    assert!(begun.elapsed() < super::PERIOD, "a whole batch");
+    until(|| received.spans() == BATCH).await;
+    assert!(begun.elapsed() < PERIOD, "a whole batch");
     assert_eq!(received.0.lock().expect("lock").len(), 1);
+
+    world.sink.ended(span(batch + 1));
+    let begun = Instant::now();
+    until(|| received.spans() > BATCH).await;
+    let took = begun.elapsed();
+    assert!((PERIOD..PERIOD * 2).contains(&took), "{took:?}");
     world.end().await;
+}
+
+#[tokio::test]
+async fn a_socket_without_a_file_is_spoken_to() {
+    let name = format!("windlass-telemetry-{}", std::process::id());
+    let listener = UnixListener::bind(format!("\0{name}")).expect("bound");
+    let received = Received::default();
+    let server = Server::builder()
+        .add_service(TraceServiceServer::new(received.clone()))
+        .serve_with_incoming(UnixListenerStream::new(listener));
+    tokio::spawn(server);
+    let world = World::new(Collector::Abstract(name), 1_000_000);
+    (1..=BATCH as u64).for_each(|number| world.sink.ended(span(number)));
+    until(|| received.spans() == BATCH).await;
+}
+
+#[tokio::test]
+async fn a_socket_whose_queue_is_full_costs_spans_and_stops_no_thread() {
+    let name = format!("windlass-telemetry-full-{}", std::process::id());
+    let socket = UnixSocket::new_stream().expect("socket");
+    socket.bind(format!("\0{name}")).expect("bound");
+    // the kernel keeps one connection more than this for whoever accepts
+    let _listener = socket.listen(0).expect("listens");
+    let first = UnixStream::connect(format!("\0{name}")).await;
+    let _first = first.expect("there is a place");
+    let world = World::new(Collector::Abstract(name), 1_000_000);
+    (1..=BATCH as u64).for_each(|number| world.sink.ended(span(number)));
+    until(|| world.counts() == [0.0, 0.0, BATCH as f64]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_is_away_costs_the_queue_and_nothing_else() {
     // nobody listens there any more
-    let (listener, address) = listener().await;
+    let (listener, collector) = listener().await;
     drop(listener);
-    let world = World::new(&address, 1_000_000);
+    let world = World::new(collector, 1_000_000);
     let spans = QUEUE as u64 + 10;
     // the task that sends has not run yet
     (1..=spans).for_each(|number| world.sink.ended(span(number)));
@@ -216,21 +281,20 @@ async fn a_collector_that_is_away_costs_the_queue_and_nothing_else() {
     assert!(took <= FLUSH, "{took:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_collector_that_hangs_delays_the_end_by_no_more_than_the_deadline() {
-    // connections are accepted by the kernel, and nobody speaks
-    let (_listener, address) = listener().await;
-    let world = World::new(&address, 1_000_000);
+    // there are connections, and nobody speaks
+    let (channel, _accepted) = in_memory();
+    let world = World::over(channel, 1_000_000);
     (1..=600).for_each(|number| world.sink.ended(span(number)));
-    let took = timeout(DEADLINE, world.end()).await.expect("ends");
-    assert!(took >= FLUSH / 2, "it hangs: {took:?}");
-    assert!(took < FLUSH * 2, "{took:?}");
+    let took = world.end().await;
+    assert!((FLUSH..FLUSH * 2).contains(&took), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_spans_nothing_is_dialled_and_the_end_is_at_once() {
-    let (listener, address) = listener().await;
-    let world = World::new(&address, 0);
+    let (listener, collector) = listener().await;
+    let world = World::new(collector, 0);
     assert!(!world.sink.samples(TraceId(1)));
     sleep(Duration::from_secs(3600)).await;
     let accepted = timeout(Duration::from_millis(1), listener.accept()).await;
