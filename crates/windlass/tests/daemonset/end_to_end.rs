@@ -195,9 +195,9 @@ impl Bed {
         self.containerd.base().join("manifests/windlass.yaml")
     }
 
+    /// Ends the agent; its containerd goes with the bed.
     async fn stop(mut self) {
         self.agent.terminate().await.unwrap();
-        self.containerd.stop().await.unwrap();
     }
 }
 
