@@ -11,6 +11,7 @@ mod demo;
 mod fuzz;
 mod image;
 mod phases;
+mod reference;
 mod terminal;
 
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Command {
     Tidy,
     /// Regenerate the gRPC code from `proto/`.
     Codegen,
+    /// Regenerate the reference pages in `docs/reference` from the code.
+    Reference,
     /// Run the examples on a containerd of its own and show their pods; Ctrl-C removes it all.
     Demo(demo::Options),
     /// Measure windlass against the bare CRI sequence on the same private containerd.
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Ci => verify::ci(),
         Command::Tidy => tidy::run(),
         Command::Codegen => run::cargo(&["run", "--quiet", "--package", "windlass-codegen"]),
+        Command::Reference => reference::run(),
         Command::Demo(options) => block_on(demo::run(&options)),
         Command::Bench(options) => block_on(bench::run(&options)),
         Command::Image(options) => image::run(&options),

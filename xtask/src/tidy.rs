@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::run;
+use crate::{reference, run};
 
 /// One breach of one rule.
 #[derive(Debug)]
@@ -143,6 +143,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     run::step("tidy");
     let mut findings = check()?;
     findings.extend(generated_code()?);
+    findings.extend(reference_pages()?);
     for finding in &findings {
         println!("{finding}");
     }
@@ -203,6 +204,13 @@ fn generated_code() -> anyhow::Result<Vec<Finding>> {
         bail!("windlass-codegen --check: {}", stderr.trim());
     }
     Ok(stale)
+}
+
+/// The reference pages are what the code says now.
+fn reference_pages() -> anyhow::Result<Vec<Finding>> {
+    let stale = reference::stale(&run::root())?;
+    let finding = |path: &String| Finding::new(path, 1, "stale", "run `cargo xtask reference`");
+    Ok(stale.iter().map(finding).collect())
 }
 
 #[cfg(test)]

@@ -122,13 +122,23 @@ pub enum ConfigError {
 
 /// Reads and checks everything the flags point to.
 pub fn load(flags: &KubeletFlags) -> Result<Config, ConfigError> {
+    gather(flags, &mut Err)?.finish(flags)
+}
+
+/// What is to be done about a fault: an error ends the reading, a report goes on.
+type OnFault<'a> = &'a mut dyn FnMut(ConfigError) -> Result<(), ConfigError>;
+
+/// Lays everything the flags point to over each other.
+fn gather(flags: &KubeletFlags, on_fault: OnFault<'_>) -> Result<Layers, ConfigError> {
     if flags.bootstrap_kubeconfig.is_some() && flags.kubeconfig.is_none() {
-        return Err(ConfigError::BootstrapAlone);
+        on_fault(ConfigError::BootstrapAlone)?;
     }
-    check_node_labels(flags)?;
+    check_node_labels(flags).or_else(&mut *on_fault)?;
     let mut layers = Layers::default();
     match &flags.config_file {
-        Some(path) => layers.add_file(path, FileKind::Main)?,
+        Some(path) => layers
+            .add_file(path, FileKind::Main)
+            .or_else(&mut *on_fault)?,
         None => layers.merged = legacy_defaults(),
     }
     // only the main file is defaulted: a drop-in's map is merged into the default thresholds
@@ -137,18 +147,20 @@ pub fn load(flags: &KubeletFlags) -> Result<Config, ConfigError> {
         layers::set(&mut layers.merged, "evictionHard", defaults);
     }
     if let Some(directory) = &flags.config_dir {
-        let files = layers::drop_ins(directory).map_err(|source| ConfigError::Read {
-            path: directory.clone(),
-            source,
+        let files = layers::drop_ins(directory).or_else(|source| {
+            let path = directory.clone();
+            on_fault(ConfigError::Read { path, source }).map(|()| Vec::new())
         })?;
         for file in files {
-            layers.add_file(&file, FileKind::DropIn)?;
+            layers
+                .add_file(&file, FileKind::DropIn)
+                .or_else(&mut *on_fault)?;
         }
     }
     for setting in &flags.config.0 {
-        layers.add_flag(setting)?;
+        layers.add_flag(setting).or_else(&mut *on_fault)?;
     }
-    layers.finish(flags)
+    Ok(layers)
 }
 
 /// Labels in the namespaces of Kubernetes that a node may give itself (upstream
@@ -173,7 +185,7 @@ const OWN_LABELS: [&str; 14] = [
 const OWN_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// The feature gates that decide something in this version.
-const ACTED_UPON: [&str; 14] = [
+pub const ACTED_UPON: [&str; 14] = [
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
     "ComponentStatusz",
@@ -222,7 +234,7 @@ enum FileKind {
 }
 
 /// The merge in progress.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Layers {
     merged: Value,
     /// Which layer set a field last.
@@ -454,6 +466,8 @@ fn take_kind(layer: &mut Value, path: &Path) -> Result<(), ConfigError> {
     }
     Ok(())
 }
+
+pub mod report;
 
 #[cfg(test)]
 mod tests;

@@ -116,7 +116,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "core", "cri", "https", "metrics", "runtime", "server", "stats", "status", "streams",
         ],
     ),
-    ("ctl", &["core", "proto"]),
+    ("ctl", &["config", "core", "proto"]),
     (
         "windlass",
         &[
@@ -165,7 +165,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("testbed", &["proto"]),
     (
         "xtask",
-        &["client", "cri", "fake-api", "metrics", "proto", "testbed"],
+        &[
+            "client", "config", "core", "cri", "fake-api", "metrics", "proto", "testbed",
+        ],
     ),
     (
         "fuzz",

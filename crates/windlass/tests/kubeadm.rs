@@ -1,0 +1,108 @@
+//! The start line of kubeadm's `10-kubeadm.conf`, run unchanged by a link named `kubelet`.
+//!
+//! `ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS
+//! $KUBELET_EXTRA_ARGS`: the first two are written in the drop-in, the third is what kubeadm wrote
+//! into `kubeadm-flags.env`, the fourth is the operator's, and the test's: other ports, a root
+//! directory of its own, and a machine of either version of cgroups.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// What kubeadm 1.36 writes; `@` is where the test has its files.
+const CONFIG: &str = include_str!("kubeadm/config.yaml");
+const CA: &str = include_str!("kubeadm/ca.crt");
+const BOOTSTRAP: &str = include_str!("kubeadm/bootstrap-kubelet.conf");
+/// The environment of the drop-in, in the order of its `ExecStart`. `pod-infra-container-image` is
+/// what kubeadm before 1.35 wrote; the Go kubelet of 1.36 exits with it.
+const ARGS: [&str; 4] = [
+    "--bootstrap-kubeconfig=@/bootstrap-kubelet.conf --kubeconfig=@/kubelet.conf",
+    "--config=@/config.yaml",
+    "--container-runtime-endpoint=unix://@/containerd.sock --node-ip=127.0.0.1 \
+     --hostname-override=n1 --cgroup-driver=systemd \
+     --pod-infra-container-image=registry.k8s.io/pause:3.10.1",
+    "--root-dir=@/root --cert-dir=@/root/pki --fail-cgroupv1=false --fail-swap-on=false",
+];
+/// Long, for two busy cores: the agent needs less than a second.
+const SOON: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_link_named_kubelet_starts_with_kubeadms_line_and_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let here = |text: &str| text.replace('@', at.to_str().unwrap());
+    std::fs::create_dir(at.join("manifests")).unwrap();
+    std::fs::write(at.join("config.yaml"), here(CONFIG)).unwrap();
+    std::fs::write(at.join("bootstrap-kubelet.conf"), BOOTSTRAP).unwrap();
+    std::fs::write(at.join("ca.crt"), CA).unwrap();
+    let kubelet = at.join("kubelet");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_windlass"), &kubelet).unwrap();
+
+    let version = Command::new(&kubelet).arg("--version").output().unwrap();
+    let version = String::from_utf8(version.stdout).unwrap();
+    assert!(version.starts_with("Kubernetes v1.36."), "{version}");
+
+    let ports = [free_port(), free_port()];
+    let line = here(&ARGS.join(" "));
+    let ports = format!("--port={} --healthz-port={}", ports[0], ports[1]);
+    let said = said_until_it_runs(&kubelet, line.split(' ').chain(ports.split(' ')));
+    let remarks: Vec<String> = said
+        .iter()
+        .filter_map(|line| line.split_once("configuration warning="))
+        .map(|(_, remark)| remark.replace(at.to_str().unwrap(), "@"))
+        .collect();
+    assert_eq!(
+        remarks,
+        [
+            "@/config.yaml: logging.flushFrequency: accepted and ignored: lines are written as \
+             they come",
+            "@/config.yaml: logging.options.json.infoBufferSize: accepted and ignored: lines are \
+             written as they come",
+            "@/config.yaml: logging.options.text.infoBufferSize: accepted and ignored: lines are \
+             written as they come",
+            "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it",
+        ]
+    );
+}
+
+/// Starts the agent and returns its log up to the line that says that it runs; then ends it.
+fn said_until_it_runs<'a>(kubelet: &Path, args: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut agent = Command::new(kubelet)
+        .args(args)
+        .stderr(Stdio::piped())
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let stderr = BufReader::new(agent.stderr.take().unwrap());
+    let (lines, said) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        // ends with the agent, or with whoever listens
+        let _ended = stderr
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| lines.send(line));
+    });
+    let mut all = Vec::new();
+    let runs = loop {
+        match said.recv_timeout(SOON) {
+            Ok(line) if line.contains("windlass is running") => break true,
+            Ok(line) => all.push(line),
+            Err(_) => break false,
+        }
+    };
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    reader.join().unwrap();
+    assert!(runs, "it does not run:\n{}", all.join("\n"));
+    all
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}

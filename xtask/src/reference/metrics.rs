@@ -1,0 +1,139 @@
+//! Metrics: the families that are registered, with series or without.
+
+use std::collections::BTreeMap;
+
+use windlass_metrics::{ClaimStats, Metrics};
+
+use super::{code, head, table};
+
+pub(super) const DIRECTORY: &str = "crates/metrics/src";
+/// Which files make which endpoint's families.
+pub(super) const FILES: [(&str, &str); 10] = [
+    ("lib.rs", "/metrics"),
+    ("about.rs", "/metrics"),
+    ("access.rs", "/metrics"),
+    ("plugins.rs", "/metrics"),
+    ("pod_resources.rs", "/metrics"),
+    ("requests.rs", "/metrics"),
+    ("spans.rs", "/metrics"),
+    ("volumes.rs", "/metrics"),
+    ("probes.rs", "/metrics/probes"),
+    ("slis.rs", "/metrics/slis"),
+];
+/// The calls that make a family, with its type; longer names first.
+const CALLS: [(&str, &str); 6] = [
+    ("r.counters(", "counter"),
+    ("r.counter(", "counter"),
+    ("r.gauges(", "gauge"),
+    ("r.gauge(", "gauge"),
+    ("r.histograms(", "histogram"),
+    ("r.histogram(", "histogram"),
+];
+
+/// One family.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Family {
+    pub(super) endpoint: &'static str,
+    pub(super) kind: String,
+    pub(super) labels: Vec<String>,
+    pub(super) help: String,
+}
+
+/// `metrics.md`.
+pub(super) fn page(source: &dyn Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<String> {
+    let rows = families(source)?.into_iter().map(|(name, family)| {
+        let labels: Vec<String> = family.labels.iter().map(|label| code(label)).collect();
+        vec![
+            code(&name),
+            family.kind,
+            labels.join(", "),
+            code(family.endpoint),
+            family.help,
+        ]
+    });
+    let about = "Names that begin with `windlass_` have no counterpart upstream; the others are \
+                 upstream's. `/metrics` is on 10248 and, for who may, on 10250, `/metrics/probes` on \
+                 both, `/metrics/slis` on 10250. What node, pods and containers use is in \
+                 `/metrics/resource` and `/metrics/cadvisor` of 10250, whose families are upstream's \
+                 and are not listed here.";
+    let heading = ["name", "type", "labels", "endpoint", "help"];
+    Ok(head("Metrics", about) + &table(&heading, rows))
+}
+
+/// All families by name: those with labels as the sources make them, those without as they are
+/// shown before anything has happened.
+pub(super) fn families(
+    source: &dyn Fn(&str) -> anyhow::Result<String>,
+) -> anyhow::Result<BTreeMap<String, Family>> {
+    let mut families = BTreeMap::new();
+    for (file, endpoint) in FILES {
+        made_in(
+            &source(&format!("{DIRECTORY}/{file}"))?,
+            endpoint,
+            &mut families,
+        );
+    }
+    let metrics = Metrics::new()?;
+    // these six are made by a loop
+    metrics.volumes.set_claims(&[ClaimStats {
+        namespace: "default".into(),
+        claim: "data".into(),
+        values: [0; 6],
+    }]);
+    shown_in(&metrics.render()?, &mut families);
+    Ok(families)
+}
+
+/// Families of a source of the metrics crate, whose names are literals.
+fn made_in(source: &str, endpoint: &'static str, families: &mut BTreeMap<String, Family>) {
+    let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+    for (call, kind) in CALLS {
+        for arguments in source.split(call).skip(1) {
+            let Some(arguments) = arguments.trim_start().strip_prefix('"') else {
+                continue;
+            };
+            // name, what is between, help, what is between, then labels until the call's end
+            let end = arguments.find(")?").unwrap_or(arguments.len());
+            let mut parts = arguments[..end].split('"');
+            let (Some(name), Some(help)) = (parts.next(), parts.nth(1)) else {
+                continue;
+            };
+            let family = Family {
+                endpoint,
+                kind: kind.to_owned(),
+                help: help.to_owned(),
+                labels: parts.skip(1).step_by(2).map(str::to_owned).collect(),
+            };
+            families.insert(name.to_owned(), family);
+        }
+    }
+}
+
+/// Families of a scrape that the sources did not tell.
+fn shown_in(text: &str, families: &mut BTreeMap<String, Family>) {
+    let mut help = BTreeMap::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        if let Some((name, text)) = line
+            .strip_prefix("# HELP ")
+            .and_then(|it| it.split_once(' '))
+        {
+            help.insert(name, text);
+        }
+        let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|it| it.split_once(' '))
+        else {
+            continue;
+        };
+        let sample = lines.peek().and_then(|sample| sample.split_once('{'));
+        let labels = sample.map_or("", |(_, rest)| rest.split('}').next().unwrap_or_default());
+        let labels = labels.split(',').filter_map(|label| label.split_once('='));
+        families.entry(name.to_owned()).or_insert_with(|| Family {
+            endpoint: "/metrics",
+            kind: kind.to_owned(),
+            labels: labels.map(|(label, _)| label.to_owned()).collect(),
+            help: help.get(name).copied().unwrap_or_default().to_owned(),
+        });
+    }
+}

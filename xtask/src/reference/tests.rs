@@ -1,0 +1,91 @@
+//! The parsers of the sources, and that the pages in the repository are current.
+
+use super::endpoints::routes;
+use super::metrics::{DIRECTORY, FILES, families};
+use super::{pages, stale};
+use crate::run;
+
+fn source(path: &str) -> anyhow::Result<String> {
+    super::read(&run::root().join(path))
+}
+
+#[test]
+fn the_reference_pages_are_current() {
+    let stale = stale(&run::root()).unwrap();
+    assert!(stale.is_empty(), "run `cargo xtask reference`: {stale:?}");
+}
+
+#[test]
+fn a_page_is_told_stale_if_it_is_not_what_the_code_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path();
+    for name in ["crates", "docs"] {
+        std::os::unix::fs::symlink(run::root().join(name), root.join(name)).unwrap();
+    }
+    let there = stale(root).unwrap().len();
+    std::fs::remove_file(root.join("docs")).unwrap();
+    assert_eq!(there, 0);
+    assert_eq!(stale(root).unwrap().len(), pages(&source).unwrap().len());
+}
+
+#[test]
+fn families_are_found_with_type_and_labels_whether_they_have_series_or_not() {
+    let families = families(&source).unwrap();
+    let check = |name: &str, expected: &str| {
+        let family = &families[name];
+        let line = format!("{} {:?} {}", family.kind, family.labels, family.endpoint);
+        assert_eq!(line, expected, "{name}");
+    };
+    check(
+        "kubelet_started_containers_errors_total",
+        "counter [\"container_type\", \"code\"] /metrics",
+    );
+    check(
+        "kubelet_pleg_relist_duration_seconds",
+        "histogram [] /metrics",
+    );
+    check(
+        "rest_client_request_duration_seconds",
+        "histogram [\"verb\", \"host\"] /metrics",
+    );
+    check("process_cpu_seconds_total", "counter [] /metrics");
+    check(
+        "kubelet_volume_stats_used_bytes",
+        "gauge [\"namespace\", \"persistentvolumeclaim\"] /metrics",
+    );
+    check(
+        "kubelet_evictions",
+        "counter [\"eviction_signal\"] /metrics",
+    );
+    check(
+        "kubernetes_healthcheck",
+        "gauge [\"name\", \"type\"] /metrics/slis",
+    );
+}
+
+#[test]
+fn no_file_of_the_metrics_crate_is_left_out() {
+    let files = std::fs::read_dir(run::root().join(DIRECTORY)).unwrap();
+    for file in files.map(|file| file.unwrap().file_name().into_string().unwrap()) {
+        // the families about the process have no labels: they are shown before anything happened
+        let known = file == "process.rs" || FILES.iter().any(|(name, _)| *name == file);
+        assert!(known, "{file} is not in FILES");
+    }
+}
+
+#[test]
+fn routes_are_read_with_their_methods_and_without_what_says_that_a_group_is_off() {
+    let text = r#"
+        .route("/a/{b}", get(a).post(a))
+        .route(
+            "/long",
+            post(long::handler),
+        )
+        .route("/a/", any(|| is_off("a")))
+        .route("/logs/", any(disabled))
+"#;
+    assert_eq!(
+        routes(text),
+        [("/a/{b}", vec!["GET", "POST"]), ("/long", vec!["POST"])]
+    );
+}
