@@ -6,7 +6,7 @@
 //! has as many records as different things happened to it.
 //!
 //! *bound* [`MAX_RECORDS`] records of 120 bytes, texts of [`MAX_TEXT`] bytes together and
-//! [`MAX_OPEN`] touches under way: 44 × 120 + 2048 + 8 × 64 = 7840 bytes a pod at the most, 0.8 MiB
+//! [`MAX_OPEN`] touches under way: 44 × 120 + 2240 + 8 × 64 = 8032 bytes a pod at the most, 0.8 MiB
 //! for 110 pods and 1.9 MiB for 250. A pod that started and runs has about 15 records: 2 KiB.
 
 mod cause;
@@ -31,8 +31,13 @@ pub const MAX_LATER: usize = 16;
 pub const MAX_RECORDS: usize = MAX_START + MAX_LATER;
 /// Touches under way at the same time: a job, its wait or call, and a few steps of volumes.
 pub const MAX_OPEN: usize = 8;
-/// Bytes of all texts of a pod, with what the heap needs for each.
-pub const MAX_TEXT: usize = 2048;
+/// Bytes of the texts of a pod's start, with what the heap needs for each. What does not fit goes
+/// to the ring.
+const START_TEXT: usize = 1280;
+/// Bytes of the texts of the ring, of its own, so that a long start leaves it room.
+const LATER_TEXT: usize = 960;
+/// Bytes of all texts of a pod.
+pub const MAX_TEXT: usize = START_TEXT + LATER_TEXT;
 /// Bytes of one text.
 const ONE_TEXT: usize = 160;
 /// What the heap needs for a text besides its bytes: two counters.
@@ -196,14 +201,40 @@ fn view_of(what: &What, first: Timestamp, began: Timestamp) -> TouchView {
     }
 }
 
+/// Records with the bytes of their texts.
+#[derive(Clone, Debug, Default)]
+struct Part {
+    records: VecDeque<Record>,
+    text: usize,
+}
+
+impl Part {
+    fn has_room(&self, records: usize, text: usize, record: &Record) -> bool {
+        self.records.len() < records && self.text + record.text() <= text
+    }
+
+    fn push(&mut self, record: Record) {
+        if self.records.len() == self.records.capacity() {
+            self.records.reserve_exact(STEP);
+        }
+        self.text += record.text();
+        self.records.push_back(record);
+    }
+
+    fn take(&mut self, index: usize) -> Option<Record> {
+        let record = self.records.remove(index)?;
+        self.text -= record.text();
+        Some(record)
+    }
+}
+
 /// What touched one pod.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    start: VecDeque<Record>,
-    later: VecDeque<Record>,
+    start: Part,
+    later: Part,
     open: Vec<Open>,
     started: bool,
-    text: usize,
     forgotten: u32,
 }
 
@@ -239,9 +270,9 @@ impl Timeline {
         self.started = true;
     }
 
-    /// True once the pod was ready or over.
-    pub fn is_started(&self) -> bool {
-        self.started
+    /// True of a touch that began here and has not ended.
+    pub fn is_open(&self, id: TouchId) -> bool {
+        self.open.iter().any(|open| open.id == id)
     }
 
     /// Records that had to make room.
@@ -251,7 +282,7 @@ impl Timeline {
 
     /// All touches in the order in which they began, with those that are under way.
     pub fn touches(&self, now: Timestamp) -> Vec<TouchView> {
-        let records = self.start.iter().chain(&self.later).map(Record::view);
+        let records = self.records().map(Record::view);
         let open = self.open.iter().map(|open| {
             let so_far = now.duration_since(open.began).as_secs_f64().max(0.0);
             TouchView {
@@ -275,21 +306,17 @@ impl Timeline {
             began,
             took,
         };
-        self.text += record.text();
-        while self.later.len() >= MAX_LATER || self.text > MAX_TEXT {
-            let oldest = self.later.pop_front().or_else(|| self.start.pop_front());
-            let Some(oldest) = oldest else { break };
-            self.text -= oldest.text();
+        if !self.started && self.start.has_room(MAX_START, START_TEXT, &record) {
+            return self.start.push(record);
+        }
+        while !self.later.has_room(MAX_LATER, LATER_TEXT, &record) && self.later.take(0).is_some() {
             self.forgotten = self.forgotten.saturating_add(1);
         }
-        let part = match !self.started && self.start.len() < MAX_START {
-            true => &mut self.start,
-            false => &mut self.later,
-        };
-        if part.len() == part.capacity() {
-            part.reserve_exact(STEP);
-        }
-        part.push_back(record);
+        self.later.push(record);
+    }
+
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        self.start.records.iter().chain(&self.later.records)
     }
 
     /// Takes out the record of the same touch, if it is not one of a start that is over.
@@ -298,9 +325,7 @@ impl Timeline {
             |record: &Record| record.what == *what && outcome.is_repeat_of(&record.outcome);
         let of_start = (!self.started).then_some(&mut self.start);
         let mut parts = of_start.into_iter().chain([&mut self.later]);
-        let record = parts.find_map(|part| part.remove(part.iter().rposition(repeats)?))?;
-        self.text -= record.text();
-        Some(record)
+        parts.find_map(|part| part.take(part.records.iter().rposition(repeats)?))
     }
 }
 

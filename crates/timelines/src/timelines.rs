@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_core::timeline::{Outcome, Timeline, TouchId, What};
@@ -21,6 +22,12 @@ use crate::trace::{Span, StartTrace, Tracer};
 
 /// Pods that are gone whose timelines are kept: "why did it take so long to go?"
 const GONE: usize = 32;
+
+/// A start that takes longer ends its trace: a pod that never becomes ready would make one without
+/// end. Its jobs are traces of their own from then on.
+const LONGEST_START: Duration = Duration::from_secs(600);
+/// What the trace of such a start says.
+const ENDLESS: &str = "the pod is not ready after ten minutes";
 
 /// The cloneable handle to all timelines.
 #[derive(Clone, Debug)]
@@ -50,12 +57,28 @@ struct Entry {
     start: Option<StartTrace>,
 }
 
+impl Entry {
+    /// Takes the trace of a start that lasts so long that nobody waits for its end.
+    fn endless(&mut self, now: Timestamp) -> Option<StartTrace> {
+        self.start.take_if(|start| start.lasts(now) > LONGEST_START)
+    }
+}
+
 impl State {
     /// Those that are gone are told of their last requests, too.
     fn entry(&mut self, uid: &PodUid) -> Option<&mut Entry> {
         let mut gone = self.gone.iter_mut().rev();
         let gone = || gone.find(|(_, of, _)| of == uid).map(|(.., entry)| entry);
         self.pods.get_mut(uid).or_else(gone)
+    }
+
+    /// Where a touch began: a pod may have gone and come back since.
+    fn entry_of(&mut self, uid: &PodUid, id: TouchId) -> Option<&mut Entry> {
+        let left = |(_, of, entry): &(_, PodUid, Entry)| of == uid && entry.timeline.is_open(id);
+        if let Some(index) = self.gone.iter().rposition(left) {
+            return self.gone.get_mut(index).map(|(.., entry)| entry);
+        }
+        self.entry(uid)
     }
 }
 
@@ -96,9 +119,11 @@ impl Timelines {
         let Some(entry) = state.entry(uid) else {
             return;
         };
+        let endless = entry.endless(now);
         let traced = self.span(entry, &what, uid, self.next_id(), now);
         entry.timeline.instant(what.clone(), outcome.clone(), now);
         drop(state);
+        self.close(endless, Some(ENDLESS));
         if let (Some(tracer), Some(span)) = (&self.0.tracer, traced) {
             tracer.ended(span, &what, &outcome, (now, now));
         }
@@ -112,9 +137,11 @@ impl Timelines {
         let Some(entry) = state.entry(uid) else {
             return Touch(None);
         };
+        let endless = entry.endless(began);
         let span = self.span(entry, &what, uid, id, began);
         entry.timeline.begin(id, what.clone(), began);
         drop(state);
+        self.close(endless, Some(ENDLESS));
         Touch(Some(UnderWay {
             timelines: self.clone(),
             uid: uid.clone(),
@@ -126,17 +153,24 @@ impl Timelines {
         }))
     }
 
-    /// The pod is ready or over, `error` says why it failed: its start is over, and so is the trace
+    /// The pod is ready or over, an error says why it failed: its start is over, and so is the trace
     /// of it. Later calls change nothing.
-    pub fn started(&self, uid: &PodUid, error: Option<&str>) {
+    pub fn started(&self, uid: &PodUid, end: Result<(), &str>) {
+        let start = self.take_start(uid);
+        self.close(start, end.err());
+    }
+
+    /// The pod was ready, or over, before this agent saw it: what it found was no start, and there
+    /// is no trace of one.
+    pub fn adopted(&self, uid: &PodUid) {
+        self.take_start(uid);
+    }
+
+    fn take_start(&self, uid: &PodUid) -> Option<StartTrace> {
         let mut state = self.lock();
-        let Some(entry) = state.entry(uid) else {
-            return;
-        };
+        let entry = state.entry(uid)?;
         entry.timeline.started();
-        let start = entry.start.take();
-        drop(state);
-        self.close(start, error);
+        entry.start.take()
     }
 
     /// The pod has left the node.
@@ -256,7 +290,7 @@ impl Touch {
             tracer.ended(span, &touch.what, &outcome, (touch.began, end));
         }
         let mut state = touch.timelines.lock();
-        if let Some(entry) = state.entry(&touch.uid) {
+        if let Some(entry) = state.entry_of(&touch.uid, touch.id) {
             let times = (touch.began, took);
             entry.timeline.end(touch.id, touch.what, outcome, times);
         }

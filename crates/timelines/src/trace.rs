@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use windlass_core::hash::{fnv1a_64, fnv1a_128};
 use windlass_core::timeline::{Outcome, TouchId, What};
@@ -27,6 +28,13 @@ pub(crate) struct StartTrace {
     root: TraceParent,
     began: Timestamp,
     attributes: Attributes,
+}
+
+impl StartTrace {
+    /// How long the start has lasted.
+    pub(crate) fn lasts(&self, now: Timestamp) -> Duration {
+        now.duration_since(self.began).unsigned_abs()
+    }
 }
 
 /// A touch in its trace.
@@ -79,26 +87,27 @@ impl Tracer {
         id: TouchId,
         now: Timestamp,
     ) -> Option<Span> {
+        let job = what.kind == TouchKind::Job;
         let parent = traceparent().or_else(|| start.map(|start| start.root));
-        if let Some(parent) = parent {
-            let seed = format!("{parent}/{}", id.0);
-            let span = SpanId(fnv1a_64(seed.as_bytes()).max(1));
-            let subject = what.subject.as_ref();
-            let subject = subject.map(|subject| ("windlass.subject", subject.to_string()));
-            let trace = parent.trace;
-            return Some(Span {
-                id: TraceParent { trace, span },
-                parent: Some(parent.span),
-                attributes: subject.into_iter().collect(),
-            });
-        }
-        if what.kind != TouchKind::Job {
-            return None;
-        }
+        let id = match parent {
+            Some(TraceParent { trace, span }) => {
+                let seed = format!("{trace}/{span}/{}", id.0);
+                let span = SpanId(fnv1a_64(seed.as_bytes()).max(1));
+                TraceParent { trace, span }
+            }
+            None if job => self.root(pod.0, now, id.0)?,
+            None => return None,
+        };
+        let subject = what.subject.as_ref();
+        let subject = subject.map(|subject| ("windlass.subject", subject.to_string()));
+        // a job is looked for by its pod, as upstream's are
+        let mut attributes = if job { of_pod(pod) } else { Vec::new() };
+        attributes.extend(subject);
+        let parent = parent.map(|parent| parent.span);
         Some(Span {
-            id: self.root(pod.0, now, id.0)?,
-            parent: None,
-            attributes: of_pod(pod),
+            id,
+            parent,
+            attributes,
         })
     }
 

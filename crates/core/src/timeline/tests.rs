@@ -152,11 +152,31 @@ fn texts_are_cut_at_a_characters_end_and_bounded_together() {
         let what = call("PullImage", &format!("{number}{long}"));
         did(&mut pod, what, Outcome::failed(&long), number);
     }
-    let bytes: usize = pod.start.iter().chain(&pod.later).map(Record::text).sum();
-    assert_eq!(bytes, pod.text);
+    let bytes: usize = pod.records().map(Record::text).sum();
+    assert_eq!(bytes, pod.start.text + pod.later.text);
     assert!(bytes <= MAX_TEXT && bytes > MAX_TEXT / 2, "{bytes}");
     let newest = pod.touches(at(300)).pop().expect("one");
     assert!(newest.subject.is_some_and(|text| text.len() <= ONE_TEXT));
+}
+
+#[test]
+fn a_start_with_long_texts_leaves_room_for_what_comes_later() {
+    let mut pod = Timeline::default();
+    let long = "x".repeat(1000);
+    for number in 0..40 {
+        let what = call("PullImage", &number.to_string());
+        did(&mut pod, what, Outcome::failed(&long), number);
+    }
+    pod.started();
+    for number in 0..10 {
+        let what = call("StartContainer", &format!("c{number}"));
+        did(&mut pod, what, Outcome::Done, 1000 + number);
+    }
+    let touches = pod.touches(at(2000));
+    let later = |touch: &&TouchView| touch.name == "StartContainer";
+    assert_eq!(touches.iter().filter(later).count(), 10);
+    let first = touches[0].subject.as_deref();
+    assert_eq!(first, Some("0"), "the start stays");
 }
 
 #[test]
@@ -190,9 +210,9 @@ fn a_timeline_takes_at_most_eight_kibibytes() {
             did(&mut pod, what, Outcome::failed(number), 0);
         }
     }
-    let records = pod.start.capacity() + pod.later.capacity();
+    let records = pod.start.records.capacity() + pod.later.records.capacity();
     assert_eq!(records, MAX_RECORDS);
-    let bytes = records * 120 + pod.open.capacity() * 64 + pod.text + size_of::<Timeline>();
+    let bytes = records * 120 + pod.open.capacity() * 64 + MAX_TEXT + size_of::<Timeline>();
     assert!(bytes <= 8192, "{bytes}");
 }
 

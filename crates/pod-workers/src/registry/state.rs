@@ -169,6 +169,8 @@ impl Registry {
                 self.workers.insert(uid.clone(), Worker::nameless(false));
                 vec![RegistryEffect::SpawnEnding(uid.clone(), pod, kill)]
             }
+            // it came and went before anybody looked: others have heard of it
+            (Some(_), Some(_)) => vec![RegistryEffect::Forget(uid.clone())],
             _ => Vec::new(),
         }
     }

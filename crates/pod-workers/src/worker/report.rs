@@ -287,7 +287,11 @@ impl Report {
         let worker_phase = phase_of(phase);
         if let Some(end) = start_end(&self.status).filter(|_| !self.started) {
             self.started = true;
-            deps.timelines.started(&pod.uid(), end.err());
+            // what runs or ran without a start of ours was there before
+            match end.is_ok() && self.timings.containers_started.is_none() {
+                true => deps.timelines.adopted(&pod.uid()),
+                false => deps.timelines.started(&pod.uid(), end),
+            }
         }
         if worker_phase != WorkerPhase::Syncing || !self.synced_once {
             // only now can nothing of the pod run any more

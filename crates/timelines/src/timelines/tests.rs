@@ -95,6 +95,47 @@ async fn a_pod_that_comes_back_has_a_timeline_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_touch_that_outlives_its_pod_ends_where_it_began() {
+    let timelines = timelines(None);
+    let uid = "u".into();
+    timelines.seen(&pod("u", "web"));
+    let delete = timelines.begin(&uid, what(TouchKind::Status, "delete"));
+    timelines.forget(&uid);
+    timelines.seen(&pod("u", "web"));
+    delete.end(Outcome::Done);
+    assert!(lines(timelines.of(&uid)).is_empty());
+    timelines.forget(&uid);
+    let state = timelines.lock();
+    let gone = state
+        .gone
+        .iter()
+        .map(|(.., entry)| entry.timeline.touches(Timestamp::UNIX_EPOCH));
+    let kept: Vec<Vec<String>> = gone
+        .map(|touches| touches.iter().map(ToString::to_string).collect())
+        .collect();
+    assert_eq!(kept, [vec!["status delete 0.000s"], vec![]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_adopted_has_no_trace_of_a_start_and_an_endless_start_ends_its_trace() {
+    let kept = Arc::new(Kept::default());
+    let clock = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
+    let sink = Arc::clone(&kept) as Arc<dyn SpanSink>;
+    let timelines = Timelines::new(Arc::clone(&clock) as Arc<dyn Clock>, Some(sink));
+    let (adopted, stuck) = ("adopted".into(), "stuck".into());
+    timelines.seen(&pod("adopted", "web"));
+    timelines.adopted(&adopted);
+    timelines.started(&adopted, Ok(()));
+    timelines.seen(&pod("stuck", "bad"));
+    let job = || timelines.begin(&stuck, what(TouchKind::Job, "syncPod"));
+    job().end(Outcome::failed("no image"));
+    tokio::time::advance(LONGEST_START + Duration::from_secs(1)).await;
+    job().end(Outcome::failed("no image"));
+    let spans = ["syncPod of podStart", "podStart of -", "syncPod of -"];
+    assert_eq!(shape(&kept), spans);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_pod_that_nobody_has_shown() {
     let timelines = timelines(None);
     let uid = "orphan".into();
@@ -134,8 +175,8 @@ async fn a_start_is_one_trace_and_each_later_job_one_of_its_own() {
     .await;
     job.end(Outcome::Done);
     tokio::time::advance(Duration::from_secs(2)).await;
-    timelines.started(&uid, None);
-    timelines.started(&uid, None);
+    timelines.started(&uid, Ok(()));
+    timelines.started(&uid, Ok(()));
     assert_eq!(
         shape(&kept),
         [

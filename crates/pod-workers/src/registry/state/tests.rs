@@ -78,7 +78,7 @@ fn a_pod_that_is_to_end_when_it_is_first_seen_gets_a_worker_that_ends_it() {
         (Update("2", run("2", "web")), "spawn(2)"),
         (Finished("1"), ""),
         (Update("1", kill(true)), "forget(1)"),
-        (Update("3", run_and_kill("3", "web", true)), ""),
+        (Update("3", run_and_kill("3", "web", true)), "forget(3)"),
     ]);
 }
 
@@ -107,7 +107,7 @@ fn coalesced_messages_mean_what_they_meant_one_by_one() {
         (Update("1", run("1", "web")), "spawn(1)"),
         (Update("1", removed_and_back), "forward(1 kill)"),
         (Finished("1"), "forget(1) spawn(1)"),
-        (Update("2", added_and_removed), ""),
+        (Update("2", added_and_removed), "forget(2)"),
     ]);
 }
 
