@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use jiff::SignedDuration;
 
 /// Where the agent listens unless its `--root-dir` is another.
@@ -57,6 +58,23 @@ pub(crate) enum Command {
     Top(TopArgs),
     /// Print a container's log.
     Logs(LogsArgs),
+    /// Say what becomes of each field and flag of an existing kubelet: supported, ignored or refused.
+    ///
+    /// Nothing is asked of the agent or of this machine: files and flags are read as windlass would
+    /// read them. The exit code is 1 if it would not start with them.
+    #[command(
+        after_help = "Example, on a node of kubeadm:\n  . /var/lib/kubelet/kubeadm-flags.env\n  \
+                            windlassctl check --config /var/lib/kubelet/config.yaml -- \
+                            $KUBELET_KUBEADM_ARGS"
+    )]
+    Check(CheckArgs),
+    /// Print a script that completes commands and flags.
+    #[command(after_help = "Example: windlassctl completion bash > \
+                            /usr/share/bash-completion/completions/windlassctl")]
+    Completion {
+        /// Of which shell.
+        shell: Shell,
+    },
     /// Say which node this is, of which cluster, and whether its API server answers.
     Status,
     /// Print the version.
@@ -146,6 +164,25 @@ pub(crate) struct TopArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// KubeletConfiguration file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Directory of drop-in files (*.conf).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) config_dir: Option<PathBuf>,
+    /// What is supported, too.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// How to print.
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<ExplainOutput>,
+    /// The kubelet's flags.
+    #[arg(last = true, value_name = "FLAGS")]
+    pub(crate) flags: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// Name of the pod.
     pub(crate) pod: String,
@@ -191,6 +228,8 @@ mod tests {
             "top -n other --containers --once -o json",
             "logs web -c app -f --tail 10 --since 5m --timestamps",
             "logs web -p --since 2h30m --socket /x",
+            "check --config c.yaml --config-dir d --all -o json -- --max-pods=5 -v 2",
+            "completion zsh",
             "status",
             "version",
         ] {

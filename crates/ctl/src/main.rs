@@ -12,6 +12,7 @@ mod age;
 mod status;
 mod table;
 
+mod check;
 mod describe;
 mod explain;
 mod get;
@@ -23,7 +24,7 @@ mod top;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use windlass_types::Timestamp;
 
 use crate::args::{Arguments, Command};
@@ -44,15 +45,8 @@ fn main() -> ExitCode {
             };
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let result = match runtime {
-        Ok(runtime) => runtime.block_on(run(arguments)),
-        Err(error) => Err(Error::Output(error)),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match dispatch(arguments) {
+        Ok(code) => code,
         // whoever read our output has what it wanted (`windlassctl … | head`)
         Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
@@ -62,11 +56,34 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(arguments: Arguments) -> Result<(), Error> {
-    if let Command::Version = arguments.command {
-        writeln!(io::stdout(), "windlassctl v{}", env!("CARGO_PKG_VERSION"))?;
-        return Ok(());
+/// What needs no agent is done here.
+fn dispatch(arguments: Arguments) -> Result<ExitCode, Error> {
+    match &arguments.command {
+        Command::Version => {
+            writeln!(io::stdout(), "windlassctl v{}", env!("CARGO_PKG_VERSION"))?;
+        }
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(
+                *shell,
+                &mut Arguments::command(),
+                "windlassctl",
+                &mut script,
+            );
+            io::stdout().write_all(&script)?;
+        }
+        Command::Check(check) => return check::run(check),
+        _ => {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            runtime.block_on(run(arguments))?;
+        }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run(arguments: Arguments) -> Result<(), Error> {
     let client = Client::connect(&arguments.socket()).await?;
     match arguments.command {
         Command::Get(get) => get::run(client, &get).await,
@@ -76,7 +93,7 @@ async fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Top(top) => top::run(client, &top).await,
         Command::Logs(logs) => logs::run(client, &logs).await,
         Command::Status => node::run(client).await,
-        Command::Version => Ok(()),
+        Command::Version | Command::Check(_) | Command::Completion { .. } => Ok(()),
     }
 }
 

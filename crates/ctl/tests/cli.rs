@@ -188,3 +188,38 @@ async fn a_reader_that_has_enough_ends_the_program_quietly() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
+
+#[tokio::test]
+async fn a_set_up_is_checked_without_an_agent() {
+    let directory = tempfile::tempdir().expect("directory");
+    let file = directory.path().join("c.yaml");
+    let head = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n";
+    std::fs::write(&file, format!("{head}maxPods: 50\n")).expect("written");
+    let check = async |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlassctl"));
+        command.arg("check").arg("--config").arg(&file).args(flags);
+        let output = command.output().await.expect("ran");
+        let text = String::from_utf8(output.stdout).expect("text");
+        (output.status.code(), text)
+    };
+    let (code, text) = check(&["--", "--node-ip=10.0.0.1"]).await;
+    let expected = "0 refused, 0 ignored, 3 supported: windlass starts with this; --all lists what \
+                    is supported\n";
+    assert_eq!((code, text.as_str()), (Some(0), expected));
+    let (code, text) = check(&["-o", "json", "--", "--no-such-flag"]).await;
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((code, &json["refused"]), (Some(1), &json!(1)));
+}
+
+#[tokio::test]
+async fn each_shell_gets_a_script_that_knows_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlassctl"));
+        let output = command.args(["completion", shell]).output().await;
+        let script = String::from_utf8(output.expect("ran").stdout).expect("text");
+        assert!(
+            script.contains("explain") && script.contains("config-dir"),
+            "{shell}"
+        );
+    }
+}
