@@ -97,7 +97,7 @@ fn write(
 ) -> anyhow::Result<Written> {
     let image = &built.image;
     run::step(&format!("packing {}", image.name));
-    let blobs = image.blobs(Compression::best())?;
+    let blobs = image.blobs(Compression::default())?;
     let layout: Layer = image.layout(&blobs)?;
     let folder = out.join(file);
     if folder.exists() {
