@@ -1,0 +1,174 @@
+//! Why a pod is as it is, told by the whole agent on a virtual clock: the timeline of a start, what
+//! is recorded of a pod that rests, and that whatever is not as asked has one blocker.
+
+#![allow(missing_docs, clippy::expect_used)]
+
+use std::time::Duration;
+
+use windlass_core::status::who_goes_on;
+use windlass_cri::CriCode;
+use windlass_status::PodEntryView;
+use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
+use windlass_testing::{NodeSim, PodBuilder, simulate};
+use windlass_types::view::WorkerPhase;
+use windlass_types::why::TouchView;
+use windlass_types::{PodExt, Timestamp};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+/// So long a pod may be on its way without anybody saying why: its first sync, or the next one.
+const GRACE: Duration = SECOND;
+
+fn pod(name: &str) -> PodBuilder {
+    PodBuilder::new(name).container("app", "busybox:1").grace(5)
+}
+
+fn prepare(sim: &NodeSim) {
+    sim.runtime.add_image("busybox:1");
+    for (operation, milliseconds) in [
+        (Operation::RunPodSandbox, 80),
+        (Operation::CreateContainer, 20),
+        (Operation::StartContainer, 40),
+        (Operation::StopPodSandbox, 50),
+    ] {
+        let latency = Duration::from_millis(milliseconds);
+        sim.runtime.set_latency(operation, latency);
+    }
+}
+
+fn touches(sim: &NodeSim, name: &str) -> Vec<TouchView> {
+    let timelines = sim.agent().map(|agent| &agent.timelines);
+    let timeline = timelines.and_then(|it| it.find("default", name));
+    timeline.map(|it| it.touches).unwrap_or_default()
+}
+
+fn lines(sim: &NodeSim, name: &str) -> Vec<String> {
+    touches(sim, name).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_pods_start_is_these_records_in_this_order_and_an_hour_of_rest_adds_one() {
+    simulate(1, async |sim| {
+        prepare(sim);
+        sim.desire([pod("web").build()]).await;
+        sim.until("web runs", SECOND, |sim| sim.phase("web") == "Running")
+            .await;
+        sim.pass(SECOND).await;
+        let start = lines(sim, "web");
+        // what begins at the same virtual time stands in the order in which it ended
+        let expected = [
+            "source ADD file",
+            "admission admit",
+            "wait references 0.000s",
+            "wait volumes 0.000s",
+            "wait start slot 0.000s",
+            "call RunPodSandbox 0.080s",
+            "job syncPod 0.140s: sandbox#0 start(app#?)",
+            "call ImageStatus busybox:1 0.000s",
+            "call CreateContainer app 0.020s",
+            "call StartContainer app 0.040s",
+            "call ListPodSandbox 0.000s",
+            "call ListContainers 0.000s",
+            "call PodSandboxStatus x2 0.000s",
+            "call ContainerStatus app 0.000s",
+            "job syncPod 0.000s: nothing",
+        ];
+        assert_eq!(start, expected);
+        sim.pass(HOUR).await;
+        let rested = lines(sim, "web");
+        assert_eq!(rested[..start.len()], start);
+        assert_eq!(rested.len(), start.len() + 1, "{rested:#?}");
+        sim.desire([]).await;
+        sim.until("web is gone", MINUTE, |sim| sim.view("web").is_none())
+            .await;
+        let gone = sim
+            .agent()
+            .and_then(|it| it.timelines.find("default", "web"));
+        assert!(gone.is_some_and(|it| it.gone.is_some()));
+        let end = lines(sim, "web");
+        let last = end.last().expect("records");
+        assert!(last.starts_with("job syncTerminatedPod"), "{end:#?}");
+    });
+}
+
+/// What is wrong with what is said of a pod.
+fn fault(view: &PodEntryView) -> Option<&'static str> {
+    let phase = view.status.phase.as_deref();
+    let conditions = view.status.conditions.iter().flatten();
+    let ready = conditions
+        .into_iter()
+        .any(|it| it.type_ == "Ready" && it.status == "True");
+    let as_asked = phase == Some("Succeeded") || view.worker_phase == WorkerPhase::Syncing && ready;
+    match &view.blocker {
+        None if as_asked || view.released => None,
+        None => Some("it is not as asked and nothing is said to hold it up"),
+        Some(blocker) if blocker.message.is_empty() => Some("its blocker has no words"),
+        Some(blocker) if blocker.next_retry.is_none() && who_goes_on(blocker).is_empty() => {
+            Some("nobody goes on with it")
+        }
+        Some(_) => None,
+    }
+}
+
+/// Looks at all pods for `time`; a fault that stays longer than the grace fails the test.
+async fn watch(sim: &NodeSim, time: Duration) {
+    let mut wrong: Vec<(String, &'static str, Timestamp)> = Vec::new();
+    let step = Duration::from_millis(250);
+    for _ in 0..time.as_millis() / step.as_millis() {
+        sim.pass(step).await;
+        let now = sim.now();
+        let board = sim.agent().map(|agent| agent.board.snapshot());
+        let faults: Vec<(String, &'static str)> = board
+            .into_iter()
+            .flatten()
+            .filter_map(|view| Some((view.pod.name().to_owned(), fault(&view)?)))
+            .collect();
+        wrong.retain(|(name, what, _)| faults.contains(&(name.clone(), *what)));
+        for (name, what) in faults {
+            match wrong
+                .iter()
+                .find(|(of, why, _)| (of, *why) == (&name, what))
+            {
+                None => wrong.push((name, what, now)),
+                Some((.., since)) => {
+                    let lasted = now.duration_since(*since);
+                    let lines = lines(sim, &name);
+                    assert!(
+                        lasted.unsigned_abs() <= GRACE,
+                        "{name}: {what} for {lasted:?}: {lines:#?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn whatever_is_not_as_asked_has_a_blocker_with_who_goes_on() {
+    let fails = |operation, code| Fault::fail(operation, 20, code, "broken");
+    let faults = [
+        fails(Operation::RunPodSandbox, CriCode::Other),
+        fails(Operation::CreateContainer, CriCode::Other),
+        fails(Operation::StartContainer, CriCode::Unavailable),
+        fails(Operation::StopPodSandbox, CriCode::DeadlineExceeded),
+        Fault::lose_reply(Operation::RunPodSandbox, 3),
+        Fault::hang(Operation::PodSandboxStatus),
+        Fault::hang(Operation::StopContainer),
+    ];
+    for (seed, fault) in faults.into_iter().enumerate() {
+        simulate(seed as u64, async |sim| {
+            prepare(sim);
+            sim.runtime
+                .set_behaviour("crash", Behaviour::exits(SECOND, 1));
+            sim.runtime.inject(fault);
+            let crash = pod("crash").container("crash", "busybox:1").build();
+            let missing = PodBuilder::new("missing").container("app", "nope:1");
+            sim.desire([pod("web").build(), crash, missing.build()])
+                .await;
+            watch(sim, 3 * MINUTE).await;
+            sim.desire([]).await;
+            watch(sim, MINUTE).await;
+        });
+    }
+}
