@@ -24,21 +24,26 @@ pub struct RotationPolicy {
     pub max_files: usize,
 }
 
-/// What to do about the log of a container that runs.
+/// What to do about the log of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStep {
     /// There is none: the agent died between the two halves of a rotation, or somebody removed it.
     Reopen,
+    /// There is none, and the container that would write a new one has ended.
+    GiveBack,
     /// It is long enough.
     Rotate,
 }
 
 impl RotationPolicy {
-    /// What to do about a log of `size` bytes, or about none.
-    pub fn step(&self, size: Option<u64>) -> Option<LogStep> {
-        match size {
-            None => Some(LogStep::Reopen),
-            Some(size) => (size >= self.max_size).then_some(LogStep::Rotate),
+    /// What to do about a log of `size` bytes, or about none, of a container that `runs` or has
+    /// ended.
+    pub fn step(&self, runs: bool, size: Option<u64>) -> Option<LogStep> {
+        match (runs, size) {
+            (true, None) => Some(LogStep::Reopen),
+            (false, None) => Some(LogStep::GiveBack),
+            (true, Some(size)) => (size >= self.max_size).then_some(LogStep::Rotate),
+            (false, Some(_)) => None,
         }
     }
 }
@@ -130,6 +135,12 @@ pub fn rotation<'a>(
         compress,
         rename: format!("{log}.{stamp}"),
     }
+}
+
+/// The file that was the log `log` last, of a directory with these `names`. It is not compressed.
+pub fn last_of<'a>(log: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |name: &&str| rotated(log, name).is_some_and(|(_, suffix)| suffix.is_empty());
+    names.into_iter().filter(plain).max()
 }
 
 fn stamp_of(time: Timestamp) -> String {

@@ -31,7 +31,7 @@ use file::LogFile;
 pub use file::open_beneath;
 use follow::{Changes, LogWatch};
 use lines::Lines;
-pub use rotate::{LogRotation, LogRotationDeps, RunningLog, rotate_logs};
+pub use rotate::{ContainerLog, LogRotation, LogRotationDeps, rotate_logs};
 
 /// Bytes read at once.
 const BLOCK: usize = 128 * 1024;

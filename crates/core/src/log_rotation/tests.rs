@@ -1,6 +1,6 @@
 //! Rotations by the line that they read as.
 
-use super::{LogStep, RotationPolicy, rotation};
+use super::{LogStep, RotationPolicy, last_of, rotation};
 
 const NOW: &str = "2026-11-22T06:07:08.9Z";
 
@@ -16,9 +16,24 @@ fn a_log_is_rotated_when_it_is_as_long_as_it_may_be() {
         max_size: 100,
         max_files: 5,
     };
-    assert_eq!(policy.step(Some(99)), None);
-    assert_eq!(policy.step(Some(100)), Some(LogStep::Rotate));
-    assert_eq!(policy.step(None), Some(LogStep::Reopen));
+    assert_eq!(policy.step(true, Some(99)), None);
+    assert_eq!(policy.step(true, Some(100)), Some(LogStep::Rotate));
+    assert_eq!(policy.step(true, None), Some(LogStep::Reopen));
+    assert_eq!(policy.step(false, Some(100)), None);
+    assert_eq!(policy.step(false, None), Some(LogStep::GiveBack));
+}
+
+#[test]
+fn what_was_the_log_last_is_the_newest_that_is_not_compressed() {
+    let names = [
+        "0.log.20260102-000000",
+        "0.log.20260103-000000",
+        "0.log.20260104-000000.gz",
+        "0.log.20260105-000000.tmp",
+        "1.log.20260106-000000",
+    ];
+    assert_eq!(last_of("0.log", names), Some("0.log.20260103-000000"));
+    assert_eq!(last_of("10.log", names), None);
 }
 
 #[test]

@@ -1,21 +1,22 @@
-//! Keeps the logs of running containers from growing without limit (upstream
+//! Keeps the logs of containers from growing without limit (upstream
 //! `ContainerLogManager`): one look at their sizes per period, and nothing for those that are short.
 //!
 //! *owns* the files of a log that are not the present one · *invariant* no line is lost: the
 //! present file is renamed, the runtime opens a new one, and if it does not the name is given back;
-//! dying in between leaves a log that the next look has opened again · *bound* one rotation of a
-//! container at a time, files of `workers` of them; a runtime that does not answer for one
-//! container holds up no other, a log disk that hangs holds up all on one thread.
+//! dying in between leaves a log that the next look has opened again, or gives its name back if the
+//! container has ended · *bound* one rotation of a container at a time, files of `workers` of them;
+//! a runtime that does not answer for one container holds up no other, a log disk that hangs holds
+//! up all on one thread.
 
 mod files;
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
 use windlass_core::log_rotation::{LogStep, RotationPolicy};
 use windlass_cri::RuntimeService;
@@ -38,13 +39,15 @@ pub struct LogRotation {
     pub interval: Duration,
 }
 
-/// The log of a container that runs.
+/// The log of a container that has been started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunningLog {
+pub struct ContainerLog {
     /// Whose.
     pub container: ContainerId,
     /// Its absolute path.
     pub path: PathBuf,
+    /// The container has not ended: it may write.
+    pub runs: bool,
 }
 
 /// What rotating needs.
@@ -64,8 +67,8 @@ pub struct LogRotationDeps {
     pub ends: CancellationToken,
 }
 
-/// Rotates until dropped. `running` says which containers run, and is asked once per period.
-pub async fn rotate_logs(deps: LogRotationDeps, running: impl Fn() -> Vec<RunningLog>) {
+/// Rotates until dropped. `logs` says which there are, and is asked once per period.
+pub async fn rotate_logs(deps: LogRotationDeps, logs: impl Fn() -> Vec<ContainerLog>) {
     let workers = deps.rotation.workers.clamp(1, MOST_WORKERS);
     let interval = deps.rotation.interval;
     let rotator = Arc::new(Rotator {
@@ -73,23 +76,26 @@ pub async fn rotate_logs(deps: LogRotationDeps, running: impl Fn() -> Vec<Runnin
         workers: Semaphore::new(workers),
     });
     let mut under_way = JoinSet::new();
-    let mut busy = BTreeSet::new();
+    let mut busy: HashMap<task::Id, ContainerId> = HashMap::new();
     loop {
         tokio::time::sleep(interval).await;
-        while let Some(done) = under_way.try_join_next() {
-            if let Ok(container) = done {
-                busy.remove(&container);
+        while let Some(done) = under_way.try_join_next_with_id() {
+            let (id, error) = match done {
+                Ok((id, ())) => (id, None),
+                Err(error) => (error.id(), Some(error)),
+            };
+            let container = busy.remove(&id);
+            if let Some(error) = error {
+                tracing::error!(?container, %error, "rotation of a container log");
             }
         }
-        let mut logs = running();
-        logs.retain(|log| !busy.contains(&log.container));
+        let mut logs = logs();
+        logs.retain(|log| !busy.values().any(|it| *it == log.container));
         for (log, step) in rotator.look(logs).await {
-            busy.insert(log.container.clone());
+            let container = log.container.clone();
             let rotator = Arc::clone(&rotator);
-            under_way.spawn(async move {
-                rotator.carry_out(&log, step).await;
-                log.container
-            });
+            let task = under_way.spawn(async move { rotator.carry_out(&log, step).await });
+            busy.insert(task.id(), container);
         }
     }
 }
@@ -102,14 +108,14 @@ struct Rotator {
 
 impl Rotator {
     /// What there is to do.
-    async fn look(&self, logs: Vec<RunningLog>) -> Vec<(RunningLog, LogStep)> {
+    async fn look(&self, logs: Vec<ContainerLog>) -> Vec<(ContainerLog, LogStep)> {
         if logs.is_empty() {
             return Vec::new();
         }
         let (root, policy) = (self.deps.root.clone(), self.deps.rotation.policy);
         let look = move || {
-            let step = |log: RunningLog| match files::size(&source(&root, &log)) {
-                Ok(size) => policy.step(size).map(|step| (log, step)),
+            let step = |log: ContainerLog| match files::size(&source(&root, &log)) {
+                Ok(size) => policy.step(log.runs, size).map(|step| (log, step)),
                 Err(error) => {
                     let path = log.path.display();
                     tracing::warn!(%path, %error, "size of a container's log not read");
@@ -121,9 +127,10 @@ impl Rotator {
         self.deps.reader.look(look).await.unwrap_or_default()
     }
 
-    async fn carry_out(&self, log: &RunningLog, step: LogStep) {
+    async fn carry_out(&self, log: &ContainerLog, step: LogStep) {
         let result = match step {
             LogStep::Reopen => self.reopen(log).await,
+            LogStep::GiveBack => self.give_back(log).await,
             LogStep::Rotate => self.rotate(log).await,
         };
         let (container, path) = (&log.container, log.path.display());
@@ -134,7 +141,7 @@ impl Rotator {
         }
     }
 
-    async fn rotate(&self, log: &RunningLog) -> Result<(), String> {
+    async fn rotate(&self, log: &ContainerLog) -> Result<(), String> {
         let (source, now) = (source(&self.deps.root, log), self.deps.clock.now());
         let max_files = self.deps.rotation.policy.max_files;
         let worker = self.workers.acquire().await.map_err(|it| it.to_string())?;
@@ -152,13 +159,19 @@ impl Rotator {
         }
     }
 
-    async fn reopen(&self, log: &RunningLog) -> Result<(), String> {
+    async fn give_back(&self, log: &ContainerLog) -> Result<(), String> {
+        let source = source(&self.deps.root, log);
+        let given = self.deps.reader.look(move || files::give_back(&source));
+        given.await.map_err(|error| error.to_string())
+    }
+
+    async fn reopen(&self, log: &ContainerLog) -> Result<(), String> {
         let reopened = self.deps.runtime.reopen_container_log(&log.container);
         reopened.await.map_err(|error| error.to_string())
     }
 }
 
-fn source(root: &std::path::Path, log: &RunningLog) -> LogSource {
+fn source(root: &std::path::Path, log: &ContainerLog) -> LogSource {
     LogSource {
         root: root.to_owned(),
         path: log.path.clone(),

@@ -1,25 +1,31 @@
-//! Which logs there are to be rotated: those of containers that run, as the PLEG last saw them.
+//! Which logs there are to be rotated: those of containers that run or have ended, as the PLEG last
+//! saw them.
 
 use std::path::PathBuf;
 
 use windlass_actors::{StatusCache, spawn_io};
-use windlass_runtime::logs::{LogRotationDeps, RunningLog, rotate_logs};
+use windlass_runtime::logs::{ContainerLog, LogRotationDeps, rotate_logs};
 use windlass_types::{ContainerState, ObservedContainer};
 
 pub(super) fn spawn_log_rotation(deps: LogRotationDeps, cache: StatusCache) {
-    let running = move || {
+    let logs = move || {
         let pods = cache.all();
         let containers = pods.iter().flat_map(|pod| &pod.containers);
-        containers.filter_map(running_log).collect()
+        containers.filter_map(log_of).collect()
     };
-    spawn_io("log-rotation", rotate_logs(deps, running));
+    spawn_io("log-rotation", rotate_logs(deps, logs));
 }
 
-/// What has ended writes nothing any more.
-fn running_log(container: &ObservedContainer) -> Option<RunningLog> {
-    let writes = container.state == ContainerState::Running && !container.log_path.is_empty();
-    writes.then(|| RunningLog {
+/// What has not been started has no log yet.
+fn log_of(container: &ObservedContainer) -> Option<ContainerLog> {
+    let runs = match container.state {
+        ContainerState::Running => true,
+        ContainerState::Exited => false,
+        ContainerState::Created | ContainerState::Unknown => return None,
+    };
+    (!container.log_path.is_empty()).then(|| ContainerLog {
         container: container.id.clone(),
         path: PathBuf::from(&container.log_path),
+        runs,
     })
 }

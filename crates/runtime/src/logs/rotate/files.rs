@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
-use windlass_core::log_rotation::{COMPRESSED, UNFINISHED, rotation};
+use windlass_core::log_rotation::{COMPRESSED, UNFINISHED, last_of, rotation};
 use windlass_types::Timestamp;
 
 use crate::logs::file::directory_beneath;
@@ -21,25 +21,17 @@ use crate::logs::{BLOCK, LogSource};
 
 /// The size of a log; `None` if there is no such file.
 pub(super) fn size(source: &LogSource) -> io::Result<Option<u64>> {
-    let directory = match directory_beneath(source) {
-        Ok(directory) => directory,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    match statat(&directory, name_of(source)?, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
-            Ok(Some(u64::try_from(stat.st_size).unwrap_or_default()))
-        }
-        Ok(_) => Err(io::Error::other("not a regular file")),
-        Err(Errno::NOENT) => Ok(None),
-        Err(error) => Err(error.into()),
+    match directory_if_any(source)? {
+        Some(directory) => size_in(&directory, name_of(source)?),
+        None => Ok(None),
     }
 }
 
 /// Makes room, and gives the present file its next name.
 ///
 /// # Errors
-/// Also that the agent ends: compressing a long log is not waited for.
+/// Also that the agent ends: compressing a long log is not waited for, and nobody would have the
+/// runtime open a new one.
 pub(super) fn rotate(
     source: &LogSource,
     (max_files, now): (usize, Timestamp),
@@ -50,19 +42,21 @@ pub(super) fn rotate(
     let names = names_in(&directory)?;
     let plan = rotation(log, names.iter().map(String::as_str), max_files, now);
     tracing::debug!(path = %source.path.display(), %plan, "container log is rotated");
+    // a full disk or a file that stays must not be what keeps the log growing: the next rotation
+    // tries again
     for name in &plan.remove {
-        remove(&directory, name)?;
+        if let Err(error) = remove(&directory, name) {
+            let path = source.path.with_file_name(name);
+            tracing::warn!(path = %path.display(), %error, "older container log not removed");
+        }
     }
     for name in &plan.compress {
-        // a full disk must not be what keeps the log growing: the next rotation tries again
         if let Err(error) = compress(&directory, name, ends) {
-            if ends.is_cancelled() {
-                return Err(error);
-            }
             let path = source.path.with_file_name(name);
             tracing::warn!(path = %path.display(), %error, "container log not compressed");
         }
     }
+    goes_on(ends)?;
     let renamed = Renamed {
         log: log.to_owned(),
         name: plan.rename,
@@ -70,6 +64,27 @@ pub(super) fn rotate(
     };
     renamed.exchange(&renamed.log, &renamed.name)?;
     Ok(renamed)
+}
+
+/// Gives the log of a container that has ended its last file back, if there is one.
+pub(super) fn give_back(source: &LogSource) -> io::Result<()> {
+    let Some(directory) = directory_if_any(source)? else {
+        return Ok(());
+    };
+    let log = name_of(source)?;
+    let names = names_in(&directory)?;
+    let Some(name) = last_of(log, names.iter().map(String::as_str)) else {
+        return Ok(());
+    };
+    let renamed = Renamed {
+        log: log.to_owned(),
+        name: name.to_owned(),
+        directory,
+    };
+    renamed.undo()?;
+    let path = source.path.display();
+    tracing::info!(%path, name, "container log has its name back after a rotation that was cut off");
+    Ok(())
 }
 
 /// A present file that has its next name already.
@@ -121,12 +136,17 @@ fn compress(directory: &OwnedFd, name: &str, ends: &CancellationToken) -> io::Re
 fn write_compressed(log: &mut File, file: File, ends: &CancellationToken) -> io::Result<()> {
     let mut encoder = GzEncoder::new(file, Compression::default());
     while io::copy(&mut log.by_ref().take(BLOCK as u64), &mut encoder)? > 0 {
-        if ends.is_cancelled() {
-            return Err(io::Error::other("the agent ends"));
-        }
+        goes_on(ends)?;
     }
     // the log goes next: a power cut must not leave neither
     encoder.finish()?.sync_data()
+}
+
+fn goes_on(ends: &CancellationToken) -> io::Result<()> {
+    match ends.is_cancelled() {
+        true => Err(io::Error::other("the agent ends")),
+        false => Ok(()),
+    }
 }
 
 fn remove(directory: &OwnedFd, name: &str) -> io::Result<()> {
@@ -136,15 +156,38 @@ fn remove(directory: &OwnedFd, name: &str) -> io::Result<()> {
     }
 }
 
-/// Names that are no UTF-8 are none of ours.
-fn names_in(directory: impl AsFd) -> io::Result<Vec<String>> {
+/// The regular files. Names that are no UTF-8 are none of ours.
+fn names_in(directory: &OwnedFd) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
-        if let Ok(name) = entry?.file_name().to_str() {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else {
+            continue;
+        };
+        if let Ok(Some(_)) = size_in(directory, name) {
             names.push(name.to_owned());
         }
     }
     Ok(names)
+}
+
+fn size_in(directory: &OwnedFd, name: &str) -> io::Result<Option<u64>> {
+    match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+            Ok(Some(u64::try_from(stat.st_size).unwrap_or_default()))
+        }
+        Ok(_) => Err(io::Error::other("not a regular file")),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn directory_if_any(source: &LogSource) -> io::Result<Option<OwnedFd>> {
+    match directory_beneath(source) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn name_of(source: &LogSource) -> io::Result<&str> {

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
@@ -14,19 +15,23 @@ use windlass_core::log_rotation::RotationPolicy;
 use windlass_cri::CriCode;
 use windlass_types::{Clock, ContainerId, Timestamp};
 
-use super::{LogRotation, LogRotationDeps, RunningLog, files, rotate_logs};
+use super::{ContainerLog, LogRotation, LogRotationDeps, files, rotate_logs};
 use crate::logs::{LogReader, LogSource};
 use crate::tests::Fake;
 
-/// Longer than any test takes.
+/// Twenty looks.
 const DEADLINE: Duration = Duration::from_secs(60);
 const NAME: &str = "20261122-060708";
+const BEFORE: &str = "0.log.20261122-050000";
 
-#[derive(Debug)]
-struct FixedClock;
+#[derive(Debug, Default)]
+struct FixedClock {
+    panics_once: AtomicBool,
+}
 
 impl Clock for FixedClock {
     fn now(&self) -> Timestamp {
+        assert!(!self.panics_once.swap(false, Ordering::Relaxed), "a fault");
         "2026-11-22T06:07:08Z".parse().expect("time")
     }
 }
@@ -34,6 +39,9 @@ impl Clock for FixedClock {
 struct World {
     dir: TempDir,
     runtime: Arc<Fake>,
+    clock: Arc<FixedClock>,
+    /// Containers that do not write any more.
+    ended: Vec<&'static str>,
 }
 
 impl World {
@@ -43,6 +51,8 @@ impl World {
         Self {
             dir,
             runtime: Arc::default(),
+            clock: Arc::default(),
+            ended: Vec::new(),
         }
     }
 
@@ -58,8 +68,15 @@ impl World {
     }
 
     fn rotate(&self, max_files: usize) -> std::io::Result<files::Renamed> {
-        let ends = CancellationToken::new();
-        files::rotate(&self.source(), (max_files, FixedClock.now()), &ends)
+        self.rotate_until(max_files, &CancellationToken::new())
+    }
+
+    fn rotate_until(
+        &self,
+        max_files: usize,
+        ends: &CancellationToken,
+    ) -> std::io::Result<files::Renamed> {
+        files::rotate(&self.source(), (max_files, self.clock.now()), ends)
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -83,34 +100,35 @@ impl World {
             runtime: self.runtime.clone(),
             root: self.dir.path().to_owned(),
             reader: LogReader::default(),
-            clock: Arc::new(FixedClock),
+            clock: self.clock.clone(),
             rotation: LogRotation {
                 policy: RotationPolicy {
                     max_size: 10,
                     max_files: 3,
                 },
                 workers: 1,
-                interval: Duration::from_millis(3),
+                interval: Duration::from_secs(3),
             },
             ends: CancellationToken::new(),
         };
-        let running = || {
-            let log = |id: &&str| RunningLog {
+        let logs = || {
+            let log = |id: &&str| ContainerLog {
                 container: ContainerId::from(*id),
                 path: self.dir.path().join(id).join("0.log"),
+                runs: !self.ended.contains(id),
             };
             containers.iter().map(log).collect()
         };
         let look = async {
             while !done(self) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
         };
         let both = async {
             tokio::select! {
                 biased;
                 () = look => {}
-                () = rotate_logs(deps, running) => {}
+                () = rotate_logs(deps, logs) => {}
             }
         };
         let ended = tokio::time::timeout(DEADLINE, both).await;
@@ -127,7 +145,7 @@ fn unzipped(path: &Path) -> String {
     text
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_log_that_is_long_enough_is_renamed_and_opened_again() {
     let world = World::new();
     world.write("0.log", "0123456789");
@@ -139,7 +157,7 @@ async fn a_log_that_is_long_enough_is_renamed_and_opened_again() {
     assert!(world.files().starts_with(&format!("0.log.{NAME}")));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_short_log_is_left_alone_and_one_that_is_gone_is_opened_again() {
     let world = World::new();
     world.write("0.log", "012345678");
@@ -152,7 +170,7 @@ async fn a_short_log_is_left_alone_and_one_that_is_gone_is_opened_again() {
     assert_eq!(world.files(), "0.log");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_runtime_that_does_not_open_a_new_file_leaves_the_log_its_name() {
     let world = World::new();
     world.write("0.log", "0123456789");
@@ -163,7 +181,7 @@ async fn a_runtime_that_does_not_open_a_new_file_leaves_the_log_its_name() {
     assert_eq!(fs::read_to_string(world.log()).expect("log"), "0123456789");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_runtime_that_hangs_for_one_container_keeps_no_other_log_growing() {
     let world = World::new();
     world.write("0.log", "0123456789");
@@ -224,10 +242,57 @@ fn a_name_is_not_given_back_over_what_the_runtime_opened_after_all() {
 fn what_cannot_be_compressed_does_not_keep_the_log_growing() {
     let world = World::new();
     world.write("0.log", "now");
-    fs::create_dir(world.dir.path().join("app/0.log.20261122-050000")).expect("made");
+    world.write(BEFORE, "before");
+    // in the place of the file that is written
+    fs::create_dir(world.dir.path().join(format!("app/{BEFORE}.tmp"))).expect("made");
     world.rotate(5).expect("rotated");
-    let expected = format!("0.log.20261122-050000 0.log.{NAME}");
+    let expected = format!("{BEFORE} {BEFORE}.tmp 0.log.{NAME}");
     assert_eq!(world.files(), expected);
+}
+
+#[test]
+fn directories_with_names_of_rotations_are_no_files_and_keep_no_log_growing() {
+    let world = World::new();
+    world.write("0.log", "now");
+    world.write(BEFORE, "before");
+    for name in ["0.log.20261122-030000", "0.log.20261122-040000.gz"] {
+        fs::create_dir(world.dir.path().join("app").join(name)).expect("made");
+    }
+    world.rotate(3).expect("rotated");
+    let expected =
+        format!("0.log.20261122-030000 0.log.20261122-040000.gz {BEFORE}.gz 0.log.{NAME}");
+    assert_eq!(world.files(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_lost_its_name_gets_it_back_when_its_container_has_ended() {
+    let mut world = World::new();
+    world.ended = vec!["app", "other", "gone"];
+    world.write("0.log.20261122-040000.gz", "oldest");
+    world.write(BEFORE, "before");
+    world.write("0.log.20261122-055959", "the last");
+    fs::create_dir(world.dir.path().join("other")).expect("made");
+    world
+        .until(&["app", "other", "gone"], |it| it.log().exists())
+        .await;
+    assert_eq!(fs::read_to_string(world.log()).expect("log"), "the last");
+    let expected = format!("0.log 0.log.20261122-040000.gz {BEFORE}");
+    assert_eq!(world.files(), expected);
+    let calls = world.runtime.calls();
+    assert!(calls.is_empty(), "nobody would write into it: {calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rotation_that_panics_is_tried_again_at_the_next_look() {
+    let world = World::new();
+    world.write("0.log", "0123456789");
+    world.clock.panics_once.store(true, Ordering::Relaxed);
+    world
+        .until(&["app"], |it| {
+            it.runtime.calls().contains(&"reopen app".into())
+        })
+        .await;
+    assert!(!world.clock.panics_once.load(Ordering::Relaxed), "it did");
 }
 
 #[test]
@@ -237,9 +302,18 @@ fn compressing_ends_with_the_agent_and_leaves_nothing_half_done() {
     world.write("0.log.20261122-050000", "before");
     let ends = CancellationToken::new();
     ends.cancel();
-    let rotated = files::rotate(&world.source(), (5, FixedClock.now()), &ends);
-    rotated.expect_err("the agent ends");
+    world.rotate_until(5, &ends).expect_err("the agent ends");
     assert_eq!(world.files(), "0.log 0.log.20261122-050000");
+}
+
+#[test]
+fn an_agent_that_ends_renames_nothing_that_it_would_not_have_opened_again() {
+    let world = World::new();
+    world.write("0.log", "now");
+    let ends = CancellationToken::new();
+    ends.cancel();
+    world.rotate_until(5, &ends).expect_err("the agent ends");
+    assert_eq!(world.files(), "0.log");
 }
 
 #[test]
@@ -267,7 +341,7 @@ fn links_of_a_pod_lead_nowhere() {
     };
     files::size(&source).expect_err("a link in the path");
     let ends = CancellationToken::new();
-    let error = files::rotate(&source, (5, FixedClock.now()), &ends);
+    let error = files::rotate(&source, (5, world.clock.now()), &ends);
     error.expect_err("a link in the path");
     assert!(secret.exists());
 }
