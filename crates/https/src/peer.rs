@@ -96,6 +96,11 @@ impl Peer {
         self.0.address
     }
 
+    /// Its address, as far as one client surely has one: that of IPv4, the /64 network of IPv6.
+    pub fn host(&self) -> IpAddr {
+        network(self.0.address.ip(), 32)
+    }
+
     /// The network that it is of, as far as one client may have several addresses: /24 of IPv4,
     /// /64 of IPv6.
     pub fn network(&self) -> IpAddr {
@@ -130,6 +135,11 @@ impl Peer {
     /// strangers cannot push it out.
     pub fn vouch(&self) {
         self.0.place.promote();
+    }
+
+    /// Ends the connection at once, with all that is under way on it.
+    pub fn send_away(&self) {
+        self.0.place.send_away();
     }
 }
 

@@ -115,6 +115,11 @@ impl Place {
         self.known.load(Ordering::Acquire)
     }
 
+    /// Says that it has to go.
+    pub(crate) fn send_away(&self) {
+        self.evicted.cancel();
+    }
+
     /// Waits until it has to go.
     pub(crate) async fn evicted(&self) {
         self.evicted.cancelled().await;

@@ -1,8 +1,8 @@
 //! Requests as spans of traces (upstream's filter of `otelrestful`): of a trace that the client
 //! says it takes, or of a new one.
 //!
-//! *owns* a number for the names of new traces · *invariant* a request that is not sampled costs a
-//! look at one header; who may not ask has no span, because authorization comes first · *bound*
+//! *owns* a number for the names of new traces · *invariant* a request whose client says that it is
+//! not sampled costs a look at one header, one that says nothing the name of a trace; who may not ask has no span, because authorization comes first · *bound*
 //! the sink's.
 
 use std::borrow::Cow;
@@ -51,11 +51,14 @@ impl RequestSpans {
         let known = (server == ServerType::ReadWrite)
             .then_some(header)
             .flatten();
+        let incoming = known.and_then(parse);
+        if incoming.is_some_and(|it| !it.sampled) {
+            return None;
+        }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         // the number first: its digits then change every bit of the name
         let seed = format!("{number}/{}", self.origin);
-        let (trace, parent) = match known.and_then(parse) {
-            Some(Incoming { sampled: false, .. }) => return None,
+        let (trace, parent) = match incoming {
             Some(Incoming { parent, .. }) => (parent.trace, Some(parent.span)),
             None => (TraceId(fnv1a_128(seed.as_bytes()).max(1)), None),
         };

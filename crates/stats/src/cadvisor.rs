@@ -2,6 +2,9 @@
 //!
 //! Rows are the machine, its system containers, QoS classes, pods, sandboxes and containers. What a
 //! row lacks is left out, never zero.
+//!
+//! *bound* of 250 pods with two containers each some 12 MB of text are made; at a time there are the
+//! figures, 2 MiB, and one part of the text, [`PART`].
 
 use windlass_types::Timestamp;
 
@@ -39,29 +42,38 @@ pub struct MachineFacts {
     pub version: String,
 }
 
+/// Bytes of a part of the text: some 250 samples.
+const PART: usize = 64 << 10;
+/// Room for the samples that one row adds to a family: those of one interface or device are 300
+/// bytes, and hosts with dozens of them have a longer part now and then.
+const ROOM: usize = 4 << 10;
+
 /// A table of families: name, meaning, and how the figure is got.
 type Figures<T, V, const N: usize> = [(&'static str, &'static str, fn(&T) -> V); N];
 
-/// One cgroup with what it belongs to.
-struct Row<'a> {
-    labels: [(&'static str, &'a str); 6],
-    cgroup: &'a CgroupUsage,
-    started_at: Timestamp,
-    network: Option<&'a NetworkUsage>,
-    fs: Option<&'a FsUsage>,
+/// What a row's labels say of it besides its path.
+#[derive(Default)]
+struct Names {
+    container: String,
+    image: String,
+    name: String,
+    namespace: String,
+    pod: String,
 }
 
-impl<'a> Row<'a> {
-    fn of(cgroup: &'a CgroupUsage, started_at: Timestamp) -> Self {
+/// One cgroup with what it belongs to.
+struct Row {
+    names: Names,
+    cgroup: CgroupUsage,
+    started_at: Timestamp,
+    network: Option<NetworkUsage>,
+    fs: Option<FsUsage>,
+}
+
+impl Row {
+    fn of(cgroup: CgroupUsage, started_at: Timestamp) -> Self {
         Self {
-            labels: [
-                ("container", ""),
-                ("id", &cgroup.path),
-                ("image", ""),
-                ("name", ""),
-                ("namespace", ""),
-                ("pod", ""),
-            ],
+            names: Names::default(),
             cgroup,
             started_at,
             network: None,
@@ -69,100 +81,171 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn label(mut self, name: &str, value: &'a str) -> Self {
-        if let Some(label) = self.labels.iter_mut().find(|label| label.0 == name) {
-            label.1 = value;
-        }
-        self
-    }
-
-    fn of_pod(self, pod: &'a PodUsage) -> Self {
-        self.label("namespace", &pod.namespace)
-            .label("pod", &pod.name)
+    fn labels(&self) -> [(&'static str, &str); 6] {
+        [
+            ("container", &self.names.container),
+            ("id", &self.cgroup.path),
+            ("image", &self.names.image),
+            ("name", &self.names.name),
+            ("namespace", &self.names.namespace),
+            ("pod", &self.names.pod),
+        ]
     }
 }
 
-/// The text; without figures it tells the machine, and that they are lacking.
+/// A family, and how a row's samples of it are written.
+struct Shown {
+    family: Family,
+    samples: Box<dyn Fn(&mut Text, &Row) + Send>,
+}
+
+/// The text, part by part.
+struct Parts {
+    rows: Vec<Row>,
+    families: Vec<Shown>,
+    /// The family and the row that come next.
+    next: (usize, usize),
+    /// What comes behind the rows: whether figures are lacking.
+    lacking: Option<bool>,
+    text: Text,
+}
+
+impl Iterator for Parts {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        while let Some(shown) = self.families.get(self.next.0) {
+            if self.next.1 == 0 {
+                self.text.family(shown.family.clone());
+            }
+            for row in self.rows.iter().skip(self.next.1) {
+                (shown.samples)(&mut self.text, row);
+                self.next.1 += 1;
+                if self.text.len() + ROOM > PART {
+                    return Some(self.text.take(PART));
+                }
+            }
+            self.next = (self.next.0 + 1, 0);
+        }
+        if let Some(lacking) = self.lacking.take() {
+            self.text.family(gauge(
+                "container_scrape_error",
+                "1 if there was an error while getting container metrics, 0 otherwise",
+            ));
+            self.text.sample(&[], f64::from(u8::from(lacking)), None);
+        }
+        (self.text.len() > 0).then(|| self.text.take(0))
+    }
+}
+
+/// The text, in parts of some 64 KiB that are made one at a time; without figures it tells the
+/// machine, and that they are lacking.
 pub fn cadvisor_metrics(
     machine: &MachineFacts,
-    measured: Option<(&NodeUsage, &[PodUsage])>,
-) -> String {
-    let rows = measured.map(|(node, pods)| rows(node, pods));
-    let lacking = rows.is_none();
-    let rows = rows.unwrap_or_default();
-    // a row has some sixty lines of some 200 bytes
-    let mut text = Text::with_capacity(4096 + rows.len() * 60 * 200);
+    measured: Option<(NodeUsage, Vec<PodUsage>)>,
+) -> impl Iterator<Item = String> + Send + 'static {
+    let lacking = measured.is_none();
+    let mut text = Text::with_capacity(PART);
     of_machine(&mut text, machine);
-    of_processor(&mut text, &rows);
-    of_memory(&mut text, &rows);
-    of_file_systems(&mut text, &rows);
-    of_networks(&mut text, &rows);
-    of_processes(&mut text, &rows);
-    of_specs(&mut text, &rows);
-    text.family(gauge(
-        "container_scrape_error",
-        "1 if there was an error while getting container metrics, 0 otherwise",
-    ));
-    text.sample(&[], f64::from(u8::from(lacking)), None);
-    text.finish()
+    Parts {
+        rows: measured.map_or(Vec::new(), |(node, pods)| rows(node, pods)),
+        families: families(),
+        next: (0, 0),
+        lacking: Some(lacking),
+        text,
+    }
 }
 
-fn rows<'a>(node: &'a NodeUsage, pods: &'a [PodUsage]) -> Vec<Row<'a>> {
+fn families() -> Vec<Shown> {
+    let mut all = Vec::new();
+    of_processor(&mut all);
+    of_memory(&mut all);
+    of_file_systems(&mut all);
+    of_networks(&mut all);
+    of_processes(&mut all);
+    of_specs(&mut all);
+    all
+}
+
+fn rows(node: NodeUsage, pods: Vec<PodUsage>) -> Vec<Row> {
+    let machine = node.cgroup.path.clone();
     let mut rows = vec![Row {
-        network: node.network.as_ref(),
-        fs: node.fs.as_ref(),
-        ..Row::of(&node.cgroup, node.started_at)
+        network: node.network,
+        fs: node.fs,
+        ..Row::of(node.cgroup, node.started_at)
     }];
-    for system in node.system.iter().chain(&node.classes) {
+    for system in node.system.into_iter().chain(node.classes) {
         // the machine's other processes have no cgroup of their own: they would be its second row
-        if system.cgroup.path != node.cgroup.path {
-            rows.push(Row::of(&system.cgroup, system.started_at));
+        if system.cgroup.path != machine {
+            rows.push(Row::of(system.cgroup, system.started_at));
         }
     }
-    for pod in pods.iter().filter(|pod| pod.present) {
-        if let Some(cgroup) = &pod.cgroup {
-            rows.push(Row::of(cgroup, pod.started_at).of_pod(pod));
-        }
-        if let Some(sandbox) = &pod.sandbox
-            && let Some(cgroup) = &sandbox.cgroup
-        {
-            let row = Row::of(cgroup, pod.started_at).of_pod(pod);
+    for pod in pods.into_iter().filter(|pod| pod.present) {
+        let names = || Names {
+            namespace: pod.namespace.clone(),
+            pod: pod.name.clone(),
+            ..Names::default()
+        };
+        if let Some(cgroup) = pod.cgroup {
             rows.push(Row {
-                network: pod.network.as_ref(),
-                ..row.label("name", &sandbox.id)
+                names: names(),
+                ..Row::of(cgroup, pod.started_at)
             });
         }
-        for container in &pod.containers {
-            let Some(cgroup) = &container.cgroup else {
+        if let Some(sandbox) = pod.sandbox
+            && let Some(cgroup) = sandbox.cgroup
+        {
+            rows.push(Row {
+                names: Names {
+                    name: sandbox.id,
+                    ..names()
+                },
+                network: pod.network,
+                ..Row::of(cgroup, pod.started_at)
+            });
+        }
+        for container in pod.containers {
+            let Some(cgroup) = container.cgroup else {
                 continue;
             };
-            let row = Row::of(cgroup, container.started_at)
-                .of_pod(pod)
-                .label("container", &container.name)
-                .label("image", &container.image)
-                .label("name", container.id.as_str());
             rows.push(Row {
-                fs: container.rootfs.as_ref(),
-                ..row
+                names: Names {
+                    container: container.name,
+                    image: container.image,
+                    name: container.id.to_string(),
+                    ..names()
+                },
+                fs: container.rootfs,
+                ..Row::of(cgroup, container.started_at)
             });
         }
     }
     rows
 }
 
-/// Writes one family with at most one sample for each row.
+/// A family with at most one sample for each row, of the time of its cgroup's figures.
 fn each(
-    text: &mut Text,
-    rows: &[Row<'_>],
+    all: &mut Vec<Shown>,
     family: Family,
-    value: impl Fn(&Row<'_>) -> Option<f64>,
+    value: impl Fn(&Row) -> Option<f64> + Send + 'static,
 ) {
-    text.family(family);
-    for row in rows {
+    samples(all, family, move |text, row| {
         if let Some(value) = value(row) {
-            text.sample(&[&row.labels], value, Some(row.cgroup.at));
+            text.sample(&[&row.labels()], value, Some(row.cgroup.at));
         }
-    }
+    });
+}
+
+/// A family with any number of samples for each row.
+fn samples(
+    all: &mut Vec<Shown>,
+    family: Family,
+    samples: impl Fn(&mut Text, &Row) + Send + 'static,
+) {
+    all.push(Shown {
+        family,
+        samples: Box::new(samples),
+    });
 }
 
 fn of_machine(text: &mut Text, machine: &MachineFacts) {
@@ -216,7 +299,7 @@ fn of_machine(text: &mut Text, machine: &MachineFacts) {
     text.sample(&[&labels], machine.swap as f64, None);
 }
 
-fn of_processor(text: &mut Text, rows: &[Row<'_>]) {
+fn of_processor(all: &mut Vec<Shown>) {
     let times: Figures<CpuUsage, u64, 2> = [
         (
             "container_cpu_user_seconds_total",
@@ -230,24 +313,21 @@ fn of_processor(text: &mut Text, rows: &[Row<'_>]) {
         ),
     ];
     for (name, help, figure) in times {
-        each(text, rows, counter(name, help), |row| {
+        each(all, counter(name, help), move |row| {
             Some(seconds(figure(row.cgroup.cpu.as_ref()?)))
         });
     }
-    text.family(counter(
+    let usage = counter(
         "container_cpu_usage_seconds_total",
         "Cumulative cpu time consumed in seconds.",
-    ));
-    for row in rows {
+    );
+    samples(all, usage, |text, row| {
         if let Some(cpu) = &row.cgroup.cpu {
-            let all = [("cpu", "total")];
-            text.sample(
-                &[&row.labels, &all],
-                seconds(cpu.total_ns),
-                Some(row.cgroup.at),
-            );
+            let value = seconds(cpu.total_ns);
+            let more = [("cpu", "total")];
+            text.sample(&[&row.labels(), &more], value, Some(row.cgroup.at));
         }
-    }
+    });
     let throttling: Figures<CpuUsage, f64, 3> = [
         (
             "container_cpu_cfs_periods_total",
@@ -266,15 +346,15 @@ fn of_processor(text: &mut Text, rows: &[Row<'_>]) {
         ),
     ];
     for (name, help, figure) in throttling {
-        each(text, rows, counter(name, help), |row| {
+        each(all, counter(name, help), move |row| {
             row.cgroup.cpu_limits.quota_us?;
             Some(figure(row.cgroup.cpu.as_ref()?))
         });
     }
-    pressures(text, rows);
+    pressures(all);
 }
 
-fn pressures(text: &mut Text, rows: &[Row<'_>]) {
+fn pressures(all: &mut Vec<Shown>) {
     type Of = fn(&CgroupUsage) -> Option<Pressure>;
     let resources: [([_; 4], Of); 3] = [
         (
@@ -306,11 +386,11 @@ fn pressures(text: &mut Text, rows: &[Row<'_>]) {
         ),
     ];
     for ([waiting, waiting_help, stalled, stalled_help], of) in resources {
-        each(text, rows, counter(waiting, waiting_help), |row| {
-            Some(seconds(of(row.cgroup)?.some.total_ns))
+        each(all, counter(waiting, waiting_help), move |row| {
+            Some(seconds(of(&row.cgroup)?.some.total_ns))
         });
-        each(text, rows, counter(stalled, stalled_help), |row| {
-            Some(seconds(of(row.cgroup)?.full.total_ns))
+        each(all, counter(stalled, stalled_help), move |row| {
+            Some(seconds(of(&row.cgroup)?.full.total_ns))
         });
     }
 }
@@ -398,19 +478,19 @@ const MEMORY: [MemoryFigure; 12] = [
     ),
 ];
 
-fn of_memory(text: &mut Text, rows: &[Row<'_>]) {
+fn of_memory(all: &mut Vec<Shown>) {
     for (name, help, kind, figure) in MEMORY {
-        each(text, rows, family(name, help, kind), |row| {
+        each(all, family(name, help, kind), move |row| {
             Some(figure(row.cgroup.memory.as_ref()?)? as f64)
         });
     }
-    text.family(counter(
+    let failures = counter(
         "container_memory_failures_total",
         "Cumulative count of memory allocation failures.",
-    ));
-    for row in rows {
+    );
+    samples(all, failures, |text, row| {
         let Some(memory) = &row.cgroup.memory else {
-            continue;
+            return;
         };
         for scope in ["container", "hierarchy"] {
             let faults = [
@@ -419,10 +499,11 @@ fn of_memory(text: &mut Text, rows: &[Row<'_>]) {
             ];
             for (failure, count) in faults {
                 let more = [("failure_type", failure), ("scope", scope)];
-                text.sample(&[&row.labels, &more], count as f64, Some(row.cgroup.at));
+                let value = count as f64;
+                text.sample(&[&row.labels(), &more], value, Some(row.cgroup.at));
             }
         }
-    }
+    });
     let huge: Figures<HugePages, u64, 2> = [
         (
             "container_hugetlb_usage_bytes",
@@ -436,22 +517,18 @@ fn of_memory(text: &mut Text, rows: &[Row<'_>]) {
         ),
     ];
     for (name, help, figure) in huge {
-        text.family(gauge(name, help));
-        for row in rows {
+        samples(all, gauge(name, help), move |text, row| {
             for pages in row.cgroup.memory.iter().flat_map(|it| &it.huge_pages) {
                 let size = page_size_name(pages.page_size);
                 let more = [("pagesize", size.as_str())];
-                text.sample(
-                    &[&row.labels, &more],
-                    figure(pages) as f64,
-                    Some(row.cgroup.at),
-                );
+                let value = figure(pages) as f64;
+                text.sample(&[&row.labels(), &more], value, Some(row.cgroup.at));
             }
-        }
+        });
     }
 }
 
-fn of_file_systems(text: &mut Text, rows: &[Row<'_>]) {
+fn of_file_systems(all: &mut Vec<Shown>) {
     let figures: Figures<FsUsage, Option<u64>, 4> = [
         (
             "container_fs_inodes_free",
@@ -473,14 +550,13 @@ fn of_file_systems(text: &mut Text, rows: &[Row<'_>]) {
         ),
     ];
     for (name, help, figure) in figures {
-        text.family(gauge(name, help));
-        for row in rows {
-            let Some(fs) = row.fs else { continue };
+        samples(all, gauge(name, help), move |text, row| {
+            let Some(fs) = &row.fs else { return };
             if let Some(value) = figure(fs) {
                 let device = [("device", fs.device.as_deref().unwrap_or(""))];
-                text.sample(&[&row.labels, &device], value as f64, Some(fs.at));
+                text.sample(&[&row.labels(), &device], value as f64, Some(fs.at));
             }
-        }
+        });
     }
     let io: Figures<DeviceIo, u64, 4> = [
         (
@@ -505,21 +581,17 @@ fn of_file_systems(text: &mut Text, rows: &[Row<'_>]) {
         ),
     ];
     for (name, help, figure) in io {
-        text.family(counter(name, help));
-        for row in rows {
+        samples(all, counter(name, help), move |text, row| {
             for device in row.cgroup.io.iter().flat_map(|io| &io.devices) {
                 let more = [("device", device.device.as_str())];
-                text.sample(
-                    &[&row.labels, &more],
-                    figure(device) as f64,
-                    Some(row.cgroup.at),
-                );
+                let value = figure(device) as f64;
+                text.sample(&[&row.labels(), &more], value, Some(row.cgroup.at));
             }
-        }
+        });
     }
 }
 
-fn of_networks(text: &mut Text, rows: &[Row<'_>]) {
+fn of_networks(all: &mut Vec<Shown>) {
     let figures: Figures<Traffic, u64, 4> = [
         ("bytes", "Cumulative count of bytes", |it| it.bytes),
         ("packets", "Cumulative count of packets", |it| it.packets),
@@ -542,22 +614,22 @@ fn of_networks(text: &mut Text, rows: &[Row<'_>]) {
     for (direction, done, doing, traffic) in directions {
         for (what, help, figure) in figures {
             let verb = if help.ends_with("while") { doing } else { done };
-            text.family(counter(
+            let family = counter(
                 format!("container_network_{direction}_{what}_total"),
                 format!("{help} {verb}"),
-            ));
-            for row in rows {
+            );
+            samples(all, family, move |text, row| {
                 for interface in row.network.iter().flat_map(|it| &it.interfaces) {
                     let more = [("interface", interface.name.as_str())];
                     let value = figure(traffic(interface)) as f64;
-                    text.sample(&[&row.labels, &more], value, Some(row.cgroup.at));
+                    text.sample(&[&row.labels(), &more], value, Some(row.cgroup.at));
                 }
-            }
+            });
         }
     }
 }
 
-fn of_processes(text: &mut Text, rows: &[Row<'_>]) {
+fn of_processes(all: &mut Vec<Shown>) {
     let figures: Figures<ProcessUsage, Option<u64>, 5> = [
         (
             "container_processes",
@@ -586,85 +658,76 @@ fn of_processes(text: &mut Text, rows: &[Row<'_>]) {
         ),
     ];
     for (name, help, figure) in figures {
-        each(text, rows, gauge(name, help), |row| {
+        each(all, gauge(name, help), move |row| {
             Some(figure(row.cgroup.processes.as_ref()?)? as f64)
         });
     }
-    text.family(gauge(
+    let limits = gauge(
         "container_ulimits_soft",
         "Soft ulimit values for the container root process. Unlimited if -1, except priority and nice",
-    ));
-    for row in rows {
+    );
+    samples(all, limits, |text, row| {
         let processes = row.cgroup.processes.as_ref();
         if let Some(limit) = processes.and_then(|it| it.open_files_max) {
             let more = [("ulimit", "max_open_files")];
-            text.sample(&[&row.labels, &more], limit as f64, Some(row.cgroup.at));
+            let value = limit as f64;
+            text.sample(&[&row.labels(), &more], value, Some(row.cgroup.at));
         }
-    }
+    });
     let seen = gauge(
         "container_last_seen",
         "Last time a container was seen by the exporter",
     );
-    each(text, rows, seen, |row| {
-        Some(row.cgroup.at.as_second() as f64)
-    });
+    each(all, seen, |row| Some(row.cgroup.at.as_second() as f64));
 }
 
-fn of_specs(text: &mut Text, rows: &[Row<'_>]) {
-    let untimed = |text: &mut Text, name, help, value: &dyn Fn(&Row<'_>) -> Option<u64>| {
-        text.family(gauge(name, help));
-        for row in rows {
-            if let Some(value) = value(row) {
-                text.sample(&[&row.labels], value as f64, None);
+fn of_specs(all: &mut Vec<Shown>) {
+    type Figure = fn(&Row) -> Option<u64>;
+    let figures: [(_, _, Figure); 7] = [
+        (
+            "container_start_time_seconds",
+            "Start time of the container since unix epoch in seconds.",
+            |row| u64::try_from(row.started_at.as_second()).ok(),
+        ),
+        (
+            "container_spec_cpu_period",
+            "CPU period of the container.",
+            |row| row.cgroup.cpu_limits.period_us,
+        ),
+        (
+            "container_spec_cpu_quota",
+            "CPU quota of the container.",
+            |row| row.cgroup.cpu_limits.quota_us,
+        ),
+        (
+            "container_spec_cpu_shares",
+            "CPU share of the container.",
+            |row| row.cgroup.cpu_limits.shares,
+        ),
+        // no limit of memory is 0 here, as cAdvisor says it
+        (
+            "container_spec_memory_limit_bytes",
+            "Memory limit for the container.",
+            |row| Some(row.cgroup.memory.as_ref()?.limit.unwrap_or(0)),
+        ),
+        (
+            "container_spec_memory_swap_limit_bytes",
+            "Memory swap limit for the container.",
+            |row| Some(row.cgroup.memory.as_ref()?.swap_limit.unwrap_or(0)),
+        ),
+        (
+            "container_spec_memory_reservation_limit_bytes",
+            "Memory reservation limit for the container.",
+            |row| Some(row.cgroup.memory.as_ref()?.reservation.unwrap_or(0)),
+        ),
+    ];
+    for (name, help, figure) in figures {
+        samples(all, gauge(name, help), move |text, row| {
+            if let Some(value) = figure(row) {
+                text.sample(&[&row.labels()], value as f64, None);
             }
-        }
-    };
-    let memory = |row: &Row<'_>, figure: fn(&MemoryUsage) -> Option<u64>| {
-        // no limit is 0 here, as cAdvisor says it
-        Some(figure(row.cgroup.memory.as_ref()?).unwrap_or(0))
-    };
-    untimed(
-        text,
-        "container_start_time_seconds",
-        "Start time of the container since unix epoch in seconds.",
-        &|row| u64::try_from(row.started_at.as_second()).ok(),
-    );
-    untimed(
-        text,
-        "container_spec_cpu_period",
-        "CPU period of the container.",
-        &|row| row.cgroup.cpu_limits.period_us,
-    );
-    untimed(
-        text,
-        "container_spec_cpu_quota",
-        "CPU quota of the container.",
-        &|row| row.cgroup.cpu_limits.quota_us,
-    );
-    untimed(
-        text,
-        "container_spec_cpu_shares",
-        "CPU share of the container.",
-        &|row| row.cgroup.cpu_limits.shares,
-    );
-    untimed(
-        text,
-        "container_spec_memory_limit_bytes",
-        "Memory limit for the container.",
-        &|row| memory(row, |it| it.limit),
-    );
-    untimed(
-        text,
-        "container_spec_memory_swap_limit_bytes",
-        "Memory swap limit for the container.",
-        &|row| memory(row, |it| it.swap_limit),
-    );
-    untimed(
-        text,
-        "container_spec_memory_reservation_limit_bytes",
-        "Memory reservation limit for the container.",
-        &|row| memory(row, |it| it.reservation),
-    );
+        });
+    }
 }
 
 fn seconds(nanoseconds: u64) -> f64 {

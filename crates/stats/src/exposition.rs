@@ -101,6 +101,16 @@ impl Text {
         };
     }
 
+    /// Bytes that there are.
+    pub(crate) fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Takes what there is and goes on in room for so many bytes.
+    pub(crate) fn take(&mut self, room: usize) -> String {
+        std::mem::replace(&mut self.out, String::with_capacity(room))
+    }
+
     pub(crate) fn finish(self) -> String {
         self.out
     }

@@ -1,10 +1,10 @@
 //! The rows and their labels, line by line, and what `/metrics/resource` makes of the same.
 
-use super::{MachineFacts, cadvisor_metrics};
+use super::{MachineFacts, PART};
 use crate::cgroup::page_size_name;
 use crate::resource::{ResourceUsage, resource_metrics};
 use crate::test_figures::{node, pod};
-use crate::usage::PodUsage;
+use crate::usage::{NodeUsage, PodUsage};
 
 fn machine() -> MachineFacts {
     MachineFacts {
@@ -16,6 +16,11 @@ fn machine() -> MachineFacts {
         version: "0.1.0".into(),
         ..MachineFacts::default()
     }
+}
+
+fn cadvisor_metrics(machine: &MachineFacts, measured: Option<(&NodeUsage, &[PodUsage])>) -> String {
+    let measured = measured.map(|(node, pods)| (node.clone(), pods.to_vec()));
+    super::cadvisor_metrics(machine, measured).collect()
 }
 
 /// Every line is a comment, or a name with labels, a number and perhaps a time; each family is
@@ -111,6 +116,31 @@ fn what_a_row_lacks_is_left_out() {
     assert!(of_pod("container_cpu_usage_seconds_total{"));
     assert!(!of_pod("container_memory_rss{"));
     assert!(!of_pod("container_cpu_cfs_periods_total{"), "no quota");
+}
+
+#[test]
+fn of_a_full_node_the_text_is_made_in_parts_and_each_row_of_each_family_is_in_it_once() {
+    let pods: Vec<_> = (0..250)
+        .map(|at| {
+            let mut pod = pod();
+            pod.uid = format!("u{at}").as_str().into();
+            pod.name = format!("web-{at}");
+            pod
+        })
+        .collect();
+    let parts: Vec<_> = super::cadvisor_metrics(&machine(), Some((node(), pods))).collect();
+    assert!(parts.len() > 20, "{} parts", parts.len());
+    assert!(parts.iter().all(|part| part.capacity() <= PART));
+    let text = parts.concat();
+    check_format(&text);
+    for at in 0..250 {
+        let pod = format!("pod=\"web-{at}\"");
+        for (family, rows) in [("container_memory_rss{", 3), ("container_last_seen{", 3)] {
+            let lines = text.lines();
+            let of_pod = lines.filter(|it| it.starts_with(family) && it.contains(&pod));
+            assert_eq!(of_pod.count(), rows, "{family} {pod}");
+        }
+    }
 }
 
 fn resource(pods: &[PodUsage]) -> String {
