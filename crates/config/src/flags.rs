@@ -116,7 +116,8 @@ pub struct KubeletFlags {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
     pub exec_needs_create: bool,
     /// Windlass: stop and remove every pod of this node, its static pods and those of a cluster
-    /// too, and exit when nothing is left of them. The cluster is not asked and not told.
+    /// too, and exit when nothing is left of them. Containers have 30 s to end; preStop hooks are not
+    /// run. The cluster is not asked and not told.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
     pub leave: bool,
     /// Print the version and exit; =raw prints all of it.

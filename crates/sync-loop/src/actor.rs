@@ -54,8 +54,6 @@ const SYNC_TICK: Duration = Duration::from_secs(1);
 const HOUSEKEEPING: Duration = Duration::from_secs(2);
 /// A check of the runtime that takes longer than this counts as not answered.
 const CHECK_PATIENCE: Duration = Duration::from_secs(10);
-/// Grace period of a pod that runs without a configuration: upstream's.
-const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 
 /// What the loop works with.
 #[derive(Clone, Debug)]
@@ -72,6 +70,8 @@ pub struct SyncLoopDeps {
     pub pleg_health: PlegHealth,
     /// Releases the volumes of pods that nobody asks for.
     pub volumes: VolumesHandle,
+    /// Grace period of a pod that runs without a configuration.
+    pub orphan_grace: Duration,
     /// Cleans up.
     pub runtime: PodRuntime,
     /// Delays of pods, cleaned of those that are gone; `None` in simulations without a disk.
@@ -373,7 +373,7 @@ impl SyncLoop {
         for uid in clean_up.orphans_to_kill {
             if let Some(observed) = self.deps.cache.get(&uid) {
                 let kill = KillPod {
-                    grace: Some(ORPHAN_GRACE),
+                    grace: Some(self.deps.orphan_grace),
                     reason: "the pod runs without a configuration".into(),
                     removed: true,
                     orphan: Some(observed),

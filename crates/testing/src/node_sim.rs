@@ -294,6 +294,7 @@ impl NodeSim {
             restored: self.checkpoint.clone(),
             sync_frequency: Duration::from_secs(60),
             start_concurrency: 4,
+            orphan_grace: wiring::ORPHAN_GRACE,
         });
         let actors = LocalSet::new();
         let agent = actors.run_until(async { wiring::spawn(*parts) }).await;

@@ -41,7 +41,7 @@ use windlass_volumes::{
 };
 
 use crate::cluster;
-use crate::wiring::{AgentParts, MachineShutdown, SourceParts};
+use crate::wiring::{AgentParts, MachineShutdown, ORPHAN_GRACE, SourceParts};
 
 /// Pods that start at a time when `--start-concurrency` is 0. Four keep two cores and the
 /// runtime's metadata lock busy; more only make every pod of a burst slower (measured: the
@@ -212,6 +212,7 @@ pub fn agent_parts(
         admitted,
         restored,
         sync_frequency: kubelet.sync_frequency.to_std(),
+        orphan_grace: ORPHAN_GRACE,
         start_concurrency: match config.flags.start_concurrency {
             0 => START_CONCURRENCY,
             width => width,

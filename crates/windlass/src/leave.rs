@@ -1,6 +1,8 @@
 //! `--leave`: the agent's last run on a machine. Without a source of pods every pod on the
-//! runtime is one that nobody wants any more: it is stopped with its grace, its volumes are released and
+//! runtime is one that nobody wants any more: it is stopped, its volumes are released and
 //! what is left of it is collected, as ever. When nothing is left the process ends.
+//!
+//! What a pod's specification says, its hooks and its own grace, is not known any more.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,6 +14,10 @@ use windlass_types::cri::ListFilter;
 /// Pause between two looks. Housekeeping comes every 2 s and the collection of what is dead once
 /// a minute, so nobody waits for this.
 const POLL: Duration = Duration::from_secs(1);
+
+/// Grace period of pods while leaving. They were wanted until now, databases among them: what a pod
+/// has that asks for nothing else.
+pub(crate) const GRACE: Duration = Duration::from_secs(30);
 
 /// Takes the sources of pods, and with them the cluster, out of the configuration.
 pub(crate) fn forget_sources(config: &mut Config) {

@@ -104,8 +104,10 @@ async fn agent(
     let _lock = process::lock(config.flags.lock_file.as_deref())?;
     let servers = servers::Servers::bind(config).await?;
     let runtime = build::RuntimeClients::connect(&config.kubelet, &metrics)?;
-    #[cfg_attr(not(feature = "otel"), expect(unused_mut))]
     let mut parts = build::agent_parts(config, Arc::clone(&clock), metrics.clone(), &runtime)?;
+    if config.flags.leave {
+        parts.orphan_grace = leave::GRACE;
+    }
     metrics
         .node_name
         .with_label_values(&[&parts.node.node_name])

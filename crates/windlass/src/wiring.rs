@@ -62,6 +62,9 @@ use sources::{SourceWiring, spawn_sources};
 
 pub use sources::SourceParts;
 
+/// Grace period of a pod that runs and whose specification nobody has: upstream's.
+pub const ORPHAN_GRACE: Duration = Duration::from_secs(1);
+
 /// Everything the actors are made of.
 #[derive(Debug)]
 pub struct AgentParts {
@@ -130,6 +133,8 @@ pub struct AgentParts {
     pub sync_frequency: Duration,
     /// Pods that start at a time.
     pub start_concurrency: usize,
+    /// Grace period of a pod that runs and that no source has.
+    pub orphan_grace: Duration,
 }
 
 /// How pods are ended before the machine goes down.
@@ -411,6 +416,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         cri: Arc::clone(&parts.runtime),
         pleg_health: pleg_health.clone(),
         volumes,
+        orphan_grace: parts.orphan_grace,
         runtime,
         backoff_file,
         runtime_state: state_sender,

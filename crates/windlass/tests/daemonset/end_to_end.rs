@@ -16,7 +16,7 @@ use crate::kustomize::overlay;
 use crate::machine::{Machine, mark, remove_leftovers};
 
 /// The pod copies a hundred megabytes of programs, starts two daemons and waits for both; pods of
-/// the inner one are stopped with their grace and collected once a minute.
+/// the inner one have 30 s to end and are collected once a minute.
 const PATIENCE: Duration = Duration::from_secs(150);
 /// Set in the second process of the test, whose mounts are its own and shared.
 const INSIDE: &str = "WINDLASS_TEST_SHARED_MOUNTS";
