@@ -15,6 +15,9 @@ pub enum CollectorAddress {
     Unix(PathBuf),
     /// A Unix socket without a file.
     Abstract(String),
+    /// Accepted as upstream does, though it names nothing to connect to: in `dns://host:4317` the
+    /// host is in the place of a name server.
+    Nowhere,
 }
 
 impl Default for CollectorAddress {
@@ -23,42 +26,41 @@ impl Default for CollectorAddress {
     }
 }
 
-/// Why a text is no address.
+/// A text is no address: it has another scheme than gRPC's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CollectorAddressError {
-    /// Another scheme than gRPC's.
-    #[error("has an unsupported scheme: {0}.  Options are none, dns, unix, or unix-abstract")]
-    Scheme(String),
-    /// Nothing to connect to.
-    #[error("names no host or socket, write for example localhost:4317")]
-    Nothing,
-}
+#[error("has an unsupported scheme: {0}.  Options are none, dns, unix, or unix-abstract")]
+pub struct UnsupportedScheme(String);
 
 impl FromStr for CollectorAddress {
-    type Err = CollectorAddressError;
+    type Err = UnsupportedScheme;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (scheme, rest) = split(text);
-        let some = |rest: &str| match rest.is_empty() {
-            true => Err(CollectorAddressError::Nothing),
-            false => Ok(rest.to_owned()),
+        let named = match rest.strip_prefix("//") {
+            // a name server may stand between the second and the third slash
+            Some(rest) if scheme == "dns" => rest.split_once('/').map_or("", |(_, host)| host),
+            Some(rest) => rest,
+            None => rest,
         };
         match scheme {
-            "unix" => Ok(Self::Unix(
-                some(rest.strip_prefix("//").unwrap_or(rest))?.into(),
-            )),
-            "unix-abstract" => some(rest.strip_prefix("//").unwrap_or(rest)).map(Self::Abstract),
-            "dns" => {
-                // a name server may stand between the second and the third slash
-                let host = match rest.strip_prefix("//") {
-                    Some(rest) => rest.split_once('/').map_or("", |(_, host)| host),
-                    None => rest,
-                };
-                some(host).map(|host| Self::Tcp(with_port(&host)))
-            }
-            other => Err(CollectorAddressError::Scheme(other.to_owned())),
+            "dns" | "unix" | "unix-abstract" if named.is_empty() => Ok(Self::Nowhere),
+            "dns" => Ok(Self::Tcp(with_port(named))),
+            "unix" => Ok(Self::Unix(named.into())),
+            "unix-abstract" => Ok(Self::Abstract(named.to_owned())),
+            other => Err(UnsupportedScheme(other.to_owned())),
         }
     }
+}
+
+/// What is to be said of an endpoint that is accepted and leads nowhere.
+pub(crate) fn leads_nowhere(endpoint: &str) -> Option<String> {
+    let nowhere = endpoint.parse() == Ok(CollectorAddress::Nowhere);
+    nowhere.then(|| {
+        let meant = endpoint.strip_prefix("dns://");
+        let meant = meant.filter(|it| !it.is_empty() && !it.contains('/'));
+        let meant = meant.unwrap_or("localhost:4317");
+        format!("{endpoint:?} names no host or socket, so no traces are sent: write {meant}")
+    })
 }
 
 /// Scheme and rest; without a scheme it is `dns`.
@@ -80,13 +82,14 @@ fn with_port(host: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::CollectorAddress;
+    use super::{CollectorAddress, leads_nowhere};
 
     fn check(text: &str, expected: &str) {
         let read = match text.parse::<CollectorAddress>() {
             Ok(CollectorAddress::Tcp(host)) => format!("tcp {host}"),
             Ok(CollectorAddress::Unix(path)) => format!("unix {}", path.display()),
             Ok(CollectorAddress::Abstract(name)) => format!("abstract {name}"),
+            Ok(CollectorAddress::Nowhere) => leads_nowhere(text).expect("a warning"),
             Err(error) => error.to_string(),
         };
         assert_eq!(read, expected, "{text}");
@@ -107,13 +110,22 @@ mod tests {
     }
 
     #[test]
-    fn other_schemes_and_empty_addresses_are_refused() {
+    fn other_schemes_are_refused() {
         let http =
             "has an unsupported scheme: http.  Options are none, dns, unix, or unix-abstract";
         check("http://localhost:4317", http);
-        let nothing = "names no host or socket, write for example localhost:4317";
-        check("", nothing);
-        check("dns://localhost:4317", nothing);
-        check("unix:", nothing);
+    }
+
+    #[test]
+    fn what_names_no_host_or_socket_leads_nowhere_and_is_told_how_to_be_mended() {
+        let nowhere = |text: &str, mended: &str| {
+            let words = "names no host or socket, so no traces are sent: write";
+            check(text, &format!("{text:?} {words} {mended}"));
+        };
+        nowhere("dns://google.com:4317", "google.com:4317");
+        nowhere("dns://10.0.0.10/", "localhost:4317");
+        nowhere("", "localhost:4317");
+        nowhere("unix:", "localhost:4317");
+        assert_eq!(leads_nowhere("localhost:4317"), None);
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use windlass_core::yaml::{self, YamlError};
 
+use crate::collector;
 use crate::fields;
 use crate::flags::{FlagSetting, KubeletFlags};
 use crate::gates::{FeatureGates, Gate};
@@ -346,13 +347,19 @@ impl Layers {
         }
         let origin = origin_of("featureGates");
         let inert = |(gate, _): &(&Gate, bool)| !ACTED_UPON.contains(&gate.name);
-        let suites = tls::suites_left_out(&kubelet.tls_cipher_suites).map(|message| Warning {
-            origin: origin_of("tlsCipherSuites"),
-            field: "tlsCipherSuites".to_owned(),
+        let remark = |field: &str, message| Warning {
+            origin: origin_of(field),
+            field: field.to_owned(),
             message,
-        });
+        };
+        let suites = tls::suites_left_out(&kubelet.tls_cipher_suites);
+        let suites = suites.map(|message| remark("tlsCipherSuites", message));
+        let tracing = kubelet.tracing.as_ref();
+        let endpoint = tracing.and_then(|it| it.endpoint.as_deref());
+        let nowhere = endpoint.and_then(collector::leads_nowhere);
+        let nowhere = nowhere.map(|message| remark("tracing.endpoint", message));
         self.warn_of_inert_fields(&kubelet);
-        self.warnings.extend(suites);
+        self.warnings.extend(suites.into_iter().chain(nowhere));
         self.warnings
             .extend(gates.changed().filter(inert).map(|(gate, on)| Warning {
                 origin: origin.clone(),

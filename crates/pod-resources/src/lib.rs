@@ -3,7 +3,8 @@
 //!
 //! *owns* nothing: both read the board · *invariant* read-only; only root and the agent's own user
 //! are answered · *bound* 100 requests a second, ten at once, for each service; what comes beyond is
-//! refused, as upstream does. A watch holds no queue: when its client is ready for more it gets the
+//! refused, as upstream does. To begin a watch is not counted, upstream's limiter sees calls with one
+//! answer only; a connection has 64 streams at most. A watch holds no queue: when its client is ready for more it gets the
 //! difference between the board then and what it was told, so a slow client misses intermediate
 //! states and costs nothing. Upstream ends the watch of a client that is 100 events behind.
 //!

@@ -5,7 +5,7 @@ use windlass_config::{CollectorAddress, Config};
 use windlass_metrics::Metrics;
 use windlass_telemetry::{Collector, OtlpSink, Sampler, Sending, TelemetryConfig};
 
-/// What takes spans, and what sends them; `None` if nobody asks for traces. Needs a tokio runtime.
+/// What takes spans, and what sends them; `None` if nobody asks for traces or is there to take them. Needs a tokio runtime.
 pub(crate) fn connect(
     config: &Config,
     node_name: &str,
@@ -25,6 +25,8 @@ pub(crate) fn connect(
             }
             CollectorAddress::Unix(path) => Collector::Unix(path),
             CollectorAddress::Abstract(name) => Collector::Abstract(name),
+            // there was a warning
+            CollectorAddress::Nowhere => return Ok(None),
         },
         sampler: Sampler::per_million(tracing.sampling_rate_per_million.unwrap_or(0)),
         host_name: node_name.to_owned(),

@@ -206,6 +206,23 @@ fn suites_that_are_too_old_are_left_out_and_named_as_long_as_one_is_possible() {
 }
 
 #[test]
+fn a_collector_that_is_nowhere_is_a_warning() {
+    let files = [(
+        "k.yaml",
+        "HEAD\ntracing: {endpoint: dns://google.com:4317}\n",
+    )];
+    let (_, config) = attempt(&files, &["--config=@/k.yaml"]);
+    let warnings = config.expect("valid, as for upstream").warnings;
+    let [warning] = warnings.as_slice() else {
+        panic!("{warnings:?}");
+    };
+    let warning = warning.to_string();
+    let expected = "k.yaml: tracing.endpoint: \"dns://google.com:4317\" names no host or socket, \
+                    so no traces are sent: write google.com:4317";
+    assert!(warning.ends_with(expected), "{warning}");
+}
+
+#[test]
 fn names_of_tls_become_their_numbers() {
     let files = [(
         "k.yaml",

@@ -218,6 +218,8 @@ impl Server {
         let socket = TcpSocket::new_v4()?;
         socket.bind((dial.from, 0).into())?;
         let stream = soon("connect", socket.connect(self.address)).await?;
+        // the first request shall not wait 40 ms for the kernel to acknowledge the handshake's end
+        stream.set_nodelay(true)?;
         let name = ServerName::try_from("localhost").expect("a name");
         let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
         soon("handshake", connecting).await

@@ -11,12 +11,13 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::net::unix::pipe;
+use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::containers::too_many;
-use super::node_query::NodeQuery;
+use super::node_query::{NodeQuery, no_such_file};
 use super::tree::{Found, find, serve};
 use crate::NodeApi;
 use crate::answer::text;
@@ -29,7 +30,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// them; it is people who ask, a node has two processors at least, and each gets four.
 const QUERIES: usize = 8;
 
-/// Bytes of a journal in one answer.
+/// Bytes of a journal in one answer, with what journalctl complains of.
 const LARGEST: u64 = 256 * 1024 * 1024;
 
 /// Bytes of the list of units.
@@ -54,17 +55,19 @@ impl Journals {
         }
     }
 
-    /// Starts it; killed when its handle goes.
-    fn start(&self, arguments: &[String]) -> io::Result<(Child, ChildStdout)> {
-        let mut child = Command::new(&self.program)
+    /// Starts it; killed when its handle goes. What it complains of comes by the same pipe as what
+    /// it says, as upstream: who asks sees why there is nothing, and no bound is needed beside that
+    /// of the answer.
+    fn start(&self, arguments: &[String]) -> io::Result<(Child, pipe::Receiver)> {
+        let (output, said) = io::pipe()?;
+        let child = Command::new(&self.program)
             .args(arguments)
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(said.try_clone()?)
+            .stdout(said)
             .kill_on_drop(true)
             .spawn()?;
-        let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok((child, output))
+        Ok((child, pipe::Receiver::from_owned_fd(output.into())?))
     }
 
     /// Units that the journal knows; none without a journal.
@@ -88,7 +91,12 @@ pub(crate) async fn answer(api: &NodeApi, query: &NodeQuery, path: &str) -> Resp
         return text(StatusCode::NOT_ACCEPTABLE, error);
     }
     if let [file] = query.files.as_slice() {
-        return serve(api, file.trim_matches('/')).await;
+        let shown = serve(api, file.trim_matches('/')).await;
+        // that it is there is a part of upstream's check of the query
+        return match shown.status() {
+            StatusCode::NOT_FOUND => text(StatusCode::NOT_ACCEPTABLE, no_such_file(file)),
+            _ => shown,
+        };
     }
     // before the first process is started for it
     let Ok(place) = Arc::clone(&api.journals.places).try_acquire_owned() else {

@@ -194,6 +194,15 @@ impl NodeQuery {
     }
 }
 
+/// What upstream's check says of a file that is not there.
+pub(crate) fn no_such_file(file: &str) -> String {
+    let why = format!(
+        "statat {}: no such file or directory",
+        file.trim_matches('/')
+    );
+    invalid("query", file, &why)
+}
+
 fn invalid(field: &str, value: &str, why: &str) -> String {
     format!("{field}: Invalid value: {value:?}: {why}")
 }

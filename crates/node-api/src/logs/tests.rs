@@ -335,7 +335,10 @@ async fn a_query_finds_the_file_of_a_service_that_does_not_log_to_the_journal() 
             log files for [no-such-unit-h3]|try without specifying options|"),
         ("/logs/?query=other-unit-h3", "200 |log not found for other-unit-h3|"),
         ("/logs/?query=/syslog", "200 <script>|"),
-        ("/logs/?query=/../../etc/passwd", "404 404 page not found|"),
+        ("/logs/?query=/no-such-file", "406 query: Invalid value: \"/no-such-file\": \
+            statat no-such-file: no such file or directory|"),
+        ("/logs/?query=/../../etc/passwd", "406 query: Invalid value: \"/../../etc/passwd\": \
+            statat ../../etc/passwd: no such file or directory|"),
         ("/logs/syslog", "200 <script>|"),
         ("/logs/syslog?query=kubelet", "406 path not allowed in query mode|"),
         ("/logs/?query=a%3Bb",
@@ -360,6 +363,21 @@ fn journals(directory: &Path, script: &str) -> Journals {
     let mut file = file.expect("a file");
     writeln!(file, "#!/bin/sh\n{script}").expect("written");
     Journals::new(program)
+}
+
+#[tokio::test]
+async fn what_journalctl_complains_of_is_in_the_answer_with_what_it_says() {
+    let mut node = Node::new();
+    let root = node.shows_system_logs();
+    node.world.deps.settings.log_query = true;
+    let script = "[ \"$1\" = --field ] && exec echo unit.service\n\
+                  case \"$*\" in *--grep=*) echo 'missing )' >&2; exit 1;; esac\n\
+                  echo said; echo 'a file is damaged' >&2; echo more";
+    node.world.deps.journals = journals(root.path(), script);
+    let said = node.get("/logs/?query=unit").await;
+    assert_eq!(said, "200 said|a file is damaged|more|");
+    let refused = node.get("/logs/?query=unit&pattern=%28").await;
+    assert_eq!(refused, "200 missing )|");
 }
 
 /// One that knows one unit, `endless`, and goes on about it; a file names its processes.
