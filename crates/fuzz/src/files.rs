@@ -116,6 +116,7 @@ pub(crate) fn statistics(data: &[u8]) {
     let _ = parse::parse_io_stat(data);
     let _ = parse::parse_blkio(data);
     let _ = parse::parse_partitions(data);
+    let _ = parse::parse_diskstats(data);
     let _ = parse::parse_procs(data);
     let _ = parse::parse_net_dev(data);
     let _ = parse::parse_default_route(data);

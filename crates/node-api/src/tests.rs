@@ -75,6 +75,7 @@ impl StatsSource for Measured {
             fs: None,
             image_fs: None,
             container_fs: None,
+            disks: Default::default(),
             max_pid: None,
             running_processes: None,
             system: Vec::new(),

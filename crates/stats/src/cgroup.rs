@@ -393,6 +393,7 @@ impl Cgroups {
         };
         let devices = devices.iter().map(|(number, io)| DeviceIo {
             device: name(number),
+            number: *number,
             read_bytes: io.read_bytes,
             written_bytes: io.written_bytes,
             reads: io.reads,

@@ -83,7 +83,7 @@ impl Machine {
             memory: (self.memory.total > 0).then(|| MemoryUsage {
                 usage: self.memory.total.saturating_sub(self.memory.free),
                 working_set: self.memory.total.saturating_sub(self.memory.available),
-                swap: Some(self.memory.swap_total.saturating_sub(self.memory.swap_free)),
+                swap: self.memory.swap_total.saturating_sub(self.memory.swap_free),
                 ..MemoryUsage::default()
             }),
             io: Some(IoUsage::default()),

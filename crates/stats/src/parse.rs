@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::usage::{InterfaceUsage, Pressure, PressureLine, Traffic};
+use crate::usage::{DiskUsage, InterfaceUsage, Pressure, PressureLine, Traffic};
 
 /// Nanoseconds of a tick of `cpuacct.stat` and `/proc/stat`: `USER_HZ` is 100 on every
 /// architecture that Linux runs containers on.
@@ -268,6 +268,32 @@ pub fn parse_partitions(text: &[u8]) -> BTreeMap<DeviceNumber, String> {
         }
     }
     names
+}
+
+/// `/proc/diskstats`, by path of the device.
+pub fn parse_diskstats(text: &[u8]) -> BTreeMap<String, DiskUsage> {
+    let disk = |line| {
+        let mut words = words(line).skip(2);
+        let name = std::str::from_utf8(words.next()?).ok()?;
+        let mut next = || words.next().and_then(number);
+        // reads and writes themselves are told by cgroup
+        let (_reads, reads_merged, sectors_read, read_ms) = (next()?, next()?, next()?, next()?);
+        let (_writes, writes_merged, sectors_written, write_ms) =
+            (next()?, next()?, next()?, next()?);
+        let disk = DiskUsage {
+            reads_merged,
+            sectors_read,
+            read_ms,
+            writes_merged,
+            sectors_written,
+            write_ms,
+            in_progress: next()?,
+            io_ms: next()?,
+            weighted_io_ms: next()?,
+        };
+        Some((format!("/dev/{name}"), disk))
+    };
+    lines(text).filter_map(disk).collect()
 }
 
 /// PIDs in `cgroup.procs`. A process outside of our PID namespace shows as 0 and counts, too.

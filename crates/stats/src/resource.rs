@@ -69,8 +69,8 @@ impl ResourceFigures {
             at: cgroup.at,
             cpu_ns: cgroup.cpu.as_ref().map(|cpu| cpu.total_ns),
             working_set: memory.map(|memory| memory.working_set),
-            swap: memory.and_then(|memory| memory.swap),
-            swap_limit: memory.and_then(|memory| Some(swap_available(memory)? + memory.swap?)),
+            swap: memory.map(|memory| memory.swap),
+            swap_limit: memory.and_then(|memory| Some(swap_available(memory)? + memory.swap)),
         }
     }
 

@@ -330,12 +330,10 @@ impl CgroupStats {
         let time = Time(cgroup.at);
         let memory = cgroup.memory.as_ref();
         Self {
-            swap: memory.and_then(|memory| {
-                Some(SwapStats {
-                    time,
-                    swap_available_bytes: swap_available(memory),
-                    swap_usage_bytes: memory.swap?,
-                })
+            swap: memory.map(|memory| SwapStats {
+                time,
+                swap_available_bytes: swap_available(memory),
+                swap_usage_bytes: memory.swap,
             }),
             memory: memory.map(|memory| MemoryStats {
                 time,
@@ -366,7 +364,7 @@ impl CgroupStats {
 /// Swap that may still be used; `None` without a limit.
 pub(crate) fn swap_available(memory: &MemoryUsage) -> Option<u64> {
     let limit = memory.swap_limit?;
-    Some(limit.saturating_sub(memory.swap.unwrap_or(0)))
+    Some(limit.saturating_sub(memory.swap))
 }
 
 impl Psi {

@@ -2,7 +2,16 @@
 
 use windlass_types::{ContainerId, PodUid, Timestamp};
 
+use crate::parse::parse_diskstats;
 use crate::usage::*;
+
+/// A machine's, with the columns that kernels since 5.5 have.
+const DISKSTATS: &[u8] = b"   7       0 loop0 75258 1206 1714970 6141 14866 6214 233136 \
+    12019 0 17424 28538 160 0 2629792 36 10299 10340\n \
+    254       0 vda 881374 113064 128600074 1620626 4140440 3138158 1083366704 11234490 3 1107108 \
+    13598868 2265359 441 940804096 545841 641533 197910\n \
+    254       1 vda1 881000 113000 128600000 1620000 4140000 3138000 1083366000 11234000 2 1107000 \
+    13598000 2265359 441 940804096 545841\n";
 
 pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap_or_default()
@@ -36,7 +45,9 @@ pub(crate) fn cgroup(path: &str, base: u64) -> CgroupUsage {
             rss: base * 900,
             cache: base * 124,
             limit: Some(base * 4096),
-            swap: Some(base),
+            swap: base,
+            failures: Some(0),
+            oom_kills: Some(0),
             swap_limit: Some(base * 10),
             page_faults: base + 3,
             major_page_faults: base + 4,
@@ -50,7 +61,9 @@ pub(crate) fn cgroup(path: &str, base: u64) -> CgroupUsage {
         io: Some(IoUsage {
             devices: vec![DeviceIo {
                 device: "/dev/vda".into(),
+                number: (254, 0),
                 read_bytes: base * 512,
+                written_bytes: base * 256,
                 ..DeviceIo::default()
             }],
             pressure: None,
@@ -58,7 +71,10 @@ pub(crate) fn cgroup(path: &str, base: u64) -> CgroupUsage {
         processes: Some(ProcessUsage {
             processes: base,
             threads: base * 2,
-            ..ProcessUsage::default()
+            descriptors: Some(base + 5),
+            sockets: Some(base + 6),
+            open_files_max: Some(1024),
+            threads_max: None,
         }),
         cpu_limits: CpuLimits {
             shares: Some(1024),
@@ -114,6 +130,7 @@ pub(crate) fn node() -> NodeUsage {
         fs: Some(fs(4096)),
         image_fs: Some(fs(8192)),
         container_fs: None,
+        disks: parse_diskstats(DISKSTATS),
         max_pid: Some(32768),
         running_processes: Some(123),
         system: vec![SystemUsage {

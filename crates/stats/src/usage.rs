@@ -1,6 +1,8 @@
 //! Usage as plain data. Times are nanoseconds, sizes bytes; counters count from the start of what
 //! they belong to; `None` is "not known here" (cgroup v1 has no pressure, a kernel no PSI).
 
+use std::collections::BTreeMap;
+
 use windlass_types::{ContainerId, PodUid, Timestamp};
 
 /// Stall times of a resource, from PSI files.
@@ -65,16 +67,16 @@ pub struct MemoryUsage {
     pub inactive_file: u64,
     /// Kernel memory.
     pub kernel: Option<u64>,
-    /// Most that was ever in use.
-    pub max_usage: Option<u64>,
+    /// Most that was ever in use; 0 on kernels that do not keep it, as upstream.
+    pub max_usage: u64,
     /// How often the limit was hit.
     pub failures: Option<u64>,
     /// Limit; `None` without one.
     pub limit: Option<u64>,
     /// What the kernel tries to leave it (soft limit, `memory.min`); `None` without one.
     pub reservation: Option<u64>,
-    /// Swap in use.
-    pub swap: Option<u64>,
+    /// Swap in use; 0 on kernels that do not count it, as upstream.
+    pub swap: u64,
     /// Swap that may be used; `None` without a limit.
     pub swap_limit: Option<u64>,
     /// Minor and major page faults.
@@ -114,6 +116,8 @@ pub struct IoUsage {
 pub struct DeviceIo {
     /// Path such as `/dev/vda`, or `major:minor` where it has no name.
     pub device: String,
+    /// Major and minor number.
+    pub number: (u32, u32),
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
@@ -122,6 +126,29 @@ pub struct DeviceIo {
     pub reads: u64,
     /// Writes.
     pub writes: u64,
+}
+
+/// What the machine has done on one block device or partition, besides what [`DeviceIo`] tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// Reads that were merged with others.
+    pub reads_merged: u64,
+    /// Sectors read.
+    pub sectors_read: u64,
+    /// Milliseconds spent reading.
+    pub read_ms: u64,
+    /// Writes that were merged with others.
+    pub writes_merged: u64,
+    /// Sectors written.
+    pub sectors_written: u64,
+    /// Milliseconds spent writing.
+    pub write_ms: u64,
+    /// Reads and writes under way.
+    pub in_progress: u64,
+    /// Milliseconds in which any were.
+    pub io_ms: u64,
+    /// The same, times how many there were.
+    pub weighted_io_ms: u64,
 }
 
 /// What runs.
@@ -274,7 +301,8 @@ pub struct PodUsage {
     pub started_at: Timestamp,
     /// The pod's cgroup.
     pub cgroup: Option<CgroupUsage>,
-    /// Path and ID of the sandbox' own cgroup and its image name, for cAdvisor's labels.
+    /// Path and ID of the sandbox' own cgroup, for cAdvisor's labels. Its image is not known: CRI
+    /// tells it in no list and no status.
     pub sandbox: Option<SandboxUsage>,
     /// The pod's network namespace; `None` on the host's network or if not wanted.
     pub network: Option<NetworkUsage>,
@@ -321,6 +349,8 @@ pub struct NodeUsage {
     pub image_fs: Option<FsUsage>,
     /// Where it keeps writable layers, if wanted.
     pub container_fs: Option<FsUsage>,
+    /// By path of the device, if block I/O is wanted.
+    pub disks: BTreeMap<String, DiskUsage>,
     /// Processes and threads that may be and that are.
     pub max_pid: Option<u64>,
     /// Of them in use.

@@ -97,6 +97,119 @@ fn a_row_carries_cadvisors_labels() {
     assert_eq!(networks.count(), 2);
 }
 
+/// What `container_metrics_test.go` of upstream's NodeConformance asks for: of a container, and
+/// what may be of any row.
+const CONFORMANCE: (&[&str], &[&str]) = (
+    &[
+        "container_blkio_device_usage_total",
+        "container_cpu_system_seconds_total",
+        "container_cpu_usage_seconds_total",
+        "container_cpu_user_seconds_total",
+        "container_file_descriptors",
+        "container_fs_reads_bytes_total",
+        "container_fs_reads_total",
+        "container_fs_usage_bytes",
+        "container_fs_writes_bytes_total",
+        "container_fs_writes_total",
+        "container_last_seen",
+        "container_memory_cache",
+        "container_memory_failcnt",
+        "container_memory_failures_total",
+        "container_memory_mapped_file",
+        "container_memory_max_usage_bytes",
+        "container_memory_rss",
+        "container_memory_swap",
+        "container_memory_usage_bytes",
+        "container_memory_working_set_bytes",
+        "container_oom_events_total",
+        "container_processes",
+        "container_sockets",
+        "container_spec_cpu_period",
+        "container_spec_cpu_shares",
+        "container_spec_memory_limit_bytes",
+        "container_spec_memory_reservation_limit_bytes",
+        "container_spec_memory_swap_limit_bytes",
+        "container_start_time_seconds",
+        "container_threads",
+        "container_threads_max",
+        "container_ulimits_soft",
+    ],
+    &[
+        "container_fs_inodes_free",
+        "container_fs_inodes_total",
+        "container_fs_io_current",
+        "container_fs_io_time_seconds_total",
+        "container_fs_io_time_weighted_seconds_total",
+        "container_fs_limit_bytes",
+        "container_fs_read_seconds_total",
+        "container_fs_reads_merged_total",
+        "container_fs_sector_reads_total",
+        "container_fs_sector_writes_total",
+        "container_fs_write_seconds_total",
+        "container_fs_writes_merged_total",
+        "container_network_receive_bytes_total",
+        "container_network_receive_errors_total",
+        "container_network_receive_packets_dropped_total",
+        "container_network_receive_packets_total",
+        "container_network_transmit_bytes_total",
+        "container_network_transmit_errors_total",
+        "container_network_transmit_packets_dropped_total",
+        "container_network_transmit_packets_total",
+    ],
+);
+
+#[test]
+fn each_family_that_upstreams_conformance_test_asks_for_is_there() {
+    let mut node = node();
+    let check = |node: &NodeUsage| {
+        let text = cadvisor_metrics(&machine(), Some((node, &[pod()])));
+        check_format(&text);
+        for name in CONFORMANCE.0 {
+            let of_container = format!("\n{name}{{container=\"app\"");
+            assert!(text.contains(&of_container), "{name} in\n{text}");
+        }
+        for name in CONFORMANCE.1 {
+            assert!(text.contains(&format!("\n{name}{{")), "{name} in\n{text}");
+        }
+    };
+    check(&node);
+    // on an overlay, say in a container
+    if let Some(fs) = &mut node.fs {
+        fs.device = None;
+    }
+    node.image_fs = None;
+    check(&node);
+}
+
+#[test]
+fn disks_are_told_of_the_machine_and_devices_by_number_and_operation() {
+    let text = cadvisor_metrics(&machine(), Some((&node(), &[pod()])));
+    let root = "container=\"\",id=\"/\",image=\"\",name=\"\",namespace=\"\",pod=\"\"";
+    for (name, value) in [
+        ("reads_merged_total", "113000"),
+        ("sector_reads_total", "128600000"),
+        ("read_seconds_total", "1620"),
+        ("writes_merged_total", "3138000"),
+        ("sector_writes_total", "1083366000"),
+        ("write_seconds_total", "11234"),
+        ("io_current", "2"),
+        ("io_time_seconds_total", "1107"),
+        ("io_time_weighted_seconds_total", "13598"),
+    ] {
+        let line =
+            format!("\ncontainer_fs_{name}{{{root},device=\"/dev/vda1\"}} {value} 1000000\n");
+        assert!(text.contains(&line), "{line}in\n{text}");
+        let samples = text.matches(&format!("\ncontainer_fs_{name}{{")).count();
+        assert_eq!(samples, 1, "{name}: of file systems' devices, each once");
+    }
+    for line in [
+        "pod=\"web\",device=\"/dev/vda\",major=\"254\",minor=\"0\",operation=\"Read\"} 10240 1000000\n",
+        "pod=\"web\",device=\"/dev/vda\",major=\"254\",minor=\"0\",operation=\"Write\"} 5120 1000000\n",
+    ] {
+        assert!(text.contains(line), "{line}in\n{text}");
+    }
+}
+
 #[test]
 fn what_a_row_lacks_is_left_out() {
     let mut pod = pod();

@@ -122,9 +122,9 @@ fn a_cgroup_of_version_2_is_read_whole() {
     );
     assert_eq!(
         (memory.limit, memory.swap, memory.swap_limit),
-        (Some(104_857_600), Some(20), None)
+        (Some(104_857_600), 20, None)
     );
-    assert_eq!((memory.max_usage, memory.kernel), (Some(7000), Some(300)));
+    assert_eq!((memory.max_usage, memory.kernel), (7000, Some(300)));
     assert_eq!(
         (memory.failures, memory.oom_kills, memory.reservation),
         (Some(4), Some(1), None)
@@ -139,6 +139,7 @@ fn a_cgroup_of_version_2_is_read_whole() {
     let io = usage.io.expect("I/O");
     let disk = DeviceIo {
         device: "/dev/vda".to_owned(),
+        number: (254, 0),
         read_bytes: 10,
         written_bytes: 20,
         reads: 1,
@@ -168,7 +169,7 @@ fn the_root_of_version_2_has_the_memory_of_all_and_the_swap_of_the_machine() {
     let usage = cgroups.read("/", ALL, at(0)).expect("the root");
     let memory = usage.memory.expect("memory");
     assert_eq!((memory.usage, memory.working_set), (1_000_000, 600_000));
-    assert_eq!((memory.swap, memory.limit), (Some(60 << 10), None));
+    assert_eq!((memory.swap, memory.limit), (60 << 10, None));
     assert_eq!(usage.cpu.map(|cpu| cpu.total_ns), Some(9_000_000_000));
 }
 
@@ -237,7 +238,7 @@ fn a_file_that_is_missing_costs_its_own_figures_only() {
     let memory = usage.memory.expect("memory");
     assert_eq!(
         (memory.swap, memory.max_usage, memory.oom_kills),
-        (None, None, None)
+        (0, 0, None)
     );
     assert_eq!(memory.usage, 6300);
     assert_eq!(usage.io, None);
@@ -318,19 +319,20 @@ fn a_cgroup_of_version_1_is_read_from_all_its_hierarchies() {
     assert_eq!((memory.usage, memory.working_set), (6300, 0));
     assert_eq!(
         (memory.limit, memory.swap, memory.swap_limit),
-        (Some(1_000_000), Some(20), Some(500_000))
+        (Some(1_000_000), 20, Some(500_000))
     );
     assert_eq!(
         (memory.failures, memory.max_usage, memory.kernel),
-        (Some(4), Some(7000), Some(300))
+        (Some(4), 7000, Some(300))
     );
     assert_eq!((memory.oom_kills, memory.reservation), (Some(2), None));
     let io = usage.io.expect("I/O");
     assert_eq!(io.devices.len(), 1);
     assert_eq!(
-        (io.devices[0].device.as_str(), io.devices[0].writes),
-        ("254:0", 2)
+        (io.devices[0].device.as_str(), io.devices[0].number),
+        ("254:0", (254, 0))
     );
+    assert_eq!((io.devices[0].written_bytes, io.devices[0].writes), (20, 2));
     let processes = usage.processes.expect("processes");
     assert_eq!(
         (

@@ -84,7 +84,7 @@ impl Cgroups {
             active_file: stat.active_file,
             inactive_file: stat.inactive_file,
             limit,
-            swap: stat.swap,
+            swap: stat.swap.unwrap_or(0),
             swap_limit,
             page_faults: stat.page_faults,
             major_page_faults: stat.major_page_faults,
@@ -92,7 +92,9 @@ impl Cgroups {
         };
         if depth.details {
             memory.kernel = self.number(&dir.join("memory.kmem.usage_in_bytes"));
-            memory.max_usage = self.number(&dir.join("memory.max_usage_in_bytes"));
+            memory.max_usage = self
+                .number(&dir.join("memory.max_usage_in_bytes"))
+                .unwrap_or(0);
             memory.failures = self.number(&dir.join("memory.failcnt"));
             memory.reservation = self.limit(&dir.join("memory.soft_limit_in_bytes"));
             memory.oom_kills = self.keyed(&dir.join("memory.oom_control"), "oom_kill");

@@ -39,12 +39,15 @@ impl Cgroups {
         let current = dir.join("memory.current");
         let usage = self.kept(path, 1, &current, parse_number).flatten();
         let (usage, swap) = match usage {
-            Some(usage) => (usage, self.number(&dir.join("memory.swap.current"))),
+            Some(usage) => {
+                let swap = self.number(&dir.join("memory.swap.current"));
+                (usage, swap.unwrap_or(0))
+            }
             // the root has neither file; what v1's root counts is these two
             None if path == "/" => {
                 let info = self.file(&self.proc.join("meminfo"), parse_meminfo)?;
                 let swap = info.swap_total.saturating_sub(info.swap_free);
-                (stat.rss.saturating_add(stat.cache), Some(swap))
+                (stat.rss.saturating_add(stat.cache), swap)
             }
             None => return None,
         };
@@ -66,7 +69,7 @@ impl Cgroups {
             ..MemoryUsage::default()
         };
         if depth.details {
-            memory.max_usage = self.number(&dir.join("memory.peak"));
+            memory.max_usage = self.number(&dir.join("memory.peak")).unwrap_or(0);
             let reservation = self.limit(&dir.join("memory.min"));
             memory.reservation = reservation.filter(|bytes| *bytes > 0);
             let events = dir.join("memory.events");

@@ -1,5 +1,6 @@
 //! The node itself.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::{HostStats, HostStatsConfig, NodeState};
 use crate::cgroup::{Cgroups, Depth, read_all};
 use crate::machine::Machine;
 use crate::network::read_network;
-use crate::parse::parse_proc_cgroup;
+use crate::parse::{parse_diskstats, parse_proc_cgroup};
 use crate::source::{NoFigures, StatsError, Wanted};
 use crate::usage::{FsUsage, NodeUsage, SystemUsage};
 
@@ -118,6 +119,10 @@ impl NodeState {
             fs: None,
             image_fs: None,
             container_fs: None,
+            disks: match wanted.io {
+                true => parse_diskstats(&read_all(&proc.join("diskstats")).unwrap_or_default()),
+                false => BTreeMap::new(),
+            },
         }
     }
 }

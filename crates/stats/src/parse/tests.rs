@@ -19,6 +19,7 @@ fn all_parsers(text: &[u8]) {
         parse_io_stat(text),
         parse_blkio(text),
         parse_partitions(text),
+        parse_diskstats(text),
     ));
     black_box((
         parse_procs(text),
@@ -208,6 +209,28 @@ fn block_io_is_by_device() {
         ((254, 1), "/dev/vda1".to_owned()),
     ];
     assert_eq!(names, expected.into());
+}
+
+#[test]
+fn disks_are_read_with_as_many_columns_as_the_kernel_has() {
+    let text = b"   8       0 sda 1 2 3 4 5 6 7 8 9 10 11\n 254       1 vda1 1 20 30 40 5 60 70 80 90 100 \
+        110 12 13 14 15 16 17\n   8       1 sda1 1 2 3 4\n   8       2 sda2 1 2 3 4 5 6 7 8 9 x 11\n\n";
+    let disk = |times: u64| DiskUsage {
+        reads_merged: 2 * times,
+        sectors_read: 3 * times,
+        read_ms: 4 * times,
+        writes_merged: 6 * times,
+        sectors_written: 7 * times,
+        write_ms: 8 * times,
+        in_progress: 9 * times,
+        io_ms: 10 * times,
+        weighted_io_ms: 11 * times,
+    };
+    let expected = [
+        ("/dev/sda".to_owned(), disk(1)),
+        ("/dev/vda1".to_owned(), disk(10)),
+    ];
+    assert_eq!(parse_diskstats(text), expected.into());
 }
 
 #[test]

@@ -161,7 +161,7 @@ async fn the_node_is_told_with_its_system_cgroups() {
     );
     let memory = node.cgroup.memory.as_ref().expect("memory");
     assert_eq!((memory.usage, memory.working_set), (3000, 2500));
-    assert_eq!((memory.limit, memory.swap), (Some(8_192_000), Some(6144)));
+    assert_eq!((memory.limit, memory.swap), (Some(8_192_000), 6144));
     assert_eq!(memory.swap_limit, Some(10_240));
     let cpu = node.cgroup.cpu.as_ref().expect("processor time");
     assert_eq!(cpu.pressure.map(|it| it.some.total_ns), Some(7000));

@@ -1,0 +1,180 @@
+//! Families of file systems, of what cgroups do on devices, and of the machine's disks.
+
+use std::collections::BTreeMap;
+
+use super::{Figures, Shown, samples};
+use crate::exposition::{Kind, counter, family, gauge};
+use crate::usage::{DeviceIo, DiskUsage, FsUsage, NodeUsage};
+
+/// Disks of the machine's file systems. One that the kernel does not count (an overlay) is zeros, as
+/// upstream, whose conformance test asks for the families.
+pub(super) fn of_node(node: &NodeUsage) -> BTreeMap<String, DiskUsage> {
+    let systems = [&node.fs, &node.image_fs, &node.container_fs];
+    let devices = systems.into_iter().flatten().map(|fs| {
+        let device = fs.device.clone().unwrap_or_default();
+        let disk = node.disks.get(&device).copied().unwrap_or_default();
+        (device, disk)
+    });
+    devices.collect()
+}
+
+pub(super) fn of_file_systems(all: &mut Vec<Shown>) {
+    let figures: Figures<FsUsage, Option<u64>, 4> = [
+        (
+            "container_fs_inodes_free",
+            "Number of available Inodes",
+            |it| it.inodes_free,
+        ),
+        ("container_fs_inodes_total", "Number of Inodes", |it| {
+            it.inodes
+        }),
+        (
+            "container_fs_limit_bytes",
+            "Number of bytes that can be consumed by the container on this filesystem.",
+            |it| it.capacity,
+        ),
+        (
+            "container_fs_usage_bytes",
+            "Number of bytes that are consumed by the container on this filesystem.",
+            |it| it.used,
+        ),
+    ];
+    for (name, help, figure) in figures {
+        samples(all, gauge(name, help), move |text, row| {
+            let Some(fs) = &row.fs else { return };
+            if let Some(value) = figure(fs) {
+                let device = [("device", fs.device.as_deref().unwrap_or(""))];
+                text.sample(&[&row.labels(), &device], value as f64, Some(fs.at));
+            }
+        });
+    }
+}
+
+/// What each cgroup did on each device.
+pub(super) fn of_devices(all: &mut Vec<Shown>) {
+    let io: Figures<DeviceIo, u64, 4> = [
+        (
+            "container_fs_reads_bytes_total",
+            "Cumulative count of bytes read",
+            |it| it.read_bytes,
+        ),
+        (
+            "container_fs_reads_total",
+            "Cumulative count of reads completed",
+            |it| it.reads,
+        ),
+        (
+            "container_fs_writes_bytes_total",
+            "Cumulative count of bytes written",
+            |it| it.written_bytes,
+        ),
+        (
+            "container_fs_writes_total",
+            "Cumulative count of writes completed",
+            |it| it.writes,
+        ),
+    ];
+    for (name, help, figure) in io {
+        samples(all, counter(name, help), move |text, row| {
+            for device in row.cgroup.io.iter().flat_map(|io| &io.devices) {
+                let more = [("device", device.device.as_str())];
+                let value = figure(device) as f64;
+                text.sample(&[&row.labels(), &more], value, Some(row.cgroup.at));
+            }
+        });
+    }
+    let bytes = counter(
+        "container_blkio_device_usage_total",
+        "Blkio Device bytes usage",
+    );
+    samples(all, bytes, |text, row| {
+        for device in row.cgroup.io.iter().flat_map(|io| &io.devices) {
+            let (major, minor) = device.number;
+            let (major, minor) = (major.to_string(), minor.to_string());
+            for (operation, bytes) in [("Read", device.read_bytes), ("Write", device.written_bytes)]
+            {
+                let more = [
+                    ("device", device.device.as_str()),
+                    ("major", &major),
+                    ("minor", &minor),
+                    ("operation", operation),
+                ];
+                text.sample(&[&row.labels(), &more], bytes as f64, Some(row.cgroup.at));
+            }
+        }
+    });
+}
+
+/// What the machine does on the disks of its file systems.
+pub(super) fn of_disks(all: &mut Vec<Shown>) {
+    type Figure = fn(&DiskUsage) -> f64;
+    let figures: [(_, _, _, Figure); 9] = [
+        (
+            "container_fs_sector_reads_total",
+            "Cumulative count of sector reads completed",
+            Kind::Counter,
+            |it| it.sectors_read as f64,
+        ),
+        (
+            "container_fs_reads_merged_total",
+            "Cumulative count of reads merged",
+            Kind::Counter,
+            |it| it.reads_merged as f64,
+        ),
+        (
+            "container_fs_read_seconds_total",
+            "Cumulative count of seconds spent reading",
+            Kind::Counter,
+            |it| seconds(it.read_ms),
+        ),
+        (
+            "container_fs_sector_writes_total",
+            "Cumulative count of sector writes completed",
+            Kind::Counter,
+            |it| it.sectors_written as f64,
+        ),
+        (
+            "container_fs_writes_merged_total",
+            "Cumulative count of writes merged",
+            Kind::Counter,
+            |it| it.writes_merged as f64,
+        ),
+        (
+            "container_fs_write_seconds_total",
+            "Cumulative count of seconds spent writing",
+            Kind::Counter,
+            |it| seconds(it.write_ms),
+        ),
+        (
+            "container_fs_io_current",
+            "Number of I/Os currently in progress",
+            Kind::Gauge,
+            |it| it.in_progress as f64,
+        ),
+        (
+            "container_fs_io_time_seconds_total",
+            "Cumulative count of seconds spent doing I/Os",
+            Kind::Counter,
+            |it| seconds(it.io_ms),
+        ),
+        (
+            "container_fs_io_time_weighted_seconds_total",
+            "Cumulative weighted I/O time in seconds",
+            Kind::Counter,
+            |it| seconds(it.weighted_io_ms),
+        ),
+    ];
+    for (name, help, kind, figure) in figures {
+        samples(all, family(name, help, kind), move |text, row| {
+            for (device, disk) in &row.disks {
+                let more = [("device", device.as_str())];
+                text.sample(&[&row.labels(), &more], figure(disk), Some(row.cgroup.at));
+            }
+        });
+    }
+}
+
+/// cAdvisor divides these milliseconds as if they were nanoseconds; the name says seconds.
+fn seconds(milliseconds: u64) -> f64 {
+    milliseconds as f64 / 1e3
+}
