@@ -18,8 +18,11 @@ const KIB: f64 = 1024.0;
 #[derive(Clone, Debug)]
 struct ProcessCollector {
     cpu: Counter,
+    received: Counter,
+    sent: Counter,
     resident: Gauge,
     virtual_memory: Gauge,
+    max_virtual_memory: Gauge,
     open_files: Gauge,
     max_files: Gauge,
 }
@@ -38,6 +41,18 @@ pub(crate) fn register(r: &Registrar<'_>) -> Result<(), prometheus::Error> {
             "process_virtual_memory_bytes",
             "Virtual memory size in bytes.",
         )?,
+        max_virtual_memory: Gauge::new(
+            "process_virtual_memory_max_bytes",
+            "Maximum amount of virtual memory available in bytes.",
+        )?,
+        received: Counter::new(
+            "process_network_receive_bytes_total",
+            "Number of bytes received by the process over the network.",
+        )?,
+        sent: Counter::new(
+            "process_network_transmit_bytes_total",
+            "Number of bytes sent by the process over the network.",
+        )?,
         open_files: Gauge::new("process_open_fds", "Number of open file descriptors.")?,
         max_files: Gauge::new(
             "process_max_fds",
@@ -53,11 +68,14 @@ impl Collector for ProcessCollector {
         let gauges = [
             &self.resident,
             &self.virtual_memory,
+            &self.max_virtual_memory,
             &self.open_files,
             &self.max_files,
         ];
         let gauges = gauges.into_iter().flat_map(Collector::desc);
-        self.cpu.desc().into_iter().chain(gauges).collect()
+        let counters = [&self.cpu, &self.received, &self.sent];
+        let counters = counters.into_iter().flat_map(Collector::desc);
+        counters.chain(gauges).collect()
     }
 
     /// What cannot be read is left out.
@@ -65,19 +83,31 @@ impl Collector for ProcessCollector {
         let text = |file: &str| fs::read_to_string(format!("/proc/self/{file}")).ok();
         let status = text("status").unwrap_or_default();
         let mut families = Vec::new();
-        if let Some(seconds) = text("stat").and_then(|stat| cpu_seconds(&stat)) {
-            // never back: a counter takes no less
-            self.cpu.inc_by((seconds - self.cpu.get()).max(0.0));
-            families.extend(self.cpu.collect());
+        let network = text("net/netstat").unwrap_or_default();
+        let counters = [
+            (&self.cpu, text("stat").and_then(|stat| cpu_seconds(&stat))),
+            (&self.received, ip_octets(&network, "InOctets")),
+            (&self.sent, ip_octets(&network, "OutOctets")),
+        ];
+        for (counter, value) in counters {
+            if let Some(value) = value {
+                // never back: a counter takes no less
+                counter.inc_by((value - counter.get()).max(0.0));
+                families.extend(counter.collect());
+            }
         }
-        let limits = text("limits");
+        let limits = text("limits").unwrap_or_default();
         // without the one by which they are counted
         let open = fs::read_dir("/proc/self/fd").map(|files| files.count().saturating_sub(1));
         let gauges = [
             (&self.resident, kib(&status, "VmRSS:")),
             (&self.virtual_memory, kib(&status, "VmSize:")),
             (&self.open_files, open.ok().map(|open| open as f64)),
-            (&self.max_files, limits.and_then(|text| max_files(&text))),
+            (&self.max_files, limit(&limits, "Max open files")),
+            (
+                &self.max_virtual_memory,
+                limit(&limits, "Max address space"),
+            ),
         ];
         for (gauge, value) in gauges {
             if let Some(value) = value {
@@ -103,10 +133,20 @@ fn kib(status: &str, name: &str) -> Option<f64> {
     Some(number * KIB)
 }
 
-/// The soft limit; without one it is all that a counter can hold, as upstream has it.
-fn max_files(limits: &str) -> Option<f64> {
-    let mut lines = limits.lines();
-    let line = lines.find_map(|line| line.strip_prefix("Max open files"))?;
+/// A figure of the `IpExt` of `/proc/self/net/netstat`: a line of names and one of numbers. It is
+/// the network namespace's, as upstream has it.
+fn ip_octets(netstat: &str, name: &str) -> Option<f64> {
+    let mut lines = netstat
+        .lines()
+        .filter_map(|line| line.strip_prefix("IpExt:"));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let at = names.split_ascii_whitespace().position(|it| it == name)?;
+    numbers.split_ascii_whitespace().nth(at)?.parse().ok()
+}
+
+/// A soft limit; without one it is all that a counter can hold, as upstream has it.
+fn limit(limits: &str, name: &str) -> Option<f64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match line.split_ascii_whitespace().next()? {
         "unlimited" => Some(u64::MAX as f64),
         number => number.parse().ok(),
@@ -126,11 +166,17 @@ mod tests {
         let status = "Name:\ta\nVmSize:\t  2048 kB\nVmRSS:\t     4 kB\n";
         assert_eq!(kib(status, "VmRSS:"), Some(4096.0));
         assert_eq!(kib(status, "VmSwap:"), None);
-        let limits =
-            |soft: &str| format!("Limit  Soft Limit\nMax open files  {soft}  4096 files\n");
-        assert_eq!(max_files(&limits("1024")), Some(1024.0));
-        assert_eq!(max_files(&limits("unlimited")), Some(u64::MAX as f64));
-        assert_eq!(max_files(""), None);
+        let limits = "Limit  Soft Limit\nMax open files  1024  4096 files\n\
+            Max address space  unlimited  unlimited  bytes\n";
+        assert_eq!(limit(limits, "Max open files"), Some(1024.0));
+        let memory = limit(limits, "Max address space");
+        assert_eq!(memory, Some(u64::MAX as f64));
+        assert_eq!(limit("", "Max open files"), None);
+        let netstat = "TcpExt: InOctets\nTcpExt: 9\nIpExt: InNoRoutes InOctets OutOctets\n\
+            IpExt: 0 3720992478 7\n";
+        assert_eq!(ip_octets(netstat, "InOctets"), Some(3_720_992_478.0));
+        assert_eq!(ip_octets(netstat, "OutOctets"), Some(7.0));
+        assert_eq!(ip_octets("IpExt: InOctets\nIpExt:\n", "InOctets"), None);
     }
 
     #[test]
@@ -150,5 +196,9 @@ mod tests {
         let more: Vec<_> = (0..50).map(|_| fs::File::open("/proc/self/stat")).collect();
         assert!(figure("process_open_fds") > open, "{} more", more.len());
         assert!(figure("process_max_fds") >= open + 50.0);
+        assert!(figure("process_virtual_memory_max_bytes") > resident);
+        let received = figure("process_network_receive_bytes_total");
+        assert!(figure("process_network_receive_bytes_total") >= received);
+        assert!(figure("process_network_transmit_bytes_total") >= 0.0);
     }
 }

@@ -138,67 +138,67 @@ struct Shown {
 const FAMILIES: [Shown; 13] = [
     Shown {
         name: "container_cpu_usage_seconds_total",
-        help: "Cumulative cpu time consumed by the container in core-seconds",
+        help: "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
         of: Of::Container(|it| it.cgroup?.cpu()),
     },
     Shown {
         name: "container_memory_working_set_bytes",
-        help: "Current working set of the container in bytes",
+        help: "[STABLE] Current working set of the container in bytes",
         of: Of::Container(|it| it.cgroup?.working_set()),
     },
     Shown {
         name: "container_start_time_seconds",
-        help: "Start time of the container since unix epoch in seconds",
+        help: "[STABLE] Start time of the container since unix epoch in seconds",
         of: Of::Container(ContainerFigures::started_at),
     },
     Shown {
         name: "container_swap_limit_bytes",
-        help: "Current amount of the container swap limit in bytes. Reported only on non-windows systems",
+        help: "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems",
         of: Of::Container(|it| it.cgroup?.swap_limit()),
     },
     Shown {
         name: "container_swap_usage_bytes",
-        help: "Current amount of the container swap usage in bytes. Reported only on non-windows systems",
+        help: "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems",
         of: Of::Container(|it| it.cgroup?.swap()),
     },
     Shown {
         name: "node_cpu_usage_seconds_total",
-        help: "Cumulative cpu time consumed by the node in core-seconds",
+        help: "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
         of: Of::Node(ResourceFigures::cpu),
     },
     Shown {
         name: "node_memory_working_set_bytes",
-        help: "Current working set of the node in bytes",
+        help: "[STABLE] Current working set of the node in bytes",
         of: Of::Node(ResourceFigures::working_set),
     },
     Shown {
         name: "node_swap_usage_bytes",
-        help: "Current swap usage of the node in bytes. Reported only on non-windows systems",
+        help: "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
         of: Of::Node(ResourceFigures::swap),
     },
     Shown {
         name: "pod_cpu_usage_seconds_total",
-        help: "Cumulative cpu time consumed by the pod in core-seconds",
+        help: "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
         of: Of::Pod(ResourceFigures::cpu),
     },
     Shown {
         name: "pod_memory_working_set_bytes",
-        help: "Current working set of the pod in bytes",
+        help: "[STABLE] Current working set of the pod in bytes",
         of: Of::Pod(ResourceFigures::working_set),
     },
     Shown {
         name: "pod_swap_usage_bytes",
-        help: "Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
+        help: "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems",
         of: Of::Pod(ResourceFigures::swap),
     },
     Shown {
         name: "resource_scrape_error",
-        help: "1 if there was an error while getting container metrics, 0 otherwise",
+        help: "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
         of: Of::Scrape,
     },
     Shown {
         name: "scrape_error",
-        help: "1 if there was an error while getting container metrics, 0 otherwise",
+        help: "[ALPHA] (Deprecated since 1.29.0) 1 if there was an error while getting container metrics, 0 otherwise",
         of: Of::Scrape,
     },
 ];

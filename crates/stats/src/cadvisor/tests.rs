@@ -297,12 +297,18 @@ fn resource_metrics_are_upstreams_with_their_times() {
 #[test]
 fn without_figures_a_scrape_says_so() {
     let help = "1 if there was an error while getting container metrics, 0 otherwise";
-    let error = |name: &str| format!("# HELP {name} {help}\n# TYPE {name} gauge\n{name} 1\n");
-    let both = error("resource_scrape_error") + &error("scrape_error");
+    let error = |name: &str, level: &str| {
+        format!("# HELP {name} {level}{help}\n# TYPE {name} gauge\n{name} 1\n")
+    };
+    let both = error("resource_scrape_error", "[STABLE] ")
+        + &error("scrape_error", "[ALPHA] (Deprecated since 1.29.0) ");
     assert_eq!(resource_metrics(None).collect::<String>(), both);
     let text = cadvisor_metrics(&machine(), None);
     assert!(text.contains("\nmachine_cpu_cores{"), "{text}");
-    assert!(text.ends_with(&error("container_scrape_error")), "{text}");
+    assert!(
+        text.ends_with(&error("container_scrape_error", "")),
+        "{text}"
+    );
 }
 
 #[test]
