@@ -55,9 +55,7 @@ pub(crate) fn drop_authorization(headers: &mut HeaderMap) {
 ///
 /// # Errors
 /// Any of [`HeaderFault`].
-pub fn of_websocket(
-    headers: &HeaderMap,
-) -> Result<Option<(String, Vec<String>)>, HeaderFault> {
+pub fn of_websocket(headers: &HeaderMap) -> Result<Option<(String, Vec<String>)>, HeaderFault> {
     if !asks_for_websocket(headers) {
         return Ok(None);
     }

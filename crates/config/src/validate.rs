@@ -434,11 +434,9 @@ fn logs(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     }
     let size = c.container_log_max_size.as_str();
     let whole = |size: Quantity| size.nanos() % 1_000_000_000 == 0;
-    rules.require(
-        size.parse().is_ok_and(whole),
-        "containerLogMaxSize",
-        || format!("{size:?} is no number of bytes, write for example 10Mi, or -1 for no limit"),
-    );
+    rules.require(size.parse().is_ok_and(whole), "containerLogMaxSize", || {
+        format!("{size:?} is no number of bytes, write for example 10Mi, or -1 for no limit")
+    });
 }
 
 fn is_clean(path: &str) -> bool {

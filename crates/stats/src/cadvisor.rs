@@ -100,10 +100,13 @@ impl Row {
     }
 }
 
+/// Writes a row's samples of a family.
+type Samples = Box<dyn Fn(&mut Text, &Row) + Send>;
+
 /// A family, and how a row's samples of it are written.
 struct Shown {
     family: Family,
-    samples: Box<dyn Fn(&mut Text, &Row) + Send>,
+    samples: Samples,
 }
 
 /// The text, part by part.

@@ -23,7 +23,10 @@ const PROTOS: &[(&str, &str)] = &[
     ),
     ("grpc/health/v1/health.proto", "grpc.health.v1.rs"),
     ("podresources/v1/api.proto", "podresources.v1.rs"),
-    ("podresources/v1alpha1/api.proto", "podresources.v1alpha1.rs"),
+    (
+        "podresources/v1alpha1/api.proto",
+        "podresources.v1alpha1.rs",
+    ),
     ("pods/v1alpha1/api.proto", "pods.v1alpha1.rs"),
     ("windlass/v1/windlass.proto", "windlass.v1.rs"),
 ];
