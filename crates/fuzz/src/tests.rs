@@ -1,3 +1,5 @@
+//! The corpus, given to every target.
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -1,3 +1,5 @@
+//! The encoding, read back by field numbers alone.
+
 use serde_json::{Value, json};
 use windlass_types::corev1::Pod;
 
