@@ -172,15 +172,16 @@ impl Files {
         let Some(name) = owner(file)? else {
             return Ok(());
         };
-        if !self.packages.contains_key(&name) {
-            let said = dpkg(&["-W", "-f", "${Version} ${Architecture}", &name])?;
+        if let Entry::Vacant(unknown) = self.packages.entry(name) {
+            let name = unknown.key();
+            let said = dpkg(&["-W", "-f", "${Version} ${Architecture}", name])?;
             let said = said.with_context(|| format!("dpkg does not know {name}"))?;
             let (version, architecture) = said.split_once(' ').context("dpkg-query -W")?;
             let package = DebianPackage {
                 version: version.to_owned(),
                 architecture: architecture.to_owned(),
             };
-            self.packages.insert(name, package);
+            unknown.insert(package);
         }
         Ok(())
     }

@@ -113,7 +113,16 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "node-api",
         &[
-            "core", "cri", "https", "metrics", "runtime", "server", "stats", "status", "streams",
+            "core",
+            "cri",
+            "https",
+            "metrics",
+            "runtime",
+            "server",
+            "stats",
+            "status",
+            "streams",
+            "timelines",
         ],
     ),
     ("ctl", &["config", "core", "proto"]),

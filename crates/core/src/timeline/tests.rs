@@ -1,3 +1,5 @@
+//! Timelines by their lines.
+
 use windlass_types::corev1::{PodCondition, PodStatus};
 
 use super::*;

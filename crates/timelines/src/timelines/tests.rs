@@ -1,3 +1,5 @@
+//! What is kept of pods, and the spans of it.
+
 use std::time::Duration;
 
 use windlass_actors::SimClock;
