@@ -199,7 +199,7 @@ pod default/web, gone for 5s
 AFTER   WHAT                       TOOK    |--------------------------------------|
 0ms     source ADD                 -       |
 0ms     job syncPod                1.00s   ========================================
-500ms   call PullImage busybox:1   250ms                       !!!!!!!!!!                                 x3 failed no such image
+500ms   call PullImage busybox:1   250ms                       !!!!!!!!!!             x3 failed no such image
 
 2026-11-21T06:00:00Z (5s ago), 5.00s in all
 AFTER   WHAT                     TOOK    |--------------------------------------|
