@@ -4,6 +4,7 @@
 //! The runtime's programs are those of the Debian packages on this machine, together with the
 //! shared libraries that they name. They are read with an ELF parser: `ldd` would run them.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
