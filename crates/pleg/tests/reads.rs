@@ -63,7 +63,7 @@ async fn beside_a_pleg<R>(
     let health = deps.health.clone();
     let local = LocalSet::new();
     local
-        .run_until(async move {
+        .run_until(Box::pin(async move {
             start_actor(Pleg::new(deps, pleg_mailbox));
             let mailbox = mailbox_sender;
             let pleg = PlegHandle { mailbox, cache };
@@ -74,7 +74,7 @@ async fn beside_a_pleg<R>(
                 changes,
             })
             .await
-        })
+        }))
         .await
 }
 

@@ -204,8 +204,8 @@ mod tests {
             runtime_config: Value::Null,
             epoch: 1_700_000_000,
         };
-        let parts = packages(&BTreeMap::from([("libc6".to_owned(), package)]));
-        let text = document(&image, "sha256:ab", parts).expect("a document");
+        let known = BTreeMap::from([("libc6".to_owned(), package)]);
+        let text = document(&image, "sha256:ab", packages(&known)).expect("a document");
         let document: Value = serde_json::from_slice(&text).expect("JSON");
         assert_eq!(document["creationInfo"]["created"], "2023-11-14T22:13:20Z");
         assert_eq!(
