@@ -183,7 +183,7 @@ fn view(namespace: &str, name: &str, restarts: i32, state: &str) -> PodEntryView
         "containerStatuses": [{
             "name": "app", "image": "web", "imageID": "", "ready": true,
             "restartCount": restarts, "state": {state: {"exitCode": 0}},
-            "lastState": if restarts > 0 { json!({"terminated": {"exitCode": 1}}) } else { json!({}) },
+            "lastState": if restarts > 0 { json!({"terminated": {"exitCode": 1, "containerID": "containerd://first"}}) } else { json!({}) },
         }],
     });
     PodEntryView {
