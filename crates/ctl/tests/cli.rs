@@ -14,6 +14,8 @@ use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
+use windlass_types::Timestamp;
+use windlass_types::why::{BlockerView, Explanation};
 
 /// An agent with one pod, `web-n1`, whose log is two lines.
 #[derive(Debug)]
@@ -68,6 +70,15 @@ impl Windlass for FakeAgent {
         Ok(Response::new(Box::pin(tokio_stream::iter(messages))))
     }
 
+    async fn explain_pod(
+        &self,
+        request: Request<proto::GetPodRequest>,
+    ) -> Result<Response<proto::GetPodResponse>, Status> {
+        assert_eq!(request.into_inner().name, "web-n1", "resolved");
+        let json = serde_json::to_vec(&explanation()).expect("JSON").into();
+        Ok(Response::new(proto::GetPodResponse { json }))
+    }
+
     async fn read_log(
         &self,
         request: Request<proto::ReadLogRequest>,
@@ -81,6 +92,27 @@ impl Windlass for FakeAgent {
         assert_eq!(request.pod, "web-n1", "the short name was resolved");
         let lines = ["one\n", "two\n"].map(|line| Ok(proto::ReadLogResponse { data: line.into() }));
         Ok(Response::new(Box::pin(tokio_stream::iter(lines))))
+    }
+}
+
+/// What keeps the pod from what was asked.
+fn explanation() -> Explanation {
+    Explanation {
+        namespace: "default".to_owned(),
+        pod: "web-n1".to_owned(),
+        uid: "u".to_owned(),
+        phase: Some("Pending".to_owned()),
+        worker_phase: "Syncing".to_owned(),
+        blocker: Some(BlockerView {
+            reason: "ErrImageNeverPull".to_owned(),
+            container: Some("app".to_owned()),
+            message: "image web is not on the node".to_owned(),
+            since: Timestamp::UNIX_EPOCH,
+            next_retry: None,
+            who: "whoever puts the image on the node".to_owned(),
+        }),
+        notes: Vec::new(),
+        touches: Vec::new(),
     }
 }
 
@@ -136,11 +168,14 @@ async fn answers_go_to_stdout_and_errors_are_one_line_with_exit_code_1() {
     check(&socket, "logs web-n1", "0 one\ntwo\n").await;
     check(
         &socket,
-        "explain pod web-n1",
-        "0 pod default/web-n1, container app: ErrImageNeverPull\n  \
-         what:       image web is not on the node\n  \
-         since:      unknown\n  \
-         next retry: none by itself: something must change first\n",
+        "explain pod web -o json",
+        "0 {\n  \"namespace\": \"default\",\n  \"pod\": \"web-n1\",\n  \"uid\": \"u\",\n  \
+         \"phase\": \"Pending\",\n  \"workerPhase\": \"Syncing\",\n  \"blocker\": {\n    \
+         \"reason\": \"ErrImageNeverPull\",\n    \"container\": \"app\",\n    \
+         \"message\": \"image web is not on the node\",\n    \
+         \"since\": \"1970-01-01T00:00:00Z\",\n    \"nextRetry\": null,\n    \
+         \"who\": \"whoever puts the image on the node\"\n  },\n  \"notes\": [],\n  \
+         \"touches\": []\n}\n",
     )
     .await;
     check(
