@@ -58,6 +58,7 @@ async fn on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_not
         assert!(ctr.arg(archive).output().unwrap().status.success());
     }
     let mut inner = PodWatch::start(INNER_SOCKET.into());
+    std::fs::create_dir_all(INNER_MANIFESTS).unwrap();
     std::fs::write(
         Path::new(INNER_MANIFESTS).join("web.yaml"),
         web().to_string(),
