@@ -168,7 +168,7 @@ async fn answers_go_to_stdout_and_errors_are_one_line_with_exit_code_1() {
     check(&socket, "logs web-n1", "0 one\ntwo\n").await;
     check(
         &socket,
-        "explain pod web -o json",
+        "explain pod web-n1 -o json",
         "0 {\n  \"namespace\": \"default\",\n  \"pod\": \"web-n1\",\n  \"uid\": \"u\",\n  \
          \"phase\": \"Pending\",\n  \"workerPhase\": \"Syncing\",\n  \"blocker\": {\n    \
          \"reason\": \"ErrImageNeverPull\",\n    \"container\": \"app\",\n    \

@@ -412,12 +412,12 @@ async fn looks_at_devices_that_hang_leave_others_their_threads_and_a_walk_withou
     let (whole, source) = measure(&disk).await.expect("measured");
     assert_eq!(source, StatsSource::Walk);
     drop(hang);
+    let turn = meter.turn.acquire().await.expect("open");
     let others = async {
-        // the walk has its turn, and asks for the next one after us
-        while meter.turn.available_permits() > 0 {
+        // the walk has begun, and waits for its first turn
+        while meter.walks.available_permits() == WALKS {
             tokio::task::yield_now().await;
         }
-        let turn = meter.turn.acquire().await.expect("open");
         tokio::time::sleep(LONGEST_WALK + Duration::from_secs(1)).await;
         drop(turn);
     };
