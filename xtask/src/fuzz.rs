@@ -5,7 +5,7 @@
 //! assertions end the program as they are.
 
 use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, bail};
 
@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         }
         targets = BTreeSet::from([one.clone()]);
     }
-    ensure_cargo_fuzz()?;
+    run::ensure_installed("fuzz", "it needs a C++ compiler to link")?;
     // its own workspace has the versions of this one
     let lock = run::root().join("Cargo.lock");
     std::fs::copy(lock, run::root().join("fuzz/Cargo.lock")).context("fuzz/Cargo.lock")?;
@@ -71,19 +71,4 @@ fn cargo_fuzz(args: &[&str]) -> Command {
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_TARGET_DIR", run::root().join("target/fuzz"));
     command
-}
-
-fn ensure_cargo_fuzz() -> anyhow::Result<()> {
-    let present = cargo_fuzz(&["--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .context("cannot run cargo")?
-        .success();
-    if present {
-        return Ok(());
-    }
-    run::step("installing cargo-fuzz, which takes a few minutes once");
-    run::cargo(&["install", "--locked", "--quiet", "cargo-fuzz"])
-        .context("fix: install cargo-fuzz by hand (it needs a C++ compiler to link)")
 }

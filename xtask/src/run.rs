@@ -52,6 +52,26 @@ pub(crate) fn cargo_command(args: &[&str]) -> Command {
     command
 }
 
+/// Sees to `cargo <name>`, a command of the package `cargo-<name>`; `hint` helps if that cannot
+/// be installed.
+pub(crate) fn ensure_installed(name: &str, hint: &str) -> anyhow::Result<()> {
+    let present = cargo_command(&[name, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .context("cannot run cargo")?
+        .success();
+    if present {
+        return Ok(());
+    }
+    let package = format!("cargo-{name}");
+    step(&format!(
+        "installing {package}, which takes a few minutes once"
+    ));
+    cargo(&["install", "--locked", "--quiet", &package])
+        .with_context(|| format!("fix: install {package} by hand ({hint})"))
+}
+
 /// Completes when the user or the system wants us to end: Ctrl-C, a kill, a closed terminal.
 pub(crate) async fn interrupted() -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,8 +1,5 @@
 //! `test`, `e2e` and `ci`: everything that has to hold before a change is merged.
 
-use std::process::Stdio;
-
-use anyhow::Context;
 use windlass_testbed::containerd::Programs;
 
 use crate::{run, tidy};
@@ -22,7 +19,7 @@ pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
     if !options.fast {
         Programs::from_env(run::step)?;
     }
-    ensure_nextest()?;
+    run::ensure_installed("nextest", "https://nexte.st")?;
     run::cargo(&["fmt", "--all", "--check"])?;
     let clippy = [
         "clippy",
@@ -47,7 +44,7 @@ pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
 /// Only the tests on a real containerd.
 pub(crate) fn e2e() -> anyhow::Result<()> {
     Programs::from_env(run::step)?;
-    ensure_nextest()?;
+    run::ensure_installed("nextest", "https://nexte.st")?;
     let filter = ["--filterset", CONTAINERD_TESTS];
     run::cargo(&[
         "nextest",
@@ -64,19 +61,4 @@ pub(crate) fn e2e() -> anyhow::Result<()> {
 pub(crate) fn ci() -> anyhow::Result<()> {
     run::cargo(&["build", "--quiet", "--profile", "bench-fast"])?;
     test(&Options { fast: false })
-}
-
-fn ensure_nextest() -> anyhow::Result<()> {
-    let present = run::cargo_command(&["nextest", "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .context("cannot run cargo")?
-        .success();
-    if present {
-        return Ok(());
-    }
-    run::step("installing cargo-nextest, which takes a few minutes once");
-    run::cargo(&["install", "--locked", "--quiet", "cargo-nextest"])
-        .context("fix: install cargo-nextest by hand (https://nexte.st)")
 }
