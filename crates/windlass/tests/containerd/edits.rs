@@ -33,8 +33,8 @@ async fn on_containerd_pods_follow_their_manifests() {
 /// A container that writes down its life, and takes a moment to end.
 fn diary(version: &str, volume: &str) -> String {
     let script = format!(
-        "echo start {version} >> /diary/text; \
-         trap 'sleep 0.5; echo stop {version} >> /diary/text; exit' TERM; \
+        "trap 'sleep 0.5; echo stop {version} >> /diary/text; exit' TERM; \
+         echo start {version} >> /diary/text; \
          while true; do sleep 1000 & wait $!; done"
     );
     let text = shell_with("diary", "", &script);
@@ -52,6 +52,16 @@ async fn written(dir: &Path, expected: &str) {
     .await;
 }
 
+/// The container writes a moment before the runtime says that it runs.
+async fn one_lives(bed: &mut Bed) {
+    eventually("an instance lives", SOON, async || {
+        let living = bed.running("diary").await.len();
+        assert!(living <= 1, "{living} instances live");
+        (living == 1).then_some(()).ok_or_else(|| "none".to_owned())
+    })
+    .await;
+}
+
 async fn an_edit_replaces_the_pod(bed: &mut Bed) {
     let dir = bed.containerd.base().join("diary");
     std::fs::create_dir(&dir).unwrap();
@@ -61,13 +71,7 @@ async fn an_edit_replaces_the_pod(bed: &mut Bed) {
     // three edits in a row: the last one wins, whatever is skipped; never two live
     bed.apply("diary.yaml", &diary("two", &volume));
     written(&dir, "start one\nstop one\nstart two\n").await;
-    // it writes a moment before the runtime says that it runs
-    eventually("an instance lives", SOON, async || {
-        let living = bed.running("diary").await.len();
-        assert!(living <= 1, "{living} instances live");
-        (living == 1).then_some(()).ok_or_else(|| "none".to_owned())
-    })
-    .await;
+    one_lives(bed).await;
     assert_eq!(bed.ready_sandboxes("diary").await.len(), 1);
     // the same content again is no edit
     bed.apply("diary.yaml", &diary("two", &volume));
@@ -86,6 +90,8 @@ async fn an_edit_while_the_agent_is_away_replaces_the_pod(bed: &mut Bed) {
     let volume = dir.display().to_string();
     bed.apply("diary.yaml", &diary("three", &volume));
     written(&dir, "start three\n").await;
+    // an agent that dies before the runtime has answered takes the start with it
+    one_lives(bed).await;
     bed.agent.kill().unwrap();
     bed.apply("diary.yaml", &diary("four", &volume));
     bed.agent.spawn().unwrap();
