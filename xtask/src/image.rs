@@ -57,6 +57,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         bail!("the agent is not static: it needs {library}");
     }
     let crates = sbom::crates(&CRATES, TARGET)?;
+    run::step("collecting the runtime's programs, and the packages that they are from");
     let runtime = node_images::runtime(edition)?;
     let written = [
         write(&out, "windlass", &agent, crates, AGENT_LIMIT)?,

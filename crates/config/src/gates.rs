@@ -247,6 +247,7 @@ pub static GATES: &[Gate] = &[
     gate("SELinuxMount", Beta, OFF, FREE),
     gate("SELinuxMountReadWriteOncePod", Ga, ON, LOCKED),
     gate("SupplementalGroupsPolicy", Ga, ON, LOCKED),
+    gate("SystemdWatchdog", Ga, ON, LOCKED),
     gate("TaintTolerationComparisonOperators", Alpha, OFF, FREE),
     gate("TopologyManagerPolicyAlphaOptions", Alpha, OFF, FREE),
     gate("TopologyManagerPolicyBetaOptions", Beta, ON, FREE),

@@ -38,21 +38,24 @@ impl AgentHealth {
     }
 }
 
+impl AgentHealth {
+    /// Whether the loop turns.
+    pub fn sync_loop(&self) -> HealthCheck {
+        let last = match self.agent.sync_loop_health.last_iteration() {
+            0 => self.started.as_second(),
+            last => last,
+        };
+        let age = self.clock.now().as_second() - last;
+        check("syncloop", "iteration", age, self.loop_limit)
+    }
+}
+
 impl HealthSource for AgentHealth {
     fn checks(&self) -> Vec<HealthCheck> {
-        let now = self.clock.now().as_second();
-        let age = |last: i64| {
-            now - if last == 0 {
-                self.started.as_second()
-            } else {
-                last
-            }
-        };
-        let iteration = age(self.agent.sync_loop_health.last_iteration());
         let (ListingAge::Never(listing) | ListingAge::Last(listing)) = self.agent.pleg_health.age();
         let listing = i64::try_from(listing.as_secs()).unwrap_or(i64::MAX);
         vec![
-            check("syncloop", "iteration", iteration, self.loop_limit),
+            self.sync_loop(),
             check("pleg", "listing of the runtime", listing, LISTING_THRESHOLD),
         ]
     }

@@ -7,12 +7,14 @@ mod process;
 mod servers;
 #[cfg(feature = "otel")]
 mod traces;
+mod watchdog;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use windlass::health::AgentHealth;
 use windlass::{build, wiring};
 use windlass_actors::SystemClock;
 use windlass_config::{Config, KubeletFlags, checks};
@@ -95,6 +97,7 @@ async fn agent(
     clock: Arc<dyn Clock>,
     verbosity: Arc<dyn Verbosity>,
 ) -> anyhow::Result<()> {
+    let watchdog = watchdog::interval(sd_notify::watchdog_enabled())?;
     let metrics = Metrics::new()?;
     metrics
         .process_start_time
@@ -130,7 +133,7 @@ async fn agent(
         reviews: parts.cluster.as_ref().map(|it| it.clients.reviews.clone()),
         host_ips: parts.host_ips.clone(),
         verbosity,
-        clock,
+        clock: Arc::clone(&clock),
         metrics,
     };
     let agent = wiring::spawn(parts);
@@ -140,6 +143,12 @@ async fn agent(
     }
     servers.serve(&agent, config, surroundings).await?;
     announce(config);
+    if let Some(interval) = watchdog {
+        let health = AgentHealth::new(agent.clone(), clock, &config.kubelet);
+        let feed = || sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+        let watching = watchdog::watch(interval, move || health.sync_loop().result, feed);
+        tokio::spawn(agent.shutdown.token().run_until_cancelled_owned(watching));
+    }
     let left = async {
         match config.flags.leave {
             true => leave::nothing_left(&*cri, &config.flags.root_dir).await,

@@ -40,7 +40,7 @@ pub(crate) struct Bed {
     pub(crate) runtime: Runtime,
     pub(crate) cluster: Cluster,
     pub(crate) manifests: PathBuf,
-    containerd: PrivateContainerd,
+    pub(crate) containerd: PrivateContainerd,
 }
 
 /// How the agent proves to the API server who it is.

@@ -17,6 +17,11 @@ mod history;
 mod objects;
 mod runtime;
 
+#[path = "../daemonset/host.rs"]
+mod host;
+#[path = "../daemonset/machine.rs"]
+mod machine;
+
 mod attach;
 mod bootstrap;
 mod certificates;
@@ -24,6 +29,7 @@ mod claims;
 mod controllers;
 mod csi;
 mod csi_node;
+mod daemonset;
 mod deletion;
 mod ends;
 mod full_disks;

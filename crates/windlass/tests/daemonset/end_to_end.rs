@@ -2,30 +2,26 @@
 //! a pod, an upgrade costs that pod nothing, and leaving leaves nothing.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_testing::agent::{Agent, AgentOptions, NODE_NAME};
 use windlass_testing::containerd::PrivateContainerd;
-use windlass_testing::images::{BUSYBOX, PAUSE};
-use windlass_testing::node_images::{self, Edition};
+use windlass_testing::node_images::Edition;
 use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
+use crate::host::{add_images, add_inner_images, has_shared_mounts, web};
 use crate::kustomize::overlay;
 use crate::machine::{Machine, mark, remove_leftovers};
 
 /// The pod copies a hundred megabytes of programs, starts two daemons and waits for both; pods of
 /// the inner one have 30 s to end and are collected once a minute.
 const PATIENCE: Duration = Duration::from_secs(150);
-/// Set in the second process of the test, whose mounts are its own and shared.
-const INSIDE: &str = "WINDLASS_TEST_SHARED_MOUNTS";
 const NAME: &str =
     "end_to_end::on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_nothing";
 /// What the agent around it makes with its first pod.
 const OUTER_CGROUPS: &str = "/windlass-daemonset";
 const INNER_SOCKET: &str = "/var/lib/windlass/kubelet/windlass.sock";
-const INNER_CONTAINERD: &str = "/run/windlass/containerd/containerd.sock";
 const INNER_MANIFESTS: &str = "/var/lib/windlass/manifests";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,8 +31,8 @@ async fn on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_not
         eprintln!("skipped: containers need root: run the same command with sudo");
         return;
     }
-    if std::env::var_os(INSIDE).is_none() {
-        return in_shared_mounts();
+    if !has_shared_mounts(NAME) {
+        return;
     }
     remove_leftovers();
     let bed = Bed::start().await;
@@ -46,40 +42,17 @@ async fn on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_not
     bed.install("side-by-side", "1");
     let mut outer = bed.agent.watch();
     ready(&mut outer, "windlass").await;
-    for archive in ["pause.tar", "busybox.tar"] {
-        let archive = bed.containerd.base().join("images").join(archive);
-        let mut ctr = Command::new("ctr");
-        ctr.args([
-            "--address",
-            INNER_CONTAINERD,
-            "--namespace",
-            "k8s.io",
-            "images",
-            "import",
-        ]);
-        assert!(ctr.arg(archive).output().unwrap().status.success());
-    }
+    add_inner_images(&bed.containerd);
     let mut inner = PodWatch::start(INNER_SOCKET.into());
     std::fs::create_dir_all(INNER_MANIFESTS).unwrap();
     std::fs::write(
         Path::new(INNER_MANIFESTS).join("web.yaml"),
-        web().to_string(),
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web" }, "spec": web() })
+            .to_string(),
     )
     .unwrap();
     let first = ready(&mut inner, "web").await;
-    let added = Machine::read().added_to(&before);
-    for expected in [
-        "process",
-        "interface /sys/class/net/windlass0",
-        "cgroup",
-        "mount /run/windlass",
-        "rule",
-    ] {
-        assert!(
-            added.iter().any(|line| line.starts_with(expected)),
-            "{expected}: {added:#?}"
-        );
-    }
+    Machine::read().check_something_of_each_kind_was_added(&before);
 
     // an upgrade is another pod in the place of this one
     let old = pod(&outer.now(), "windlass").unwrap().uid.clone();
@@ -113,18 +86,6 @@ async fn on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_not
     bed.stop().await;
 }
 
-/// Runs the test again in a mount namespace of its own whose mounts are shared, as systemd makes
-/// those of a node: a pod's mounts could not propagate otherwise.
-fn in_shared_mounts() {
-    let this = std::env::current_exe().unwrap();
-    let script = "mount --make-rshared / && exec \"$0\" \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
-    command.arg(this).args(["--exact", NAME, "--nocapture"]);
-    let status = command.env(INSIDE, "1").status().unwrap();
-    assert!(status.success(), "in shared mounts: {status}");
-}
-
 /// The outer node.
 struct Bed {
     agent: Agent,
@@ -138,19 +99,7 @@ impl Bed {
             version: env!("CARGO_PKG_VERSION"),
             epoch: 0,
         };
-        // without its symbols it is a fifth
-        let stripped = containerd.base().join("windlass");
-        let mut strip = Command::new("strip");
-        strip
-            .arg("-o")
-            .arg(&stripped)
-            .arg(env!("CARGO_BIN_EXE_windlass"));
-        assert!(strip.status().unwrap().success(), "strip (binutils)");
-        // nothing in the pod calls windlassctl: any program stands for it
-        let built = node_images::agent(&stripped, Path::new("/bin/busybox"), edition).unwrap();
-        containerd.add_built(&built.image).await.unwrap();
-        let built = node_images::runtime(edition).unwrap();
-        containerd.add_built(&built.image).await.unwrap();
+        add_images(&containerd, edition).await;
         let manifests = containerd.base().join("manifests");
         std::fs::create_dir_all(&manifests).unwrap();
         let binary = Path::new(env!("CARGO_BIN_EXE_windlass"));
@@ -170,11 +119,7 @@ impl Bed {
                 .unwrap()
         };
         for (file, text) in of_kind("ConfigMap")["data"].as_object().unwrap() {
-            let text = text
-                .as_str()
-                .unwrap()
-                .replace("registry.k8s.io/pause:3.10.1", PAUSE);
-            std::fs::write(files.join(file), text).unwrap();
+            std::fs::write(files.join(file), text.as_str().unwrap()).unwrap();
         }
         let authorities = "/etc/ssl/certs/ca-certificates.crt";
         std::fs::copy(authorities, files.join("ca.crt")).unwrap();
@@ -237,26 +182,6 @@ fn without_a_cluster(spec: &mut Value, files: &Path) {
         args.retain(|arg| !arg.as_str().unwrap().contains("kubeconfig="));
         args.push(json!(format!("--pod-manifest-path={INNER_MANIFESTS}")));
     }
-}
-
-/// A pod of the inner agent, with a volume that is a mount.
-fn web() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": { "name": "web" },
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "app",
-                "image": BUSYBOX,
-                "command": ["httpd", "-f", "-p", "8080", "-h", "/data"],
-                "readinessProbe": { "tcpSocket": { "port": 8080 }, "periodSeconds": 1 },
-                "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
-            }],
-            "volumes": [{ "name": "data", "emptyDir": { "medium": "Memory" } }],
-        },
-    })
 }
 
 /// Waits until a pod is ready and returns what identifies its containers.

@@ -93,6 +93,23 @@ impl Machine {
         }
         lines
     }
+
+    /// Fails unless an installation shows: else that nothing of it is left would say nothing.
+    pub(crate) fn check_something_of_each_kind_was_added(&self, before: &Self) {
+        let added = self.added_to(before);
+        for kind in [
+            "process",
+            "interface /sys/class/net/windlass0",
+            "cgroup",
+            "mount /run/windlass",
+            "rule",
+        ] {
+            assert!(
+                added.iter().any(|line| line.starts_with(kind)),
+                "{kind}: {added:#?}"
+            );
+        }
+    }
 }
 
 /// Removes what a failed or killed run of the test has left: the part of `clean.sh` that such a

@@ -7,4 +7,6 @@ mod kustomize;
 mod manifests;
 
 mod end_to_end;
+mod host;
 mod machine;
+mod units;

@@ -1,0 +1,320 @@
+//! `deploy/` on a cluster: the commands of its README, run as they are written there. The host's node is
+//! ours, too; the API server, the controllers and kubectl are not.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use windlass_client::At;
+use windlass_testing::node_images::{AGENT, Edition, RUNTIME};
+use windlass_types::corev1::Node;
+
+use crate::bed::{Bed, SOON, eventually};
+use crate::control_plane::{Cluster, Kind};
+use crate::history::Seen;
+use crate::host::{
+    INNER_CONTAINERD, add_images, add_inner_images, has_shared_mounts, inner_ctr, web,
+};
+use crate::machine::{Machine, mark, remove_leftovers};
+use crate::objects::{HOLD, condition, is_ready, main_status, object, pod};
+
+const NAME: &str = "daemonset::on_real_cluster_the_daemon_set_runs_a_deployment_and_leaves_nothing";
+const INSTALL: &str = "kubectl apply -k deploy/overlays/side-by-side";
+const OPT_IN_NODE: &str = "kubectl taint node node-windlass windlass.dev/side-by-side-";
+const LABEL: &str = "kubectl label node node windlass.dev/opt-in=true";
+const INSTALL_OPT_IN: &str = "kubectl apply -k deploy/overlays/opt-in";
+const UNINSTALL: &str = "deploy/uninstall.sh";
+const ROLLED_OUT: &str =
+    "kubectl --namespace=windlass rollout status daemonset/windlass --timeout=150s";
+/// What no command above may leave on the API server.
+const OBJECTS: &str = "kubectl get --ignore-not-found --output=name nodes/node-windlass \
+    namespaces/windlass clusterroles/windlass:join clusterrolebindings/windlass:join && \
+    kubectl --namespace=kube-node-lease get --ignore-not-found --output=name leases/node-windlass";
+/// The node that the DaemonSet makes.
+const SECOND: &str = "node-windlass";
+const TAINT: &str = "windlass.dev/side-by-side";
+/// Tag of the images after the upgrade.
+const NEXT: &str = "next";
+/// The cluster IP of the service `kubernetes`, where pods look for the API server.
+const SERVICE: &str = "10.96.0.1";
+/// A pod of the DaemonSet copies a hundred megabytes of programs, starts two daemons and joins.
+const PATIENCE: Duration = Duration::from_secs(150);
+/// Of one command. Leaving collects what is dead once a minute; the rest is two pods of the DaemonSet.
+const COMMAND: Duration = Duration::from_secs(240);
+
+#[test]
+fn the_readme_says_what_the_test_of_the_daemon_set_does() {
+    let root = root();
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let deploy = read("deploy/README.md");
+    for command in [INSTALL, UNINSTALL, &OPT_IN_NODE.replace("node-w", "n1-w")] {
+        assert!(deploy.contains(command), "{command}");
+    }
+    let first = read("README.md");
+    assert!(first.contains(INSTALL) && first.contains(UNINSTALL));
+    let overlay = read("deploy/overlays/opt-in/kustomization.yaml");
+    for command in [&LABEL.replace("node node", "node NODE"), INSTALL_OPT_IN] {
+        assert!(overlay.contains(command), "{command}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_real_cluster_the_daemon_set_runs_a_deployment_and_leaves_nothing() {
+    // without root the bed says why it is skipped
+    if rustix::process::geteuid().is_root() && !has_shared_mounts(NAME) {
+        return;
+    }
+    let _swept = Swept::start();
+    let Some(bed) = Bed::start(Kind::WithControllers, "k-daemonset").await else {
+        return;
+    };
+    if bed.cluster.program("kubectl").is_none() {
+        eprintln!("skipped: KUBEBUILDER_ASSETS has no kubectl");
+        return;
+    }
+    bed.create(&pod("neighbour", HOLD, json!({}))).await;
+    let neighbour = bed.pod_ready("neighbour").await;
+    for (epoch, version) in [(0, env!("CARGO_PKG_VERSION")), (1, NEXT)] {
+        add_images(&bed.containerd, Edition { version, epoch }).await;
+    }
+    serve_the_service(&bed).await;
+    let before = Machine::read();
+    mark();
+
+    run(&bed, INSTALL).await;
+    let node = second_node(&bed).await;
+    assert!(is_tainted(&node), "{node}");
+    assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "windlass");
+    run(&bed, ROLLED_OUT).await;
+    let at = At::namespaced("windlass", "windlass");
+    let daemon_set = bed.get::<DaemonSet>(at).await.unwrap();
+    let status = &daemon_set["status"];
+    assert_eq!(
+        status["desiredNumberScheduled"], 1,
+        "not on its own: {status}"
+    );
+    add_inner_images(&bed.containerd);
+
+    bed.create(&deployment()).await;
+    bed.history
+        .find("nobody opted in", SOON, |seen| {
+            let mut pods = pods_of_deployment(seen);
+            let refused =
+                |pod: &&Value| condition(pod, "PodScheduled")["reason"] == "Unschedulable";
+            pods.find(refused).map(drop)
+        })
+        .await;
+    run(&bed, OPT_IN_NODE).await;
+    let first = ready_pods(&bed, 1).await.remove(0);
+    let process = Process::of(&first);
+    process.check_it_is_below_the_inner_containerd();
+    Machine::read().check_something_of_each_kind_was_added(&before);
+
+    run(&bed, &format!("kubectl apply -k {}", next(&bed).display())).await;
+    run(&bed, ROLLED_OUT).await;
+    let scale = "kubectl scale deployment/web --replicas=2";
+    run(&bed, scale).await;
+    let both = ready_pods(&bed, 2).await;
+    let same = |pod: &&Value| pod["metadata"]["uid"] == first["metadata"]["uid"];
+    let kept = both.iter().find(same).expect("the first of them");
+    assert_eq!(main_status(kept)["restartCount"], 0);
+    assert_eq!(Process::of(kept), process, "it ran through the upgrade");
+
+    run(&bed, UNINSTALL).await;
+    nothing_left(&bed, &before).await;
+
+    // and again, on machines of somebody's choice
+    run(&bed, "kubectl delete deployment/web").await;
+    mark();
+    run(&bed, &format!("{LABEL} && {INSTALL_OPT_IN}")).await;
+    let node = second_node(&bed).await;
+    assert!(!is_tainted(&node), "{node}");
+    run(&bed, UNINSTALL).await;
+    nothing_left(&bed, &before).await;
+
+    let still = bed.pod_ready("neighbour").await;
+    assert_eq!(main_status(&still), main_status(&neighbour));
+    bed.stop().await;
+}
+
+/// Runs a line of the documentation, in the repository's root, as an administrator.
+async fn run(bed: &Bed, line: &str) -> String {
+    let kubectl = bed.cluster.program("kubectl").unwrap();
+    let folder = kubectl.parent().unwrap().display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
+    let mut command = Command::new("sh");
+    command.args(["-ec", line]).current_dir(root());
+    command.env("PATH", path);
+    command.env("KUBECONFIG", bed.cluster.admin_kubeconfig());
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = tokio::time::timeout(COMMAND, output).await;
+    let output = output.unwrap_or_else(|_| panic!("{line}: no end")).unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// An overlay with the images of the next version.
+fn next(bed: &Bed) -> PathBuf {
+    let folder = bed.containerd.base().join("next");
+    std::fs::create_dir_all(&folder).unwrap();
+    let up = "../".repeat(folder.components().count() - 1);
+    let root = root();
+    let from_here = root.strip_prefix("/").unwrap().display();
+    let image = |name: &str| json!({ "name": name, "newTag": NEXT });
+    let kustomization = json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [format!("{up}{from_here}/deploy/overlays/side-by-side")],
+        "images": [image(AGENT), image(RUNTIME)],
+    });
+    let file = folder.join("kustomization.yaml");
+    std::fs::write(file, kustomization.to_string()).unwrap();
+    folder
+}
+
+/// The part of kube-proxy: connects the service `kubernetes` with the API server.
+async fn serve_the_service(bed: &Bed) {
+    let Cluster::Real(plane) = &bed.cluster else {
+        panic!("a real one");
+    };
+    let server = plane.url().replace("https://", "");
+    let server: SocketAddr = server.parse().unwrap();
+    let bridge = bed.containerd.network().bridge();
+    let mut ip = Command::new("ip");
+    ip.args(["address", "add", &format!("{SERVICE}/32"), "dev", bridge]);
+    assert!(ip.status().await.unwrap().success());
+    let listener = TcpListener::bind((SERVICE, 443)).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(server).await?;
+                tokio::io::copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    });
+}
+
+/// Waits until the second node is ready.
+async fn second_node(bed: &Bed) -> Value {
+    eventually("the second node is ready", PATIENCE, async || {
+        let node = bed.get::<Node>(At::cluster(SECOND)).await;
+        let node = node.ok_or("no such node")?;
+        let ready = is_ready(&node);
+        ready.then(|| node.clone()).ok_or_else(|| node.to_string())
+    })
+    .await
+}
+
+fn is_tainted(node: &Value) -> bool {
+    let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    taints.any(|taint| taint["key"] == TAINT && taint["effect"] == "NoSchedule")
+}
+
+fn deployment() -> Deployment {
+    let mut spec = web();
+    spec["nodeSelector"] = json!({ TAINT: "true" });
+    object(json!({
+        "metadata": { "name": "web", "namespace": "default" },
+        "spec": {
+            "replicas": 1,
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": { "metadata": { "labels": { "app": "web" } }, "spec": spec },
+        },
+    }))
+}
+
+fn pods_of_deployment(seen: &Seen) -> impl Iterator<Item = &Value> {
+    let pods = seen.present.values();
+    pods.filter(|pod| pod["metadata"]["labels"]["app"] == "web")
+}
+
+/// Waits until this many pods of the deployment are ready on the second node.
+async fn ready_pods(bed: &Bed, count: usize) -> Vec<Value> {
+    let wanted = |seen: &Seen| {
+        let pods = pods_of_deployment(seen);
+        let ready = pods.filter(|pod| is_ready(pod) && pod["spec"]["nodeName"] == SECOND);
+        let ready: Vec<Value> = ready.cloned().collect();
+        (ready.len() == count).then_some(ready)
+    };
+    let what = format!("{count} pods run on the second node");
+    bed.history.find(&what, SOON, wanted).await
+}
+
+/// Waits until machine and API server are as they were before.
+async fn nothing_left(bed: &Bed, before: &Machine) {
+    let outer = bed.containerd.cgroup_root();
+    eventually("nothing of the DaemonSet is left", SOON, async || {
+        let now = Machine::read();
+        let mut differences = now.added_to(before);
+        // cgroups of the host's own node, which the first pod made that the scheduler gave it
+        differences.retain(|line| !line.contains(&outer));
+        differences.extend(before.added_to(&now));
+        let objects = run(bed, OBJECTS).await;
+        differences.extend(objects.lines().map(str::to_owned));
+        match differences.is_empty() {
+            true => Ok(()),
+            false => Err(differences.join("\n")),
+        }
+    })
+    .await;
+}
+
+/// The main process of a pod's container.
+#[derive(Debug, PartialEq, Eq)]
+struct Process(u32);
+
+impl Process {
+    fn of(pod: &Value) -> Self {
+        let id = main_status(pod)["containerID"].as_str().unwrap();
+        let id = id.trim_start_matches("containerd://");
+        let tasks = inner_ctr(&["tasks", "list"]);
+        let task = tasks.lines().find(|line| line.starts_with(id));
+        let task = task.unwrap_or_else(|| panic!("no {id}: {tasks}"));
+        let pid = task.split_whitespace().nth(1).unwrap();
+        Self(pid.parse().unwrap())
+    }
+
+    fn check_it_is_below_the_inner_containerd(&self) {
+        let read =
+            |pid: &str, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+        let pid = self.0.to_string();
+        let cgroups = read(&pid, "cgroup");
+        assert!(cgroups.contains(":/windlass/"), "{cgroups}");
+        let status = read(&pid, "status");
+        let mut parent = status.lines().filter_map(|it| it.strip_prefix("PPid:"));
+        let shim = read(parent.next().unwrap().trim(), "cmdline");
+        assert!(shim.contains(INNER_CONTAINERD), "{shim}");
+    }
+}
+
+/// Dropped after the bed, whose agent would start again what a failed test leaves.
+struct Swept;
+
+impl Swept {
+    fn start() -> Self {
+        remove_leftovers();
+        Self
+    }
+}
+
+impl Drop for Swept {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            remove_leftovers();
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The machine that a test of the DaemonSet runs on: mounts that are shared, both images, and
+//! images for what the inner runtime is to run.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::images::BUSYBOX;
+use windlass_testing::node_images::{self, Edition};
+
+/// Of the container `containerd`.
+pub(crate) const INNER_CONTAINERD: &str = "/run/windlass/containerd/containerd.sock";
+/// Set in the second process of the test, whose mounts are its own and shared.
+const INSIDE: &str = "WINDLASS_TEST_SHARED_MOUNTS";
+/// What the manifests name as the image of sandboxes.
+const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
+
+/// True in a mount namespace of our own whose mounts are shared, as systemd makes those of a node: a pod's
+/// mounts could not propagate otherwise. Elsewhere this runs the test `name` again in one.
+pub(crate) fn has_shared_mounts(name: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let this = std::env::current_exe().unwrap();
+    let script = "mount --make-rshared / && exec \"$0\" \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]);
+    command.arg(this).args(["--exact", name, "--nocapture"]);
+    let status = command.env(INSIDE, "1").status().unwrap();
+    assert!(status.success(), "in shared mounts: {status}");
+    false
+}
+
+/// Puts both images on the node.
+pub(crate) async fn add_images(containerd: &PrivateContainerd, edition: Edition<'_>) {
+    // without its symbols it is a fifth
+    let stripped = containerd.base().join("windlass");
+    let mut strip = Command::new("strip");
+    strip.arg("-o").arg(&stripped);
+    strip.arg(env!("CARGO_BIN_EXE_windlass"));
+    assert!(strip.status().unwrap().success(), "strip (binutils)");
+    // nothing in the pod calls windlassctl: any program stands for it
+    let built = node_images::agent(&stripped, Path::new("/bin/busybox"), edition).unwrap();
+    containerd.add_built(&built.image).await.unwrap();
+    let built = node_images::runtime(edition).unwrap();
+    containerd.add_built(&built.image).await.unwrap();
+}
+
+/// Gives the inner runtime what its pods are made of, which it could not pull here.
+pub(crate) fn add_inner_images(containerd: &PrivateContainerd) {
+    for archive in ["pause.tar", "busybox.tar"] {
+        let archive = containerd.base().join("images").join(archive);
+        inner_ctr(&["images", "import", archive.to_str().unwrap()]);
+    }
+    let ours = windlass_testing::images::PAUSE;
+    inner_ctr(&["images", "tag", "--force", ours, PAUSE]);
+}
+
+/// Runs `ctr` on the inner runtime and returns what it says.
+pub(crate) fn inner_ctr(args: &[&str]) -> String {
+    let mut ctr = Command::new("ctr");
+    ctr.args(["--address", INNER_CONTAINERD, "--namespace", "k8s.io"]);
+    let output = ctr.args(args).output().unwrap();
+    assert!(output.status.success(), "ctr {args:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a pod of the inner agent is, with a volume that is a mount.
+pub(crate) fn web() -> Value {
+    json!({
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{
+            "name": "app",
+            "image": BUSYBOX,
+            "command": ["httpd", "-f", "-p", "8080", "-h", "/data"],
+            "readinessProbe": { "tcpSocket": { "port": 8080 }, "periodSeconds": 1 },
+            "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+        }],
+        "volumes": [{ "name": "data", "emptyDir": { "medium": "Memory" } }],
+    })
+}
