@@ -3,6 +3,16 @@
 //! A request passes when an authenticator says who makes it and the authorizer allows one of the
 //! rights that [`windlass_core::access`] names for it. Everything fails closed: no answer is no.
 //!
+//! For whoever serves something on a node that the cluster's users and RBAC are to guard. The service
+//! behind the gate may be any `tower` service of axum's bodies.
+//!
+//! # The way in
+//!
+//! * [`protect`] puts the gate in front of a service; [`Auth::admit`] is the gate alone
+//! * [`Auth`] is made of [`AuthSettings`] and [`Reviews`]: whom to ask about tokens and rights
+//! * [`Reviews::of`] asks an API server; [`TokenReviews`] and [`AccessReviews`] are for others
+//! * [`Refusal`] has the status code and upstream's words
+//!
 //! # Who asks
 //!
 //! In upstream's order; the first that knows the caller decides, and the next is asked also if one
@@ -78,6 +88,15 @@
 //! ```
 //!
 //! Handlers find the caller in the request's extensions, as `Extension<UserInfo>`.
+//!
+//! `cargo run -p windlass-auth --example protect_a_router` knocks at such a gate with good tokens and
+//! bad ones.
+//!
+//! # What it does not do
+//!
+//! It grants nothing: rights are the API server's. It serves nothing and speaks no TLS
+//! (`windlass_https` does, and judges certificates). It knows rights on the one node only, as
+//! `nodes/<subresource>`, and tells nobody why a token was refused.
 
 mod answers;
 mod authn;

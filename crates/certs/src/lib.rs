@@ -1,5 +1,16 @@
 //! A node's certificates: how it gets its first one, keeps it current, and where it is kept.
 //!
+//! For whoever has to be a node for an API server: an agent, or a program that joins machines. Files
+//! have upstream's names and forms, so that a node can change agents and back.
+//!
+//! # The way in
+//!
+//! * [`Credentials::begin`] reads the files at [`Paths`] and decides what to begin with
+//! * [`keep_client_certificate`] and [`keep_serving_certificate`] keep the two certificates current, for
+//!   as long as they run
+//! * [`self_signed()`] is the serving certificate of a node that nobody signs one for
+//! * [`PodKey`] is a key that a pod is given
+//!
 //! | module | |
 //! |---|---|
 //! | [`bootstrap`] | what to begin with: the kubeconfig, or the bootstrap credentials; who waits for the first certificate |
@@ -54,6 +65,13 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! `cargo run -p windlass-certs --example join_a_cluster` joins with a token and shows who asked what.
+//!
+//! # What it does not do
+//!
+//! It approves and signs nothing: that is the cluster's. It serves nothing: who does hears of new
+//! pairs by a `watch`. The node's own keys are ECDSA P-256; only those of pods may be others.
 
 pub mod bootstrap;
 pub mod certificate;

@@ -1,4 +1,6 @@
-//! Follows the pods of one node: `watch_pods <kubeconfig> <node name>`.
+//! Follows the pods of one node, through whatever happens to the API server.
+//!
+//! `cargo run -p windlass-client --example watch_pods -- <kubeconfig> <name of the node>`
 
 use std::path::Path;
 use std::pin::pin;

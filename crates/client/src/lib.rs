@@ -1,5 +1,10 @@
 //! A client of the Kubernetes API server, made for a node agent.
 //!
+//! For programs that run on many nodes for months: connections that die without a word, certificates
+//! that change, servers that are overloaded.
+//!
+//! # The way in
+//!
 //! * [`ApiClient`] has the verbs (get, list, watch, create, update, patch, delete and
 //!   subresources) for every type of `k8s-openapi`. An error is an [`ApiError`], whose kind says
 //!   what it means for the caller. No body ever appears in an error or a log: it may be a Secret.
@@ -9,6 +14,8 @@
 //!   with a short deadline, `watch` with 80 watches on each connection, `reviews` for who asks the node.
 //! * [`ApiServerConfig`] reads a kubeconfig; [`ClientIdentity`] is the client certificate, which
 //!   can be replaced while everything runs.
+//!
+//! # Example
 //!
 //! ```no_run
 //! use windlass_client::{ApiClients, ApiServerConfig, At, ClientLimits};
@@ -21,6 +28,20 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! An error says what it means, whatever the server's words:
+//!
+//! ```
+//! use windlass_client::ApiErrorKind;
+//!
+//! assert_eq!(ApiErrorKind::of(409, "AlreadyExists"), ApiErrorKind::AlreadyExists);
+//! assert_eq!(ApiErrorKind::of(409, "Conflict"), ApiErrorKind::Conflict);
+//! assert_eq!(ApiErrorKind::of(410, ""), ApiErrorKind::Gone);
+//! ```
+//!
+//! `cargo run -p windlass-client --example watch_pods -- <kubeconfig> <node>` follows the pods of a node.
+//!
+//! # What it promises
 //!
 //! | what goes wrong | what happens | bound |
 //! |---|---|---|
@@ -37,6 +58,12 @@
 //! [`ApiClients::in_process`]), so a whole node can be tested against a server in the same
 //! process and on paused time: every delay here is on tokio's clock, and jitter comes from names.
 //! `kube` stays inside this crate.
+//!
+//! # What it does not do
+//!
+//! No discovery and no dynamic types: a type is one of `k8s-openapi`. JSON only, no protobuf. No
+//! server-side apply, no pages of lists, no proxies. A request is not repeated by itself, but once
+//! after a 401 with new credentials: [`ApiError::retry`] says what trying again would bring.
 
 mod clients;
 mod config;

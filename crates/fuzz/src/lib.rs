@@ -1,9 +1,29 @@
 //! What is fuzzed: every parser that meets bytes from outside, and what must hold of it.
 //!
-//! A target takes any bytes and panics if something is wrong; most of what can be wrong is a panic
-//! of the parser itself. `cargo xtask fuzz` gives them new bytes (the program is in `fuzz/`, a
-//! workspace of its own), and the tests of this crate give them those in `fuzz/corpus/<target>/`: what
-//! each parser is meant for, and what once made one fail.
+//! For whoever changes such a parser, and for fuzzers. A target takes any bytes and panics if something is
+//! wrong; most of what can be wrong is a panic of the parser itself. `cargo xtask fuzz` gives them new bytes
+//! (the program is in `fuzz/`, a workspace of its own), and the tests of this crate give them those in
+//! `fuzz/corpus/<target>/`: what each parser is meant for, and what once made one fail.
+//!
+//! # The way in
+//!
+//! [`TARGETS`] are all of them, [`target`] is one by its name, which is that of its directory in the corpus.
+//!
+//! # Example
+//!
+//! ```
+//! let manifest = windlass_fuzz::target("manifest").ok_or("there is no such target")?;
+//! manifest(b"kind: Pod\nmetadata: [");
+//! manifest(b"\xff\xfe\x00");
+//! assert!(windlass_fuzz::target("unheard-of").is_none());
+//! # Ok::<_, &str>(())
+//! ```
+//!
+//! # What it does not do
+//!
+//! It finds no bytes itself and keeps none. It has targets for what is read here, not for libraries
+//! beneath: HTTP, TLS, protobuf and YAML are fuzzed only through what we make of them. It is never
+//! published with the agent.
 
 mod access;
 mod files;

@@ -4,6 +4,13 @@
 //! It knows nothing of Kubernetes: it serves any `tower` service, and puts a [`Peer`] into each
 //! request's extensions. HTTP/1.1 (with upgrades) and HTTP/2 over TLS; HTTP/1.1 without.
 //!
+//! # The way in
+//!
+//! * [`serve`] serves a listener until a token is cancelled, within [`Limits`]
+//! * [`Transport`] is TLS from a [`TlsSource`], or none
+//! * [`ServingCertificate`] and [`ClientCa`] come by a `watch`; [`files`] keeps both current from files
+//! * [`Peer`] is the other end, for whoever decides who may ask
+//!
 //! # Certificates
 //!
 //! * The server's own is looked up for each handshake. While there is none, handshakes fail.
@@ -68,6 +75,14 @@
 //!
 //! A certificate that comes from elsewhere, such as a CSR, is a `watch` too:
 //! `tokio::spawn(files::parse_each(pairs, |pair| pair.pem().to_vec(), sender))`.
+//!
+//! `cargo run -p windlass-https --example replace_the_certificate` replaces one under open connections.
+//!
+//! # What it does not do
+//!
+//! It refuses nobody for lack of a certificate, and asks nobody about tokens: `windlass_auth` does, with
+//! the [`Peer`]. No HTTP/3, no session resumption, no revocation lists. Files that cannot be read
+//! any more leave in use what they said before.
 
 pub mod files;
 pub mod peer;

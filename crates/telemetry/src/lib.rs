@@ -1,12 +1,56 @@
 //! Takes finished spans out of the agent: OTLP over gRPC (`tracing` of the configuration).
 //!
-//! Made only when it is configured. One task sends batches over a connection that is dialled with
-//! the first of them; whoever ends a span puts it into a queue and never waits. A collector that is
-//! away, slow or silent costs spans, which are counted, and nothing else.
+//! For a program that has spans as values ([`FinishedSpan`]) and wants them at an OpenTelemetry collector
+//! at the price of a queue. Made only when it is configured. One task sends batches over a connection that
+//! is dialled with the first of them; whoever ends a span puts it into a queue and never waits.
 //!
-//! *owns* the queue and the connection · *hears* `SpanSink::ended` · *bound* [`QUEUE`] spans, each
-//! cut to [`LONGEST_TEXT`] and [`LONGEST_ERROR`], and one batch under way · *restart* what is
+//! *owns* the queue and the connection · *hears* `SpanSink::ended` · *bound* 1024 spans, whose texts
+//! are cut to 128 bytes and their errors to 512, and one batch under way · *restart* what is
 //! queued is lost.
+//!
+//! # The way in
+//!
+//! * [`connect`] makes both ends of the queue from a [`TelemetryConfig`]
+//! * [`OtlpSink`] is the end that takes spans, a `windlass_types::SpanSink`
+//! * [`Sending`] is the end that sends them: spawn [`Sending::run`]
+//! * [`Sampler`] says which traces are taken
+//!
+//! # Example
+//!
+//! ```
+//! use windlass_metrics::Metrics;
+//! use windlass_telemetry::{Collector, Sampler, TelemetryConfig, connect};
+//! use windlass_types::{SpanSink, TraceId};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = TelemetryConfig {
+//!     collector: Collector::Tcp("collector.example.com:4317".parse()?),
+//!     sampler: Sampler::per_million(500_000), // half of all traces
+//!     host_name: "n1".to_owned(),
+//! };
+//! // nothing is dialled before there is a span
+//! let (sink, sending) = connect(&config, Metrics::new()?.spans)?;
+//! tokio::spawn(sending.run(Default::default()));
+//! assert!(sink.samples(TraceId(1)), "the name decides, wherever it is asked");
+//! assert!(!sink.samples(TraceId(u128::MAX)));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `cargo run -p windlass-telemetry --example send_spans` sends two spans to a collector.
+//!
+//! # What it promises
+//!
+//! * A collector that is away, slow or silent costs spans, which are counted, and nothing else: an export
+//!   ends after 10 s, the end of the agent waits 2 s for the last batches.
+//! * A batch has 512 spans and goes after 5 s, as upstream's.
+//!
+//! # What it does not do
+//!
+//! It makes no span: `windlass-timelines` and the node's API do. No TLS and no headers of the
+//! configuration's own, as upstream; the `OTEL_*` variables of the environment are the exporter's. No logs
+//! and no metrics.
 
 mod channel;
 mod convert;

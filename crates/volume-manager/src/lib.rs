@@ -1,11 +1,62 @@
 //! Which volumes pods want, which they have, and the steps in between.
 //!
-//! What is to be done is decided by `windlass_core::volume_plan`.
+//! For whoever sets volumes of many pods up at once, with retries, shared devices and answers in words. What
+//! is to be done is decided by `windlass_core::volume_plan`; each step is one call of
+//! `windlass_volumes::VolumePlugins`.
 //!
-//! * [`actor`] the actor: hears requests, answers and the node, and keeps one timer
-//! * `io` the steps, each one call of a plugin
-//! * [`measured`] the plugins with counters around them
-//! * [`usage`] what volumes hold
+//! # The way in
+//!
+//! * [`VolumeManager`] is the actor; start it with `windlass_actors::start_actor`
+//! * [`VolumeManagerDeps`] are what it works with; `windlass_actors::VolumesHandle` is how it is asked
+//! * [`VolumeUsages`] is what volumes hold: watched where a pod has a limit, measured where somebody asks
+//! * [`MeasuredVolumes`] is plugins with counters and timelines around them
+//!
+//! # Example
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use windlass_actors::{Mailbox, VolumeManagerMessage, VolumesHandle, start_actor};
+//! use windlass_core::volume_plan::Releaser;
+//! use windlass_core::volume_source::plain_volumes;
+//! use windlass_types::{PodExt, SharedPod};
+//! use windlass_volume_manager::{VolumeManager, VolumeManagerDeps};
+//!
+//! /// Call it inside `windlass_actors::run_actors`.
+//! async fn use_volumes(
+//!     deps: VolumeManagerDeps,
+//!     mailbox: Mailbox<VolumeManagerMessage>,
+//!     handle: VolumesHandle,
+//!     pod: SharedPod,
+//! ) -> Result<(), String> {
+//!     start_actor(VolumeManager::new(deps, mailbox));
+//!     let volumes = Arc::new(plain_volumes(&pod, &Default::default()));
+//!     let ready = handle.set_up(&pod, &volumes, Duration::from_secs(10)).await;
+//!     for (name, volume) in ready.map_err(|lacks| lacks.message)?.mounted.iter() {
+//!         println!("{name}: {:?}", volume.content);
+//!     }
+//!     let released = handle.tear_down(&pod.uid(), Releaser::Worker).await;
+//!     released.map_err(|lacks| lacks.message)
+//! }
+//! ```
+//!
+//! `cargo run -p windlass-volume-manager --example retry_a_mount` lets a mount fail and succeed.
+//!
+//! # What it promises
+//!
+//! * A volume has one step under way. Every asker is answered: with the volumes, or after its own patience
+//!   with what it waits for. Who was answered so is woken by `VolumesChanged` when there is something new.
+//! * Nothing is released that nobody asked to release, and no device is taken back that a pod uses or wants,
+//!   or before every source of pods has spoken.
+//! * What fails is tried again with pauses, without being asked. One volume that hangs holds up its own pod.
+//! * Without a limit or somebody who asks nothing is measured and nobody wakes.
+//!
+//! # What it does not do
+//!
+//! It touches no disk: its plugins do, and have the deadlines. Nothing is kept for the next life: who uses
+//! devices is looked up once, and volumes are set up again by whoever needs them, which changes nothing. It
+//! attaches nothing; it waits for the Node to say that it is attached.
 
 pub mod actor;
 mod io;

@@ -1,10 +1,53 @@
 //! Volumes of pods on this node: set-up, teardown, what is found of an earlier life.
 //!
-//! [`VolumePlugins`] is the port that the VolumeManager works with, [`HostVolumes`] is this
-//! machine. The parts below it are synchronous functions that block on the file system; they run in
-//! [`Lanes`], one call at a time for each pod, with a deadline. Every function may be repeated at
-//! any time, also by a new agent after `kill -9`: nothing is kept in memory that matters, the file
-//! system, the mount table and the notes that plugins leave beside a volume are the record.
+//! For whoever has to show a pod's volumes to something: emptyDir (disk, memory, huge pages), hostPath, the
+//! four kinds whose files are computed (configMap, secret, downwardAPI, projected), local, NFS, and CSI
+//! through `windlass-csi`.
+//!
+//! # The way in
+//!
+//! * [`VolumePlugins`] is the port, [`HostVolumes`] this machine behind it; [`MemoryVolumes`] is a model
+//!   for tests
+//! * [`VolumeRequest`] is one volume of a pod, as `windlass_core::volume_source` resolves it
+//! * [`Lanes`] is where blocking work runs: one call at a time for each pod, with a deadline
+//! * [`remove_tree`], [`set_volume_ownership`], [`prepare_sub_path`] and [`mounts_beneath`] are useful alone
+//!
+//! # Example
+//!
+//! ```
+//! use windlass_types::corev1::HostPathVolumeSource;
+//! use windlass_volumes::check_host_path;
+//!
+//! let passwords = |kind: &str| HostPathVolumeSource {
+//!     path: "/etc/passwd".to_owned(),
+//!     type_: Some(kind.to_owned()),
+//! };
+//! check_host_path("users", &passwords("File"))?;
+//! let error = check_host_path("users", &passwords("Directory")).err();
+//! let words = error.map(|error| error.to_string()).unwrap_or_default();
+//! assert_eq!(words, "hostPath type check failed: /etc/passwd is not a directory");
+//! # Ok::<_, windlass_volumes::VolumeError>(())
+//! ```
+//!
+//! `cargo run -p windlass-volumes --example show_a_config_map` sets two volumes up, changes one, and takes
+//! them away.
+//!
+//! # What it promises
+//!
+//! * Every function may be repeated at any time, also by a new agent after `kill -9`: nothing is kept in
+//!   memory that matters. The file system, the mount table and the notes that plugins leave beside a volume
+//!   are the record.
+//! * A reader of a computed volume sees all of the old or all of the new: one rename moves it over.
+//! * Nothing under a pod's control is opened by following a link out of its directory.
+//! * A device on which anything was found is never formatted, and what lies on a disk or server that a
+//!   volume shows is never removed.
+//! * Each call has the deadline of its [`Lanes`]. What may never answer (devices, servers) has threads of
+//!   its own, [`SLOTS`] in all: devices that hang cost the files of other pods nothing.
+//!
+//! # What it does not do
+//!
+//! It asks no API server and decides nothing about when: `windlass-volume-manager` does. It attaches no
+//! device and knows no cloud's disks but by CSI. Mounting needs root; directories and files do not.
 
 mod atomic_writer;
 mod block;

@@ -1,0 +1,99 @@
+//! Puts the gate in front of a router and knocks at it. Who has which token and which right is said
+//! by `Desk`, where a node asks its API server (`Reviews::of`).
+//!
+//! `cargo run -p windlass-auth --example protect_a_router`
+//!
+//! Runs without a container runtime.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::body::{Body, to_bytes};
+use axum::routing::get;
+use axum::{Extension, Router};
+use http::Request;
+use tower::ServiceExt;
+use windlass_actors::SystemClock;
+use windlass_auth::{
+    AccessReviews, AccessVerdict, Auth, AuthSettings, Authorization, Reviews, TokenReviews,
+    TokenVerdict, protect,
+};
+use windlass_client::ApiResult;
+use windlass_core::access::AccessSettings;
+use windlass_metrics::Metrics;
+use windlass_types::{NodeRight, UserInfo};
+
+#[derive(Debug)]
+struct Desk;
+
+#[async_trait]
+impl TokenReviews for Desk {
+    async fn review(&self, token: &str) -> ApiResult<TokenVerdict> {
+        println!("  the desk is asked whose token this is");
+        Ok(match token {
+            "prometheus" | "intern" => TokenVerdict::Known(UserInfo {
+                name: token.to_owned(),
+                ..UserInfo::default()
+            }),
+            _ => TokenVerdict::Unknown(None),
+        })
+    }
+}
+
+#[async_trait]
+impl AccessReviews for Desk {
+    async fn review(&self, user: &UserInfo, right: NodeRight, _: &str) -> ApiResult<AccessVerdict> {
+        println!("  the desk is asked whether {} may {right}", user.name);
+        Ok(AccessVerdict {
+            allowed: user.name == "prometheus" && right.subresource == "metrics",
+            denied: false,
+        })
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let settings = AuthSettings {
+        node_name: "n1".to_owned(),
+        anonymous: false,
+        token_ttl: Some(Duration::from_secs(120)),
+        authorization: Authorization::Webhook {
+            allowed: Duration::from_secs(300),
+            refused: Duration::from_secs(30),
+        },
+        access: AccessSettings::default(),
+    };
+    let desk = Arc::new(Desk);
+    let reviews = Reviews {
+        tokens: desk.clone(),
+        access: desk,
+    };
+    let metrics = Metrics::new()?.access;
+    let auth = Auth::new(settings, Some(reviews), metrics, Arc::new(SystemClock));
+    let hello =
+        |Extension(user): Extension<UserInfo>| async move { format!("hello {}", user.name) };
+    let service = protect(Router::new().fallback(get(hello)), auth);
+
+    let knocks = [
+        ("/metrics", "prometheus"),
+        ("/metrics", "prometheus"), // both answers are kept: nobody is asked
+        ("/metrics", "intern"),
+        ("/pods", "prometheus"),
+        ("/pods/../metrics", "prometheus"),
+        ("/metrics", "guessed"),
+    ];
+    for (path, token) in knocks {
+        println!("GET {path} with the token {token:?}");
+        let request = Request::get(path).header("authorization", format!("Bearer {token}"));
+        let answer = service
+            .clone()
+            .oneshot(request.body(Body::empty())?)
+            .await?;
+        let status = answer.status();
+        let text = to_bytes(answer.into_body(), 1 << 16).await?;
+        println!("  {status}: {}", String::from_utf8_lossy(&text).trim());
+    }
+    Ok(())
+}

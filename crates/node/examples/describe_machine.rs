@@ -1,0 +1,45 @@
+//! Reads what this machine is and prints the Node object with which it would join a cluster.
+//!
+//! `cargo run -p windlass-node --example describe_machine -- [name of the node]`
+//!
+//! Runs without a container runtime.
+
+use std::error::Error;
+use std::io::{self, Write};
+
+use windlass_actors::SystemClock;
+use windlass_core::node_conditions::NodeHealth;
+use windlass_core::node_object::{
+    NodeObjectInput, NodeSettings, ResourceSettings, RuntimeFacts, initial_node,
+};
+use windlass_node::MachineRoots;
+use windlass_types::Clock;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let name = std::env::args().nth(1);
+    let name = name.unwrap_or_else(|| "this-machine".to_owned());
+    let machine = MachineRoots::of_this_machine("/var/lib/kubelet".into()).read();
+    let settings = NodeSettings {
+        name: name.clone(),
+        hostname: name,
+        kubelet_version: "v1.36.0".to_owned(),
+        kubelet_port: 10250,
+        resources: ResourceSettings {
+            max_pods: 110,
+            ..ResourceSettings::default()
+        },
+        ..NodeSettings::default()
+    };
+    let report = initial_node(&NodeObjectInput {
+        settings: &settings,
+        machine: &machine,
+        // nobody asked a runtime: the node says that it is not ready
+        runtime: &RuntimeFacts::default(),
+        health: &NodeHealth::default(),
+        volumes_in_use: None,
+        now: SystemClock.now(),
+    });
+    let object = serde_json::to_string_pretty(&report.node)?;
+    writeln!(io::stdout(), "{object}")?;
+    Ok(())
+}
