@@ -1,8 +1,50 @@
 //! gRPC types generated from the texts in `proto/` by `cargo run -p windlass-codegen`.
 //!
-//! Generated code stays in these modules: `windlass-cri` turns it into `windlass-types` for
-//! everybody else. Maps are ordered and byte fields are `Bytes`. Server traits answer
-//! `Unimplemented` for every call that an implementation leaves out.
+//! For whoever speaks one of these protocols on the wire: a runtime's socket, a CSI driver, a
+//! device or DRA plugin's registration, the agent's own control socket. The generated code is
+//! checked in, so that nobody needs `protoc`. Messages are `prost`'s, clients and servers
+//! `tonic`'s.
+//!
+//! # The way in
+//!
+//! * [`cri_v1`] the Container Runtime Interface
+//! * [`containerd_events`] what containerd tells besides
+//! * [`csi_v1`] and [`pluginregistration_v1`] drivers of volumes, and how plugins introduce
+//!   themselves
+//! * [`podresources_v1`] and [`pods_v1alpha1`] what the agent tells programs of its node
+//! * [`windlass_v1`] the agent's own control socket, which `windlassctl` speaks
+//! * [`health_v1`] what a gRPC probe asks
+//!
+//! # Example
+//!
+//! ```
+//! use prost::Message;
+//! use windlass_proto::cri_v1::{AuthConfig, PullImageRequest};
+//!
+//! let request = PullImageRequest {
+//!     auth: Some(AuthConfig { password: "hunter2".to_owned(), ..AuthConfig::default() }),
+//!     ..PullImageRequest::default()
+//! };
+//! let bytes = request.encode_to_vec();
+//! let read = PullImageRequest::decode(bytes.as_slice())?;
+//! assert_eq!(read.auth.map(|auth| auth.password).as_deref(), Some("hunter2"));
+//! assert!(!format!("{request:?}").contains("hunter2"), "no log line can print it");
+//! # Ok::<(), prost::DecodeError>(())
+//! ```
+//!
+//! `cargo run -p windlass-proto --example decode_cri` takes a message apart.
+//!
+//! # What it promises
+//!
+//! Maps are ordered, so that equal messages have equal bytes. Byte fields are `Bytes`, which are
+//! shared and not copied. `Debug` of messages that carry secrets leaves these out. Server traits
+//! answer `Unimplemented` for every call that an implementation leaves out.
+//!
+//! # What it does not do
+//!
+//! No connection, no deadline, no bound on a message's size, no meaning: that is for those who
+//! speak. For a container runtime use `windlass-cri`, which has deadlines and turns messages into
+//! `windlass-types`.
 
 mod secret;
 

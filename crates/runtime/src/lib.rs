@@ -1,13 +1,65 @@
 //! Carries out what `windlass-core` decides for one pod: sandbox, init containers, images,
-//! containers, stops, collection of what is dead.
+//! containers, hooks, stops, collection of what is dead, logs.
 //!
-//! [`PodRuntime`] has no state of its own that matters: every pass starts from an observation and
-//! may be dropped or killed at any await; the next pass converges. It talks to the container
-//! runtime and the file system through ports, to users through the event recorder, and tells
-//! its caller in a [`SyncPodOutcome`] what it came to.
+//! For whoever runs pods on a container runtime without the rest of an agent: hand it a pod and
+//! what runs of it, and it makes one follow from the other.
 //!
-//! What a pod refers to comes with the request, resolved ([`PodInputs`]): nothing here waits for
-//! an API server. Its volumes are set up before, too.
+//! # The way in
+//!
+//! * [`PodRuntime`] is the executor: [`PodRuntime::sync_pod`], [`PodRuntime::kill_pod`],
+//!   [`PodRuntime::cleanup_pod`], [`PodRuntime::collect_garbage`]
+//! * [`PodRuntimeDeps`] are its ports: the runtime, requests to containers, files, events, the
+//!   clock
+//! * [`HostFiles`] is the machine's file system, [`MemoryFiles`] one for tests
+//! * [`SyncPodRequest`] goes into a pass, [`SyncPodOutcome`] comes out of it: what was decided,
+//!   what failed and when to come back
+//! * [`logs::LogReader`] reads and follows containers' logs
+//!
+//! # Example
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! use tokio_util::sync::CancellationToken;
+//! use windlass_runtime::{PodInputs, PodRuntime, SyncPodRequest};
+//! use windlass_types::{ObservedPod, PodExt, SharedPod};
+//!
+//! /// One pass for a pod of which nothing runs yet.
+//! async fn first_pass(runtime: &PodRuntime, pod: SharedPod) {
+//!     let request = SyncPodRequest {
+//!         observed: Arc::new(ObservedPod { uid: pod.uid(), ..ObservedPod::default() }),
+//!         pod,
+//!         inputs: Arc::new(PodInputs::default()),
+//!         volumes: Arc::default(),
+//!         backoff: Default::default(),
+//!         verdicts: Arc::default(),
+//!         network_ready: true,
+//!     };
+//!     let outcome = runtime.sync_pod(request, CancellationToken::new()).await;
+//!     println!("{}, failed: {}", outcome.actions, outcome.failures.len());
+//! }
+//! ```
+//!
+//! `cargo run -p windlass-runtime --example run_pod -- <socket> <manifest>` runs a pod on a real
+//! runtime, as root, and stops it at Ctrl-C.
+//!
+//! # What it promises
+//!
+//! * It has no state of its own that matters: every pass starts from an observation and may be
+//!   dropped or killed at any await; the next pass converges. Two instances of one container never
+//!   exist at once.
+//! * A pass never fails as a whole: what did not work is listed with its reason, in upstream's
+//!   words, and when it is tried again.
+//! * What cannot be done within its deadline is left, and told. A pull has none and ends when
+//!   nobody waits for it any more; pods that want one image share its pull.
+//! * A container can lead nothing here astray: files under its control are opened without following
+//!   links out of the pod's directory.
+//!
+//! # What it does not do
+//!
+//! It does not look: what runs is observed by the caller (`windlass_core::pleg::observe` puts it
+//! together). It does not wait for an API server: what a pod refers to comes with the request,
+//! resolved ([`PodInputs`]), and its volumes are set up before (`windlass-volume-manager`). When to
+//! come back is the caller's part too (`windlass-pod-workers`).
 
 mod cgroups;
 mod config;

@@ -37,6 +37,24 @@ pub struct PodEntryView {
     pub warnings: Vec<String>,
 }
 
+impl PodEntryView {
+    /// A pod that its worker has only just taken: it syncs, and nothing is known of it.
+    pub fn new(pod: SharedPod) -> Self {
+        Self {
+            pod,
+            status: Arc::default(),
+            worker_phase: WorkerPhase::Syncing,
+            looked: false,
+            released: false,
+            blocker: None,
+            events: Vec::new(),
+            timings: StartTimings::default(),
+            notes: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// Of pods with one name the one that somebody means who says nothing but that: who is to run
 /// before who ends, who is still there before who has finished, and the youngest of equals.
 pub fn present(entries: &[PodEntryView]) -> Option<&PodEntryView> {
@@ -235,16 +253,9 @@ mod tests {
         pod.metadata.uid = Some(name.into());
         pod.metadata.name = Some(name.into());
         PodEntryView {
-            pod: Arc::new(pod),
-            status: Arc::default(),
             worker_phase: phase,
             looked: true,
-            released: false,
-            blocker: None,
-            events: Vec::new(),
-            timings: StartTimings::default(),
-            notes: Vec::new(),
-            warnings: Vec::new(),
+            ..PodEntryView::new(Arc::new(pod))
         }
     }
 

@@ -78,8 +78,6 @@ impl EventRecorder for EventLog {
 #[cfg(test)]
 mod tests {
     use windlass_types::Timestamp;
-    use windlass_types::corev1::PodStatus;
-    use windlass_types::view::StartTimings;
 
     use super::*;
     use crate::board::PodEntryView;
@@ -99,18 +97,7 @@ mod tests {
         pod.metadata.uid = Some("u".into());
         let pod = Arc::new(pod);
         let board = PodBoard::new();
-        board.publish(PodEntryView {
-            pod: Arc::clone(&pod),
-            status: Arc::new(PodStatus::default()),
-            worker_phase: windlass_types::view::WorkerPhase::Syncing,
-            looked: true,
-            released: false,
-            blocker: None,
-            events: Vec::new(),
-            timings: StartTimings::default(),
-            notes: Vec::new(),
-            warnings: Vec::new(),
-        });
+        board.publish(PodEntryView::new(Arc::clone(&pod)));
         let log = EventLog::new(board.clone(), Arc::new(Fixed));
         let record = |container, message: &str| {
             log.record(

@@ -1,9 +1,57 @@
 //! Where results leave the agent: the latest status of every pod, and what happened to it.
 //!
-//! [`PodBoard`] is written by the pod workers and read by the local API (and, with an API
-//! server, by the [`StatusManager`]). [`EventLog`] is the [`EventRecorder`] that keeps a bounded,
-//! aggregated list of events for each pod and puts it on the board; [`ApiEvents`] does the same and
-//! sends them to the API server too.
+//! For whoever shows or forwards the state of pods: a CLI, a web page, the API server.
+//!
+//! # The way in
+//!
+//! * [`PodBoard`] has one entry for each pod ([`PodEntryView`]); pod workers write it, the local
+//!   API and the StatusManager read it
+//! * [`BoardSubscription`] is one reader's place: what is new since it last looked, all at once
+//! * [`EventLog`] is the [`EventRecorder`] that keeps a bounded, aggregated list of events for each
+//!   pod and puts it on the board; [`ApiEvents`] does the same and sends them to the API server too
+//! * [`StatusManager`] is the actor that brings statuses and mirror pods to the API server
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use windlass_status::{PodBoard, PodEntryView};
+//! use windlass_types::{Pod, PodExt};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut pod = Pod::default();
+//! pod.metadata.uid = Some("u1".to_owned());
+//! pod.metadata.name = Some("web".to_owned());
+//!
+//! let board = PodBoard::new();
+//! let mut reader = board.subscribe();
+//! board.publish(PodEntryView::new(Arc::new(pod)));
+//! let change = reader.next().await.ok_or("the board is gone")?;
+//! assert_eq!(change.changed[0].pod.name(), "web");
+//! board.remove(&"u1".into());
+//! assert_eq!(reader.next().await.ok_or("the board is gone")?.removed, ["u1".into()]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `cargo run -p windlass-status --example follow_board` follows a board while pods and events come
+//! to it.
+//!
+//! # What it promises
+//!
+//! * The latest entry wins. A reader holds no lock while it works; a slow one misses states in
+//!   between, never the last one and never a removal of what it knew.
+//! * 32 events are kept for each pod, repeats are counted. Recording never waits; what the queue to
+//!   the API server cannot take is dropped, oldest first, and counted.
+//! * The StatusManager has one request for each pod under way and sixteen in all. Its content is
+//!   computed when it is sent, so that an outage of ten minutes ends in one patch for each pod.
+//!
+//! # What it does not do
+//!
+//! It computes no status (`windlass_core::status`) and keeps no history: an entry goes with its
+//! pod, and all of it with the process. What runs is not looked up here.
 
 pub mod api_events;
 pub mod board;

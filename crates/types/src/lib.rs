@@ -1,8 +1,48 @@
 //! Names, identifiers and pure data shared by every Windlass crate.
 //!
-//! Nothing here decides, waits or touches the outside: a type carries its meaning, its unit and
-//! where upstream names the same thing. Desired state is the Kubernetes API's own [`Pod`];
-//! observed state is [`observed`]; what is asked of a container runtime is [`cri`].
+//! For whoever writes a program around one of the other crates: a pod source, a watcher of a
+//! runtime, a checker of manifests. Desired state is the Kubernetes API's own [`Pod`], observed
+//! state is [`ObservedPod`], what is asked of a container runtime is in [`cri`]. The API's types
+//! come from `k8s-openapi` and are here under the names that everybody uses: [`corev1`],
+//! [`metav1`], …
+//!
+//! # The way in
+//!
+//! * [`PodExt`] asks a [`Pod`] the usual questions; a missing field reads as its default
+//! * [`PodUpdate`] is a change to the set of desired pods, [`PodLifecycleEvent`] one that was seen
+//! * [`PodUid`], [`SandboxId`] and [`ContainerId`] keep identifiers apart that are all text
+//! * [`Clock`] and [`EventRecorder`] are the two ports that a crate may hold without knowing more
+//! * [`Retry`] is what every error of Windlass answers: what trying again would bring
+//!
+//! # Example
+//!
+//! ```
+//! use windlass_types::{Pod, PodExt, RestartPolicy};
+//!
+//! let mut pod = Pod::default();
+//! pod.metadata.name = Some("web".to_owned());
+//! pod.metadata.namespace = Some("shop".to_owned());
+//! assert_eq!(pod.full_name().to_string(), "web_shop");
+//! assert_eq!(pod.restart_policy(), RestartPolicy::Always);
+//! assert_eq!(pod.termination_grace_seconds(), 30);
+//! assert!(!pod.is_static(), "without a mark it is the API server's");
+//! ```
+//!
+//! `cargo run -p windlass-types --example describe_pod -- pod.json` shows what a pod says of
+//! itself.
+//!
+//! # What it promises
+//!
+//! A type carries its meaning, its unit and where upstream names the same thing. What users see
+//! ([`Reason`], [`PodOp`], the phases of [`view`]) is spelled as Kubernetes spells it. `Debug` of
+//! requests to a runtime and of credentials shows no secret; that of a [`Pod`], which is
+//! `k8s-openapi`'s, shows everything.
+//!
+//! # What it does not do
+//!
+//! Nothing here decides, waits, reads a clock or touches the outside. Nothing is validated:
+//! identifiers are the text they were made of, a [`Pod`] may be any that can be decoded. Manifests
+//! are read, defaulted and checked by `windlass-core`.
 
 pub mod ids;
 pub mod pod;
@@ -23,6 +63,7 @@ pub mod port;
 pub mod reason;
 pub mod retry;
 pub mod span;
+pub mod top;
 pub mod view;
 pub mod why;
 

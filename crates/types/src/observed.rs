@@ -25,12 +25,6 @@ pub struct ObservedPod {
     pub observed_at: Option<Timestamp>,
 }
 
-impl Default for PodUid {
-    fn default() -> Self {
-        Self::new("")
-    }
-}
-
 impl ObservedPod {
     /// The newest instance of the named container.
     pub fn latest(&self, container: &str) -> Option<&ObservedContainer> {
@@ -86,7 +80,7 @@ pub struct ObservedSandbox {
 }
 
 /// State of one container instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ContainerState {
     /// Created, never started.
     Created,
@@ -95,11 +89,12 @@ pub enum ContainerState {
     /// Exited.
     Exited,
     /// The runtime does not know; stop it before creating another.
+    #[default]
     Unknown,
 }
 
-/// One container instance.
-#[derive(Clone, Debug, PartialEq)]
+/// One container instance. The default is one of which nothing is known.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedContainer {
     /// The runtime's ID.
     pub id: ContainerId,

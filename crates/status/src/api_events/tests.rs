@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use windlass_actors::SimClock;
 use windlass_fake_api::{FakeApiServer, On};
 use windlass_types::corev1::Event;
-use windlass_types::view::{StartTimings, WorkerPhase};
 use windlass_types::{PodExt, Timestamp};
 
 use super::queue::QUEUE_BOUND;
@@ -205,18 +204,7 @@ async fn what_is_recorded_is_on_the_board_whatever_the_server_does() {
     let bed = bed();
     bed.server.faults().hang(On::any());
     let pod = Arc::new(pod("a"));
-    bed.board.publish(PodEntryView {
-        pod: Arc::clone(&pod),
-        status: Arc::default(),
-        worker_phase: WorkerPhase::Syncing,
-        released: false,
-        looked: true,
-        blocker: None,
-        events: Vec::new(),
-        timings: StartTimings::default(),
-        notes: Vec::new(),
-        warnings: Vec::new(),
-    });
+    bed.board.publish(PodEntryView::new(Arc::clone(&pod)));
     bed.say("a", "x");
     let events = bed.board.get(&pod.uid()).expect("entry").events;
     assert_eq!(events[0].message, "x");

@@ -15,7 +15,7 @@ use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_metrics::Metrics;
 use windlass_timelines::Timelines;
 use windlass_types::corev1::{Node, PodStatus};
-use windlass_types::view::{StartTimings, WorkerPhase};
+use windlass_types::view::WorkerPhase;
 use windlass_types::{Clock, Pod, PodExt, PodUid, SharedPod, Timestamp};
 
 use super::{StatusManager, StatusManagerDeps};
@@ -103,16 +103,11 @@ impl Cluster {
     /// The worker of a pod says something.
     fn says(&self, pod: &Pod, text: &str, worker: WorkerPhase, released: bool) {
         self.board.publish(PodEntryView {
-            pod: Arc::new(pod.clone()),
             status: Arc::new(status(text)),
             worker_phase: worker,
             looked: true,
             released,
-            blocker: None,
-            events: Vec::new(),
-            timings: StartTimings::default(),
-            notes: Vec::new(),
-            warnings: Vec::new(),
+            ..PodEntryView::new(Arc::new(pod.clone()))
         });
     }
 
@@ -164,16 +159,17 @@ fn decode<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object")
 }
 
-/// `phase container`: `w`, `r` or an exit code.
+/// `phase container`: `w`, `r`, `s` (with the time of its start) or an exit code.
 fn status(text: &str) -> PodStatus {
     let (phase, state) = text.split_once(' ').expect("two words");
+    let since = "1970-01-01T00:00:09Z";
     let state = match state {
+        "s" => json!({"running": {"startedAt": since}}),
         "w" => json!({"waiting": {"reason": "ContainerCreating"}}),
         "r" => json!({"running": {}}),
         code => json!({"terminated": {"exitCode": code.parse::<i32>().expect("a code")}}),
     };
     let ready = if phase == "Running" { "True" } else { "False" };
-    let since = "1970-01-01T00:00:09Z";
     decode(json!({
         "phase": phase,
         "startTime": since,
@@ -235,6 +231,42 @@ async fn each_change_is_one_patch_and_what_others_wrote_stays() {
                 .iter()
                 .all(|r| r.query.contains("spec.nodeName"))
         );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_counts_once_and_only_if_it_was_seen_from_its_begin() {
+    with_cluster(async |c| {
+        let pod = c.pod("a");
+        let adopted = c.pod("b");
+        c.server.modify::<Pod>(Some("default"), "b", |pod| {
+            pod.status = Some(status("Pending w"));
+        });
+        c.quiet().await;
+        let starts = |c: &Cluster| {
+            let text = c.metrics.render().expect("text");
+            let mut lines = text.lines();
+            let line = lines.find_map(|line| {
+                line.strip_prefix("kubelet_pod_start_sli_duration_seconds_count ")
+            });
+            line.map(str::to_owned)
+        };
+        c.says(&pod, "Pending w", Syncing, false);
+        c.until("pending", |c| c.phase("a") == "Pending").await;
+        c.quiet().await;
+        assert_eq!(starts(&c), None);
+        for pod in [&pod, &adopted] {
+            c.says(pod, "Running s", Syncing, false);
+        }
+        c.until("running", |c| c.phase("b") == "Running").await;
+        c.until("told", |c| starts(c).is_some()).await;
+        c.says(&pod, "Pending w", Syncing, false);
+        c.until("pending", |c| c.phase("a") == "Pending").await;
+        c.says(&pod, "Running s", Syncing, false);
+        c.until("running", |c| c.phase("a") == "Running").await;
+        c.quiet().await;
+        assert_eq!(starts(&c).as_deref(), Some("1"));
     })
     .await;
 }

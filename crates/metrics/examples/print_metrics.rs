@@ -1,0 +1,38 @@
+//! Records a little and prints the metric families whose names begin so.
+//!
+//! `cargo run -p windlass-metrics --example print_metrics -- kubelet_pleg`; without an argument it
+//! prints those of calls to the runtime.
+//!
+//! Runs without a container runtime.
+
+use std::error::Error;
+
+use windlass_metrics::Metrics;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let prefix = std::env::args().nth(1);
+    let prefix = prefix.as_deref().unwrap_or("kubelet_runtime_operations");
+
+    let metrics = Metrics::new()?;
+    metrics.observe_runtime_operation("run_podsandbox", 0.21, false);
+    metrics.observe_runtime_operation("pull_image", 3.4, true);
+    metrics.pleg_relist_duration.observe(0.012);
+    metrics.running_pods.set(1.0);
+
+    let page = metrics.render()?;
+    let mut shown = 0;
+    for line in page.lines() {
+        // `# HELP name …`, `# TYPE name …` or `name{labels} value`
+        let name = line
+            .split(' ')
+            .find(|word| !["#", "HELP", "TYPE"].contains(word));
+        if name.is_some_and(|name| name.starts_with(prefix)) {
+            println!("{line}");
+            shown += 1;
+        }
+    }
+    if shown == 0 {
+        return Err(format!("no family begins with {prefix:?} and has a value").into());
+    }
+    Ok(())
+}

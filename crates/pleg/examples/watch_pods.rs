@@ -1,0 +1,84 @@
+//! Follows the pods of a container runtime: what starts, dies and goes.
+//!
+//! `cargo run -p windlass-pleg --example watch_pods -- /run/containerd/containerd.sock [seconds]`
+//! ends after so many seconds, or at Ctrl-C. Nothing is changed at the runtime.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio_util::sync::CancellationToken;
+use windlass_actors::{
+    ActorKind, PlegHealth, StatusCache, SystemClock, mailbox, run_actors, slots, start_actor,
+};
+use windlass_cri::{CriClient, CriOptions, HungCalls, RuntimeService};
+use windlass_metrics::Metrics;
+use windlass_pleg::{Pleg, PlegDeps};
+use windlass_types::ObservedPod;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let usage = "usage: watch_pods <socket of the container runtime> [seconds]";
+    let mut arguments = std::env::args().skip(1);
+    let socket = arguments.next().ok_or(usage)?;
+    let seconds = arguments.next().map_or(Ok(u64::MAX), |text| text.parse());
+    let seconds = seconds.map_err(|_| usage)?;
+    let runtime = Arc::new(tokio::runtime::Runtime::new()?);
+    run_actors(&runtime, async {
+        tokio::select! {
+            biased;
+            watched = watch(&socket) => watched,
+            () = tokio::time::sleep(Duration::from_secs(seconds)) => Ok(()),
+            stopped = tokio::signal::ctrl_c() => Ok(stopped?),
+        }
+    })
+}
+
+async fn watch(socket: &str) -> Result<(), Box<dyn Error>> {
+    let metrics = Metrics::new()?;
+    let runtime = CriClient::connect(socket, CriOptions::new(metrics.clone()))?;
+    // the PLEG would go on trying; whoever mistyped a path wants to hear of it
+    let version = runtime.version().await?;
+    println!("watching {} {}", version.name, version.version);
+
+    let (_questions, mailbox) = mailbox(ActorKind::Pleg, &metrics);
+    let (changes, mut changed) = slots(ActorKind::SyncLoop, &metrics);
+    let cache = StatusCache::new();
+    let clock = Arc::new(SystemClock);
+    let deps = PlegDeps {
+        runtime: Arc::new(runtime),
+        clock: clock.clone(),
+        metrics,
+        cache: cache.clone(),
+        changes,
+        cancel: CancellationToken::new(),
+        health: PlegHealth::default(),
+        hung: HungCalls::new(clock),
+    };
+    start_actor(Pleg::new(deps, mailbox));
+    while let Some((uid, change)) = changed.next().await {
+        for event in change.events {
+            println!("{event}");
+        }
+        match cache.get(&uid) {
+            Some(pod) => println!("  now: {}", line(&pod)),
+            None => println!("  now: the runtime has nothing of {uid}"),
+        }
+    }
+    Ok(())
+}
+
+fn line(pod: &ObservedPod) -> String {
+    let containers = pod.containers.iter();
+    let containers: Vec<_> = containers
+        .map(|it| format!("{}#{}={:?}", it.name, it.restart_count, it.state))
+        .collect();
+    let ips: Vec<_> = pod.ips.iter().map(ToString::to_string).collect();
+    format!(
+        "{}/{} {} {}",
+        pod.namespace,
+        pod.name,
+        ips.join(","),
+        containers.join(" ")
+    )
+}

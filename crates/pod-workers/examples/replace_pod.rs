@@ -1,0 +1,82 @@
+//! The life of a static pod whose manifest is edited, and a burst of pods that start in turn.
+//!
+//! `cargo run -p windlass-pod-workers --example replace_pod` prints what the registry wants done at
+//! each step, then when each of five pods gets a start slot although one start hangs.
+//!
+//! Runs without a container runtime.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use windlass_actors::{KillPod, UpdateKind, UpdatePod};
+use windlass_metrics::Metrics;
+use windlass_pod_workers::StartPacer;
+use windlass_pod_workers::registry::state::{Registry, RegistryEffect};
+use windlass_types::{Pod, names};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut registry = Registry::default();
+    let first = registry.update(&"old".into(), run("old"));
+    show("web is desired", &first);
+    let edited = registry.update(&"new".into(), run("new"));
+    show("its manifest is edited", &edited);
+    let removed = registry.update(&"old".into(), remove());
+    show("the old pod is removed", &removed);
+    let finished = registry.finished(&"old".into());
+    show("the old pod has stopped", &finished);
+
+    let pacer = StartPacer::new(2, Metrics::new()?);
+    let begin = Instant::now();
+    let mut starts = tokio::task::JoinSet::new();
+    for pod in 1..=5 {
+        let pacer = pacer.clone();
+        starts.spawn(async move {
+            let slot = pacer.acquire().await;
+            println!(
+                "pod {pod} starts after {:.1} s",
+                begin.elapsed().as_secs_f32()
+            );
+            // the start of pod 1 hangs; the others take their time
+            let takes = if pod == 1 { 30 } else { 3 };
+            tokio::time::sleep(Duration::from_secs(takes)).await;
+            drop(slot);
+        });
+        // so that they ask in this order
+        tokio::task::yield_now().await;
+    }
+    for _ in 1..=4 {
+        starts.join_next().await.ok_or("a start was lost")??;
+    }
+    println!("four of five have started, pod 1 hangs on without a slot");
+    Ok(())
+}
+
+fn show(what: &str, effects: &[RegistryEffect]) {
+    let effects: Vec<_> = effects.iter().map(ToString::to_string).collect();
+    println!("{what}: {}", effects.join(" "));
+}
+
+/// Run a static pod `web` with this UID.
+fn run(uid: &str) -> UpdatePod {
+    let mut pod = Pod::default();
+    pod.metadata.uid = Some(uid.to_owned());
+    pod.metadata.name = Some("web-node1".to_owned());
+    pod.metadata.namespace = Some("default".to_owned());
+    let source = (names::ANN_CONFIG_SOURCE.to_owned(), "file".to_owned());
+    pod.metadata.annotations = Some([source].into());
+    UpdatePod::new(UpdateKind::Run(Arc::new(pod)))
+}
+
+/// Stop a pod that nobody asks for any more.
+fn remove() -> UpdatePod {
+    UpdatePod::new(UpdateKind::Kill(KillPod {
+        grace: None,
+        reason: "the manifest changed".to_owned(),
+        removed: true,
+        orphan: None,
+        verdict: None,
+    }))
+}

@@ -1,0 +1,104 @@
+//! What changes of the desired pods ask of their workers, on a node with room for two.
+//!
+//! `cargo run -p windlass-sync-loop --example admit_pods` goes through additions, a deletion, a
+//! rejection and a restart of the agent. It is what the loop decides; nothing is carried out.
+//!
+//! Runs without a container runtime.
+
+use std::error::Error;
+
+use serde_json::{Value, json};
+use windlass_core::admission::{NodeAbilities, SysctlAllowList};
+use windlass_sync_loop::admissions::{Admissions, Surroundings};
+use windlass_sync_loop::desired::DesiredPods;
+use windlass_types::corev1::Node;
+use windlass_types::{Pod, PodOp, PodSource, PodUpdate, SharedPod};
+
+/// The node and all that is decided of its pods.
+struct Decisions {
+    node: Node,
+    abilities: NodeAbilities,
+    desired: DesiredPods,
+    admissions: Admissions,
+}
+
+impl Decisions {
+    fn apply(
+        &mut self,
+        op: PodOp,
+        source: PodSource,
+        pods: &[Value],
+    ) -> Result<(), Box<dyn Error>> {
+        let pods = pods
+            .iter()
+            .map(|pod| serde_json::from_value::<Pod>(pod.clone()));
+        let pods = pods
+            .map(|pod| pod.map(SharedPod::new))
+            .collect::<Result<_, _>>()?;
+        let update = PodUpdate { op, source, pods };
+        println!("{update}");
+        for dispatch in self.desired.apply(update) {
+            let around = Surroundings {
+                node: &self.node,
+                abilities: &self.abilities,
+                strict_groups: None,
+                shutting_down: false,
+                restored: op == PodOp::Restore,
+                runs: false,
+            };
+            let (dispatch, admitted) = self.admissions.consider(dispatch, around);
+            let why = match admitted {
+                Some(Err(rejection)) => format!(": {rejection}"),
+                _ => String::new(),
+            };
+            println!("  {dispatch}{why}");
+        }
+        Ok(())
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let node = json!({"status": {"allocatable": {"pods": "2", "cpu": "1", "memory": "1Gi"}}});
+    let mut decisions = Decisions {
+        node: serde_json::from_value(node)?,
+        abilities: NodeAbilities {
+            sysctls: SysctlAllowList::default(),
+            app_armor: false,
+            pod_level_resources: true,
+            declared_features: None,
+        },
+        desired: DesiredPods::default(),
+        admissions: Admissions::default(),
+    };
+    let (file, api) = (PodSource::File, PodSource::Api);
+    let deleted = json!({"deletionTimestamp": "2026-11-22T12:00:00Z"});
+    decisions.apply(PodOp::Add, file, &[pod("etcd", "file", "200m", json!({}))])?;
+    decisions.apply(PodOp::Add, api, &[pod("web", "api", "500m", json!({}))])?;
+    decisions.apply(PodOp::Add, api, &[pod("batch", "api", "500m", json!({}))])?;
+    decisions.apply(PodOp::Delete, api, &[pod("web", "api", "500m", deleted)])?;
+    decisions.apply(PodOp::Remove, api, &[pod("web", "api", "500m", json!({}))])?;
+    decisions.apply(PodOp::Add, api, &[pod("late", "api", "500m", json!({}))])?;
+
+    println!("the agent starts again, on a node that has become smaller");
+    decisions.node = serde_json::from_value(json!({"status": {"allocatable": {"pods": "0"}}}))?;
+    (decisions.desired, decisions.admissions) = Default::default();
+    decisions.apply(
+        PodOp::Restore,
+        api,
+        &[pod("late", "api", "500m", json!({}))],
+    )
+}
+
+fn pod(name: &str, source: &str, cpu: &str, more: Value) -> Value {
+    let mut pod = json!({
+        "metadata": {
+            "name": name, "namespace": "default", "uid": name,
+            "annotations": {"kubernetes.io/config.source": source}
+        },
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        pod["metadata"][field] = value.clone();
+    }
+    pod
+}
