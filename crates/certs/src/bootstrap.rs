@@ -224,6 +224,7 @@ impl Credentials {
             },
             rotate,
             clock,
+            metrics: None,
         })
     }
 }

@@ -1,10 +1,49 @@
 //! Every metric family of the agent, made once in `main` and handed to whoever records.
 //!
-//! Names that start with `kubelet_` are upstream's and keep upstream's labels and units; names
-//! that start with `windlass_` have no counterpart there. There is no global registry.
+//! For whoever uses a Windlass crate in a program of their own: most of them ask for a [`Metrics`],
+//! and this is how to make one and to show it. Names that start with `kubelet_` are upstream's and
+//! keep upstream's labels and units, so that dashboards made for the Go kubelet work; names that
+//! start with `windlass_` have no counterpart there.
+//!
+//! # The way in
+//!
+//! * [`Metrics::new`] makes all families; cloning shares them
+//! * a field of [`Metrics`] is a family: a counter, gauge or histogram of the `prometheus` crate
+//! * [`Metrics::render`] is the page behind `/metrics`; [`ProbeMetrics`] and [`SliMetrics`] have
+//!   registries and pages of their own, as upstream
+//!
+//! # Example
+//!
+//! ```
+//! let metrics = windlass_metrics::Metrics::new()?;
+//! metrics.observe_runtime_operation("pull_image", 2.5, true);
+//! metrics.running_pods.set(3.0);
+//!
+//! let page = metrics.render()?;
+//! assert!(page.contains("kubelet_running_pods 3"));
+//! assert!(page.contains("kubelet_runtime_operations_errors_total{operation_type=\"pull_image\"} 1"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `cargo run -p windlass-metrics --example print_metrics -- kubelet_pleg` prints the families
+//! whose names begin so.
+//!
+//! # What it promises
+//!
+//! There is no global registry: two [`Metrics`] in one process know nothing of each other, which is
+//! how tests run side by side. [`Metrics::new`] fails only if two families share a name. Recording
+//! never fails. Labels have few values, but for those that name a pod's container, which go with
+//! the pod.
+//!
+//! # What it does not do
+//!
+//! It measures nothing by itself, but for the process (`process_*`, read when the page is made),
+//! and serves nothing: `windlass-server` does. All families are listed with their labels in
+//! `docs/reference/metrics.md`.
 
 mod about;
 mod access;
+mod certificates;
 mod plugins;
 mod pod_resources;
 mod probes;
@@ -12,10 +51,13 @@ mod process;
 mod requests;
 mod slis;
 mod spans;
+mod stability;
+mod starts;
 mod volumes;
 
 pub use about::AboutMetrics;
 pub use access::AccessMetrics;
+pub use certificates::CertificateMetrics;
 pub use plugins::PluginMetrics;
 pub use pod_resources::PodResourcesMetrics;
 pub use probes::{ProbeLabels, ProbeMetrics, ProbeResult, ProbeSeries};
@@ -27,6 +69,9 @@ use prometheus::{
 pub use requests::{RequestLabels, RequestMetrics, RequestUnderWay};
 pub use slis::SliMetrics;
 pub use spans::SpanMetrics;
+pub use stability::Stability;
+use stability::shown_help;
+pub use starts::StartMetrics;
 pub use volumes::{ClaimStats, VolumeMetrics, VolumeWorld};
 
 /// Handles to all families. Cloning shares them.
@@ -43,12 +88,16 @@ pub struct Metrics {
     pub about: AboutMetrics,
     /// Families about who asks the node's API.
     pub access: AccessMetrics,
+    /// Families about the node's certificates.
+    pub certificates: CertificateMetrics,
     /// Families about plugins.
     pub plugins: PluginMetrics,
     /// Families about the PodResources and Pods services.
     pub pod_resources: PodResourcesMetrics,
     /// Families about the spans of traces.
     pub spans: SpanMetrics,
+    /// Families about starts of pods and pulls of images.
+    pub starts: StartMetrics,
     /// Families about volumes.
     pub volumes: VolumeMetrics,
 
@@ -140,10 +189,6 @@ pub struct Metrics {
     pub node_startup_registration: Gauge,
     /// `kubelet_node_startup_post_registration_duration_seconds`: to the ready node.
     pub node_startup_post_registration: Gauge,
-    /// `kubelet_certificate_manager_client_ttl_seconds`, without labels: absent until it is set.
-    pub client_certificate_ttl: GaugeVec,
-    /// `kubelet_certificate_manager_server_ttl_seconds`, without labels: absent until it is set.
-    pub server_certificate_ttl: GaugeVec,
     /// `process_start_time_seconds`.
     pub process_start_time: Gauge,
 
@@ -234,8 +279,6 @@ impl Metrics {
             node_startup_pre_registration: r.gauge("kubelet_node_startup_pre_registration_duration_seconds", "Seconds from the agent's start to its first attempt to register.")?,
             node_startup_registration: r.gauge("kubelet_node_startup_registration_duration_seconds", "Seconds from the first attempt to register to the new node object.")?,
             node_startup_post_registration: r.gauge("kubelet_node_startup_post_registration_duration_seconds", "Seconds from the new node object to the node being ready.")?,
-            client_certificate_ttl: r.gauges("kubelet_certificate_manager_client_ttl_seconds", "Seconds until the client certificate runs out, negative afterwards; +Inf without one.", &[])?,
-            server_certificate_ttl: r.gauges("kubelet_certificate_manager_server_ttl_seconds", "Seconds until the serving certificate runs out, negative afterwards; +Inf without one.", &[])?,
             process_start_time: r.gauge("process_start_time_seconds", "Unix time at which the process started.")?,
             rest_client_requests: r.counters("rest_client_requests_total", "Number of HTTP requests to the API server, by status code, host and method.", &["code", "host", "method"])?,
             rest_client_request_duration: r.histograms("rest_client_request_duration_seconds", "Seconds until the API server answers a request, by verb and host.", vec![0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0], &["verb", "host"])?,
@@ -252,9 +295,11 @@ impl Metrics {
             requests: RequestMetrics::new(&r)?,
             about: AboutMetrics::new(&r)?,
             access: AccessMetrics::new(&r)?,
+            certificates: CertificateMetrics::new(&r)?,
             plugins: PluginMetrics::new(&r)?,
             pod_resources: PodResourcesMetrics::new(&r)?,
             spans: SpanMetrics::new(&r)?,
+            starts: StartMetrics::new(&r)?,
             volumes: VolumeMetrics::new(&r)?,
             registry,
         })
@@ -300,7 +345,7 @@ impl Registrar<'_> {
     }
 
     fn counter(&self, name: &str, help: &str) -> Result<Counter, prometheus::Error> {
-        self.add(Counter::new(name, help)?)
+        self.add(Counter::new(name, shown_help(name, help))?)
     }
 
     fn counters(
@@ -309,11 +354,14 @@ impl Registrar<'_> {
         help: &str,
         labels: &[&str],
     ) -> Result<CounterVec, prometheus::Error> {
-        self.add(CounterVec::new(Opts::new(name, help), labels)?)
+        self.add(CounterVec::new(
+            Opts::new(name, shown_help(name, help)),
+            labels,
+        )?)
     }
 
     fn gauge(&self, name: &str, help: &str) -> Result<Gauge, prometheus::Error> {
-        self.add(Gauge::new(name, help)?)
+        self.add(Gauge::new(name, shown_help(name, help))?)
     }
 
     fn gauges(
@@ -322,7 +370,10 @@ impl Registrar<'_> {
         help: &str,
         labels: &[&str],
     ) -> Result<GaugeVec, prometheus::Error> {
-        self.add(GaugeVec::new(Opts::new(name, help), labels)?)
+        self.add(GaugeVec::new(
+            Opts::new(name, shown_help(name, help)),
+            labels,
+        )?)
     }
 
     fn histogram(
@@ -332,7 +383,7 @@ impl Registrar<'_> {
         buckets: Vec<f64>,
     ) -> Result<Histogram, prometheus::Error> {
         self.add(Histogram::with_opts(
-            HistogramOpts::new(name, help).buckets(buckets),
+            HistogramOpts::new(name, shown_help(name, help)).buckets(buckets),
         )?)
     }
 
@@ -344,7 +395,7 @@ impl Registrar<'_> {
         labels: &[&str],
     ) -> Result<HistogramVec, prometheus::Error> {
         self.add(HistogramVec::new(
-            HistogramOpts::new(name, help).buckets(buckets),
+            HistogramOpts::new(name, shown_help(name, help)).buckets(buckets),
             labels,
         )?)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_core::backoff::{BackoffPolicy, BackoffTable, pull_key};
@@ -44,7 +45,12 @@ pub(crate) struct WantedImage<'a> {
 }
 
 /// Images that this pass already has: containers of one pod often share one.
-pub(crate) type ImagesOfPass = BTreeMap<String, PresentImage>;
+#[derive(Debug, Default)]
+pub(crate) struct ImagesOfPass {
+    present: BTreeMap<String, PresentImage>,
+    /// What its pulls took.
+    pub(crate) pulling: Duration,
+}
 
 /// What the last failed pull of an image said, for the text of `ImagePullBackOff`. Lost on a
 /// restart, the delay is not.
@@ -103,16 +109,22 @@ impl PodRuntime {
         };
         let name = ImageName::parse(image).map_err(|error| step.invalid_name(&error))?;
         // a second container asks nothing of the runtime; one that always pulls does
-        if let Some(present) = images.get(image)
+        if let Some(present) = images.present.get(image)
             && should_pull(policy, true) == PullDecision::UsePresent
         {
             step.present();
             return Ok(present.clone());
         }
         let present = step
-            .ensure(&name.reference, policy, sandbox_config, backoff)
+            .ensure(
+                &name.reference,
+                policy,
+                sandbox_config,
+                backoff,
+                &mut images.pulling,
+            )
             .await?;
-        images.insert(image.to_owned(), present.clone());
+        images.present.insert(image.to_owned(), present.clone());
         Ok(present)
     }
 }
@@ -132,6 +144,7 @@ impl ImageStep<'_> {
         policy: PullPolicy,
         sandbox_config: &SandboxConfig,
         backoff: &mut BackoffTable,
+        pulling: &mut Duration,
     ) -> Result<PresentImage, StartFailure> {
         let images = &self.runtime.deps().images;
         let found = images
@@ -148,7 +161,10 @@ impl ImageStep<'_> {
             }
             (PullDecision::ErrImageNeverPull, _) => Err(self.never_pull()),
             (PullDecision::Pull | PullDecision::UsePresent, _) => {
-                self.pull(reference, sandbox_config, backoff).await
+                let begun = Instant::now();
+                let pulled = self.pull(reference, sandbox_config, backoff).await;
+                *pulling += begun.elapsed();
+                pulled
             }
         }
     }
@@ -192,6 +208,9 @@ impl ImageStep<'_> {
                     .await
                     .map_err(|error| self.inspect_failed(&error))?
                     .unwrap_or_default();
+                let waited = begun.elapsed();
+                let starts = &deps.metrics.starts;
+                starts.observe_pull(info.size, waited.as_secs_f64());
                 self.event(
                     EventType::Normal,
                     Reason::Pulled,
@@ -199,7 +218,7 @@ impl ImageStep<'_> {
                         "Successfully pulled image {:?} in {} ({} including waiting). Image size: {} bytes.",
                         self.image,
                         go_duration(pulled.pulling),
-                        go_duration(begun.elapsed()),
+                        go_duration(waited),
                         info.size
                     ),
                 );

@@ -86,7 +86,7 @@ impl<'a> Pass<'a> {
             failures: Vec::new(),
             timings: StartTimings::default(),
             changed: false,
-            images: ImagesOfPass::new(),
+            images: ImagesOfPass::default(),
             again: false,
             outside: false,
             cancelled: false,
@@ -428,7 +428,10 @@ impl<'a> Pass<'a> {
             actions: self.actions,
             failures: self.failures,
             backoff: self.req.backoff,
-            timings: self.timings,
+            timings: StartTimings {
+                pulling: self.images.pulling,
+                ..self.timings
+            },
             changed: self.changed,
             cancelled: self.cancelled,
         }

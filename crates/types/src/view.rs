@@ -1,6 +1,7 @@
 //! What a user is told of a pod: its one current blocker, its events, the phases of its start.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::Timestamp;
 use crate::reason::Reason;
@@ -149,6 +150,8 @@ pub struct StartTimings {
     pub sandbox_ready: Option<Timestamp>,
     /// The last image of the first start was on the node.
     pub images_ready: Option<Timestamp>,
+    /// What pulls of the start took, waiting for their turn included.
+    pub pulling: Duration,
     /// The last init container completed.
     pub init_done: Option<Timestamp>,
     /// StartContainer of the last app container returned.

@@ -9,13 +9,14 @@ use anyhow::Context;
 use tokio::sync::watch;
 use windlass_actors::spawn_io;
 use windlass_certs::{
-    CertificateStore, Credentials, KeepServing, Paths, ServingNames, ServingPair,
+    CertificateStore, Credentials, KeepClient, KeepServing, Paths, ServingNames, ServingPair,
     keep_client_certificate, keep_serving_certificate,
 };
 use windlass_client::{ApiClients, ClientLimits};
 use windlass_config::{Config, KubeletConfiguration};
 use windlass_core::node_object::NodeSettings;
 use windlass_csi::CsiObjects;
+use windlass_metrics::CertificateMetrics;
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, MachineRoots, NodeStatusSettings};
 use windlass_objects::ApiCsiObjects;
@@ -114,6 +115,7 @@ impl ClusterParts {
     pub(crate) fn keep_certificates(
         &self,
         clock: &Arc<dyn Clock>,
+        metrics: &CertificateMetrics,
     ) -> Option<watch::Receiver<Option<ServingPair>>> {
         let certificates = self.certificates.clone()?;
         let node = &self.status.node.name;
@@ -125,6 +127,8 @@ impl ClusterParts {
             Arc::clone(clock),
         );
         if let Some(keep) = keep {
+            let metrics = Some(metrics.clone());
+            let keep = KeepClient { metrics, ..keep };
             spawn_io("client-certificate", keep_client_certificate(keep));
         }
         let (store, ips) = certificates.serving?;
@@ -140,6 +144,7 @@ impl ClusterParts {
             client,
             clock: Arc::clone(clock),
             current,
+            metrics: Some(metrics.clone()),
         };
         spawn_io("serving-certificate", async move {
             certificates.credentials.wait_for_identity().await;

@@ -12,9 +12,6 @@ use windlass_server::NodeSource;
 use windlass_types::view::{ApiContact, ClusterStanding, NodeStanding};
 use windlass_types::{Clock, Timestamp};
 
-/// Of gauges that are absent until they are set.
-const NO_LABELS: [&str; 0] = [];
-
 /// The node and, if it is one of a cluster, what is known of that.
 #[derive(Clone, Debug)]
 pub struct AgentNode {
@@ -80,19 +77,13 @@ impl ClusterView {
         let config = self.credentials.as_ref().map(|it| &it.config);
         if let Some(config) = config.filter(|config| !config.has_header()) {
             let ttl = ttl(config.identity().expires_at(), now);
-            metrics
-                .client_certificate_ttl
-                .with_label_values(&NO_LABELS)
-                .set(ttl);
+            metrics.certificates.set_client_ttl(ttl);
         }
         if let Some(serving) = &self.serving {
             let pair = serving.borrow().clone();
             let certificate = pair.and_then(|pair| Certificate::of_pem(pair.pem()));
             let end = certificate.map(|certificate| certificate.validity.not_after);
-            metrics
-                .server_certificate_ttl
-                .with_label_values(&NO_LABELS)
-                .set(ttl(end, now));
+            metrics.certificates.set_server_ttl(ttl(end, now));
         }
     }
 }

@@ -2,20 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use windlass_metrics::{ClaimStats, Metrics};
+use windlass_metrics::{ClaimStats, Metrics, Stability};
 
 use super::{code, head, table};
 
 pub(super) const DIRECTORY: &str = "crates/metrics/src";
 /// Which files make which endpoint's families.
-pub(super) const FILES: [(&str, &str); 10] = [
+pub(super) const FILES: [(&str, &str); 12] = [
     ("lib.rs", "/metrics"),
     ("about.rs", "/metrics"),
     ("access.rs", "/metrics"),
+    ("certificates.rs", "/metrics"),
     ("plugins.rs", "/metrics"),
     ("pod_resources.rs", "/metrics"),
     ("requests.rs", "/metrics"),
     ("spans.rs", "/metrics"),
+    ("starts.rs", "/metrics"),
     ("volumes.rs", "/metrics"),
     ("probes.rs", "/metrics/probes"),
     ("slis.rs", "/metrics/slis"),
@@ -48,6 +50,9 @@ pub(super) fn page(source: &dyn Fn(&str) -> anyhow::Result<String>) -> anyhow::R
             family.kind,
             labels.join(", "),
             code(family.endpoint),
+            Stability::of(&name)
+                .map_or("", Stability::as_str)
+                .to_owned(),
             family.help,
         ]
     });
@@ -55,8 +60,9 @@ pub(super) fn page(source: &dyn Fn(&str) -> anyhow::Result<String>) -> anyhow::R
                  upstream's. `/metrics` is on 10248 and, for who may, on 10250, `/metrics/probes` on \
                  both, `/metrics/slis` on 10250. What node, pods and containers use is in \
                  `/metrics/resource` and `/metrics/cadvisor` of 10250, whose families are upstream's \
-                 and are not listed here.";
-    let heading = ["name", "type", "labels", "endpoint", "help"];
+                 and are not listed here. A help begins with upstream's stability level, such as \
+                 `[ALPHA]`, where there is one.";
+    let heading = ["name", "type", "labels", "endpoint", "stability", "help"];
     Ok(head("Metrics", about) + &table(&heading, rows))
 }
 
@@ -109,6 +115,12 @@ fn made_in(source: &str, endpoint: &'static str, families: &mut BTreeMap<String,
     }
 }
 
+/// A help as it is written in the sources.
+fn without_stability(help: &str) -> &str {
+    let rest = help.strip_prefix('[').and_then(|it| it.split_once("] "));
+    rest.map_or(help, |(_, rest)| rest)
+}
+
 /// Families of a scrape that the sources did not tell.
 fn shown_in(text: &str, families: &mut BTreeMap<String, Family>) {
     let mut help = BTreeMap::new();
@@ -118,7 +130,7 @@ fn shown_in(text: &str, families: &mut BTreeMap<String, Family>) {
             .strip_prefix("# HELP ")
             .and_then(|it| it.split_once(' '))
         {
-            help.insert(name, text);
+            help.insert(name, without_stability(text));
         }
         let Some((name, kind)) = line
             .strip_prefix("# TYPE ")

@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("config", &["core"]),
     ("store", &["core"]),
     ("client", &["metrics", "pacing"]),
-    ("certs", &["client", "core"]),
+    ("certs", &["client", "core", "metrics"]),
     ("fake-api", &["client"]),
     (
         "node",
@@ -113,6 +113,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "node-api",
         &[
+            "actors",
             "core",
             "cri",
             "https",

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use windlass_client::{
     ApiClient, ApiClients, ApiServerConfig, ClientIdentity, ClientLimits, ConfigError, Standing,
 };
+use windlass_metrics::CertificateMetrics;
 use windlass_types::Clock;
 
 use super::obtain::{self, ObtainError, obtain, on_disk};
@@ -42,6 +43,8 @@ pub struct KeepClient {
     pub rotate: bool,
     /// The clock.
     pub clock: Arc<dyn Clock>,
+    /// Counts attempts that failed; `None` if nobody does.
+    pub metrics: Option<CertificateMetrics>,
 }
 
 /// Credentials that are good for a signing request and nothing else.
@@ -122,6 +125,9 @@ pub async fn keep_client_certificate(keep: KeepClient) {
                     }
                     Err(error) => {
                         failures += 1;
+                        if let Some(metrics) = &keep.metrics {
+                            metrics.client_renew_errors.inc();
+                        }
                         let pause = pause(failures, &keep.node);
                         tracing::warn!(%error, retry_in = ?pause, "no client certificate");
                         tokio::time::sleep(pause).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_client::ApiClient;
+use windlass_metrics::CertificateMetrics;
 use windlass_types::Clock;
 
 use super::client::RENEWAL_PATIENCE;
@@ -30,6 +31,8 @@ pub struct KeepServing {
     pub clock: Arc<dyn Clock>,
     /// Told of each new pair.
     pub current: watch::Sender<Option<ServingPair>>,
+    /// Counts attempts that failed, and how long certificates lived; `None` if nobody does.
+    pub metrics: Option<CertificateMetrics>,
 }
 
 /// A certificate chain and its key, PEM.
@@ -81,6 +84,9 @@ pub async fn keep_serving_certificate(mut keep: KeepServing) {
                     }
                     Err(error) => {
                         failures += 1;
+                        if let Some(metrics) = &keep.metrics {
+                            metrics.server_renew_errors.inc();
+                        }
                         let pause = pause(failures, &keep.node);
                         tracing::warn!(%error, retry_in = ?pause, "no serving certificate");
                         pause
@@ -137,9 +143,20 @@ impl KeepServing {
         };
         let patience = RENEWAL_PATIENCE;
         let pair = obtain(&self.store, &self.client, &identity, patience, &*self.clock).await?;
+        self.note_rotation();
         self.publish(ServingPair::new(pair.pem().into_bytes()));
         tracing::info!("serving certificate replaced");
         obtain::keep(&self.store, pair, &*self.clock).await
+    }
+
+    /// The one that goes had lived until now.
+    fn note_rotation(&self) {
+        let before = self.current.borrow().clone();
+        let before = before.and_then(|pair| Certificate::of_pem(pair.pem()));
+        if let (Some(metrics), Some(before)) = (&self.metrics, before) {
+            let lived = self.clock.now().duration_since(before.validity.not_before);
+            metrics.server_rotation.observe(lived.as_secs_f64());
+        }
     }
 
     fn publish(&self, pair: ServingPair) {

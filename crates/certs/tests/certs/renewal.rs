@@ -40,6 +40,8 @@ async fn a_renewal_that_nobody_approves_stays_one_request() {
     let (name, _) = node.csrs(2).await.remove(1);
     node.server.approve_csr(&name, DAY).unwrap();
     within(MINUTE, until(|| node.identity.expires_at() > Some(first))).await;
+    // attempts that nobody decided
+    assert!(node.metrics.certificates.client_renew_errors.get() >= 1.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,6 +36,7 @@ fn serving(ips: &[[u8; 4]]) -> Serving {
         client: node.server.clients_of_node("n1").main,
         clock: node.clock.clone(),
         current,
+        metrics: Some(node.metrics.certificates.clone()),
     };
     Serving {
         node,
@@ -130,4 +131,8 @@ async fn a_serving_certificate_survives_a_restart_and_is_renewed_in_time() {
     let second = serving.certificate().unwrap();
     assert!(second.validity.not_after > first.validity.not_after);
     serving.node.csrs(2).await;
+    let lived = &serving.node.metrics.certificates.server_rotation;
+    assert_eq!(lived.get_sample_count(), 1);
+    let days = lived.get_sample_sum() / DAY.as_secs_f64();
+    assert!((0.69..0.91).contains(&days), "{days}");
 }

@@ -9,6 +9,7 @@ use windlass_actors::SimClock;
 use windlass_certs::{Bootstrap, CertificateStore, KeepClient, keep_client_certificate};
 use windlass_client::{ApiClient, ApiClients, ClientIdentity};
 use windlass_fake_api::{FakeApiServer, User};
+use windlass_metrics::Metrics;
 use windlass_types::Timestamp;
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
@@ -23,6 +24,7 @@ pub(crate) struct Node {
     pub(crate) identity: ClientIdentity,
     pub(crate) store: CertificateStore,
     pub(crate) directory: PathBuf,
+    pub(crate) metrics: Metrics,
     _files: tempfile::TempDir,
 }
 
@@ -38,6 +40,7 @@ impl Node {
             identity: ClientIdentity::none(),
             store: CertificateStore::client(&directory),
             directory,
+            metrics: Metrics::new().unwrap(),
             _files: files,
         }
     }
@@ -53,6 +56,7 @@ impl Node {
             bootstrap: Bootstrap::Client(Box::new(self.bootstrap_client())),
             rotate: true,
             clock: self.clock.clone(),
+            metrics: Some(self.metrics.certificates.clone()),
         }
     }
 

@@ -220,6 +220,7 @@ impl Report {
             return;
         }
         let mine = &mut self.timings;
+        mine.pulling += newer.pulling;
         for (slot, value) in [
             (&mut mine.sandbox_ready, newer.sandbox_ready),
             (&mut mine.images_ready, newer.images_ready),
@@ -405,11 +406,7 @@ pub fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDeps) {
         ..PodStatus::default()
     };
     deps.board.publish(PodEntryView {
-        pod: Arc::clone(pod),
         status: Arc::new(status),
-        worker_phase: WorkerPhase::Syncing,
-        looked: false,
-        released: false,
         blocker: Some(Blocker {
             reason: Reason::WaitingForPredecessor,
             container: None,
@@ -417,13 +414,11 @@ pub fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDeps) {
             since: now,
             next_retry: None,
         }),
-        events: Vec::new(),
         timings: StartTimings {
             seen: seen(pod),
             ..StartTimings::default()
         },
-        notes: Vec::new(),
-        warnings: Vec::new(),
+        ..PodEntryView::new(Arc::clone(pod))
     });
 }
 

@@ -32,6 +32,7 @@ use windlass_types::{Clock, PodUid, Timestamp};
 
 use super::book::{Book, Key};
 use super::io;
+use super::starts::Starts;
 use crate::board::{BoardChange, BoardSubscription, PodBoard};
 
 /// What the manager works with.
@@ -71,6 +72,7 @@ struct Streams {
 pub struct StatusManager {
     deps: StatusManagerDeps,
     book: Book,
+    starts: Starts,
     timer: Option<SpawnHandle>,
     answers: AnswerSender<Answered>,
     streams: Option<Streams>,
@@ -89,6 +91,7 @@ impl StatusManager {
         Self {
             deps,
             book: Book::default(),
+            starts: Starts::default(),
             timer: None,
             answers: sender,
             streams: Some(Streams {
@@ -199,6 +202,7 @@ fn board_changes(reader: BoardSubscription) -> impl stream::Stream<Item = BoardC
 
 impl StreamHandler<BoardChange> for StatusManager {
     fn handle(&mut self, change: BoardChange, ctx: &mut Context<Self>) {
+        self.starts.board(&change);
         self.turn(ctx, |book, now| book.board(change, now));
     }
 
@@ -208,6 +212,13 @@ impl StreamHandler<BoardChange> for StatusManager {
 
 impl StreamHandler<(PodUid, ApiPodSeen)> for StatusManager {
     fn handle(&mut self, (uid, seen): (PodUid, ApiPodSeen), ctx: &mut Context<Self>) {
+        match &seen {
+            ApiPodSeen::Present(pod) => {
+                let now = self.deps.clock.now();
+                self.starts.seen(pod, now, &self.deps.metrics.starts);
+            }
+            ApiPodSeen::Gone => self.starts.gone(&uid),
+        }
         self.turn(ctx, |book, now| book.api(uid, seen, now));
     }
 

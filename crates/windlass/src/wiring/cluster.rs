@@ -96,7 +96,7 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterView {
             .certificates
             .as_ref()
             .map(|it| it.credentials.clone()),
-        serving: cluster.keep_certificates(&wiring.clock),
+        serving: cluster.keep_certificates(&wiring.clock, &metrics.certificates),
         node: wiring.node_seen.clone(),
         contact,
     };

@@ -1,0 +1,141 @@
+//! Families about how long pods take to start, and images to be pulled.
+
+use prometheus::{Gauge, HistogramVec};
+
+use crate::Registrar;
+
+/// Of families without labels that are absent until they are observed.
+const NO_LABELS: [&str; 0] = [];
+
+/// Handles to the families. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct StartMetrics {
+    /// `kubelet_pod_start_total_duration_seconds`.
+    total: HistogramVec,
+    /// `kubelet_pod_start_sli_duration_seconds`.
+    sli: HistogramVec,
+    /// `kubelet_first_network_pod_start_sli_duration_seconds`: 0 until there was one.
+    first_network: Gauge,
+    /// `kubelet_image_pull_duration_seconds{image_size_in_bytes}`.
+    pulls: HistogramVec,
+}
+
+/// Upper bounds of an image's size in MiB, and upstream's names for what is below.
+const SIZES: [(u64, &str); 11] = [
+    (10, "0-10MB"),
+    (100, "10MB-100MB"),
+    (500, "100MB-500MB"),
+    (1 << 10, "500MB-1GB"),
+    (5 << 10, "1GB-5GB"),
+    (10 << 10, "5GB-10GB"),
+    (20 << 10, "10GB-20GB"),
+    (30 << 10, "20GB-30GB"),
+    (40 << 10, "30GB-40GB"),
+    (60 << 10, "40GB-60GB"),
+    (100 << 10, "60GB-100GB"),
+];
+
+impl StartMetrics {
+    pub(crate) fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            total: r.histograms(
+                "kubelet_pod_start_total_duration_seconds",
+                "Duration in seconds from a pod's creation to the API server showing all its containers started, pulls and init containers included.",
+                start_buckets(),
+                &NO_LABELS,
+            )?,
+            sli: r.histograms(
+                "kubelet_pod_start_sli_duration_seconds",
+                "Duration in seconds from a pod's creation to the API server showing all its containers started, without pulls and init containers.",
+                start_buckets(),
+                &NO_LABELS,
+            )?,
+            first_network: r.gauge(
+                "kubelet_first_network_pod_start_sli_duration_seconds",
+                "Duration in seconds of the start of the first pod with a network of its own, without pulls and init containers.",
+            )?,
+            pulls: r.histograms(
+                "kubelet_image_pull_duration_seconds",
+                "Duration in seconds to pull an image, waiting for its turn included, by its size.",
+                vec![
+                    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0,
+                    600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+                ],
+                &["image_size_in_bytes"],
+            )?,
+        })
+    }
+
+    /// A pod has started, so long after its creation.
+    pub fn observe_start(&self, seconds: f64) {
+        self.total.with_label_values(&NO_LABELS).observe(seconds);
+    }
+
+    /// The same of one that the objective of the cluster's operators is about, without what is not
+    /// the node's; `network` if it has one of its own.
+    pub fn observe_sli(&self, seconds: f64, network: bool) {
+        self.sli.with_label_values(&NO_LABELS).observe(seconds);
+        if network && self.first_network.get() == 0.0 {
+            self.first_network.set(seconds);
+        }
+    }
+
+    /// An image of so many bytes was pulled.
+    pub fn observe_pull(&self, bytes: u64, seconds: f64) {
+        let series = self.pulls.with_label_values(&[size(bytes)]);
+        series.observe(seconds);
+    }
+}
+
+fn start_buckets() -> Vec<f64> {
+    vec![
+        0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0,
+        300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+    ]
+}
+
+fn size(bytes: u64) -> &'static str {
+    let below = SIZES.iter().find(|(mib, _)| bytes < mib << 20);
+    below.map_or("GT100GB", |(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+    use crate::Metrics;
+
+    #[test]
+    fn sizes_of_images_have_upstreams_names() {
+        for (bytes, expected) in [
+            (0, "0-10MB"),
+            ((10 << 20) - 1, "0-10MB"),
+            (10 << 20, "10MB-100MB"),
+            (1 << 30, "1GB-5GB"),
+            (99 << 30, "60GB-100GB"),
+            (100 << 30, "GT100GB"),
+            (u64::MAX, "GT100GB"),
+        ] {
+            assert_eq!(size(bytes), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn the_first_pod_with_a_network_stays_the_first() {
+        let metrics = Metrics::new().expect("metrics");
+        let shown = |line: &str| metrics.render().expect("text").contains(line);
+        assert!(!shown("kubelet_pod_start_sli_duration_seconds_count"));
+        metrics.starts.observe_start(9.0);
+        metrics.starts.observe_sli(1.5, false);
+        metrics.starts.observe_sli(2.5, true);
+        metrics.starts.observe_sli(3.5, true);
+        metrics.starts.observe_pull(2 << 30, 4.0);
+        for line in [
+            "\nkubelet_pod_start_total_duration_seconds_sum 9\n",
+            "\nkubelet_pod_start_sli_duration_seconds_count 3\n",
+            "\nkubelet_first_network_pod_start_sli_duration_seconds 2.5\n",
+            "\nkubelet_image_pull_duration_seconds_count{image_size_in_bytes=\"1GB-5GB\"} 1\n",
+        ] {
+            assert!(shown(line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Which pods are starting, for the figures of how long that takes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use windlass_core::pod_start::{PodStart, pod_start};
+use windlass_metrics::StartMetrics;
+use windlass_types::{Pod, PodExt, PodUid, Timestamp};
+
+use crate::board::BoardChange;
+
+/// Pods of the API server from their first sight until they have started. Those that had begun
+/// when this agent came are not among them, as by upstream.
+///
+/// *bound* one entry for each pod that the API server has of this node.
+#[derive(Debug, Default)]
+pub(super) struct Starts(BTreeMap<PodUid, Following>);
+
+#[derive(Clone, Copy, Debug)]
+enum Following {
+    /// Its pulls took so long.
+    Start(Duration),
+    /// It does not count, whatever becomes of it.
+    Nothing,
+}
+
+impl Starts {
+    /// What the node says.
+    pub(super) fn board(&mut self, change: &BoardChange) {
+        for entry in &change.changed {
+            if let Some(Following::Start(pulling)) = self.0.get_mut(&entry.pod.uid()) {
+                *pulling = entry.timings.pulling;
+            }
+        }
+    }
+
+    /// What the watch says of a pod.
+    pub(super) fn seen(&mut self, pod: &Pod, now: Timestamp, metrics: &StartMetrics) {
+        let uid = pod.uid();
+        let following = self.0.get(&uid).copied();
+        let pulling = match following {
+            Some(Following::Start(pulling)) => pulling,
+            Some(Following::Nothing) => return,
+            None => Duration::ZERO,
+        };
+        match pod_start(pod, pulling, now) {
+            PodStart::Begins => {
+                self.0.insert(uid, Following::Start(pulling));
+            }
+            PodStart::Excluded => {
+                self.0.insert(uid, Following::Nothing);
+            }
+            PodStart::Took { total, objective } if following.is_some() => {
+                metrics.observe_start(total.as_secs_f64());
+                if let Some(objective) = objective {
+                    metrics.observe_sli(objective.as_secs_f64(), !pod.host_network());
+                }
+                self.0.insert(uid, Following::Nothing);
+            }
+            PodStart::UnderWay | PodStart::Took { .. } => {}
+        }
+    }
+
+    /// The API server has it no more.
+    pub(super) fn gone(&mut self, uid: &PodUid) {
+        self.0.remove(uid);
+    }
+}
