@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_proto::cri_v1::{self as pb};
-use windlass_types::ContainerId;
+use windlass_types::{ContainerId, SandboxId};
 
 use crate::client::{CriClient, request};
 use crate::error::CriResult;
@@ -44,6 +44,11 @@ pub trait RuntimeStats: Send + Sync + Debug + 'static {
     async fn image_fs_info(&self) -> CriResult<ImageFsInfo>;
     /// The writable layers of all containers.
     async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>>;
+    /// What the runtime says of a sandbox in words of its own: JSON, by containerd and CRI-O with the
+    /// name of the sandbox' image in `image`. Empty if it says nothing.
+    async fn sandbox_info(&self, _id: &SandboxId) -> CriResult<String> {
+        Ok(String::new())
+    }
 }
 
 #[async_trait]
@@ -71,6 +76,18 @@ impl RuntimeStats for CriClient {
             Some((ContainerId::from(id), fs_from_pb(stats.writable_layer?)))
         });
         Ok(layers.collect())
+    }
+
+    async fn sandbox_info(&self, id: &SandboxId) -> CriResult<String> {
+        let deadline = self.deadline();
+        let message = pb::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_string(),
+            verbose: true,
+        };
+        let mut client = self.runtime();
+        let call = client.pod_sandbox_status(request(message, deadline));
+        let mut answer = self.call("podsandbox_status", deadline, call).await?;
+        Ok(answer.info.remove("info").unwrap_or_default())
     }
 }
 
@@ -107,6 +124,12 @@ impl RuntimeStats for WatchedStats {
     async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>> {
         let key = ("ListContainerStats", CallObject::Runtime);
         let call = self.inner.writable_layers();
+        self.calls.watch(key, None, PATIENCE, call).await
+    }
+
+    async fn sandbox_info(&self, id: &SandboxId) -> CriResult<String> {
+        let key = ("PodSandboxStatus", CallObject::Sandbox(id.clone()));
+        let call = self.inner.sandbox_info(id);
         self.calls.watch(key, None, PATIENCE, call).await
     }
 }

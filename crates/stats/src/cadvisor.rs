@@ -211,7 +211,8 @@ fn rows(node: NodeUsage, pods: Vec<PodUsage>) -> Vec<Row> {
         {
             rows.push(Row {
                 names: Names {
-                    name: sandbox.id,
+                    image: sandbox.image,
+                    name: sandbox.id.to_string(),
                     ..names()
                 },
                 network: pod.network,

@@ -23,10 +23,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use windlass_core::paths::NodePaths;
 use windlass_cri::{ImageFsInfo, RuntimeFs, RuntimeStats};
-use windlass_types::{Clock, ContainerId, PodUid, Timestamp};
+use windlass_types::{Clock, ContainerId, PodUid, SandboxId, Timestamp};
 
 use crate::cgroup::Cgroups;
 use crate::disk::{PodFiles, file_system};
+use crate::logs::LogUsage;
 use crate::places::Places;
 use crate::pods::{RunningPods, VolumeFigures};
 use crate::refreshed::{Ages, Refreshed};
@@ -43,6 +44,10 @@ const FILE_SYSTEMS: Ages = ages(1, 60);
 /// Logs grow more slowly than they are cheap to count, and runtimes themselves look at their
 /// snapshots every ten seconds (containerd's `stats_collect_period`).
 const SLOW: Ages = ages(10, 120);
+
+/// Images of sandboxes: a label must not change while a pod runs, so that a new one is asked for at
+/// once, and an old one stays known.
+const IMAGES: Ages = ages(0, 3600);
 
 const fn ages(fresh: u64, stale: u64) -> Ages {
     Ages {
@@ -122,6 +127,7 @@ pub struct HostStats {
     image_info: Refreshed<ImageFsInfo>,
     layers: Refreshed<HashMap<ContainerId, RuntimeFs>>,
     files: Refreshed<HashMap<PodUid, PodFiles>>,
+    sandbox_images: Refreshed<HashMap<SandboxId, String>>,
     volumes: Option<VolumeCache>,
 }
 
@@ -173,6 +179,7 @@ impl HostStats {
             image_info: Refreshed::new(SLOW),
             layers: Refreshed::new(SLOW),
             files: Refreshed::new(SLOW),
+            sandbox_images: Refreshed::new(IMAGES),
             volumes,
             config: Arc::new(config),
         }
@@ -245,6 +252,10 @@ impl StatsSource for HostStats {
             node: ResourceFigures::of(&node.cgroup),
             pods: pods.into_iter().flatten().collect(),
         })
+    }
+
+    async fn logs(&self) -> Vec<LogUsage> {
+        self.measure_logs().await
     }
 }
 

@@ -80,6 +80,12 @@ impl<T: Send + Sync + 'static> Refreshed<T> {
         self.younger_than(ages.stale)
     }
 
+    /// What was made last, however old.
+    pub(crate) fn latest(&self) -> Option<Arc<T>> {
+        let latest = self.lock();
+        latest.as_ref().map(|(value, _)| Arc::clone(value))
+    }
+
     fn younger_than(&self, age: Duration) -> Option<Arc<T>> {
         let latest = self.lock();
         let (value, made) = latest.as_ref()?;

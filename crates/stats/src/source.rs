@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::logs::LogUsage;
 use crate::resource::ResourceUsage;
 use crate::usage::{NodeUsage, PodUsage};
 
@@ -59,6 +60,11 @@ pub trait StatsSource: Send + Sync + std::fmt::Debug + 'static {
         let wanted = Wanted::CPU_AND_MEMORY;
         let (node, pods) = tokio::try_join!(self.node(wanted), self.pods(wanted))?;
         Ok(ResourceUsage::of(&node, pods))
+    }
+    /// What logs of containers take, as far as it is known; nothing by itself, for those who look at
+    /// no disk.
+    async fn logs(&self) -> Vec<LogUsage> {
+        Vec::new()
     }
 }
 

@@ -152,6 +152,7 @@ pub(crate) fn pod() -> PodUsage {
         cgroup: Some(cgroup("/kubepods/podu1", 30)),
         sandbox: Some(SandboxUsage {
             id: "sb".into(),
+            image: "pause".into(),
             cgroup: Some(cgroup("/kubepods/podu1/sb", 1)),
         }),
         network: Some(network(9)),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_types::{ContainerId, PodUid, Timestamp};
+use windlass_types::{ContainerId, PodUid, SandboxId, Timestamp};
 
 /// Stall times of a resource, from PSI files.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -301,8 +301,7 @@ pub struct PodUsage {
     pub started_at: Timestamp,
     /// The pod's cgroup.
     pub cgroup: Option<CgroupUsage>,
-    /// Path and ID of the sandbox' own cgroup, for cAdvisor's labels. Its image is not known: CRI
-    /// tells it in no list and no status.
+    /// The sandbox' own cgroup, ID and image, for cAdvisor's labels.
     pub sandbox: Option<SandboxUsage>,
     /// The pod's network namespace; `None` on the host's network or if not wanted.
     pub network: Option<NetworkUsage>,
@@ -318,7 +317,9 @@ pub struct PodUsage {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxUsage {
     /// The runtime's ID.
-    pub id: String,
+    pub id: SandboxId,
+    /// Name of its image; empty if the runtime has not told it.
+    pub image: String,
     /// Its cgroup.
     pub cgroup: Option<CgroupUsage>,
 }

@@ -54,7 +54,15 @@ fn a_row_carries_cadvisors_labels() {
         ("", "/", "", "", "", "", "100000"),
         ("", "/kubepods", "", "", "", "", "50000"),
         ("", "/kubepods/podu1", "", "", "default", "web", "30000"),
-        ("", "/kubepods/podu1/sb", "", "sb", "default", "web", "1000"),
+        (
+            "",
+            "/kubepods/podu1/sb",
+            "pause",
+            "sb",
+            "default",
+            "web",
+            "1000",
+        ),
         (
             "app",
             "/kubepods/podu1/c1",
@@ -77,7 +85,7 @@ fn a_row_carries_cadvisors_labels() {
         "container_cpu_usage_seconds_total{container=\"app\",id=\"/kubepods/podu1/c1\",\
          image=\"busybox\",name=\"c1\",namespace=\"default\",pod=\"web\",cpu=\"total\"} 20 1000000\n",
         // the network is the sandbox', the machine's the root's
-        "container_network_transmit_bytes_total{container=\"\",id=\"/kubepods/podu1/sb\",image=\"\",\
+        "container_network_transmit_bytes_total{container=\"\",id=\"/kubepods/podu1/sb\",image=\"pause\",\
          name=\"sb\",namespace=\"default\",pod=\"web\",interface=\"eth0\"} 18 1000000\n",
         "pagesize=\"2MB\"} 2097152 1000000\n",
         "container_pressure_cpu_waiting_seconds_total{container=\"app\"",

@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use tokio::task::spawn_blocking;
 use windlass_cri::RuntimeFs;
 use windlass_types::{
-    ContainerId, ContainerState, ObservedContainer, ObservedSandbox, PodExt, PodUid, Timestamp,
+    ContainerId, ContainerState, ObservedContainer, ObservedSandbox, PodExt, PodUid, SandboxId,
+    Timestamp,
 };
 
 use super::{HostStats, PodState};
 use crate::assemble::{DiskFacts, add_disk};
 use crate::cgroup::{Cgroups, Depth};
 use crate::disk::{PodFilePaths, PodFiles};
+use crate::logs::LogUsage;
 use crate::network::pod_network;
 use crate::places::Places;
 use crate::pods::RunningPod;
@@ -24,10 +27,53 @@ impl HostStats {
         let pods = self.ready_pods();
         let looks = self.look_at_pods(Arc::clone(&pods), wanted, |usage| usage);
         let mut usages = looks.await?;
-        if wanted.disk {
-            self.add_disk(&pods, &mut usages).await;
+        let images = async {
+            match asks_for_sandboxes(wanted) {
+                true => self.sandbox_images(&pods).await,
+                false => None,
+            }
+        };
+        let disk = async {
+            if wanted.disk {
+                self.add_disk(&pods, &mut usages).await;
+            }
+        };
+        let (images, ()) = tokio::join!(images, disk);
+        for sandbox in usages.iter_mut().filter_map(|it| it.sandbox.as_mut()) {
+            let image = images.as_ref().and_then(|images| images.get(&sandbox.id));
+            sandbox.image = image.cloned().unwrap_or_default();
         }
         Ok(usages)
+    }
+
+    /// Names of the images of all sandboxes. Each is asked for once: it does not change.
+    async fn sandbox_images(
+        &self,
+        pods: &Arc<Vec<RunningPod>>,
+    ) -> Option<Arc<HashMap<SandboxId, String>>> {
+        let (runtime, pods) = (Arc::clone(&self.config.runtime), Arc::clone(pods));
+        let known = self.sandbox_images.latest();
+        let make = || async move {
+            let mut images = HashMap::with_capacity(pods.len());
+            let mut answers = true;
+            for sandbox in pods.iter().filter_map(|pod| pod.observed.newest_sandbox()) {
+                let kept = known.as_ref().and_then(|known| known.get(&sandbox.id));
+                if let Some(image) = kept {
+                    images.insert(sandbox.id.clone(), image.clone());
+                } else if answers {
+                    match runtime.sandbox_info(&sandbox.id).await {
+                        Ok(info) => drop(images.insert(sandbox.id.clone(), image_of(&info))),
+                        // the others are asked for next time
+                        Err(error) => {
+                            tracing::debug!(%error, "no image of a sandbox");
+                            answers = false;
+                        }
+                    }
+                }
+            }
+            Some(images)
+        };
+        self.sandbox_images.get(make).await
     }
 
     /// The pods that have a sandbox, ordered by namespace and name.
@@ -59,6 +105,26 @@ impl HostStats {
             kept
         });
         look.await.map_err(StatsError::Pods)
+    }
+
+    /// Logs of the containers of each pod that has a sandbox.
+    pub(super) async fn measure_logs(&self) -> Vec<LogUsage> {
+        let pods = self.ready_pods();
+        let files = self.files(&pods).await;
+        let of_pod = |pod: &RunningPod| {
+            let observed = &pod.observed;
+            let logs = files.as_ref().and_then(|files| files.get(&observed.uid));
+            let logs = logs.into_iter().flat_map(|files| &files.logs);
+            let logs = logs.map(|(container, taken)| LogUsage {
+                uid: observed.uid.clone(),
+                namespace: observed.namespace.clone(),
+                pod: observed.name.clone(),
+                container: container.clone(),
+                bytes: taken.bytes,
+            });
+            logs.collect::<Vec<_>>()
+        };
+        pods.iter().flat_map(of_pod).collect()
     }
 
     /// Each part is waited for at the same time, and is absent if it does not come.
@@ -136,6 +202,15 @@ impl HostStats {
     }
 }
 
+/// The image in what the runtime says of a sandbox.
+fn image_of(info: &str) -> String {
+    #[derive(Deserialize)]
+    struct Info {
+        image: String,
+    }
+    serde_json::from_str(info).map_or_else(|_| String::new(), |info: Info| info.image)
+}
+
 /// One look at all pods.
 struct Look<'a> {
     cgroups: Option<&'a mut Cgroups>,
@@ -210,7 +285,8 @@ impl Look<'_> {
         let sandbox_usage = sandbox
             .filter(|_| asks_for_sandboxes(wanted))
             .map(|sandbox| SandboxUsage {
-                id: sandbox.id.to_string(),
+                id: sandbox.id.clone(),
+                image: String::new(),
                 cgroup: self.container(parent, sandbox.id.as_str(), depth),
             });
         let own_network = |sandbox: &&ObservedSandbox| !sandbox.host_network;

@@ -172,7 +172,9 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
     .await;
     let network = usage.network.expect("its network");
     assert_eq!(network.default.as_deref(), Some("eth0"), "{network:?}");
-    let sandbox_cgroup = usage.sandbox.and_then(|it| it.cgroup).expect("the sandbox");
+    let seen = usage.sandbox.expect("the sandbox");
+    assert_eq!(seen.image, images::PAUSE);
+    let sandbox_cgroup = seen.cgroup.expect("its cgroup");
     assert_eq!(sandbox_cgroup.processes.map(|it| it.processes), Some(1));
     let app = &usage.containers[0];
     let processes = app.cgroup.as_ref().and_then(|it| it.processes.clone());
@@ -186,6 +188,9 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
         logs.used > Some(0) && logs.inodes_used == Some(1),
         "{logs:?}"
     );
+    let told = stats.logs().await;
+    let told: Vec<_> = told.iter().map(|it| (&*it.container, it.bytes)).collect();
+    assert_eq!(told, [("app", logs.used.unwrap_or(0))]);
     let rootfs = app.rootfs.as_ref().and_then(|fs| fs.used).unwrap_or(0);
     let ephemeral = usage.ephemeral.expect("local storage");
     assert_eq!(usage.volumes.len(), 1);

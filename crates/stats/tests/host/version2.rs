@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tempfile::TempDir;
+use windlass_cri::{CriCode, CriError, CriResult, ImageFsInfo, RuntimeFs, RuntimeStats};
 use windlass_stats::{HostStats, HostStatsConfig, KernelRoots, StatsSource, SystemCgroups, Wanted};
-use windlass_types::PodUid;
+use windlass_types::{ContainerId, PodUid, SandboxId};
 
 use crate::world::{FixedPods, config, running_pod};
 
@@ -230,4 +233,58 @@ async fn a_runtime_that_never_answers_costs_its_own_figures_only() {
     assert!(node.image_fs.is_none() && node.container_fs.is_none());
     assert!(pods[0].containers.iter().all(|it| it.rootfs.is_none()));
     assert_eq!(pods[0].volumes.len(), 1);
+}
+
+/// A runtime that says of sandboxes which image they have once it `answers`, and how often it was asked.
+#[derive(Debug, Default)]
+struct Telling {
+    answers: AtomicBool,
+    asked: AtomicUsize,
+}
+
+#[async_trait]
+impl RuntimeStats for Telling {
+    async fn image_fs_info(&self) -> CriResult<ImageFsInfo> {
+        Ok(ImageFsInfo::default())
+    }
+
+    async fn writable_layers(&self) -> CriResult<Vec<(ContainerId, RuntimeFs)>> {
+        Ok(Vec::new())
+    }
+
+    async fn sandbox_info(&self, id: &SandboxId) -> CriResult<String> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match self.answers.load(Ordering::Relaxed) {
+            true => Ok(format!(r#"{{"pid": 1, "image": "pause of {id}"}}"#)),
+            false => Err(CriError::new("podsandbox_status", CriCode::Other, "no")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_image_of_a_sandbox_is_asked_for_until_it_is_told_and_then_no_more() {
+    let (_dir, mut config) = node();
+    let runtime = Arc::new(Telling::default());
+    config.runtime = runtime.clone();
+    let stats = HostStats::new(config);
+    let wanted = Wanted {
+        network: true,
+        ..Wanted::CPU_AND_MEMORY
+    };
+    let look = async || {
+        let pods = stats.pods(wanted).await.expect("figures");
+        let image = pods[0].sandbox.as_ref().map(|it| it.image.clone());
+        (
+            image.expect("a sandbox"),
+            runtime.asked.load(Ordering::Relaxed),
+        )
+    };
+    assert_eq!(look().await, (String::new(), 1));
+    runtime.answers.store(true, Ordering::Relaxed);
+    let told = "pause of 5a4db0c5-1".to_owned();
+    assert_eq!(look().await, (told.clone(), 2));
+    assert_eq!(look().await, (told, 2));
+    // nobody who asks for less shows it
+    stats.pods(Wanted::CPU_AND_MEMORY).await.expect("figures");
+    assert_eq!(runtime.asked.load(Ordering::Relaxed), 2);
 }
