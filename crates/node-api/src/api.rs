@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use windlass_actors::StatusCache;
 use windlass_core::paths::NodePaths;
 use windlass_cri::{RuntimeService, RuntimeStreams};
 use windlass_metrics::Metrics;
@@ -22,6 +23,8 @@ use crate::logs::Journals;
 pub struct NodeApiDeps {
     /// Pods as asked and as they are.
     pub board: PodBoard,
+    /// What the runtime has of them, as the PLEG saw it last.
+    pub cache: StatusCache,
     /// Why they are as they are.
     pub why: Why,
     /// The container runtime.

@@ -140,18 +140,27 @@ fn shorten(text: &str) -> String {
         .to_string()
 }
 
-const PROFILES: &str = "/debug/pprof/\n\ncmdline\n\n\
-    The profiles of Go's runtime (heap, goroutine, profile, trace, ...) have no counterpart here. \
-    For a processor profile run `perf record -g -p <pid of windlass>` on the node; \
-    memory is in `VmRSS` of /proc/<pid of windlass>/status.";
+/// What there is, and what to use instead of what there is not.
+fn no_profiles() -> String {
+    let pid = std::process::id();
+    format!(
+        "/debug/pprof/\n\ncmdline\n\n\
+         This is no program in Go: the profiles of Go's runtime (allocs, block, goroutine, heap, \
+         mutex, profile, threadcreate, trace) have no counterpart here. On the node there are\n  \
+         of the processor: perf record --call-graph dwarf -p {pid} -- sleep 30\n  \
+         of memory: VmRSS in /proc/{pid}/status, or process_resident_memory_bytes of /metrics\n  \
+         of what threads do: gdb -p {pid} -batch -ex 'thread apply all backtrace'\n  \
+         of one pod: windlassctl timeline pod <name> -n <namespace>"
+    )
+}
 
 async fn profiles() -> Response {
-    text(StatusCode::OK, PROFILES)
+    text(StatusCode::OK, no_profiles())
 }
 
 async fn profile(Path(name): Path<String>) -> Response {
     if name != "cmdline" {
-        return text(StatusCode::NOT_IMPLEMENTED, PROFILES);
+        return text(StatusCode::NOT_IMPLEMENTED, no_profiles());
     }
     let line: Vec<_> = std::env::args_os()
         .map(|it| it.to_string_lossy().into_owned())

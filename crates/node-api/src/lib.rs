@@ -1,10 +1,58 @@
 //! The node's own API: what port 10250 (and, in part, the read-only port) answers.
 //!
+//! For an agent that is to be asked by kubectl, the API server, Prometheus or metrics-server as they ask
+//! a kubelet. Each file is a group of endpoints and has one `routes()`.
+//!
 //! *owns* nothing: pods come from the board, figures from `windlass_stats`, logs from files, streams
 //! from the runtime · *invariant* no handler runs before `windlass_auth` has let its request
 //! through · *bound* see each group.
 //!
-//! Each file is a group of endpoints and has one `routes()`.
+//! # The way in
+//!
+//! * [`router`] is everything that one of the two ports ([`ServerType`]) answers
+//! * [`NodeApi`] is what handlers share, made of [`NodeApiDeps`]: ports, handles and paths
+//! * [`NodeApiSettings`] says which endpoints there are, by configuration fields and feature gates
+//! * [`traced`] makes spans of requests
+//!
+//! # Example
+//!
+//! ```no_run
+//! use windlass_https::{Limits, Transport, serve};
+//! use windlass_node_api::{NodeApi, NodeApiDeps, ServerType, router};
+//!
+//! # async fn run(deps: NodeApiDeps, listener: tokio::net::TcpListener) {
+//! // in the clear and for everybody: health, pods, statistics and metrics, and nothing else
+//! let service = router(NodeApi::new(deps), ServerType::ReadOnly);
+//! serve(listener, service, Transport::Plain, Limits::default(), Default::default()).await;
+//! # }
+//! ```
+//!
+//! What a query says is read without a server, too, from any bytes:
+//!
+//! ```
+//! use windlass_node_api::queries::StreamQuery;
+//!
+//! let uri = "/exec/default/web/app?command=ls&output=1&error=1".parse()?;
+//! let query = StreamQuery::of(&uri).map_err(|_| "refused")?;
+//! let streams = query.streams().map_err(|_| "refused")?;
+//! assert!(streams.stdout && streams.stderr && !streams.stdin);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `cargo run -p windlass-node-api --example ask_the_node` builds it over one pod and asks it.
+//!
+//! # What it promises
+//!
+//! Paths, queries, status codes and words are upstream's, where a client sees them. Long answers
+//! (`/metrics/cadvisor`, logs) are made in parts, as fast as the client takes them. Nothing is opened by
+//! following a link out of a pod's directory or of `/var/log`. A client that does not read holds its own
+//! connection and nobody else's place for scrapes.
+//!
+//! # What it does not do
+//!
+//! It authenticates and authorizes nobody (`windlass_auth`), speaks no TLS (`windlass_https`), and
+//! measures nothing (`windlass_stats`). Without `windlass_auth::protect` in front, the router of
+//! [`ServerType::ReadWrite`] runs commands for everybody.
 
 mod answer;
 mod api;

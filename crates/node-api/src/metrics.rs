@@ -1,10 +1,11 @@
-//! `/metrics` and `/metrics/probes`: what the agent counts about itself.
+//! `/metrics` and `/metrics/probes`: what the agent counts about itself, and what logs take.
 
 use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use windlass_server::metrics_answer;
+use windlass_stats::log_metrics;
 
 use crate::NodeApi;
 
@@ -17,7 +18,8 @@ pub(crate) fn routes() -> Router<NodeApi> {
 
 async fn all(State(api): State<NodeApi>) -> Response {
     api.health.before_scrape();
-    metrics_answer(api.metrics.render())
+    let logs = log_metrics(&api.stats.logs().await);
+    metrics_answer(api.metrics.render().map(|text| text + &logs))
 }
 
 async fn probes(State(api): State<NodeApi>) -> Response {

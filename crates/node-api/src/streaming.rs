@@ -18,7 +18,8 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use windlass_cri::{CriCode, CriError, CriResult, StreamSet};
+use futures::FutureExt;
+use windlass_cri::{CriCode, CriError, StreamSet};
 use windlass_https::Peer;
 use windlass_streams::{Place, StreamError};
 use windlass_types::PodExt;
@@ -168,9 +169,10 @@ async fn start_exec(api: &NodeApi, target: &Target, request: Request) -> Result<
     let command = query.all("command");
     let pod = target.pod.find(api)?;
     let place = api.sessions.reserve(&request)?;
-    let id = target.running(api, &pod).await?;
-    let url = api.streams.exec(&id, &command, streams).await;
-    join(place, request, url).await
+    let command = &command;
+    let ask = |id| async move { api.streams.exec(&id, command, streams).await }.boxed();
+    let url = target.stream(api, &pod, ask).await?;
+    join(place, request, &url).await
 }
 
 async fn start_attach(
@@ -181,14 +183,15 @@ async fn start_attach(
     let asked = Query::of(request.uri())?.streams()?;
     let pod = target.pod.find(api)?;
     let place = api.sessions.reserve(&request)?;
-    let id = target.running(api, &pod).await?;
     // a process keeps the terminal that it began with, or none
     let Some(tty) = find::tty_of(&pod, &target.container) else {
+        target.running(api, &pod).await?;
         return Err(target.not_in_the_pod());
     };
     let streams = StreamSet { tty, ..asked };
-    let url = api.streams.attach(&id, streams).await;
-    join(place, request, url).await
+    let ask = |id| async move { api.streams.attach(&id, streams).await }.boxed();
+    let url = target.stream(api, &pod, ask).await?;
+    join(place, request, &url).await
 }
 
 async fn start_port_forward(
@@ -203,20 +206,20 @@ async fn start_port_forward(
     };
     let pod = name.find(api)?;
     let place = api.sessions.reserve(&request)?;
-    let sandbox = find::ready_sandbox(api, &pod).await?;
-    let sandbox = sandbox.ok_or_else(|| {
+    let ports = &ports;
+    let ask = |id| async move { api.streams.port_forward(&id, ports).await }.boxed();
+    let url = find::sandbox_stream(api, &pod, ask).await?;
+    let url = url.ok_or_else(|| {
         let words = format!("pod not found (\"{}\")", pod.full_name());
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, words)
     })?;
-    let url = api.streams.port_forward(&sandbox, &ports).await;
-    join(place, request, url).await
+    join(place, request, &url).await
 }
 
-async fn join(place: Place, request: Request, url: CriResult<String>) -> Result<Response, Refusal> {
-    let url = url?;
+async fn join(place: Place, request: Request, url: &str) -> Result<Response, Refusal> {
     let peer = request.extensions().get::<Peer>();
     let client = peer.map(|peer| peer.address().ip());
-    Ok(place.join(request, &url, client).await?)
+    Ok(place.join(request, url, client).await?)
 }
 
 /// Runs a command and answers with all it wrote. `cmd` is split at spaces, no shell is involved.

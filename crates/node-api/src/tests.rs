@@ -10,10 +10,11 @@ use axum::http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
+use windlass_actors::StatusCache;
 use windlass_metrics::Metrics;
 use windlass_server::{HealthCheck, HealthSource, Why};
 use windlass_stats::usage::{CgroupUsage, CpuUsage, NodeUsage, PodUsage};
-use windlass_stats::{MachineFacts, NoFigures, StatsError, StatsSource, Wanted};
+use windlass_stats::{LogUsage, MachineFacts, NoFigures, StatsError, StatsSource, Wanted};
 use windlass_status::{PodBoard, PodEntryView};
 use windlass_streams::{Limits, Sessions};
 use windlass_testing::FakeRuntime;
@@ -87,6 +88,16 @@ impl StatsSource for Measured {
         let error = *self.1.lock().expect("lock");
         error.map_or(Ok(Vec::new()), |why| Err(StatsError::Pods(why)))
     }
+
+    async fn logs(&self) -> Vec<LogUsage> {
+        vec![LogUsage {
+            uid: "u1".into(),
+            namespace: "default".into(),
+            pod: "web".into(),
+            container: "app".into(),
+            bytes: 4096,
+        }]
+    }
 }
 
 #[derive(Debug, Default)]
@@ -119,6 +130,7 @@ impl World {
         Self {
             deps: NodeApiDeps {
                 board,
+                cache: StatusCache::new(),
                 why,
                 runtime: Arc::new(FakeRuntime::new(Arc::clone(&clock), 1)),
                 streams: Arc::<FakeStreams>::default(),
@@ -320,6 +332,22 @@ async fn health_is_told_as_a_whole_and_check_by_check() {
 }
 
 #[tokio::test]
+async fn what_is_used_is_told_as_windlassctl_prints_it_or_why_it_is_not() {
+    let world = World::new();
+    let (status, text) = world.get("/windlass/v1/top").await;
+    assert_eq!(status, StatusCode::OK);
+    let used = json!({"cpuNanoCores": null, "memoryBytes": null});
+    assert_eq!(
+        value(&text),
+        json!({"node": "n1", "usage": used, "pods": []})
+    );
+    *world.stats.1.lock().expect("lock") = Some(NoFigures::Unknown);
+    let (status, text) = world.get("/windlass/v1/top").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text.starts_with("failed to list pod stats: "), "{text}");
+}
+
+#[tokio::test]
 async fn requests_are_counted_by_their_group() {
     let world = World::new();
     world.get("/pods").await;
@@ -332,6 +360,7 @@ async fn requests_are_counted_by_their_group() {
         // the scrape itself
         "kubelet_http_inflight_requests{long_running=\"false\",method=\"GET\",path=\"metrics\",server_type=\"readwrite\"} 1\n",
         "kubelet_http_inflight_requests{long_running=\"false\",method=\"GET\",path=\"pods\",server_type=\"readwrite\"} 0\n",
+        "\nkubelet_container_log_filesystem_used_bytes{container=\"app\",namespace=\"default\",pod=\"web\",uid=\"u1\"} 4096\n",
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }

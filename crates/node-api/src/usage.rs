@@ -20,7 +20,7 @@ use windlass_stats::{StatsError, Summary, Wanted, cadvisor_metrics, resource_met
 
 use crate::NodeApi;
 use crate::answer::{self, json};
-use turns::{Turns, in_turn};
+pub(crate) use turns::{Turns, in_turn};
 
 /// The group.
 pub(crate) fn routes() -> Router<NodeApi> {

@@ -36,6 +36,9 @@ const LARGEST: u64 = 256 * 1024 * 1024;
 /// Bytes of the list of units.
 const UNITS: u64 = 4 * 1024 * 1024;
 
+/// Letters of what journalctl complains of when it cannot list them.
+const COMPLAINT: usize = 200;
+
 /// Bytes read from journalctl at once.
 const BLOCK: usize = 64 * 1024;
 
@@ -70,15 +73,28 @@ impl Journals {
         Ok((child, pipe::Receiver::from_owned_fd(output.into())?))
     }
 
-    /// Units that the journal knows; none without a journal.
-    async fn units(&self) -> String {
+    /// Units that the journal knows.
+    ///
+    /// # Errors
+    /// Why it could not be asked.
+    async fn units(&self) -> Result<String, String> {
         let arguments = ["--field".to_owned(), "_SYSTEMD_UNIT".to_owned()];
-        let mut units = Vec::new();
-        if let Ok((_running, output)) = self.start(&arguments) {
-            // what could not be read is not known
-            let _ = output.take(UNITS).read_to_end(&mut units).await;
+        let program = self.program.display();
+        let failed = |error: io::Error| format!("{program}: {error}");
+        let (mut child, output) = self.start(&arguments).map_err(failed)?;
+        let mut said = Vec::new();
+        let read = output.take(UNITS).read_to_end(&mut said).await;
+        read.map_err(failed)?;
+        let status = child.wait().await.map_err(failed)?;
+        let said = String::from_utf8_lossy(&said);
+        match status.success() {
+            true => Ok(said.into_owned()),
+            false => {
+                let words: String = said.trim().chars().take(COMPLAINT).collect();
+                let arguments = arguments.join(" ");
+                Err(format!("{program} {arguments}: {status}: {words}"))
+            }
         }
-        String::from_utf8_lossy(&units).into_owned()
     }
 }
 
@@ -107,7 +123,19 @@ pub(crate) async fn answer(api: &NodeApi, query: &NodeQuery, path: &str) -> Resp
     };
     let until = Instant::now() + LONGEST;
     let known = timeout_at(until, api.journals.units()).await;
-    let known = known.unwrap_or_default();
+    let seconds = LONGEST.as_secs();
+    let known = known.unwrap_or_else(|_| Err(format!("not listed within {seconds} s")));
+    // as upstream, services of a journal that cannot be asked may log to files
+    let (known, fault) = match known {
+        Ok(known) => (known, String::new()),
+        Err(why) => {
+            tracing::warn!(why, "units of the journal not listed");
+            (
+                String::new(),
+                format!("the journal cannot be read: {why}\n"),
+            )
+        }
+    };
     let files: Vec<_> = query
         .services
         .iter()
@@ -123,11 +151,11 @@ pub(crate) async fn answer(api: &NodeApi, query: &NodeQuery, path: &str) -> Resp
         let names = names.join(" ");
         return plain(format!(
             "\noptions present and query resolved to log files for [{names}]\n\
-             try without specifying options\n"
+             try without specifying options\n{fault}"
         ));
     }
     match files.as_slice() {
-        [service] => of_file(api, service).await,
+        [service] => of_file(api, service, &fault).await,
         _ => text(
             StatusCode::NOT_ACCEPTABLE,
             "more than one service that logs to a file: ask for them one by one",
@@ -179,8 +207,9 @@ async fn pass(output: impl AsyncRead + Unpin, blocks: &mpsc::Sender<io::Result<B
     }
 }
 
-/// `<service>`, `<service>.log` or `<service>/<service>.log` below the log directory.
-async fn of_file(api: &NodeApi, service: &str) -> Response {
+/// `<service>`, `<service>.log` or `<service>/<service>.log` below the log directory; `fault` is told
+/// where there is none.
+async fn of_file(api: &NodeApi, service: &str, fault: &str) -> Response {
     let names = [
         service.to_owned(),
         format!("{service}.log"),
@@ -193,7 +222,7 @@ async fn of_file(api: &NodeApi, service: &str) -> Response {
             return serve(api, &name).await;
         }
     }
-    plain(format!("\nlog not found for {service}\n"))
+    plain(format!("\nlog not found for {service}\n{fault}"))
 }
 
 /// Directories that `/logs/` may show: the first is its own, links may lead into the other.

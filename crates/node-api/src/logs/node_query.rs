@@ -1,7 +1,10 @@
 //! What a query of the node's logs says (upstream's NodeLogQuery), and the journalctl for it.
 //!
-//! No shell is anywhere: each option is one argument that begins with its name.
+//! No shell is anywhere: each option is one argument that begins with its name. A pattern has to be
+//! one that Go would read, in the syntax that Rust's and Go's share: journalctl's knows more, and
+//! upstream refuses that too.
 
+use regex_syntax::ast::parse::Parser;
 use windlass_types::Timestamp;
 
 /// Lines of a journal that may be asked for.
@@ -157,6 +160,9 @@ impl NodeQuery {
                 &shown,
                 "it is too long or has a zero byte",
             ));
+        } else if let Err(error) = Parser::new().parse(&self.pattern) {
+            let why = format!("error parsing regexp: {}", error.kind());
+            errors.push(invalid("pattern", &self.pattern, &why));
         }
         match errors.is_empty() {
             true => Ok(()),
@@ -259,6 +265,12 @@ mod tests {
             ("query=a&tailLines=100001",
                 "tailLines: Invalid value: 100001: must be between 0 and 100000, inclusive"),
             ("query=a&sinceTime=now", "sinceTime: Invalid value: \"now\": invalid time format"),
+            ("query=a&pattern=(", "pattern: Invalid value: \"(\": error parsing regexp: unclosed group"),
+            ("query=a&pattern=*", "pattern: Invalid value: \"*\": error parsing regexp: \
+                repetition operator missing expression"),
+            ("query=a&pattern=(%3F=b)", "pattern: Invalid value: \"(?=b)\": error parsing regexp: \
+                look-around, including look-ahead and look-behind, is not supported"),
+            ("query=a&pattern=(%3Fi)err(or)?%5Cd%7B2%7D", "--unit=a --grep=(?i)err(or)?\\d{2}"),
             ("query=a&pattern=%00", "pattern: Invalid value: \"\\0\": it is too long or has a zero byte"),
         ];
         for (query, expected) in cases {

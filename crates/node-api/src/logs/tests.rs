@@ -328,6 +328,7 @@ async fn a_query_finds_the_file_of_a_service_that_does_not_log_to_the_journal() 
     fs::create_dir(&of_service).expect("directory");
     fs::write(of_service.join("no-such-unit-h3.log"), "said\n").expect("file");
     node.world.deps.settings.log_query = true;
+    node.world.deps.journals = journals(root.path(), "exit 0");
     #[rustfmt::skip]
     let cases = [
         ("/logs/?query=no-such-unit-h3", "200 said|"),
@@ -343,11 +344,40 @@ async fn a_query_finds_the_file_of_a_service_that_does_not_log_to_the_journal() 
         ("/logs/syslog?query=kubelet", "406 path not allowed in query mode|"),
         ("/logs/?query=a%3Bb",
             "406 query: Invalid value: \"a;b\": input contains unsupported characters|"),
+        ("/logs/?query=a&pattern=(", "406 pattern: Invalid value: \"(\": error parsing regexp: \
+            unclosed group|"),
         ("/logs/?query=a&boot=x", "400 boot: Invalid value: \"x\": it is no number|"),
     ];
     for (target, expected) in cases {
         assert_eq!(node.get(target).await, expected, "{target}");
     }
+}
+
+#[tokio::test]
+async fn who_finds_no_log_is_told_if_the_journal_could_not_be_asked() {
+    let mut node = Node::new();
+    let root = node.shows_system_logs();
+    fs::write(root.path().join("of-a-file"), "said\n").expect("file");
+    node.world.deps.settings.log_query = true;
+    let script = "echo Failed to open journal >&2; exit 3";
+    node.world.deps.journals = journals(root.path(), script);
+    assert_eq!(node.get("/logs/?query=of-a-file").await, "200 said|");
+    let program = root.path().join("journalctl");
+    let fault = format!(
+        "the journal cannot be read: {} --field _SYSTEMD_UNIT: exit status: 3: \
+         Failed to open journal|",
+        program.display()
+    );
+    let expected = format!("200 |log not found for unit|{fault}");
+    assert_eq!(node.get("/logs/?query=unit").await, expected);
+    let with_options = node.get("/logs/?query=unit&tailLines=1").await;
+    assert!(with_options.ends_with(&fault), "{with_options}");
+    fs::remove_file(&program).expect("removed");
+    let gone = node.get("/logs/?query=unit").await;
+    assert!(
+        gone.ends_with("journalctl: No such file or directory (os error 2)|"),
+        "{gone}"
+    );
 }
 
 /// A `journalctl` that is this script. A file that is still open for writing is not executed.
@@ -376,7 +406,8 @@ async fn what_journalctl_complains_of_is_in_the_answer_with_what_it_says() {
     node.world.deps.journals = journals(root.path(), script);
     let said = node.get("/logs/?query=unit").await;
     assert_eq!(said, "200 said|a file is damaged|more|");
-    let refused = node.get("/logs/?query=unit&pattern=%28").await;
+    // what only journalctl finds wrong
+    let refused = node.get("/logs/?query=unit&pattern=x").await;
     assert_eq!(refused, "200 missing )|");
 }
 

@@ -17,7 +17,10 @@ use windlass_streams::Sessions;
 use windlass_testing::FakeRuntime;
 use windlass_testing::fake_runtime::Exec;
 use windlass_types::cri::{ContainerConfig, SandboxConfig};
-use windlass_types::{ContainerId, SandboxId, names};
+use windlass_types::{
+    ContainerId, ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, SandboxId,
+    Timestamp, names,
+};
 
 use crate::tests::World;
 use crate::{NodeApi, ServerType, router};
@@ -26,12 +29,19 @@ use crate::{NodeApi, ServerType, router};
 #[derive(Debug, Default)]
 pub(crate) struct FakeStreams {
     asked: Mutex<Vec<String>>,
+    /// Of whom.
+    ids: Mutex<Vec<String>>,
     fails: Mutex<Option<CriCode>>,
     /// Where its streaming server is.
     url: Mutex<Option<String>>,
 }
 
 impl FakeStreams {
+    fn answer_of(&self, id: &str, line: String) -> CriResult<String> {
+        self.ids.lock().expect("lock").push(id.to_owned());
+        self.answer(line)
+    }
+
     fn answer(&self, line: String) -> CriResult<String> {
         self.asked.lock().expect("lock").push(line);
         match *self.fails.lock().expect("lock") {
@@ -61,19 +71,19 @@ fn line(streams: StreamSet) -> String {
 impl RuntimeStreams for FakeStreams {
     async fn exec(
         &self,
-        _: &ContainerId,
+        id: &ContainerId,
         command: &[String],
         streams: StreamSet,
     ) -> CriResult<String> {
-        self.answer(format!("exec {command:?} {}", line(streams)))
+        self.answer_of(id.as_str(), format!("exec {command:?} {}", line(streams)))
     }
 
-    async fn attach(&self, _: &ContainerId, streams: StreamSet) -> CriResult<String> {
-        self.answer(format!("attach {}", line(streams)))
+    async fn attach(&self, id: &ContainerId, streams: StreamSet) -> CriResult<String> {
+        self.answer_of(id.as_str(), format!("attach {}", line(streams)))
     }
 
-    async fn port_forward(&self, _: &SandboxId, ports: &[u16]) -> CriResult<String> {
-        self.answer(format!("port_forward {ports:?}"))
+    async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> CriResult<String> {
+        self.answer_of(id.as_str(), format!("port_forward {ports:?}"))
     }
 
     async fn checkpoint_container(
@@ -90,6 +100,7 @@ impl RuntimeStreams for FakeStreams {
 pub(crate) struct Streaming {
     pub(crate) world: World,
     streams: Arc<FakeStreams>,
+    runtime: Arc<FakeRuntime>,
     _root: tempfile::TempDir,
 }
 
@@ -130,10 +141,11 @@ impl Streaming {
         let id = runtime.create_container(&id, &container, &sandbox).await;
         let id = id.expect("container");
         runtime.start_container(&id).await.expect("started");
-        world.deps.runtime = runtime;
+        world.deps.runtime = Arc::clone(&runtime) as _;
         Self {
             world,
             streams,
+            runtime,
             _root: root,
         }
     }
@@ -168,6 +180,70 @@ impl Streaming {
             false => format!("{} {}", status.as_u16(), asked.join(", ")),
         }
     }
+}
+
+/// An instance of a container, as the PLEG saw it.
+pub(crate) fn instance(id: &str, name: &str, state: ContainerState) -> ObservedContainer {
+    ObservedContainer {
+        id: id.into(),
+        name: name.to_owned(),
+        sandbox_id: "s1".into(),
+        state,
+        created_at: Timestamp::UNIX_EPOCH,
+        started_at: None,
+        finished_at: None,
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+        image: "busybox".to_owned(),
+        image_id: String::new(),
+        hash: None,
+        restart_count: 0,
+        log_path: String::new(),
+        user: None,
+        stop_signal: String::new(),
+        resources: None,
+        recursive_read_only: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn what_the_pleg_has_seen_run_is_asked_and_the_runtime_lists_nothing() {
+    let streaming = Streaming::new().await;
+    streaming.world.deps.cache.record(Arc::new(ObservedPod {
+        uid: "web-uid".into(),
+        sandboxes: vec![ObservedSandbox {
+            id: "s1".into(),
+            attempt: 0,
+            ready: true,
+            created_at: Timestamp::UNIX_EPOCH,
+            host_network: false,
+            ips: Vec::new(),
+        }],
+        containers: vec![instance("c1", "app", ContainerState::Running)],
+        ..ObservedPod::default()
+    }));
+    streaming.runtime.clear_calls();
+    for target in [
+        "/exec/default/web/app?command=ls&output=1",
+        "/attach/default/web/app?output=1",
+        "/portForward/default/web",
+    ] {
+        let line = streaming.line("POST", target, "SPDY/3.1").await;
+        assert!(!line.starts_with("404 "), "{target} {line}");
+    }
+    let ids = streaming.streams.ids.lock().expect("lock").clone();
+    assert_eq!(ids, ["c1", "c1", "s1"]);
+    assert_eq!(streaming.runtime.calls().len(), 0);
+    // the runtime has forgotten it and runs another
+    *streaming.streams.fails.lock().expect("lock") = Some(CriCode::NotFound);
+    let target = "/exec/default/web/app?command=ls&output=1";
+    let line = streaming.line("POST", target, "SPDY/3.1").await;
+    assert!(line.starts_with("404 "), "{line}");
+    let ids = streaming.streams.ids.lock().expect("lock").clone();
+    let newest = streaming.runtime.running(&"web-uid".into(), "app");
+    let newest = newest.expect("it runs").id;
+    assert_eq!(ids[3..], ["c1", newest.as_str()]);
 }
 
 #[tokio::test]

@@ -139,6 +139,7 @@ fn node_api(
     let streams = WatchedStreams::new(client, agent.hung_calls.clone());
     NodeApiDeps {
         board: agent.board.clone(),
+        cache: agent.pleg.cache.clone(),
         why: known.why,
         runtime: Arc::clone(&agent.runtime),
         streams: Arc::new(streams),

@@ -39,6 +39,7 @@ const ENDPOINTS: &[(&str, &str, &str, u16)] = &[
     ("POST", "/checkpoint/default/none/app", "checkpoint", 404),
     ("GET", "/windlass/v1/pods/default/none/timeline", "proxy", 404),
     ("GET", "/windlass/v1/pods/default/none/explain", "proxy", 404),
+    ("GET", "/windlass/v1/top", "proxy", 200),
     ("GET", "/nothing/there", "proxy", 404),
 ];
 
