@@ -53,16 +53,19 @@ pub(crate) struct Options {
     #[arg(long)]
     write: bool,
     /// Measure windlass as a node of a cluster instead of on its own.
-    #[command(flatten)]
+    #[command(
+        flatten,
+        next_help_heading = "A node of a cluster instead of one on its own"
+    )]
     cluster: cluster::ClusterOptions,
     /// Measure probes and restarts instead of starts.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Probes and restarts instead of starts")]
     lifecycle: lifecycle::LifecycleOptions,
     /// Measure volumes.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Volumes instead of starts")]
     volumes: volumes::VolumeOptions,
     /// Measure the node's own API.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "The node's own API instead of starts")]
     api: api::ApiOptions,
 }
 

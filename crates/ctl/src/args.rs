@@ -12,9 +12,16 @@ const DEFAULT_SOCKET: &str = "/var/lib/kubelet/windlass.sock";
 /// Names the socket for all commands of a shell.
 const SOCKET_VARIABLE: &str = "WINDLASS_SOCKET";
 
-/// Shows the pods of the Windlass node agent on this machine.
+/// Shows what the Windlass node agent on this machine runs, and why.
 #[derive(Debug, Parser)]
-#[command(name = "windlassctl", version)]
+#[command(
+    name = "windlassctl",
+    version,
+    after_help = "Examples:\n  windlassctl get pods -A -o wide\n  windlassctl explain pod web\n  \
+                  windlassctl logs web -f --tail 20\n\n\
+                  A static pod may be named as in its manifest, without the node's name at its end.\n\
+                  The socket is open to root and to the user that windlass runs as."
+)]
 pub(crate) struct Arguments {
     /// The agent's socket, <root-dir>/windlass.sock [default: $WINDLASS_SOCKET, else
     /// /var/lib/kubelet/windlass.sock].
@@ -23,6 +30,18 @@ pub(crate) struct Arguments {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Command {
+    /// Answered at once by an agent that is well: neither a stream nor a picture that is drawn again
+    /// and again.
+    pub(crate) fn is_one_answer(&self) -> bool {
+        match self {
+            Self::Get(get) => !get.watch,
+            Self::Logs(_) | Self::Top(_) => false,
+            _ => true,
+        }
+    }
 }
 
 impl Arguments {
@@ -41,8 +60,13 @@ fn choose_socket(flag: Option<PathBuf>, variable: Option<OsString>) -> PathBuf {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// List pods, or follow how they change.
+    #[command(
+        after_help = "Examples:\n  windlassctl get pods -A\n  windlassctl get pods -o wide -w\n  \
+                            windlassctl get pod web -o yaml"
+    )]
     Get(GetArgs),
     /// Show everything about one pod.
+    #[command(after_help = "Example: windlassctl describe pod web -n default")]
     Describe(PodArgs),
     /// Say the one thing that keeps a pod from what was asked, who goes on, and what led to it.
     #[command(after_help = "Example: windlassctl explain pod web -n default")]
@@ -57,6 +81,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example: windlassctl top --containers -n kube-system")]
     Top(TopArgs),
     /// Print a container's log.
+    #[command(after_help = "Example: windlassctl logs web -c app -f --tail 20")]
     Logs(LogsArgs),
     /// Say what becomes of each field and flag of an existing kubelet: supported, ignored or refused.
     ///
@@ -103,11 +128,12 @@ pub(crate) enum Output {
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// pods
+    /// What to list: pods.
+    #[arg(hide_possible_values = true)]
     kind: Kind,
     /// Name of one pod.
     pub(crate) name: Option<String>,
-    /// Namespace.
+    /// Namespace of the pods.
     #[arg(short, long, default_value = "default")]
     pub(crate) namespace: String,
     /// Pods of all namespaces.
@@ -123,11 +149,12 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PodArgs {
-    /// pod
+    /// What it is: pod.
+    #[arg(hide_possible_values = true)]
     kind: Kind,
     /// Name of the pod.
     pub(crate) name: String,
-    /// Namespace.
+    /// Namespace of the pod.
     #[arg(short, long, default_value = "default")]
     pub(crate) namespace: String,
 }
@@ -186,7 +213,7 @@ pub(crate) struct CheckArgs {
 pub(crate) struct LogsArgs {
     /// Name of the pod.
     pub(crate) pod: String,
-    /// Namespace.
+    /// Namespace of the pod.
     #[arg(short, long, default_value = "default")]
     pub(crate) namespace: String,
     /// Container; may be left out if the pod has one.

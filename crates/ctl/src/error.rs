@@ -47,12 +47,39 @@ pub(crate) enum Error {
     /// The agent refused, or went away.
     #[error("{}", .0.message())]
     Refused(#[from] Box<tonic::Status>),
+    /// The agent does not know what it is asked.
+    #[error(
+        "{agent} does not know this command of windlassctl {}: update the agent, or use the \
+         windlassctl that came with it", env!("CARGO_PKG_VERSION")
+    )]
+    OldAgent {
+        /// `windlass` and its version, as far as it is told.
+        agent: String,
+    },
     /// The agent sent what this version cannot read.
     #[error("the agent's answer cannot be read, is it of another version? {0}")]
     Answer(String),
     /// Standard output does not take any more.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
+}
+
+impl Error {
+    /// True if the agent has no such request.
+    pub(crate) fn is_unknown_to_the_agent(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code() == tonic::Code::Unimplemented)
+    }
+
+    /// `version` is the agent's; older ones tell none.
+    pub(crate) fn old_agent(version: Option<&str>) -> Self {
+        let agent = match version.filter(|version| !version.is_empty()) {
+            Some(version) => format!("windlass {version}"),
+            None => {
+                "the running windlass is of an older version (`windlass --version`) and".to_owned()
+            }
+        };
+        Self::OldAgent { agent }
+    }
 }
 
 impl From<tonic::Status> for Error {

@@ -21,15 +21,22 @@ mod node;
 mod timeline;
 mod top;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::pin::pin;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
+use tokio::time::timeout;
 use windlass_types::Timestamp;
 
 use crate::args::{Arguments, Command};
 use crate::client::Client;
 use crate::error::Error;
+
+/// Without an answer for so long, it is said what is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -84,8 +91,38 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Error> {
 }
 
 async fn run(arguments: Arguments) -> Result<(), Error> {
-    let client = Client::connect(&arguments.socket()).await?;
-    match arguments.command {
+    let socket = arguments.socket();
+    let patience = arguments.command.is_one_answer().then_some(PATIENCE);
+    let asked = async { ask(arguments.command, Client::connect(&socket).await?).await };
+    match told_if_slow(asked, patience, &socket).await {
+        Err(error) if error.is_unknown_to_the_agent() => {
+            let node = Client::connect(&socket).await?.node().await.ok();
+            Err(Error::old_agent(node.as_ref().map(|node| &*node.version)))
+        }
+        other => other,
+    }
+}
+
+/// Says on stderr that something is still waited for; who reads it may be a person.
+async fn told_if_slow<T>(
+    work: impl Future<Output = T>,
+    patience: Option<Duration>,
+    socket: &Path,
+) -> T {
+    let mut work = pin!(work);
+    if let Some(patience) = patience
+        && let Ok(done) = timeout(patience, &mut work).await
+    {
+        return done;
+    }
+    if patience.is_some() && io::stderr().is_terminal() {
+        eprintln!("waiting for windlass to answer at {} …", socket.display());
+    }
+    work.await
+}
+
+async fn ask(command: Command, client: Client) -> Result<(), Error> {
+    match command {
         Command::Get(get) => get::run(client, &get).await,
         Command::Describe(describe) => describe::run(client, &describe).await,
         Command::Explain(explain) => explain::run(client, &explain).await,

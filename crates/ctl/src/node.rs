@@ -19,10 +19,10 @@ pub(crate) async fn run(mut client: Client) -> Result<(), Error> {
 }
 
 fn text(node: &proto::GetNodeResponse, now: Timestamp) -> String {
-    let name = &node.name;
+    let head = head(node);
     let Some(cluster) = &node.cluster else {
         return format!(
-            "Node:         {name}\nCluster:      none (no --kubeconfig): static pods only, and \
+            "{head}Cluster:      none (no --kubeconfig): static pods only, and \
              nothing is reported\n"
         );
     };
@@ -32,10 +32,19 @@ fn text(node: &proto::GetNodeResponse, now: Timestamp) -> String {
         Some(_) => "NotReady",
     };
     format!(
-        "Node:         {name}\nCluster:      {}\nAPI server:   {}\nNode object:  {ready}\n",
+        "{head}Cluster:      {}\nAPI server:   {}\nNode object:  {ready}\n",
         cluster.server,
         contact(cluster, now)
     )
+}
+
+/// The node, and which version it runs if that is told.
+fn head(node: &proto::GetNodeResponse) -> String {
+    let name = &node.name;
+    match node.version.as_str() {
+        "" => format!("Node:         {name}\n"),
+        version => format!("Node:         {name} (windlass {version})\n"),
+    }
 }
 
 fn contact(cluster: &proto::Cluster, now: Timestamp) -> String {
@@ -69,6 +78,7 @@ mod tests {
         let node = proto::GetNodeResponse {
             name: "n1".into(),
             cluster,
+            version: "0.1.0".into(),
         };
         let now = Timestamp::from_second(1000).expect("time");
         assert_eq!(text(&node, now), expected);
@@ -95,19 +105,19 @@ mod tests {
     fn it_is_said_whether_the_api_server_answers_and_since_when() {
         check(
             None,
-            "Node:         n1\n\
+            "Node:         n1 (windlass 0.1.0)\n\
              Cluster:      none (no --kubeconfig): static pods only, and nothing is reported\n",
         );
         check(
             Some(contact(None)),
-            "Node:         n1\n\
+            "Node:         n1 (windlass 0.1.0)\n\
              Cluster:      https://api:6443/\n\
              API server:   answers, for 5m (last heartbeat 10s ago)\n\
              Node object:  Ready\n",
         );
         check(
             Some(contact(Some("connection refused"))),
-            "Node:         n1\n\
+            "Node:         n1 (windlass 0.1.0)\n\
              Cluster:      https://api:6443/\n\
              API server:   the heartbeat has failed for 5m: connection refused\n              \
              Pods keep running; what happens to them is reported when it succeeds.\n\
@@ -119,7 +129,7 @@ mod tests {
         };
         check(
             Some(waiting),
-            "Node:         n1\n\
+            "Node:         n1 (windlass 0.1.0)\n\
              Cluster:      https://api:6443/\n\
              API server:   not asked yet: the node waits for its client certificate (does its \
              request wait for approval? kubectl get csr)\n\

@@ -1,11 +1,10 @@
 //! `top`: what node, pods and containers use, again and again on a terminal.
 
-use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use windlass_proto::windlass_v1 as proto;
+use windlass_types::top::{ContainerTop, NodeTop, PodTop, Used};
 
 use crate::args::TopArgs;
 use crate::client::Client;
@@ -28,9 +27,10 @@ pub(crate) async fn run(mut client: Client, args: &TopArgs) -> Result<(), Error>
     }
     let live = io::stdout().is_terminal() && !args.once && args.output.is_none();
     loop {
+        let top = chosen(usage, args);
         let shown = match args.output {
-            None => text(&usage, args),
-            Some(_json) => crate::pretty(&object(&usage, args))?,
+            None => text(&top, args),
+            Some(_json) => crate::pretty(&top)?,
         };
         let mut out = io::stdout().lock();
         if live {
@@ -53,32 +53,54 @@ fn is_first(usage: &proto::GetUsageResponse) -> bool {
     node.is_some_and(|node| node.cpu_nano_cores.is_none())
 }
 
-/// Those that were asked for, the busiest first.
-fn chosen<'a>(usage: &'a proto::GetUsageResponse, args: &TopArgs) -> Vec<&'a proto::PodUsage> {
-    let asked = |pod: &&proto::PodUsage| {
+/// What was asked for, the busiest pods first.
+fn chosen(usage: proto::GetUsageResponse, args: &TopArgs) -> NodeTop {
+    let asked = |pod: &proto::PodUsage| {
         let namespace = args.namespace.as_ref();
         namespace.is_none_or(|namespace| *namespace == pod.namespace)
     };
-    let mut pods: Vec<_> = usage.pods.iter().filter(asked).collect();
-    pods.sort_by_key(|pod| {
-        let cpu = pod.usage.as_ref().and_then(|usage| usage.cpu_nano_cores);
-        (Reverse(cpu), &pod.namespace, &pod.name)
+    let pods = usage.pods.into_iter().filter(asked).map(|pod| PodTop {
+        namespace: pod.namespace,
+        pod: pod.name,
+        usage: used(pod.usage),
+        containers: pod
+            .containers
+            .into_iter()
+            .map(|container| ContainerTop {
+                name: container.name,
+                usage: used(container.usage),
+            })
+            .collect(),
     });
-    pods
+    let top = NodeTop {
+        node: usage.node_name,
+        usage: used(usage.node),
+        pods: pods.collect(),
+    };
+    top.busiest_first()
 }
 
-fn text(usage: &proto::GetUsageResponse, args: &TopArgs) -> String {
-    let of_node = figures(usage.node.as_ref());
-    let mut rows = vec![row("", &format!("node {}", usage.node_name), "", of_node)];
-    for pod in chosen(usage, args) {
-        let (namespace, name) = (&*pod.namespace, &*pod.name);
-        rows.push(row(namespace, name, "", figures(pod.usage.as_ref())));
+fn used(usage: Option<proto::Usage>) -> Used {
+    let usage = usage.unwrap_or_default();
+    Used {
+        cpu_nano_cores: usage.cpu_nano_cores,
+        memory_bytes: usage.memory_bytes,
+    }
+}
+
+fn text(top: &NodeTop, args: &TopArgs) -> String {
+    let of_node = figures(top.usage);
+    let mut rows = vec![row("", &format!("node {}", top.node), "", of_node)];
+    for pod in &top.pods {
+        let (namespace, name) = (&*pod.namespace, &*pod.pod);
+        rows.push(row(namespace, name, "", figures(pod.usage)));
         if args.containers {
             let containers = pod.containers.iter();
-            rows.extend(containers.map(|container| {
-                let figures = figures(container.usage.as_ref());
-                row(namespace, name, &container.name, figures)
-            }));
+            rows.extend(
+                containers.map(|container| {
+                    row(namespace, name, &container.name, figures(container.usage))
+                }),
+            );
         }
     }
     let heading = ["NAMESPACE", "NAME", "CONTAINER", "CPU", "MEMORY"];
@@ -91,39 +113,13 @@ fn row(namespace: &str, name: &str, container: &str, figures: [String; 2]) -> Ve
 }
 
 /// Processors and memory as `kubectl top` writes them, `-` for what is not known.
-fn figures(usage: Option<&proto::Usage>) -> [String; 2] {
-    let cpu = usage.and_then(|usage| usage.cpu_nano_cores);
-    let memory = usage.and_then(|usage| usage.memory_bytes);
+fn figures(usage: Used) -> [String; 2] {
+    let (cpu, memory) = (usage.cpu_nano_cores, usage.memory_bytes);
     let none = || "-".to_owned();
     [
         cpu.map_or_else(none, |nano| format!("{}m", nano.div_ceil(1_000_000))),
         memory.map_or_else(none, |bytes| format!("{}Mi", bytes.div_ceil(1 << 20))),
     ]
-}
-
-fn object(usage: &proto::GetUsageResponse, args: &TopArgs) -> Value {
-    let of = |usage: Option<&proto::Usage>| {
-        json!({
-            "cpuNanoCores": usage.and_then(|usage| usage.cpu_nano_cores),
-            "memoryBytes": usage.and_then(|usage| usage.memory_bytes),
-        })
-    };
-    let pods = chosen(usage, args).into_iter().map(|pod| {
-        let containers = pod.containers.iter().map(
-            |container| json!({"name": container.name, "usage": of(container.usage.as_ref())}),
-        );
-        json!({
-            "namespace": pod.namespace,
-            "pod": pod.name,
-            "usage": of(pod.usage.as_ref()),
-            "containers": containers.collect::<Vec<_>>(),
-        })
-    });
-    json!({
-        "node": usage.node_name,
-        "usage": of(usage.node.as_ref()),
-        "pods": pods.collect::<Vec<_>>(),
-    })
 }
 
 #[cfg(test)]
@@ -170,6 +166,10 @@ mod tests {
         }
     }
 
+    fn shown(args: &TopArgs) -> String {
+        text(&chosen(of_node(), args), args)
+    }
+
     #[test]
     fn the_busiest_come_first_and_what_is_not_known_is_a_dash() {
         let expected = "\
@@ -179,19 +179,20 @@ default       busy                  900m    3Mi
 kube-system   dns                   201m    3Mi
 default       idle                  -       3Mi
 ";
-        assert_eq!(text(&of_node(), &args(false, None)), expected);
+        assert_eq!(shown(&args(false, None)), expected);
         let expected = "\
 NAMESPACE     NAME      CONTAINER   CPU     MEMORY
               node n1               1500m   1024Mi
 kube-system   dns                   201m    3Mi
 kube-system   dns       app         -       -
 ";
-        assert_eq!(text(&of_node(), &args(true, Some("kube-system"))), expected);
+        assert_eq!(shown(&args(true, Some("kube-system"))), expected);
     }
 
     #[test]
     fn a_program_gets_what_is_not_known_as_null() {
-        let object = object(&of_node(), &args(false, None));
+        let top = chosen(of_node(), &args(false, None));
+        let object = serde_json::to_value(top).expect("JSON");
         assert_eq!(object["usage"]["cpuNanoCores"], 1_500_000_000);
         assert_eq!(object["pods"][0]["pod"], "busy");
         assert!(object["pods"][2]["usage"]["cpuNanoCores"].is_null());

@@ -70,6 +70,17 @@ impl Windlass for FakeAgent {
         Ok(Response::new(Box::pin(tokio_stream::iter(messages))))
     }
 
+    async fn get_node(
+        &self,
+        _: Request<proto::GetNodeRequest>,
+    ) -> Result<Response<proto::GetNodeResponse>, Status> {
+        Ok(Response::new(proto::GetNodeResponse {
+            name: "n1".to_owned(),
+            cluster: None,
+            version: "0.0.9".to_owned(),
+        }))
+    }
+
     async fn explain_pod(
         &self,
         request: Request<proto::GetPodRequest>,
@@ -188,6 +199,17 @@ async fn answers_go_to_stdout_and_errors_are_one_line_with_exit_code_1() {
         &socket,
         "logs web-n1 -c db",
         "1 windlassctl: pod web-n1 has no container db, it has: app\n",
+    )
+    .await;
+    // this agent is too old to know what is used
+    check(
+        &socket,
+        "top",
+        &format!(
+            "1 windlassctl: windlass 0.0.9 does not know this command of windlassctl {}: update \
+             the agent, or use the windlassctl that came with it\n",
+            env!("CARGO_PKG_VERSION")
+        ),
     )
     .await;
     let missing = directory.path().join("none.sock");

@@ -30,6 +30,7 @@ pub fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> 
 /// What the agent is a node of.
 pub fn node(standing: NodeStanding) -> proto::GetNodeResponse {
     proto::GetNodeResponse {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         name: standing.name,
         cluster: standing.cluster.map(|cluster| proto::Cluster {
             server: cluster.server,

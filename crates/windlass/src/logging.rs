@@ -49,7 +49,8 @@ pub(crate) fn init(
         Ok(text) if !text.trim().is_empty() => EnvFilter::try_new(text)?,
         _ => EnvFilter::try_new(directives(verbosity))?,
     };
-    let colored = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
+    let colored = std::io::stderr().is_terminal() && !unwanted;
     install(format, filter, colored, clock, std::io::stderr)
         .map_err(|error| anyhow::anyhow!("logging cannot be started: {error}"))
 }

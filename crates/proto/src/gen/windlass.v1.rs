@@ -92,6 +92,9 @@ pub struct GetNodeResponse {
     /// Absent: the agent stands alone.
     #[prost(message, optional, tag = "2")]
     pub cluster: ::core::option::Option<Cluster>,
+    /// Of the agent, such as 0.1.0.
+    #[prost(string, tag = "3")]
+    pub version: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cluster {
