@@ -94,7 +94,7 @@ async fn a_wrong_token_is_refused_and_asked_about_again_after_ten_seconds() {
 }
 
 /// A token of a service account for an audience; empty for the API server's own.
-async fn issue(api: &FakeApiServer, audiences: &[&str]) -> String {
+pub(crate) async fn issue(api: &FakeApiServer, audiences: &[&str]) -> String {
     let request = serde_json::json!({
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -111,9 +111,8 @@ async fn issue(api: &FakeApiServer, audiences: &[&str]) -> String {
         .to_owned()
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_token_of_another_audience_and_one_that_is_over_are_refused() {
-    let api = api();
+/// Makes the service account that [`issue`] makes tokens of.
+pub(crate) fn robot(api: &FakeApiServer) {
     api.create(&ServiceAccount {
         metadata: ObjectMeta {
             name: Some("robot".to_owned()),
@@ -122,6 +121,12 @@ async fn a_token_of_another_audience_and_one_that_is_over_are_refused() {
         },
         ..ServiceAccount::default()
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_of_another_audience_and_one_that_is_over_are_refused() {
+    let api = api();
+    robot(&api);
     let open = AuthSettings {
         authorization: Authorization::AlwaysAllow,
         ..settings()

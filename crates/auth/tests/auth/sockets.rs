@@ -1,5 +1,8 @@
 //! The gate behind TLS.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Extension;
@@ -12,8 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use windlass_auth::protect;
 use windlass_fake_api::{FakeApiServer, On, User};
 use windlass_https::{Limits, TlsChoice};
-use windlass_types::UserInfo;
+use windlass_types::{Clock, Timestamp, UserInfo};
 
+use crate::answers::{issue, robot};
 use crate::kit::{gate, grant, settings};
 use crate::tls::{Authority, Dial, Http, Server, soon};
 
@@ -25,7 +29,10 @@ struct Node {
 }
 
 async fn node() -> Node {
-    let api = FakeApiServer::new();
+    node_of(FakeApiServer::new()).await
+}
+
+async fn node_of(api: FakeApiServer) -> Node {
     api.add_token("scrape", User::new("prometheus", &[]));
     grant(
         &api,
@@ -154,6 +161,37 @@ async fn certificates_and_tokens_say_who_asks() {
         text.contains("apiserver_client_certificate_expiration_seconds_count 4"),
         "{text}"
     );
+}
+
+/// An API server's clock, set by hand.
+#[derive(Debug, Default)]
+struct SetClock(AtomicI64);
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.0.load(Ordering::Relaxed)).expect("in range")
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_over_opens_nothing() {
+    let clock = Arc::new(SetClock::default());
+    let api = FakeApiServer::with_clock(Arc::clone(&clock) as _);
+    robot(&api);
+    let [used, unused] = [issue(&api, &[]).await, issue(&api, &[]).await];
+    assert_ne!(used, unused);
+    let node = node_of(api).await;
+    let ask = async |token: &str| {
+        let token = Some(token);
+        node.answer(Call { token, ..SCRAPE }).await
+    };
+    let answer = ask(&used).await;
+    assert!(
+        answer.starts_with("403 Forbidden (user=system:serviceaccount:default:robot,"),
+        "{answer}"
+    );
+    clock.0.store(601, Ordering::Relaxed);
+    assert_eq!(ask(&unused).await, UNAUTHORIZED);
 }
 
 #[tokio::test]
