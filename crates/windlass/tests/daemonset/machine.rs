@@ -40,6 +40,7 @@ impl Machine {
     pub(crate) fn read() -> Self {
         let mut cgroups = BTreeSet::new();
         folders_below(Path::new("/sys/fs/cgroup"), &mut cgroups);
+        cgroups.retain(|it| !is_of_a_test(it));
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mounts = mounts.lines().filter_map(|line| line.split(' ').nth(4));
         let rules = std::process::Command::new("iptables-save")
@@ -49,11 +50,14 @@ impl Machine {
         Self {
             processes: processes(),
             mounts: mounts.map(str::to_owned).collect(),
-            interfaces: entries(Path::new("/sys/class/net")).collect(),
+            interfaces: entries(Path::new("/sys/class/net"))
+                .filter(|it| !is_of_a_test(it))
+                .collect(),
             cgroups,
             files: FOLDERS
                 .iter()
                 .flat_map(|it| entries(Path::new(it)))
+                .filter(|it| !is_of_a_test(it))
                 .collect(),
             rules: rules
                 .lines()
@@ -155,6 +159,19 @@ pub(crate) fn remove_leftovers() {
     for folder in OURS {
         let _ = std::fs::remove_dir_all(folder);
     }
+}
+
+/// True of what a private containerd and its agent made, ours or those of somebody who tests beside us:
+/// interfaces of its bridge `wl-<name>`, cgroups below `/windlass-<name>`, links to logs in
+/// `/tmp/windlass-<name>`.
+fn is_of_a_test(path: &Path) -> bool {
+    let named = |path: &Path| {
+        let mut parts = path.iter().map(|part| part.to_string_lossy());
+        parts.any(|part| part.starts_with("windlass-") || part.starts_with("wl-"))
+    };
+    let bridge = path.join("master");
+    let links = [path, &bridge].map(std::fs::read_link);
+    named(path) || links.into_iter().flatten().any(|to| named(&to))
 }
 
 /// Each step may find its work done already.
