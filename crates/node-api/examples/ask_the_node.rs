@@ -1,0 +1,150 @@
+//! Builds the node's API over a board with one pod and asks it a few things, as kubectl and
+//! Prometheus do. Who may ask is not looked at: `windlass_auth::protect` goes in front of the router.
+//!
+//! `cargo run -p windlass-node-api --example ask_the_node -- [/run/containerd/containerd.sock]`
+//!
+//! With a runtime's socket it also asks which pods run there.
+//!
+//! Runs without a container runtime.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use serde_json::{from_value, json};
+use tower::ServiceExt;
+use windlass_actors::{StatusCache, SystemClock};
+use windlass_core::paths::NodePaths;
+use windlass_cri::{CriClient, CriOptions};
+use windlass_metrics::Metrics;
+use windlass_node_api::{
+    Journals, NodeApi, NodeApiDeps, NodeApiSettings, ServerType, Verbosity, router,
+};
+use windlass_server::{HealthCheck, HealthSource, Why};
+use windlass_stats::usage::{NodeUsage, PodUsage};
+use windlass_stats::{MachineFacts, NoFigures, StatsError, StatsSource, Wanted};
+use windlass_status::{PodBoard, PodEntryView};
+use windlass_streams::{Limits, Sessions};
+use windlass_timelines::Timelines;
+use windlass_types::Clock;
+
+/// Health, figures and verbosity of a node that does nothing.
+#[derive(Debug)]
+struct Idle;
+
+impl HealthSource for Idle {
+    fn checks(&self) -> Vec<HealthCheck> {
+        Vec::new()
+    }
+}
+
+#[async_trait::async_trait]
+impl StatsSource for Idle {
+    async fn node(&self, _: Wanted) -> Result<NodeUsage, StatsError> {
+        Err(StatsError::Node(NoFigures::Unknown))
+    }
+
+    async fn pods(&self, _: Wanted) -> Result<Vec<PodUsage>, StatsError> {
+        Err(StatsError::Pods(NoFigures::Unknown))
+    }
+}
+
+impl Verbosity for Idle {
+    fn set(&self, _: u32) -> Result<(), String> {
+        Err("nothing is logged here".to_owned())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let socket = std::env::args().nth(1);
+    let mut paths = vec![
+        "/healthz",
+        "/pods",
+        "/configz",
+        "/stats/summary",
+        "/metrics",
+    ];
+    paths.extend(socket.as_ref().map(|_| "/runningpods/"));
+    paths.push("/nowhere");
+    // not dialled before the first question
+    let socket = socket.as_deref().unwrap_or("/nowhere");
+    let runtime = Arc::new(CriClient::connect(
+        socket,
+        CriOptions::new(Metrics::new()?),
+    )?);
+    let service = router(NodeApi::new(deps(runtime)?), ServerType::ReadWrite);
+    for path in paths {
+        let request = Request::get(path).body(Body::empty())?;
+        let answer = service.clone().oneshot(request).await?;
+        let status = answer.status();
+        let body = to_bytes(answer.into_body(), 1 << 20).await?;
+        let text = String::from_utf8_lossy(&body);
+        let begin: String = text.chars().take(160).collect();
+        println!(
+            "GET {path}: {status}, {} bytes\n  {}",
+            body.len(),
+            begin.replace('\n', "\n  ")
+        );
+    }
+    Ok(())
+}
+
+fn deps(runtime: Arc<CriClient>) -> Result<NodeApiDeps, Box<dyn Error>> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let board = PodBoard::new();
+    board.publish(entry()?);
+    let why = Why {
+        board: board.clone(),
+        timelines: Timelines::new(Arc::clone(&clock), None),
+        node_name: "n1".to_owned(),
+    };
+    Ok(NodeApiDeps {
+        board,
+        cache: StatusCache::new(),
+        why,
+        runtime: runtime.clone(),
+        streams: runtime,
+        sessions: Sessions::new(Limits::default(), Default::default()),
+        stats: Arc::new(Idle),
+        machine: Arc::new(MachineFacts::default()),
+        health: Arc::new(Idle),
+        metrics: Metrics::new()?,
+        paths: NodePaths::default(),
+        logs: Default::default(),
+        journals: Journals::new("journalctl"),
+        system_logs: "/var/log".into(),
+        node_name: "n1".to_owned(),
+        configz: Arc::new(json!({"port": 10250})),
+        flagz: Arc::default(),
+        verbosity: Arc::new(Idle),
+        version: "v1.36.0".to_owned(),
+        started: clock.now(),
+        settings: NodeApiSettings {
+            debugging: true,
+            profiling: false,
+            debug_flags: false,
+            system_logs: false,
+            log_query: false,
+            log_streams: false,
+            checkpoint: false,
+            flagz: false,
+            statusz: false,
+        },
+        clock,
+        shutdown: Default::default(),
+    })
+}
+
+fn entry() -> Result<PodEntryView, serde_json::Error> {
+    let pod = json!({
+        "metadata": {"namespace": "default", "name": "web", "uid": "1234"},
+        "spec": {"containers": [{"name": "app", "image": "nginx"}]},
+    });
+    Ok(PodEntryView {
+        status: Arc::new(from_value(json!({"phase": "Running"}))?),
+        looked: true,
+        ..PodEntryView::new(Arc::new(from_value(pod)?))
+    })
+}
