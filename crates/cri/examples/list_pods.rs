@@ -14,7 +14,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let socket = socket.ok_or("usage: list_pods <socket of the container runtime>")?;
     let runtime = CriClient::connect(&socket, CriOptions::new(Metrics::new()?))?;
 
-    let version = runtime.version().await?;
+    let version = runtime.version().await;
+    let version = version.map_err(|error| error.to_string())?;
     println!(
         "{} {}, CRI {}",
         version.name, version.version, version.api_version

@@ -38,7 +38,8 @@ async fn watch(socket: &str) -> Result<(), Box<dyn Error>> {
     let metrics = Metrics::new()?;
     let runtime = CriClient::connect(socket, CriOptions::new(metrics.clone()))?;
     // the PLEG would go on trying; whoever mistyped a path wants to hear of it
-    let version = runtime.version().await?;
+    let version = runtime.version().await;
+    let version = version.map_err(|error| error.to_string())?;
     println!("watching {} {}", version.name, version.version);
 
     let (_questions, mailbox) = mailbox(ActorKind::Pleg, &metrics);

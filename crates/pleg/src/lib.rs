@@ -66,8 +66,8 @@
 //!   exactly once, however it was found.
 //! * Events cost nothing when they are many: they coalesce for each container, changes for each
 //!   pod. Whoever reads slowly misses states in between and never the last one.
-//! * At most [`actor::PARALLEL_INSPECTIONS`] reads run at once, and one for each pod; a read that
-//!   hangs gives its place up after 500 ms, so a sandbox that hangs delays only its own pod.
+//! * At most eight reads run at once, and one for each pod; a read that hangs gives its place up
+//!   after 500 ms, so a sandbox that hangs delays only its own pod.
 //! * A lost event is found by the relist after at most 10 s; without an event stream it lists every
 //!   second. A list that fails is tried again after 100 ms doubling to 5 s.
 //!

@@ -53,7 +53,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let metrics = Metrics::new()?;
     let cri = CriClient::connect(&socket, CriOptions::new(metrics.clone()))?;
-    let network_error = cri.status().await?.network_error;
+    let status = cri.status().await.map_err(|error| error.to_string())?;
+    let network_ready = status.network_error.is_none();
     let directory = tempfile::tempdir()?;
     let runtime = executor(&cri, metrics, directory.path());
 
@@ -61,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tokio::select! {
         biased;
         stopped = stop => stopped?,
-        ended = keep(&runtime, &cri, pod, network_error.is_none()) => ended?,
+        ended = keep(&runtime, &cri, pod, network_ready) => ended?,
     }
     println!("stopping");
     let observed = observe(&cri, pod).await?;
@@ -109,7 +110,7 @@ fn executor(cri: &CriClient, metrics: Metrics, directory: &Path) -> PodRuntime {
     })
 }
 
-/// Passes over the pod, one a second, for as long as it is to run.
+/// Passes over the pod for as long as it is to run.
 async fn keep(
     runtime: &PodRuntime,
     cri: &CriClient,
@@ -135,7 +136,9 @@ async fn keep(
             println!("  {failure}");
         }
         backoff = outcome.backoff;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        // what failed is left alone for a while; the outcome would say for how long
+        let pause = if outcome.failures.is_empty() { 1 } else { 5 };
+        tokio::time::sleep(Duration::from_secs(pause)).await;
     }
 }
 
