@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for attempt in 1..=3 {
         let call = timelines.begin(&uid, What::new(TouchKind::Call, "RunPodSandbox"));
         sleep(Duration::from_millis(400)).await;
-        // three calls are one record that says so
+        // the same touch that fails again is counted on the record that is there
         call.end(match attempt {
             3 => Outcome::Done,
             _ => Outcome::failed("no network"),
