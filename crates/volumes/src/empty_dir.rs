@@ -59,7 +59,7 @@ impl EmptyDir<'_> {
         match step {
             Step::Make => make_directory(self.dir),
             Step::Mount => self.mount(),
-            Step::Open => open_to_all(self.dir, self.fs_group)
+            Step::Open => open_to_all(self.dir, self.mode(), self.fs_group)
                 .map_err(|error| VolumeError::io("set the mode of", self.dir, error)),
             Step::Note => self.note(),
         }
@@ -85,6 +85,14 @@ impl EmptyDir<'_> {
             EmptyDirMedium::HugePages { page_size, size } => {
                 mount_huge_pages(self.dir, page_size, size)
             }
+        }
+    }
+
+    /// A tmpfs is sticky, as the kernel makes it: upstream's tests look at that, subPaths take it over.
+    fn mode(&self) -> u32 {
+        match self.medium {
+            EmptyDirMedium::Memory { .. } => 0o1777,
+            EmptyDirMedium::Disk | EmptyDirMedium::HugePages { .. } => 0o777,
         }
     }
 
@@ -123,9 +131,9 @@ fn mount_memory(dir: &Path, size: Option<u64>) -> Result<(), VolumeError> {
     }
     let size = size.map_or(String::new(), |bytes| format!(",size={bytes}"));
     // kernels before 6.4 refuse noswap; without it the volume may be swapped out
-    let with = mount_kind("tmpfs", dir, format!("mode=0777{size},noswap"));
+    let with = mount_kind("tmpfs", dir, format!("mode=1777{size},noswap"));
     match with {
-        Err(Errno::INVAL) => mount_kind("tmpfs", dir, format!("mode=0777{size}")),
+        Err(Errno::INVAL) => mount_kind("tmpfs", dir, format!("mode=1777{size}")),
         with => with,
     }
     .map_err(|error| VolumeError::io("mount tmpfs on", dir, error))
@@ -156,14 +164,14 @@ fn mount_kind(kind: &str, dir: &Path, data: String) -> Result<(), Errno> {
 
 /// Every user of every container may write. Through the descriptor and without following a
 /// link: the path itself could have been replaced.
-fn open_to_all(dir: &Path, fs_group: Option<u32>) -> Result<(), Errno> {
+fn open_to_all(dir: &Path, mode: u32, fs_group: Option<u32>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = openat(CWD, dir, flags, Mode::empty())?;
     let Some(group) = fs_group else {
-        return fchmod(&fd, Mode::from_raw_mode(0o777));
+        return fchmod(&fd, Mode::from_raw_mode(mode));
     };
     fchown(&fd, None, Some(Gid::from_raw(group)))?;
-    fchmod(&fd, Mode::from_raw_mode(0o2777))
+    fchmod(&fd, Mode::from_raw_mode(0o2000 | mode))
 }
 
 /// What is to be told once at start: memory volumes may reach the disk. `None` if they cannot, or

@@ -201,21 +201,25 @@ fn an_empty_dir_belongs_to_the_fs_group() {
     if !may_mount() {
         return;
     }
-    let dir = temp();
-    let volume = empty_dir("cache", None, None);
-    let path = plain_volume(&Pod::default(), &volume, None)
-        .dir(dir.path())
-        .expect("path");
-    let mut pod = pod(vec![volume]);
-    if let Some(spec) = &mut pod.spec {
-        spec.security_context = Some(PodSecurityContext {
-            fs_group: Some(2000),
-            ..PodSecurityContext::default()
-        });
+    // a tmpfs is sticky, as upstream's tests of subPaths on one expect
+    for (medium, expected) in [(None, 0o2777), (Some("Memory"), 0o3777)] {
+        let dir = temp();
+        let volume = empty_dir("cache", medium, None);
+        let path = plain_volume(&Pod::default(), &volume, None)
+            .dir(dir.path())
+            .expect("path");
+        let mut pod = pod(vec![volume]);
+        if let Some(spec) = &mut pod.spec {
+            spec.security_context = Some(PodSecurityContext {
+                fs_group: Some(2000),
+                ..PodSecurityContext::default()
+            });
+        }
+        set_up_pod_volumes(dir.path(), &pod).expect("set up");
+        assert_eq!(mode(&path), expected, "{medium:?}");
+        assert_eq!(fs::metadata(&path).expect("metadata").gid(), 2000);
+        tear_down_pod_volumes(dir.path()).expect("tear down");
     }
-    set_up_pod_volumes(dir.path(), &pod).expect("set up");
-    assert_eq!(mode(&path), 0o2777);
-    assert_eq!(fs::metadata(&path).expect("metadata").gid(), 2000);
 }
 
 #[test]
@@ -236,7 +240,7 @@ fn a_memory_volume_is_one_tmpfs_of_its_size_and_goes_at_teardown() {
     let mounts = mounts_beneath(dir.path()).expect("mounts");
     assert_eq!(mounts.len(), 1, "{mounts:?}");
     assert_eq!(mounts[0].fs_type, "tmpfs");
-    assert_eq!(mode(&path), 0o777);
+    assert_eq!(mode(&path), 0o1777);
     let stat = rustix::fs::statvfs(&path).expect("statvfs");
     assert_eq!(stat.f_blocks * stat.f_frsize, 1 << 20);
     let error = remove_tree(dir.path()).expect_err("still mounted");

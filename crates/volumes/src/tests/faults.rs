@@ -212,10 +212,10 @@ async fn a_volume_that_is_busy_is_released_when_it_is_not() {
 #[tokio::test]
 async fn an_empty_dir_that_was_made_is_the_pods_also_for_the_next_agent() {
     let Some(bed) = Bed::new() else { return };
-    for medium in [None, Some("Memory")] {
+    for (medium, made) in [(None, 0o2777), (Some("Memory"), 0o3777)] {
         let asked = Asked::new("1", empty_dir(medium)).group(2000);
         let path = asked.set_up(&bed.agent()).await.expect("set up");
-        assert_eq!(mode(&path), 0o2777);
+        assert_eq!(mode(&path), made);
         fs::write(path.join("kept"), "x").expect("write");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("mode");
         let ready = bed.at("pods/1/plugins/kubernetes.io~empty-dir/data/ready");

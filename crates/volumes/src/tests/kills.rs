@@ -119,13 +119,10 @@ fn an_empty_dir_survives_kills_at_each_step() {
     if !super::may_mount() {
         return;
     }
-    let media = [
-        EmptyDirMedium::Disk,
-        EmptyDirMedium::Memory {
-            size: Some(1 << 20),
-        },
-    ];
-    for medium in media {
+    let memory = EmptyDirMedium::Memory {
+        size: Some(1 << 20),
+    };
+    for (medium, mode) in [(EmptyDirMedium::Disk, 0o2777), (memory, 0o3777)] {
         for steps in 0..=STEPS.len() {
             let root = temp();
             let (dir, notes) = (root.path().join("volume"), root.path().join("notes"));
@@ -139,7 +136,7 @@ fn an_empty_dir_survives_kills_at_each_step() {
                 empty_dir.run(*step).expect("step");
             }
             empty_dir.set_up().expect("the next agent");
-            assert_eq!(super::mode(&dir), 0o2777, "{medium} after {steps}");
+            assert_eq!(super::mode(&dir), mode, "{medium} after {steps}");
             fs::write(dir.join("kept"), "x").expect("write");
             empty_dir.set_up().expect("and another");
             assert!(dir.join("kept").exists());
