@@ -133,6 +133,8 @@ pub struct Metrics {
     pub started_containers: CounterVec,
     /// `kubelet_started_containers_errors_total{container_type,code}`.
     pub started_containers_errors: CounterVec,
+    /// `kubelet_terminated_containers_total{container_type,exit_code,reason}`.
+    pub terminated_containers: CounterVec,
     /// `kubelet_image_volume_requested_total`: images that containers were to mount.
     pub image_volumes_requested: Counter,
     /// `kubelet_image_volume_mounted_succeed_total`.
@@ -251,6 +253,7 @@ impl Metrics {
             started_pods_errors: r.counter("kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods.")?,
             started_containers: r.counters("kubelet_started_containers_total", "Cumulative number of containers started.", &["container_type"])?,
             started_containers_errors: r.counters("kubelet_started_containers_errors_total", "Cumulative number of errors when starting containers.", &["container_type", "code"])?,
+            terminated_containers: r.counters("kubelet_terminated_containers_total", "Cumulative number of container terminations.", &["container_type", "exit_code", "reason"])?,
             image_volumes_requested: r.counter("kubelet_image_volume_requested_total", "Number of requested image volumes.")?,
             image_volumes_mounted: r.counter("kubelet_image_volume_mounted_succeed_total", "Number of successful image volume mounts.")?,
             image_volumes_failed: r.counter("kubelet_image_volume_mounted_errors_total", "Number of failed image volume mounts.")?,

@@ -2,6 +2,7 @@
 //! [`report`] turns what came of it into the pod's entry on the board.
 
 pub mod actor;
+mod ends;
 pub mod jobs;
 pub mod report;
 

@@ -234,7 +234,10 @@ impl Pass<'_> {
         // What did not start stays: exited (the runtime's answer to a bad command) it is a crash
         // with an exit code and a back-off; still created it is removed by the next pass;
         // running after all, because only the answer was late, it must not be killed.
-        if let Err(error) = runtime.start_container(id).await {
+        let starting = self.starting.lock().await;
+        let answer = runtime.start_container(id).await;
+        drop(starting);
+        if let Err(error) = answer {
             return Err(self.failure(container, Reason::RunContainerError, &error));
         }
         self.normal(container, Reason::Started, "Container started");

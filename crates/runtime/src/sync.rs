@@ -1,8 +1,12 @@
 //! One pass over one pod: decide, then stop, prepare, create the sandbox, start containers.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use windlass_core::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions, is_sidecar,
@@ -21,9 +25,15 @@ use crate::kill::{ContainerKill, ignore_missing};
 use crate::request::{KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest, retry_time};
 use crate::text::pod_text;
 
+/// How long a pass that is cancelled waits for a container's start that is under way. A call that
+/// is given up half-way ends the container with 128 and "context canceled", which its status would
+/// tell; a start takes under a second, on a machine that is short of everything a few.
+const START_SETTLES: Duration = Duration::from_secs(10);
+
 impl PodRuntime {
     /// One pass: computes what is to be done and does it. Never fails as a whole; what did not
-    /// work is in the outcome. Cancelling stops at the next await.
+    /// work is in the outcome. Cancelling stops at the next await, but waits for a container's
+    /// start that is under way.
     pub async fn sync_pod(&self, req: SyncPodRequest, cancel: CancellationToken) -> SyncPodOutcome {
         let deps = self.deps();
         let _active = self.active().enter(req.pod.uid());
@@ -41,10 +51,16 @@ impl PodRuntime {
         pass.report_back_off();
         pass.outside = pass.runs_outside_its_cgroup().await;
         if !pass.actions.is_empty() || pass.outside {
+            let starting = Arc::clone(&pass.starting);
+            let given_up = async {
+                cancel.cancelled().await;
+                // one that hangs is given up all the same
+                let _ = timeout(START_SETTLES, starting.lock()).await;
+            };
             let work = Box::pin(for_pod(pass.req.pod.uid(), pass.run()));
             let done = tokio::select! {
                 biased;
-                () = cancel.cancelled() => false,
+                () = given_up => false,
                 () = work => true,
             };
             pass.cancelled = !done;
@@ -64,6 +80,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) images: ImagesOfPass,
     /// The next step is to be decided on at once, from a fresh look.
     pub(crate) again: bool,
+    /// Held while the runtime starts a container.
+    pub(crate) starting: Arc<Mutex<()>>,
     cancelled: bool,
     /// Somebody removed the cgroup that its containers are to be in.
     outside: bool,
@@ -88,6 +106,7 @@ impl<'a> Pass<'a> {
             changed: false,
             images: ImagesOfPass::default(),
             again: false,
+            starting: Arc::default(),
             outside: false,
             cancelled: false,
         }

@@ -20,6 +20,7 @@ use windlass_types::view::{Blocker, StartTimings};
 use windlass_types::{ObservedPod, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp, names};
 
 use super::WorkerDeps;
+use super::ends::count_ends;
 use super::jobs::SyncReport;
 
 /// What a sync means for the state machine.
@@ -197,6 +198,10 @@ impl Report {
         let known = known.filter(|_| !self.looked && !terminal);
         let status = known.cloned();
         let status = status.unwrap_or_else(|| self.generate(pod, deps, terminal, now));
+        // what the status that came with the pod tells of ended before
+        if known.is_none() {
+            count_ends(&self.status, &status, &deps.metrics);
+        }
         self.status = Arc::new(status);
         self.repeated = known.is_some();
     }

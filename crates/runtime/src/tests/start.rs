@@ -2,7 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_core::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use windlass_cri::error::CriCode;
@@ -10,7 +12,7 @@ use windlass_types::corev1::{EnvVar, EnvVarSource, SecretKeySelector};
 use windlass_types::{ContainerState, PodUid};
 
 use super::{World, at, container, line, nothing, observed, pod, pod_of, seen, sidecar, until};
-use crate::SyncPodRequest;
+use crate::{SyncPodOutcome, SyncPodRequest};
 
 #[tokio::test]
 async fn a_new_pod_starts_with_the_fewest_calls_and_in_order() {
@@ -323,6 +325,55 @@ async fn cancelling_ends_a_pass_that_hangs_and_keeps_what_it_had_done() {
     let outcome = task.await.expect("task");
     assert!(outcome.cancelled && outcome.changed && outcome.failures.is_empty());
     assert_eq!(world.fake.calls(), ["sandbox web#0"]);
+}
+
+/// Syncs a pod of `a` and `b` and cancels the pass while `a` starts.
+async fn cancelled_in_a_start(world: &World) -> (SyncPodOutcome, Duration) {
+    let request = SyncPodRequest {
+        verdicts: Arc::default(),
+        pod: Arc::new(pod(&["a", "b"])),
+        inputs: Arc::default(),
+        volumes: Arc::default(),
+        observed: Arc::new(nothing()),
+        backoff: BackoffTable::default(),
+        network_ready: true,
+    };
+    let cancel = CancellationToken::new();
+    let cancelled = async {
+        let starts = || world.fake.calls().iter().any(|call| call == "start a");
+        until("the start", starts).await;
+        cancel.cancel();
+        Instant::now()
+    };
+    let pass = async {
+        let outcome = world.runtime.sync_pod(request, cancel.clone()).await;
+        (outcome, Instant::now())
+    };
+    let ((outcome, end), at) = futures::future::join(pass, cancelled).await;
+    (outcome, end - at)
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_lets_a_start_that_is_under_way_come_to_its_end_and_nothing_after_it() {
+    let world = World::new();
+    world.fake.take("start a", Duration::from_secs(3));
+    let (outcome, waited) = cancelled_in_a_start(&world).await;
+    assert!(outcome.cancelled && outcome.failures.is_empty());
+    assert_eq!(waited.as_secs(), 3);
+    let events = world.events.take();
+    assert!(
+        !events.iter().any(|it| it.contains("Created b")),
+        "{events:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_gives_up_a_start_that_hangs() {
+    let world = World::new();
+    world.fake.hang("start a");
+    let (outcome, waited) = cancelled_in_a_start(&world).await;
+    assert!(outcome.cancelled);
+    assert_eq!(waited.as_secs(), 10);
 }
 
 #[tokio::test(start_paused = true)]
