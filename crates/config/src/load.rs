@@ -186,7 +186,7 @@ const OWN_LABELS: [&str; 14] = [
 const OWN_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// The feature gates that decide something in this version.
-pub const ACTED_UPON: [&str; 14] = [
+pub const ACTED_UPON: [&str; 16] = [
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
     "ComponentStatusz",
@@ -196,11 +196,13 @@ pub const ACTED_UPON: [&str; 14] = [
     "GracefulNodeShutdownBasedOnPodPriority",
     "HostnameOverride",
     "KubeletPodResourcesListUseActivePods",
+    "NodeDeclaredFeatures",
     "NodeLogQuery",
     "PodCertificateRequest",
     "PodLevelResources",
     "PodLogsQuerySplitStreams",
     "PodsAPI",
+    "RestartAllContainersOnContainerExits",
 ];
 
 fn check_node_labels(flags: &KubeletFlags) -> Result<(), ConfigError> {

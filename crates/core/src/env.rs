@@ -19,7 +19,8 @@ mod files;
 mod variables;
 
 pub use files::{EnvFile, EnvFileKey, EnvFiles, LARGEST_FILE, LARGEST_FILES, wanted_files};
-pub use variables::{expand, expand_words};
+pub use variables::{expand};
+pub(crate) use variables::{expand_words};
 
 use variables::Variables;
 
@@ -244,7 +245,7 @@ pub fn environment(input: EnvInput<'_>) -> Result<Vec<(String, String)>, EnvErro
 ///
 /// # Errors
 /// The path is not one that can be handed to a container.
-pub fn pod_field(
+pub(crate) fn pod_field(
     input: EnvInput<'_>,
     selector: &ObjectFieldSelector,
     field: &str,
@@ -290,12 +291,12 @@ pub fn pod_field(
     })
 }
 
-/// The value of a container's resource, counted in its divisor. A limit that is not set is what
-/// the node can give; a request that is not set is the limit.
+/// The value of a container's resource, counted in its divisor. A limit that is not set is the
+/// pod's, else what the node can give; a request that is not set is the limit.
 ///
 /// # Errors
 /// The resource or container is unknown, or an amount cannot be read.
-pub fn resource_field(
+pub(crate) fn resource_field(
     input: EnvInput<'_>,
     selector: &ResourceFieldSelector,
     field: &str,
@@ -321,9 +322,12 @@ pub fn resource_field(
         "requests" => lookup(resources.requests.as_ref(), name)
             .map_err(quantity_error)?
             .or(limit),
-        _ => limit
-            .filter(|q| !q.is_zero())
-            .or_else(|| node_allocatable(input.node, name)),
+        _ => match limit.filter(|q| !q.is_zero()) {
+            None => pod_limit(input.pod, name)
+                .map_err(quantity_error)?
+                .or_else(|| node_allocatable(input.node, name)),
+            limit => limit,
+        },
     };
     let divisor = match &selector.divisor {
         Some(text) if !text.0.is_empty() => text.0.parse().map_err(quantity_error)?,
@@ -333,6 +337,14 @@ pub fn resource_field(
         .unwrap_or_default()
         .in_units_of(divisor, name == "cpu")
         .to_string())
+}
+
+/// `spec.resources` of the pod as a whole, which knows no disk.
+fn pod_limit(pod: &Pod, name: &str) -> Result<Option<Quantity>, QuantityError> {
+    let resources = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    let limit = lookup(limits.filter(|_| matches!(name, "cpu" | "memory")), name)?;
+    Ok(limit.filter(|q| !q.is_zero()))
 }
 
 fn node_allocatable(node: &NodeFacts, name: &str) -> Option<Quantity> {

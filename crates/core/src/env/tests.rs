@@ -212,6 +212,27 @@ fn resources_are_counted_in_their_divisor_and_default_to_the_node() {
     );
 }
 
+#[test]
+fn a_limit_that_is_not_set_is_the_pods_before_it_is_the_nodes() {
+    let check = |pod: Value, selector: &str, expected: &str| {
+        let mut case = case(resource(json!({"resource": selector, "divisor": "1m"})));
+        if let Some(spec) = &mut case.pod.spec {
+            spec.resources = Some(serde_json::from_value(pod).expect("resources"));
+        }
+        assert_eq!(case.line(), expected);
+    };
+    check(json!({"limits": {"cpu": "1250m"}}), "limits.cpu", "X=1250");
+    check(json!({"limits": {"cpu": "0"}}), "limits.cpu", "X=3500");
+    check(json!({"limits": {"memory": "1Gi"}}), "limits.cpu", "X=3500");
+    // the container's own counts, and a request is not limited by the pod
+    check(json!({"limits": {"cpu": "9"}}), "requests.cpu", "X=1500");
+    check(
+        json!({"limits": {"memory": "1Ki"}}),
+        "limits.memory",
+        "X=104857600000",
+    );
+}
+
 fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs
         .iter()

@@ -1,12 +1,13 @@
 //! What the configuration and the machine make of the node.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use windlass_config::Config;
 use windlass_config::node::NodeIdentity;
+use windlass_config::{Config, FeatureGates};
 use windlass_core::admission::{NodeAbilities, SysctlAllowList};
 use windlass_core::node_conditions::NodeHealth;
 use windlass_core::node_object::{
@@ -52,7 +53,10 @@ pub fn node_settings(config: &Config, identity: &NodeIdentity) -> NodeSettings {
         kubelet_version: kubelet_version(),
         kubelet_port: kubelet.port,
         max_images: usize::try_from(kubelet.node_status_max_images).ok(),
-        declared_features: Vec::new(),
+        declared_features: declared_features(&config.gates)
+            .into_iter()
+            .flatten()
+            .collect(),
         resources: ResourceSettings {
             max_pods: u32::try_from(kubelet.max_pods).unwrap_or(0),
             pods_per_core: u32::try_from(kubelet.pods_per_core).unwrap_or(0),
@@ -98,9 +102,18 @@ pub(super) fn abilities(
         sysctls,
         app_armor,
         pod_level_resources: config.gates.enabled("PodLevelResources"),
-        // the API server checks what a node declares; this version declares nothing
-        declared_features: None,
+        declared_features: declared_features(&config.gates),
     }))
+}
+
+/// Those of upstream's features that this version has: the scheduler places a pod that needs one
+/// only where the node's status declares it. `None` with the gate off.
+fn declared_features(gates: &FeatureGates) -> Option<BTreeSet<String>> {
+    let features = ["RestartAllContainersOnContainerExits"].into_iter();
+    let on = features.filter(|name| gates.enabled(name));
+    gates
+        .enabled("NodeDeclaredFeatures")
+        .then(|| on.map(str::to_owned).collect())
 }
 
 /// Major and minor version of `6.1.0-18-amd64`; unreadable counts as ancient.
@@ -148,7 +161,29 @@ pub(super) fn credential_dirs(root_dir: &Path) -> windlass_objects::CredentialDi
 
 #[cfg(test)]
 mod tests {
-    use super::kernel_version;
+    use std::collections::BTreeMap;
+
+    use super::{declared_features, kernel_version};
+    use windlass_config::FeatureGates;
+
+    #[test]
+    fn a_node_declares_what_its_gates_leave_on() {
+        let restarts_all = "RestartAllContainersOnContainerExits";
+        let check = |off: Option<&str>, expected: Option<&[&str]>| {
+            let asked: BTreeMap<String, bool> = off
+                .map(|name| (name.to_owned(), false))
+                .into_iter()
+                .collect();
+            let gates = FeatureGates::new(&asked).expect("gates");
+            let declared = declared_features(&gates);
+            let expected =
+                expected.map(|names| names.iter().map(|&name| name.to_owned()).collect());
+            assert_eq!(declared, expected, "{off:?}");
+        };
+        check(None, Some(&[restarts_all]));
+        check(Some(restarts_all), Some(&[]));
+        check(Some("NodeDeclaredFeatures"), None);
+    }
 
     #[test]
     fn the_kernels_version_is_its_first_two_numbers() {
