@@ -14,7 +14,7 @@
 //!   for each key, [`answers()`] the lane on which an actor hears of its own jobs
 //! * [`StatusCache`], [`ProbeResults`], [`PlegHealth`]: one writer, any number of readers
 //! * [`SystemClock`] is the wall clock, [`SimClock`] follows tokio's, which a test may pause
-//! * the messages, and the handles that send them, are in [`catalogue`] and at the root
+//! * the messages, and the handles that send them, are in `catalogue` and at the root
 //!
 //! # Example
 //!
@@ -60,21 +60,21 @@
 //! of the agent's actors: one of your own borrows the name, and with it the bound, of the one it
 //! stands for.
 
-pub mod catalogue;
-pub mod kind;
+mod catalogue;
+mod kind;
 
 pub mod answers;
 pub mod mailbox;
 pub mod slots;
 
-pub mod claim_sizes;
-pub mod pleg_health;
-pub mod probe_results;
-pub mod settled;
-pub mod status_cache;
+mod claim_sizes;
+mod pleg_health;
+mod probe_results;
+mod settled;
+mod status_cache;
 
 pub mod clock;
-pub mod spawn;
+mod spawn;
 
 pub use answers::{AnswerSender, Answers, answers};
 pub use catalogue::*;

@@ -107,7 +107,7 @@ impl fmt::Display for Lack {
 
 /// What a kubeconfig has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub(crate) enum Found {
     /// It is not enough.
     Lacks(Lack),
     /// A token, a password or a plugin, and no client certificate.
@@ -118,7 +118,7 @@ pub enum Found {
 
 /// What `--bootstrap-kubeconfig` offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offer {
+pub(crate) enum Offer {
     /// It is not given.
     None,
     /// It names a file that is not there: kubeadm removes it once the node has joined.
@@ -132,7 +132,7 @@ pub enum Offer {
 ///
 /// Unlike upstream, a kubeconfig with a token is used although there are bootstrap credentials:
 /// upstream would write over it.
-pub fn begin(found: Found, offer: Offer) -> Option<Beginning> {
+pub(crate) fn begin(found: Found, offer: Offer) -> Option<Beginning> {
     match (found, offer) {
         (Found::Certificate, _) => Some(Beginning::Certificate),
         (Found::Header, _) => Some(Beginning::Configured),

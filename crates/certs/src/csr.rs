@@ -65,7 +65,7 @@ const GROUP: &str = "system:nodes";
 
 /// A key that is not sent, and a request that is.
 #[derive(Clone)]
-pub struct Request {
+pub(crate) struct Request {
     /// Name of the request object, derived from all that it asks for: the same question has the
     /// same name, after a restart too.
     pub name: String,
@@ -98,7 +98,7 @@ pub enum RequestError {
 ///
 /// # Errors
 /// The key is unusable or a name is no DNS name.
-pub fn request(identity: &Identity, key: Option<&str>) -> Result<Request, RequestError> {
+pub(crate) fn request(identity: &Identity, key: Option<&str>) -> Result<Request, RequestError> {
     let (key, key_pem) = match key {
         // as it is: rcgen would label the SEC 1 encoding, which upstream writes, as PKCS #8
         Some(pem) => (

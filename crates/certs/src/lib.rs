@@ -13,12 +13,12 @@
 //!
 //! | module | |
 //! |---|---|
-//! | [`bootstrap`] | what to begin with: the kubeconfig, or the bootstrap credentials; who waits for the first certificate |
-//! | [`rotation`] | when a certificate is replaced and with which credentials, and the two loops that do it |
-//! | [`csr`], [`signing`] | a key and a request; the request through the API server's CertificateSigningRequest |
-//! | [`pod_key`] | a key that a pod is given, and the proof that it is held |
+//! | `bootstrap` | what to begin with: the kubeconfig, or the bootstrap credentials; who waits for the first certificate |
+//! | `rotation` | when a certificate is replaced and with which credentials, and the two loops that do it |
+//! | `csr`, `signing` | a key and a request; the request through the API server's CertificateSigningRequest |
+//! | `pod_key` | a key that a pod is given, and the proof that it is held |
 //! | [`self_signed`](mod@self_signed) | the serving certificate of a node that nobody signs one for |
-//! | [`store`], [`certificate`] | the files, with upstream's names, so that a node can change agents and back; what a certificate says |
+//! | `store`, [`certificate`] | the files, with upstream's names, so that a node can change agents and back; what a certificate says |
 //!
 //! # A way back from everything
 //!
@@ -73,14 +73,14 @@
 //! It approves and signs nothing: that is the cluster's. It serves nothing: who does hears of new
 //! pairs by a `watch`. The node's own keys are ECDSA P-256; only those of pods may be others.
 
-pub mod bootstrap;
+mod bootstrap;
 pub mod certificate;
-pub mod csr;
-pub mod pod_key;
-pub mod rotation;
+mod csr;
+mod pod_key;
+mod rotation;
 pub mod self_signed;
-pub mod signing;
-pub mod store;
+mod signing;
+mod store;
 
 pub use bootstrap::{BeginError, Beginning, Credentials, Paths};
 pub use csr::{Identity, RequestError, ServingNames};

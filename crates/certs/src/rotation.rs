@@ -4,10 +4,10 @@
 //! it and what there is to ask with; [`client`] and [`serving`] do it, in a loop that nothing
 //! ends; `obtain` is one attempt.
 
-pub mod client;
+pub(crate) mod client;
 mod obtain;
-pub mod plan;
-pub mod serving;
+pub(crate) mod plan;
+pub(crate) mod serving;
 #[cfg(test)]
 mod tests;
 

@@ -64,7 +64,7 @@ pub enum SigningError {
 
 /// What has become of a request object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Nobody has decided, or it is approved and not signed yet.
     Pending,
     /// Signed: the chain, PEM.
@@ -76,7 +76,7 @@ pub enum Decision {
 }
 
 /// Reads a decision from the object.
-pub fn decision(csr: &CertificateSigningRequest) -> Decision {
+pub(crate) fn decision(csr: &CertificateSigningRequest) -> Decision {
     let Some(status) = &csr.status else {
         return Decision::Pending;
     };
@@ -110,7 +110,7 @@ pub fn decision(csr: &CertificateSigningRequest) -> Decision {
 ///
 /// # Errors
 /// Why there is no signature.
-pub async fn sign(
+pub(crate) async fn sign(
     client: &ApiClient,
     identity: &Identity,
     request: &Request,

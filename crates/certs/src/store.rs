@@ -120,7 +120,7 @@ impl CertificateStore {
     }
 
     /// Forgets the key of a signing request that was refused.
-    pub fn drop_pending_key(&self) {
+    pub(crate) fn drop_pending_key(&self) {
         // what is left behind is replaced by the next request's key
         let _ = fs::remove_file(self.pending_path());
     }

@@ -83,7 +83,10 @@ fn version_of(file_system: FsWord) -> CgroupVersion {
 }
 
 /// Decides whether the cgroup version is acceptable.
-pub fn check_cgroup(version: CgroupVersion, fail: bool) -> Result<Option<String>, CheckError> {
+pub(crate) fn check_cgroup(
+    version: CgroupVersion,
+    fail: bool,
+) -> Result<Option<String>, CheckError> {
     match (version, fail) {
         (CgroupVersion::V2, _) => Ok(None),
         (CgroupVersion::V1, true) => Err(CheckError::CgroupV1),
@@ -94,7 +97,7 @@ pub fn check_cgroup(version: CgroupVersion, fail: bool) -> Result<Option<String>
 }
 
 /// Decides from the text of `/proc/swaps`: every line after the heading is a swap area.
-pub fn check_swap(swaps: &str, fail: bool) -> Result<Option<String>, CheckError> {
+pub(crate) fn check_swap(swaps: &str, fail: bool) -> Result<Option<String>, CheckError> {
     let areas: Vec<_> = swaps
         .lines()
         .skip(1)

@@ -4,8 +4,6 @@
 //! told once at start; zero values of the fields that upstream defaults on zero are treated as
 //! absent; tests check that it lists each field of the structs exactly once.
 
-use crate::kubelet::KubeletConfiguration;
-
 /// What a field does in this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
@@ -256,7 +254,10 @@ pub fn notice(path: &str) -> Option<String> {
 }
 
 /// Paths of all fields the structs have, for the check that the table is complete.
-pub fn paths_of(config: &KubeletConfiguration) -> Result<Vec<String>, serde_json::Error> {
+#[cfg(test)]
+pub(crate) fn paths_of(
+    config: &crate::KubeletConfiguration,
+) -> Result<Vec<String>, serde_json::Error> {
     let mut paths = Vec::new();
     crate::layers::leaves(&serde_json::to_value(config)?, "", &mut |path, _| {
         paths.push(path.to_owned());

@@ -155,7 +155,7 @@ const fn gate(name: &'static str, stage: Stage, default: bool, locked: bool) -> 
 use Stage::{Alpha, Beta, Deprecated, Ga};
 
 /// Gates that the node agent reads, by name.
-pub static GATES: &[Gate] = &[
+pub(crate) static GATES: &[Gate] = &[
     gate("AllowDNSOnlyNodeCSR", Deprecated, OFF, FREE),
     gate("CPUManagerPolicyAlphaOptions", Alpha, OFF, FREE),
     gate("CPUManagerPolicyBetaOptions", Beta, ON, FREE),

@@ -19,9 +19,9 @@ pub use parts::{
 };
 
 /// `apiVersion` of a configuration file.
-pub const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+pub(crate) const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 /// `kind` of a configuration file.
-pub const KIND: &str = "KubeletConfiguration";
+pub(crate) const KIND: &str = "KubeletConfiguration";
 
 /// What the operator asks of the node agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -433,7 +433,7 @@ impl Default for KubeletConfiguration {
 }
 
 /// Thresholds of `evictionHard` where the configuration file has none.
-pub fn eviction_hard_defaults() -> BTreeMap<String, String> {
+pub(crate) fn eviction_hard_defaults() -> BTreeMap<String, String> {
     [
         ("memory.available", "100Mi"),
         ("nodefs.available", "10%"),

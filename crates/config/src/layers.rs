@@ -20,7 +20,7 @@ const PATH_FIELDS: [&str; 7] = [
 ];
 
 /// JSON merge patch (RFC 7386): objects merge, null deletes, everything else replaces.
-pub fn merge_patch(target: &mut Value, patch: &Value) {
+pub(crate) fn merge_patch(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
         return;
@@ -61,7 +61,7 @@ fn wrap(key: &str, value: Value) -> Value {
 
 /// Calls `visit` with every setting: the fields of the table, and below any other object its
 /// members.
-pub fn leaves(value: &Value, path: &str, visit: &mut impl FnMut(&str, &Value)) {
+pub(crate) fn leaves(value: &Value, path: &str, visit: &mut impl FnMut(&str, &Value)) {
     match value {
         Value::Object(members) if path.is_empty() || fields::find(path).is_none() => {
             for (key, member) in members {
@@ -77,7 +77,7 @@ pub fn leaves(value: &Value, path: &str, visit: &mut impl FnMut(&str, &Value)) {
 }
 
 /// Removes the zero values that upstream's defaulting takes for absent.
-pub fn drop_zero_values(layer: &mut Value) {
+pub(crate) fn drop_zero_values(layer: &mut Value) {
     for field in fields::FIELDS.iter().filter(|f| f.zero_is_default) {
         if get(layer, field.path).is_some_and(is_zero) {
             let patch = field
@@ -98,7 +98,7 @@ fn is_zero(value: &Value) -> bool {
 }
 
 /// Makes relative paths of a layer absolute, as seen from the directory of its file.
-pub fn resolve_paths(layer: &mut Value, directory: &Path) {
+pub(crate) fn resolve_paths(layer: &mut Value, directory: &Path) {
     for field in PATH_FIELDS {
         let Some(Value::String(text)) = get(layer, field) else {
             continue;
@@ -113,7 +113,7 @@ pub fn resolve_paths(layer: &mut Value, directory: &Path) {
 /// The `*.conf` files below a directory, in the order in which they are laid over each other:
 /// entries of a directory by name, a subdirectory where its name stands. Directories behind
 /// symbolic links are not entered.
-pub fn drop_ins(directory: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn drop_ins(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     walk(directory, &mut found)?;
     Ok(found)

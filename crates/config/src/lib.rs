@@ -54,7 +54,7 @@
 //! It watches nothing: a changed file counts when the agent starts again. It does not look at the
 //! machine, but for [`checks`] and [`node`], which are asked for separately.
 
-pub mod duration;
+mod duration;
 pub mod gates;
 pub mod kubelet;
 
@@ -63,12 +63,12 @@ pub mod flags;
 pub mod fields;
 pub mod layers;
 pub mod load;
-pub mod shown;
+mod shown;
 pub mod tls;
 pub mod validate;
 
 pub mod checks;
-pub mod collector;
+mod collector;
 pub mod node;
 
 pub use collector::CollectorAddress;

@@ -20,8 +20,6 @@
 //!   path byte by byte, so a path with an empty, `.` or `..` part, an encoded slash, or an encoded
 //!   first part is refused ([`PathFault`]). Upstream redirects such a path to its clean form.
 
-use std::fmt;
-
 use windlass_types::NodeRight;
 
 /// Which rules apply.
@@ -149,20 +147,6 @@ fn escaped(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
     let mut digit = || char::from(bytes.next()?).to_digit(16);
     let (high, low) = (digit()?, digit()?);
     u8::try_from(high * 16 + low).ok()
-}
-
-/// Rights as one line: `get nodes/pods, or get nodes/proxy`.
-#[derive(Clone, Copy, Debug)]
-pub struct AnyOf<'a>(pub &'a [NodeRight]);
-
-impl fmt::Display for AnyOf<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, right) in self.0.iter().enumerate() {
-            f.write_str(if index > 0 { ", or " } else { "" })?;
-            right.fmt(f)?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -33,9 +33,11 @@ use crate::hash::container_hash;
 use crate::probe::probe_grace;
 
 pub use ephemeral::{as_container, ephemeral_containers, find_container};
-pub use reset::{ContainerToReset, restarts_all_containers};
-pub use restart::{
-    SandboxVerdict, is_sidecar, never_restarts, policy_of, restarts_after_exit, sandbox_verdict,
+pub use reset::ContainerToReset;
+pub(crate) use reset::restarts_all_containers;
+pub use restart::is_sidecar;
+pub(crate) use restart::{
+    SandboxVerdict, never_restarts, policy_of, restarts_after_exit, sandbox_verdict,
     should_be_started,
 };
 

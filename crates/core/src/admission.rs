@@ -27,9 +27,9 @@ use windlass_types::{Pod, PodExt, Reason};
 use crate::resources::{QosClass, is_critical, qos_class};
 use crate::status::{Phase, Verdict};
 
-pub use affinity::matches_node_selector;
+pub(crate) use affinity::matches_node_selector;
 pub use fit::Insufficient;
-pub use load::{HostPort, NodeLoad, PodDemand};
+pub use load::{HostPort, NodeLoad};
 pub use sysctl::{SysctlAllowList, SysctlPatternError};
 
 /// The operating system every pod here runs on.
@@ -222,7 +222,7 @@ fn predicates(input: AdmissionInput<'_>) -> Result<(), Rejection> {
     operating_system(pod, spec)?;
     supplemental_groups(spec, input)?;
 
-    let demand = PodDemand::of(pod);
+    let demand = load::PodDemand::of(pod);
     let used = input.load.without(&pod.uid());
     let mut failures: Vec<Failure> = fit::insufficient(&demand, used, input.node)
         .into_iter()

@@ -33,7 +33,7 @@ pub use mounts::{gets_hosts_file, wants_recursive_read_only};
 pub use sub_paths::{SUB_PATHS_DIR, SubPath, sub_paths};
 
 /// Where a container writes its last words unless told otherwise.
-pub const DEFAULT_TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
+pub(crate) const DEFAULT_TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 
 /// Who the image says its process is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,7 +141,7 @@ fn stop_signal(container: &Container, node: &NodeFacts) -> String {
 }
 
 /// Where the container writes its termination message: `terminationMessagePath` or its default.
-pub fn termination_message_path(container: &Container) -> &str {
+pub(crate) fn termination_message_path(container: &Container) -> &str {
     match container.termination_message_path.as_deref() {
         Some(path) if !path.is_empty() => path,
         _ => DEFAULT_TERMINATION_MESSAGE_PATH,

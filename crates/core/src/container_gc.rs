@@ -253,7 +253,7 @@ fn abandoned_log_dirs(input: &GcInput<'_>, left: &[&ContainerSummary]) -> Vec<St
 }
 
 /// The UID in `namespace_name_uid`, the name of a pod's log directory.
-pub fn log_dir_uid(name: &str) -> Option<PodUid> {
+pub(crate) fn log_dir_uid(name: &str) -> Option<PodUid> {
     let (rest, uid) = name.rsplit_once('_')?;
     (!uid.is_empty() && rest.contains('_')).then(|| PodUid::from(uid))
 }

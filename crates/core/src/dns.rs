@@ -12,11 +12,11 @@ use windlass_types::{Pod, PodExt, Reason};
 use crate::node_facts::NodeFacts;
 
 /// Most nameservers that glibc reads.
-pub const MAX_NAMESERVERS: usize = 3;
+pub(crate) const MAX_NAMESERVERS: usize = 3;
 /// Most search domains.
-pub const MAX_SEARCHES: usize = 32;
+pub(crate) const MAX_SEARCHES: usize = 32;
 /// Longest search line.
-pub const MAX_SEARCH_CHARS: usize = 2048;
+pub(crate) const MAX_SEARCH_CHARS: usize = 2048;
 /// Longest single domain: glibc 2.28 aborts on longer ones.
 const MAX_DOMAIN: usize = 253;
 /// Options of a pod that asks the cluster's DNS; the node's options are not inherited.

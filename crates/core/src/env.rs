@@ -19,8 +19,8 @@ mod files;
 mod variables;
 
 pub use files::{EnvFile, EnvFileKey, EnvFiles, LARGEST_FILE, LARGEST_FILES, wanted_files};
-pub use variables::{expand};
-pub(crate) use variables::{expand_words};
+pub use variables::expand;
+pub(crate) use variables::expand_words;
 
 use variables::Variables;
 

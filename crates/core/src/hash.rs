@@ -38,18 +38,18 @@ pub fn container_hash(container: &Container) -> u32 {
 }
 
 /// [`container_hash`] as the annotation carries it: lower-case hex without padding.
-pub fn container_hash_text(container: &Container) -> String {
+pub(crate) fn container_hash_text(container: &Container) -> String {
     format!("{:x}", container_hash(container))
 }
 
 /// FNV-1a-32 over Go's dump of a byte slice (upstream `DeepHashObject(fnv.New32a(), []byte)`).
-pub fn deep_hash_32(bytes: &[u8]) -> u32 {
+pub(crate) fn deep_hash_32(bytes: &[u8]) -> u32 {
     let numbers: Vec<String> = bytes.iter().map(u8::to_string).collect();
     fnv1a_32(format!("([]uint8)[{}]", numbers.join(" ")).as_bytes())
 }
 
 /// A JSON string as Go's `json.Marshal` writes it: also safe to embed in HTML and JavaScript.
-pub fn go_json_string(text: &str) -> String {
+pub(crate) fn go_json_string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     // A &str always serializes; the fallback cannot be reached.
     let json = serde_json::to_string(text).unwrap_or_default();

@@ -99,7 +99,7 @@ pub fn pod_hostname(pod: &Pod, node: &NodeFacts) -> Result<PodHostname, Hostname
 ///
 /// # Errors
 /// The full name is longer than 64 characters.
-pub fn kernel_hostname(pod: &Pod, name: &PodHostname) -> Result<String, HostnameError> {
+pub(crate) fn kernel_hostname(pod: &Pod, name: &PodHostname) -> Result<String, HostnameError> {
     let as_fqdn = PodExt::spec(pod).set_hostname_as_fqdn.unwrap_or(false);
     if name.domain.is_empty() || !as_fqdn {
         return Ok(name.hostname.clone());
@@ -142,12 +142,12 @@ pub fn hosts_file(pod: &Pod, name: &PodHostname, pod_ips: &[IpAddr], node_hosts:
 
 /// True if the agent provides `/etc/hosts`: the pod has an address or uses the node's network.
 /// A container that mounts something there itself is not given one.
-pub fn provides_hosts_file(pod: &Pod, pod_ips: &[IpAddr]) -> bool {
+pub(crate) fn provides_hosts_file(pod: &Pod, pod_ips: &[IpAddr]) -> bool {
     pod.host_network() || !pod_ips.is_empty()
 }
 
 /// RFC 1123 label: lower-case letters, digits and inner hyphens, at most 63.
-pub fn is_dns_label(text: &str) -> bool {
+pub(crate) fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !text.is_empty()
         && text.len() <= MAX_HOSTNAME
@@ -157,7 +157,7 @@ pub fn is_dns_label(text: &str) -> bool {
 }
 
 /// RFC 1123 subdomain: labels of any length joined by dots, at most 253 characters.
-pub fn is_dns_subdomain(text: &str) -> bool {
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     let part = |p: &str| {
         !p.is_empty()
             && !p.starts_with('-')

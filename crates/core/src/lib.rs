@@ -65,7 +65,7 @@ pub mod yaml;
 pub mod defaults;
 pub mod manifest;
 pub mod static_pod;
-pub mod validation;
+mod validation;
 
 pub mod merge;
 

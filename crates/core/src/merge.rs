@@ -20,7 +20,8 @@ use std::sync::Arc;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodOp, PodSource, PodUid, Timestamp, names};
 
-pub use compare::{Change, check_and_update_pod};
+pub use compare::Change;
+pub(crate) use compare::check_and_update_pod;
 pub use outcome::{Merged, RejectedPod};
 
 use outcome::Changes;

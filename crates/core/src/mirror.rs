@@ -47,7 +47,7 @@ impl NodeOwner {
 
 /// What to do about the mirror of one name.
 #[derive(Clone, Debug, PartialEq)]
-pub enum MirrorPlan {
+pub(crate) enum MirrorPlan {
     /// It is as it should be, or its time has not come.
     Nothing,
     /// Create this object.
@@ -91,7 +91,7 @@ pub fn mirrored<'a>(statics: impl Iterator<Item = &'a Proposal>) -> Option<&'a P
 
 /// Compares a static pod with its mirror. `static_pod` is `None` if no static pod of the name is
 /// left on this node.
-pub fn mirror_plan(
+pub(crate) fn mirror_plan(
     static_pod: Option<&Proposal>,
     mirror: Option<&Pod>,
     cluster: &Cluster,

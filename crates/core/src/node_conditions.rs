@@ -123,7 +123,7 @@ pub fn find<'a>(conditions: &'a [NodeCondition], name: &str) -> Option<&'a NodeC
 }
 
 /// True if two lists say the same, heartbeats and order aside.
-pub fn same_conditions(a: &[NodeCondition], b: &[NodeCondition]) -> bool {
+pub(crate) fn same_conditions(a: &[NodeCondition], b: &[NodeCondition]) -> bool {
     let key = |list: &[NodeCondition]| {
         let mut list = list.to_vec();
         list.iter_mut().for_each(|c| c.last_heartbeat_time = None);

@@ -129,7 +129,7 @@ pub struct NodeReport {
 /// Annotation: the attach/detach controller is in charge of this node's volumes.
 pub const ANN_ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// Annotation: the addresses `--node-ip` names, for an external cloud provider.
-pub const ANN_PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+pub(crate) const ANN_PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
 const LABEL_OS: &str = "kubernetes.io/os";

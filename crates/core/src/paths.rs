@@ -67,13 +67,6 @@ impl NodePaths {
         self.pod_dir(uid).join("plugins")
     }
 
-    /// `pods/<uid>/plugins/<plugin>/<volume>`: a plugin's own notes about a volume.
-    pub fn pod_plugin_dir(&self, uid: &PodUid, plugin: &str, volume: &str) -> PathBuf {
-        self.pod_plugins_dir(uid)
-            .join(escape_plugin(plugin))
-            .join(volume)
-    }
-
     /// `pods/<uid>/etc-hosts`: mounted at `/etc/hosts`.
     pub fn etc_hosts(&self, uid: &PodUid) -> PathBuf {
         self.pod_dir(uid).join("etc-hosts")
@@ -96,7 +89,7 @@ impl NodePaths {
     }
 
     /// Where localhost seccomp profiles lie.
-    pub fn seccomp_dir(&self) -> PathBuf {
+    pub(crate) fn seccomp_dir(&self) -> PathBuf {
         self.root_dir.join("seccomp")
     }
 
@@ -119,7 +112,7 @@ impl NodePaths {
 }
 
 /// `<container>/<restart count>.log`, relative to the pod's log directory.
-pub fn container_log_path(container: &str, restart_count: u32) -> String {
+pub(crate) fn container_log_path(container: &str, restart_count: u32) -> String {
     format!("{container}/{restart_count}.log")
 }
 

@@ -20,7 +20,8 @@ mod state;
 pub use answer::{CheckError, ExecFailure, GrpcHealth, HttpAnswer};
 
 pub use judge::{http_error, judge_exec, judge_grpc, judge_http, judge_tcp};
-pub use spec::{probe_grace, probe_spec};
+pub use spec::probe_grace;
+pub(crate) use spec::probe_spec;
 pub use state::ProbeState;
 
 /// How often a question is put if it cannot be put (upstream `maxProbeRetries`). The tries follow

@@ -24,7 +24,7 @@ const OOM_GUARANTEED: i64 = -997;
 /// OOM score of pods that are to be killed first.
 const OOM_BEST_EFFORT: i64 = 1000;
 /// Priority from which a pod counts as critical.
-pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+pub(crate) const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// `status.qosClass`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub struct ResourceError {
 ///
 /// # Errors
 /// The first amount that cannot be read.
-pub fn check_amounts(pod: &Pod) -> Result<(), ResourceError> {
+pub(crate) fn check_amounts(pod: &Pod) -> Result<(), ResourceError> {
     let containers = pod.init_containers().iter().chain(pod.containers());
     for container in containers {
         check_list(
@@ -124,7 +124,7 @@ pub fn cpu_quota(milli_cpu: i64, period_micros: i64) -> i64 {
 }
 
 /// The request, in milli-CPU, that CPU shares stand for; 0 for none told.
-pub fn milli_cpu_of_shares(shares: i64) -> i64 {
+pub(crate) fn milli_cpu_of_shares(shares: i64) -> i64 {
     if shares < MIN_SHARES {
         return 0;
     }
@@ -133,7 +133,7 @@ pub fn milli_cpu_of_shares(shares: i64) -> i64 {
 }
 
 /// The limit, in milli-CPU, that a CFS quota stands for; 0 for no limit.
-pub fn milli_cpu_of_quota(quota_micros: i64, period_micros: i64) -> i64 {
+pub(crate) fn milli_cpu_of_quota(quota_micros: i64, period_micros: i64) -> i64 {
     if quota_micros <= 0 || period_micros <= 0 {
         return 0;
     }
@@ -170,7 +170,11 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> 
 }
 
 /// Kernel settings of one container.
-pub fn container_resources(pod: &Pod, container: &Container, node: &NodeFacts) -> LinuxResources {
+pub(crate) fn container_resources(
+    pod: &Pod,
+    container: &Container,
+    node: &NodeFacts,
+) -> LinuxResources {
     let own = container.resources.as_ref();
     let pod_level = PodExt::spec(pod).resources.as_ref();
     // a container without its own limit is bound by the pod's
@@ -188,7 +192,7 @@ pub fn container_resources(pod: &Pod, container: &Container, node: &NodeFacts) -
 }
 
 /// Kernel settings of a whole pod without its overhead, for runtimes that size a VM by them.
-pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
+pub(crate) fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
     linux_resources(
         Amounts {
             cpu_request: pod_total(pod, "cpu", request),
@@ -200,7 +204,7 @@ pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
 }
 
 /// Kernel settings of the pod's `spec.overhead`, `None` without one.
-pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxResources> {
+pub(crate) fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxResources> {
     let overhead = PodExt::spec(pod).overhead.as_ref()?;
     let amount = |name| lookup(Some(overhead), name).ok().flatten();
     Some(linux_resources(
@@ -215,24 +219,24 @@ pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxResources>
 
 /// The pod's request of one resource (upstream `PodRequests` without overhead): what the regular
 /// containers and sidecars need together, or what an init container needs at its turn.
-pub fn pod_request(pod: &Pod, name: &str) -> Option<Quantity> {
+pub(crate) fn pod_request(pod: &Pod, name: &str) -> Option<Quantity> {
     pod_total(pod, name, request)
 }
 
 /// The pod's limit of one resource (upstream `PodLimits` without overhead).
-pub fn pod_limit(pod: &Pod, name: &str) -> Option<Quantity> {
+pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Quantity> {
     pod_total(pod, name, limit)
 }
 
 /// A pod the node cannot work without (`system-node-critical`).
-pub fn is_node_critical(pod: &Pod) -> bool {
+pub(crate) fn is_node_critical(pod: &Pod) -> bool {
     let class = PodExt::spec(pod).priority_class_name.as_deref();
     is_critical(pod) && class == Some("system-node-critical")
 }
 
 /// A pod that other pods make room for: static, a mirror of a static one, or of a priority from
 /// 2 000 000 000 (upstream `IsCriticalPod`).
-pub fn is_critical(pod: &Pod) -> bool {
+pub(crate) fn is_critical(pod: &Pod) -> bool {
     let priority = PodExt::spec(pod).priority;
     pod.is_static()
         || pod.annotation(names::ANN_CONFIG_MIRROR).is_some()

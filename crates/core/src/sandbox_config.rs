@@ -73,7 +73,7 @@ pub fn sandbox_config(input: SandboxInput<'_>) -> Result<SandboxConfig, ConfigEr
 }
 
 /// Namespaces of a pod and of its containers; `users` is what the pod was given.
-pub fn pod_namespaces(pod: &Pod, users: UserNamespace) -> NamespaceOptions {
+pub(crate) fn pod_namespaces(pod: &Pod, users: UserNamespace) -> NamespaceOptions {
     let spec = PodExt::spec(pod);
     let node_or_pod = |host: Option<bool>| match host {
         Some(true) => NamespaceMode::Node,

@@ -21,7 +21,8 @@ use crate::hash::fnv1a_128;
 use crate::manifest::{self, ManifestError, Origin, ParsedPod, Problem};
 use crate::{defaults, validation, yaml};
 
-pub use references::{ApiReference, api_references};
+pub use references::ApiReference;
+pub(crate) use references::api_references;
 
 /// Unknown fields of one pod that are listed one by one.
 const MOST_WARNINGS: usize = 20;
@@ -91,7 +92,7 @@ pub fn load(bytes: &[u8], origin: &Origin, node_name: &str) -> Result<Loaded, Ma
 /// Turns a decoded pod into a static pod of this node (upstream `applyDefaults`).
 ///
 /// The annotation with the first-seen time is the merger's.
-pub fn make_static(pod: &mut Pod, origin: &Origin, node_name: &str) {
+pub(crate) fn make_static(pod: &mut Pod, origin: &Origin, node_name: &str) {
     let uid = match pod.metadata.uid.take().filter(|uid| !uid.is_empty()) {
         Some(uid) => uid,
         None => manifest_hash(pod, origin, node_name),

@@ -22,8 +22,9 @@ use windlass_types::{Pod, PodUid, SharedPod};
 pub use machine::{
     Answer, Call, Failure, FailureKind, Input, Next, Request, Role, StatusSync, Urgency,
 };
-pub use merge::{Refused, merge_status};
-pub use patch::status_patch;
+pub use merge::Refused;
+pub(crate) use merge::merge_status;
+pub(crate) use patch::status_patch;
 
 /// What the node agent says of one pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +57,7 @@ impl Proposal {
 ///
 /// The phase must be terminal in the API even if no container was ever started: controllers
 /// count pods by their last phase.
-pub fn can_be_deleted(object: &Pod, proposal: &Proposal) -> bool {
+pub(crate) fn can_be_deleted(object: &Pod, proposal: &Proposal) -> bool {
     object.metadata.deletion_timestamp.is_some()
         && object.status.as_ref().is_some_and(is_terminal)
         && proposal.worker == WorkerPhase::Terminated

@@ -12,7 +12,7 @@ use windlass_types::{Pod, PodExt, Timestamp, names};
 pub const MINIMUM_GRACE: Duration = Duration::from_secs(2);
 
 /// No stop of a pod has less; a deletion by force has this much.
-pub const SHORTEST_GRACE: Duration = Duration::from_secs(1);
+pub(crate) const SHORTEST_GRACE: Duration = Duration::from_secs(1);
 
 /// The time a container gets to end (upstream `setTerminationGracePeriod`): the deletion's, else
 /// `probe`, else the pod's. `probe` is the grace period of the probe that the container failed.

@@ -5,8 +5,8 @@
 //! counted on the record that is there, so that a pod that is retried, probed or looked at for hours
 //! has as many records as different things happened to it.
 //!
-//! *bound* [`MAX_RECORDS`] records of 120 bytes, texts of [`MAX_TEXT`] bytes together and
-//! [`MAX_OPEN`] touches under way: 44 × 120 + 2240 + 8 × 64 = 8032 bytes a pod at the most, 0.8 MiB
+//! *bound* `MAX_START` and `MAX_LATER` records of 120 bytes, texts of `START_TEXT` and `LATER_TEXT`
+//! bytes, and [`MAX_OPEN`] touches under way: 44 × 120 + 2240 + 8 × 64 = 8032 bytes a pod at the most, 0.8 MiB
 //! for 110 pods and 1.9 MiB for 250. A pod that started and runs has about 15 records: 2 KiB.
 
 mod cause;
@@ -24,11 +24,9 @@ pub use cause::{led_to, start_end};
 pub use waterfall::{Bar, Episode, waterfall};
 
 /// Records of a pod's start: a pod of two containers with three volumes has 25.
-pub const MAX_START: usize = 28;
+const MAX_START: usize = 28;
 /// Records of what came later.
-pub const MAX_LATER: usize = 16;
-/// All records of a pod.
-pub const MAX_RECORDS: usize = MAX_START + MAX_LATER;
+const MAX_LATER: usize = 16;
 /// Touches under way at the same time: a job, its wait or call, and a few steps of volumes.
 pub const MAX_OPEN: usize = 8;
 /// Bytes of the texts of a pod's start, with what the heap needs for each. What does not fit goes
@@ -36,8 +34,6 @@ pub const MAX_OPEN: usize = 8;
 const START_TEXT: usize = 1280;
 /// Bytes of the texts of the ring, of its own, so that a long start leaves it room.
 const LATER_TEXT: usize = 960;
-/// Bytes of all texts of a pod.
-pub const MAX_TEXT: usize = START_TEXT + LATER_TEXT;
 /// Bytes of one text.
 const ONE_TEXT: usize = 160;
 /// What the heap needs for a text besides its bytes: two counters.

@@ -13,7 +13,7 @@ use windlass_types::PodUid;
 use windlass_types::cri::{IdMapping, RuntimeHandler};
 
 /// IDs come in multiples of this; also how many a pod gets unless the node says otherwise.
-pub const ID_UNIT: u32 = 65_536;
+pub(crate) const ID_UNIT: u32 = 65_536;
 
 /// IDs of the node that pods may have, from `first` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

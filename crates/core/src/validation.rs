@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use windlass_types::corev1::{PodSecurityContext, PodSpec};
 use windlass_types::{Pod, PodExt, metav1::ObjectMeta};
 
-pub use field::{FieldError, FieldErrorKind};
+pub(crate) use field::{FieldError, FieldErrorKind};
 
 use field::Errors;
 
@@ -29,7 +29,7 @@ use field::Errors;
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
 /// Every error of a pod, in the order of its fields; empty for a valid one.
-pub fn validate(pod: &Pod) -> Vec<FieldError> {
+pub(crate) fn validate(pod: &Pod) -> Vec<FieldError> {
     let mut errors = Errors::default();
     metadata(&pod.metadata, &mut errors);
     spec(PodExt::spec(pod), &mut errors);

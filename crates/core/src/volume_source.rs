@@ -21,9 +21,9 @@ mod other;
 pub use claim::{
     ClaimFault, ClaimInput, ClaimState, Lookup, bound_volume, claim_name, claimed_volume,
 };
+pub(crate) use grown::claim_reference;
 pub use grown::{
-    NotGrown, NotGrownEnd, claim_reference, failed_claim, growing_claim, grown_claim, growth,
-    not_grown,
+    NotGrown, NotGrownEnd, failed_claim, growing_claim, grown_claim, growth, not_grown,
 };
 
 /// The volumes of one pod, in the order of its spec.
@@ -314,7 +314,7 @@ impl PodVolume {
 
 /// The groups of a pod's volumes that its own spec does not name (upstream
 /// `GetExtraSupplementalGroupsForPod`), in order.
-pub fn extra_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
+pub(crate) fn extra_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
     let security = PodExt::spec(pod).security_context.as_ref();
     let own = security.and_then(|security| security.supplemental_groups.as_deref());
     let own = own.unwrap_or_default();

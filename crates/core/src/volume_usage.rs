@@ -17,7 +17,7 @@ use crate::volume_source::{CSI_PLUGIN, PodVolume, VolumeSource};
 pub const LOOK_PERIOD: Duration = Duration::from_secs(10);
 /// A look that took long is followed by this many times as long without one: at most a
 /// twenty-first of the time goes into looking at one volume.
-pub const REST_FACTOR: u32 = 20;
+pub(crate) const REST_FACTOR: u32 = 20;
 /// Age at which a number is measured anew for those who ask (upstream's default of
 /// `volumeStatsAggPeriod`).
 pub const STATS_PERIOD: Duration = Duration::from_secs(60);
@@ -106,7 +106,7 @@ pub fn empty_dir_limits(pod: &Pod) -> Vec<EmptyDirLimit> {
 }
 
 /// True if the volume is one of those, unless its pod is critical.
-pub fn is_limited(volume: &Volume) -> bool {
+pub(crate) fn is_limited(volume: &Volume) -> bool {
     limit_of(volume).is_some()
 }
 

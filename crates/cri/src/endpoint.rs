@@ -31,7 +31,7 @@ pub enum EndpointError {
 }
 
 /// The socket path of `unix:///path`, `unix:/path` or a bare absolute path.
-pub fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {
+pub(crate) fn socket_path(endpoint: &str) -> Result<PathBuf, EndpointError> {
     if endpoint.is_empty() {
         return Err(EndpointError::Empty);
     }

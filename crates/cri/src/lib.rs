@@ -55,13 +55,13 @@
 pub mod error;
 pub mod port;
 
-pub mod client;
-pub mod endpoint;
+mod client;
+mod endpoint;
 
-pub mod hung;
-pub mod stats;
-pub mod streams;
-pub mod watched;
+mod hung;
+mod stats;
+mod streams;
+mod watched;
 
 pub mod convert;
 mod events;

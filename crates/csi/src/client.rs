@@ -30,7 +30,7 @@ use crate::port::{
 };
 
 /// Longest time of a call (upstream's `csiTimeout`).
-pub const CSI_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const CSI_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest text of a driver that is kept, in bytes: it goes into events, statuses and logs.
 const LONGEST_MESSAGE: usize = 4096;
 /// Longest answer, in bytes.

@@ -53,19 +53,19 @@
 //! object, which is `windlass-node`'s. It mounts nothing itself but by the driver, and gives files to a
 //! group only through its [`VolumeHost`]; `windlass-volumes` is one.
 
-pub mod attach_limits;
-pub mod client;
-pub mod drivers;
-pub mod mount;
-pub mod port;
-pub mod register;
+mod attach_limits;
+mod client;
+mod drivers;
+mod mount;
+mod port;
+mod register;
 
 pub use attach_limits::keep_attach_limits;
 pub use client::CsiClient;
 pub use drivers::{CsiDrivers, RegisteredDriver};
 pub use mount::{
     CsiPaths, CsiVolumes, CsiVolumesDeps, FileLane, FileWork, MountError, VolumeHost,
-    attachment_name, inline_handle, is_csi_device,
+    attachment_name, is_csi_device,
 };
 pub use port::{
     Attachment, CsiDriverSpec, CsiError, CsiNode, CsiObjects, FsGroupPolicy, NodeAbility, NodeInfo,

@@ -36,7 +36,8 @@ use crate::port::CsiObjects;
 
 pub use error::MountError;
 pub use host::{FileLane, FileWork, VolumeHost};
-pub use paths::{CsiPaths, attachment_name, inline_handle, is_csi_device};
+pub(crate) use paths::inline_handle;
+pub use paths::{CsiPaths, attachment_name, is_csi_device};
 
 use paths::CsiDevice;
 

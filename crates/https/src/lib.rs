@@ -85,8 +85,8 @@
 //! any more leave in use what they said before.
 
 pub mod files;
-pub mod peer;
-pub mod tls;
+mod peer;
+mod tls;
 
 mod body;
 mod connection;

@@ -4,7 +4,7 @@
 
 mod actor;
 mod io;
-pub mod plan;
+pub(crate) mod plan;
 
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ use windlass_types::view::ApiContact;
 pub use actor::NodeLease;
 
 /// Namespace of the leases of nodes.
-pub const NAMESPACE: &str = "kube-node-lease";
+pub(crate) const NAMESPACE: &str = "kube-node-lease";
 
 /// What [`NodeLease`] works with.
 #[derive(Clone, Debug)]

@@ -50,12 +50,12 @@
 //! `windlass_core`. It evicts nobody under pressure, drains nothing on request, and asks no cloud for
 //! addresses.
 
-pub mod csi_node;
-pub mod lease;
-pub mod machine;
-pub mod pod_cidr;
+mod csi_node;
+mod lease;
+mod machine;
+mod pod_cidr;
 pub mod shutdown;
-pub mod status;
+mod status;
 
 #[cfg(test)]
 mod fake_runtime;

@@ -106,7 +106,7 @@ impl MachineRoots {
 }
 
 /// System and architecture, by Go's names, with every other fact empty.
-pub fn known_without_reading() -> MachineFacts {
+pub(crate) fn known_without_reading() -> MachineFacts {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

@@ -4,7 +4,7 @@
 //! requests are in `io`.
 
 mod actor;
-pub mod fsm;
+pub(crate) mod fsm;
 mod io;
 mod startup;
 

@@ -35,7 +35,7 @@ use crate::queue::{AfterRead, InspectQueue};
 
 /// Reads that may run at once. A read is four short calls; eight keep containerd busy without
 /// queueing at its metadata lock.
-pub const PARALLEL_INSPECTIONS: usize = 8;
+pub(crate) const PARALLEL_INSPECTIONS: usize = 8;
 /// Reads that may begin at once of pods whose last read failed: they queue by themselves, so that
 /// any number of sick pods costs a healthy one nothing.
 const PARALLEL_RETRIES: usize = 4;

@@ -23,7 +23,7 @@ const FIRST_RECONNECT: Duration = Duration::from_millis(100);
 const MAX_RECONNECT: Duration = Duration::from_secs(5);
 
 /// Lists all sandboxes and containers.
-pub async fn list(runtime: &dyn RuntimeService) -> CriResult<RuntimePods> {
+pub(crate) async fn list(runtime: &dyn RuntimeService) -> CriResult<RuntimePods> {
     let all = ListFilter::default();
     let both = futures::future::try_join(
         runtime.list_pod_sandboxes(&all),
@@ -43,7 +43,7 @@ pub struct Inspection {
 }
 
 /// Reads one pod in detail.
-pub async fn inspect(
+pub(crate) async fn inspect(
     runtime: &dyn RuntimeService,
     clock: &dyn Clock,
     uid: &PodUid,
@@ -96,7 +96,7 @@ async fn container(
 }
 
 /// The pod that owns a container which no listing has shown yet.
-pub async fn owner_of(runtime: &dyn RuntimeService, id: &str) -> CriResult<Option<PodUid>> {
+pub(crate) async fn owner_of(runtime: &dyn RuntimeService, id: &str) -> CriResult<Option<PodUid>> {
     let filter = ListFilter {
         id: Some(id.to_owned()),
         ..ListFilter::default()
@@ -129,7 +129,7 @@ async fn within<T>(
 }
 
 /// Keeps the runtime's event stream open and turns events into hints, until cancelled.
-pub async fn follow_events(
+pub(crate) async fn follow_events(
     runtime: Arc<dyn RuntimeService>,
     hints: SlotSender<String, Hint>,
     answers: AnswerSender<Answer>,

@@ -83,7 +83,7 @@
 //! * `io` the reads themselves
 
 pub mod actor;
-pub mod io;
-pub mod queue;
+mod io;
+mod queue;
 
 pub use actor::{Pleg, PlegDeps};

@@ -45,7 +45,7 @@ impl<W> Default for Entry<W> {
 
 /// All pods' reads.
 #[derive(Debug)]
-pub struct InspectQueue<W> {
+pub(crate) struct InspectQueue<W> {
     pods: BTreeMap<PodUid, Entry<W>>,
 }
 
@@ -59,7 +59,7 @@ impl<W> Default for InspectQueue<W> {
 
 /// What follows the end of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub struct AfterRead<W> {
+pub(crate) struct AfterRead<W> {
     /// Those who waited for this read.
     pub answered: Vec<W>,
     /// Start the next read at once.
@@ -70,7 +70,7 @@ pub struct AfterRead<W> {
 
 impl<W> InspectQueue<W> {
     /// Asks for a read; true if it is to be started now.
-    pub fn want(&mut self, uid: &PodUid, waiter: Option<W>) -> bool {
+    pub(crate) fn want(&mut self, uid: &PodUid, waiter: Option<W>) -> bool {
         let entry = self.pods.entry(uid.clone()).or_default();
         if entry.running {
             entry.again = true;
@@ -83,24 +83,24 @@ impl<W> InspectQueue<W> {
     }
 
     /// A read of the pod is under way or due.
-    pub fn is_reading(&self, uid: &PodUid) -> bool {
+    pub(crate) fn is_reading(&self, uid: &PodUid) -> bool {
         self.pods.contains_key(uid)
     }
 
     /// The last read of the pod failed.
-    pub fn is_sick(&self, uid: &PodUid) -> bool {
+    pub(crate) fn is_sick(&self, uid: &PodUid) -> bool {
         self.pods.get(uid).is_some_and(|entry| entry.failures > 0)
     }
 
     /// The runtime announced that a container or sandbox of the pod exited.
-    pub fn expect_exit(&mut self, uid: &PodUid, id: &str) {
+    pub(crate) fn expect_exit(&mut self, uid: &PodUid, id: &str) {
         let entry = self.pods.entry(uid.clone()).or_default();
         entry.expected_exits.insert(id.to_owned());
         entry.exit_looks = 0;
     }
 
     /// A read succeeded; `alive` are the IDs it saw running or ready.
-    pub fn succeeded(&mut self, uid: &PodUid, alive: &BTreeSet<String>) -> AfterRead<W> {
+    pub(crate) fn succeeded(&mut self, uid: &PodUid, alive: &BTreeSet<String>) -> AfterRead<W> {
         self.after(uid, |entry| {
             entry.failures = 0;
             entry.expected_exits.retain(|id| alive.contains(id));
@@ -116,7 +116,7 @@ impl<W> InspectQueue<W> {
     }
 
     /// A read failed.
-    pub fn failed(&mut self, uid: &PodUid) -> AfterRead<W> {
+    pub(crate) fn failed(&mut self, uid: &PodUid) -> AfterRead<W> {
         self.after(uid, |entry| {
             let delay = (FIRST_RETRY * 2u32.pow(entry.failures.min(6))).min(MAX_RETRY);
             entry.failures += 1;

@@ -71,8 +71,8 @@
 //! finds the sockets again. It does not speak the older registration of device plugins, by which they
 //! dial the kubelet.
 
-pub mod connection;
-pub mod registry;
+mod connection;
+mod registry;
 
 pub use connection::{Connection, error_chain};
 pub use registry::{CSI_PLUGIN, Plugin, PluginHandler, PluginRegistry, keep_plugins};

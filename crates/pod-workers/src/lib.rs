@@ -67,7 +67,7 @@
 //! * `worker` the `PodWorker` actor around `windlass_core::pod_worker`, and its jobs
 //! * `pacer` how many pods start at a time, in order
 
-pub mod pacer;
+mod pacer;
 pub mod registry;
 pub mod worker;
 

@@ -26,7 +26,7 @@ const DISK: Duration = Duration::from_secs(1);
 
 /// A question to one container instance.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub(crate) struct Question {
     /// Whose.
     pub id: ProbeId,
     /// The container.
@@ -51,7 +51,7 @@ pub enum Answer {
 }
 
 /// Puts the question, at most three times if it cannot be put, and leaves the answer.
-pub async fn ask(
+pub(crate) async fn ask(
     question: Question,
     runtime: Arc<dyn RuntimeService>,
     checks: Arc<dyn Checks>,
@@ -93,7 +93,7 @@ pub async fn ask(
 
 /// Sees verdicts to the disk. One that does not write holds no verdict up for long: the container
 /// is what its users wait for.
-pub async fn write(
+pub(crate) async fn write(
     verdicts: Vec<(ProbeId, bool)>,
     file: VerdictFile,
     answers: AnswerSender<Answer>,

@@ -74,10 +74,10 @@
 //! * `wheel` when each of them is due
 //! * `io` one question
 
-pub mod actor;
-pub mod io;
-pub mod probes;
-pub mod wheel;
+mod actor;
+mod io;
+mod probes;
+mod wheel;
 
 pub use actor::ProbeManager;
 pub use probes::ProbeDeps;

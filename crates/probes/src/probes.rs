@@ -53,14 +53,14 @@ pub struct ProbeDeps {
 
 /// The present, on both clocks: one for timers, one for what containers did.
 #[derive(Clone, Copy, Debug)]
-pub struct Now {
+pub(crate) struct Now {
     instant: Instant,
     wall: Timestamp,
 }
 
 impl Now {
     /// The present.
-    pub fn of(clock: &dyn Clock) -> Self {
+    pub(crate) fn of(clock: &dyn Clock) -> Self {
         Self {
             instant: Instant::now(),
             wall: clock.now(),
@@ -115,7 +115,7 @@ struct Sight<'a> {
 
 /// See the module page.
 #[derive(Debug)]
-pub struct Probes {
+pub(crate) struct Probes {
     kind: ProbeKind,
     deps: ProbeDeps,
     agent_start: Timestamp,
@@ -130,7 +130,7 @@ pub struct Probes {
 
 impl Probes {
     /// Of an agent that starts now.
-    pub fn new(kind: ProbeKind, deps: ProbeDeps) -> Self {
+    pub(crate) fn new(kind: ProbeKind, deps: ProbeDeps) -> Self {
         let agent_start = deps.clock.now();
         Self {
             kind,
@@ -145,12 +145,12 @@ impl Probes {
     }
 
     /// When somebody has to look next.
-    pub fn next_wake(&self) -> Option<Instant> {
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
         self.wheel.next_wake()
     }
 
     /// Takes in what a worker says of its pod.
-    pub fn targets(&mut self, uid: &PodUid, targets: &ProbeTargets, now: Now) {
+    pub(crate) fn targets(&mut self, uid: &PodUid, targets: &ProbeTargets, now: Now) {
         let verdicts = self.deps.results.of(uid);
         let sight = Sight {
             uid,
@@ -192,7 +192,7 @@ impl Probes {
     }
 
     /// The pod is released.
-    pub fn forget(&mut self, uid: &PodUid) {
+    pub(crate) fn forget(&mut self, uid: &PodUid) {
         for id in self.pods.remove(uid).unwrap_or_default().into_values() {
             self.remove(id);
         }
@@ -200,7 +200,7 @@ impl Probes {
     }
 
     /// Forgets what an earlier life of the agent found of pods that nobody told of since.
-    pub fn forget_unclaimed(&mut self) {
+    pub(crate) fn forget_unclaimed(&mut self) {
         for uid in self.deps.results.all().into_keys() {
             if !self.pods.contains_key(&uid) {
                 self.forget(&uid);
@@ -209,7 +209,7 @@ impl Probes {
     }
 
     /// The questions that are due.
-    pub fn due(&mut self, now: Now) -> Vec<Question> {
+    pub(crate) fn due(&mut self, now: Now) -> Vec<Question> {
         let due = self.wheel.take_due(now.instant).into_iter();
         due.filter_map(|id| {
             let probe = self.probes.get_mut(&id)?;
@@ -226,7 +226,7 @@ impl Probes {
     }
 
     /// Takes in what came of a question.
-    pub fn answered(&mut self, answer: Answer, now: Now) {
+    pub(crate) fn answered(&mut self, answer: Answer, now: Now) {
         match answer {
             Answer::Came(id, outcome, took) => {
                 self.judged(id, &outcome, took);
@@ -450,7 +450,7 @@ impl Probes {
     }
 
     /// Verdicts that somebody has to see to the disk; [`Answer::Recorded`] says that they are.
-    pub fn to_write(&mut self) -> Vec<(ProbeId, bool)> {
+    pub(crate) fn to_write(&mut self) -> Vec<(ProbeId, bool)> {
         std::mem::take(&mut self.unwritten)
     }
 

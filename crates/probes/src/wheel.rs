@@ -16,35 +16,35 @@ pub struct ProbeId(pub u64);
 
 /// The times at which probes are due.
 #[derive(Debug, Default)]
-pub struct Wheel {
+pub(crate) struct Wheel {
     due: BTreeSet<(Instant, ProbeId)>,
     woke: Option<Instant>,
 }
 
 impl Wheel {
     /// Sets when a probe is due; `slot` is the probe's own note of it.
-    pub fn set(&mut self, id: ProbeId, slot: &mut Option<Instant>, at: Instant) {
+    pub(crate) fn set(&mut self, id: ProbeId, slot: &mut Option<Instant>, at: Instant) {
         self.clear(id, slot);
         self.due.insert((at, id));
         *slot = Some(at);
     }
 
     /// The probe is no longer due.
-    pub fn clear(&mut self, id: ProbeId, slot: &mut Option<Instant>) {
+    pub(crate) fn clear(&mut self, id: ProbeId, slot: &mut Option<Instant>) {
         if let Some(at) = slot.take() {
             self.due.remove(&(at, id));
         }
     }
 
     /// When somebody has to look next.
-    pub fn next_wake(&self) -> Option<Instant> {
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
         let (first, _) = self.due.first()?;
         let earliest = self.woke.map(|woke| woke + TOGETHER);
         Some(earliest.map_or(*first, |earliest| earliest.max(*first)))
     }
 
     /// Takes out what is due, in order.
-    pub fn take_due(&mut self, now: Instant) -> Vec<ProbeId> {
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<ProbeId> {
         self.woke = Some(now);
         let rest = self.due.split_off(&(now, ProbeId(u64::MAX)));
         let due = std::mem::replace(&mut self.due, rest);
@@ -53,7 +53,7 @@ impl Wheel {
 
     /// True if nothing is due, ever.
     #[cfg(test)]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
 }

@@ -60,19 +60,3 @@ pub trait PodObjects: Send + Sync + Debug + 'static {
     /// What a claim of the pod stands for cannot be had.
     async fn inputs(&self, pod: &SharedPod) -> Result<PodInputs, InputsError>;
 }
-
-/// Without an API server there is nothing to refer to.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoObjects;
-
-#[async_trait]
-impl PodObjects for NoObjects {
-    fn register(&self, _: &SharedPod) {}
-
-    fn unregister(&self, _: &PodUid) {}
-
-    /// Static pods may not refer to API objects, which is checked where they are read.
-    async fn inputs(&self, _: &SharedPod) -> Result<PodInputs, InputsError> {
-        Ok(PodInputs::default())
-    }
-}

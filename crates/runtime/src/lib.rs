@@ -90,13 +90,12 @@ use windlass_types::PodUid;
 pub use cgroups::CgroupSettings;
 pub use files::{FilesError, HostFiles, HostFilesConfig, MemoryFiles, PodFiles};
 pub use gc::{GcReport, KnownPods};
-pub use inputs::{InputsError, NoObjects, PodInputs, PodObjects};
+pub use inputs::{InputsError, PodInputs, PodObjects};
 pub use options::{PodRuntimeDeps, RuntimeOptions};
 pub use pull::PullOptions;
 pub use request::{
     CleanupError, KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest,
 };
-pub use termination::termination_log_path;
 
 /// Handle to the executor. Clones share its image pulls and its limits.
 #[derive(Clone, Debug)]

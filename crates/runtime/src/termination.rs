@@ -23,7 +23,7 @@ const MAX_LOG_BYTES: usize = 2048;
 const MAX_LOG_LINES: usize = 80;
 
 /// Where the termination log of one instance lies on the node.
-pub fn termination_log_path(
+pub(crate) fn termination_log_path(
     paths: &NodePaths,
     uid: &PodUid,
     container: &str,

@@ -11,7 +11,7 @@ use windlass_types::{PodExt, Timestamp};
 use crate::why::blocker_message;
 
 /// One pod as clients see it. Fails only if the pod cannot be written as JSON.
-pub fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> {
+pub(crate) fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> {
     let mut pod = (*view.pod).clone();
     let source = PodExt::source(&pod);
     pod.status = Some((*view.status).clone());
@@ -28,7 +28,7 @@ pub fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::Error> 
 }
 
 /// What the agent is a node of.
-pub fn node(standing: NodeStanding) -> proto::GetNodeResponse {
+pub(crate) fn node(standing: NodeStanding) -> proto::GetNodeResponse {
     proto::GetNodeResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         name: standing.name,
@@ -57,7 +57,11 @@ fn blocker(blocker: &Blocker, view: &PodEntryView) -> proto::Blocker {
 }
 
 /// What node, pods and containers use.
-pub fn usage(node_name: String, node: &NodeUsage, pods: &[PodUsage]) -> proto::GetUsageResponse {
+pub(crate) fn usage(
+    node_name: String,
+    node: &NodeUsage,
+    pods: &[PodUsage],
+) -> proto::GetUsageResponse {
     let pods = pods.iter().map(|pod| {
         let containers = pod
             .containers

@@ -48,14 +48,14 @@
 //! TLS, authentication, and ports that others than this machine reach: that is `windlass-https`,
 //! `windlass-auth` and `windlass-node-api`. The control API changes nothing.
 
-pub mod healthz;
+mod healthz;
 
 pub mod any_authority;
-pub mod control;
-pub mod convert;
+mod control;
+mod convert;
 pub mod log_target;
-pub mod socket;
-pub mod why;
+mod socket;
+mod why;
 
 pub use any_authority::AnyAuthority;
 pub use control::{ControlService, NodeSource, incoming, serve_control};

@@ -131,7 +131,7 @@ pub fn log_target(
 }
 
 /// Whether a target's instance still runs, by a later look at its pod.
-pub fn still_runs(entry: &PodEntryView, target: &LogTarget) -> bool {
+pub(crate) fn still_runs(entry: &PodEntryView, target: &LogTarget) -> bool {
     statuses(entry)
         .find(|status| status.name == target.container)
         .is_some_and(|status| {

@@ -6,7 +6,7 @@
 //! StatusManager. Mirror pods go no further: what runs is their static pod.
 
 mod actor;
-pub mod state;
+pub(crate) mod state;
 
 #[cfg(test)]
 mod tests;

@@ -7,8 +7,8 @@
 //! in progress looks exactly like this. After that they are removed, as upstream's list does.
 
 mod actor;
-pub mod io;
-pub mod state;
+pub(crate) mod io;
+pub(crate) mod state;
 mod watch;
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 //! redirects are not followed.
 
 mod actor;
-pub mod io;
-pub mod state;
+pub(crate) mod io;
+pub(crate) mod state;
 
 #[cfg(test)]
 mod tests;

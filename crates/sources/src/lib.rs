@@ -59,10 +59,10 @@
 //! Each part is a pure state (`state.rs`), its I/O (`io.rs`, `watch.rs`) and the actor that joins
 //! them (`actor.rs`).
 
-pub mod api;
-pub mod file;
-pub mod http;
-pub mod storage;
+mod api;
+mod file;
+mod http;
+mod storage;
 
 mod snapshot;
 

@@ -48,15 +48,15 @@ pub mod usage;
 #[cfg(test)]
 mod test_figures;
 
-pub mod cadvisor;
+mod cadvisor;
 mod exposition;
-pub mod logs;
-pub mod resource;
-pub mod summary;
+mod logs;
+mod resource;
+mod summary;
 
-pub mod source;
+mod source;
 
-pub mod host;
+mod host;
 pub mod pods;
 
 mod assemble;

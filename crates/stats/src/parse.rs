@@ -149,7 +149,7 @@ pub fn parse_cpu_max(text: &[u8]) -> (Option<u64>, Option<u64>) {
 }
 
 /// v2's weight (1 to 10000) in v1's shares, by cAdvisor's straight line; `None` for what is none.
-pub fn shares_of_weight(weight: u64) -> Option<u64> {
+pub(crate) fn shares_of_weight(weight: u64) -> Option<u64> {
     (1..=10_000)
         .contains(&weight)
         .then(|| 2 + (weight - 1) * 262_142 / 9999)

@@ -53,10 +53,10 @@
 //! It computes no status (`windlass_core::status`) and keeps no history: an entry goes with its
 //! pod, and all of it with the process. What runs is not looked up here.
 
-pub mod api_events;
-pub mod board;
-pub mod events;
-pub mod manager;
+mod api_events;
+mod board;
+mod events;
+mod manager;
 
 pub use api_events::{ApiEvents, EventSender};
 pub use board::{BoardChange, BoardSubscription, PodBoard, PodEntryView, present};

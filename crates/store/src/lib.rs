@@ -58,7 +58,7 @@ mod verdict_file;
 pub use admitted_pods::AdmittedPods;
 pub use backoff_file::{BackoffFile, BackoffTables};
 pub use error::StoreError;
-pub use store::{FORMAT_VERSION, Store};
+pub use store::Store;
 pub use verdict_file::{VerdictFile, VerdictTables};
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use windlass_core::hash::fnv1a_64;
 use crate::error::StoreError;
 
 /// Version of the envelope. A file of a later version is set aside, not guessed at.
-pub const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// A state file is read whole, so its size is bounded: far above the tables and the specs
 /// of 500 pods.

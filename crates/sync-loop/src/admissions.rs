@@ -93,13 +93,13 @@ impl Admissions {
     }
 
     /// True for a pod that was admitted and is not gone.
-    pub fn is_admitted(&self, uid: &PodUid) -> bool {
+    pub(crate) fn is_admitted(&self, uid: &PodUid) -> bool {
         self.admitted.contains(uid)
     }
 
     /// What the checkpoint is told of a considered dispatch. Static pods come back with their
     /// manifests; the API server's pods are written down.
-    pub fn checkpoint_change(&self, dispatch: &Dispatch) -> CheckpointChange {
+    pub(crate) fn checkpoint_change(&self, dispatch: &Dispatch) -> CheckpointChange {
         match dispatch {
             Dispatch::Run(pod) | Dispatch::Delete(pod)
                 if !pod.is_static() && self.is_admitted(&pod.uid()) =>

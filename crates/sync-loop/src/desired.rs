@@ -41,13 +41,13 @@ impl DesiredPods {
     }
 
     /// True once every configured source of static pods has delivered.
-    pub fn statics_ready(&self, configured: &BTreeSet<PodSource>) -> bool {
+    pub(crate) fn statics_ready(&self, configured: &BTreeSet<PodSource>) -> bool {
         let mut statics = configured.iter().filter(|s| **s != PodSource::Api);
         statics.all(|source| self.seen.contains(source))
     }
 
     /// Names of the desired static pods.
-    pub fn static_names(&self) -> BTreeSet<PodFullName> {
+    pub(crate) fn static_names(&self) -> BTreeSet<PodFullName> {
         let statics = self.pods.values().filter(|pod| pod.is_static());
         statics.map(|pod| pod.full_name()).collect()
     }

@@ -13,7 +13,7 @@ use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 const OVER_LIMIT_GRACE: Duration = Duration::from_secs(1);
 
 /// What a pod's volumes ask of its worker: another look, or the pod's end.
-pub fn volumes_changed(changed: VolumesChanged) -> UpdateKind {
+pub(crate) fn volumes_changed(changed: VolumesChanged) -> UpdateKind {
     let end = |grace, message: String, verdict| {
         UpdateKind::Kill(KillPod {
             grace,
@@ -61,7 +61,7 @@ pub enum Dispatch {
 
 impl Dispatch {
     /// The message to the pod's worker.
-    pub fn into_update(self) -> (PodUid, UpdatePod) {
+    pub(crate) fn into_update(self) -> (PodUid, UpdatePod) {
         let kill = |reason: &str| KillPod {
             grace: None,
             reason: reason.to_owned(),

@@ -26,7 +26,7 @@ const SLOW: Duration = Duration::from_secs(15);
 
 /// What a clean-up looks at.
 #[derive(Clone, Debug)]
-pub struct Snapshots {
+pub(crate) struct Snapshots {
     /// Desired pods.
     pub desired: BTreeSet<PodUid>,
     /// Those of them that do not come from the API server.
@@ -58,7 +58,7 @@ impl Snapshots {
 ///
 /// The disk is read first, then the runtime's side, then the workers: a pod that starts
 /// meanwhile has a worker before it has anything else, and is no orphan.
-pub async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingPlan {
+pub(crate) async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingPlan {
     if !snapshots.sources_ready && !snapshots.statics_ready {
         return HousekeepingPlan::default();
     }
@@ -193,7 +193,7 @@ fn label(is_static: Option<bool>) -> &'static str {
 }
 
 /// Removes what the plan leaves to be removed, and collects the runtime's garbage.
-pub async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncLoopDeps) {
+pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncLoopDeps) {
     let begin = Instant::now();
     // a pod that is still being stopped is known too
     let Ok(workers) = deps.workers.standings().await else {

@@ -61,15 +61,15 @@
 //! * `housekeeping` the periodic clean-up, off the loop
 //! * `runtime_check` is the runtime there, and when to ask again: pure
 
-pub mod event;
+mod event;
 
 pub mod admissions;
 pub mod desired;
-pub mod dispatch;
-pub mod runtime_check;
+mod dispatch;
+mod runtime_check;
 
-pub mod actor;
-pub mod housekeeping;
+mod actor;
+mod housekeeping;
 
 pub use actor::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 pub use event::SyncLoopEvent;

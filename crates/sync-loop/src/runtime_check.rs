@@ -18,13 +18,13 @@ const MAX_RETRY: Duration = Duration::from_secs(5);
 
 /// Counts consecutive failures.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RuntimeCheck {
+pub(crate) struct RuntimeCheck {
     failures: u32,
 }
 
 impl RuntimeCheck {
     /// What an answer means, and when to ask again.
-    pub fn judge(
+    pub(crate) fn judge(
         &mut self,
         answer: &CriResult<RuntimeStatus>,
         listing: ListingAge,

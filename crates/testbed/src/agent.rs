@@ -207,11 +207,6 @@ impl Agent {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Port of the node's own API, over HTTPS.
-    pub fn api_port(&self) -> u16 {
-        self.api
-    }
-
     /// `--root-dir`.
     pub fn root_dir(&self) -> PathBuf {
         self.dir.join("root")

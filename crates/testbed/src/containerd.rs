@@ -31,7 +31,7 @@ use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 use crate::images;
 use crate::oci::Image;
 pub use network::Network;
-pub use process::wait_for_exit;
+pub(crate) use process::wait_for_exit;
 pub use programs::{Programs, VARIABLE};
 
 /// How long containerd may take until it answers; on two busy cores it is about a second.

@@ -26,7 +26,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(90);
 /// Pause between two questions whether a program serves.
 const POLL: Duration = Duration::from_millis(50);
 /// Range of the cluster IPs of services.
-pub const SERVICE_RANGE: &str = "10.96.0.0/16";
+pub(crate) const SERVICE_RANGE: &str = "10.96.0.0/16";
 
 /// The programs of a control plane in a folder, as `KUBEBUILDER_ASSETS` names one.
 #[derive(Clone, Debug)]
@@ -188,11 +188,6 @@ impl ControlPlane {
     /// `https://127.0.0.1:port`.
     pub fn url(&self) -> String {
         format!("https://{}", self.api)
-    }
-
-    /// The authority of the cluster, in PEM.
-    pub fn ca_pem(&self) -> &str {
-        self.pki.ca_pem()
     }
 
     /// A kubeconfig file of a user who may do everything.

@@ -237,7 +237,7 @@ impl CsiDriver {
     }
 
     /// Takes the registration's socket away; the driver runs on.
-    pub fn remove_registration(&self) {
+    pub(crate) fn remove_registration(&self) {
         // may never have been there
         let _ = std::fs::remove_file(self.options().registration());
     }

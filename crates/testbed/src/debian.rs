@@ -45,7 +45,10 @@ const PACKAGES: &[Package] = &[
 
 /// Installs what is missing and nobody else has (`has`, by the package's name). Says what it does
 /// through `progress`; an error is one line that names the fix.
-pub fn ensure_packages(progress: fn(&str), has: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+pub(crate) fn ensure_packages(
+    progress: fn(&str),
+    has: impl Fn(&str) -> bool,
+) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("containers need root: run the same command with sudo");
     }

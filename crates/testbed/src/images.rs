@@ -25,7 +25,7 @@ const GROUP: &str = "root:x:0:\nnogroup:x:65534:\nmember:x:7777:\nclub:x:8888:me
 
 /// Builds both images as OCI archives in `dir`; what they are made of needs `cc` and
 /// busybox-static.
-pub fn build_all(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn build_all(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(vec![build_pause(dir)?, build_busybox(dir)?])
 }
 
@@ -95,7 +95,11 @@ pub(crate) fn add_busybox(layer: &mut Layer) -> anyhow::Result<()> {
 
 /// Builds an image `name` with nothing but these files (path, content) in it, as an OCI archive in
 /// `dir`. A path may have directories, which are made.
-pub fn build_of_files(dir: &Path, name: &str, files: &[(&str, &str)]) -> anyhow::Result<PathBuf> {
+pub(crate) fn build_of_files(
+    dir: &Path,
+    name: &str,
+    files: &[(&str, &str)],
+) -> anyhow::Result<PathBuf> {
     let mut layer = Layer::default();
     for (path, content) in files {
         layer.file(path, 0o644, *content);

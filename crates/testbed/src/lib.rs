@@ -47,7 +47,7 @@ pub mod containerd;
 pub mod control_plane;
 pub mod cri_proxy;
 pub mod csi_driver;
-pub mod debian;
+mod debian;
 pub mod images;
 pub mod node_images;
 pub mod oci;

@@ -56,10 +56,10 @@ pub use windlass_testbed::{
     registry, small_disk,
 };
 
-pub mod builders;
+mod builders;
 pub mod fake_checks;
 pub mod fake_runtime;
-pub mod node_sim;
+mod node_sim;
 
 pub use builders::PodBuilder;
 pub use fake_checks::FakeChecks;

@@ -44,24 +44,24 @@
 //! identifiers are the text they were made of, a [`Pod`] may be any that can be decoded. Manifests
 //! are read, defaulted and checked by `windlass-core`.
 
-pub mod ids;
+mod ids;
 pub mod pod;
-pub mod time;
+mod time;
 
-pub mod access;
-pub mod event;
-pub mod update;
+mod access;
+mod event;
+mod update;
 
 pub mod cri;
-pub mod growth;
-pub mod observed;
-pub mod probe;
-pub mod volume;
+mod growth;
+mod observed;
+mod probe;
+mod volume;
 
 pub mod names;
-pub mod port;
-pub mod reason;
-pub mod retry;
+mod port;
+mod reason;
+mod retry;
 pub mod span;
 pub mod top;
 pub mod view;

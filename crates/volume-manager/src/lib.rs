@@ -58,10 +58,10 @@
 //! devices is looked up once, and volumes are set up again by whoever needs them, which changes nothing. It
 //! attaches nothing; it waits for the Node to say that it is attached.
 
-pub mod actor;
+mod actor;
 mod io;
-pub mod measured;
-pub mod usage;
+mod measured;
+mod usage;
 
 pub use actor::{DriversCame, VolumeManager, VolumeManagerDeps};
 pub use measured::MeasuredVolumes;

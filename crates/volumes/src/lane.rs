@@ -94,7 +94,7 @@ impl Lane {
 }
 
 /// The lane of a pod's volumes: its other files do not wait for a volume that hangs.
-pub fn volumes_lane(uid: &PodUid) -> String {
+pub(crate) fn volumes_lane(uid: &PodUid) -> String {
     format!("{uid}/volumes")
 }
 

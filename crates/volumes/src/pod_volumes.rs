@@ -48,7 +48,7 @@ pub struct VolumeSite<'a> {
 ///
 /// # Errors
 /// [`VolumeError::Unsupported`] for any other.
-pub fn set_up_volume(
+pub(crate) fn set_up_volume(
     site: VolumeSite<'_>,
     volume: &PodVolume,
 ) -> Result<MountedVolume, VolumeError> {
@@ -111,7 +111,7 @@ pub fn set_up_volume(
 }
 
 /// The group that a pod asks for, and when its volumes are gone through for it.
-pub fn pod_group(pod: &Pod, read_only: bool) -> Option<VolumeGroup> {
+pub(crate) fn pod_group(pod: &Pod, read_only: bool) -> Option<VolumeGroup> {
     let context = PodExt::spec(pod).security_context.as_ref()?;
     let policy = match context.fs_group_change_policy.as_deref() {
         Some("OnRootMismatch") => GroupPolicy::OnRootMismatch,
@@ -127,7 +127,7 @@ pub fn pod_group(pod: &Pod, read_only: bool) -> Option<VolumeGroup> {
 
 /// Unmounts a volume of a pod and whatever containers left mounted in it, deepest first. Content
 /// of the pod's own goes with it.
-pub fn tear_down_volume(pod_dir: &Path, found: &FoundVolume) -> Result<(), VolumeError> {
+pub(crate) fn tear_down_volume(pod_dir: &Path, found: &FoundVolume) -> Result<(), VolumeError> {
     let dir = place_of(pod_dir, found);
     if found.plugin_dir == EMPTY_DIR {
         forget(&notes_of(pod_dir, &found.name))?;

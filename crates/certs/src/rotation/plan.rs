@@ -17,7 +17,7 @@ const REFUSED: Duration = Duration::from_secs(5 * 60);
 const REFUSED_DOUBLINGS: u32 = 4;
 /// A wait is cut into pieces of this length, so that a clock that was stepped, or a file that
 /// somebody replaced, is noticed.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Validity of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Validity {
 
     /// When it is to be replaced: between 70 % and 90 % of its life, at a point that differs
     /// from node to node and is the same after a restart.
-    pub fn rotate_at(&self, node: &str) -> Timestamp {
+    pub(crate) fn rotate_at(&self, node: &str) -> Timestamp {
         let life = Duration::try_from(self.not_after.duration_since(self.not_before));
         let life = life.unwrap_or(Duration::ZERO);
         let share = 0.7 + 0.2 * spread(&format!("{node}/{}", self.not_after.as_second()));
@@ -49,14 +49,14 @@ impl Validity {
     }
 
     /// True from the first moment to the last.
-    pub fn is_current(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_current(&self, now: Timestamp) -> bool {
         self.not_before <= now && now < self.not_after
     }
 }
 
 /// What a decision is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub(crate) struct Situation<'a> {
     /// Name of the node: spreads what all nodes would do at once.
     pub node: &'a str,
     /// Validity of the present certificate, if there is one.
@@ -73,7 +73,7 @@ pub struct Situation<'a> {
 
 /// What is to be done now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Look again after this time.
     Wait(Duration),
     /// Ask for a certificate with the present one.
@@ -96,7 +96,7 @@ impl fmt::Display for Step {
 }
 
 /// Decides.
-pub fn step(situation: &Situation<'_>, now: Timestamp) -> Step {
+pub(crate) fn step(situation: &Situation<'_>, now: Timestamp) -> Step {
     let current = situation
         .validity
         .filter(|validity| validity.is_current(now));
@@ -127,7 +127,7 @@ pub fn step(situation: &Situation<'_>, now: Timestamp) -> Step {
 
 /// Which of several certificates is used: a current one before others, then the one that was
 /// issued last, then the first in the list.
-pub fn newest(candidates: &[Option<Validity>], now: Timestamp) -> Option<usize> {
+pub(crate) fn newest(candidates: &[Option<Validity>], now: Timestamp) -> Option<usize> {
     let mut best: Option<(usize, Validity)> = None;
     for (index, validity) in candidates.iter().enumerate() {
         let Some(validity) = validity else { continue };
@@ -141,7 +141,7 @@ pub fn newest(candidates: &[Option<Validity>], now: Timestamp) -> Option<usize> 
 
 /// The pause after the given number of failures in a row, counted from 1: up to a tenth longer
 /// than the series says, each node differently.
-pub fn pause(failures: u32, node: &str) -> Duration {
+pub(crate) fn pause(failures: u32, node: &str) -> Duration {
     let pause = FIRST_PAUSE * 2u32.pow(failures.saturating_sub(1).min(DOUBLINGS));
     pause.mul_f64(1.0 + 0.1 * spread(&format!("{node}/{failures}")))
 }

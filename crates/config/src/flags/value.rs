@@ -79,16 +79,8 @@ impl Kind {
         }
     }
 
-    /// Whether values of repeated flags are joined instead of the last one winning.
-    pub fn accumulates(self) -> bool {
-        !matches!(
-            self,
-            Self::Text | Self::Switch | Self::Integer | Self::Duration
-        )
-    }
-
     /// What `--help` calls the value.
-    pub fn placeholder(self) -> &'static str {
+    pub(crate) fn placeholder(self) -> &'static str {
         match self {
             Self::Text => "TEXT",
             Self::Switch => "BOOL",

@@ -1,8 +1,24 @@
 //! Which rights a request needs, by method and path.
 
+use std::fmt;
+
 use proptest::prelude::*;
 
 use super::*;
+
+/// Rights as one line: `get nodes/pods, or get nodes/proxy`.
+#[derive(Clone, Copy, Debug)]
+struct AnyOf<'a>(&'a [NodeRight]);
+
+impl fmt::Display for AnyOf<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, right) in self.0.iter().enumerate() {
+            f.write_str(if index > 0 { ", or " } else { "" })?;
+            right.fmt(f)?;
+        }
+        Ok(())
+    }
+}
 
 /// Checks a request against its rights, or what is wrong with its path.
 #[track_caller]

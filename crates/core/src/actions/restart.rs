@@ -14,7 +14,7 @@ pub fn is_sidecar(init_container: &Container) -> bool {
 }
 
 /// True if a container that exited with this code is to run again.
-pub fn restarts_after_exit(pod: &Pod, container: &Container, exit_code: i32) -> bool {
+pub(crate) fn restarts_after_exit(pod: &Pod, container: &Container, exit_code: i32) -> bool {
     if matching_rule(container, exit_code).is_some() {
         return true;
     }
@@ -45,7 +45,7 @@ pub(super) fn matching_rule(
 }
 
 /// True if a container whose newest instance is `latest` is to be started.
-pub fn should_be_started(
+pub(crate) fn should_be_started(
     pod: &Pod,
     container: &Container,
     latest: Option<&ObservedContainer>,
@@ -59,7 +59,7 @@ pub fn should_be_started(
 }
 
 /// True if nothing in the pod may ever run twice.
-pub fn never_restarts(pod: &Pod) -> bool {
+pub(crate) fn never_restarts(pod: &Pod) -> bool {
     pod.restart_policy() == RestartPolicy::Never
         && pod.containers().iter().all(|c| {
             c.restart_policy_rules.iter().flatten().next().is_none()
@@ -68,7 +68,7 @@ pub fn never_restarts(pod: &Pod) -> bool {
 }
 
 /// The policy in force for one container.
-pub fn policy_of(pod: &Pod, container: &Container) -> RestartPolicy {
+pub(crate) fn policy_of(pod: &Pod, container: &Container) -> RestartPolicy {
     match container.restart_policy.as_deref() {
         Some("Always") => RestartPolicy::Always,
         Some("OnFailure") => RestartPolicy::OnFailure,
@@ -79,7 +79,7 @@ pub fn policy_of(pod: &Pod, container: &Container) -> RestartPolicy {
 
 /// The sandbox to use, or the attempt of the one to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SandboxVerdict {
+pub(crate) enum SandboxVerdict {
     /// The newest sandbox serves.
     Keep(SandboxId, u32),
     /// A new one is needed.
@@ -91,7 +91,7 @@ pub enum SandboxVerdict {
 
 /// Compares the sandboxes with the pod: exactly one may be ready, the newest, with the network
 /// namespace asked for and an IP.
-pub fn sandbox_verdict(pod: &Pod, observed: &ObservedPod) -> SandboxVerdict {
+pub(crate) fn sandbox_verdict(pod: &Pod, observed: &ObservedPod) -> SandboxVerdict {
     let Some(newest) = observed.newest_sandbox() else {
         return SandboxVerdict::Create { attempt: 0 };
     };

@@ -26,7 +26,7 @@ pub struct HostPort {
 
 /// What one pod takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodDemand {
+pub(crate) struct PodDemand {
     /// Requests with overhead by resource name: CPU in thousandths, all else in whole units.
     pub requests: BTreeMap<String, i64>,
     /// Ports of the host.
@@ -51,7 +51,7 @@ pub(super) struct OthersLoad<'a> {
 
 impl PodDemand {
     /// Sums what a pod takes. Amounts that cannot be read count as absent.
-    pub fn of(pod: &Pod) -> Self {
+    pub(crate) fn of(pod: &Pod) -> Self {
         #[cfg(test)]
         COMPUTED.with(|n| n.set(n.get() + 1));
         let overhead = PodExt::spec(pod).overhead.as_ref();

@@ -42,7 +42,7 @@ impl fmt::Display for Change {
 
 /// Compares a known pod with what its source says now. The pod in the answer is the new one
 /// with the agent's own annotations of the known one.
-pub fn check_and_update_pod(existing: &SharedPod, reference: SharedPod) -> Change {
+pub(crate) fn check_and_update_pod(existing: &SharedPod, reference: SharedPod) -> Change {
     if !differ_semantically(existing, &reference) {
         if existing.status == reference.status {
             return Change::None;

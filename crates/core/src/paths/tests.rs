@@ -23,10 +23,6 @@ fn paths_are_those_of_upstream() {
         paths.pod_volume_dir(&uid, "kubernetes.io/empty-dir", "data"),
         "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~empty-dir/data",
     );
-    check(
-        paths.pod_plugin_dir(&uid, "kubernetes.io/empty-dir", "data"),
-        "/var/lib/kubelet/pods/u-1/plugins/kubernetes.io~empty-dir/data",
-    );
     check(paths.etc_hosts(&uid), "/var/lib/kubelet/pods/u-1/etc-hosts");
     check(
         paths.termination_log(&uid, "web", 0xbeef),

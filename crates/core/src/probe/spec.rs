@@ -24,7 +24,7 @@ const FAILURES: u32 = 3;
 /// # Errors
 /// In upstream's words: what it refers to is not there. It may be later, so the probe is asked
 /// for again.
-pub fn probe_spec(
+pub(crate) fn probe_spec(
     kind: ProbeKind,
     pod: &Pod,
     container: &Container,

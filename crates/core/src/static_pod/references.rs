@@ -34,7 +34,7 @@ impl fmt::Display for ApiReference {
 }
 
 /// All fields of a pod that refer to API objects, in the order of the spec.
-pub fn api_references(pod: &Pod) -> Vec<ApiReference> {
+pub(crate) fn api_references(pod: &Pod) -> Vec<ApiReference> {
     let mut found = Vec::new();
     let mut add = |field: String, resource| {
         found.push(ApiReference {

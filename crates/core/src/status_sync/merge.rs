@@ -45,7 +45,7 @@ pub struct Refused {
 ///
 /// `now` dates what changes without a date of its own; times get their whole seconds when they
 /// are written as JSON.
-pub fn merge_status(
+pub(crate) fn merge_status(
     api: &PodStatus,
     proposal: &Proposal,
     now: Timestamp,

@@ -22,7 +22,7 @@ const MERGED_LISTS: [(&str, &str); 4] = [
 
 /// The patch of the `status` subresource that makes `base` say `merged`, on condition that the
 /// object still has the UID of `base`. `None` if no reader would see a difference.
-pub fn status_patch(base: &Pod, merged: &PodStatus) -> Option<Value> {
+pub(crate) fn status_patch(base: &Pod, merged: &PodStatus) -> Option<Value> {
     let before = base.status.as_ref().map(plain).unwrap_or_default();
     let status = difference(&before, &plain(merged));
     (!status.is_empty()).then(|| json!({"metadata": {"uid": base.metadata.uid}, "status": status}))

@@ -4,6 +4,11 @@ use windlass_types::corev1::{PodCondition, PodStatus};
 
 use super::*;
 
+/// All records of a pod.
+const MAX_RECORDS: usize = MAX_START + MAX_LATER;
+/// Bytes of all texts of a pod.
+const MAX_TEXT: usize = START_TEXT + LATER_TEXT;
+
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(1_767_225_600_000 + millis).expect("in range")
 }

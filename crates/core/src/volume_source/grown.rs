@@ -136,7 +136,7 @@ pub fn not_grown(growing: &Growing, fault: GrowthFault) -> NotGrown {
 }
 
 /// The claim of a volume, for events.
-pub fn claim_reference(namespace: &str, size: &ClaimSize) -> ObjectReference {
+pub(crate) fn claim_reference(namespace: &str, size: &ClaimSize) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("PersistentVolumeClaim".to_owned()),

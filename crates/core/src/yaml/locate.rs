@@ -17,11 +17,11 @@ pub fn locate(bytes: &[u8], document: usize, path: &str) -> Option<Position> {
 
 /// A text parsed with its positions, for more than one question.
 #[derive(Debug)]
-pub struct Locator(Vec<Spanned<Node>>);
+pub(crate) struct Locator(Vec<Spanned<Node>>);
 
 impl Locator {
     /// Parses a text; one that is no YAML has no positions.
-    pub fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         let documents = super::text(bytes)
             .ok()
             .and_then(|text| serde_saphyr::from_multiple_with_options(text, super::options()).ok());
@@ -29,7 +29,7 @@ impl Locator {
     }
 
     /// See [`locate`].
-    pub fn locate(&self, document: usize, path: &str) -> Option<Position> {
+    pub(crate) fn locate(&self, document: usize, path: &str) -> Option<Position> {
         let mut node = self.0.get(document)?;
         let mut rest = path;
         while let Some((child, tail)) = step(&node.value, rest) {

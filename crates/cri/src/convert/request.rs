@@ -11,7 +11,7 @@ use windlass_types::cri::{
 use windlass_types::{ContainerId, PodUid, SandboxId};
 
 /// `PodSandboxConfig` for the wire.
-pub fn sandbox_config_to_pb(config: &SandboxConfig) -> pb::PodSandboxConfig {
+pub(crate) fn sandbox_config_to_pb(config: &SandboxConfig) -> pb::PodSandboxConfig {
     pb::PodSandboxConfig {
         metadata: Some(pb::PodSandboxMetadata {
             name: config.name.clone(),
@@ -131,7 +131,7 @@ fn sandbox_security_from_pb(security: pb::LinuxSandboxSecurityContext) -> Sandbo
 }
 
 /// `ContainerConfig` for the wire.
-pub fn container_config_to_pb(config: &ContainerConfig) -> pb::ContainerConfig {
+pub(crate) fn container_config_to_pb(config: &ContainerConfig) -> pb::ContainerConfig {
     pb::ContainerConfig {
         metadata: Some(pb::ContainerMetadata {
             name: config.name.clone(),
@@ -517,7 +517,7 @@ fn int64_to_pb(value: i64) -> pb::Int64Value {
 }
 
 /// Filter of ListPodSandbox; the `sandbox` field has no meaning there.
-pub fn sandbox_filter_to_pb(filter: &ListFilter) -> Option<pb::PodSandboxFilter> {
+pub(crate) fn sandbox_filter_to_pb(filter: &ListFilter) -> Option<pb::PodSandboxFilter> {
     (*filter != ListFilter::default()).then(|| pb::PodSandboxFilter {
         id: filter.id.clone().unwrap_or_default(),
         state: None,
@@ -536,7 +536,7 @@ pub fn sandbox_filter_from_pb(filter: Option<pb::PodSandboxFilter>) -> ListFilte
 }
 
 /// Filter of ListContainers.
-pub fn container_filter_to_pb(filter: &ListFilter) -> Option<pb::ContainerFilter> {
+pub(crate) fn container_filter_to_pb(filter: &ListFilter) -> Option<pb::ContainerFilter> {
     (*filter != ListFilter::default()).then(|| pb::ContainerFilter {
         id: filter.id.clone().unwrap_or_default(),
         state: None,
@@ -562,7 +562,7 @@ pub fn container_filter_from_pb(filter: Option<pb::ContainerFilter>) -> ListFilt
 }
 
 /// Credentials for the wire.
-pub fn auth_to_pb(auth: &ImageAuth) -> pb::AuthConfig {
+pub(crate) fn auth_to_pb(auth: &ImageAuth) -> pb::AuthConfig {
     pb::AuthConfig {
         username: auth.username.clone(),
         password: auth.password.clone(),

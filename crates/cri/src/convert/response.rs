@@ -23,7 +23,7 @@ const RUNTIME_READY: &str = "RuntimeReady";
 const NETWORK_READY: &str = "NetworkReady";
 
 /// Status of the runtime. A condition that is not reported counts as not ready, as upstream.
-pub fn runtime_status_from_pb(status: pb::RuntimeStatus) -> RuntimeStatus {
+pub(crate) fn runtime_status_from_pb(status: pb::RuntimeStatus) -> RuntimeStatus {
     let complaint = |name: &str| match status.conditions.iter().find(|c| c.r#type == name) {
         Some(condition) if condition.status => None,
         Some(condition) => Some(format!(
@@ -40,7 +40,7 @@ pub fn runtime_status_from_pb(status: pb::RuntimeStatus) -> RuntimeStatus {
 }
 
 /// Handlers of the runtime, in the order of their names: containerd's own order varies.
-pub fn runtime_handlers_from_pb(handlers: Vec<pb::RuntimeHandler>) -> Vec<RuntimeHandler> {
+pub(crate) fn runtime_handlers_from_pb(handlers: Vec<pb::RuntimeHandler>) -> Vec<RuntimeHandler> {
     let mut handlers: Vec<_> = handlers
         .into_iter()
         .map(|handler| {
@@ -76,7 +76,7 @@ pub fn runtime_status_to_pb(status: &RuntimeStatus) -> pb::RuntimeStatus {
 }
 
 /// A row of ListPodSandbox.
-pub fn sandbox_summary_from_pb(sandbox: pb::PodSandbox) -> SandboxSummary {
+pub(crate) fn sandbox_summary_from_pb(sandbox: pb::PodSandbox) -> SandboxSummary {
     let ready = sandbox.state() == pb::PodSandboxState::SandboxReady;
     let metadata = sandbox.metadata.unwrap_or_default();
     SandboxSummary {
@@ -118,7 +118,7 @@ fn sandbox_state_to_pb(ready: bool) -> i32 {
 }
 
 /// PodSandboxStatus. Addresses that do not parse are left out.
-pub fn sandbox_detail_from_pb(status: pb::PodSandboxStatus) -> SandboxDetail {
+pub(crate) fn sandbox_detail_from_pb(status: pb::PodSandboxStatus) -> SandboxDetail {
     let ready = status.state() == pb::PodSandboxState::SandboxReady;
     let host_network = status
         .linux
@@ -200,7 +200,7 @@ fn state_to_pb(state: ContainerState) -> i32 {
 }
 
 /// A row of ListContainers.
-pub fn container_summary_from_pb(container: pb::Container) -> ContainerSummary {
+pub(crate) fn container_summary_from_pb(container: pb::Container) -> ContainerSummary {
     let metadata = container.metadata.unwrap_or_default();
     ContainerSummary {
         id: ContainerId::from(container.id),
@@ -240,7 +240,7 @@ pub fn container_summary_to_pb(summary: &ContainerSummary) -> pb::Container {
 /// The CRI leaves the sandbox out of this answer, so `sandbox_id` is empty; whoever listed the
 /// container knows it. `image_id` is the runtime's image reference, which is what upstream
 /// publishes as `containerStatuses[].imageID`.
-pub fn container_detail_from_pb(status: pb::ContainerStatus) -> ContainerDetail {
+pub(crate) fn container_detail_from_pb(status: pb::ContainerStatus) -> ContainerDetail {
     let metadata = status.metadata.unwrap_or_default();
     let image = status.image.unwrap_or_default();
     let annotation = |key| status.annotations.get(key).map(String::as_str);
@@ -340,7 +340,7 @@ fn first_filled(first: String, second: String) -> String {
 }
 
 /// An image on the node.
-pub fn image_from_pb(image: pb::Image) -> ImageInfo {
+pub(crate) fn image_from_pb(image: pb::Image) -> ImageInfo {
     ImageInfo {
         id: image.id,
         repo_tags: image.repo_tags,
@@ -367,7 +367,7 @@ pub fn image_to_pb(image: &ImageInfo) -> pb::Image {
 }
 
 /// A CRI event as a hint.
-pub fn event_from_pb(event: pb::ContainerEventResponse) -> RuntimeEvent {
+pub(crate) fn event_from_pb(event: pb::ContainerEventResponse) -> RuntimeEvent {
     let kind = match event.container_event_type() {
         pb::ContainerEventType::ContainerCreatedEvent => RuntimeEventKind::Created,
         pb::ContainerEventType::ContainerStartedEvent => RuntimeEventKind::Started,

@@ -166,7 +166,7 @@ pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
 }
 
 /// Handle of an inline volume, which has none of its own: `csi-<sha256 of pod UID and volume>`.
-pub fn inline_handle(uid: &PodUid, volume: &str) -> String {
+pub(crate) fn inline_handle(uid: &PodUid, volume: &str) -> String {
     format!("csi-{}", sha256(&[uid.as_str(), volume]))
 }
 

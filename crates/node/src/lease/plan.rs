@@ -8,7 +8,7 @@ use windlass_types::metav1::{MicroTime, ObjectMeta, OwnerReference};
 use super::NAMESPACE;
 
 /// A lease to create for a node.
-pub fn new_lease(owner: &Node, duration_seconds: u32, now: Timestamp) -> Lease {
+pub(crate) fn new_lease(owner: &Node, duration_seconds: u32, now: Timestamp) -> Lease {
     let name = owner.metadata.name.clone().unwrap_or_default();
     let empty = Lease {
         metadata: ObjectMeta {
@@ -23,7 +23,7 @@ pub fn new_lease(owner: &Node, duration_seconds: u32, now: Timestamp) -> Lease {
 
 /// A lease that exists, renewed. It gets an owner if it has none, or a node of that name that no
 /// longer is; what others wrote into it is kept.
-pub fn renewed_lease(
+pub(crate) fn renewed_lease(
     lease: &Lease,
     node_name: &str,
     owner: Option<&Node>,

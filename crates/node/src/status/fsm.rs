@@ -113,7 +113,7 @@ pub enum UpdateError {
 
 /// What is to be done.
 #[derive(Clone, Debug)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// Create the object or take over the one that exists.
     Register(Report),
     /// Patch the object's status.
@@ -133,7 +133,7 @@ pub enum Effect {
 
 /// A patch of the object's status.
 #[derive(Clone, Debug)]
-pub struct Update {
+pub(crate) struct Update {
     /// Strategic merge patch.
     pub patch: Value,
     /// What it changes.
@@ -146,7 +146,7 @@ pub struct Update {
 
 /// Everything a Node object is made of, at one moment.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub(crate) struct Report {
     /// The machine.
     pub machine: Arc<MachineFacts>,
     /// The runtime.
@@ -159,7 +159,7 @@ pub struct Report {
 
 impl Report {
     /// As the pure functions take it.
-    pub fn input<'a>(
+    pub(crate) fn input<'a>(
         &'a self,
         settings: &'a NodeStatusSettings,
         now: Timestamp,
@@ -177,7 +177,7 @@ impl Report {
 
 /// The state of NodeStatus.
 #[derive(Debug)]
-pub struct NodeStatusFsm {
+pub(crate) struct NodeStatusFsm {
     settings: NodeStatusSettings,
     /// The newest object that was seen.
     node: Option<Arc<Node>>,
@@ -207,7 +207,7 @@ pub struct NodeStatusFsm {
 
 impl NodeStatusFsm {
     /// Before anything was heard; the effects begin the work.
-    pub fn begin(settings: NodeStatusSettings) -> (Self, Vec<Effect>) {
+    pub(crate) fn begin(settings: NodeStatusSettings) -> (Self, Vec<Effect>) {
         let this = Self {
             report_after: settings.report_frequency,
             settings,
@@ -243,14 +243,14 @@ impl NodeStatusFsm {
     }
 
     /// Until the next [`Input::Tick`].
-    pub fn next_tick(&mut self) -> Duration {
+    pub(crate) fn next_tick(&mut self) -> Duration {
         self.ticks += 1;
         let fraction = jitter::fraction(&self.settings.node.name, "status", self.ticks);
         jitter::lengthened(self.settings.update_frequency, 0.04, fraction)
     }
 
     /// Takes an input at `uptime`; `now` is the wall clock's time.
-    pub fn handle(&mut self, input: Input, uptime: Duration, now: Timestamp) -> Vec<Effect> {
+    pub(crate) fn handle(&mut self, input: Input, uptime: Duration, now: Timestamp) -> Vec<Effect> {
         let mut effects = Vec::new();
         match input {
             Input::Tick => {

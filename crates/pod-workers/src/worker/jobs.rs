@@ -118,7 +118,7 @@ pub struct SyncReport {
 
 impl SyncReport {
     /// For the pod's timeline: what was decided, or what failed first.
-    pub fn in_short(&self) -> Outcome {
+    pub(crate) fn in_short(&self) -> Outcome {
         if let Err(error) = &self.observed {
             return Outcome::failed(&error.message);
         }

@@ -404,7 +404,7 @@ pub fn phase_of(phase: MachinePhase) -> WorkerPhase {
 }
 
 /// Shows a pod that waits until another of its name has stopped.
-pub fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDeps) {
+pub(crate) fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDeps) {
     let now = deps.clock.now();
     let status = PodStatus {
         phase: Some("Pending".to_owned()),

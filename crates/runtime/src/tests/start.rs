@@ -420,7 +420,7 @@ async fn a_termination_message_comes_from_its_file_or_from_the_log() {
         world.runtime.termination_message(&spec, &exited).await,
         None
     );
-    let path = crate::termination_log_path(&paths, &PodUid::from("u1"), "a", 2);
+    let path = crate::termination::termination_log_path(&paths, &PodUid::from("u1"), "a", 2);
     world.files.put(path, "last words");
     let message = world.runtime.termination_message(&spec, &exited).await;
     assert_eq!(message.as_deref(), Some("last words"));

@@ -9,7 +9,7 @@ use windlass_types::{Pod, PodExt, PodOp, PodUid, SharedPod, names};
 
 /// What the source has to tell.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Say {
+pub(crate) enum Say {
     /// PodStorage: these pods, by this operation.
     Storage(PodOp, Vec<SharedPod>),
     /// The StatusManager: what the API server has of one pod.
@@ -31,13 +31,13 @@ impl fmt::Display for Say {
 
 /// The pods as last seen.
 #[derive(Debug, Default)]
-pub struct ApiPods {
+pub(crate) struct ApiPods {
     pods: BTreeMap<PodUid, SharedPod>,
 }
 
 impl ApiPods {
     /// The complete set was read.
-    pub fn synced(&mut self, pods: Vec<Pod>) -> Vec<Say> {
+    pub(crate) fn synced(&mut self, pods: Vec<Pod>) -> Vec<Say> {
         let before = std::mem::take(&mut self.pods);
         let mut say = Vec::new();
         for pod in pods.into_iter().map(Arc::new) {
@@ -57,7 +57,7 @@ impl ApiPods {
     }
 
     /// A pod is new or changed.
-    pub fn applied(&mut self, pod: Pod) -> Vec<Say> {
+    pub(crate) fn applied(&mut self, pod: Pod) -> Vec<Say> {
         let pod = Arc::new(pod);
         let uid = pod.uid();
         self.pods.insert(uid.clone(), pod.clone());
@@ -70,7 +70,7 @@ impl ApiPods {
     }
 
     /// A pod is gone.
-    pub fn deleted(&mut self, pod: Pod) -> Vec<Say> {
+    pub(crate) fn deleted(&mut self, pod: Pod) -> Vec<Say> {
         let pod = Arc::new(pod);
         let uid = pod.uid();
         if self.pods.remove(&uid).is_none() {

@@ -12,7 +12,7 @@ use windlass_core::static_pod::{self, Loaded};
 
 /// What a pass found.
 #[derive(Debug)]
-pub enum Scan {
+pub(crate) enum Scan {
     /// The path does not exist.
     Missing,
     /// The path exists and could not be read as a whole.
@@ -23,7 +23,7 @@ pub enum Scan {
 
 /// What a pass found at one manifest.
 #[derive(Debug)]
-pub enum FileScan {
+pub(crate) enum FileScan {
     /// The same as in the last pass.
     Unchanged,
     /// New or changed; the outcome and its fingerprint.
@@ -31,7 +31,7 @@ pub enum FileScan {
 }
 
 /// Reads everything below `path`; content with a fingerprint in `known` is not parsed again.
-pub fn scan(path: &Path, node_name: &str, known: &BTreeMap<PathBuf, u128>) -> Scan {
+pub(crate) fn scan(path: &Path, node_name: &str, known: &BTreeMap<PathBuf, u128>) -> Scan {
     let failed = |error: std::io::Error| Scan::Failed(error.to_string());
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,

@@ -13,7 +13,7 @@ use crate::snapshot::News;
 
 /// The manifests as last read.
 #[derive(Debug)]
-pub struct FileSet {
+pub(crate) struct FileSet {
     path: PathBuf,
     /// How long a manifest that turned bad keeps its pods.
     retention: Duration,
@@ -37,7 +37,7 @@ struct FileState {
 
 /// A change to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub(crate) enum Report {
     /// A manifest was read.
     Loaded {
         /// Its path.
@@ -80,7 +80,7 @@ pub enum Report {
 
 impl FileSet {
     /// Nothing read yet.
-    pub fn new(path: PathBuf, retention: Duration) -> Self {
+    pub(crate) fn new(path: PathBuf, retention: Duration) -> Self {
         Self {
             path,
             retention,
@@ -92,12 +92,12 @@ impl FileSet {
     }
 
     /// The path being read.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Fingerprints, so that a pass parses only what changed.
-    pub fn fingerprints(&self) -> BTreeMap<PathBuf, u128> {
+    pub(crate) fn fingerprints(&self) -> BTreeMap<PathBuf, u128> {
         let files = self.files.iter();
         files.map(|(p, f)| (p.clone(), f.fingerprint)).collect()
     }

@@ -16,7 +16,7 @@ use rustls::{ClientConfig, RootCertStore};
 use windlass_core::manifest::MAX_MANIFEST_BYTES;
 
 /// Deadline of a request with its body: upstream's.
-pub const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where distributions keep the bundle of certificate authorities, as Go's crypto/x509 looks.
 const CA_BUNDLES: [&str; 5] = [
@@ -63,7 +63,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 /// Fetches one URL, again and again.
 #[derive(Clone, Debug)]
-pub struct Fetcher {
+pub(crate) struct Fetcher {
     uri: Uri,
     headers: HeaderMap,
     client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
@@ -73,7 +73,7 @@ pub struct Fetcher {
 
 impl Fetcher {
     /// A client for one URL; `headers` go with every request.
-    pub fn new(uri: Uri, mut headers: HeaderMap) -> Self {
+    pub(crate) fn new(uri: Uri, mut headers: HeaderMap) -> Self {
         headers
             .entry(USER_AGENT)
             .or_insert(HeaderValue::from_static("windlass"));
@@ -103,7 +103,7 @@ impl Fetcher {
     }
 
     /// The body of one answer.
-    pub async fn fetch(&self) -> Result<Bytes, FetchError> {
+    pub(crate) async fn fetch(&self) -> Result<Bytes, FetchError> {
         if self.unverifiable {
             return Err(FetchError::NoAuthorities);
         }

@@ -13,7 +13,7 @@ const LOUD_FAILURES: u32 = 3;
 
 /// The manifest as last fetched.
 #[derive(Debug)]
-pub struct HttpState {
+pub(crate) struct HttpState {
     url: String,
     node_name: String,
     body: Option<bytes::Bytes>,
@@ -26,7 +26,7 @@ pub struct HttpState {
 
 /// A line to log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub(crate) enum Report {
     /// The pods of a new body.
     Loaded {
         /// How many.
@@ -52,7 +52,7 @@ pub enum Report {
 
 impl HttpState {
     /// Nothing fetched yet.
-    pub fn new(url: String, node_name: String) -> Self {
+    pub(crate) fn new(url: String, node_name: String) -> Self {
         Self {
             url,
             node_name,

@@ -51,7 +51,7 @@ pub(super) fn kill_all(pids: &BTreeSet<i32>, deadline: Duration) -> bool {
 }
 
 /// Waits up to `deadline` until a process has ended, whoever's child it is. True if it has.
-pub fn wait_for_exit(pid: u32, deadline: Duration) -> bool {
+pub(crate) fn wait_for_exit(pid: u32, deadline: Duration) -> bool {
     open(pid as i32).is_none_or(|handle| wait(&handle, deadline))
 }
 

@@ -97,11 +97,6 @@ impl Pki {
         Ok(pki)
     }
 
-    /// The authority's certificate.
-    pub(super) fn ca_pem(&self) -> &str {
-        &self.ca_pem
-    }
-
     /// The authority's certificate, as TLS libraries take it.
     pub(super) fn ca_der(&self) -> &CertificateDer<'static> {
         &self.ca_der

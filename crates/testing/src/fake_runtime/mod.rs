@@ -137,22 +137,10 @@ impl FakeRuntime {
             .change(|state| state.model.images.change(reference, change));
     }
 
-    /// Takes an image off the node behind the agent's back.
-    pub fn drop_image(&self, reference: &str) {
-        self.shell
-            .change(|state| state.model.images.remove(reference));
-    }
-
     /// How pulls of an image go.
     pub fn set_pull(&self, reference: &str, pull: Pull) {
         self.shell
             .change(|state| state.model.images.set_pull(reference, pull));
-    }
-
-    /// What `Status` says of the runtime; `None` is ready.
-    pub fn set_runtime_error(&self, error: Option<&str>) {
-        self.shell
-            .change(|state| state.model.runtime_error = error.map(str::to_owned));
     }
 
     /// What `Status` says of handlers and of `supplementalGroupsPolicy: Strict`; without this it
@@ -359,12 +347,12 @@ impl FakeRuntime {
     }
 
     /// Starts of a container while another live instance of it existed; must stay empty.
-    pub fn duplicate_live_instances(&self) -> Vec<String> {
+    pub(crate) fn duplicate_live_instances(&self) -> Vec<String> {
         self.shell.step(|model, _| model.duplicates.clone())
     }
 
     /// Starts that were tried in a sandbox that was not ready.
-    pub fn starts_in_unready_sandbox(&self) -> Vec<String> {
+    pub(crate) fn starts_in_unready_sandbox(&self) -> Vec<String> {
         self.shell.step(|model, _| model.unready_starts.clone())
     }
 
@@ -378,7 +366,7 @@ impl FakeRuntime {
     }
 
     /// Panics if ever a start was tried in a sandbox that was not ready.
-    pub fn assert_no_start_in_unready_sandbox(&self) {
+    pub(crate) fn assert_no_start_in_unready_sandbox(&self) {
         let starts = self.starts_in_unready_sandbox();
         assert!(
             starts.is_empty(),

@@ -38,7 +38,6 @@ pub(super) struct Model {
     pub(super) scripts: BTreeMap<String, Vec<Behaviour>>,
     /// Successful starts by pod and container name.
     pub(super) starts: BTreeMap<(PodUid, String), u32>,
-    pub(super) runtime_error: Option<String>,
     pub(super) network_error: Option<String>,
     pub(super) handlers: Vec<RuntimeHandler>,
     pub(super) strict_groups: Option<bool>,

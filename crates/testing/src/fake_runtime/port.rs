@@ -128,7 +128,7 @@ impl RuntimeService for FakeRuntime {
         self.shell
             .call(Operation::Status, String::new(), |model, _| {
                 Ok(RuntimeStatus {
-                    runtime_error: model.runtime_error.clone(),
+                    runtime_error: None,
                     network_error: model.network_error.clone(),
                     handlers: model.handlers.clone(),
                     supplemental_groups_policy: model.strict_groups,
