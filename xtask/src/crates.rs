@@ -1,0 +1,233 @@
+//! `crates`: each library crate is fit to be taken alone. It has a page and an example, makes
+//! nothing public that nobody names, depends on nothing it does not use, compiles with its own
+//! features only, and its package can be published.
+
+mod dependencies;
+mod member;
+mod page;
+mod surface;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::process::Command;
+use tokio::time::{Instant, timeout};
+
+use crate::run;
+use crate::tidy::{Finding, Workspace};
+use member::Member;
+
+/// Crates that no example shows, and why.
+const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
+    ("windlass", "its program is the example"),
+    ("windlass-fuzz", "the program in `fuzz/` is the example"),
+];
+/// An example that says so in its head needs nothing, ends by itself and is run here.
+const NEEDS_NOTHING: &str = "//! Runs without a container runtime.";
+/// How long such an example may take. They end within seconds; the rest is for a busy machine.
+const EXAMPLE_DEADLINE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only what takes seconds once the workspace is built: compile no crate by itself.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Checks every library crate, one line for each in each step.
+pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
+    let workspace = Workspace::load()?;
+    let members = Member::all(&workspace);
+    read(&members)?;
+    let libraries: Vec<&Member<'_>> = libraries(&members).collect();
+    run_examples(&libraries).await?;
+    if !options.quick {
+        compile_alone(&libraries)?;
+    }
+    package(&members, options.quick)
+}
+
+fn libraries<'a, 'b>(members: &'b [Member<'a>]) -> impl Iterator<Item = &'b Member<'a>> {
+    members.iter().filter(|member| member.is_library())
+}
+
+/// What can be told by reading.
+pub(crate) fn check(members: &[Member<'_>]) -> Vec<Finding> {
+    let dependencies = |member| dependencies::check(member, members);
+    let mut findings: Vec<Finding> = members.iter().flat_map(dependencies).collect();
+    let mut examples = BTreeMap::new();
+    for library in libraries(members) {
+        let wants_example = WITHOUT_EXAMPLE.iter().all(|row| row.0 != library.name());
+        findings.extend(page::check(library, wants_example));
+        findings.extend(surface::check(library, members));
+        if wants_example && library.examples().is_empty() {
+            let fix = "add one to examples/ that does something real";
+            findings.push(Finding::new(&library.root(), 1, "no example", fix));
+        }
+        for (name, path) in library.examples() {
+            if let Some(other) = examples.insert(name, path.clone()) {
+                let what = format!("an example called like {other}");
+                findings.push(Finding::new(&path, 1, what, "give it a name of its own"));
+            }
+        }
+        if library.is_published() && !library.has_license() {
+            let path = format!("{}LICENSE", library.directory());
+            let fix = "each package has it: ln -s ../../LICENSE";
+            findings.push(Finding::new(&path, 1, "not the workspace's licence", fix));
+        }
+    }
+    findings
+}
+
+fn read(members: &[Member<'_>]) -> anyhow::Result<()> {
+    run::step("crates: pages, examples, public names, dependencies");
+    let findings = check(members);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    for library in libraries(members) {
+        println!(
+            "{:24} page {:3} lines  examples {}  public names {:4}",
+            library.name(),
+            page::lines(library.root_text()).count(),
+            library.examples().len(),
+            surface::count(library),
+        );
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => bail!("crates: {count} findings"),
+    }
+}
+
+/// Builds all examples, with the features that tests and clippy have, and runs those that need
+/// nothing.
+async fn run_examples(libraries: &[&Member<'_>]) -> anyhow::Result<()> {
+    run::cargo(&["build", "--quiet", "--workspace", "--examples"])?;
+    let built = run::target_directory()?.join("debug/examples");
+    for library in libraries {
+        for (name, path) in library.examples() {
+            let text = library.text(&path);
+            if !text.lines().any(|line| line == NEEDS_NOTHING) {
+                println!("{path}: built; needs a container runtime to run");
+                continue;
+            }
+            let begin = Instant::now();
+            let said = run_example(Command::new(built.join(name))).await;
+            let said = said.with_context(|| {
+                format!("{path}: does not do what its head says; run `cargo run --example {name}`")
+            })?;
+            let seconds = begin.elapsed().as_secs_f64();
+            println!("{path}: {said} lines in {seconds:.1} s");
+        }
+    }
+    Ok(())
+}
+
+/// How many lines the program said. It has to end well, in time, and to have said something.
+async fn run_example(mut command: Command) -> anyhow::Result<usize> {
+    command
+        .current_dir(run::root())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let output = timeout(EXAMPLE_DEADLINE, command.output())
+        .await
+        .with_context(|| format!("has not ended after {} s", EXAMPLE_DEADLINE.as_secs()))?
+        .context("cannot be run")?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("{}: {}", output.status, stderr.trim());
+    }
+    match String::from_utf8_lossy(&output.stdout).lines().count() {
+        0 => bail!("says nothing on its standard output"),
+        lines => Ok(lines),
+    }
+}
+
+/// Compiles each library with the features that it names itself: one command for each, since the
+/// crates of one command share theirs.
+fn compile_alone(libraries: &[&Member<'_>]) -> anyhow::Result<()> {
+    run::step("crates: each compiles alone");
+    for library in libraries {
+        let mut variants = vec![vec![
+            "check",
+            "--quiet",
+            "--lib",
+            "--package",
+            library.name(),
+        ]];
+        if library.has_features() {
+            variants.push([&variants[0][..], &["--no-default-features"]].concat());
+        }
+        let begin = Instant::now();
+        for args in variants {
+            let status = run::cargo_command(&args)
+                .env("CARGO_TARGET_DIR", target()?)
+                .status()
+                .context("cannot run cargo")?;
+            if !status.success() {
+                bail!(
+                    "`cargo {}` failed: name the features that {}Cargo.toml is short of",
+                    args.join(" "),
+                    library.directory()
+                );
+            }
+        }
+        println!(
+            "{:28} {:.0} s",
+            library.name(),
+            begin.elapsed().as_secs_f64()
+        );
+    }
+    Ok(())
+}
+
+/// Makes the package of every crate that is published, and compiles each from its archive.
+fn package(members: &[Member<'_>], quick: bool) -> anyhow::Result<()> {
+    let mut args = vec!["package", "--workspace", "--allow-dirty"];
+    if quick {
+        args.push("--no-verify");
+    }
+    let private = members.iter().filter(|member| !member.is_published());
+    args.extend(private.flat_map(|member| ["--exclude", member.name()]));
+    run::step(&format!("cargo {}", args.join(" ")));
+    let mut child = run::cargo_command(&args)
+        .env("CARGO_TARGET_DIR", target()?)
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo")?;
+    let mut all = Vec::new();
+    for line in BufReader::new(child.stderr.take().context("no stderr")?).lines() {
+        let line = line?;
+        if ["Packaging", "Verifying"]
+            .iter()
+            .any(|verb| line.trim_start().starts_with(verb))
+        {
+            println!("{}", line.trim());
+        }
+        all.push(line);
+    }
+    if !child.wait()?.success() {
+        bail!("`cargo {}` failed:\n{}", args.join(" "), all.join("\n"));
+    }
+    let warnings: Vec<&str> = all
+        .iter()
+        .map(String::as_str)
+        .filter(|line| line.starts_with("warning:"))
+        .collect();
+    if !warnings.is_empty() {
+        bail!("`cargo {}` warns:\n{}", args.join(" "), warnings.join("\n"));
+    }
+    Ok(())
+}
+
+/// Where crates are compiled one by one: apart, so that what the workspace shares stays built.
+fn target() -> anyhow::Result<PathBuf> {
+    Ok(run::target_directory()?.join("crates"))
+}

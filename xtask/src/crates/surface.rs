@@ -1,0 +1,235 @@
+//! Rule on what a crate makes public: somebody outside names it.
+//!
+//! That `pub` means "can be reached from outside" is the compiler's rule (`unreachable_pub`); this one
+//! adds that somebody does. It goes by words: a name is used if a crate that depends on this one, or
+//! its own tests, examples or page, has the word. What the root offers has to be named by its path. A
+//! type is also needed where a public signature has it. So it finds too little where names are
+//! common, and nothing that is used. Fields are not looked at: a record is read as a whole.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::member::{Member, code, words};
+use super::page;
+use crate::tidy::Finding;
+
+/// What those outside the workspace need: crate, name, who.
+const MEANT: &[(&str, &str, &str)] = &[("windlass-fuzz", "target", "the program in fuzz/")];
+
+/// A public item: line in its file, kind and name.
+#[derive(Debug)]
+pub(super) struct Item<'a> {
+    line: usize,
+    kind: &'a str,
+    name: &'a str,
+}
+
+impl fmt::Display for Item<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.line, self.kind, self.name)
+    }
+}
+
+/// Every public item of the library that nobody needs.
+pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding> {
+    // A program in the same directory names what is public; which file is whose is not told here.
+    if library.is_program() {
+        return Vec::new();
+    }
+    let page: Vec<&str> = page::lines(library.root_text()).collect();
+    let page = page.join("\n");
+    let outside = outside(library, members);
+    let path = library.name().replace('-', "_");
+    let meant = MEANT.iter().filter(|row| row.0 == library.name());
+    let mut named: BTreeSet<&str> = words(&page).chain(meant.map(|row| row.1)).collect();
+    let mut by_path: BTreeSet<&str> = roots(&page, &path).into_iter().collect();
+    by_path.extend(roots(&outside, &path));
+    named.extend(words(&outside));
+    let mut signatures = BTreeSet::new();
+    for (_, text) in library.sources() {
+        signatures.extend(signature_words(text));
+    }
+    let mut findings = Vec::new();
+    let mut add = |path: &str, item: &Item<'_>| {
+        let what = format!("nobody outside names {} {}", item.kind, item.name);
+        let fix = "make it private or pub(crate), or remove it";
+        findings.push(Finding::new(path, item.line, what, fix));
+    };
+    for offered in offers(library.root_text()) {
+        if !by_path.contains(offered.name) && !signatures.contains(offered.name) {
+            add(&library.root(), &offered);
+        }
+    }
+    for (path, text) in library.sources() {
+        for item in items(text) {
+            // Those of the root are offers, which are looked for by path.
+            if item.kind == "mod" && path == library.root() {
+                continue;
+            }
+            let is_type = ["struct", "enum", "trait", "type"].contains(&item.kind);
+            if !named.contains(item.name) && !(is_type && signatures.contains(item.name)) {
+                add(path, &item);
+            }
+        }
+    }
+    findings
+}
+
+/// How many public items the library has.
+pub(super) fn count(library: &Member<'_>) -> usize {
+    library.sources().map(|(_, text)| items(text).len()).sum()
+}
+
+/// The code of those who could use the library: crates that depend on it, however far, and its own
+/// tests and examples.
+fn outside(library: &Member<'_>, members: &[Member<'_>]) -> String {
+    let mut users = BTreeSet::from([library.name()]);
+    loop {
+        let depends = |other: &&Member<'_>| {
+            let mut dependencies = other.package.dependencies();
+            dependencies.any(|dependency| users.contains(dependency.name()))
+        };
+        let names = members.iter().filter(depends).map(Member::name);
+        let more: BTreeSet<&str> = names.filter(|name| !users.contains(name)).collect();
+        if more.is_empty() {
+            break;
+        }
+        users.extend(more);
+    }
+    let others = members
+        .iter()
+        .filter(|other| other.name() != library.name() && users.contains(other.name()))
+        .flat_map(Member::files);
+    let texts = library.outside().chain(others);
+    texts
+        .flat_map(|(_, text)| code(text))
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+/// The public items of a file, as rustfmt writes them.
+pub(super) fn items(text: &str) -> Vec<Item<'_>> {
+    let item = |(index, line)| {
+        let (kind, name) = declared(line)?;
+        Some(Item {
+            line: index + 1,
+            kind,
+            name,
+        })
+    };
+    text.lines().enumerate().filter_map(item).collect()
+}
+
+/// Kind and name of what the line makes public; nothing for fields and for `pub use`.
+fn declared(line: &str) -> Option<(&str, &str)> {
+    let mut words = line
+        .trim_start()
+        .strip_prefix("pub ")?
+        .split(' ')
+        .peekable();
+    while words
+        .next_if(|word| ["async", "unsafe"].contains(word))
+        .is_some()
+    {}
+    let mut kind = words.next()?;
+    if kind == "const" && words.peek() == Some(&"fn") {
+        kind = words.next()?;
+    }
+    let kinds = [
+        "fn", "struct", "enum", "trait", "type", "mod", "const", "static",
+    ];
+    let name = words.next().filter(|_| kinds.contains(&kind))?;
+    Some((kind, self::words(name).next()?))
+}
+
+/// What the root of a crate offers by name: its modules, and what it exports again.
+pub(super) fn offers(text: &str) -> Vec<Item<'_>> {
+    let mut offers: Vec<Item<'_>> = items(text)
+        .into_iter()
+        .filter(|item| item.kind == "mod")
+        .collect();
+    let mut exporting = false;
+    for (index, line) in text.lines().enumerate() {
+        exporting |= line.starts_with("pub use ");
+        if !exporting {
+            continue;
+        }
+        exporting = !line.ends_with(';');
+        // What comes last of a path is the name: `a::B`, `a::{B, C}`, `a::B as D`.
+        let listed = line.rsplit('{').next().unwrap_or(line);
+        for part in listed.split(',') {
+            let name = words(part).last().filter(|_| !part.contains('*'));
+            if let Some(name) = name {
+                offers.push(Item {
+                    line: index + 1,
+                    kind: "export",
+                    name,
+                });
+            }
+        }
+    }
+    offers
+}
+
+/// What the text names right below the root of the crate: `A` and `b` of `name::{A, b::C}`.
+pub(super) fn roots<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    let mut roots = Vec::new();
+    let start = format!("{name}::");
+    for (position, _) in text.match_indices(&start) {
+        let rest = &text[position + start.len()..];
+        let Some(list) = rest.strip_prefix('{') else {
+            roots.extend(words(rest).next());
+            continue;
+        };
+        let (mut depth, mut begins) = (1, true);
+        for (at, c) in list.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => begins = true,
+                c if depth == 1 && begins && (c.is_alphabetic() || c == '_') => {
+                    roots.extend(words(&list[at..]).next());
+                    begins = false;
+                }
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    roots
+}
+
+/// The words of what a file says in public: signatures, fields, what variants hold, which traits are
+/// implemented for whom.
+pub(super) fn signature_words(text: &str) -> BTreeSet<&str> {
+    let mut found = BTreeSet::new();
+    let mut signature = false;
+    for line in code(text) {
+        let start = line.trim_start();
+        let field = line.starts_with("        ") && line.ends_with(',') && start.contains(": ");
+        let variant = start.starts_with(char::is_uppercase)
+            && start.contains(['(', '{'])
+            && !start.contains("=>");
+        let of_trait = line.starts_with("    ")
+            && ["fn ", "async fn ", "type "]
+                .iter()
+                .any(|word| start.starts_with(word));
+        signature |= start.starts_with("pub ") && !start.starts_with("pub use ") || of_trait;
+        if signature || variant || field {
+            let own = declared(line).map(|(_, name)| name);
+            found.extend(words(line).filter(|word| Some(*word) != own));
+        }
+        // Only a function's is longer than a line that ends with a comma.
+        let is_function = start.contains("fn ") || !start.starts_with("pub ");
+        signature &= !(line.ends_with(['{', ';', '}']) || line.ends_with(',') && !is_function);
+        if let Some((of, _)) = start
+            .strip_prefix("impl")
+            .and_then(|rest| rest.split_once(" for "))
+        {
+            found.extend(words(of));
+        }
+    }
+    found
+}
