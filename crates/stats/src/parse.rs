@@ -302,7 +302,7 @@ pub fn parse_procs(text: &[u8]) -> Vec<u32> {
     pids.filter_map(|pid| u32::try_from(pid).ok()).collect()
 }
 
-/// `net/dev` of a network namespace, without [`IGNORED_INTERFACES`], ordered by name.
+/// `net/dev` of a network namespace, without `IGNORED_INTERFACES`, ordered by name.
 pub fn parse_net_dev(text: &[u8]) -> Vec<InterfaceUsage> {
     let mut interfaces: Vec<InterfaceUsage> = lines(text).filter_map(interface).collect();
     interfaces.sort_by(|a, b| a.name.cmp(&b.name));

@@ -3,7 +3,7 @@
 //!
 //! Everything lives below one directory, `/tmp/windlass-<name>`. What has to live elsewhere (a
 //! bridge, cgroups, shim sockets, the CNI cache) carries that name or is found from there, so
-//! that [`sweep`] needs nothing but the directory: the same code ends a good run, a panicking
+//! that `sweep` needs nothing but the directory: the same code ends a good run, a panicking
 //! test (`Drop`) and, at the next start, a run that was killed.
 
 mod config;

@@ -15,7 +15,7 @@ pub(crate) const NOTES: &str = "vol_data.json";
 const NOT_A_VOLUME: [&str; 2] = ["staging", "publish"];
 
 /// Paths of CSI volumes below `--root-dir`. Whoever asks for one has checked the names in it
-/// ([`check_names`]).
+/// (`check_names`).
 #[derive(Clone, Debug)]
 pub struct CsiPaths {
     nodes: NodePaths,
