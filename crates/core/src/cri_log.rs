@@ -126,7 +126,7 @@ impl RawLine<'_> {
     /// # Errors
     /// There is no such moment: `Time`.
     pub fn fixed_time(&self) -> Result<[u8; TIME_LENGTH], LogLineError> {
-        let mut fixed = *b"0000-00-00T00:00:00.000000000Z";
+        let mut fixed = *SHAPE;
         if let Some((b'Z', digits)) = self.time.split_last()
             && in_range(digits)
         {
@@ -146,10 +146,7 @@ impl RawLine<'_> {
 /// Which of the three words before the content is missing or wrong.
 pub fn split_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    let (time, rest) = word(line);
-    if !looks_like_time(time) {
-        return Err(LogLineError::Time);
-    }
+    let (time, rest) = time(line).ok_or(LogLineError::Time)?;
     let (stream, rest) = word(rest);
     let stream = match stream {
         b"stdout" => LogStream::Stdout,
@@ -171,22 +168,41 @@ pub fn split_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
     })
 }
 
+/// A time as [`format_time`] writes it: digits where it has a 0, else these marks.
+const SHAPE: &[u8; TIME_LENGTH] = b"0000-00-00T00:00:00.000000000Z";
+
 /// Bytes of a time as [`format_time`] writes it.
 pub const TIME_LENGTH: usize = "0000-00-00T00:00:00.000000000Z".len();
 
 /// Bytes of a time up to its seconds.
 const SECONDS: usize = "0000-00-00T00:00:00".len();
 
+/// The time at the beginning of a line, and what follows its space.
+fn time(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    // what runtimes write is told without looking for the space: all lines of a long log take this way
+    if let Some((time, [b' ', rest @ ..])) = line.split_at_checked(TIME_LENGTH)
+        && has_shape(time)
+    {
+        return Some((time, rest));
+    }
+    let (time, rest) = word(line);
+    looks_like_time(time).then_some((time, rest))
+}
+
+/// Whether digits and marks are where [`SHAPE`] has them, without a branch for each byte.
+fn has_shape(text: &[u8]) -> bool {
+    let misfits = text.iter().zip(SHAPE).map(|(byte, shape)| {
+        let most = if *shape == b'0' { 9 } else { 0 };
+        u8::from(byte.wrapping_sub(*shape) > most)
+    });
+    misfits.fold(0, |any, misfit| any | misfit) == 0
+}
+
 /// Whether it has the shape of an RFC 3339 time: digits and marks where they belong, and an offset.
 fn looks_like_time(text: &[u8]) -> bool {
-    const SHAPE: &[u8; SECONDS] = b"0000-00-00T00:00:00";
-    let Some((date, rest)) = text.split_first_chunk::<SECONDS>() else {
+    let Some((date, rest)) = text.split_at_checked(SECONDS) else {
         return false;
     };
-    let fits = date.iter().zip(SHAPE).all(|(byte, shape)| match shape {
-        b'0' => byte.is_ascii_digit(),
-        mark => byte == mark,
-    });
     let offset = match rest.split_first() {
         Some((b'.', fraction)) => {
             let digits = fraction.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -197,7 +213,7 @@ fn looks_like_time(text: &[u8]) -> bool {
         }
         _ => rest,
     };
-    fits && (offset == b"Z" || matches!(offset, [b'+' | b'-', _, _, b':', _, _]))
+    has_shape(date) && (offset == b"Z" || matches!(offset, [b'+' | b'-', _, _, b':', _, _]))
 }
 
 /// Whether a time of that shape, without its `Z`, is a moment, and no 29th of February, which takes
@@ -280,6 +296,9 @@ mod tests {
         check(b"\0\0\0\0", "Time");
         check(b"yesterday stdout F x", "Time");
         check(b"2016-10-06T00:17:09.Z stdout F x", "Time");
+        check(b"2016-10-06T00:17:09.66979420:Z stdout F x", "Time");
+        check(b"2016-10-06T00:17:09.669794202+ stdout F x", "Time");
+        check(b"2016-10-06T00:17:09.669794202Zstdout F x", "Time");
         check(b"2016-10-06T00:17:09Z", "Stream");
         check(b"2016-10-06T00:17:09Z stdin F x", "Stream");
         check(b"2016-10-06T00:17:09Z stdout", "Tag");
