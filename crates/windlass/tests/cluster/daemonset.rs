@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use windlass_client::At;
-use windlass_testing::node_images::{AGENT, Edition, RUNTIME};
+use windlass_testing::node_images::{AGENT, RUNTIME};
 use windlass_types::corev1::Node;
 
 use crate::bed::{Bed, SOON, eventually};
@@ -38,7 +38,7 @@ const OBJECTS: &str = "kubectl get --ignore-not-found --output=name nodes/node-w
 /// The node that the DaemonSet makes.
 const SECOND: &str = "node-windlass";
 const TAINT: &str = "windlass.dev/side-by-side";
-/// Tag of the images after the upgrade.
+/// Tag of the images after the upgrade, whose contents are the same.
 const NEXT: &str = "next";
 /// The cluster IP of the service `kubernetes`, where pods look for the API server.
 const SERVICE: &str = "10.96.0.1";
@@ -79,8 +79,11 @@ async fn on_real_cluster_the_daemon_set_runs_a_deployment_and_leaves_nothing() {
     }
     bed.create(&pod("neighbour", HOLD, json!({}))).await;
     let neighbour = bed.pod_ready("neighbour").await;
-    for (epoch, version) in [(0, env!("CARGO_PKG_VERSION")), (1, NEXT)] {
-        add_images(&bed.containerd, Edition { version, epoch }).await;
+    add_images(&bed.containerd).await;
+    for image in [AGENT, RUNTIME] {
+        let [now, next] = [env!("CARGO_PKG_VERSION"), NEXT].map(|tag| format!("{image}:{tag}"));
+        let tag = ["images", "tag", &now, &next];
+        bed.containerd.ctr(&tag).await.unwrap();
     }
     serve_the_service(&bed).await;
     let before = Machine::read();

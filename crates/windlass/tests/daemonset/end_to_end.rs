@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_testing::agent::{Agent, AgentOptions, NODE_NAME};
 use windlass_testing::containerd::PrivateContainerd;
-use windlass_testing::node_images::Edition;
 use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
 use crate::host::{add_images, add_inner_images, has_shared_mounts, web};
@@ -92,11 +91,7 @@ struct Bed {
 impl Bed {
     async fn start() -> Self {
         let containerd = PrivateContainerd::start("daemonset", |_| {}).await.unwrap();
-        let edition = Edition {
-            version: env!("CARGO_PKG_VERSION"),
-            epoch: 0,
-        };
-        add_images(&containerd, edition).await;
+        add_images(&containerd).await;
         let manifests = containerd.base().join("manifests");
         std::fs::create_dir_all(&manifests).unwrap();
         let binary = Path::new(env!("CARGO_BIN_EXE_windlass"));

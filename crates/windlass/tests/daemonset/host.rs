@@ -32,8 +32,12 @@ pub(crate) fn has_shared_mounts(name: &str) -> bool {
     false
 }
 
-/// Puts both images on the node.
-pub(crate) async fn add_images(containerd: &PrivateContainerd, edition: Edition<'_>) {
+/// Puts both images on the node, in the version that the manifests name.
+pub(crate) async fn add_images(containerd: &PrivateContainerd) {
+    let edition = Edition {
+        version: env!("CARGO_PKG_VERSION"),
+        epoch: 0,
+    };
     // without its symbols it is a fifth
     let stripped = containerd.base().join("windlass");
     let mut strip = Command::new("strip");
