@@ -13,7 +13,7 @@ use sha2::{Digest, Sha512_256};
 
 /// What a certificate says of its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Identity {
+pub(crate) enum Identity {
     /// A client of the API server: user `system:node:<name>`, group `system:nodes`.
     Client {
         /// Name of the node.
@@ -39,7 +39,7 @@ pub struct ServingNames {
 
 impl Identity {
     /// `spec.signerName` of the request.
-    pub fn signer(&self) -> &'static str {
+    pub(crate) fn signer(&self) -> &'static str {
         match self {
             Self::Client { .. } => "kubernetes.io/kube-apiserver-client-kubelet",
             Self::Serving { .. } => "kubernetes.io/kubelet-serving",
@@ -48,7 +48,7 @@ impl Identity {
 
     /// `spec.usages` of the request. An ECDSA key enciphers no other keys, so that usage is not
     /// asked for.
-    pub fn usages(&self) -> [&'static str; 2] {
+    pub(crate) fn usages(&self) -> [&'static str; 2] {
         match self {
             Self::Client { .. } => ["digital signature", "client auth"],
             Self::Serving { .. } => ["digital signature", "server auth"],

@@ -83,7 +83,7 @@ mod signing;
 mod store;
 
 pub use bootstrap::{BeginError, Beginning, Credentials, Paths};
-pub use csr::{Identity, RequestError, ServingNames};
+pub use csr::{RequestError, ServingNames};
 pub use pod_key::{PodKey, PodKeyType, UnknownKeyType};
 pub use rotation::{
     Bootstrap, KeepClient, KeepServing, ServingPair, keep_client_certificate,

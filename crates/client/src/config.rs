@@ -20,8 +20,6 @@ use entry::{Place, current};
 use file::Kubeconfig;
 use write::{certificate_pem, write_document};
 
-pub use write::write_kubeconfig;
-
 mod entry;
 pub(crate) mod file;
 mod write;

@@ -81,7 +81,7 @@ mod transport;
 
 pub use api::{ApiClient, ApiObject, WatchEvent, WatchStream};
 pub use clients::{ApiClients, ClientLimits};
-pub use config::{ApiServerConfig, ConfigError, write_kubeconfig};
+pub use config::{ApiServerConfig, ConfigError};
 pub use error::{ApiError, ApiErrorKind, ApiResult};
 pub use identity::{ClientIdentity, IdentityError, Standing};
 pub use query::{At, Delete, List, Patch, Selector, Watch};

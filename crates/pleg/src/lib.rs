@@ -57,7 +57,7 @@
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-pleg --example watch_pods -- /run/containerd/containerd.sock` follows a
+//! `cargo run -p windlass-pleg --example watch_pod_events -- /run/containerd/containerd.sock` follows a
 //! real runtime.
 //!
 //! # What it promises

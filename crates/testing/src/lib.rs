@@ -52,7 +52,7 @@
 
 pub use windlass_fake_api::FakeApiServer;
 pub use windlass_testbed::{
-    agent, containerd, control_plane, cri_proxy, csi_driver, images, node_images, oci, pod_watch,
+    agent, containerd, control_plane, cri_proxy, csi_driver, images, node_images, pod_watch,
     registry, small_disk,
 };
 

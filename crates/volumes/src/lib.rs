@@ -86,7 +86,6 @@ pub use machine::HostVolumesConfig;
 pub use memory::{MemoryVolumes, VolumeStep};
 pub use mount_info::{MountPoint, mounts_beneath};
 pub use ownership::{GroupPolicy, VolumeGroup, WalkProgress, Walked, set_volume_ownership};
-pub use pod_volumes::VolumeSite;
 pub use port::{FoundVolume, VolumePlugins, VolumeRequest};
 pub use programs::{ProgramError, Programs};
 pub use remove::remove_tree;

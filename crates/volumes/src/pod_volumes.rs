@@ -33,7 +33,7 @@ const OWN_CONTENT: [&str; 5] = [
 
 /// Where a volume is set up, and for whom.
 #[derive(Clone, Copy, Debug)]
-pub struct VolumeSite<'a> {
+pub(crate) struct VolumeSite<'a> {
     /// Directory of the pod.
     pub pod_dir: &'a Path,
     /// The pod.

@@ -22,10 +22,9 @@ use windlass_types::{Pod, Timestamp};
 
 use windlass_core::volume_source::{PayloadKind, VolumeSource, plain_volume, plain_volumes};
 
-use crate::pod_volumes::{set_up_volume, tear_down_volume};
+use crate::pod_volumes::{VolumeSite, set_up_volume, tear_down_volume};
 use crate::{
-    FoundVolume, RemoveError, VolumeError, VolumeSite, check_host_path, mount_info, mounts_beneath,
-    remove_tree,
+    FoundVolume, RemoveError, VolumeError, check_host_path, mount_info, mounts_beneath, remove_tree,
 };
 
 /// Volumes that show nothing of the API server.

@@ -254,15 +254,15 @@ fn a_written_kubeconfig_is_private_and_reads_back() {
     let (certificate, key) = pem();
     let current = directory.path().join("current.pem");
     std::fs::write(&current, format!("{certificate}{key}")).expect("file");
+    let joining = load(SERVER, "token: joining").expect("config");
     for _ in 0..2 {
-        let ca = Some(certificate.as_bytes());
-        write_kubeconfig(&path, "https://api:6443", ca, &current, &current).expect("written");
+        let written = joining.write_kubeconfig(&path, &current, &current);
+        written.expect("written");
     }
     let mode = std::fs::metadata(&path).expect("file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let config = ApiServerConfig::from_kubeconfig(&path).expect("config");
-    assert_eq!(config.server().host(), Some("api"));
-    assert_eq!(config.authorities().len(), 1);
+    assert_eq!(config.server(), joining.server());
     assert!(config.identity().is_present());
     let left = std::fs::read_dir(path.parent().expect("parent")).expect("directory");
     assert_eq!(left.count(), 1, "no temporary file is left");

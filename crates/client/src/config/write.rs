@@ -10,22 +10,6 @@ use rustls_pki_types::CertificateDer;
 
 use super::ConfigError;
 
-/// Writes a kubeconfig with one cluster and one user who has a client certificate, mode 0600, in
-/// one step. `ca` is the PEM text of the server's authority; `None` trusts the system's.
-pub fn write_kubeconfig(
-    path: &Path,
-    server: &str,
-    ca: Option<&[u8]>,
-    client_cert_file: &Path,
-    client_key_file: &Path,
-) -> Result<(), ConfigError> {
-    let mut cluster = serde_json::json!({ "server": server });
-    if let Some(ca) = ca {
-        cluster["certificate-authority-data"] = STANDARD.encode(ca).into();
-    }
-    write_document(path, &cluster, client_cert_file, client_key_file)
-}
-
 pub(super) fn certificate_pem(der: &CertificateDer<'_>) -> String {
     let text = STANDARD.encode(der);
     let lines: Vec<&str> = text
@@ -37,6 +21,8 @@ pub(super) fn certificate_pem(der: &CertificateDer<'_>) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
 }
 
+/// Writes a kubeconfig with one cluster and one user who has a client certificate, mode 0600, in
+/// one step.
 pub(super) fn write_document(
     path: &Path,
     cluster: &serde_json::Value,

@@ -1,6 +1,6 @@
 //! Follows the pods of a container runtime: what starts, dies and goes.
 //!
-//! `cargo run -p windlass-pleg --example watch_pods -- /run/containerd/containerd.sock [seconds]`
+//! `cargo run -p windlass-pleg --example watch_pod_events -- /run/containerd/containerd.sock [seconds]`
 //! ends after so many seconds, or at Ctrl-C. Nothing is changed at the runtime.
 
 use std::error::Error;
@@ -18,7 +18,7 @@ use windlass_pleg::{Pleg, PlegDeps};
 use windlass_types::ObservedPod;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let usage = "usage: watch_pods <socket of the container runtime> [seconds]";
+    let usage = "usage: watch_pod_events <socket of the container runtime> [seconds]";
     let mut arguments = std::env::args().skip(1);
     let socket = arguments.next().ok_or(usage)?;
     let seconds = arguments.next().map_or(Ok(u64::MAX), |text| text.parse());
