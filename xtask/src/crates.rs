@@ -28,6 +28,8 @@ const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
     ("windlass", "its program is the example"),
     ("windlass-fuzz", "the program in `fuzz/` is the example"),
 ];
+/// Its code is generated, and not read here.
+const GENERATED: &str = "windlass-proto";
 /// An example that says so in its head needs nothing, ends by itself and is run here.
 const NEEDS_NOTHING: &str = "//! Runs without a container runtime.";
 /// How long such an example may take. They end within seconds; the rest is for a busy machine.

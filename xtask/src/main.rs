@@ -7,6 +7,7 @@ mod tidy;
 mod verify;
 
 mod bench;
+mod crates;
 mod demo;
 mod fuzz;
 mod image;
@@ -37,6 +38,9 @@ enum Command {
     Ci,
     /// Check the rules of the code base: crate edges, module heads, file sizes, documents.
     Tidy,
+    /// Check that each library crate can be taken alone: page, examples, public names, dependencies,
+    /// compiling by itself, packaging.
+    Crates(crates::Options),
     /// Regenerate the gRPC code from `proto/`.
     Codegen,
     /// Regenerate the reference pages in `docs/reference` from the code.
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Test(options) => verify::test(&options),
         Command::Ci => verify::ci(),
         Command::Tidy => tidy::run(),
+        Command::Crates(options) => block_on(crates::run(&options)),
         Command::Codegen => run::cargo(&["run", "--quiet", "--package", "windlass-codegen"]),
         Command::Reference => reference::run(),
         Command::Demo(options) => block_on(demo::run(&options)),

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+pub(crate) use manifests::Package;
+
 use crate::{reference, run};
 
 /// One breach of one rule.
@@ -24,7 +26,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    fn new(path: &str, line: usize, what: impl Into<String>, fix: &'static str) -> Self {
+    pub(crate) fn new(path: &str, line: usize, what: impl Into<String>, fix: &'static str) -> Self {
         Self {
             path: path.to_owned(),
             line,
@@ -53,11 +55,11 @@ pub(crate) struct Workspace {
     /// Name and licence of every package that is built, ours included.
     licenses: Vec<(String, String)>,
     /// Hand-written Rust files: path relative to the root, and content.
-    sources: Vec<(String, String)>,
+    pub(crate) sources: Vec<(String, String)>,
 }
 
 impl Workspace {
-    fn load() -> anyhow::Result<Self> {
+    pub(crate) fn load() -> anyhow::Result<Self> {
         let root = run::root();
         // What only other systems need is neither here to be read nor ever built.
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
@@ -99,6 +101,17 @@ impl Workspace {
             licenses,
             sources,
         })
+    }
+
+    /// One of invented packages, whose files are nowhere.
+    #[cfg(test)]
+    pub(crate) fn invented(packages: Vec<Value>, sources: Vec<(String, String)>) -> Self {
+        Self {
+            root: PathBuf::from("/invented"),
+            packages,
+            licenses: Vec::new(),
+            sources,
+        }
     }
 
     /// A text file of the workspace, empty if there is none.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::GENERATED;
 use super::member::{Member, code, is_test, without_tests, words};
 use crate::tidy::{Finding, Package};
 
@@ -17,7 +18,8 @@ pub(super) fn check(member: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding>
         } else {
             (&shipped, "code")
         };
-        if !words.contains(&*name) {
+        let is_read = dependency.is_dev() || member.name() != GENERATED;
+        if is_read && !words.contains(&*name) {
             let what = format!("{} is not named in its {place}", dependency.name());
             let finding = member.package.finding(dependency.name(), what, "remove it");
             findings.push(finding);

@@ -10,11 +10,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::member::{Member, code, words};
-use super::page;
+use super::{GENERATED, page};
 use crate::tidy::Finding;
 
 /// What those outside the workspace need: crate, name, who.
-const MEANT: &[(&str, &str, &str)] = &[("windlass-fuzz", "target", "the program in fuzz/")];
+const MEANT: &[(&str, &str, &str)] = &[
+    ("windlass-fuzz", "target", "the program in fuzz/"),
+    (
+        "windlass-streams",
+        "BUFFER_BYTES",
+        "who reckons with its bound",
+    ),
+];
 
 /// A public item: line in its file, kind and name.
 #[derive(Debug)]
@@ -33,15 +40,19 @@ impl fmt::Display for Item<'_> {
 /// Every public item of the library that nobody needs.
 pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding> {
     // A program in the same directory names what is public; which file is whose is not told here.
-    if library.is_program() {
+    if library.is_program() || library.name() == GENERATED {
         return Vec::new();
     }
     let page: Vec<&str> = page::lines(library.root_text()).collect();
     let page = page.join("\n");
     let outside = outside(library, members);
     let path = library.name().replace('-', "_");
-    let meant = MEANT.iter().filter(|row| row.0 == library.name());
-    let mut named: BTreeSet<&str> = words(&page).chain(meant.map(|row| row.1)).collect();
+    let meant = MEANT
+        .iter()
+        .filter(|row| row.0 == library.name())
+        .map(|row| row.1);
+    let shown: BTreeSet<&str> = words(&page).collect();
+    let mut named: BTreeSet<&str> = words(&page).chain(meant).collect();
     let mut by_path: BTreeSet<&str> = roots(&page, &path).into_iter().collect();
     by_path.extend(roots(&outside, &path));
     named.extend(words(&outside));
@@ -56,7 +67,9 @@ pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding
         findings.push(Finding::new(path, item.line, what, fix));
     };
     for offered in offers(library.root_text()) {
-        if !by_path.contains(offered.name) && !signatures.contains(offered.name) {
+        let named = by_path.contains(offered.name)
+            || offered.kind == "export" && shown.contains(offered.name);
+        if !named && !signatures.contains(offered.name) {
             add(&library.root(), &offered);
         }
     }
@@ -67,7 +80,11 @@ pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding
                 continue;
             }
             let is_type = ["struct", "enum", "trait", "type"].contains(&item.kind);
-            if !named.contains(item.name) && !(is_type && signatures.contains(item.name)) {
+            let renamed = is_type && library.root_text().contains(&format!("{} as ", item.name));
+            if !named.contains(item.name)
+                && !renamed
+                && !(is_type && signatures.contains(item.name))
+            {
                 add(path, &item);
             }
         }

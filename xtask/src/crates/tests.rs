@@ -97,7 +97,11 @@ fn a_file_of_another_crate_is_found_by_its_path() {
     let check = |path: &str, other: &str, expected: &str| {
         assert_eq!(joined(path, other), expected);
     };
-    check("crates/a/src/b.rs", "../../c/tests/d.rs", "crates/c/tests/d.rs");
+    check(
+        "crates/a/src/b.rs",
+        "../../c/tests/d.rs",
+        "crates/c/tests/d.rs",
+    );
     check("crates/a/tests/b/main.rs", "e.rs", "crates/a/tests/b/e.rs");
 }
 

@@ -308,14 +308,16 @@ pub(crate) fn names(workspace: &Workspace) -> Vec<Finding> {
 }
 
 /// A member of the workspace with its manifest.
-struct Package<'a> {
-    value: &'a Value,
-    path: String,
+pub(crate) struct Package<'a> {
+    /// Its entry of `cargo metadata`.
+    pub(crate) value: &'a Value,
+    /// Where its manifest is, relative to the root.
+    pub(crate) path: String,
     text: String,
 }
 
 impl Workspace {
-    fn members(&self) -> impl Iterator<Item = Package<'_>> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = Package<'_>> {
         // Packages of the workspace come from no registry.
         self.packages
             .iter()
@@ -335,7 +337,7 @@ impl Package<'_> {
         name.strip_prefix("windlass-").unwrap_or(name)
     }
 
-    fn dependencies(&self) -> impl Iterator<Item = Dependency<'_>> {
+    pub(crate) fn dependencies(&self) -> impl Iterator<Item = Dependency<'_>> {
         self.value["dependencies"]
             .as_array()
             .into_iter()
@@ -344,26 +346,36 @@ impl Package<'_> {
     }
 
     /// A finding on the first line of the manifest that begins with `start`.
-    fn finding(&self, start: &str, what: impl Into<String>, fix: &'static str) -> Finding {
+    pub(crate) fn finding(
+        &self,
+        start: &str,
+        what: impl Into<String>,
+        fix: &'static str,
+    ) -> Finding {
         let line = self.text.lines().position(|line| line.starts_with(start));
         Finding::new(&self.path, line.map_or(1, |index| index + 1), what, fix)
     }
 }
 
 /// An entry of `dependencies` in `cargo metadata`.
-struct Dependency<'a>(&'a Value);
+pub(crate) struct Dependency<'a>(&'a Value);
 
 impl Dependency<'_> {
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.0["name"].as_str().unwrap_or_default()
     }
 
-    fn is_dev(&self) -> bool {
+    pub(crate) fn is_dev(&self) -> bool {
         self.0["kind"] == "dev"
     }
 
+    /// The versions that will do: `^0.1.0`, or `*` where none is asked for.
+    pub(crate) fn requirement(&self) -> &str {
+        self.0["req"].as_str().unwrap_or_default()
+    }
+
     /// The short name, if the dependency is a member of the workspace.
-    fn workspace_crate(&self) -> Option<&str> {
+    pub(crate) fn workspace_crate(&self) -> Option<&str> {
         let dir = Path::new(self.0["path"].as_str()?);
         dir.file_name().and_then(|name| name.to_str())
     }
