@@ -34,7 +34,7 @@ pub struct Surroundings<'a> {
 
 /// What the checkpoint of admitted pods is told.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CheckpointChange {
+pub(crate) enum CheckpointChange {
     /// This is the newest version of an admitted pod.
     Record(SharedPod),
     /// The pod is gone or will never run again.

@@ -1,5 +1,7 @@
 //! A crate of the workspace, as the rules on crates read it.
 
+use std::collections::BTreeSet;
+
 use crate::run;
 use crate::tidy::{Package, Workspace};
 
@@ -10,6 +12,8 @@ pub(crate) struct Member<'a> {
     directory: String,
     /// Path relative to the workspace's root, and content.
     files: Vec<(&'a str, &'a str)>,
+    /// Every word of its code.
+    pub(super) words: BTreeSet<&'a str>,
 }
 
 impl<'a> Member<'a> {
@@ -34,8 +38,14 @@ impl<'a> Member<'a> {
                     .iter()
                     .filter(|(path, _)| owner(path) == Some(&directory))
                     .map(|(path, text)| (path.as_str(), text.as_str()));
+                let files: Vec<_> = files.collect();
                 Self {
-                    files: files.collect(),
+                    words: files
+                        .iter()
+                        .flat_map(|(_, text)| code(text))
+                        .flat_map(words)
+                        .collect(),
+                    files,
                     package,
                     directory,
                 }

@@ -14,14 +14,7 @@ use super::{GENERATED, page};
 use crate::tidy::Finding;
 
 /// What those outside the workspace need: crate, name, who.
-const MEANT: &[(&str, &str, &str)] = &[
-    ("windlass-fuzz", "target", "the program in fuzz/"),
-    (
-        "windlass-streams",
-        "BUFFER_BYTES",
-        "who reckons with its bound",
-    ),
-];
+const MEANT: &[(&str, &str, &str)] = &[("windlass-fuzz", "target", "the program in fuzz/")];
 
 /// A public item: line in its file, kind and name.
 #[derive(Debug)]
@@ -55,7 +48,15 @@ pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding
     let mut named: BTreeSet<&str> = words(&page).chain(meant).collect();
     let mut by_path: BTreeSet<&str> = roots(&page, &path).into_iter().collect();
     by_path.extend(roots(&outside, &path));
-    named.extend(words(&outside));
+    for user in users(library, members) {
+        named.extend(&user.words);
+    }
+    named.extend(
+        library
+            .outside()
+            .flat_map(|(_, text)| code(text))
+            .flat_map(words),
+    );
     let mut signatures = BTreeSet::new();
     for (_, text) in library.sources() {
         signatures.extend(signature_words(text));
@@ -97,9 +98,8 @@ pub(super) fn count(library: &Member<'_>) -> usize {
     library.sources().map(|(_, text)| items(text).len()).sum()
 }
 
-/// The code of those who could use the library: crates that depend on it, however far, and its own
-/// tests and examples.
-fn outside(library: &Member<'_>, members: &[Member<'_>]) -> String {
+/// The crates that depend on the library, however far.
+fn users<'a, 'b>(library: &Member<'a>, members: &'b [Member<'a>]) -> Vec<&'b Member<'a>> {
     let mut users = BTreeSet::from([library.name()]);
     loop {
         let depends = |other: &&Member<'_>| {
@@ -113,12 +113,17 @@ fn outside(library: &Member<'_>, members: &[Member<'_>]) -> String {
         }
         users.extend(more);
     }
-    let others = members
-        .iter()
-        .filter(|other| other.name() != library.name() && users.contains(other.name()))
-        .flat_map(Member::files);
-    let texts = library.outside().chain(others);
-    texts
+    let is_user =
+        |other: &&Member<'_>| other.name() != library.name() && users.contains(other.name());
+    members.iter().filter(is_user).collect()
+}
+
+/// The code of those who could use the library, its own tests and examples among them.
+fn outside(library: &Member<'_>, members: &[Member<'_>]) -> String {
+    let others = users(library, members).into_iter().flat_map(Member::files);
+    library
+        .outside()
+        .chain(others)
         .flat_map(|(_, text)| code(text))
         .flat_map(|line| [line, "\n"])
         .collect()
@@ -226,9 +231,10 @@ pub(super) fn signature_words(text: &str) -> BTreeSet<&str> {
     for line in code(text) {
         let start = line.trim_start();
         let field = line.starts_with("        ") && line.ends_with(',') && start.contains(": ");
-        let variant = start.starts_with(char::is_uppercase)
-            && start.contains(['(', '{'])
-            && !start.contains("=>");
+        let name = words(start).next().unwrap_or_default();
+        let held = start.strip_prefix(name).unwrap_or_default();
+        let variant = name.starts_with(char::is_uppercase)
+            && (held.starts_with('(') || held.starts_with(" {"));
         let of_trait = line.starts_with("    ")
             && ["fn ", "async fn ", "type "]
                 .iter()

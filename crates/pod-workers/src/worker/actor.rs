@@ -68,7 +68,7 @@ pub enum Begin {
 
 /// See the module page.
 #[derive(Debug)]
-pub struct PodWorkerActor {
+pub(crate) struct PodWorkerActor {
     uid: PodUid,
     deps: Arc<WorkerDeps>,
     machine: PodWorker,
