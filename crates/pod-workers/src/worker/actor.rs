@@ -96,7 +96,7 @@ pub(crate) struct PodWorkerActor {
 
 impl PodWorkerActor {
     /// A worker for one pod. `updates` is its lane.
-    pub fn new(
+    pub(crate) fn new(
         uid: PodUid,
         deps: Arc<WorkerDeps>,
         begin: Begin,
