@@ -226,10 +226,11 @@ fn a_limit_that_is_not_set_is_the_pods_before_it_is_the_nodes() {
     check(json!({"limits": {"memory": "1Gi"}}), "limits.cpu", "X=3500");
     // the container's own counts, and a request is not limited by the pod
     check(json!({"limits": {"cpu": "9"}}), "requests.cpu", "X=1500");
+    // bytes are counted in whole ones, whatever the divisor
     check(
         json!({"limits": {"memory": "1Ki"}}),
         "limits.memory",
-        "X=104857600000",
+        "X=104857600",
     );
 }
 
