@@ -47,7 +47,9 @@ impl fmt::Display for PodStart {
 /// Judges what the watch shows at `now`. `pulling` is what pulls took. Upstream leaves the pauses
 /// between pulls that failed out of its objective, too; here they count.
 pub fn pod_start(pod: &Pod, pulling: Duration, now: Timestamp) -> PodStart {
-    let status = pod.status.clone().unwrap_or_default();
+    let Some(status) = &pod.status else {
+        return PodStart::Begins;
+    };
     let over = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
     let mut conditions = status.conditions.iter().flatten();
     if over || conditions.any(|it| it.type_ == "PodScheduled" && it.status == "False") {
@@ -56,7 +58,7 @@ pub fn pod_start(pod: &Pod, pulling: Duration, now: Timestamp) -> PodStart {
     if status.start_time.is_none() {
         return PodStart::Begins;
     }
-    let containers = status.container_statuses.unwrap_or_default();
+    let containers = status.container_statuses.as_deref().unwrap_or_default();
     let all = containers.len() >= pod.containers().len();
     let Some(created) = &pod.metadata.creation_timestamp else {
         return PodStart::UnderWay;

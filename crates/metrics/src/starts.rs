@@ -95,7 +95,10 @@ fn start_buckets() -> Vec<f64> {
 }
 
 fn size(bytes: u64) -> &'static str {
-    let below = SIZES.iter().find(|(mib, _)| bytes < mib << 20);
+    if bytes == 0 {
+        return "N/A";
+    }
+    let below = SIZES.iter().find(|(mib, _)| bytes <= mib << 20);
     below.map_or("GT100GB", |(_, name)| name)
 }
 
@@ -107,12 +110,13 @@ mod tests {
     #[test]
     fn sizes_of_images_have_upstreams_names() {
         for (bytes, expected) in [
-            (0, "0-10MB"),
-            ((10 << 20) - 1, "0-10MB"),
-            (10 << 20, "10MB-100MB"),
-            (1 << 30, "1GB-5GB"),
-            (99 << 30, "60GB-100GB"),
-            (100 << 30, "GT100GB"),
+            (0, "N/A"),
+            (1, "0-10MB"),
+            (10 << 20, "0-10MB"),
+            ((10 << 20) + 1, "10MB-100MB"),
+            ((1 << 30) + 1, "1GB-5GB"),
+            (100 << 30, "60GB-100GB"),
+            ((100 << 30) + 1, "GT100GB"),
             (u64::MAX, "GT100GB"),
         ] {
             assert_eq!(size(bytes), expected, "{bytes}");

@@ -97,10 +97,11 @@ pub enum ServerType {
 /// Everything that a port answers; who may ask is the caller's part.
 pub fn router(api: NodeApi, server: ServerType) -> Router {
     let debugging = server == ServerType::ReadWrite && api.settings.debugging;
-    let routes = match debugging {
-        true => always_on().merge(self::debugging(&api.settings)),
-        false => always_on().merge(disabled()),
-    };
+    let turns = usage::Turns::new();
+    let routes = always_on(turns.clone()).merge(match debugging {
+        true => self::debugging(&api.settings, turns),
+        false => disabled(),
+    });
     routes
         .fallback(not_found)
         .layer(from_fn_with_state((api.clone(), server), requests::count))
@@ -108,20 +109,20 @@ pub fn router(api: NodeApi, server: ServerType) -> Router {
 }
 
 /// The group that the read-only port has too: health, pods, statistics, metrics.
-fn always_on() -> Router<NodeApi> {
+fn always_on(turns: usage::Turns) -> Router<NodeApi> {
     health::routes()
         .merge(pods::routes())
         .merge(metrics::routes())
-        .merge(usage::routes())
+        .merge(usage::routes(turns))
 }
 
 /// What `enableDebuggingHandlers` turns on: logs, streams, what runs, configuration.
-fn debugging(settings: &NodeApiSettings) -> Router<NodeApi> {
+fn debugging(settings: &NodeApiSettings, turns: usage::Turns) -> Router<NodeApi> {
     debug::routes(settings)
         .merge(zpages::routes(settings))
         .merge(logs::routes(settings))
         .merge(streaming::routes())
-        .merge(why::routes())
+        .merge(why::routes(turns))
 }
 
 /// The same without them: the client is told why.

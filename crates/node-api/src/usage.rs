@@ -23,12 +23,12 @@ use crate::answer::{self, json};
 pub(crate) use turns::{Turns, in_turn};
 
 /// The group.
-pub(crate) fn routes() -> Router<NodeApi> {
+pub(crate) fn routes(turns: Turns) -> Router<NodeApi> {
     Router::new()
         .route("/stats/summary", get(summary).post(summary))
         .route("/metrics/resource", get(resource))
         .route("/metrics/cadvisor", get(cadvisor))
-        .layer(from_fn_with_state(Turns::new(), in_turn))
+        .layer(from_fn_with_state(turns, in_turn))
 }
 
 async fn summary(State(api): State<NodeApi>, RawQuery(query): RawQuery) -> Response {

@@ -21,8 +21,8 @@ use crate::answer::{json, text};
 use crate::usage::{Turns, in_turn};
 
 /// The group.
-pub(crate) fn routes() -> Router<NodeApi> {
-    let turns = from_fn_with_state(Turns::new(), in_turn);
+pub(crate) fn routes(turns: Turns) -> Router<NodeApi> {
+    let turns = from_fn_with_state(turns, in_turn);
     Router::new()
         .route(
             "/windlass/v1/pods/{namespace}/{pod}/timeline",

@@ -67,7 +67,8 @@ impl HealthSource for AgentHealth {
 
 fn check(name: &'static str, what: &str, age: i64, limit: Duration) -> HealthCheck {
     let limit = limit.as_secs();
-    let result = if age.max(0) as u64 <= limit {
+    // a clock that was set back says nothing of what was before: that is as bad as too long ago
+    let result = if age.unsigned_abs() <= limit {
         Ok(format!("last {what} {age} s ago"))
     } else {
         Err(format!("last {what} {age} s ago, the limit is {limit} s"))

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,28 +73,32 @@ impl Journals {
         Ok((child, pipe::Receiver::from_owned_fd(output.into())?))
     }
 
-    /// Units that the journal knows.
-    ///
-    /// # Errors
-    /// Why it could not be asked.
-    async fn units(&self) -> Result<String, String> {
-        let arguments = ["--field".to_owned(), "_SYSTEMD_UNIT".to_owned()];
+    /// Units that the journal names, and what kept it from naming others.
+    async fn units(&self) -> (String, Option<String>) {
+        let arguments = ["--field", "_SYSTEMD_UNIT"].map(str::to_owned);
         let program = self.program.display();
-        let failed = |error: io::Error| format!("{program}: {error}");
-        let (mut child, output) = self.start(&arguments).map_err(failed)?;
+        let (said, status) = match self.said(&arguments).await {
+            Ok(said) => said,
+            Err(error) => return (String::new(), Some(format!("{program}: {error}"))),
+        };
+        let fault = status.filter(|status| !status.success()).map(|status| {
+            let words: String = said.trim().chars().take(COMPLAINT).collect();
+            let arguments = arguments.join(" ");
+            format!("{program} {arguments}: {status}: {words}")
+        });
+        (said, fault)
+    }
+
+    /// What it says, and how it ended, unless it was cut short.
+    async fn said(&self, arguments: &[String]) -> io::Result<(String, Option<ExitStatus>)> {
+        let (mut child, output) = self.start(arguments)?;
         let mut said = Vec::new();
-        let read = output.take(UNITS).read_to_end(&mut said).await;
-        read.map_err(failed)?;
-        let status = child.wait().await.map_err(failed)?;
-        let said = String::from_utf8_lossy(&said);
-        match status.success() {
-            true => Ok(said.into_owned()),
-            false => {
-                let words: String = said.trim().chars().take(COMPLAINT).collect();
-                let arguments = arguments.join(" ");
-                Err(format!("{program} {arguments}: {status}: {words}"))
-            }
-        }
+        let read = output.take(UNITS).read_to_end(&mut said).await?;
+        let status = match read as u64 {
+            UNITS => None,
+            _ => Some(child.wait().await?),
+        };
+        Ok((String::from_utf8_lossy(&said).into_owned(), status))
     }
 }
 
@@ -123,19 +127,18 @@ pub(crate) async fn answer(api: &NodeApi, query: &NodeQuery, path: &str) -> Resp
     };
     let until = Instant::now() + LONGEST;
     let known = timeout_at(until, api.journals.units()).await;
-    let seconds = LONGEST.as_secs();
-    let known = known.unwrap_or_else(|_| Err(format!("not listed within {seconds} s")));
+    let (known, fault) = known.unwrap_or_else(|_| {
+        let seconds = LONGEST.as_secs();
+        (
+            String::new(),
+            Some(format!("not listed within {seconds} s")),
+        )
+    });
     // as upstream, services of a journal that cannot be asked may log to files
-    let (known, fault) = match known {
-        Ok(known) => (known, String::new()),
-        Err(why) => {
-            tracing::warn!(why, "units of the journal not listed");
-            (
-                String::new(),
-                format!("the journal cannot be read: {why}\n"),
-            )
-        }
-    };
+    let fault = fault.map_or(String::new(), |why| {
+        tracing::warn!(why, "units of the journal not listed");
+        format!("the journal cannot be read: {why}\n")
+    });
     let files: Vec<_> = query
         .services
         .iter()

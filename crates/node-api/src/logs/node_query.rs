@@ -160,7 +160,7 @@ impl NodeQuery {
                 &shown,
                 "it is too long or has a zero byte",
             ));
-        } else if let Err(error) = Parser::new().parse(&self.pattern) {
+        } else if let Err(error) = Parser::new().parse(&plain_braces(&self.pattern)) {
             let why = format!("error parsing regexp: {}", error.kind());
             errors.push(invalid("pattern", &self.pattern, &why));
         }
@@ -221,6 +221,42 @@ fn joined(mut errors: Vec<String>) -> String {
     }
 }
 
+/// The pattern with each brace escaped that begins no repetition: there journalctl and Go take it as
+/// itself, and the parser would refuse it.
+fn plain_braces(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut rest = pattern;
+    while let Some(at) = rest.find(['\\', '{']) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let taken = if from.starts_with('{') {
+            if !is_repetition(from) {
+                out.push('\\');
+            }
+            1
+        } else {
+            // an escaped character, and the brace of a class or a code point
+            let escaped = from[1..].chars().next().map_or(0, char::len_utf8);
+            let has_brace = from[1..].starts_with(['p', 'P', 'x', 'u', 'U'])
+                && from[1 + escaped..].starts_with('{');
+            1 + escaped + usize::from(has_brace)
+        };
+        out.push_str(&from[..taken]);
+        rest = &from[taken..];
+    }
+    out + rest
+}
+
+/// Whether it begins with `{n}`, `{n,}` or `{n,m}`.
+fn is_repetition(from: &str) -> bool {
+    let inner = from[1..].split_once('}').map(|(inner, _)| inner);
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    inner.is_some_and(|inner| {
+        let (least, most) = inner.split_once(',').unwrap_or((inner, ""));
+        !least.is_empty() && is_number(least) && is_number(most)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::NodeQuery;
@@ -270,6 +306,8 @@ mod tests {
                 repetition operator missing expression"),
             ("query=a&pattern=(%3F=b)", "pattern: Invalid value: \"(?=b)\": error parsing regexp: \
                 look-around, including look-ahead and look-behind, is not supported"),
+            ("query=a&pattern=%7B%22a%22", "--unit=a --grep={\"a\""),
+            ("query=a&pattern=a%7B%7C%5Cp%7BL%7D%7B,2%7D%5C%7B%5B%7B%5D", "--unit=a --grep=a{|\\p{L}{,2}\\{[{]"),
             ("query=a&pattern=(%3Fi)err(or)?%5Cd%7B2%7D", "--unit=a --grep=(?i)err(or)?\\d{2}"),
             ("query=a&pattern=%00", "pattern: Invalid value: \"\\0\": it is too long or has a zero byte"),
         ];

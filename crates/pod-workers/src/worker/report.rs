@@ -198,8 +198,9 @@ impl Report {
         let known = known.filter(|_| !self.looked && !terminal);
         let status = known.cloned();
         let status = status.unwrap_or_else(|| self.generate(pod, deps, terminal, now));
-        // what the status that came with the pod tells of ended before
-        if known.is_none() {
+        // what the status that came with the pod tells of ended before, and so did what is found with
+        // a pod that had none
+        if known.is_none() && self.status.phase.is_some() {
             count_ends(&self.status, &status, &deps.metrics);
         }
         self.status = Arc::new(status);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
-use windlass_cri::RuntimeFs;
+use windlass_cri::{CriCode, RuntimeFs};
 use windlass_types::{
     ContainerId, ContainerState, ObservedContainer, ObservedSandbox, PodExt, PodUid, SandboxId,
     Timestamp,
@@ -63,10 +63,14 @@ impl HostStats {
                 } else if answers {
                     match runtime.sandbox_info(&sandbox.id).await {
                         Ok(info) => drop(images.insert(sandbox.id.clone(), image_of(&info))),
-                        // the others are asked for next time
                         Err(error) => {
                             tracing::debug!(%error, "no image of a sandbox");
-                            answers = false;
+                            // one that is broken is its own; a runtime that is away is asked next time
+                            let away = matches!(
+                                error.code,
+                                CriCode::Unavailable | CriCode::DeadlineExceeded
+                            );
+                            answers = !away;
                         }
                     }
                 }
