@@ -68,7 +68,7 @@ impl ProbeManager {
     }
 
     fn write_what_is_decided(&mut self) {
-        let verdicts = self.probes.to_write();
+        let verdicts = self.probes.take_unwritten();
         if let Some(file) = self.deps.file.clone().filter(|_| !verdicts.is_empty()) {
             spawn_io("verdicts", write(verdicts, file, self.answers.clone()));
         }

@@ -450,7 +450,7 @@ impl Probes {
     }
 
     /// Verdicts that somebody has to see to the disk; [`Answer::Recorded`] says that they are.
-    pub(crate) fn to_write(&mut self) -> Vec<(ProbeId, bool)> {
+    pub(crate) fn take_unwritten(&mut self) -> Vec<(ProbeId, bool)> {
         std::mem::take(&mut self.unwritten)
     }
 

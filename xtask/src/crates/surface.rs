@@ -81,11 +81,9 @@ pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding
                 continue;
             }
             let is_type = ["struct", "enum", "trait", "type"].contains(&item.kind);
-            let renamed = is_type && library.root_text().contains(&format!("{} as ", item.name));
-            if !named.contains(item.name)
-                && !renamed
-                && !(is_type && signatures.contains(item.name))
-            {
+            let renamed = || library.root_text().contains(&format!("{} as ", item.name));
+            let shown = is_type && (signatures.contains(item.name) || renamed());
+            if !named.contains(item.name) && !shown {
                 add(path, &item);
             }
         }

@@ -47,7 +47,8 @@ async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
     let clients = server.clients_of_node("n1");
     let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
     let (seen, pods) = slots(ActorKind::StatusManager, &metrics);
-    let manager = StatusManager::new(
+    // on the heap: it would be a part of the future of every test
+    let manager = Box::new(StatusManager::new(
         StatusManagerDeps {
             board: cluster.board.clone(),
             timelines: Timelines::new(Arc::clone(&clock), None),
@@ -58,11 +59,11 @@ async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
         pods,
         cluster.node.subscribe(),
         cluster.sources.subscribe(),
-    );
+    ));
     let watching = tokio::spawn(watch_pods(clients.watch, seen));
     let run = tokio::task::LocalSet::new();
     run.run_until(async {
-        start_actor(manager);
+        start_actor(*manager);
         Box::pin(test(cluster)).await;
     })
     .await;
