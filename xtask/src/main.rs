@@ -11,6 +11,7 @@ mod crates;
 mod demo;
 mod fuzz;
 mod image;
+mod manifests;
 mod phases;
 mod reference;
 mod terminal;
@@ -56,6 +57,8 @@ enum Command {
     /// Writes OCI layouts, archives for `ctr images import`, and lists of parts (SPDX); fails if an
     /// image has outgrown its limit.
     Image(image::Options),
+    /// Write the DaemonSet's manifests as plain files, one for each overlay of `deploy/`.
+    Manifests(manifests::Options),
     /// Run only the tests on a real containerd.
     E2e,
     /// Give parsers invented bytes; installs cargo-fuzz if it is missing.
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => block_on(demo::run(&options)),
         Command::Bench(options) => block_on(bench::run(&options)),
         Command::Image(options) => image::run(&options),
+        Command::Manifests(options) => manifests::run(&options),
         Command::E2e => verify::e2e(),
         Command::Fuzz(options) => fuzz::run(&options),
     };

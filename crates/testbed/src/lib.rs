@@ -49,6 +49,7 @@ pub mod cri_proxy;
 pub mod csi_driver;
 mod debian;
 pub mod images;
+pub mod kustomize;
 pub mod node_images;
 pub mod oci;
 pub mod registry;

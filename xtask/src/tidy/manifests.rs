@@ -172,7 +172,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "windlass",
         ],
     ),
-    ("testbed", &["proto"]),
+    ("testbed", &["core", "proto"]),
     (
         "xtask",
         &[

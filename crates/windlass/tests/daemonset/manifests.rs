@@ -11,9 +11,10 @@ use serde_json::Value;
 use windlass_config::{KubeletFlags, load};
 use windlass_core::yaml;
 use windlass_testing::control_plane::Assets;
+use windlass_testing::kustomize::OVERLAYS;
 use windlass_testing::node_images::{AGENT, RUNTIME};
 
-use crate::kustomize::{OVERLAYS, check_strictly, folder, overlay, typed};
+use crate::kustomize::{check_strictly, folder, overlay, typed};
 
 /// Ports of a kubelet that stands on the same host network.
 const TAKEN: [i32; 3] = [10250, 10248, 10255];

@@ -1,0 +1,96 @@
+//! `manifests`: the DaemonSet's overlays as plain files, for `kubectl apply -f` and for registries of
+//! one's own.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde_json::Value;
+use windlass_core::yaml;
+use windlass_testbed::kustomize::{OVERLAYS, objects};
+
+use crate::run;
+
+/// Where the images of `deploy/` are said to be: nowhere.
+const REGISTRY: &str = "windlass.dev/";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Directory for the files, one for each overlay.
+    #[arg(long, value_name = "DIR", default_value = "target/manifests")]
+    out: PathBuf,
+    /// Where nodes pull both images from, such as registry.example:5000/team; images that were
+    /// imported on every node need none.
+    #[arg(long, value_name = "PREFIX")]
+    registry: Option<String>,
+}
+
+/// Writes, and prints what it has written.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let out = run::root().join(&options.out);
+    std::fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
+    for overlay in OVERLAYS {
+        let folder = run::root().join("deploy/overlays").join(overlay);
+        let mut text = String::new();
+        for mut object in objects(&folder)? {
+            if let Some(registry) = &options.registry {
+                take_from(registry.trim_end_matches('/'), &mut object);
+            }
+            text.push_str("---\n");
+            text.push_str(&yaml::to_string(&object)?);
+        }
+        let file = out.join(overlay).with_extension("yaml");
+        std::fs::write(&file, text).with_context(|| file.display().to_string())?;
+        println!("{}", file.display());
+    }
+    Ok(())
+}
+
+/// Has each image of ours come from the registry.
+fn take_from(registry: &str, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                match field.as_str().and_then(|text| text.strip_prefix(REGISTRY)) {
+                    Some(image) if name == "image" => *field = format!("{registry}/{image}").into(),
+                    _ => take_from(registry, field),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| take_from(registry, item)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_the_overlays_make_with_all_images_from_one_registry() {
+        let out = tempfile::tempdir().expect("directory");
+        let written = |registry: Option<&str>| {
+            let options = Options {
+                out: out.path().to_owned(),
+                registry: registry.map(str::to_owned),
+            };
+            run(&options).expect("written");
+            OVERLAYS.map(|overlay| {
+                let file = out.path().join(overlay).with_extension("yaml");
+                std::fs::read_to_string(file).expect("text")
+            })
+        };
+        for (overlay, text) in OVERLAYS.iter().zip(written(None)) {
+            let folder = run::root().join("deploy/overlays").join(overlay);
+            let made = objects(&folder).expect("objects");
+            assert_eq!(yaml::documents(text.as_bytes()).expect("YAML"), made);
+            assert!(text.contains("image: windlass.dev/windlass:"), "{text}");
+        }
+        for text in written(Some("registry.example:5000/team/")) {
+            let ours = text
+                .matches("image: registry.example:5000/team/windlass")
+                .count();
+            assert!(ours >= 2, "{text}");
+            assert!(!text.contains("image: windlass.dev/"), "{text}");
+        }
+    }
+}
