@@ -308,6 +308,6 @@ mod tests {
         unique.sort();
         unique.dedup();
         assert_eq!(names.len(), unique.len());
-        assert_eq!(GATES.len(), 84);
+        assert_eq!(GATES.len(), 85);
     }
 }
