@@ -189,21 +189,7 @@ pub(crate) fn instance(id: &str, name: &str, state: ContainerState) -> ObservedC
         name: name.to_owned(),
         sandbox_id: "s1".into(),
         state,
-        created_at: Timestamp::UNIX_EPOCH,
-        started_at: None,
-        finished_at: None,
-        exit_code: 0,
-        reason: String::new(),
-        message: String::new(),
-        image: "busybox".to_owned(),
-        image_id: String::new(),
-        hash: None,
-        restart_count: 0,
-        log_path: String::new(),
-        user: None,
-        stop_signal: String::new(),
-        resources: None,
-        recursive_read_only: Vec::new(),
+        ..ObservedContainer::default()
     }
 }
 

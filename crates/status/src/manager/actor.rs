@@ -212,13 +212,8 @@ impl StreamHandler<BoardChange> for StatusManager {
 
 impl StreamHandler<(PodUid, ApiPodSeen)> for StatusManager {
     fn handle(&mut self, (uid, seen): (PodUid, ApiPodSeen), ctx: &mut Context<Self>) {
-        match &seen {
-            ApiPodSeen::Present(pod) => {
-                let now = self.deps.clock.now();
-                self.starts.seen(pod, now, &self.deps.metrics.starts);
-            }
-            ApiPodSeen::Gone => self.starts.gone(&uid),
-        }
+        let now = self.deps.clock.now();
+        self.starts.api(&uid, &seen, now, &self.deps.metrics.starts);
         self.turn(ctx, |book, now| book.api(uid, seen, now));
     }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use windlass_actors::ApiPodSeen;
 use windlass_core::pod_start::{PodStart, pod_start};
 use windlass_metrics::StartMetrics;
-use windlass_types::{Pod, PodExt, PodUid, Timestamp};
+use windlass_types::{PodExt, PodUid, Timestamp};
 
 use crate::board::BoardChange;
 
@@ -35,9 +36,18 @@ impl Starts {
     }
 
     /// What the watch says of a pod.
-    pub(super) fn seen(&mut self, pod: &Pod, now: Timestamp, metrics: &StartMetrics) {
-        let uid = pod.uid();
-        let following = self.0.get(&uid).copied();
+    pub(super) fn api(
+        &mut self,
+        uid: &PodUid,
+        seen: &ApiPodSeen,
+        now: Timestamp,
+        metrics: &StartMetrics,
+    ) {
+        let ApiPodSeen::Present(pod) = seen else {
+            self.0.remove(uid);
+            return;
+        };
+        let following = self.0.get(uid).copied();
         let pulling = match following {
             Some(Following::Start(pulling)) => pulling,
             Some(Following::Nothing) => return,
@@ -45,24 +55,19 @@ impl Starts {
         };
         match pod_start(pod, pulling, now) {
             PodStart::Begins => {
-                self.0.insert(uid, Following::Start(pulling));
+                self.0.insert(uid.clone(), Following::Start(pulling));
             }
             PodStart::Excluded => {
-                self.0.insert(uid, Following::Nothing);
+                self.0.insert(uid.clone(), Following::Nothing);
             }
             PodStart::Took { total, objective } if following.is_some() => {
                 metrics.observe_start(total.as_secs_f64());
                 if let Some(objective) = objective {
                     metrics.observe_sli(objective.as_secs_f64(), !pod.host_network());
                 }
-                self.0.insert(uid, Following::Nothing);
+                self.0.insert(uid.clone(), Following::Nothing);
             }
             PodStart::UnderWay | PodStart::Took { .. } => {}
         }
-    }
-
-    /// The API server has it no more.
-    pub(super) fn gone(&mut self, uid: &PodUid) {
-        self.0.remove(uid);
     }
 }
