@@ -1,8 +1,14 @@
 //! Shapes of answers.
 
+use std::sync::Arc;
+
+use axum::BoxError;
+use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use futures::{Stream, StreamExt};
 use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// `value` as JSON; 500 if it cannot be written.
 pub(crate) fn json(value: &impl Serialize) -> Response {
@@ -25,4 +31,59 @@ pub(crate) fn text(status: StatusCode, message: impl AsRef<str>) -> Response {
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
     (status, headers, format!("{}\n", message.as_ref())).into_response()
+}
+
+/// A long body whose next block the connection gets when it has written the last one. By itself it
+/// takes sixteen, up to 1 MiB, ahead of a client that does not read.
+pub(crate) fn one_by_one<E: Into<BoxError> + Send + 'static>(
+    blocks: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+) -> Body {
+    let turns = Arc::new(Semaphore::new(1));
+    Body::from_stream(blocks.then(move |block| {
+        let turns = Arc::clone(&turns);
+        async move {
+            let block = block.map_err(Into::into)?;
+            let turn = turns.acquire_owned().await?;
+            Ok::<_, BoxError>(Bytes::from_owner(Written { block, _turn: turn }))
+        }
+    }))
+}
+
+/// A block; the next one's turn is when it goes.
+struct Written {
+    block: Bytes,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Written {
+    fn as_ref(&self) -> &[u8] {
+        &self.block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_has_one_block_of_a_body_at_a_time() {
+        let blocks = ["one", "two"].map(|block| Ok::<_, Infallible>(Bytes::from(block)));
+        let body = one_by_one(futures::stream::iter(blocks));
+        let mut body = body.into_data_stream();
+        let one = body.next().await.expect("a block").expect("no error");
+        assert_eq!(&one[..], b"one");
+        assert!(
+            body.next().now_or_never().is_none(),
+            "the first is not written"
+        );
+        drop(one);
+        let two = body.next().await.expect("a block").expect("no error");
+        assert_eq!(&two[..], b"two");
+        drop(two);
+        assert!(body.next().await.is_none());
+    }
 }

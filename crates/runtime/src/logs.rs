@@ -7,8 +7,8 @@
 //! not compressed yet.
 //!
 //! *owns* the places for readers and one inotify descriptor · *invariant* a log is read as fast
-//! as it is taken, a block ahead; whoever waits for lines holds no buffer and runs on no thread ·
-//! *bound* [`READERS`] of [`BLOCK`], on [`THREADS`].
+//! as it is taken, a block ahead: by its taker what the kernel has in memory, on a thread what takes the disk;
+//! whoever waits for lines holds no buffer and runs on no thread · *bound* [`READERS`] of [`BLOCK`], on [`THREADS`].
 
 mod file;
 mod follow;
@@ -18,10 +18,11 @@ mod rotate;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use windlass_core::cri_log::LogStream;
@@ -160,7 +161,7 @@ impl LogReader {
         // one on its way, one in the making
         let (sender, receiver) = mpsc::channel(1);
         let reader = Reader {
-            lines: Lines::new(options),
+            reading: Reading::new(Lines::new(options)),
             threads: self.threads.clone(),
             watch: self.watch.clone(),
             follow,
@@ -169,18 +170,30 @@ impl LogReader {
             sender,
             _place: place,
         };
-        tokio::spawn(async move {
+        Ok(received(receiver, async move {
             let sender = reader.sender.clone();
             if let Err(source) = reader.run(file).await {
                 // the other end may be gone, then nobody wants to know
                 let _ = sender.send(Err(LogError::Read { path, source })).await;
             }
-        });
-        Ok(Box::pin(futures::stream::unfold(
-            receiver,
-            |mut receiver| async { receiver.recv().await.map(|item| (item, receiver)) },
-        )))
+        }))
     }
+}
+
+/// What `sends`, which has the channel's only senders, sends until it ends. It runs while the stream is
+/// polled and has nothing: a task of its own would have to wake the taker for each block.
+fn received<T: Send + 'static>(
+    mut receiver: mpsc::Receiver<T>,
+    sends: impl Future<Output = ()> + Send + 'static,
+) -> impl Stream<Item = T> + Send + Unpin + 'static {
+    let mut sends = Box::pin(sends.fuse());
+    futures::stream::poll_fn(move |context| {
+        if let Poll::Ready(item) = receiver.poll_recv(context) {
+            return Poll::Ready(item);
+        }
+        let _ = sends.poll_unpin(context);
+        receiver.poll_recv(context)
+    })
 }
 
 impl LogReader {
@@ -234,7 +247,7 @@ impl LogReader {
 }
 
 struct Reader {
-    lines: Lines,
+    reading: Reading,
     threads: Threads,
     watch: LogWatch,
     follow: bool,
@@ -264,12 +277,12 @@ impl Reader {
                     }
                 }
                 // the runtime finishes a line before it reopens, so a torn one stays torn
-                self.lines.forget_torn_line();
+                self.reading.lines.forget_torn_line();
                 file = next;
                 continue;
             }
             if done {
-                if let Some(line) = self.lines.last_line() {
+                if let Some(line) = self.reading.lines.last_line() {
                     let _ = self.sender.send(Ok(line)).await;
                 }
                 return Ok(());
@@ -281,7 +294,6 @@ impl Reader {
             };
             tokio::select! {
                 biased;
-                () = self.sender.closed() => return Ok(()),
                 () = self.done.cancelled() => {}
                 () = changes.next() => {}
             }
@@ -290,27 +302,32 @@ impl Reader {
 
     /// Sends what there is. `None` if the stream is to end.
     async fn read_to_end(&mut self, mut file: LogFile) -> io::Result<Option<LogFile>> {
-        loop {
-            let mut lines = std::mem::take(&mut self.lines);
-            let read = self.threads.run(move || {
-                let mut out = Vec::new();
-                let read = lines.read(&mut file.file, &mut out)?;
-                file.position += read as u64;
-                Ok((file, lines, read, out))
-            });
-            let (back, lines, read, out) = read.await?;
-            file = back;
-            self.lines = lines;
-            if !out.is_empty() && self.sender.send(Ok(Bytes::from(out))).await.is_err() {
-                return Ok(None);
-            }
-            if self.lines.ended() || self.sender.is_closed() {
-                return Ok(None);
-            }
-            if read == 0 {
+        while !self.reading.lines.ended() {
+            let read = match self.reading.block_of(|block| file.read_cached(block)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut reading = std::mem::take(&mut self.reading);
+                    let read = self.threads.run(move || {
+                        let read = reading.block_of(|block| file.read(block))?;
+                        Ok((file, reading, read))
+                    });
+                    let (back, reading, read) = read.await?;
+                    file = back;
+                    self.reading = reading;
+                    read
+                }
+                read => read?,
+            };
+            let Some(out) = read else {
                 return Ok(Some(file));
+            };
+            if out.is_empty() {
+                // whatever is not wanted is read beside other work
+                tokio::task::yield_now().await;
+            } else if self.sender.send(Ok(Bytes::from(out))).await.is_err() {
+                return Ok(None);
             }
         }
+        Ok(None)
     }
 
     /// The file that follows the one just read to its end.
@@ -325,6 +342,37 @@ impl Reader {
         // the watch's task belongs to this runtime, and a thread of its pool knows it too
         let look = move || Ok(watch.directory_of(&source));
         self.threads.run(look).await
+    }
+}
+
+/// The lines of a file, and room for the block they are taken from.
+#[derive(Debug, Default)]
+struct Reading {
+    lines: Lines,
+    block: Vec<u8>,
+}
+
+impl Reading {
+    fn new(lines: Lines) -> Self {
+        let block = Vec::new();
+        Self { lines, block }
+    }
+
+    /// What is wanted of the next block; `None` at the end of the file.
+    fn block_of(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<Option<Vec<u8>>> {
+        self.block.resize(BLOCK, 0);
+        let read = read(&mut self.block)?;
+        if read == 0 {
+            // whoever waits for lines holds no buffer
+            self.block = Vec::new();
+            return Ok(None);
+        }
+        let mut out = Vec::new();
+        self.lines.take(&self.block[..read], &mut out);
+        Ok(Some(out))
     }
 }
 

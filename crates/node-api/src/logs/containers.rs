@@ -1,6 +1,5 @@
 //! `/containerLogs/{namespace}/{pod}/{container}`: a container's log, as far and as long as asked.
 
-use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -12,6 +11,7 @@ use windlass_server::log_target::{LogQuestion, NoLog, log_target, watch_end};
 
 use super::options::{BadOptions, PodLogOptions};
 use crate::NodeApi;
+use crate::answer::one_by_one;
 
 /// Streams the log. It ends with the container if it is followed, and with the client in any case.
 pub(crate) async fn read(
@@ -68,7 +68,7 @@ pub(crate) async fn read(
             }
         })
         .take_until(api.shutdown.clone().cancelled_owned());
-    (PLAIN, Body::from_stream(blocks)).into_response()
+    (PLAIN, one_by_one(blocks)).into_response()
 }
 
 const PLAIN: [(header::HeaderName, &str); 2] = [

@@ -6,7 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
@@ -20,7 +20,7 @@ use super::containers::too_many;
 use super::node_query::{NodeQuery, no_such_file};
 use super::tree::{Found, find, serve};
 use crate::NodeApi;
-use crate::answer::text;
+use crate::answer::{one_by_one, text};
 
 /// Upstream's time for a query, from its first command to its last byte. A client that is slower
 /// gets what it took by then: nobody keeps a journalctl for longer.
@@ -190,7 +190,7 @@ fn journal(
         drop(place);
     });
     let blocks = stream::poll_fn(move |cx| taken.poll_recv(cx));
-    (PLAIN, Body::from_stream(blocks)).into_response()
+    (PLAIN, one_by_one(blocks)).into_response()
 }
 
 /// Passes on what it says until it ends, at a block a time.

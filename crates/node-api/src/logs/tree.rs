@@ -19,7 +19,7 @@ use windlass_runtime::logs::open_beneath;
 use super::containers::unreadable;
 use super::journal::roots;
 use crate::NodeApi;
-use crate::answer::text;
+use crate::answer::{one_by_one, text};
 
 /// Bytes of the names that one listing shows, with [`OF_A_NAME`] for each: some 3,000 logs of
 /// containers. They are kept for as long as the client takes the page, in a place for readers of
@@ -197,7 +197,7 @@ fn whole(api: &NodeApi, file: File, length: u64, path: &str) -> Response {
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
         (header::CONTENT_LENGTH, length.to_string()),
     ];
-    (headers, Body::from_stream(blocks)).into_response()
+    (headers, one_by_one(blocks)).into_response()
 }
 
 /// A relative link to a name; `./` keeps a colon in it from being read as a scheme.

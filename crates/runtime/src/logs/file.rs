@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, IoSliceMut, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -11,17 +11,17 @@ use std::path::Path;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 
 use super::{BLOCK, LogSource};
 
 /// An open log and how far it was read.
 #[derive(Debug)]
 pub(super) struct LogFile {
-    pub(super) file: File,
+    file: File,
     /// Device and inode: another file under the same name has other ones.
     id: (u64, u64),
-    pub(super) position: u64,
+    position: u64,
 }
 
 impl LogFile {
@@ -46,8 +46,30 @@ impl LogFile {
     /// Goes to where the last `lines` lines begin.
     pub(super) fn seek_to_tail(&mut self, lines: u64) -> io::Result<()> {
         let start = start_of_tail(&mut self.file, lines)?;
-        self.position = self.file.seek(SeekFrom::Start(start))?;
+        self.position = start;
         Ok(())
+    }
+
+    /// Reads on into `block`; how many bytes there were, none at the end.
+    pub(super) fn read(&mut self, block: &mut [u8]) -> io::Result<usize> {
+        Ok(self.read_with(block, ReadWriteFlags::empty())?)
+    }
+
+    /// The same, but `WouldBlock` if that takes the disk, or the file system does not tell.
+    pub(super) fn read_cached(&mut self, block: &mut [u8]) -> io::Result<usize> {
+        match self.read_with(block, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(Errno::AGAIN.into()),
+            read => Ok(read?),
+        }
+    }
+
+    fn read_with(&mut self, block: &mut [u8], flags: ReadWriteFlags) -> rustix::io::Result<usize> {
+        let read = retry_on_intr(|| {
+            let mut block = [IoSliceMut::new(block)];
+            preadv2(&self.file, &mut block, self.position, flags)
+        })?;
+        self.position += read as u64;
+        Ok(read)
     }
 
     /// Whether both are one file, which was truncated then.

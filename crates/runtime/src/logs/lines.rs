@@ -1,11 +1,9 @@
 //! Turns bytes of a log file into what a reader asked for.
 
-use std::io::{self, Read};
-
 use bytes::Bytes;
 use windlass_core::cri_log::{LogStream, RawLine, TIME_LENGTH, format_time, split_line};
 
-use super::{BLOCK, LogOptions};
+use super::LogOptions;
 
 /// A longer line is left out: runtimes cut lines at 16 KiB.
 pub(super) const MAX_LINE: usize = 1024 * 1024;
@@ -46,23 +44,34 @@ impl Lines {
         self.bytes_left == Some(0) || self.lines_left == Some(0)
     }
 
-    /// Reads a block and appends what is wanted of its lines to `out`. Returns how many bytes
-    /// there were.
-    pub(super) fn read(&mut self, file: &mut impl Read, out: &mut Vec<u8>) -> io::Result<usize> {
-        if self.ended() {
-            return Ok(0);
+    /// Appends what is wanted of the lines in a block, which follows the one before, to `out`.
+    pub(super) fn take(&mut self, block: &[u8], out: &mut Vec<u8>) {
+        out.reserve(self.pending.len() + block.len());
+        let mut begin = 0;
+        for newline in memchr::memchr_iter(b'\n', block) {
+            if self.ended() {
+                return;
+            }
+            let line = &block[begin..=newline];
+            begin = newline + 1;
+            if std::mem::take(&mut self.too_long) {
+                continue;
+            }
+            if self.pending.is_empty() {
+                self.put(line, out);
+                continue;
+            }
+            let mut whole = std::mem::take(&mut self.pending);
+            whole.extend_from_slice(line);
+            self.put(&whole, out);
         }
-        let torn = self.pending.len();
-        self.pending.reserve(BLOCK);
-        let read = file.take(BLOCK as u64).read_to_end(&mut self.pending)?;
-        if read == 0 {
-            // whoever waits for lines holds no buffer
-            self.pending.shrink_to_fit();
-            return Ok(0);
+        if !self.too_long {
+            self.pending.extend_from_slice(&block[begin..]);
+            self.too_long = self.pending.len() > MAX_LINE;
         }
-        out.reserve(read + torn);
-        self.take(torn, out);
-        Ok(read)
+        if self.too_long {
+            self.pending = Vec::new();
+        }
     }
 
     /// The line without an end that a container leaves which was killed while it wrote.
@@ -81,49 +90,35 @@ impl Lines {
         self.too_long = false;
     }
 
-    /// Takes the complete lines out of what is pending, of which the first `torn` bytes have no
-    /// end of line.
-    fn take(&mut self, torn: usize, out: &mut Vec<u8>) {
-        let pending = std::mem::take(&mut self.pending);
-        let mut begin = 0;
-        for end in memchr::memchr_iter(b'\n', &pending[torn..]) {
-            let end = torn + end;
-            if !std::mem::take(&mut self.too_long) {
-                self.put(&pending[begin..end], out);
-            }
-            begin = end + 1;
-            if self.ended() {
-                return;
-            }
-        }
-        self.pending = pending;
-        self.pending.drain(..begin);
-        if self.too_long || self.pending.len() > MAX_LINE {
-            self.pending.clear();
-            self.too_long = true;
-        }
-    }
-
+    /// Takes a line, with or without its end.
     fn put(&mut self, line: &[u8], out: &mut Vec<u8>) {
         if let Some(left) = &mut self.lines_left {
             *left -= 1;
         }
-        let Ok(line) = split_line(line) else {
+        let Ok(raw) = split_line(line) else {
             return;
         };
-        let Some(time) = self.wanted(&line) else {
+        let Some(time) = self.wanted(&raw) else {
             return;
         };
-        let inside = &mut self.inside[usize::from(line.stream == LogStream::Stderr)];
-        let begins = !std::mem::replace(inside, line.partial);
+        let inside = &mut self.inside[usize::from(raw.stream == LogStream::Stderr)];
+        let begins = !std::mem::replace(inside, raw.partial);
         let before = out.len();
         if begins && let Time::Shown(time) = time {
             out.extend_from_slice(&time);
             out.push(b' ');
         }
-        out.extend_from_slice(line.content);
-        if !line.partial {
-            out.push(b'\n');
+        match line.last() {
+            // the content with its end, at once
+            Some(b'\n') if !raw.partial => {
+                out.extend_from_slice(&line[line.len() - raw.content.len() - 1..]);
+            }
+            _ => {
+                out.extend_from_slice(raw.content);
+                if !raw.partial {
+                    out.push(b'\n');
+                }
+            }
         }
         if let Some(left) = &mut self.bytes_left {
             let room = usize::try_from(*left).unwrap_or(usize::MAX);
