@@ -193,9 +193,13 @@ impl World {
         let request = request.body(Body::from(body)).expect("request");
         let response = router(api, server).oneshot(request).await.expect("answer");
         let status = response.status();
-        let body = response.into_body().collect().await.expect("body");
-        let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
-        (status, text)
+        let mut blocks = response.into_body().into_data_stream();
+        let mut text = Vec::new();
+        // a block that is kept keeps the next one away
+        while let Some(block) = blocks.next().await {
+            text.extend_from_slice(&block.expect("body"));
+        }
+        (status, String::from_utf8_lossy(&text).into_owned())
     }
 
     pub(crate) async fn get(&self, target: &str) -> (StatusCode, String) {
