@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
-use http_body_util::BodyExt;
+use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use windlass_actors::StatusCache;

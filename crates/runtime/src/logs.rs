@@ -25,6 +25,7 @@ use bytes::Bytes;
 use futures::{FutureExt, Stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use windlass_core::cri_log::LogStream;
 use windlass_types::Timestamp;
 
@@ -129,7 +130,8 @@ impl LogReader {
     ///
     /// `done` is cancelled by the caller when the container has ended: then the rest of the file
     /// is the rest of the stream. Without `follow` it is not looked at. Needs a tokio runtime;
-    /// dropping the stream stops the reading.
+    /// dropping the stream stops the reading. What the kernel has in memory is read while the stream is
+    /// polled, a block (96 KiB) at a time.
     ///
     /// # Errors
     /// There is no such log, or no place for one reader more.
@@ -386,14 +388,29 @@ impl Threads {
         &self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let thread = Arc::clone(&self.0).acquire_owned().await;
-        let thread = thread.map_err(io::Error::other)?;
-        let done = tokio::task::spawn_blocking(move || {
-            let _thread = thread;
-            work()
+        let threads = Arc::clone(&self.0);
+        if let Ok(thread) = Arc::clone(&threads).try_acquire_owned() {
+            return on_thread(thread, work).await;
+        }
+        // waited for by a task: a stream that nobody polls would keep the thread that it is given
+        let waiting = tokio::spawn(async move {
+            let thread = threads.acquire_owned().await.map_err(io::Error::other)?;
+            on_thread(thread, work).await
         });
-        done.await.map_err(io::Error::other)?
+        let waiting = AbortOnDropHandle::new(waiting);
+        waiting.await.map_err(io::Error::other)?
     }
+}
+
+async fn on_thread<T: Send + 'static>(
+    thread: OwnedSemaphorePermit,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = tokio::task::spawn_blocking(move || {
+        let _thread = thread;
+        work()
+    });
+    done.await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]

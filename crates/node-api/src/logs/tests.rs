@@ -266,7 +266,10 @@ async fn a_thousand_follow_and_what_their_clients_leave_is_nothing() {
     for followed in &mut all {
         assert_eq!(followed.next().await, "two\n");
     }
-    assert!(tasks() >= before + 1000, "the end of each one's container is waited for");
+    assert!(
+        tasks() >= before + 1000,
+        "the end of each one's container is waited for"
+    );
     drop(all);
     within(async {
         while tasks() > before {

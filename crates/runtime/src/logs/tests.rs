@@ -456,3 +456,24 @@ async fn files_that_hang_take_so_many_threads_and_no_more() {
     }
     assert_eq!(began.load(Ordering::Relaxed), 4 * THREADS);
 }
+
+#[tokio::test]
+async fn followers_whom_nobody_polls_keep_no_thread_from_others() {
+    let log = Log::new();
+    log.lines(0..1);
+    let reader = LogReader::default();
+    let mut all = Vec::new();
+    for _ in 0..2 * THREADS {
+        all.push(Followed::new(&reader, &log).await);
+    }
+    let threads = reader.threads.0.clone();
+    let most = u32::try_from(THREADS).expect("few");
+    let held = threads.acquire_many(most).await.expect("all of them");
+    // now each waits for a thread, to look for the next file, and is left alone
+    for followed in &mut all {
+        followed.expect("line 0\n").await;
+    }
+    drop(held);
+    let other = within(reader.look(|| Ok("looked")));
+    assert_eq!(other.await.expect("a thread"), "looked");
+}
