@@ -35,13 +35,13 @@ use follow::{Changes, LogWatch};
 use lines::Lines;
 pub use rotate::{ContainerLog, LogRotation, LogRotationDeps, rotate_logs};
 
-/// Bytes read at once. With the rest of a line (runtimes cut them at 16 KiB) it stays below the
-/// 128 KiB from which the allocator maps and unmaps each buffer, which costs a page fault for every
-/// 4 KiB.
-const BLOCK: usize = 96 * 1024;
+/// Bytes read at once. What is made of them is sent in one write: a TLS connection takes 64 KiB. It stays
+/// well below the 128 KiB from which the allocator maps and unmaps each buffer, which costs a page fault
+/// for every 4 KiB.
+const BLOCK: usize = 64 * 1024;
 
 /// Logs read at a time. 1,000 followers have to have room. A reader whose client is slow holds
-/// three blocks (read, on its way, at the client's connection): 300 KiB; all of them 360 MiB. One
+/// three blocks (read, on its way, at the client's connection): 200 KiB; all of them 240 MiB. One
 /// who waits for lines holds next to nothing.
 const READERS: usize = 1200;
 
@@ -131,7 +131,7 @@ impl LogReader {
     /// `done` is cancelled by the caller when the container has ended: then the rest of the file
     /// is the rest of the stream. Without `follow` it is not looked at. Needs a tokio runtime;
     /// dropping the stream stops the reading. What the kernel has in memory is read while the stream is
-    /// polled, a block (96 KiB) at a time.
+    /// polled, a block (64 KiB) at a time.
     ///
     /// # Errors
     /// There is no such log, or no place for one reader more.
