@@ -146,20 +146,12 @@ impl RawLine<'_> {
 /// Which of the three words before the content is missing or wrong.
 pub fn split_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    let (time, rest) = time(line).ok_or(LogLineError::Time)?;
-    // nearly all lines, told in two comparisons
-    for (words, stream) in [
-        (b"stdout F ", LogStream::Stdout),
-        (b"stderr F ", LogStream::Stderr),
-    ] {
-        if let Some(content) = rest.strip_prefix(words) {
-            return Ok(RawLine {
-                time,
-                stream,
-                partial: false,
-                content,
-            });
-        }
+    if let Some(line) = usual_line(line) {
+        return Ok(line);
+    }
+    let (time, rest) = word(line);
+    if !looks_like_time(time) {
+        return Err(LogLineError::Time);
     }
     let (stream, rest) = word(rest);
     let stream = match stream {
@@ -182,6 +174,73 @@ pub fn split_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
     })
 }
 
+/// A whole line as runtimes write it, which is nearly every line of a long log: told from its first
+/// forty bytes, eight at a time.
+#[inline]
+fn usual_line(line: &[u8]) -> Option<RawLine<'_>> {
+    let (head, content) = line.split_first_chunk::<40>()?;
+    let ([a, b, c, d, words], []) = head.as_chunks::<8>() else {
+        return None;
+    };
+    let stream = match u64::from_ne_bytes(*words) {
+        STDOUT => LogStream::Stdout,
+        STDERR => LogStream::Stderr,
+        _ => return None,
+    };
+    let misfits = HEAD[0].misfits(a) | HEAD[1].misfits(b) | HEAD[2].misfits(c) | HEAD[3].misfits(d);
+    (misfits == 0).then_some(RawLine {
+        time: &head[..TIME_LENGTH],
+        stream,
+        partial: false,
+        content,
+    })
+}
+
+/// A usual line up to its second word's first letter.
+const HEAD: [Shape; 4] = [
+    Shape::of(*b"0000-00-"),
+    Shape::of(*b"00T00:00"),
+    Shape::of(*b":00.0000"),
+    Shape::of(*b"00000Z s"),
+];
+
+/// What follows [`HEAD`].
+const STDOUT: u64 = u64::from_ne_bytes(*b"tdout F ");
+const STDERR: u64 = u64::from_ne_bytes(*b"tderr F ");
+
+/// Eight bytes: digits where it has a 0, else just these.
+struct Shape {
+    bytes: u64,
+    /// What added to a byte that differs by more than it may sets the highest bit: a digit differs
+    /// from `0` by nine at most, anything else not at all.
+    over: u64,
+}
+
+impl Shape {
+    const fn of(bytes: [u8; 8]) -> Self {
+        let mut over = [0x7f; 8];
+        let mut at = 0;
+        while at < over.len() {
+            if bytes[at] == b'0' {
+                over[at] = 0x7f - 9;
+            }
+            at += 1;
+        }
+        Self {
+            bytes: u64::from_ne_bytes(bytes),
+            over: u64::from_ne_bytes(over),
+        }
+    }
+
+    /// The highest bits of bytes that do not fit, and perhaps of others then.
+    #[inline]
+    const fn misfits(&self, text: &[u8; 8]) -> u64 {
+        let differ = u64::from_ne_bytes(*text) ^ self.bytes;
+        // a byte that carries into another one has its own highest bit set
+        (differ | differ.wrapping_add(self.over)) & 0x8080_8080_8080_8080
+    }
+}
+
 /// A time as [`format_time`] writes it: digits where it has a 0, else these marks.
 const SHAPE: &[u8; TIME_LENGTH] = b"0000-00-00T00:00:00.000000000Z";
 
@@ -191,47 +250,13 @@ pub const TIME_LENGTH: usize = "0000-00-00T00:00:00.000000000Z".len();
 /// Bytes of a time up to its seconds.
 const SECONDS: usize = "0000-00-00T00:00:00".len();
 
-/// The time at the beginning of a line, and what follows its space.
-fn time(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    // what runtimes write is told without looking for the space: all lines of a long log take this way
-    if let Some((time, [b' ', rest @ ..])) = line.split_at_checked(TIME_LENGTH)
-        && has_shape(time)
-    {
-        return Some((time, rest));
-    }
-    let (time, rest) = word(line);
-    looks_like_time(time).then_some((time, rest))
-}
-
-/// What added to a byte that differs from [`SHAPE`] by more than it may sets the highest bit: a digit
-/// differs from `0` by nine at most, a mark not at all.
-const MISFIT: [u8; TIME_LENGTH] = {
-    let mut misfit = [0x7f; TIME_LENGTH];
-    let mut at = 0;
-    while at < TIME_LENGTH {
-        if SHAPE[at] == b'0' {
-            misfit[at] = 0x76;
-        }
-        at += 1;
-    }
-    misfit
-};
-
-/// Whether digits and marks are where [`SHAPE`] has them; eight bytes at a time, as all lines of a long
-/// log are asked. The text has eight bytes at least.
+/// Whether digits and marks are where [`SHAPE`] has them.
 fn has_shape(text: &[u8]) -> bool {
-    let word = |bytes: &[u8], at: usize| match bytes[at..].first_chunk() {
-        Some(word) => u64::from_ne_bytes(*word),
-        None => u64::MAX,
+    let fits = |(byte, shape): (&u8, &u8)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        mark => byte == mark,
     };
-    let misfits = |at: usize| {
-        let differ = word(text, at) ^ word(SHAPE, at);
-        // a byte that carries into the next one has its own highest bit set
-        (differ | differ.wrapping_add(word(&MISFIT, at))) & 0x8080_8080_8080_8080
-    };
-    let last = text.len() - size_of::<u64>();
-    let whole = (0..last).step_by(size_of::<u64>());
-    whole.chain([last]).fold(0, |any, at| any | misfits(at)) == 0
+    text.iter().zip(SHAPE).all(fits)
 }
 
 /// Whether it has the shape of an RFC 3339 time: digits and marks where they belong, and an offset.

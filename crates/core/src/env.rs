@@ -323,7 +323,7 @@ pub(crate) fn resource_field(
             .map_err(quantity_error)?
             .or(limit),
         _ => match limit.filter(|q| !q.is_zero()) {
-            None => pod_limit(input.pod, name)
+            None => own_limit(input.pod, name)
                 .map_err(quantity_error)?
                 .or_else(|| node_allocatable(input.node, name)),
             limit => limit,
@@ -340,7 +340,7 @@ pub(crate) fn resource_field(
 }
 
 /// `spec.resources` of the pod as a whole, which knows no disk.
-fn pod_limit(pod: &Pod, name: &str) -> Result<Option<Quantity>, QuantityError> {
+fn own_limit(pod: &Pod, name: &str) -> Result<Option<Quantity>, QuantityError> {
     let resources = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
     let limits = resources.and_then(|resources| resources.limits.as_ref());
     let limit = lookup(limits.filter(|_| matches!(name, "cpu" | "memory")), name)?;

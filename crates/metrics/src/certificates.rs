@@ -2,10 +2,7 @@
 
 use prometheus::{Counter, GaugeVec, Histogram};
 
-use crate::Registrar;
-
-/// Of families without labels that are absent until they are set.
-const NO_LABELS: [&str; 0] = [];
+use crate::{NO_LABELS, Registrar};
 
 /// Handles to the families. Cloning shares them.
 #[derive(Clone, Debug)]

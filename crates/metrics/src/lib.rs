@@ -335,6 +335,9 @@ fn render(registry: &Registry) -> Result<String, prometheus::Error> {
     Ok(text)
 }
 
+/// Of families without labels that are absent until they have a value.
+const NO_LABELS: [&str; 0] = [];
+
 /// Creates a family and registers it.
 struct Registrar<'a>(&'a Registry);
 

@@ -213,16 +213,9 @@ pub(crate) fn entry(name: &str) -> PodEntryView {
         "spec": {"containers": [{"name": "app", "image": "busybox"}]},
     });
     PodEntryView {
-        pod: Arc::new(serde_json::from_value(pod).expect("pod")),
         status: Arc::new(serde_json::from_value(json!({"phase": "Running"})).expect("status")),
-        worker_phase: WorkerPhase::Syncing,
         looked: true,
-        released: false,
-        blocker: None,
-        events: Vec::new(),
-        timings: Default::default(),
-        notes: Vec::new(),
-        warnings: Vec::new(),
+        ..PodEntryView::new(Arc::new(serde_json::from_value(pod).expect("pod")))
     }
 }
 

@@ -132,19 +132,13 @@ fn entry(name: &str, phase: WorkerPhase, status: &str) -> PodEntryView {
     }))
     .expect("a pod");
     PodEntryView {
-        pod: Arc::new(pod),
         status: Arc::new(PodStatus {
             phase: Some(status.to_owned()),
             ..PodStatus::default()
         }),
         worker_phase: phase,
         looked: true,
-        released: false,
-        blocker: None,
-        events: Vec::new(),
-        timings: StartTimings::default(),
-        notes: Vec::new(),
-        warnings: Vec::new(),
+        ..PodEntryView::new(Arc::new(pod))
     }
 }
 

@@ -40,6 +40,9 @@ pub use rotate::{ContainerLog, LogRotation, LogRotationDeps, rotate_logs};
 /// for every 4 KiB.
 const BLOCK: usize = 64 * 1024;
 
+/// Bytes of a file copied at once: there is nothing to make of them, and each block takes a thread's turn.
+const COPIED: usize = 96 * 1024;
+
 /// Logs read at a time. 1,000 followers have to have room. A reader whose client is slow holds
 /// three blocks (read, on its way, at the client's connection): 200 KiB; all of them 240 MiB. One
 /// who waits for lines holds next to nothing.
@@ -214,8 +217,8 @@ impl LogReader {
             state,
             |(mut file, left, threads, place)| async move {
                 let read = threads.run(move || {
-                    let mut block = Vec::with_capacity(BLOCK);
-                    let wanted = left.min(BLOCK as u64);
+                    let mut block = Vec::with_capacity(COPIED);
+                    let wanted = left.min(COPIED as u64);
                     (&mut file).take(wanted).read_to_end(&mut block)?;
                     Ok((file, block))
                 });

@@ -81,16 +81,10 @@ fn periods() -> ShutdownPeriods {
 impl Bed {
     fn publish(&self, pod: &SharedPod, worker_phase: WorkerPhase, released: bool) {
         self.board.publish(PodEntryView {
-            pod: Arc::clone(pod),
-            status: Arc::default(),
             worker_phase,
             released,
             looked: true,
-            blocker: None,
-            events: Vec::new(),
-            timings: StartTimings::default(),
-            notes: Vec::new(),
-            warnings: Vec::new(),
+            ..PodEntryView::new(Arc::clone(pod))
         });
     }
 

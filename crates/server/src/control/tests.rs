@@ -187,16 +187,9 @@ fn view(namespace: &str, name: &str, restarts: i32, state: &str) -> PodEntryView
         }],
     });
     PodEntryView {
-        pod: Arc::new(serde_json::from_value(pod).expect("pod")),
         status: Arc::new(serde_json::from_value(status).expect("status")),
-        worker_phase: windlass_types::view::WorkerPhase::Syncing,
         looked: true,
-        released: false,
-        blocker: None,
-        events: Vec::new(),
-        timings: StartTimings::default(),
-        notes: Vec::new(),
-        warnings: Vec::new(),
+        ..PodEntryView::new(Arc::new(serde_json::from_value(pod).expect("pod")))
     }
 }
 

@@ -29,16 +29,10 @@ fn entry(phase: WorkerPhase, app: &Value) -> PodEntryView {
     debug["name"] = json!("debug");
     let status = json!({"containerStatuses": [app], "ephemeralContainerStatuses": [debug]});
     PodEntryView {
-        pod: Arc::new(serde_json::from_value(pod).expect("pod")),
         status: Arc::new(serde_json::from_value(status).expect("status")),
         worker_phase: phase,
         looked: true,
-        released: false,
-        blocker: None,
-        events: Vec::new(),
-        timings: StartTimings::default(),
-        notes: Vec::new(),
-        warnings: Vec::new(),
+        ..PodEntryView::new(Arc::new(serde_json::from_value(pod).expect("pod")))
     }
 }
 
