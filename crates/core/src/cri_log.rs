@@ -146,9 +146,11 @@ impl RawLine<'_> {
 /// Which of the three words before the content is missing or wrong.
 pub fn split_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    if let Some(line) = usual_line(line) {
-        return Ok(line);
-    }
+    usual_line(line).map_or_else(|| any_line(line), Ok)
+}
+
+/// A line word by word.
+fn any_line(line: &[u8]) -> Result<RawLine<'_>, LogLineError> {
     let (time, rest) = word(line);
     if !looks_like_time(time) {
         return Err(LogLineError::Time);
@@ -364,6 +366,27 @@ mod tests {
         check(b"2016-10-06T00:17:09Z stdin F x", "Stream");
         check(b"2016-10-06T00:17:09Z stdout", "Tag");
         check(b"2016-10-06T00:17:09Z stdout X x", "Tag");
+    }
+
+    #[test]
+    fn a_usual_line_is_told_as_any_other_whatever_one_of_its_bytes_is() {
+        for stream in ["stdout", "stderr"] {
+            let line = format!("2016-10-06T00:17:09.669794202Z {stream} F hello");
+            let whole = any_line(line.as_bytes()).expect("a line");
+            assert_eq!(usual_line(line.as_bytes()), Some(whole));
+            let mut line = line.into_bytes();
+            for at in 0..line.len() {
+                let good = line[at];
+                for byte in 0..=u8::MAX {
+                    line[at] = byte;
+                    if let Some(usual) = usual_line(&line) {
+                        assert_eq!(Ok(usual), any_line(&line), "{}", line.escape_ascii());
+                    }
+                }
+                line[at] = good;
+            }
+        }
+        assert_eq!(usual_line(b"2016-10-06T00:17:09.669794202Z stdout F"), None);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use windlass_status::{PodBoard, PodEntryView};
 use windlass_streams::{Limits, Sessions};
 use windlass_testing::FakeRuntime;
 use windlass_timelines::{Outcome, Timelines, TouchKind, What};
-use windlass_types::view::{Blocker, WorkerPhase};
+use windlass_types::view::Blocker;
 use windlass_types::why::PodTimeline;
 use windlass_types::{Clock, Reason, Timestamp};
 

@@ -22,7 +22,7 @@ use windlass_proto::pods_v1alpha1::pods_server::Pods as PodsService;
 use windlass_proto::pods_v1alpha1::{EventType, GetPodRequest, ListPodsRequest, WatchPodsRequest};
 use windlass_status::{PodBoard, PodEntryView};
 use windlass_types::corev1::{Pod, PodStatus};
-use windlass_types::view::{StartTimings, WorkerPhase};
+use windlass_types::view::WorkerPhase;
 
 use crate::pod_bytes::tests::line as pod_line;
 use crate::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};

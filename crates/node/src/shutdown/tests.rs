@@ -14,7 +14,7 @@ use windlass_actors::{
 use windlass_core::shutdown::ShutdownPeriods;
 use windlass_metrics::Metrics;
 use windlass_status::{PodBoard, PodEntryView};
-use windlass_types::view::{StartTimings, WorkerPhase};
+use windlass_types::view::WorkerPhase;
 use windlass_types::{EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod};
 
 use super::drain::{active_pods, drain};

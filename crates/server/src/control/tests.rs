@@ -11,9 +11,7 @@ use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_stats::usage::{NodeUsage, PodUsage};
 use windlass_stats::{NoFigures, StatsError};
 use windlass_timelines::{Outcome, Timelines, TouchKind, What};
-use windlass_types::view::{
-    ApiContact, Blocker, ClusterStanding, EventType, PodEvent, StartTimings,
-};
+use windlass_types::view::{ApiContact, Blocker, ClusterStanding, EventType, PodEvent};
 use windlass_types::why::{Explanation, PodTimeline};
 use windlass_types::{Reason, Timestamp};
 

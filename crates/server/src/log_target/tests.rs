@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use windlass_status::{PodBoard, PodEntryView};
 use windlass_types::PodExt;
-use windlass_types::view::{StartTimings, WorkerPhase};
+use windlass_types::view::WorkerPhase;
 
 use super::{LogQuestion, ended, log_target};
 
