@@ -44,8 +44,8 @@ const BLOCK: usize = 64 * 1024;
 const COPIED: usize = 96 * 1024;
 
 /// Logs read at a time. 1,000 followers have to have room. A reader whose client is slow holds
-/// three blocks (read, on its way, at the client's connection): 200 KiB; all of them 240 MiB. One
-/// who waits for lines holds next to nothing.
+/// four blocks (to read into, read, on its way, at the client's connection): 256 KiB; all of them
+/// 300 MiB. One who waits for lines holds next to nothing.
 const READERS: usize = 1200;
 
 /// Threads on which files are read at a time. The pool they are of is everybody's: a disk that
