@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt};
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 /// `value` as JSON; 500 if it cannot be written.
 pub(crate) fn json(value: &impl Serialize) -> Response {
@@ -44,20 +44,25 @@ pub(crate) fn one_by_one<E: Into<BoxError> + Send + 'static>(
         async move {
             let block = block.map_err(Into::into)?;
             let turn = turns.acquire_owned().await?;
-            Ok::<_, BoxError>(Bytes::from_owner(Written { block, _turn: turn }))
+            Ok::<_, BoxError>(until_written(block, turn))
         }
     }))
 }
 
-/// A block; the next one's turn is when it goes.
-struct Written {
-    block: Bytes,
-    _turn: OwnedSemaphorePermit,
+/// The same bytes, which keep `held` until they are written: the connection drops them then, not when
+/// it takes them.
+pub(crate) fn until_written<T: Send + Sync + 'static>(bytes: Bytes, held: T) -> Bytes {
+    Bytes::from_owner(Written { bytes, _held: held })
 }
 
-impl AsRef<[u8]> for Written {
+struct Written<T> {
+    bytes: Bytes,
+    _held: T,
+}
+
+impl<T> AsRef<[u8]> for Written<T> {
     fn as_ref(&self) -> &[u8] {
-        &self.block
+        &self.bytes
     }
 }
 

@@ -7,8 +7,9 @@
 //! not compressed yet.
 //!
 //! *owns* the places for readers and one inotify descriptor · *invariant* a log is read as fast
-//! as it is taken, a block ahead: by its taker what the kernel has in memory, on a thread what takes the disk;
-//! whoever waits for lines holds no buffer and runs on no thread · *bound* [`READERS`] of [`BLOCK`], on [`THREADS`].
+//! as it is taken, a block ahead: by its taker what the kernel has in memory, on a thread what
+//! takes the disk; whoever waits for lines holds no buffer and runs on no thread · *bound*
+//! [`READERS`] of [`BLOCK`], on [`THREADS`].
 
 mod file;
 mod follow;
@@ -35,12 +36,13 @@ use follow::{Changes, LogWatch};
 use lines::Lines;
 pub use rotate::{ContainerLog, LogRotation, LogRotationDeps, rotate_logs};
 
-/// Bytes read at once. What is made of them is sent in one write: a TLS connection takes 64 KiB. It stays
-/// well below the 128 KiB from which the allocator maps and unmaps each buffer, which costs a page fault
-/// for every 4 KiB.
+/// Bytes read at once. What is made of them is sent in one write: a TLS connection takes 64 KiB. It
+/// stays well below the 128 KiB from which the allocator maps and unmaps each buffer, which costs a
+/// page fault for every 4 KiB.
 const BLOCK: usize = 64 * 1024;
 
-/// Bytes of a file copied at once: there is nothing to make of them, and each block takes a thread's turn.
+/// Bytes of a file copied at once: there is nothing to make of them, and each block takes a turn on
+/// a thread.
 const COPIED: usize = 96 * 1024;
 
 /// Logs read at a time. 1,000 followers have to have room. A reader whose client is slow holds
@@ -166,7 +168,10 @@ impl LogReader {
         // one on its way, one in the making
         let (sender, receiver) = mpsc::channel(1);
         let reader = Reader {
-            reading: Reading::new(Lines::new(options)),
+            reading: Reading {
+                lines: Lines::new(options),
+                block: Vec::new(),
+            },
             threads: self.threads.clone(),
             watch: self.watch.clone(),
             follow,
@@ -183,25 +188,7 @@ impl LogReader {
             }
         }))
     }
-}
 
-/// What `sends`, which has the channel's only senders, sends until it ends. It runs while the stream is
-/// polled and has nothing: a task of its own would have to wake the taker for each block.
-fn received<T: Send + 'static>(
-    mut receiver: mpsc::Receiver<T>,
-    sends: impl Future<Output = ()> + Send + 'static,
-) -> impl Stream<Item = T> + Send + Unpin + 'static {
-    let mut sends = Box::pin(sends.fuse());
-    futures::stream::poll_fn(move |context| {
-        if let Poll::Ready(item) = receiver.poll_recv(context) {
-            return Poll::Ready(item);
-        }
-        let _ = sends.poll_unpin(context);
-        receiver.poll_recv(context)
-    })
-}
-
-impl LogReader {
     /// The first `length` bytes of an open file, as they are.
     ///
     /// # Errors
@@ -249,6 +236,22 @@ impl LogReader {
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.map_err(|_| LogError::Busy)
     }
+}
+
+/// What `sends`, which has the channel's only senders, sends until it ends. It runs while the stream is
+/// polled and has nothing: a task of its own would have to wake the taker for each block.
+fn received<T: Send + 'static>(
+    mut receiver: mpsc::Receiver<T>,
+    sends: impl Future<Output = ()> + Send + 'static,
+) -> impl Stream<Item = T> + Send + Unpin + 'static {
+    let mut sends = Box::pin(sends.fuse());
+    futures::stream::poll_fn(move |context| {
+        if let Poll::Ready(item) = receiver.poll_recv(context) {
+            return Poll::Ready(item);
+        }
+        let _ = sends.poll_unpin(context);
+        receiver.poll_recv(context)
+    })
 }
 
 struct Reader {
@@ -358,11 +361,6 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(lines: Lines) -> Self {
-        let block = Vec::new();
-        Self { lines, block }
-    }
-
     /// What is wanted of the next block; `None` at the end of the file.
     fn block_of(
         &mut self,

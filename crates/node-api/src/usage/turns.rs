@@ -136,12 +136,6 @@ struct Rest {
     given: Bytes,
 }
 
-/// It is dropped when it is written, not when the connection has taken it.
-struct Part {
-    bytes: Bytes,
-    _sending: Arc<oneshot::Sender<Infallible>>,
-}
-
 impl Sent {
     fn new(body: Body, place: AnswerPlace, connection: Option<Peer>) -> Self {
         let rest = Arc::new(Mutex::new(Some(Rest {
@@ -175,14 +169,11 @@ impl Stream for Sent {
         let Some(rest) = rest.as_mut() else {
             return Poll::Ready(Some(Err(axum::Error::new(NotTaken))));
         };
-        Poll::Ready(ready!(rest.poll_part(cx)).map(|part| {
-            part.map(|bytes| {
-                Bytes::from_owner(Part {
-                    bytes,
-                    _sending: Arc::clone(&self.sending),
-                })
-            })
-        }))
+        Poll::Ready(
+            ready!(rest.poll_part(cx)).map(|part| {
+                part.map(|bytes| answer::until_written(bytes, Arc::clone(&self.sending)))
+            }),
+        )
     }
 }
 
@@ -197,12 +188,6 @@ impl Rest {
         }
         let part = self.given.split_to(PART.min(self.given.len()));
         Poll::Ready(Some(Ok(Bytes::copy_from_slice(&part))))
-    }
-}
-
-impl AsRef<[u8]> for Part {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
     }
 }
 

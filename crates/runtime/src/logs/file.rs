@@ -45,8 +45,7 @@ impl LogFile {
 
     /// Goes to where the last `lines` lines begin.
     pub(super) fn seek_to_tail(&mut self, lines: u64) -> io::Result<()> {
-        let start = start_of_tail(&mut self.file, lines)?;
-        self.position = start;
+        self.position = start_of_tail(&mut self.file, lines)?;
         Ok(())
     }
 
