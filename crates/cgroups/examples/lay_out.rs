@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => Arc::new(memory.clone()),
     };
     let layout = CgroupLayout::new(CgroupDriver::Cgroupfs, "/windlass-example");
-    let cgroups = PodCgroups::new(layout, tree);
+    let cgroups = PodCgroups::new(layout, tree, None);
 
     let node = NodeLimits {
         milli_cpu: 4000,

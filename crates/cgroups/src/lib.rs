@@ -10,6 +10,8 @@
 //! * [`PodCgroups`] makes, sets, lists and removes
 //! * [`CgroupTree`] is the port to the file system: [`HostTree`] is the kernel's, [`MemoryTree`]
 //!   one in memory, for simulations and tests
+//! * [`Slices`] is the port to the manager of slices under the systemd driver; `SystemdSlices` is
+//!   systemd itself (feature `systemd`)
 //!
 //! # Example
 //!
@@ -26,7 +28,7 @@
 //! # fn main() -> Result<(), windlass_cgroups::CgroupError> {
 //! let tree = MemoryTree::v2();
 //! let layout = CgroupLayout::new(CgroupDriver::Cgroupfs, "/windlass");
-//! let cgroups = PodCgroups::new(layout, Arc::new(tree.clone()));
+//! let cgroups = PodCgroups::new(layout, Arc::new(tree.clone()), None);
 //! let remarks = cgroups.set_up(CgroupValues::default());
 //! assert!(remarks.is_empty(), "every hierarchy can be used");
 //!
@@ -56,21 +58,23 @@
 //!
 //! # What it does not do
 //!
-//! Every function is synchronous and may block on the kernel: call it on a blocking lane. Slices of
-//! systemd are named but not made: systemd makes a slice when the runtime starts a scope in it, and
-//! takes it away with the last one; their values stay systemd's defaults. Cgroups of containers are
-//! the runtime's, and nothing is measured here (`windlass-stats`).
+//! Every function is synchronous and may block on the kernel or on systemd: call it on a blocking
+//! lane. Cgroups of containers are the runtime's, and nothing is measured here (`windlass-stats`).
 
 mod error;
 mod host;
 mod memory;
 mod pods;
+mod slices;
 mod tree;
 
 pub use error::CgroupError;
 pub use host::HostTree;
 pub use memory::MemoryTree;
 pub use pods::{PodCgroups, Remark};
+#[cfg(feature = "systemd")]
+pub use slices::SystemdSlices;
+pub use slices::{Property, Slices};
 pub use tree::CgroupTree;
 
 #[cfg(test)]

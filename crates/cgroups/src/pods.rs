@@ -17,6 +17,7 @@ use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
 use crate::error::CgroupError;
+use crate::slices::Slices;
 use crate::tree::CgroupTree;
 
 const CLASSES: [QosClass; 3] = [
@@ -29,6 +30,9 @@ const CLASSES: [QosClass; 3] = [
 const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// The kernel's least shares, which a class without requests gets.
 const LEAST_SHARES: i64 = 2;
+/// What an error of a slice names where one of a cgroup names the hierarchy.
+const SYSTEMD: &str = "systemd";
+const SYSTEMDS_OWN: &str = "slices have systemd's default values";
 
 /// Something that works without: a hierarchy that cannot be used, a value that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,7 @@ pub struct PodCgroups(Arc<Inner>);
 struct Inner {
     layout: CgroupLayout,
     tree: Arc<dyn CgroupTree>,
+    slices: Option<Arc<dyn Slices>>,
     state: Mutex<State>,
 }
 
@@ -60,9 +65,16 @@ struct State {
 }
 
 impl PodCgroups {
-    /// Nothing is touched before [`PodCgroups::set_up`].
-    pub fn new(layout: CgroupLayout, tree: Arc<dyn CgroupTree>) -> Self {
+    /// Nothing is touched before [`PodCgroups::set_up`]. Under the systemd driver slices are only
+    /// named where there is nobody to manage them: systemd makes them then, with its own values.
+    pub fn new(
+        layout: CgroupLayout,
+        tree: Arc<dyn CgroupTree>,
+        slices: Option<Arc<dyn Slices>>,
+    ) -> Self {
+        let by_systemd = layout.driver() == CgroupDriver::Systemd;
         Self(Arc::new(Inner {
+            slices: slices.filter(|_| by_systemd),
             layout,
             tree,
             state: Mutex::default(),
@@ -78,36 +90,34 @@ impl PodCgroups {
     /// Makes the cgroups of all pods and of each class, and limits all pods to `node`. What a
     /// hierarchy refuses is a remark: pods run without it.
     pub fn set_up(&self, node: CgroupValues) -> Vec<Remark> {
-        if self.by_systemd() {
-            let text = "the systemd driver: slices have systemd's default values".to_owned();
-            return vec![Remark(text)];
+        let (tree, layout) = (&self.0.tree, &self.0.layout);
+        let (kubepods, burstable) = (layout.kubepods(), layout.qos(QosClass::Burstable));
+        let mut had = tree.hierarchies();
+        had.retain(|hierarchy| tree.exists(hierarchy, &burstable));
+        if let Err(remark) = self.start_classes() {
+            return vec![remark];
         }
-        let tree = &self.0.tree;
         let mut remarks = Vec::new();
         let mut usable = Vec::new();
-        let mut new = false;
         for hierarchy in tree.hierarchies() {
             match self.make_classes(&hierarchy) {
-                Ok(made) => {
-                    new |= made;
-                    usable.push(hierarchy);
-                }
+                Ok(()) => usable.push(hierarchy),
                 Err(error) => remarks.push(Remark(error.to_string())),
             }
         }
+        let new = usable.iter().any(|hierarchy| !had.contains(hierarchy));
         self.lock().usable = usable;
         let class = |shares| CgroupValues {
             cpu_shares: Some(shares),
             ..CgroupValues::default()
         };
-        let layout = &self.0.layout;
         let mut values = vec![
-            (layout.kubepods(), node),
+            (kubepods, node),
             (layout.qos(QosClass::BestEffort), class(LEAST_SHARES)),
         ];
         // after a restart it has what its pods request, which is not known yet
         if new {
-            values.push((layout.qos(QosClass::Burstable), class(LEAST_SHARES)));
+            values.push((burstable, class(LEAST_SHARES)));
         }
         for (path, values) in values {
             if let Err(error) = self.set(&path, values) {
@@ -134,14 +144,16 @@ impl PodCgroups {
         if known && hierarchies.iter().all(|h| tree.exists(h, &path)) {
             return Ok(false);
         }
+        if hierarchies.is_empty() {
+            return Ok(false);
+        }
+        self.start_slice(&path, values)?;
         for hierarchy in &hierarchies {
             let made = tree.make(hierarchy, &path);
             made.map_err(|error| failed("make", hierarchy, &path, error))?;
         }
-        self.set(&path, values)?;
-        if !hierarchies.is_empty() {
-            self.lock().applied.insert(uid.clone(), (class, values));
-        }
+        self.write(&path, values)?;
+        self.lock().applied.insert(uid.clone(), (class, values));
         Ok(true)
     }
 
@@ -163,17 +175,17 @@ impl PodCgroups {
     /// Something still runs, or the kernel refuses.
     pub fn remove(&self, uid: &PodUid) -> Result<(), CgroupError> {
         self.lock().applied.remove(uid);
-        if self.by_systemd() {
-            return Ok(());
-        }
         let mut result = Ok(());
-        for hierarchy in self.usable() {
-            for class in CLASSES {
-                let path = self.0.layout.pod(class, uid);
-                if self.0.tree.exists(&hierarchy, &path) {
-                    let removed = self.remove_tree(&hierarchy, &path);
-                    result = result.and(removed);
-                }
+        for class in CLASSES {
+            let path = self.0.layout.pod(class, uid);
+            let mut hierarchies = self.usable();
+            hierarchies.retain(|hierarchy| self.0.tree.exists(hierarchy, &path));
+            if !hierarchies.is_empty() {
+                result = result.and(self.stop_slice(&path));
+            }
+            for hierarchy in hierarchies {
+                let removed = self.remove_tree(&hierarchy, &path);
+                result = result.and(removed);
             }
         }
         result
@@ -186,9 +198,6 @@ impl PodCgroups {
     pub fn list(&self) -> Result<BTreeSet<PodUid>, CgroupError> {
         let layout = &self.0.layout;
         let mut pods = BTreeSet::new();
-        if self.by_systemd() {
-            return Ok(pods);
-        }
         for hierarchy in self.usable() {
             for class in CLASSES {
                 let parent = layout.qos(class);
@@ -206,7 +215,7 @@ impl PodCgroups {
     /// # Errors
     /// The kernel refuses.
     pub fn share_cpu(&self, burstable: i64) -> Result<bool, CgroupError> {
-        if self.by_systemd() || self.lock().burstable == Some(burstable) {
+        if self.usable().is_empty() || self.lock().burstable == Some(burstable) {
             return Ok(false);
         }
         let values = CgroupValues {
@@ -218,10 +227,40 @@ impl PodCgroups {
         Ok(true)
     }
 
-    /// True if any of the class' cgroups was not there.
-    fn make_classes(&self, hierarchy: &str) -> Result<bool, CgroupError> {
+    /// The slices of the classes, of which the first one's values are not known yet.
+    fn start_classes(&self) -> Result<(), Remark> {
+        if self.by_systemd() && self.0.slices.is_none() {
+            return Err(Remark(SYSTEMDS_OWN.to_owned()));
+        }
+        for class in CLASSES {
+            let path = self.0.layout.qos(class);
+            let started = self.start_slice(&path, CgroupValues::default());
+            started.map_err(|error| Remark(format!("{SYSTEMDS_OWN}: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// Has systemd know of a slice and its values, which it would set back otherwise; nothing
+    /// under another driver.
+    fn start_slice(&self, path: &str, values: CgroupValues) -> Result<(), CgroupError> {
+        let Some(slices) = &self.0.slices else {
+            return Ok(());
+        };
+        let properties = values.slice_properties(self.0.tree.unified());
+        let started = slices.start(unit(path), &properties);
+        started.map_err(|error| failed("start", SYSTEMD, path, error))
+    }
+
+    fn stop_slice(&self, path: &str) -> Result<(), CgroupError> {
+        let Some(slices) = &self.0.slices else {
+            return Ok(());
+        };
+        let stopped = slices.stop(unit(path));
+        stopped.map_err(|error| failed("stop", SYSTEMD, path, error))
+    }
+
+    fn make_classes(&self, hierarchy: &str) -> Result<(), CgroupError> {
         let layout = &self.0.layout;
-        let mut new = false;
         let kubepods = layout.kubepods();
         // the parts of `cgroupRoot` first
         let ends = kubepods.match_indices('/').skip(1).map(|(end, _)| end);
@@ -229,12 +268,17 @@ impl PodCgroups {
         let classes = CLASSES.map(|class| layout.qos(class));
         for path in parents.chain(classes) {
             let made = self.0.tree.make(hierarchy, &path);
-            new |= made.map_err(|error| failed("make", hierarchy, &path, error))?;
+            made.map_err(|error| failed("make", hierarchy, &path, error))?;
         }
-        Ok(new)
+        Ok(())
     }
 
     fn set(&self, path: &str, values: CgroupValues) -> Result<(), CgroupError> {
+        self.start_slice(path, values)?;
+        self.write(path, values)
+    }
+
+    fn write(&self, path: &str, values: CgroupValues) -> Result<(), CgroupError> {
         let tree = &self.0.tree;
         for file in values.files(tree.unified()) {
             let hierarchy = tree.hierarchy_of(file.controller);
@@ -282,9 +326,6 @@ impl PodCgroups {
 
     /// Where a pod has values.
     fn pod_hierarchies(&self) -> Vec<String> {
-        if self.by_systemd() {
-            return Vec::new();
-        }
         let usable = self.usable();
         let mut hierarchies: Vec<String> = POD_CONTROLLERS
             .iter()
@@ -307,6 +348,11 @@ impl PodCgroups {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The name of a slice's unit is the last part of its path.
+fn unit(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, unit)| unit)
 }
 
 fn failed(action: &'static str, hierarchy: &str, path: &str, source: io::Error) -> CgroupError {

@@ -1,7 +1,9 @@
 //! Pods' cgroups in memory, and the files of a tree on the disk.
 
 use std::fs;
-use std::sync::Arc;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use windlass_core::cgroup_names::CgroupLayout;
 use windlass_core::pod_cgroup::{CgroupValues, NodeLimits};
@@ -9,7 +11,7 @@ use windlass_core::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
-use crate::{CgroupTree, HostTree, MemoryTree, PodCgroups};
+use crate::{CgroupTree, HostTree, MemoryTree, PodCgroups, Property, Slices};
 
 const V1: [&str; 4] = ["cpu", "freezer", "memory", "pids"];
 const BURSTABLE: &str = "/test/kubepods/burstable";
@@ -33,7 +35,7 @@ fn values() -> CgroupValues {
 
 fn pods(tree: &MemoryTree) -> PodCgroups {
     let layout = CgroupLayout::new(CgroupDriver::Cgroupfs, "/test");
-    PodCgroups::new(layout, Arc::new(tree.clone()))
+    PodCgroups::new(layout, Arc::new(tree.clone()), None)
 }
 
 fn uid() -> PodUid {
@@ -162,10 +164,10 @@ fn the_burstable_class_keeps_its_weight_over_a_restart_of_the_agent() {
 }
 
 #[test]
-fn slices_are_named_and_left_to_systemd() {
+fn without_a_manager_slices_are_named_and_left_to_systemd() {
     let tree = MemoryTree::v2();
     let layout = CgroupLayout::new(CgroupDriver::Systemd, "");
-    let pods = PodCgroups::new(layout, Arc::new(tree.clone()));
+    let pods = PodCgroups::new(layout, Arc::new(tree.clone()), None);
     assert_eq!(pods.set_up(node()).len(), 1);
     pods.ensure(&uid(), QosClass::BestEffort, values())
         .expect("named");
@@ -174,6 +176,118 @@ fn slices_are_named_and_left_to_systemd() {
     pods.remove(&uid()).expect("nothing to do");
     pods.share_cpu(7).expect("nothing to do");
     assert!(tree.cgroups().is_empty());
+}
+
+/// What a manager of slices was told, and whether it refuses.
+#[derive(Debug, Default)]
+struct Told {
+    calls: Mutex<Vec<String>>,
+    refuses: AtomicBool,
+}
+
+impl Told {
+    fn tell(&self, call: String) -> io::Result<()> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(io::Error::other("no"));
+        }
+        self.calls.lock().expect("lock").push(call);
+        Ok(())
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.calls.lock().expect("lock"))
+    }
+}
+
+impl Slices for Told {
+    fn start(&self, name: &str, properties: &[Property]) -> io::Result<()> {
+        let words = properties.iter().map(|(n, v)| format!(" {n}={v}"));
+        self.tell(format!("start {name}{}", words.collect::<String>()))
+    }
+
+    fn stop(&self, name: &str) -> io::Result<()> {
+        self.tell(format!("stop {name}"))
+    }
+}
+
+fn slices(tree: &MemoryTree, told: &Arc<Told>) -> PodCgroups {
+    let layout = CgroupLayout::new(CgroupDriver::Systemd, "");
+    PodCgroups::new(layout, Arc::new(tree.clone()), Some(told.clone()))
+}
+
+#[test]
+fn systemd_is_told_of_each_slice_and_its_values() {
+    let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
+    let pods = slices(&tree, &told);
+    assert!(pods.set_up(node()).is_empty());
+    assert_eq!(
+        told.take(),
+        [
+            "start kubepods.slice",
+            "start kubepods-burstable.slice",
+            "start kubepods-besteffort.slice",
+            "start kubepods.slice CPUWeight=79 MemoryMax=1073741824 TasksMax=1000",
+            "start kubepods-besteffort.slice CPUWeight=1",
+            "start kubepods-burstable.slice CPUWeight=1",
+        ]
+    );
+    let ensure = || pods.ensure(&uid(), QosClass::Burstable, values());
+    assert!(ensure().expect("made"));
+    let pod = "kubepods-burstable-pod1_2.slice";
+    assert_eq!(
+        told.take(),
+        [format!("start {pod} CPUWeight=8 MemoryMax=1048576")]
+    );
+    // the kernel has them at once, and not when systemd comes to it
+    let path = format!("/kubepods.slice/kubepods-burstable.slice/{pod}");
+    let memory = tree.file(&format!("{path}/memory.max"));
+    assert_eq!(memory.as_deref(), Some("1048576"));
+    assert!(!ensure().expect("there"));
+    assert!(told.take().is_empty(), "nothing changed, nothing is told");
+    assert!(pods.share_cpu(1024).expect("set"));
+    assert_eq!(told.take(), ["start kubepods-burstable.slice CPUWeight=39"]);
+
+    // an agent that finds all this keeps what Burstable pods have
+    let pods = slices(&tree, &told);
+    assert!(pods.set_up(node()).is_empty());
+    let weights = told.take();
+    let burstable: Vec<_> = { weights.iter() }
+        .filter(|call| call.contains("burstable"))
+        .collect();
+    assert_eq!(burstable, ["start kubepods-burstable.slice"]);
+    assert_eq!(names(&pods), ["1-2"]);
+    pods.remove(&uid()).expect("removed");
+    assert_eq!(told.take(), [format!("stop {pod}")]);
+    assert!(!tree.exists("", &path));
+    pods.remove(&uid()).expect("again");
+    assert!(told.take().is_empty());
+}
+
+#[test]
+fn a_systemd_that_refuses_is_done_without_at_the_start_and_holds_back_a_pod_later() {
+    let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
+    told.refuses.store(true, Ordering::SeqCst);
+    let pods = slices(&tree, &told);
+    let remarks = pods.set_up(node());
+    let remarks: Vec<String> = remarks.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        remarks,
+        ["slices have systemd's default values: cannot start cgroup systemd:/kubepods.slice: no"]
+    );
+    pods.ensure(&uid(), QosClass::Burstable, values())
+        .expect("nothing to do");
+    assert!(pods.parent_of(QosClass::Burstable, &uid()).is_some());
+    assert!(tree.cgroups().is_empty());
+
+    told.refuses.store(false, Ordering::SeqCst);
+    let pods = slices(&tree, &told);
+    assert!(pods.set_up(node()).is_empty());
+    told.refuses.store(true, Ordering::SeqCst);
+    let refused = pods.ensure(&uid(), QosClass::Burstable, values());
+    refused.expect_err("its limits would not last");
+    told.refuses.store(false, Ordering::SeqCst);
+    pods.ensure(&uid(), QosClass::Burstable, values())
+        .expect("made");
 }
 
 #[test]

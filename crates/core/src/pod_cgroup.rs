@@ -12,6 +12,11 @@ use crate::node_facts::NodeFacts;
 use crate::quantity::{Quantity, lookup};
 use crate::resources::{self, QosClass, cpu_quota, cpu_shares, pod_limit, pod_request, qos_class};
 
+/// Microseconds of CPU time in a second that make systemd's least step of a quota.
+const SYSTEMD_QUOTA_STEP: u64 = 10_000;
+/// systemd's own period of a quota, in microseconds.
+const SYSTEMD_QUOTA_PERIOD: u64 = 100_000;
+
 /// Settings of one cgroup; what is `None` is left as the kernel made it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CgroupValues {
@@ -60,6 +65,35 @@ impl fmt::Display for CgroupFile {
 }
 
 impl CgroupValues {
+    /// The properties of a systemd slice that stand for the values, on cgroup v1 or v2. systemd
+    /// counts CPU time in hundredths of a CPU: a quota is rounded up to the next.
+    pub fn slice_properties(&self, v2: bool) -> Vec<(&'static str, u64)> {
+        let amount = |value: i64| u64::try_from(value).unwrap_or(0);
+        let shares = self.cpu_shares.map(|shares| match v2 {
+            true => ("CPUWeight", amount(cpu_weight(shares))),
+            false => ("CPUShares", amount(shares)),
+        });
+        let quota = self.cpu_quota.map(|(quota, period)| {
+            let per_second = match quota {
+                1.. => amount(quota).saturating_mul(1_000_000) / amount(period).max(1),
+                _ => u64::MAX,
+            };
+            let per_second = per_second.checked_next_multiple_of(SYSTEMD_QUOTA_STEP);
+            ("CPUQuotaPerSecUSec", per_second.unwrap_or(u64::MAX))
+        });
+        // its default is left unsaid: a systemd before 242 does not know the property
+        let period = self.cpu_quota.map(|(_, period)| amount(period));
+        let period = period.filter(|period| *period != SYSTEMD_QUOTA_PERIOD);
+        let memory = self.memory_limit.map(|bytes| match v2 {
+            true => ("MemoryMax", amount(bytes)),
+            false => ("MemoryLimit", amount(bytes)),
+        });
+        let pids = self.pids_limit.map(|pids| ("TasksMax", amount(pids)));
+        let period = period.map(|period| ("CPUQuotaPeriodUSec", period));
+        let properties = [shares, quota, period, memory, pids];
+        properties.into_iter().flatten().collect()
+    }
+
     /// The files of cgroup v1 or v2 that hold the values, in the order they are to be written.
     pub fn files(&self, v2: bool) -> Vec<CgroupFile> {
         let mut files = Vec::new();

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use windlass_cgroups::{CgroupError, CgroupTree, PodCgroups};
+use windlass_cgroups::{CgroupError, CgroupTree, PodCgroups, Slices};
 use windlass_core::cgroup_names::CgroupLayout;
 use windlass_core::pod_cgroup::{NodeLimits, pod_cgroup};
 use windlass_core::resources::{QosClass, qos_class};
@@ -33,6 +33,8 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(50);
 pub struct CgroupSettings {
     /// The kernel's cgroups, or a model of them.
     pub tree: Arc<dyn CgroupTree>,
+    /// The manager of slices, if the driver is systemd's.
+    pub slices: Option<Arc<dyn Slices>>,
     /// `cgroupRoot`: where `kubepods` is.
     pub root: String,
     /// `cgroupDriver`, for a runtime that does not say which it uses.
@@ -168,7 +170,7 @@ impl PodRuntime {
             let driver = told.map_err(PodCgroupError::Driver)?;
             let driver = driver.unwrap_or(settings.driver);
             let layout = CgroupLayout::new(driver, &settings.root);
-            let cgroups = PodCgroups::new(layout, settings.tree.clone());
+            let cgroups = PodCgroups::new(layout, settings.tree.clone(), settings.slices.clone());
             let (made, node) = (cgroups.clone(), settings.node.values());
             let remarks = self
                 .in_node_lane("making the classes' cgroups", move || Ok(made.set_up(node)))

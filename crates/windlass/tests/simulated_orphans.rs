@@ -304,6 +304,7 @@ const BESTEFFORT: &str = "/kubepods/besteffort";
 fn settings(tree: &MemoryTree) -> Option<CgroupSettings> {
     Some(CgroupSettings {
         tree: Arc::new(tree.clone()),
+        slices: None,
         root: String::new(),
         driver: CgroupDriver::Cgroupfs,
         node: NodeLimits {

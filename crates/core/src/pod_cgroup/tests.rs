@@ -184,3 +184,37 @@ fn each_hierarchy_has_its_own_files() {
     check(CgroupValues::default(), true, &[]);
     assert_eq!(cpu_weight(262_144), 10_000);
 }
+
+#[test]
+fn a_slice_has_the_values_as_systemd_counts_them() {
+    fn check(values: CgroupValues, v1: &str, v2: &str) {
+        for (unified, expected) in [(false, v1), (true, v2)] {
+            let properties = values.slice_properties(unified);
+            let words: Vec<String> = properties.iter().map(|(n, v)| format!("{n}={v}")).collect();
+            assert_eq!(words.join(" "), expected, "{values}");
+        }
+    }
+    check(CgroupValues::default(), "", "");
+    let values = CgroupValues {
+        cpu_shares: Some(1024),
+        cpu_quota: Some((50_000, 100_000)),
+        memory_limit: Some(1 << 20),
+        pids_limit: Some(64),
+    };
+    check(
+        values,
+        "CPUShares=1024 CPUQuotaPerSecUSec=500000 MemoryLimit=1048576 TasksMax=64",
+        "CPUWeight=39 CPUQuotaPerSecUSec=500000 MemoryMax=1048576 TasksMax=64",
+    );
+    let quota = |quota, period| CgroupValues {
+        cpu_quota: Some((quota, period)),
+        ..CgroupValues::default()
+    };
+    // hundredths of a CPU, rounded up
+    let one = "CPUQuotaPerSecUSec=20000";
+    check(quota(1_001, 100_000), one, one);
+    let slow = "CPUQuotaPerSecUSec=500000 CPUQuotaPeriodUSec=20000";
+    check(quota(10_000, 20_000), slow, slow);
+    let none = "CPUQuotaPerSecUSec=18446744073709551615";
+    check(quota(-1, 100_000), none, none);
+}

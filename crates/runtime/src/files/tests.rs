@@ -334,6 +334,7 @@ async fn a_volume_that_hangs_keeps_nobody_from_the_pods_cgroup() {
         checks: fake,
         cgroups: Some(CgroupSettings {
             tree: Arc::new(MemoryTree::v2()),
+            slices: None,
             root: String::new(),
             driver: CgroupDriver::Cgroupfs,
             node: NodeLimits::default(),

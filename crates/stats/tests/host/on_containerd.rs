@@ -59,7 +59,7 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
     let root = containerd.cgroup_root();
     let tree = HostTree::open(PathBuf::from("/sys/fs/cgroup")).expect("cgroups");
     let layout = CgroupLayout::new(CgroupDriver::Cgroupfs, &root);
-    let cgroups = PodCgroups::new(layout, Arc::new(tree));
+    let cgroups = PodCgroups::new(layout, Arc::new(tree), None);
     cgroups.set_up(CgroupValues::default());
     let values = CgroupValues {
         memory_limit: Some(LIMIT),

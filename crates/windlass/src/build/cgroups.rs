@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use windlass_cgroups::HostTree;
+use windlass_cgroups::{HostTree, SystemdSlices};
 use windlass_config::KubeletConfiguration;
 use windlass_core::pod_cgroup::NodeLimits;
 use windlass_runtime::CgroupSettings;
@@ -53,6 +53,7 @@ pub(super) fn cgroup_settings(
         .any(|word| word == PODS);
     Some(CgroupSettings {
         tree: Arc::new(tree),
+        slices: Some(Arc::new(SystemdSlices::system())),
         root: kubelet.cgroup_root.clone(),
         // the configuration is checked, the default is upstream's
         driver: CgroupDriver::parse(&kubelet.cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
