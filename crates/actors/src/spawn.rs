@@ -12,6 +12,9 @@ use tracing::Instrument;
 
 /// Runs the agent: its actors and `main` on this thread, all I/O on the threads of `runtime`.
 pub fn run_actors<F: Future>(runtime: &Arc<Runtime>, main: F) -> F::Output {
+    // an actor that was never polled starts, and is dropped, with the system: what it spawns then
+    // needs a runtime, too
+    let _entered = runtime.enter();
     let shared = Arc::clone(runtime);
     let system = actix::System::with_tokio_rt(move || shared);
     system.block_on(main)
@@ -74,5 +77,38 @@ impl Shutdown {
                 "shutdown did not wait for all tasks"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use actix::{Actor, Context};
+
+    use super::{run_actors, spawn_io, start_actor};
+
+    struct Busy;
+
+    impl Actor for Busy {
+        type Context = Context<Self>;
+
+        fn started(&mut self, _: &mut Self::Context) {
+            spawn_io("busy", async {});
+        }
+    }
+
+    #[test]
+    fn what_ends_before_its_actors_began_returns_its_error() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        let runtime = Arc::new(runtime.expect("threads"));
+        let result: Result<(), &str> = run_actors(&runtime, async {
+            start_actor(Busy);
+            Err("no certificate")
+        });
+        assert_eq!(result, Err("no certificate"));
     }
 }
