@@ -82,33 +82,33 @@ impl Shutdown {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
 
     use actix::{Actor, Context};
 
     use super::{run_actors, spawn_io, start_actor};
 
-    struct Busy;
+    struct Busy(mpsc::Sender<()>);
 
     impl Actor for Busy {
         type Context = Context<Self>;
 
         fn started(&mut self, _: &mut Self::Context) {
             spawn_io("busy", async {});
+            self.0.send(()).expect("somebody listens");
         }
     }
 
     #[test]
-    fn what_ends_before_its_actors_began_returns_its_error() {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build();
-        let runtime = Arc::new(runtime.expect("threads"));
-        let result: Result<(), &str> = run_actors(&runtime, async {
-            start_actor(Busy);
+    fn an_actor_that_starts_only_when_all_ends_has_a_runtime() {
+        let runtime = tokio::runtime::Runtime::new().expect("threads");
+        let (sender, started) = mpsc::channel();
+        let result: Result<(), &str> = run_actors(&Arc::new(runtime), async {
+            start_actor(Busy(sender));
             Err("no certificate")
         });
         assert_eq!(result, Err("no certificate"));
+        // a panic in a task that is dropped is caught by tokio, and aborts the agent
+        assert_eq!(started.try_recv(), Ok(()));
     }
 }
