@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use zbus::connection::Builder;
 use zbus::{Guid, OwnedObjectPath, OwnedVariant};
 
 use super::*;
