@@ -3,7 +3,8 @@
 //! Bytes become plain JSON values first and typed objects second, as upstream's decoder does,
 //! so that fields nobody knows can be listed with their paths instead of being lost. YAML 1.1
 //! octal numbers (`defaultMode: 0644`) and booleans (`yes`) mean what they mean to the Go
-//! kubelet; a duplicate key is an error; nesting, aliases and node counts are bounded.
+//! kubelet; a duplicate key is an error, in a configuration file a warning; nesting, aliases and
+//! node counts are bounded.
 //! Manifests and the agent's own configuration file are both read here.
 
 mod locate;
@@ -15,6 +16,7 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_saphyr::DuplicateKeyPolicy;
 
 pub(crate) use locate::Locator;
 pub use locate::locate;
@@ -83,7 +85,7 @@ fn prefix(position: &Option<Position>, field: Option<&String>) -> String {
 /// All non-empty documents of a text, in order.
 pub fn documents(bytes: &[u8]) -> Result<Vec<Value>, YamlError> {
     let text = text(bytes)?;
-    match serde_saphyr::from_multiple_with_options(text, options()) {
+    match serde_saphyr::from_multiple_with_options(text, options(DuplicateKeyPolicy::Error)) {
         Ok(documents) => Ok(documents),
         Err(error) => {
             // JSON that YAML cannot carry: tabs as indentation, surrogate pairs. A duplicate
@@ -100,6 +102,22 @@ pub fn documents(bytes: &[u8]) -> Result<Vec<Value>, YamlError> {
             }
             Err(syntax(&error))
         }
+    }
+}
+
+/// As [`documents`], but of a key that comes twice the last counts. With it comes what
+/// [`documents`] has to say of such a text.
+pub fn documents_with_duplicates(
+    bytes: &[u8],
+) -> Result<(Vec<Value>, Option<YamlError>), YamlError> {
+    let refused = match documents(bytes) {
+        Ok(documents) => return Ok((documents, None)),
+        Err(error) => error,
+    };
+    let lenient = options(DuplicateKeyPolicy::LastWins);
+    match serde_saphyr::from_multiple_with_options(text(bytes)?, lenient) {
+        Ok(documents) => Ok((documents, Some(refused))),
+        Err(_) => Err(refused),
     }
 }
 
@@ -188,8 +206,9 @@ fn text(bytes: &[u8]) -> Result<&str, YamlError> {
 
 /// Parser settings. The bounds fit any real manifest (a pod has a few hundred nodes) and end an
 /// alias bomb after a few milliseconds.
-fn options() -> serde_saphyr::Options {
+fn options(duplicates: DuplicateKeyPolicy) -> serde_saphyr::Options {
     let mut options = serde_saphyr::Options::default();
+    options.duplicate_keys = duplicates;
     options.legacy_octal_numbers = true;
     options.with_snippet = false;
     let mut budget = serde_saphyr::Budget::default();
@@ -208,6 +227,10 @@ fn syntax(error: &serde_saphyr::Error) -> YamlError {
     let error = error.without_snippet();
     let position = error.location().map(position).filter(|p| p.line > 0);
     let mut message = error.to_string();
+    // its advice is for whoever calls the parser
+    if let Some(end) = message.find(", set DuplicateKeyPolicy") {
+        message.truncate(end);
+    }
     // The position is a field of ours; the parser repeats it in its text.
     if let Some(position) = position {
         let repeated = format!(" at {position}");

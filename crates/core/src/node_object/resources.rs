@@ -78,6 +78,19 @@ pub(super) fn fill(
     missing.copied().collect()
 }
 
+/// What is reserved (kubeReserved, systemReserved, hard eviction) beyond what the machine has,
+/// which upstream does not start with either.
+pub fn reserved_too_much(machine: &MachineFacts, settings: &ResourceSettings) -> Vec<String> {
+    let capacity = capacity_of(machine, settings);
+    let asked = capacity
+        .into_iter()
+        .map(|(name, total)| (reserved(&name, total, settings), name, total));
+    asked
+        .filter(|(reserved, _, total)| reserved > total)
+        .map(|(reserved, name, total)| format!("{name}: {reserved} of {total}"))
+        .collect()
+}
+
 /// Sets extended resources to zero: nobody vouches for them until a device plugin reports.
 pub(super) fn reset_extended(status: &mut NodeStatus) {
     let lists = [status.capacity.as_mut(), status.allocatable.as_mut()];

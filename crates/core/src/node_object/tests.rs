@@ -292,6 +292,21 @@ fn allocatable_is_capacity_less_what_is_reserved_and_never_negative() {
 }
 
 #[test]
+fn more_reserved_than_there_is_is_told_by_resource() {
+    let map = |amounts: &[(&str, &str)]| {
+        let own = |(name, amount): &(&str, &str)| ((*name).to_owned(), (*amount).to_owned());
+        amounts.iter().map(own).collect::<BTreeMap<_, _>>()
+    };
+    let mut world = World::new();
+    let resources = &mut world.settings.resources;
+    resources.kube_reserved = map(&[("cpu", "2"), ("memory", "2Gi")]);
+    resources.system_reserved = map(&[("memory", "2Gi")]);
+    resources.eviction_hard = map(&[("memory.available", "100Mi")]);
+    let told = reserved_too_much(&world.machine, &world.settings.resources);
+    assert_eq!(told, ["memory: 4196Mi of 4Gi"]);
+}
+
+#[test]
 fn pods_are_limited_per_core_and_huge_pages_have_their_own_resource() {
     let mut world = World::new();
     world.settings.resources.pods_per_core = 10;

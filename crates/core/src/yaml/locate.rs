@@ -22,9 +22,10 @@ pub(crate) struct Locator(Vec<Spanned<Node>>);
 impl Locator {
     /// Parses a text; one that is no YAML has no positions.
     pub(crate) fn new(bytes: &[u8]) -> Self {
+        let options = super::options(super::DuplicateKeyPolicy::LastWins);
         let documents = super::text(bytes)
             .ok()
-            .and_then(|text| serde_saphyr::from_multiple_with_options(text, super::options()).ok());
+            .and_then(|text| serde_saphyr::from_multiple_with_options(text, options).ok());
         Self(documents.unwrap_or_default())
     }
 

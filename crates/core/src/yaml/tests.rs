@@ -3,7 +3,7 @@
 use serde_json::Value;
 use windlass_types::Pod;
 
-use super::{decode, documents, from_slice, locate};
+use super::{decode, documents, documents_with_duplicates, from_slice, locate};
 
 fn check(text: &str, expected: &str) {
     let line = match documents(text.as_bytes()) {
@@ -54,12 +54,30 @@ fn syntax_errors_name_line_and_column() {
     let line = documents(b"a: 1\na: 2\n")
         .expect_err("duplicate")
         .to_string();
-    assert!(line.starts_with("line 2, column 1: "), "{line}");
-    assert!(line.contains("duplicate"), "{line}");
+    assert_eq!(line, "line 2, column 1: duplicate mapping key: a");
     let line = documents(b"{\"a\": 1, \"a\": 2}")
         .expect_err("duplicate in JSON")
         .to_string();
     assert!(line.contains("duplicate"), "{line}");
+}
+
+#[test]
+fn where_duplicates_are_borne_the_last_one_counts_and_they_are_told() {
+    let text = b"a: 1\nb: {c: 1, c: 2}\na: 3\n";
+    let (values, told) = documents_with_duplicates(text).expect("borne");
+    assert_eq!(values, [serde_json::json!({"a": 3, "b": {"c": 2}})]);
+    let told = told.map(|error| error.to_string());
+    assert_eq!(
+        told.as_deref(),
+        Some("line 2, column 11: duplicate mapping key: c")
+    );
+    let place = locate(text, 0, "a").map(|position| position.to_string());
+    assert_eq!(place.as_deref(), Some("line 3, column 4"));
+    assert!(documents_with_duplicates(b"a: 1\na: [\n").is_err());
+    assert!(matches!(
+        documents_with_duplicates(b"a: 1\n"),
+        Ok((_, None))
+    ));
 }
 
 #[test]
