@@ -9,6 +9,8 @@
 pub enum Support {
     /// Acted upon.
     Yes,
+    /// Acted upon but for what the text says.
+    Partly(&'static str),
     /// Validated and kept, but nothing follows from it yet; the text names what is missing.
     NotYet(&'static str),
     /// Never acted upon, for the reason given.
@@ -26,7 +28,7 @@ pub struct Field {
     pub support: Support,
 }
 
-use Support::{Ignored, NotYet, Yes};
+use Support::{Ignored, NotYet, Partly, Yes};
 
 const EVICTION: &str = "eviction and local storage limits";
 const IMAGE_GC: &str = "image garbage collection";
@@ -34,6 +36,7 @@ const IMAGES: &str = "verification of image pull credentials";
 const MANAGERS: &str = "the CPU, memory and topology managers";
 const NODE: &str = "node-wide limits and reservations";
 const QOS: &str = "reserved and throttled memory, and swap";
+const STATISTICS: &str = "statistics tell of this cgroup, nothing is moved into it";
 const VOLUMES: &str = "flexvolume drivers";
 
 const fn plain(path: &'static str, support: Support) -> Field {
@@ -102,8 +105,8 @@ pub static FIELDS: &[Field] = &[
     plain("imageGCHighThresholdPercent", NotYet(IMAGE_GC)),
     plain("imageGCLowThresholdPercent", NotYet(IMAGE_GC)),
     zero("volumeStatsAggPeriod", Yes),
-    plain("kubeletCgroups", Yes),
-    plain("systemCgroups", Yes),
+    plain("kubeletCgroups", Partly(STATISTICS)),
+    plain("systemCgroups", Partly(STATISTICS)),
     plain("cgroupRoot", Yes),
     plain("cgroupsPerQOS", Yes),
     zero("cgroupDriver", Yes),
@@ -135,7 +138,10 @@ pub static FIELDS: &[Field] = &[
     zero("kubeAPIBurst", Yes),
     plain("serializeImagePulls", Yes),
     plain("maxParallelImagePulls", Yes),
-    plain("evictionHard", NotYet(EVICTION)),
+    plain(
+        "evictionHard",
+        Partly("it counts for allocatable, nothing is evicted"),
+    ),
     plain("evictionSoft", NotYet(EVICTION)),
     plain("evictionSoftGracePeriod", NotYet(EVICTION)),
     zero("evictionPressureTransitionPeriod", NotYet(EVICTION)),
@@ -192,7 +198,10 @@ pub static FIELDS: &[Field] = &[
     plain("registerWithTaints", Yes),
     plain("registerNode", Yes),
     // tracing: see its parts below
-    plain("localStorageCapacityIsolation", NotYet(EVICTION)),
+    plain(
+        "localStorageCapacityIsolation",
+        Partly("it says whether the node has ephemeral-storage, nothing is evicted"),
+    ),
     zero("containerRuntimeEndpoint", Yes),
     plain("imageServiceEndpoint", Yes),
     plain("failCgroupV1", Yes),
@@ -210,7 +219,7 @@ pub static FIELDS: &[Field] = &[
     plain("tracing.endpoint", Yes),
     plain("tracing.samplingRatePerMillion", Yes),
     zero("logging.format", Yes),
-    plain(
+    zero(
         "logging.flushFrequency",
         Ignored("lines are written as they come"),
     ),
@@ -223,7 +232,7 @@ pub static FIELDS: &[Field] = &[
         "logging.options.text.splitStream",
         Ignored("all lines go to stderr"),
     ),
-    plain(
+    zero(
         "logging.options.text.infoBufferSize",
         Ignored("lines are written as they come"),
     ),
@@ -231,7 +240,7 @@ pub static FIELDS: &[Field] = &[
         "logging.options.json.splitStream",
         Ignored("all lines go to stderr"),
     ),
-    plain(
+    zero(
         "logging.options.json.infoBufferSize",
         Ignored("lines are written as they come"),
     ),
@@ -242,10 +251,11 @@ pub fn find(path: &str) -> Option<&'static Field> {
     FIELDS.iter().find(|field| field.path == path)
 }
 
-/// What users are told about a field they set that does nothing, `None` if it does something.
+/// What users are told about a field they set that does nothing, or less than they may think.
 pub fn notice(path: &str) -> Option<String> {
     match find(path)?.support {
         Yes => None,
+        Partly(rest) => Some(format!("acted upon in part: {rest}")),
         NotYet(missing) => Some(format!(
             "accepted, but nothing follows from it in this version, which lacks {missing}"
         )),

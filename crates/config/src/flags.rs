@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 
 use crate::duration::GoDuration;
 
@@ -72,16 +73,16 @@ pub struct KubeletFlags {
     /// File to hold a lock on while running.
     #[arg(long, value_name = "FILE", value_parser = value::path)]
     pub lock_file: Option<PathBuf>,
-    /// Exit when another process opens the lock file.
+    /// Exit when another process opens the lock file: not in this version, it does nothing.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
     pub exit_on_lock_contention: bool,
     /// Cgroup of the container runtime.
     #[arg(long, value_name = "CGROUP")]
     pub runtime_cgroups: Option<String>,
-    /// Configuration of credential provider plugins, a file or directory.
+    /// Configuration of credential provider plugins: not in this version, it does nothing.
     #[arg(long, value_name = "PATH", value_parser = value::path)]
     pub image_credential_provider_config: Option<PathBuf>,
-    /// Directory of the credential provider plugins.
+    /// Directory of the credential provider plugins: not in this version, it does nothing.
     #[arg(long, value_name = "DIR", value_parser = value::path)]
     pub image_credential_provider_bin_dir: Option<PathBuf>,
     /// Least age of a dead container before it is collected.
@@ -97,7 +98,8 @@ pub struct KubeletFlags {
         long,
         value_name = "N",
         default_value = "1",
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        value_parser = value::whole::<i32>
     )]
     pub maximum_dead_containers_per_container: i32,
     /// Dead containers kept on the node; negative is no limit.
@@ -105,11 +107,12 @@ pub struct KubeletFlags {
         long,
         value_name = "N",
         default_value = "-1",
-        allow_hyphen_values = true
+        allow_hyphen_values = true,
+        value_parser = value::whole::<i32>
     )]
     pub maximum_dead_containers: i32,
     /// Windlass: pods that are started at a time; 0 chooses by the number of cores.
-    #[arg(long, value_name = "N", default_value = "0")]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = value::whole::<usize>)]
     pub start_concurrency: usize,
     /// Windlass: exec, attach, run and port-forward need the right to create nodes/proxy, whatever
     /// the method. With false get is enough for a WebSocket, as for the Go kubelet.
@@ -137,7 +140,7 @@ impl KubeletFlags {
     where
         I: IntoIterator<Item = OsString>,
     {
-        let mut flags = Self::try_parse_from(normalize(args))?;
+        let mut flags = Self::try_parse_from(normalize(args)).map_err(without_secrets)?;
         // an empty path is how a wrapper script says that there is none
         for path in [
             &mut flags.config_file,
@@ -152,6 +155,17 @@ impl KubeletFlags {
         }
         Ok(flags)
     }
+}
+
+/// Takes out of an error the value of the one flag that carries passwords.
+fn without_secrets(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg)
+        && flag.starts_with("--manifest-url-header")
+    {
+        let hidden = ContextValue::String("<hidden>".to_owned());
+        error.insert(ContextKind::InvalidValue, hidden);
+    }
+    error
 }
 
 impl Default for KubeletFlags {

@@ -58,6 +58,16 @@ pub enum GateError {
     },
 }
 
+impl GateError {
+    /// The name asked for.
+    pub fn gate(&self) -> &str {
+        match self {
+            Self::Unknown(name) => name,
+            Self::Locked { name, .. } => name,
+        }
+    }
+}
+
 /// The state of every gate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
@@ -69,6 +79,14 @@ impl FeatureGates {
     ///
     /// `AllAlpha` and `AllBeta` set all gates of a stage that are not named themselves.
     pub fn new(asked: &BTreeMap<String, bool>) -> Result<Self, Vec<GateError>> {
+        match Self::possible(asked) {
+            (gates, errors) if errors.is_empty() => Ok(gates),
+            (_, errors) => Err(errors),
+        }
+    }
+
+    /// Defaults with those of the asked changes that are possible, and the faults of the others.
+    pub(crate) fn possible(asked: &BTreeMap<String, bool>) -> (Self, Vec<GateError>) {
         let mut changed = BTreeMap::new();
         let mut errors = Vec::new();
         for (group, stage) in [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)] {
@@ -95,11 +113,7 @@ impl FeatureGates {
                 }
             }
         }
-        if errors.is_empty() {
-            Ok(Self { changed })
-        } else {
-            Err(errors)
-        }
+        (Self { changed }, errors)
     }
 
     /// Whether a gate is on. A name that is no gate is off.

@@ -121,9 +121,9 @@ pub struct KubeletConfiguration {
     pub image_gc_low_threshold_percent: i32,
     /// Period of volume usage measurement; negative is off.
     pub volume_stats_agg_period: GoDuration,
-    /// Cgroup the agent moves itself into.
+    /// Cgroup that the Go kubelet moves itself into; here the one that statistics call the kubelet.
     pub kubelet_cgroups: String,
-    /// Cgroup for processes outside any cgroup.
+    /// Cgroup that the Go kubelet moves processes outside any cgroup into; here for statistics only.
     pub system_cgroups: String,
     /// Parent of the pods' cgroups.
     pub cgroup_root: String,

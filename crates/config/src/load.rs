@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use crate::flags::{FlagSetting, KubeletFlags};
 use crate::gates::{FeatureGates, Gate};
 use crate::kubelet::{self, KubeletConfiguration};
 use crate::layers;
+use crate::node::{self, NodeError};
 use crate::tls;
 use crate::validate;
 
@@ -64,7 +65,7 @@ pub enum ConfigError {
         /// Why.
         source: io::Error,
     },
-    /// A file is not valid YAML, or a value has the wrong type.
+    /// A file is not valid YAML.
     #[error("{}: {source}", path.display())]
     Parse {
         /// Which.
@@ -93,13 +94,14 @@ pub enum ConfigError {
         /// Which.
         path: PathBuf,
     },
-    /// A flag's value does not fit its field.
-    #[error("--{flag}: {source}")]
-    Flag {
+    /// A flag that describes the node cannot be right.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// There is no such cloud provider in a kubelet any more.
+    #[error("--cloud-provider: {name:?} is built in no more, write external or remove it")]
+    CloudProvider {
         /// Which.
-        flag: &'static str,
-        /// Why.
-        source: YamlError,
+        name: String,
     },
     /// Bootstrap credentials are exchanged for others, which need a place.
     #[error(
@@ -135,6 +137,13 @@ fn gather(flags: &KubeletFlags, on_fault: OnFault<'_>) -> Result<Layers, ConfigE
         on_fault(ConfigError::BootstrapAlone)?;
     }
     check_node_labels(flags).or_else(&mut *on_fault)?;
+    for error in node::check_flags(flags).into_iter().filter_map(Result::err) {
+        on_fault(error.into())?;
+    }
+    if !["", "external"].contains(&flags.cloud_provider.as_str()) {
+        let name = flags.cloud_provider.clone();
+        on_fault(ConfigError::CloudProvider { name })?;
+    }
     let mut layers = Layers::default();
     match &flags.config_file {
         Some(path) => layers
@@ -159,7 +168,7 @@ fn gather(flags: &KubeletFlags, on_fault: OnFault<'_>) -> Result<Layers, ConfigE
         }
     }
     for setting in &flags.config.0 {
-        layers.add_flag(setting).or_else(&mut *on_fault)?;
+        layers.add_flag(setting);
     }
     Ok(layers)
 }
@@ -243,6 +252,8 @@ struct Layers {
     /// Which layer set a field last.
     origins: BTreeMap<String, String>,
     warnings: Vec<Warning>,
+    /// Values of the wrong type, which are left out.
+    faults: Vec<validate::Fault>,
 }
 
 impl Layers {
@@ -252,7 +263,8 @@ impl Layers {
             path: path.to_owned(),
             source,
         };
-        let documents = yaml::documents(&bytes).map_err(parse_error)?;
+        let (documents, duplicate) =
+            yaml::documents_with_duplicates(&bytes).map_err(parse_error)?;
         let [document] = documents.as_slice() else {
             return Err(parse_error(YamlError::Documents {
                 found: documents.len(),
@@ -264,9 +276,21 @@ impl Layers {
         // nulls are instructions of the merge, not values of a field
         let mut values = Value::Null;
         layers::merge_patch(&mut values, &layer);
+        let origin = path.display().to_string();
+        self.warnings.extend(duplicate.map(|error| Warning {
+            origin: origin.clone(),
+            field: String::new(),
+            message: format!("{error}: the last one counts, remove the others"),
+        }));
+        for (leaf, error) in misfits(&values) {
+            self.faults
+                .push(misfit(origin.clone(), error.located(&bytes, 0, "")));
+            for layer in [&mut layer, &mut values] {
+                layers::set(layer, &leaf, Value::Null);
+            }
+        }
         let (_, unknown) = yaml::decode::<KubeletConfiguration>(&values)
             .map_err(|error| parse_error(error.located(&bytes, 0, "")))?;
-        let origin = path.display().to_string();
         for field in unknown {
             let place = yaml::locate(&bytes, 0, &field)
                 .map_or_else(String::new, |position| format!(" ({position})"));
@@ -292,24 +316,34 @@ impl Layers {
         Ok(())
     }
 
-    fn add_flag(&mut self, setting: &FlagSetting) -> Result<(), ConfigError> {
+    fn add_flag(&mut self, setting: &FlagSetting) {
         let mut layer = Value::Null;
         layers::set(&mut layer, setting.path, setting.value.clone());
-        yaml::decode::<KubeletConfiguration>(&layer).map_err(|source| ConfigError::Flag {
-            flag: setting.flag,
-            source,
-        })?;
+        let origin = format!("--{}", setting.flag);
+        if let Err(error) = yaml::decode::<KubeletConfiguration>(&layer) {
+            self.faults.push(misfit(origin, error));
+            return;
+        }
         if setting.path == "featureGates" {
             layers::merge_patch(&mut self.merged, &layer);
         } else {
             layers::set(&mut self.merged, setting.path, setting.value.clone());
         }
-        self.origins
-            .insert(setting.path.to_owned(), format!("--{}", setting.flag));
-        Ok(())
+        self.origins.insert(setting.path.to_owned(), origin);
     }
 
-    fn finish(mut self, flags: &KubeletFlags) -> Result<Config, ConfigError> {
+    fn finish(self, flags: &KubeletFlags) -> Result<Config, ConfigError> {
+        match self.judge(flags)? {
+            (config, faults) if faults.is_empty() => Ok(config),
+            (_, faults) => Err(ConfigError::Invalid(faults)),
+        }
+    }
+
+    /// The configuration, and what is wrong with it.
+    fn judge(
+        mut self,
+        flags: &KubeletFlags,
+    ) -> Result<(Config, Vec<validate::Fault>), ConfigError> {
         let given = |field: &str| self.origins.contains_key(field);
         let (mut kubelet, _) = yaml::decode::<KubeletConfiguration>(&self.merged).map_err(
             // each layer was decoded on its own, so this cannot tell a user anything new
@@ -332,21 +366,14 @@ impl Layers {
         }
 
         let origin_of = |field: &str| origin_of(&self.origins, field);
-        let gates = match FeatureGates::new(&kubelet.feature_gates) {
-            Ok(gates) => gates,
-            Err(errors) => {
-                let faults = errors.into_iter().map(|error| validate::Fault {
-                    origin: origin_of("featureGates"),
-                    field: "featureGates".to_owned(),
-                    message: error.to_string(),
-                });
-                return Err(ConfigError::Invalid(faults.collect()));
-            }
-        };
-        let faults = validate::validate(&kubelet, &gates, &origin_of);
-        if !faults.is_empty() {
-            return Err(ConfigError::Invalid(faults));
-        }
+        let (gates, errors) = FeatureGates::possible(&kubelet.feature_gates);
+        let mut faults = std::mem::take(&mut self.faults);
+        faults.extend(errors.iter().map(|error| validate::Fault {
+            origin: origin_of("featureGates"),
+            field: format!("featureGates.{}", error.gate()),
+            message: error.to_string(),
+        }));
+        faults.extend(validate::validate(&kubelet, &gates, &origin_of));
         let origin = origin_of("featureGates");
         let inert = |(gate, _): &(&Gate, bool)| !ACTED_UPON.contains(&gate.name);
         let remark = |field: &str, message| Warning {
@@ -360,8 +387,14 @@ impl Layers {
         let endpoint = tracing.and_then(|it| it.endpoint.as_deref());
         let nowhere = endpoint.and_then(collector::leads_nowhere);
         let nowhere = nowhere.map(|message| remark("tracing.endpoint", message));
+        let enforced = kubelet.enforce_node_allocatable.iter();
+        let only_pods = enforced
+            .filter(|word| !["pods", "none"].contains(&word.as_str()))
+            .map(|word| format!("{word} is not enforced in this version, only pods are"))
+            .map(|message| remark("enforceNodeAllocatable", message));
+        let remarks: Vec<_> = suites.into_iter().chain(nowhere).chain(only_pods).collect();
         self.warn_of_inert_fields(&kubelet);
-        self.warnings.extend(suites.into_iter().chain(nowhere));
+        self.warnings.extend(remarks);
         self.warnings
             .extend(gates.changed().filter(inert).map(|(gate, on)| Warning {
                 origin: origin.clone(),
@@ -369,12 +402,13 @@ impl Layers {
                 message: format!("set to {on}, but nothing follows from this gate in this version"),
             }));
         self.warn_of_flags(flags);
-        Ok(Config {
+        let config = Config {
             kubelet,
             gates,
             flags: flags.clone(),
             warnings: self.warnings,
-        })
+        };
+        Ok((config, faults))
     }
 
     /// A field that was set to something else than its default and does nothing is worth a word.
@@ -396,22 +430,31 @@ impl Layers {
     }
 
     fn warn_of_flags(&mut self, flags: &KubeletFlags) {
+        let plugins = "credential provider plugins: images are pulled with pull secrets and the \
+                       node's own config.json only";
         let inert = [
-            ("exit-on-lock-contention", flags.exit_on_lock_contention),
+            (
+                "exit-on-lock-contention",
+                flags.exit_on_lock_contention,
+                "an end for the next holder: the lock is kept until the agent ends",
+            ),
             (
                 "image-credential-provider-config",
                 flags.image_credential_provider_config.is_some(),
+                plugins,
             ),
             (
                 "image-credential-provider-bin-dir",
                 flags.image_credential_provider_bin_dir.is_some(),
+                plugins,
             ),
         ];
-        let inert = inert.iter().filter(|(_, given)| *given);
-        for (flag, _) in inert {
+        for (flag, _, missing) in inert.iter().filter(|(_, given, _)| *given) {
             self.warn_flag(
                 flag,
-                "accepted, but nothing follows from it in this version",
+                &format!(
+                    "accepted, but nothing follows from it in this version, which lacks {missing}"
+                ),
             );
         }
         for flag in &flags.ignored.0 {
@@ -431,6 +474,61 @@ impl Layers {
     }
 }
 
+/// The settings of a layer that have the wrong type, with what is wrong.
+fn misfits(values: &Value) -> Vec<(String, YamlError)> {
+    if yaml::decode::<KubeletConfiguration>(values).is_ok() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    layers::leaves(values, "", &mut |path, value| {
+        let mut alone = Value::Null;
+        layers::set(&mut alone, path, value.clone());
+        if let Err(error) = yaml::decode::<KubeletConfiguration>(&alone) {
+            found.push((path.to_owned(), error));
+        }
+    });
+    found
+}
+
+/// Says of a value with the wrong type what it should be, without the names of Rust.
+fn misfit(origin: String, error: YamlError) -> validate::Fault {
+    let (position, field, message) = match error {
+        YamlError::Type {
+            position,
+            field,
+            message,
+        } => (position, field, message),
+        other => (None, String::new(), other.to_string()),
+    };
+    let (found, expected) = message.split_once(", expected ").unwrap_or((&message, ""));
+    let expected = match expected {
+        "i32" | "u32" => "a whole number of at most 32 bits",
+        "i64" | "u64" => "a whole number",
+        "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        name if name.starts_with("struct ") => "an object",
+        other => other,
+    };
+    let mut message = match (field.as_str(), expected) {
+        // the values are passwords as often as not
+        (headers, _) if headers.starts_with("staticPodURLHeader") => {
+            "write a list of values for each name, such as Accept: [text/plain]".to_owned()
+        }
+        (_, "") => found.to_owned(),
+        (_, expected) => format!("{found}, expected {expected}"),
+    };
+    if let Some(position) = position {
+        message.push_str(&format!(" ({position})"));
+    }
+    validate::Fault {
+        origin,
+        field,
+        message,
+    }
+}
+
 /// Who set a field, or something in it, last.
 fn origin_of(origins: &BTreeMap<String, String>, field: &str) -> String {
     let field = field.split('[').next().unwrap_or(field);
@@ -446,13 +544,17 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
         path: path.to_owned(),
         source,
     };
-    let size = std::fs::metadata(path).map_err(read_error)?.len();
-    if size > MAX_FILE_BYTES {
+    let mut bytes = Vec::new();
+    // what a pipe or a device has in store is not known before
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(read_error)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(ConfigError::TooLarge {
             path: path.to_owned(),
         });
     }
-    std::fs::read(path).map_err(read_error)
+    Ok(bytes)
 }
 
 /// Checks and removes `kind` and `apiVersion`.

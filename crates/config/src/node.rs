@@ -33,6 +33,16 @@ pub enum NodeError {
     Foreign(IpAddr),
 }
 
+impl NodeError {
+    /// The flag that describes the node.
+    pub(crate) fn flag(&self) -> &'static str {
+        match self {
+            Self::Name(_) => "--hostname-override",
+            Self::Ip(_) | Self::Foreign(_) => "--node-ip",
+        }
+    }
+}
+
 /// What the machine says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineNet {
@@ -79,39 +89,53 @@ fn addresses() -> Vec<(String, IpAddr)> {
 
 /// Decides name and addresses from flags and machine.
 pub fn identify(flags: &KubeletFlags, machine: &MachineNet) -> Result<NodeIdentity, NodeError> {
-    let name = flags
-        .hostname_override
-        .as_deref()
-        .unwrap_or(&machine.hostname);
-    let name = name.trim().to_lowercase();
-    if !is_dns_name(&name) {
-        return Err(NodeError::Name(name));
-    }
-    let ips = match flags.node_ip.as_deref().map(str::trim) {
-        None | Some("") => vec![chosen(machine, None)],
-        Some(text) => asked(text, machine)?,
+    let name = flags.hostname_override.as_deref();
+    let name = name_of(name.unwrap_or(&machine.hostname))?;
+    let ips = match asked(flags)?.as_slice() {
+        [] => vec![chosen(machine, None)],
+        [one] if one.is_unspecified() => vec![chosen(machine, Some(one.is_ipv4()))],
+        ips => ips
+            .iter()
+            .map(|ip| known(*ip, machine))
+            .collect::<Result<_, _>>()?,
     };
     Ok(NodeIdentity { name, ips })
 }
 
-fn asked(text: &str, machine: &MachineNet) -> Result<Vec<IpAddr>, NodeError> {
-    let bad = || NodeError::Ip(text.to_owned());
-    let ips = text
-        .split(',')
-        .map(|part| part.trim().parse::<IpAddr>())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|_| bad())?;
-    match ips.as_slice() {
-        [one] if one.is_unspecified() => Ok(vec![chosen(machine, Some(one.is_ipv4()))]),
-        [one] => known(*one, machine).map(|ip| vec![ip]),
-        [first, second] if first.is_ipv4() != second.is_ipv4() => {
-            if first.is_unspecified() || second.is_unspecified() {
-                return Err(bad());
-            }
-            Ok(vec![known(*first, machine)?, known(*second, machine)?])
-        }
-        _ => Err(bad()),
+/// Checks of the flags what can be told without the machine.
+pub(crate) fn check_flags(flags: &KubeletFlags) -> [Result<(), NodeError>; 2] {
+    let name = flags.hostname_override.as_deref();
+    [
+        name.map_or(Ok(()), |name| name_of(name).map(drop)),
+        asked(flags).map(drop),
+    ]
+}
+
+fn name_of(text: &str) -> Result<String, NodeError> {
+    let name = text.trim().to_lowercase();
+    match is_dns_name(&name) {
+        true => Ok(name),
+        false => Err(NodeError::Name(name)),
     }
+}
+
+/// The addresses of `--node-ip`: none, one, or two of different families.
+fn asked(flags: &KubeletFlags) -> Result<Vec<IpAddr>, NodeError> {
+    let text = flags.node_ip.as_deref().unwrap_or_default().trim();
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ips: Result<Vec<IpAddr>, _> = text.split(',').map(|part| part.trim().parse()).collect();
+    let usable = |ips: &Vec<IpAddr>| match ips.as_slice() {
+        [_] => true,
+        [first, second] => {
+            first.is_ipv4() != second.is_ipv4() && !ips.iter().any(IpAddr::is_unspecified)
+        }
+        _ => false,
+    };
+    ips.ok()
+        .filter(usable)
+        .ok_or_else(|| NodeError::Ip(text.to_owned()))
 }
 
 /// Upstream refuses an address that is not the machine's own; an empty list means it could not

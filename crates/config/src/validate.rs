@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Component, Path};
 
+use windlass_core::admission::SysctlAllowList;
 use windlass_core::quantity::Quantity;
 
 use crate::collector::CollectorAddress;
@@ -56,6 +57,8 @@ pub fn validate(
     images(config, &mut rules);
     logs(config, &mut rules);
     node::reservations(config, &mut rules);
+    node::eviction(config, &mut rules);
+    sysctls(config, &mut rules);
     node::registration(config, &mut rules);
     node::shutdown(config, &mut rules);
     rules.faults
@@ -84,12 +87,11 @@ impl Rules<'_> {
 
     fn range(&mut self, field: &str, value: i64, from: i64, to: i64) {
         self.require((from..=to).contains(&value), field, || {
-            let to = if to == i64::MAX {
-                "…".to_owned()
-            } else {
-                to.to_string()
+            let to = match to {
+                i64::MAX => "or more".to_owned(),
+                to => format!("to {to}"),
             };
-            format!("{value} is out of range, write {from} to {to}")
+            format!("{value} is out of range, write {from} {to}")
         });
     }
 
@@ -346,7 +348,8 @@ fn sources_and_addresses(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     let url = c.static_pod_url.as_str();
     let http = url.is_empty() || url.starts_with("http://") || url.starts_with("https://");
     rules.require(http, "staticPodURL", || {
-        format!("{url:?} is no URL, write http://… or https://…")
+        // not shown: it may have a password in it
+        "is no URL of these kinds, write http://… or https://…".to_owned()
     });
     let endpoints = [
         ("containerRuntimeEndpoint", &c.container_runtime_endpoint),
@@ -354,8 +357,8 @@ fn sources_and_addresses(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     ];
     for (field, endpoint) in endpoints {
         // a bare path is what upstream accepts too, with a warning
-        let usable =
-            endpoint.is_empty() || endpoint.starts_with("unix://") || endpoint.starts_with('/');
+        let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
+        let usable = endpoint.is_empty() || path.starts_with('/');
         rules.require(usable, field, || {
             format!("{endpoint:?} is not a Unix socket, write unix:///path/to/socket")
         });
@@ -397,6 +400,15 @@ fn server(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
             c.port
         )
     });
+}
+
+fn sysctls(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
+    // which sysctls are safe depends on the kernel, what a pattern may be does not
+    if let Err(error) = SysctlAllowList::new((0, 0), &c.allowed_unsafe_sysctls) {
+        let (text, field) = (error.to_string(), "allowedUnsafeSysctls");
+        let message = text.strip_prefix("allowedUnsafeSysctls: ");
+        rules.fault(field, message.unwrap_or(&text));
+    }
 }
 
 fn images(c: &KubeletConfiguration, rules: &mut Rules<'_>) {

@@ -127,6 +127,7 @@ pub(super) fn flags() -> String {
 fn support(support: Support) -> String {
     match support {
         Support::Yes => "acted upon".to_owned(),
+        Support::Partly(rest) => format!("in part: {rest}"),
         Support::NotYet(missing) => format!("not yet: lacks {missing}"),
         Support::Ignored(reason) => format!("ignored: {reason}"),
     }

@@ -128,6 +128,12 @@ pub fn path(text: &str) -> Result<std::path::PathBuf, std::convert::Infallible> 
     Ok(text.into())
 }
 
+/// Reads a whole number.
+pub fn whole<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse()
+        .map_err(|_| "not a whole number, or one that is out of range")
+}
+
 /// Reads `--node-labels`.
 pub fn labels(text: &str) -> Result<Labels, String> {
     pairs(text, '=').map(Labels)

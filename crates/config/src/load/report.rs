@@ -3,24 +3,22 @@
 //! It reads what the agent reads, by the same functions, and goes on where the agent would stop.
 //! Values are not shown: some are secrets.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::path::Path;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::{ACTED_UPON, ConfigError, Layers, Warning, gather, origin_of};
-use crate::fields;
+use crate::fields::{self, Support};
 use crate::flags::{KubeletFlags, normalize};
-use crate::gates::{self, FeatureGates};
-use crate::layers;
+use crate::gates;
 use crate::validate::Fault;
 
-/// What the agent does with a setting. The worst comes first.
+/// What the agent does with a setting. The worst comes first, what is as for the Go kubelet last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -28,6 +26,10 @@ pub enum Verdict {
     Refused,
     /// The agent starts, and nothing follows from it.
     Ignored,
+    /// Acted upon, but for what the remark says.
+    Partial,
+    /// Not acted upon, or in part only, and set to what it is anyway.
+    Default,
     /// Acted upon.
     Supported,
 }
@@ -38,6 +40,8 @@ impl fmt::Display for Verdict {
         f.pad(match self {
             Self::Refused => "refused",
             Self::Ignored => "ignored",
+            Self::Partial => "partial",
+            Self::Default => "default",
             Self::Supported => "supported",
         })
     }
@@ -72,8 +76,8 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Where flags come from.
-const COMMAND_LINE: &str = "command line";
+/// Where flags come from, as [`Setting::origin`].
+pub const COMMAND_LINE: &str = "command line";
 
 /// Goes through a kubelet's flags, without the program's name, and the files they point to. What
 /// is refused comes first, what is ignored next.
@@ -116,7 +120,10 @@ impl Report {
             | ConfigError::Parse { path, .. }
             | ConfigError::Kind { path, .. }
             | ConfigError::TooLarge { path } => (String::new(), path.display().to_string()),
-            ConfigError::Flag { flag, .. } => (format!("--{flag}"), COMMAND_LINE.to_owned()),
+            ConfigError::Node(error) => (error.flag().to_owned(), COMMAND_LINE.to_owned()),
+            ConfigError::CloudProvider { .. } => {
+                ("--cloud-provider".to_owned(), COMMAND_LINE.to_owned())
+            }
             ConfigError::BootstrapAlone => {
                 ("--bootstrap-kubeconfig".to_owned(), COMMAND_LINE.to_owned())
             }
@@ -135,6 +142,14 @@ impl Report {
         self.0
             .retain(|known| known.name.is_empty() || known.name != name);
         self.add(Verdict::Refused, &name, &origin, remark);
+    }
+
+    /// Whether a file or directory is refused as a whole.
+    fn is_refused(&self, file: &Path) -> bool {
+        let file = file.display().to_string();
+        self.0.iter().any(|known| {
+            known.verdict == Verdict::Refused && known.name.is_empty() && known.origin == file
+        })
     }
 
     fn refuse_field(&mut self, fault: &Fault) {
@@ -157,19 +172,22 @@ impl Report {
                 Ok(flags) => return (flags, args),
                 Err(error) => error,
             };
+            if error.kind() == ErrorKind::DisplayHelp {
+                args.retain(|arg| arg != "--help" && arg != "-h");
+                continue;
+            }
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
-            let remark = match error.kind() {
-                ErrorKind::UnknownArgument => {
-                    "the kubelet of this version has no such flag, remove it"
-                }
-                _ => first.strip_prefix("error: ").unwrap_or(first),
-            };
+            let first = first.strip_prefix("error: ").unwrap_or(first);
             let Some(at) = at_fault(&args, &error) else {
-                self.add(Verdict::Refused, "", COMMAND_LINE, remark);
+                self.add(Verdict::Refused, "", COMMAND_LINE, first);
                 return (KubeletFlags::default(), Vec::new());
             };
             let mut removed = args.remove(at);
+            let remark = match error.kind() {
+                ErrorKind::UnknownArgument => no_such(&args[at - 1], &removed, &error),
+                _ => first.to_owned(),
+            };
             let is_flag = removed.to_string_lossy().starts_with('-');
             if is_flag && !removed.to_string_lossy().contains('=') {
                 // the word behind it is its value
@@ -189,88 +207,64 @@ impl Report {
         }
     }
 
-    fn read_layers(&mut self, mut layers: Layers, flags: &KubeletFlags, args: &[OsString]) {
-        self.read_gates(&mut layers);
+    fn read_layers(&mut self, layers: Layers, flags: &KubeletFlags, args: &[OsString]) {
         let origins = layers.origins.clone();
-        let mut told = {
-            let mut layers = layers.clone();
-            layers.warn_of_flags(flags);
-            layers.warnings
-        };
-        let faults = match layers.finish(flags) {
-            Ok(config) => {
-                told = config.warnings;
-                Vec::new()
-            }
-            Err(ConfigError::Invalid(faults)) => faults,
+        let (config, faults) = match layers.judge(flags) {
+            Ok(judged) => judged,
             Err(error) => return self.refuse(&error),
         };
+        let told = config.warnings;
         for fault in &faults {
             self.refuse_field(fault);
         }
         let refused = |path: &str| faults.iter().any(|fault| is_about(&fault.field, path));
+        // what no struct has, or is about the whole file, is in the warnings only
         for (path, origin) in &origins {
-            if !refused(path) && path != "featureGates" && !origin.starts_with("--") {
+            let known = fields::find(path).is_some() && path != "featureGates";
+            if known && !refused(path) && !origin.starts_with("--") {
                 self.read_field(path, path, origin, &told);
             }
         }
-        // fields that no struct has are in the warnings only
-        let unknown = told
-            .iter()
-            .filter(|it| it.message.starts_with("unknown field"));
-        for Warning {
-            origin,
-            field,
-            message,
-        } in unknown
-        {
-            self.0.retain(|known| known.name != *field);
-            self.add(Verdict::Ignored, field, origin, message);
+        for warning in told.iter().filter(|it| !it.origin.starts_with("--")) {
+            let (origin, field) = (&warning.origin, &warning.field);
+            if fields::find(field).is_none() && !field.starts_with("featureGates.") {
+                self.add(Verdict::Ignored, field, origin, &warning.message);
+            }
+        }
+        let origin = origin_of(&origins, "featureGates");
+        for gate in config.kubelet.feature_gates.keys() {
+            let path = format!("featureGates.{gate}");
+            if !refused(&path) {
+                self.read_gate(gate, &path, &origin, &told);
+            }
         }
         self.read_given_flags(args, flags, &refused, &told);
     }
 
     fn read_field(&mut self, path: &str, name: &str, origin: &str, told: &[Warning]) {
-        match fields::notice(path) {
-            Some(notice) => self.add(Verdict::Ignored, name, origin, notice),
-            None => {
-                let remark = told.iter().find(|warning| warning.field == path);
-                let remark = remark.map_or("", |warning| &warning.message);
-                self.add(Verdict::Supported, name, origin, remark);
+        let remark = told.iter().find(|warning| warning.field == path);
+        let support = fields::find(path).map(|field| field.support);
+        match (support, remark) {
+            (Some(Support::NotYet(_) | Support::Ignored(_)), Some(warning)) => {
+                self.add(Verdict::Ignored, name, origin, &warning.message);
+            }
+            (_, Some(warning)) => self.add(Verdict::Partial, name, origin, &warning.message),
+            (None | Some(Support::Yes), None) => self.add(Verdict::Supported, name, origin, ""),
+            (Some(_), None) => {
+                let notice = fields::notice(path).unwrap_or_default();
+                self.add(Verdict::Default, name, origin, notice);
             }
         }
     }
 
-    /// Gates one by one. Those that are refused are taken out, for the sake of the rest.
-    fn read_gates(&mut self, layers: &mut Layers) {
-        let asked = layers::get(&layers.merged, "featureGates").and_then(Value::as_object);
-        let asked: BTreeMap<String, bool> = asked
-            .into_iter()
-            .flatten()
-            .filter_map(|(name, on)| Some((name.clone(), on.as_bool()?)))
-            .collect();
-        let origin = origin_of(&layers.origins, "featureGates");
-        let mut good = serde_json::Map::new();
-        for (name, on) in asked {
-            let path = format!("featureGates.{name}");
-            if let Err(errors) = FeatureGates::new(&[(name.clone(), on)].into()) {
-                for error in errors {
-                    self.add(Verdict::Refused, &path, &origin, error.to_string());
-                }
-                continue;
-            }
-            // a group of gates is none itself
-            let inert = gates::find(&name).is_some() && !ACTED_UPON.contains(&name.as_str());
-            match inert {
-                true => self.add(Verdict::Ignored, &path, &origin, NO_GATE),
-                false => self.add(Verdict::Supported, &path, &origin, ""),
-            }
-            good.insert(name, Value::Bool(on));
-        }
-        if !good.is_empty() {
-            layers::set(&mut layers.merged, "featureGates", Value::Object(good));
-        } else if let Some(merged) = layers.merged.as_object_mut() {
-            merged.remove("featureGates");
+    fn read_gate(&mut self, gate: &str, path: &str, origin: &str, told: &[Warning]) {
+        let remark = told.iter().find(|warning| warning.field == path);
+        // a group of gates is none itself
+        let inert = gates::find(gate).is_some() && !ACTED_UPON.contains(&gate);
+        match (inert, remark) {
+            (false, _) => self.add(Verdict::Supported, path, origin, ""),
+            (true, None) => self.add(Verdict::Default, path, origin, NO_GATE),
+            (true, Some(warning)) => self.add(Verdict::Ignored, path, origin, &warning.message),
         }
     }
 
@@ -297,6 +291,8 @@ impl Report {
                 Some(setting) if setting.path == "featureGates" || refused(setting.path) => {}
                 Some(setting) => self.read_field(setting.path, &name, COMMAND_LINE, told),
                 None if self.0.iter().any(|known| known.name == name) => {}
+                // the file is told as a whole, and why
+                None if given_file(flags, long).is_some_and(|file| self.is_refused(file)) => {}
                 None => match told.iter().find(|warning| warning.origin == name) {
                     Some(warning) => {
                         self.add(Verdict::Ignored, &name, COMMAND_LINE, &warning.message);
@@ -309,6 +305,44 @@ impl Report {
 }
 
 const NO_GATE: &str = "nothing follows from this gate in this version";
+
+/// The file or directory that one of two flags names.
+fn given_file<'a>(flags: &'a KubeletFlags, flag: &str) -> Option<&'a Path> {
+    match flag {
+        "config" => flags.config_file.as_deref(),
+        "config-dir" => flags.config_dir.as_deref(),
+        _ => None,
+    }
+}
+
+/// Whether a flag is one of those that are accepted for old set-ups only.
+fn does_nothing(flag: &str) -> bool {
+    let command = KubeletFlags::command();
+    let long = flag.trim_start_matches('-');
+    let found = command
+        .get_arguments()
+        .find(|it| it.get_long() == Some(long));
+    found.is_some_and(clap::Arg::is_hide_set)
+}
+
+/// Why an argument is none, and what to write in its place.
+fn no_such(before: &OsStr, argument: &OsStr, error: &clap::Error) -> String {
+    let [before, argument] = [before, argument].map(OsStr::to_string_lossy);
+    if argument.starts_with('-') {
+        let like = match error.get(ContextKind::SuggestedArg) {
+            Some(ContextValue::String(flag)) if !does_nothing(flag) => {
+                format!(" or write {flag}")
+            }
+            _ => String::new(),
+        };
+        return format!("the kubelet of this version has no such flag, remove it{like}");
+    }
+    // only a switch leaves the word behind it to nobody
+    match before.starts_with("--") && !before.contains('=') {
+        true => format!("not a flag, write {before}={argument}"),
+        false => "not a flag, remove it".to_owned(),
+    }
+}
 
 /// Where the argument is that an error is about.
 fn at_fault(args: &[OsString], error: &clap::Error) -> Option<usize> {

@@ -127,8 +127,8 @@ fn feature_gates_merge_by_name_across_all_layers() {
         &["--feature-gates=Nope=true,NodeSwap=false"],
         &[],
         "error: invalid configuration:\
-         \n  --feature-gates: featureGates: cannot set feature gate NodeSwap to false: it is locked to true, remove it\
-         \n  --feature-gates: featureGates: unknown feature gate Nope: remove it",
+         \n  --feature-gates: featureGates.NodeSwap: cannot set feature gate NodeSwap to false: it is locked to true, remove it\
+         \n  --feature-gates: featureGates.Nope: unknown feature gate Nope: remove it",
     );
 }
 
@@ -332,13 +332,15 @@ fn a_file_that_is_no_configuration_is_named_with_the_place() {
         &[("k.yaml", "HEAD\nmaxPods: many\n")],
         &config,
         &[],
-        "error: @/k.yaml: line 3, column 10: maxPods: invalid type: string \"many\", expected i32",
+        "error: invalid configuration:\
+         \n  @/k.yaml: maxPods: invalid type: string \"many\", expected a whole number of at most 32 bits (line 3, column 10)",
     );
     check(
         &[("k.yaml", "HEAD\nsyncFrequency: 10\n")],
         &config,
         &[],
-        "error: @/k.yaml: line 3, column 16: syncFrequency: invalid type: integer `10`, expected a string",
+        "error: invalid configuration:\
+         \n  @/k.yaml: syncFrequency: invalid type: integer `10`, expected a string (line 3, column 16)",
     );
     check(
         &[],
@@ -362,7 +364,82 @@ fn a_file_that_is_no_configuration_is_named_with_the_place() {
         &[],
         &["--max-pods=99999999999"],
         &[],
-        "error: --max-pods: maxPods: invalid value: integer `99999999999`, expected i32",
+        "error: invalid configuration:\
+         \n  --max-pods: maxPods: invalid value: integer `99999999999`, expected a whole number of at most 32 bits",
+    );
+}
+
+#[test]
+fn values_of_the_wrong_type_hide_nothing_else_and_no_password_is_shown() {
+    check(
+        &[(
+            "k.yaml",
+            "HEAD\nclusterDNS: x\nfailSwapOn: \"x\"\nauthentication: {anonymous: 5}\nport: -1\n\
+             featureGates: {Nope: true}\nstaticPodURL: \"ftp://user:pw@x/y\"\n\
+             staticPodURLHeader: {Authorization: \"Bearer s3cr3t\"}\n",
+        )],
+        &["--config=@/k.yaml"],
+        &[],
+        "error: invalid configuration:\
+         \n  @/k.yaml: authentication.anonymous: invalid type: integer `5`, expected an object (line 5, column 29)\
+         \n  @/k.yaml: clusterDNS: invalid type: string \"x\", expected a list (line 3, column 13)\
+         \n  @/k.yaml: failSwapOn: invalid type: string \"x\", expected true or false (line 4, column 13)\
+         \n  @/k.yaml: staticPodURLHeader.Authorization: write a list of values for each name, such as Accept: [text/plain] (line 9, column 37)\
+         \n  @/k.yaml: featureGates.Nope: unknown feature gate Nope: remove it\
+         \n  @/k.yaml: port: -1 is out of range, write 1 to 65535\
+         \n  @/k.yaml: staticPodURL: is no URL of these kinds, write http://… or https://…",
+    );
+}
+
+#[test]
+fn of_a_key_that_comes_twice_the_last_counts_with_a_warning() {
+    let files = [("k.yaml", "HEAD\nmaxPods: 50\nmaxPods: 60\n")];
+    check(&files, &["--config=@/k.yaml"], &["maxPods"], "maxPods=60");
+    check_warnings(
+        &files,
+        &["--config=@/k.yaml"],
+        &[
+            "@/k.yaml: line 4, column 1: duplicate mapping key: maxPods: the last one counts, remove the others",
+        ],
+    );
+}
+
+#[test]
+fn a_file_without_an_end_is_refused() {
+    check(
+        &[],
+        &["--config=/dev/zero"],
+        &[],
+        "error: /dev/zero: larger than 1048576 bytes, which no kubelet configuration is",
+    );
+}
+
+#[test]
+fn flags_of_the_node_are_refused_before_the_machine_is_asked() {
+    for (flag, expected) in [
+        (
+            "--node-ip=foo",
+            "error: --node-ip=\"foo\": write one IP address",
+        ),
+        (
+            "--hostname-override=A_B",
+            "error: node name \"a_b\" is not a DNS name",
+        ),
+        (
+            "--cloud-provider=aws",
+            "error: --cloud-provider: \"aws\" is built in no more, write external or remove it",
+        ),
+    ] {
+        let (_, result) = attempt(&[], &[flag]);
+        let error = result.err().map(|error| format!("error: {error}"));
+        let error = error.unwrap_or_default();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    check(
+        &[],
+        &["--cloud-provider=external"],
+        &["maxPods"],
+        "maxPods=110",
     );
 }
 
@@ -424,6 +501,8 @@ fn unknown_and_inert_fields_are_warned_of_once() {
         &[
             "--config=@/k.yaml",
             "--kube-reserved-cgroup=/x",
+            "--enforce-node-allocatable=pods,kube-reserved",
+            "--image-credential-provider-bin-dir=/x",
             "--feature-gates=EventedPLEG=true,EnvFiles=true",
             "--pod-infra-container-image=pause",
         ],
@@ -432,7 +511,9 @@ fn unknown_and_inert_fields_are_warned_of_once() {
             "@/k.yaml: maxPodz: unknown field (line 3, column 10): it is ignored, remove or correct it",
             "@/k.yaml: iptablesDropBit: accepted and ignored: without effect upstream as well",
             "--kube-reserved-cgroup: kubeReservedCgroup: accepted, but nothing follows from it in this version, which lacks node-wide limits and reservations",
+            "--enforce-node-allocatable: enforceNodeAllocatable: kube-reserved is not enforced in this version, only pods are",
             "--feature-gates: featureGates.EventedPLEG: set to true, but nothing follows from this gate in this version",
+            "--image-credential-provider-bin-dir: accepted, but nothing follows from it in this version, which lacks credential provider plugins: images are pulled with pull secrets and the node's own config.json only",
             "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it",
         ],
     );
@@ -472,7 +553,7 @@ fn each_rule_of_the_specification_is_enforced() {
             "{body}: {error}\nexpected {expected}"
         );
     };
-    rule("nodeLeaseDurationSeconds: -1", "write 1 to …");
+    rule("nodeLeaseDurationSeconds: -1", "write 1 or more");
     rule("systemCgroups: /x", "systemCgroups: needs cgroupRoot");
     rule("kubeAPIQPS: -1", "kubeAPIQPS: -1 is out of range");
     rule("healthzPort: 70000", "write 0 to 65535");
@@ -481,8 +562,8 @@ fn each_rule_of_the_specification_is_enforced() {
         "must be more than imageMinimumGCAge, which is 2m0s",
     );
     rule("iptablesMasqueradeBit: 32", "write 0 to 31");
-    rule("nodeStatusMaxImages: -2", "write -1 to");
-    rule("maxParallelImagePulls: 0", "write 1 to");
+    rule("nodeStatusMaxImages: -2", "write -1 or more");
+    rule("maxParallelImagePulls: 0", "write 1 or more");
     rule(
         "maxParallelImagePulls: 2\nserializeImagePulls: true",
         "needs serializeImagePulls: false",
@@ -541,9 +622,9 @@ fn each_rule_of_the_specification_is_enforced() {
         "enableSystemLogQuery: true\nenableSystemLogHandler: false",
         "needs enableSystemLogHandler",
     );
-    rule("containerLogMaxWorkers: 0", "write 1 to");
+    rule("containerLogMaxWorkers: 0", "write 1 or more");
     rule("containerLogMonitorInterval: 1s", "write 3s or more");
-    rule("containerLogMaxFiles: 1", "write 2 to");
+    rule("containerLogMaxFiles: 1", "write 2 or more");
     rule("containerLogMaxSize: 10 MB", "write for example 10Mi");
     rule("containerLogMaxSize: 500m", "is no number of bytes");
     rule("podLogsDir: /var/log/../x", "must not contain");
@@ -569,6 +650,54 @@ fn each_rule_of_the_specification_is_enforced() {
     rule(
         "containerRuntimeEndpoint: tcp://1.2.3.4:5",
         "is not a Unix socket",
+    );
+    rule(
+        "containerRuntimeEndpoint: unix://relative.sock",
+        "is not a Unix socket",
+    );
+    rule(
+        "allowedUnsafeSysctls: [\"!!\"]",
+        "allowedUnsafeSysctls: \"!!\" is no sysctl name",
+    );
+    rule(
+        "systemReserved: {cpu: foo}",
+        "systemReserved: cpu: \"foo\" is no amount",
+    );
+    rule(
+        "kubeReserved: {memory: \"-1Gi\"}",
+        "kubeReserved: memory: \"-1Gi\" is no amount",
+    );
+    rule(
+        "evictionHard: {memory.available: lots}",
+        "evictionHard: memory.available: \"lots\" is not usable",
+    );
+    rule(
+        "evictionHard: {pid.available: 101%}",
+        "\"101%\" is not usable",
+    );
+    rule(
+        "evictionHard: {bogus.signal: 5%}",
+        "\"bogus.signal\" is not known",
+    );
+    rule(
+        "evictionSoft: {memory.available: 5%}",
+        "memory.available needs a period in evictionSoftGracePeriod",
+    );
+    rule(
+        "evictionSoftGracePeriod: {memory.available: soon}",
+        "\"soon\" is not usable, write for example 90s",
+    );
+    rule(
+        "evictionMinimumReclaim: {memory.available: 0%}",
+        "\"0%\" is not usable",
+    );
+    rule(
+        "evictionSoft: {memory.available: 5%, nodefs.available: 0%}\n\
+         evictionSoftGracePeriod: {memory.available: 90s}\n\
+         evictionMinimumReclaim: {imagefs.available: 0}\nevictionHard: {pid.available: 100%}"
+            .replace("available: 0}", "available: \"0\"}")
+            .as_str(),
+        "accepted",
     );
     rule("cpuCFSQuotaPeriod: 2s", "write 1ms to 1s");
     rule("maxPods: 20", "accepted");

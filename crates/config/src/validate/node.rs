@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use windlass_core::quantity::Quantity;
+
 use super::Rules;
 use crate::duration::GoDuration;
 use crate::kubelet::KubeletConfiguration;
@@ -70,14 +72,88 @@ pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         ("systemReserved", &c.system_reserved),
         ("kubeReserved", &c.kube_reserved),
     ] {
-        for key in map.keys() {
+        for (key, amount) in map {
             let known = ["cpu", "memory", "ephemeral-storage", "pid"];
             rules.require(known.contains(&key.as_str()), field, || {
                 format!("{key:?} is not known, write one of {}", known.join(", "))
             });
+            let usable = amount
+                .parse::<Quantity>()
+                .is_ok_and(|it| it >= Quantity::ZERO);
+            rules.require(usable, field, || {
+                format!("{key}: {amount:?} is no amount, write for example 500m or 1Gi")
+            });
         }
     }
     reserved_memory(c, rules);
+}
+
+/// What eviction can be measured by, as upstream's `signalToResource`.
+const SIGNALS: [&str; 9] = [
+    "memory.available",
+    "allocatableMemory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "pid.available",
+];
+
+/// Thresholds of eviction and what goes with them.
+pub(super) fn eviction(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
+    let percent = |text: &str| -> Option<f32> { text.strip_suffix('%')?.parse().ok() };
+    let amount = |text: &str| text.parse::<Quantity>().ok();
+    let threshold = |text: &str| {
+        percent(text).is_some_and(|share| (0.0..=100.0).contains(&share))
+            || amount(text).is_some_and(|it| it > Quantity::ZERO)
+    };
+    let reclaim = |text: &str| {
+        percent(text).is_some_and(|share| share > 0.0)
+            || amount(text).is_some_and(|it| it >= Quantity::ZERO)
+    };
+    let period = |text: &str| {
+        let period = text.parse::<GoDuration>();
+        period.is_ok_and(|it| it >= GoDuration::ZERO)
+    };
+    type Holds<'a> = &'a dyn Fn(&str) -> bool;
+    let maps: [(&str, _, Holds<'_>, &str); 4] = [
+        ("evictionHard", &c.eviction_hard, &threshold, "100Mi or 5%"),
+        ("evictionSoft", &c.eviction_soft, &threshold, "100Mi or 5%"),
+        (
+            "evictionMinimumReclaim",
+            &c.eviction_minimum_reclaim,
+            &reclaim,
+            "100Mi or 5%",
+        ),
+        (
+            "evictionSoftGracePeriod",
+            &c.eviction_soft_grace_period,
+            &period,
+            "90s",
+        ),
+    ];
+    for (field, map, holds, example) in maps {
+        for (signal, text) in map {
+            rules.require(SIGNALS.contains(&signal.as_str()), field, || {
+                format!(
+                    "{signal:?} is not known, write one of {}",
+                    SIGNALS.join(", ")
+                )
+            });
+            rules.require(holds(text), field, || {
+                format!("{signal}: {text:?} is not usable, write for example {example}")
+            });
+        }
+    }
+    for (signal, text) in &c.eviction_soft {
+        let off = ["0%", "100%"].contains(&text.as_str());
+        let has = c.eviction_soft_grace_period.contains_key(signal);
+        rules.require(off || has, "evictionSoft", || {
+            format!("{signal} needs a period in evictionSoftGracePeriod")
+        });
+    }
 }
 
 fn reserved_memory(c: &KubeletConfiguration, rules: &mut Rules<'_>) {

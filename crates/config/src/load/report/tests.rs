@@ -74,7 +74,8 @@ fn what_the_agent_would_stop_at_hides_nothing_else() {
              InPlacePodVerticalScaling to false: it is locked to true, remove it",
             "refused featureGates.NoSuchGate (@/c): unknown feature gate NoSuchGate: remove it",
             "refused port (@/c): -1 is out of range, write 1 to 65535",
-            "ignored featureGates.MemoryQoS (@/c): nothing follows from this gate in this version",
+            "ignored featureGates.MemoryQoS (@/c): set to true, but nothing follows from this \
+             gate in this version",
             "supported --root-dir (command line)",
             "supported featureGates.PodsAPI (@/c)",
             "supported serializeImagePulls (@/c)",
@@ -96,7 +97,8 @@ fn a_flag_is_told_as_the_field_it_mirrors() {
         ],
         &[
             "ignored --image-credential-provider-bin-dir (command line): accepted, but nothing \
-             follows from it in this version",
+             follows from it in this version, which lacks credential provider plugins: images are \
+             pulled with pull secrets and the node's own config.json only",
             "ignored --image-gc-high-threshold (command line): accepted, but nothing follows from \
              it in this version, which lacks image garbage collection",
             "ignored --pod-infra-container-image (command line): accepted and ignored: it has no \
@@ -116,7 +118,78 @@ fn a_file_that_cannot_be_read_is_refused_as_a_whole() {
         &[
             "refused  (/nowhere): cannot be read: No such file or directory (os error 2)",
             "refused  (@/c): line 3, column 10: unclosed bracket '['",
-            "supported --config-dir (command line)",
+            "supported --max-pods (command line)",
+        ],
+    );
+}
+
+#[test]
+fn what_is_acted_upon_in_part_or_set_to_its_default_is_told_apart() {
+    check(
+        "evictionHard: {memory.available: 1Gi}\nkubeletCgroups: /kubelet\n\
+         enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /k\n\
+         cpuManagerPolicy: none\nimageMaximumGCAge: 0s\nlocalStorageCapacityIsolation: true\n\
+         featureGates: {RotateKubeletServerCertificate: true}\nlogging: {flushFrequency: 0, \
+         options: {json: {infoBufferSize: \"0\"}}}\nmaxPods: 10\nmaxPods: 20\n",
+        &["--help"],
+        &[
+            "ignored  (@/c): line 13, column 1: duplicate mapping key: maxPods: the last one \
+             counts, remove the others",
+            "ignored kubeReservedCgroup (@/c): accepted, but nothing follows from it in this \
+             version, which lacks node-wide limits and reservations",
+            "partial enforceNodeAllocatable (@/c): kube-reserved is not enforced in this version, \
+             only pods are",
+            "partial evictionHard (@/c): acted upon in part: it counts for allocatable, nothing \
+             is evicted",
+            "partial kubeletCgroups (@/c): acted upon in part: statistics tell of this cgroup, \
+             nothing is moved into it",
+            "default cpuManagerPolicy (@/c): accepted, but nothing follows from it in this \
+             version, which lacks the CPU, memory and topology managers",
+            "default featureGates.RotateKubeletServerCertificate (@/c): nothing follows from this \
+             gate in this version",
+            "default imageMaximumGCAge (@/c): accepted, but nothing follows from it in this \
+             version, which lacks image garbage collection",
+            "default localStorageCapacityIsolation (@/c): acted upon in part: it says whether the \
+             node has ephemeral-storage, nothing is evicted",
+            "supported maxPods (@/c)",
+        ],
+    );
+}
+
+#[test]
+fn what_is_in_an_object_that_nobody_knows_is_not_supported() {
+    check(
+        "imageGC: {highThreshold: 80}\nauthentication: {webhook: null, anonymus: {enabled: true}}\n",
+        &[],
+        &[
+            "ignored authentication.anonymus (@/c): unknown field (line 4, column 43): it is \
+             ignored, remove or correct it",
+            "ignored imageGC (@/c): unknown field (line 3, column 10): it is ignored, remove or \
+             correct it",
+        ],
+    );
+}
+
+#[test]
+fn a_word_that_is_no_flag_is_told_from_a_flag_that_does_not_exist() {
+    check(
+        "",
+        &[
+            "--fail-swap-on",
+            "false",
+            "--max-pods=60",
+            "",
+            "--node-ipp",
+            "--manifest-url-header=Bearer s3cr3t",
+        ],
+        &[
+            "refused  (command line): not a flag, remove it",
+            "refused --manifest-url-header (command line): invalid value '<hidden>' for \
+             '--manifest-url-header <NAME:VALUE>': each header is name:value",
+            "refused --node-ipp (command line): the kubelet of this version has no such flag, \
+             remove it or write --node-ip",
+            "refused false (command line): not a flag, write --fail-swap-on=false",
+            "supported --fail-swap-on (command line)",
             "supported --max-pods (command line)",
         ],
     );
