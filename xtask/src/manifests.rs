@@ -10,7 +10,7 @@ use windlass_testbed::kustomize::{OVERLAYS, objects};
 
 use crate::run;
 
-/// Where the images of `deploy/` are said to be: nowhere.
+/// Where the images of `deploy/` are said to be: nowhere, so that nothing is pulled from there.
 const REGISTRY: &str = "windlass.dev/";
 
 #[derive(Debug, clap::Args)]
@@ -45,15 +45,18 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has each image of ours come from the registry.
+/// Has each image of ours come from the registry, which without one is not pulled at all.
 fn take_from(registry: &str, value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            for (name, field) in fields {
-                match field.as_str().and_then(|text| text.strip_prefix(REGISTRY)) {
-                    Some(image) if name == "image" => *field = format!("{registry}/{image}").into(),
-                    _ => take_from(registry, field),
-                }
+            let image = fields.get("image").and_then(Value::as_str);
+            if let Some(ours) = image.and_then(|text| text.strip_prefix(REGISTRY)) {
+                let image = format!("{registry}/{ours}");
+                fields.insert("image".to_owned(), image.into());
+                fields.insert("imagePullPolicy".to_owned(), "IfNotPresent".into());
+            }
+            for field in fields.values_mut() {
+                take_from(registry, field);
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| take_from(registry, item)),
@@ -91,6 +94,7 @@ mod tests {
                 .count();
             assert!(ours >= 2, "{text}");
             assert!(!text.contains("image: windlass.dev/"), "{text}");
+            assert!(!text.contains("imagePullPolicy: Never"), "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
@@ -29,6 +29,17 @@ const OPT_IN_NODE: &str = "kubectl taint node node-windlass windlass.dev/side-by
 const LABEL: &str = "kubectl label node node windlass.dev/opt-in=true";
 const INSTALL_OPT_IN: &str = "kubectl apply -k deploy/overlays/opt-in";
 const UNINSTALL: &str = "deploy/uninstall.sh";
+/// What happens to machines between the two: one gets work of its own, one has died, and one is no more.
+const MEANWHILE: &str = "kubectl taint node node reserved=yes:NoSchedule
+    for node in dead dead-windlass gone-windlass; do
+      echo '{ apiVersion: v1, kind: Node, metadata: { name: '$node' } }' | kubectl create -f -
+    done
+    kubectl label node dead-windlass gone-windlass windlass.dev/side-by-side=true";
+const NODES: &str = "kubectl get nodes --output='jsonpath={.items[*].metadata.name}'";
+const GIVE_UP: &str = "kubectl delete node dead && kubectl taint node node reserved-";
+/// A machine that nobody opted in.
+const ANOTHER: &str = "echo '{ apiVersion: v1, kind: Node, metadata: { name: another } }' |
+    kubectl create -f - && kubectl label node another kubernetes.io/os=linux kubernetes.io/arch=amd64";
 const ROLLED_OUT: &str =
     "kubectl --namespace=windlass rollout status daemonset/windlass --timeout=150s";
 /// What no command above may leave on the API server.
@@ -92,7 +103,14 @@ async fn on_real_cluster_the_daemon_set_runs_a_deployment_and_leaves_nothing() {
     run(&bed, INSTALL).await;
     let node = second_node(&bed).await;
     assert!(is_tainted(&node), "{node}");
-    assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "windlass");
+    let labels = &node["metadata"]["labels"];
+    for system in ["kubernetes.io/os", "beta.kubernetes.io/os"] {
+        assert_eq!(labels[system], "windlass");
+    }
+    let balancers = "node.kubernetes.io/exclude-from-external-load-balancers";
+    assert_eq!(labels[balancers], "true");
+    let first = bed.get::<Node>(At::cluster("node")).await.unwrap();
+    assert_eq!(addresses(&node), addresses(&first));
     run(&bed, ROLLED_OUT).await;
     let at = At::namespaced("windlass", "windlass");
     let daemon_set = bed.get::<DaemonSet>(at).await.unwrap();
@@ -128,8 +146,16 @@ async fn on_real_cluster_the_daemon_set_runs_a_deployment_and_leaves_nothing() {
     assert_eq!(main_status(kept)["restartCount"], 0);
     assert_eq!(Process::of(kept), process, "it ran through the upgrade");
 
+    run(&bed, MEANWHILE).await;
+    bed.create(&pod("lost", HOLD, json!({ "nodeName": "dead-windlass" })))
+        .await;
+    let said = refused(&bed, UNINSTALL).await;
+    assert!(said.contains("not clean: dead."), "{said}");
+    assert_eq!(run(&bed, NODES).await, "dead dead-windlass node");
+    run(&bed, GIVE_UP).await;
     run(&bed, UNINSTALL).await;
     nothing_left(&bed, &before).await;
+    assert_eq!(run(&bed, NODES).await, "node");
 
     // and again, on machines of somebody's choice
     run(&bed, "kubectl delete deployment/web").await;
@@ -137,9 +163,12 @@ async fn on_real_cluster_the_daemon_set_runs_a_deployment_and_leaves_nothing() {
     run(&bed, &format!("{LABEL} && {INSTALL_OPT_IN}")).await;
     let node = second_node(&bed).await;
     assert!(!is_tainted(&node), "{node}");
+    run(&bed, ANOTHER).await;
     run(&bed, UNINSTALL).await;
     nothing_left(&bed, &before).await;
 
+    let node = bed.get::<Node>(At::cluster("node")).await.unwrap();
+    assert!(!node["metadata"]["labels"].to_string().contains("leave"));
     let still = bed.pod_ready("neighbour").await;
     assert_eq!(main_status(&still), main_status(&neighbour));
     bed.stop().await;
@@ -147,6 +176,21 @@ async fn on_real_cluster_the_daemon_set_runs_a_deployment_and_leaves_nothing() {
 
 /// Runs a line of the documentation, in the repository's root, as an administrator.
 async fn run(bed: &Bed, line: &str) -> String {
+    let output = output(bed, line).await;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The same of one that has to fail: what it says.
+async fn refused(bed: &Bed, line: &str) -> String {
+    let output = output(bed, line).await;
+    let said = format!("{output:?}");
+    assert!(!output.status.success(), "{line}: {said}");
+    said
+}
+
+async fn output(bed: &Bed, line: &str) -> Output {
     let kubectl = bed.cluster.program("kubectl").unwrap();
     let folder = kubectl.parent().unwrap().display();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
@@ -156,10 +200,7 @@ async fn run(bed: &Bed, line: &str) -> String {
     command.env("KUBECONFIG", bed.cluster.admin_kubeconfig());
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(COMMAND, output).await;
-    let output = output.unwrap_or_else(|_| panic!("{line}: no end")).unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {stderr}");
-    String::from_utf8(output.stdout).unwrap()
+    output.unwrap_or_else(|_| panic!("{line}: no end")).unwrap()
 }
 
 /// The repository's root.
@@ -220,6 +261,13 @@ async fn second_node(bed: &Bed) -> Value {
         ready.then(|| node.clone()).ok_or_else(|| node.to_string())
     })
     .await
+}
+
+/// The addresses of a node, without its names.
+fn addresses(node: &Value) -> Vec<&Value> {
+    let addresses = node["status"]["addresses"].as_array().unwrap();
+    let ips = addresses.iter().filter(|it| it["type"] == "InternalIP");
+    ips.map(|it| &it["address"]).collect()
 }
 
 fn is_tainted(node: &Value) -> bool {

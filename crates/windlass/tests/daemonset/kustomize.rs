@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,6 +32,7 @@ pub(crate) fn typed<T: DeserializeOwned>(objects: &[Value], kind: &str) -> T {
 pub(crate) fn check_strictly(object: &Value) {
     match (object["apiVersion"].as_str(), object["kind"].as_str()) {
         (Some("v1"), Some("Namespace")) => drop(decoded::<Namespace>(object)),
+        (Some("v1"), Some("ResourceQuota")) => drop(decoded::<ResourceQuota>(object)),
         (Some("v1"), Some("ServiceAccount")) => drop(decoded::<ServiceAccount>(object)),
         (Some("v1"), Some("ConfigMap")) => drop(decoded::<ConfigMap>(object)),
         (Some("apps/v1"), Some("DaemonSet")) => drop(decoded::<DaemonSet>(object)),

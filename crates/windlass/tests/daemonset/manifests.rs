@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, PodSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, PodSpec, Toleration};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn every_object_is_one_that_kubernetes_knows_field_by_field() {
     for name in OVERLAYS {
         let objects = overlay(name);
         objects.iter().for_each(check_strictly);
-        assert_eq!(objects.len(), 6, "{name}");
+        assert_eq!(objects.len(), 7, "{name}");
     }
 }
 
@@ -86,15 +86,25 @@ fn the_service_account_may_ask_for_a_certificate_and_nothing_else() {
     assert_eq!(names, [("ServiceAccount", "windlass")]);
 
     // the token is in the agent's container only
-    let pod = daemon_set("side-by-side");
-    assert_eq!(pod.automount_service_account_token, Some(false));
-    let mounts = |container: &Container| {
-        let mounts = container.volume_mounts.clone().unwrap_or_default();
-        mounts.iter().any(|mount| mount.name == "join")
-    };
-    let with_token: Vec<_> = containers(&pod).filter(|it| mounts(it)).collect();
-    assert_eq!(with_token.len(), 1);
-    assert_eq!(with_token[0].name, "windlass");
+    for (name, holders) in [("side-by-side", vec!["windlass"]), ("leave", vec![])] {
+        let pod = daemon_set(name);
+        assert_eq!(pod.automount_service_account_token, Some(false));
+        let volumes = pod.volumes.iter().flatten();
+        let tokens: Vec<_> = volumes
+            .filter(|volume| {
+                let sources = volume.projected.iter().flat_map(|it| &it.sources).flatten();
+                let mut sources = sources.filter(|it| it.service_account_token.is_some());
+                sources.next().is_some()
+            })
+            .map(|volume| &volume.name)
+            .collect();
+        let mounts = |container: &&Container| {
+            let mut mounts = container.volume_mounts.iter().flatten();
+            mounts.any(|mount| tokens.contains(&&mount.name))
+        };
+        let with_token = containers(&pod).filter(mounts).map(|it| &*it.name);
+        assert_eq!(with_token.collect::<Vec<_>>(), holders, "{name}");
+    }
 }
 
 #[test]
@@ -105,7 +115,8 @@ fn images_are_those_that_xtask_builds_in_this_version() {
         for container in containers(&daemon_set(name)) {
             let image = container.image.as_ref().unwrap();
             assert!(ours.contains(image), "{name}: {image}");
-            assert_eq!(container.image_pull_policy.as_deref(), Some("IfNotPresent"));
+            // whoever owns the name's domain could serve something else
+            assert_eq!(container.image_pull_policy.as_deref(), Some("Never"));
         }
     }
 }
@@ -170,7 +181,9 @@ fn the_agent_reads_its_configuration_and_probes_ask_where_it_listens() {
         .into_iter()
         .map(|arg| match arg.starts_with("--config=") {
             true => format!("--config={}", file.display()),
-            false => arg,
+            false => arg
+                .replace("$(NODE_NAME)", "n1")
+                .replace("$(HOST_IP)", "127.0.0.1"),
         });
     let args = std::iter::once("windlass".to_owned()).chain(args);
     let flags = KubeletFlags::from_args(args.map(Into::into)).unwrap();
@@ -178,6 +191,7 @@ fn the_agent_reads_its_configuration_and_probes_ask_where_it_listens() {
     std::fs::remove_dir_all(&folder).unwrap();
     let config = config.unwrap();
     let kubelet = &config.kubelet;
+    let socket = flags.root_dir.join("windlass.sock");
     let inert = &config.warnings;
     assert!(inert.is_empty(), "without effect: {inert:?}");
     assert!(
@@ -189,6 +203,10 @@ fn the_agent_reads_its_configuration_and_probes_ask_where_it_listens() {
 
     let pod = daemon_set("side-by-side");
     let agent = &pod.containers[0];
+    let environment = agent.env.iter().flatten();
+    let mut environment = environment.filter(|it| it.name == "WINDLASS_SOCKET");
+    let told = environment.next().unwrap().value.clone();
+    assert_eq!(told.as_deref(), socket.to_str(), "where windlassctl looks");
     for probe in [
         &agent.startup_probe,
         &agent.liveness_probe,
@@ -232,7 +250,12 @@ fn the_taint_of_the_default_keeps_away_who_does_not_ask_and_its_label_other_daem
         .iter()
         .find(|arg| arg.starts_with("--node-labels="))
         .unwrap();
-    assert!(labels.contains("kubernetes.io/os=windlass"), "{labels}");
+    for system in [
+        "kubernetes.io/os=windlass",
+        "beta.kubernetes.io/os=windlass",
+    ] {
+        assert!(labels.contains(&format!(",{system},")), "{labels}");
+    }
     // nor is it scheduled onto a node of its own
     let affinity = daemon_set("side-by-side")
         .affinity
@@ -250,6 +273,29 @@ fn the_taint_of_the_default_keeps_away_who_does_not_ask_and_its_label_other_daem
         (&*rule.key, &*rule.operator),
         ("windlass.dev/side-by-side", "DoesNotExist")
     );
+}
+
+#[test]
+fn it_comes_to_machines_that_its_images_are_for_and_leaves_those_that_are_labelled() {
+    let selector = |name: &str| {
+        let selector = daemon_set(name).node_selector.unwrap();
+        let pairs: Vec<_> = selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        pairs.join(" ")
+    };
+    let all = "kubernetes.io/arch=amd64 kubernetes.io/os=linux";
+    assert_eq!(selector("side-by-side"), all);
+    assert_eq!(
+        selector("opt-in"),
+        format!("{all} windlass.dev/opt-in=true")
+    );
+    assert_eq!(selector("leave"), "windlass.dev/leave=true");
+    // taints that machines got since
+    let tolerations = daemon_set("leave").tolerations.unwrap();
+    let everything = Toleration {
+        operator: Some("Exists".to_owned()),
+        ..Toleration::default()
+    };
+    assert_eq!(tolerations, [everything]);
 }
 
 #[test]
