@@ -2,8 +2,8 @@
 //! and an archive, with a list of what is in it.
 //!
 //! The agent is linked statically against glibc: no musl target is needed, and since 2.34 glibc
-//! resolves names by itself, without loading anything. Two runs on one commit and one set of
-//! Debian packages give the same digests: no path of this machine and no time but the commit's
+//! resolves names by itself, without loading anything. Two runs on one commit, one rustc and one set
+//! of Debian packages give the same digests: no path of this machine and no time but the commit's
 //! gets in.
 
 mod sbom;
@@ -19,6 +19,8 @@ use windlass_testbed::oci::{Blobs, Layer};
 use crate::{run, terminal};
 use sbom::Part;
 
+/// The architecture of `deploy/`: its scripts know where the loader of this one is.
+const ARCH: &str = "x86_64";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The crates whose programs are in the agent's image.
 const CRATES: [&str; 2] = ["windlass", "windlass-ctl"];
@@ -41,6 +43,10 @@ pub(crate) struct Options {
 
 /// Builds, writes, and prints what it has written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    if std::env::consts::ARCH != ARCH {
+        bail!("images are made on and for {ARCH} only");
+    }
+    node_images::ensure_packages(run::step)?;
     let epoch = epoch()?;
     let version = env!("CARGO_PKG_VERSION");
     let edition = Edition { version, epoch };
@@ -56,7 +62,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(library) = agent.image.layer.files().find(|path| path.contains(".so")) {
         bail!("the agent is not static: it needs {library}");
     }
-    let crates = sbom::crates(&CRATES, TARGET)?;
+    let mut crates = sbom::crates(&CRATES, TARGET)?;
+    crates.push(sbom::standard_library()?);
     run::step("collecting the runtime's programs, and the packages that they are from");
     let runtime = node_images::runtime(edition)?;
     let written = [
@@ -106,7 +113,10 @@ fn write(
     }
     layout.write_files(&folder)?;
     let archive = image.write_archive(&out.join(format!("{file}.tar")), &blobs)?;
-    let parts = crates.into_iter().chain(sbom::packages(&built.packages));
+    let system = std::fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
+    let parts = crates
+        .into_iter()
+        .chain(sbom::packages(&built.packages, &system));
     let list = sbom::document(image, &blobs.digest(), parts)?;
     let path = out.join(format!("{file}.spdx.json"));
     std::fs::write(&path, list).with_context(|| path.display().to_string())?;
@@ -179,6 +189,7 @@ fn build(profile: &str) -> anyhow::Result<PathBuf> {
         .collect();
     let mut args = vec![
         "build".to_owned(),
+        "--locked".to_owned(),
         format!("--profile={profile}"),
         format!("--target={TARGET}"),
     ];

@@ -1,4 +1,5 @@
-//! The Debian packages that tests on a real runtime need, installed when they are missing.
+//! The Debian packages that tests on a real runtime need and images are made of, installed when they
+//! are missing.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -41,6 +42,14 @@ const PACKAGES: &[Package] = &[
         name: "libc6-dev",
         probe: &["/usr/include/stdlib.h"],
     },
+    Package {
+        name: "iptables",
+        probe: &["/usr/sbin/iptables"],
+    },
+    Package {
+        name: "ca-certificates",
+        probe: &["/usr/share/ca-certificates/mozilla"],
+    },
 ];
 
 /// Installs what is missing and nobody else has (`has`, by the package's name). Says what it does
@@ -49,9 +58,6 @@ pub(crate) fn ensure_packages(
     progress: fn(&str),
     has: impl Fn(&str) -> bool,
 ) -> anyhow::Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("containers need root: run the same command with sudo");
-    }
     let missing: Vec<&str> = PACKAGES
         .iter()
         .filter(|package| !has(package.name) && !package.is_installed())
@@ -61,6 +67,9 @@ pub(crate) fn ensure_packages(
         return Ok(());
     }
     let fix = format!("apt-get install {}", missing.join(" "));
+    if !rustix::process::geteuid().is_root() {
+        bail!("missing {}: as root, {fix}", missing.join(", "));
+    }
     if !Path::new("/usr/bin/apt-get").exists() {
         bail!(
             "missing {}, and there is no apt-get: install them by hand",

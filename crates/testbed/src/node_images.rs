@@ -15,6 +15,7 @@ use object::elf::{DT_NEEDED, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use serde_json::json;
 
+use crate::debian;
 use crate::images::{BUSYBOX_BINARY, add_busybox};
 use crate::oci::{Image, Layer};
 
@@ -24,7 +25,11 @@ pub const AGENT: &str = "windlass.dev/windlass";
 pub const RUNTIME: &str = "windlass.dev/windlass-containerd";
 
 /// Registries, and whoever else is asked over TLS, are believed by these.
-const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
+/// Where they are from. This machine's own bundle may have its owner's besides.
+const AUTHORITIES_OF_PACKAGE: &str = "/usr/share/ca-certificates/mozilla";
+/// What every static program has something of: the C library, and how the stack is unwound.
+const STATIC_LIBRARIES: [&str; 2] = ["libc.a", "libgcc_eh.a"];
 /// Programs of the runtime, and where they lie in the image.
 const PROGRAMS: &[(&str, &str)] = &[
     ("/usr/bin/containerd", "usr/bin/containerd"),
@@ -70,19 +75,30 @@ pub struct Edition<'a> {
     pub epoch: u64,
 }
 
+/// Installs the packages that images are made of and this machine lacks, which `progress` is told.
+///
+/// # Errors
+/// One is missing and cannot be installed; a line that names the fix.
+pub fn ensure_packages(progress: fn(&str)) -> anyhow::Result<()> {
+    debian::ensure_packages(progress, |_| false)
+}
+
 /// The agent, its `kubelet` name and `windlassctl`. Static programs need nothing else; for those
 /// that are not, such as a test's, their libraries come along.
 ///
 /// # Errors
-/// A file cannot be read, or a library of it is not on this machine.
+/// A file cannot be read, a library of it is not on this machine, or dpkg does not know one.
 pub fn agent(
     windlass: &Path,
     windlassctl: &Path,
     edition: Edition<'_>,
 ) -> anyhow::Result<NodeImage> {
     let mut files = Files::default();
-    files.program(windlass, "usr/local/bin/windlass")?;
-    files.program(windlassctl, "usr/local/bin/windlassctl")?;
+    files.of_nobody(windlass, "usr/local/bin/windlass")?;
+    files.of_nobody(windlassctl, "usr/local/bin/windlassctl")?;
+    if files.libraries.is_empty() {
+        files.linked_statically()?;
+    }
     files.layer.symlink("usr/local/bin/kubelet", "windlass");
     files.finish(
         AGENT,
@@ -128,13 +144,16 @@ struct Files {
 }
 
 impl Files {
-    /// Adds a program or library, and what it names.
+    /// Adds a program or library of a package, and what it names.
     fn program(&mut self, source: &Path, path: &str) -> anyhow::Result<()> {
+        self.package_of(source)?;
+        self.of_nobody(source, path)
+    }
+
+    /// The same of a program that is in no package.
+    fn of_nobody(&mut self, source: &Path, path: &str) -> anyhow::Result<()> {
         let content = std::fs::read(source).with_context(|| source.display().to_string())?;
         let needs = Needs::of(&content).with_context(|| source.display().to_string())?;
-        if needs != Needs::default() {
-            self.package_of(source)?;
-        }
         self.layer.file(path, 0o755, content);
         // libraries name the loader too, without its folder
         if let Some(loader) = needs.loader
@@ -168,11 +187,36 @@ impl Files {
         Ok(())
     }
 
-    /// Notes which package a file of this machine comes from; one of ours comes from none.
+    /// Notes the packages of what the compiler puts into static programs.
+    fn linked_statically(&mut self) -> anyhow::Result<()> {
+        for library in STATIC_LIBRARIES {
+            let mut cc = Command::new("cc");
+            cc.arg(format!("-print-file-name={library}"));
+            let said = cc.output().context("cc (fix: apt-get install gcc)")?;
+            let path = String::from_utf8(said.stdout)?;
+            self.package_of(Path::new(path.trim()))?;
+        }
+        Ok(())
+    }
+
+    /// Adds whom the package of authorities believes, as one file.
+    fn authorities(&mut self) -> anyhow::Result<()> {
+        let folder = Path::new(AUTHORITIES_OF_PACKAGE);
+        let missing = || format!("{AUTHORITIES_OF_PACKAGE} (fix: apt-get install ca-certificates)");
+        self.package_of(folder).with_context(missing)?;
+        let mut bundle = Vec::new();
+        let entries = std::fs::read_dir(folder)?;
+        let entries = entries.map(|entry| Ok(entry?.path()));
+        for file in entries.collect::<std::io::Result<BTreeSet<_>>>()? {
+            bundle.extend(std::fs::read(&file).with_context(|| file.display().to_string())?);
+        }
+        self.layer.file(AUTHORITIES, 0o644, bundle);
+        Ok(())
+    }
+
+    /// Notes which package a file of this machine comes from.
     fn package_of(&mut self, file: &Path) -> anyhow::Result<()> {
-        let Some(name) = owner(file)? else {
-            return Ok(());
-        };
+        let name = owner(file)?.with_context(|| format!("{} is of no package", file.display()))?;
         if let Entry::Vacant(unknown) = self.packages.entry(name) {
             let name = unknown.key();
             let said = dpkg(&["-W", "-f", "${Version} ${Architecture}", name])?;
@@ -193,12 +237,13 @@ impl Files {
         edition: Edition<'_>,
         runtime_config: serde_json::Value,
     ) -> anyhow::Result<NodeImage> {
-        let authorities = std::fs::read(AUTHORITIES)
-            .with_context(|| format!("{AUTHORITIES} (fix: apt-get install ca-certificates)"))?;
-        self.layer
-            .file(AUTHORITIES.trim_start_matches('/'), 0o644, authorities);
-        // the bundle is made at installation, so no package lists it
-        self.package_of(Path::new("/usr/sbin/update-ca-certificates"))?;
+        self.authorities()?;
+        for package in self.packages.keys() {
+            // the licences of what is in it, some of which have to go with it
+            let path = format!("usr/share/doc/{package}/copyright");
+            let text = std::fs::read(Path::new("/").join(&path)).with_context(|| path.clone())?;
+            self.layer.file(&path, 0o644, text);
+        }
         self.layer.directory("tmp", 0o1777);
         let image = Image {
             name: format!("{name}:{}", edition.version),
@@ -317,5 +362,60 @@ mod tests {
         assert!(files.iter().any(|file| file.contains("ld-linux")));
         assert!(built.packages.contains_key("libc6"), "{:?}", built.packages);
         assert_eq!(built.image.name, "windlass.dev/windlass:1");
+    }
+
+    #[test]
+    fn a_static_program_has_the_libraries_of_the_compiler_in_it_and_their_licences_with_it() {
+        let edition = Edition {
+            version: "1",
+            epoch: 0,
+        };
+        let busybox = Path::new(BUSYBOX_BINARY);
+        let built = agent(busybox, busybox, edition).expect("an image");
+        let files: Vec<&str> = built.image.layer.files().collect();
+        assert!(!files.iter().any(|file| file.contains(".so")), "{files:?}");
+        let packages: Vec<&str> = built.packages.keys().map(String::as_str).collect();
+        let [authorities, c, unwinder] = packages[..] else {
+            panic!("{packages:?}");
+        };
+        assert_eq!([authorities, c], ["ca-certificates", "libc6-dev"]);
+        assert!(unwinder.starts_with("libgcc-"), "{unwinder}");
+        for package in packages {
+            let licence = format!("usr/share/doc/{package}/copyright");
+            assert!(files.contains(&licence.as_str()), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn only_authorities_of_the_package_are_believed() {
+        let mut files = Files::default();
+        files.authorities().expect("authorities");
+        let bundle = files.layer.content(AUTHORITIES).expect("a bundle");
+        let bundle = std::str::from_utf8(bundle).expect("PEM");
+        let count = std::fs::read_dir(AUTHORITIES_OF_PACKAGE)
+            .expect("them")
+            .count();
+        let begin = "-----BEGIN CERTIFICATE-----\n";
+        let begins = bundle.lines().filter(|line| *line == begin.trim_end());
+        assert_eq!(begins.count(), count);
+        // what somebody added to this machine
+        let added = Path::new("/usr/local/share/ca-certificates");
+        for entry in std::fs::read_dir(added).into_iter().flatten() {
+            let text = std::fs::read_to_string(entry.expect("an entry").path());
+            let text = text.expect("a certificate");
+            assert!(
+                !bundle.contains(text.trim_start_matches(begin).trim()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_no_package_has_is_not_taken_for_a_part_of_the_runtime() {
+        let this = std::env::current_exe().expect("this test");
+        let error = Files::default()
+            .program(&this, "usr/bin/x")
+            .expect_err("ours");
+        assert!(error.to_string().ends_with("is of no package"), "{error:#}");
     }
 }

@@ -53,6 +53,15 @@ impl Layer {
         })
     }
 
+    /// What a file has in it.
+    #[cfg(test)]
+    pub(crate) fn content(&self, path: &str) -> Option<&[u8]> {
+        match self.0.get(path)? {
+            Entry::File { content, .. } => Some(content),
+            _ => None,
+        }
+    }
+
     fn insert(&mut self, path: &str, entry: Entry) {
         let path = path.trim_matches('/');
         for (end, _) in path.match_indices('/') {

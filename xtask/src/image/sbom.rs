@@ -2,6 +2,7 @@
 //! installed them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -23,6 +24,23 @@ pub(super) struct Part {
     url: String,
 }
 
+/// What every Rust program is linked with, as old as the compiler.
+///
+/// # Errors
+/// The compiler does not say which it is.
+pub(super) fn standard_library() -> anyhow::Result<Part> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).arg("--version").output();
+    let said = String::from_utf8(output.context("cannot run rustc")?.stdout)?;
+    let version = said.split_whitespace().nth(1).context("rustc --version")?;
+    Ok(Part {
+        name: "rust-std".to_owned(),
+        version: version.to_owned(),
+        license: Some("MIT OR Apache-2.0".to_owned()),
+        url: format!("pkg:generic/rust-std@{}", encoded(version)),
+    })
+}
+
 /// The crates that are linked into these packages of the workspace.
 ///
 /// # Errors
@@ -38,7 +56,8 @@ pub(super) fn crates(packages: &[&str], target: &str) -> anyhow::Result<Vec<Part
     linked(&serde_json::from_str(&said)?, packages)
 }
 
-/// Follows ordinary dependencies: what builds or tests only is not in the program.
+/// Follows ordinary dependencies: what builds or tests only is not in the program, nor what runs in the
+/// compiler.
 fn linked(metadata: &Value, packages: &[&str]) -> anyhow::Result<Vec<Part>> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -68,10 +87,14 @@ fn linked(metadata: &Value, packages: &[&str]) -> anyhow::Result<Vec<Part>> {
             continue;
         }
         let package = by_id.get(&id).with_context(|| format!("no package {id}"))?;
+        let is_macro = |target: &Value| list(&target["kind"]).contains(&json!("proc-macro"));
+        if list(&package["targets"]).iter().any(is_macro) {
+            continue;
+        }
         let name = text(&package["name"]).context("a package without a name")?;
         let version = text(&package["version"]).context("a package without a version")?;
         parts.insert(Part {
-            url: format!("pkg:cargo/{name}@{version}"),
+            url: format!("pkg:cargo/{name}@{}", encoded(&version)),
             // an old way to write OR, which SPDX does not know
             license: text(&package["license"]).map(|it| it.replace('/', " OR ")),
             name,
@@ -90,18 +113,43 @@ fn linked(metadata: &Value, packages: &[&str]) -> anyhow::Result<Vec<Part>> {
     Ok(parts.into_iter().collect())
 }
 
-/// The Debian packages of an image. Their licences are in `/usr/share/doc/<name>/copyright`, in
-/// words.
-pub(super) fn packages(packages: &BTreeMap<String, DebianPackage>) -> impl Iterator<Item = Part> {
-    packages.iter().map(|(name, package)| Part {
+/// The Debian packages of an image, from the system with this `os-release`. Their licences are in
+/// `/usr/share/doc/<name>/copyright` of the image, in words.
+pub(super) fn packages(
+    packages: &BTreeMap<String, DebianPackage>,
+    system: &str,
+) -> impl Iterator<Item = Part> {
+    let says = |name: &str| {
+        let mut lines = system.lines().filter_map(|line| line.split_once('='));
+        let found = lines.find(|(key, _)| *key == name);
+        found
+            .map_or("", |(_, value)| value)
+            .trim_matches('"')
+            .to_owned()
+    };
+    let (vendor, release) = (says("ID"), says("VERSION_ID"));
+    packages.iter().map(move |(name, package)| Part {
         url: format!(
-            "pkg:deb/debian/{name}@{}?arch={}",
-            package.version, package.architecture
+            "pkg:deb/{vendor}/{}@{}?arch={}&distro={vendor}-{release}",
+            encoded(name),
+            encoded(&package.version),
+            package.architecture
         ),
         name: name.clone(),
         version: package.version.clone(),
         license: None,
     })
+}
+
+/// A name or version as package URLs write it.
+fn encoded(text: &str) -> String {
+    let letter = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(letter).collect()
 }
 
 /// The document about an image with this digest.
@@ -175,13 +223,15 @@ mod tests {
         };
         let dependency =
             |id: &str, kind: Option<&str>| json!({ "pkg": id, "dep_kinds": [{ "kind": kind }] });
+        let mut derive = package("derive", Some("r"));
+        derive["targets"] = json!([{ "kind": ["proc-macro"] }]);
         let metadata = json!({
-            "packages": [package("ours", None), package("used", Some("r")), package("deep", Some("r")),
+            "packages": [package("ours", None), package("used", Some("r")), package("deep", Some("r")), derive,
                 package("build", Some("r")), package("test", Some("r")), package("other", None)],
             "resolve": { "nodes": [
                 { "id": "ours", "deps": [dependency("used", None), dependency("build", Some("build")),
                     dependency("test", Some("dev"))] },
-                { "id": "used", "deps": [dependency("deep", None)] },
+                { "id": "used", "deps": [dependency("deep", None), dependency("derive", None)] },
                 { "id": "deep", "deps": [] },
             ] },
         });
@@ -195,7 +245,7 @@ mod tests {
     #[test]
     fn a_document_names_every_part_once_and_says_that_the_image_contains_it() {
         let package = DebianPackage {
-            version: "1.2-3".into(),
+            version: "1:1.2~x+b1-3".into(),
             architecture: "amd64".into(),
         };
         let image = Image {
@@ -205,16 +255,18 @@ mod tests {
             epoch: 1_700_000_000,
         };
         let known = BTreeMap::from([("libc6".to_owned(), package)]);
-        let text = document(&image, "sha256:ab", packages(&known)).expect("a document");
+        let known = packages(&known, "NAME=x\nID=debian\nVERSION_ID=\"12\"\n");
+        let text = document(&image, "sha256:ab", known).expect("a document");
         let document: Value = serde_json::from_slice(&text).expect("JSON");
         assert_eq!(document["creationInfo"]["created"], "2023-11-14T22:13:20Z");
         assert_eq!(
             document["documentNamespace"],
             "https://windlass.dev/x/spdx/sha256-ab"
         );
-        assert_eq!(document["packages"][1]["versionInfo"], "1.2-3");
+        assert_eq!(document["packages"][1]["versionInfo"], "1:1.2~x+b1-3");
         let url = &document["packages"][1]["externalRefs"][0]["referenceLocator"];
-        assert_eq!(url, "pkg:deb/debian/libc6@1.2-3?arch=amd64");
+        let expected = "pkg:deb/debian/libc6@1:1.2~x%2Bb1-3?arch=amd64&distro=debian-12";
+        assert_eq!(url, expected);
         assert_eq!(
             document["relationships"][1],
             relation("SPDXRef-image", "CONTAINS", "SPDXRef-part-0")

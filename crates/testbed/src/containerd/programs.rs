@@ -29,8 +29,12 @@ impl Programs {
     /// is installed, which `progress` is told.
     ///
     /// # Errors
-    /// The folder lacks a program, a package cannot be installed, or nobody knows how old it is.
+    /// This is not root, the folder lacks a program, a package cannot be installed, or nobody knows
+    /// how old it is.
     pub fn from_env(progress: fn(&str)) -> anyhow::Result<Self> {
+        if !rustix::process::geteuid().is_root() {
+            bail!("containers need root: run the same command with sudo");
+        }
         let folder = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
         let folder = folder.map(PathBuf::from);
         if let Some(folder) = &folder
