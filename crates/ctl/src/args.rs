@@ -16,7 +16,7 @@ const SOCKET_VARIABLE: &str = "WINDLASS_SOCKET";
 #[derive(Debug, Parser)]
 #[command(
     name = "windlassctl",
-    version,
+    version = concat!("v", env!("CARGO_PKG_VERSION")),
     after_help = "Examples:\n  windlassctl get pods -A -o wide\n  windlassctl explain pod web\n  \
                   windlassctl logs web -f --tail 20\n\n\
                   A static pod may be named as in its manifest, without the node's name at its end.\n\
@@ -85,13 +85,16 @@ pub(crate) enum Command {
     Logs(LogsArgs),
     /// Say what becomes of each field and flag of an existing kubelet: supported, ignored or refused.
     ///
-    /// Nothing is asked of the agent or of this machine: files and flags are read as windlass would
-    /// read them. The exit code is 1 if it would not start with them.
-    #[command(
-        after_help = "Example, on a node of kubeadm:\n  . /var/lib/kubelet/kubeadm-flags.env\n  \
+    /// `partial` is acted upon but for what is said; `default` would be ignored, or in part, and is
+    /// set to what it is anyway. Nothing is asked of the agent or of this machine: files and flags are
+    /// read as windlass would read them. The exit code is 1 if it refuses one.
+    #[command(after_help = "With all flags of the kubelet that runs, in bash:\n  \
+                            mapfile -d '' -t ARGS < /proc/$(pidof kubelet)/cmdline\n  \
+                            windlassctl check -- \"${ARGS[@]:1}\"\n\n\
+                            With the files of kubeadm (/etc/sysconfig/kubelet where packages are RPMs):\n  \
+                            . /var/lib/kubelet/kubeadm-flags.env; . /etc/default/kubelet\n  \
                             windlassctl check --config /var/lib/kubelet/config.yaml -- \
-                            $KUBELET_KUBEADM_ARGS"
-    )]
+                            $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS")]
     Check(CheckArgs),
     /// Print a script that completes commands and flags.
     #[command(after_help = "Example: windlassctl completion bash > \
@@ -193,7 +196,7 @@ pub(crate) struct TopArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// KubeletConfiguration file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["config_dir", "flags"])]
     pub(crate) config: Option<PathBuf>,
     /// Directory of drop-in files (*.conf).
     #[arg(long, value_name = "DIR")]
@@ -264,6 +267,8 @@ mod tests {
             assert!(Arguments::try_parse_from(words).is_ok(), "{line}");
         }
         assert!(Arguments::try_parse_from(["windlassctl", "get", "nodes"]).is_err());
+        // there is nothing to check
+        assert!(Arguments::try_parse_from(["windlassctl", "check"]).is_err());
     }
 
     #[test]

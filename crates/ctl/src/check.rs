@@ -36,6 +36,14 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Error> {
     })
 }
 
+const VERDICTS: [Verdict; 5] = [
+    Verdict::Refused,
+    Verdict::Ignored,
+    Verdict::Partial,
+    Verdict::Default,
+    Verdict::Supported,
+];
+
 fn count(settings: &[Setting], verdict: Verdict) -> usize {
     settings.iter().filter(|it| it.verdict == verdict).count()
 }
@@ -43,7 +51,7 @@ fn count(settings: &[Setting], verdict: Verdict) -> usize {
 /// The table for a person, and the sum of it.
 fn text(settings: &[Setting], all: bool) -> String {
     let shown = settings.iter().filter(|setting| {
-        all || setting.verdict != Verdict::Supported || !setting.remark.is_empty()
+        all || ![Verdict::Default, Verdict::Supported].contains(&setting.verdict)
     });
     let rows: Vec<Vec<String>> = shown
         .map(|setting| {
@@ -59,14 +67,19 @@ fn text(settings: &[Setting], all: bool) -> String {
         [] => String::new(),
         rows => table::render(&["VERDICT", "SETTING", "FROM", "WHY, AND WHAT TO DO"], rows) + "\n",
     };
-    let [refused, ignored, supported] = [Verdict::Refused, Verdict::Ignored, Verdict::Supported]
-        .map(|verdict| count(settings, verdict));
-    let end = match (refused, all) {
-        (0, true) => "windlass starts with this",
-        (0, false) => "windlass starts with this; --all lists what is supported",
-        (_, _) => "windlass does not start with this",
+    let sums = VERDICTS.map(|verdict| format!("{} {verdict}", count(settings, verdict)));
+    let sums = sums.join(", ");
+    let end = match count(settings, Verdict::Refused) {
+        0 => "windlass accepts these settings",
+        _ => "windlass does not start with this",
     };
-    format!("{table}{refused} refused, {ignored} ignored, {supported} supported: {end}\n")
+    let hint = if all { "" } else { "; --all lists the rest" };
+    format!(
+        "{table}{sums}: {end}{hint}.\n\
+         Not looked at: the machine, and the files and addresses that settings name.\n\
+         Missing whatever is set: eviction, image garbage collection, devices and more, see \
+         docs/differences.md.\n"
+    )
 }
 
 /// The same for a program, with everything.
@@ -74,6 +87,8 @@ fn object(settings: &[Setting]) -> serde_json::Value {
     json!({
         "refused": count(settings, Verdict::Refused),
         "ignored": count(settings, Verdict::Ignored),
+        "partial": count(settings, Verdict::Partial),
+        "default": count(settings, Verdict::Default),
         "supported": count(settings, Verdict::Supported),
         "settings": settings,
     })
@@ -85,10 +100,15 @@ mod tests {
 
     use super::{object, text};
 
-    fn settings() -> [Setting; 3] {
+    const END: &str = "Not looked at: the machine, and the files and addresses that settings name.\n\
+                       Missing whatever is set: eviction, image garbage collection, devices and \
+                       more, see docs/differences.md.\n";
+
+    fn settings() -> [Setting; 4] {
         [
             (Verdict::Refused, "port", "c.yaml", "-1 is no port"),
             (Verdict::Ignored, "--runonce", "command line", "as upstream"),
+            (Verdict::Default, "cpuManagerPolicy", "c.yaml", "lacks"),
             (Verdict::Supported, "maxPods", "c.yaml", ""),
         ]
         .map(|(verdict, name, origin, remark)| Setting {
@@ -106,18 +126,27 @@ mod tests {
             "VERDICT   SETTING     FROM           WHY, AND WHAT TO DO\n\
              refused   port        c.yaml         -1 is no port\n\
              ignored   --runonce   command line   as upstream\n\n\
-             1 refused, 1 ignored, 1 supported: windlass does not start with this\n"
+             1 refused, 1 ignored, 0 partial, 1 default, 1 supported: windlass does not start \
+             with this; --all lists the rest.\n"
+                .to_owned()
+                + END
         );
         assert_eq!(
             text(&settings()[2..], false),
-            "0 refused, 0 ignored, 1 supported: windlass starts with this; --all lists what is \
-             supported\n"
+            "0 refused, 0 ignored, 0 partial, 1 default, 1 supported: windlass accepts these \
+             settings; --all lists the rest.\n"
+                .to_owned()
+                + END
         );
         assert_eq!(
             text(&settings()[2..], true),
-            "VERDICT     SETTING   FROM     WHY, AND WHAT TO DO\n\
-             supported   maxPods   c.yaml\n\n\
-             0 refused, 0 ignored, 1 supported: windlass starts with this\n"
+            "VERDICT     SETTING            FROM     WHY, AND WHAT TO DO\n\
+             default     cpuManagerPolicy   c.yaml   lacks\n\
+             supported   maxPods            c.yaml\n\n\
+             0 refused, 0 ignored, 0 partial, 1 default, 1 supported: windlass accepts these \
+             settings.\n"
+                .to_owned()
+                + END
         );
     }
 
@@ -126,7 +155,7 @@ mod tests {
         let object = object(&settings());
         assert_eq!(object["refused"], 1);
         assert_eq!(
-            object["settings"][2],
+            object["settings"][3],
             serde_json::json!({"verdict": "supported", "name": "maxPods", "origin": "c.yaml",
                 "remark": ""})
         );
