@@ -97,8 +97,10 @@ impl Place<'_> {
                 Some(self.authorities(field, &self.decoded(field, data)?)?)
             }
             (_, Some(file)) if !file.is_empty() => {
-                let pem = read(&self.resolved(file))?;
-                Some(self.authorities("certificate-authority", &pem)?)
+                let field = "certificate-authority";
+                let pem = read(&self.resolved(file))
+                    .map_err(|error| self.wrong(field, &error.to_string()))?;
+                Some(self.authorities(field, &pem)?)
             }
             _ => None,
         };

@@ -146,7 +146,10 @@ fn a_cluster_that_cannot_be_used_says_which_field_and_what_to_do() {
             &empty,
             "kubeconfig: clusters[k].cluster.certificate-authority: no certificates in it; it must be PEM text with CERTIFICATE blocks",
         ),
-        (&missing, "none.crt: No such file or directory (os error 2)"),
+        (
+            &missing,
+            "kubeconfig: clusters[k].cluster.certificate-authority: none.crt: No such file or directory (os error 2)",
+        ),
         (
             &bad,
             "kubeconfig: clusters[k].cluster.certificate-authority-data: not base64; encode the PEM text with base64 -w0",
