@@ -160,7 +160,9 @@ impl Drop for Bed {
 /// A static pod refers to no object of a cluster: what comes from ConfigMaps and tokens comes
 /// from a folder, and the agent has a folder of manifests in place of the API server.
 fn without_a_cluster(spec: &mut Value, files: &Path) {
-    spec.as_object_mut().unwrap().remove("serviceAccountName");
+    for name in ["serviceAccountName", "nodeSelector"] {
+        spec.as_object_mut().unwrap().remove(name);
+    }
     for volume in spec["volumes"].as_array_mut().unwrap() {
         if ["config", "join"].contains(&volume["name"].as_str().unwrap()) {
             *volume = json!({ "name": volume["name"], "hostPath": { "path": files } });
