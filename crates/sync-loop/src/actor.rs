@@ -418,6 +418,10 @@ impl SyncLoop {
             }
             match (&state.runtime_error, &state.network_error) {
                 (None, None) => tracing::info!("runtime and network are ready"),
+                (Some(error), _) if !state.answered => tracing::warn!(
+                    error,
+                    "runtime is not ready: does it run, and is containerRuntimeEndpoint its socket?"
+                ),
                 (Some(error), _) => tracing::warn!(error, "runtime is not ready"),
                 (None, Some(error)) => tracing::warn!(error, "network is not ready"),
             }

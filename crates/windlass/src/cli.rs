@@ -5,6 +5,7 @@ use std::path::Path;
 
 use windlass::build::node::KUBERNETES_VERSION;
 use windlass_config::KubeletFlags;
+use windlass_config::load::report::{COMMAND_LINE, Verdict, report};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -24,10 +25,10 @@ pub(crate) struct UsageError(String);
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let args: Vec<_> = args.into_iter().collect();
     let as_kubelet = args.first().is_some_and(|program| is_kubelet(program));
-    let flags = match KubeletFlags::from_args(args) {
+    let flags = match KubeletFlags::from_args(args.iter().cloned()) {
         Ok(flags) => flags,
         Err(error) if error.use_stderr() => {
-            return Err(UsageError(error.render().to_string().trim_end().to_owned()));
+            return Err(refused(&args, &error.render().to_string()));
         }
         Err(help) => return Ok(Invocation::Print(help.render().to_string())),
     };
@@ -38,6 +39,24 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
         Some(other) => Err(UsageError(format!(
             "error: --version={other:?}: write --version or --version=raw"
         ))),
+    }
+}
+
+/// Every flag that is refused, with what to do; the parser stops at the first.
+fn refused(args: &[OsString], error: &str) -> UsageError {
+    let settings = report(args.iter().skip(1).cloned());
+    let refused = settings
+        .iter()
+        .filter(|it| it.verdict == Verdict::Refused && it.origin == COMMAND_LINE);
+    let lines: Vec<String> = refused
+        .map(|it| match it.name.as_str() {
+            "" => format!("error: {}", it.remark),
+            name => format!("error: {name}: {}", it.remark),
+        })
+        .collect();
+    match lines.is_empty() {
+        true => UsageError(error.trim_end().to_owned()),
+        false => UsageError(lines.join("\n")),
     }
 }
 
@@ -109,10 +128,31 @@ mod tests {
             "run root=/x",
         );
         check(
-            &["windlass", "--nope"],
-            "error: unexpected argument '--nope' found",
+            &["windlass", "--no-such"],
+            "error: --no-such: the kubelet of this version has no such flag, remove it",
         );
         check(&["windlass"], "run root=/var/lib/kubelet");
+    }
+
+    #[test]
+    fn all_flags_that_are_refused_are_named_with_what_to_do() {
+        let line = [
+            "kubelet",
+            "--network-plugin=cni",
+            "--fail-swap-on",
+            "false",
+            "--max-pods=x",
+            "--node-ipp=::1",
+        ];
+        let error = parse(line.map(Into::into)).expect_err("refused");
+        assert_eq!(
+            error.to_string(),
+            "error: --max-pods: invalid value 'x' for '--max-pods <N>': not a whole number\n\
+             error: --network-plugin: the kubelet of this version has no such flag, remove it\n\
+             error: --node-ipp: the kubelet of this version has no such flag, remove it or write \
+             --node-ip\n\
+             error: false: not a flag, write --fail-swap-on=false"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod measured;
 mod node_api;
 
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -170,10 +171,20 @@ async fn health_listener(kubelet: &KubeletConfiguration) -> anyhow::Result<Optio
         .healthz_bind_address
         .parse()
         .context("healthzBindAddress")?;
-    let listener = bind_health(address, port).await.with_context(|| {
-        format!("healthzPort {port} on {address} cannot be opened (is another kubelet running?)")
-    })?;
+    let listener = bind_health(address, port).await;
+    let listener = listener.map_err(|error| not_opened("healthzPort", address, port, error))?;
     Ok(Some(listener))
+}
+
+/// A port that cannot be opened, with what is most likely the cause.
+fn not_opened(field: &str, address: IpAddr, port: u16, error: io::Error) -> anyhow::Error {
+    let cause = match error.kind() {
+        io::ErrorKind::AddrInUse => " (is another kubelet running?)",
+        io::ErrorKind::AddrNotAvailable => " (no interface has this address)",
+        _ => "",
+    };
+    let text = format!("{field} {port} on {address} cannot be opened{cause}");
+    anyhow::Error::new(error).context(text)
 }
 
 /// A server that ends by itself leaves the pods running but is worth an error.

@@ -63,14 +63,39 @@ fn a_link_named_kubelet_starts_with_kubeadms_line_and_files() {
     assert_eq!(
         remarks,
         [
-            "@/config.yaml: logging.flushFrequency: accepted and ignored: lines are written as \
-             they come",
-            "@/config.yaml: logging.options.json.infoBufferSize: accepted and ignored: lines are \
-             written as they come",
-            "@/config.yaml: logging.options.text.infoBufferSize: accepted and ignored: lines are \
-             written as they come",
-            "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it",
+            "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it"
         ]
+    );
+}
+
+#[test]
+fn what_fails_after_the_actors_are_made_is_an_error_and_no_panic() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    std::fs::write(at.join("file"), "").unwrap();
+    let line = format!(
+        "--root-dir={at}/root --cert-dir={at}/file/pki --port={} --healthz-port={} \
+         --read-only-port=0 \
+         --fail-cgroupv1=false --fail-swap-on=false \
+         --container-runtime-endpoint=unix://{at}/containerd.sock",
+        free_port(),
+        free_port(),
+        at = at.display(),
+    );
+    let agent = Command::new(env!("CARGO_BIN_EXE_windlass"))
+        .args(line.split_whitespace())
+        .output();
+    let agent = agent.unwrap();
+    // see above
+    let umount = Command::new("umount").arg(at.join("root")).output();
+    umount.unwrap();
+    let said = String::from_utf8(agent.stderr).unwrap();
+    assert_eq!(agent.status.code(), Some(1), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(
+        last.contains("windlass cannot run") && last.contains("--cert-dir="),
+        "{said}"
     );
 }
 

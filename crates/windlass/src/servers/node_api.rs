@@ -30,7 +30,7 @@ use windlass_stats::topology::Topology;
 use windlass_streams::Sessions;
 use windlass_types::Clock;
 
-use super::{Known, Surroundings};
+use super::{Known, Surroundings, not_opened};
 
 /// Directory behind `/logs/`.
 const SYSTEM_LOGS: &str = "/var/log";
@@ -120,9 +120,7 @@ async fn listener(
     };
     let address: IpAddr = kubelet.address.parse().context("address")?;
     let listener = TcpListener::bind(SocketAddr::new(address, port)).await;
-    let listener = listener.with_context(|| {
-        format!("{field} {port} on {address} cannot be opened (is another kubelet running?)")
-    })?;
+    let listener = listener.map_err(|error| not_opened(field, address, port, error))?;
     Ok(Some(listener))
 }
 
