@@ -9,6 +9,7 @@
 //!   full pass; a full PodStorage holds this actor back
 //! * restart: the next pass tells everything again, and the same UIDs with it
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,8 +67,8 @@ enum Pass {
 /// What the actor's own jobs tell it.
 #[derive(Debug)]
 enum Answer {
-    /// A pass ended.
-    Scanned(Scan),
+    /// A pass ended; and what was removed before it, back or not.
+    Scanned(Scan, BTreeSet<PathBuf>),
     /// The watch job ended with an event.
     Changed,
 }
@@ -97,9 +98,11 @@ impl FileSource {
         self.pass = Pass::Running;
         self.begin_watch();
         let watcher = self.watcher.clone();
+        let removed = watcher.as_ref().map_or_else(BTreeSet::new, |w| w.removed());
         let path = self.files.path().to_owned();
         let node_name = self.config.node_name.clone();
-        let known = self.files.fingerprints();
+        let mut known = self.files.fingerprints();
+        known.retain(|path, _| !removed.contains(path));
         let answers = self.answers.clone();
         spawn_io("read-manifests", async move {
             let pass = tokio::task::spawn_blocking(move || {
@@ -109,7 +112,7 @@ impl FileSource {
                 scan(&path, &node_name, &known)
             });
             let scan = pass.await.unwrap_or_else(|e| Scan::Failed(e.to_string()));
-            answers.answer(Answer::Scanned(scan));
+            answers.answer(Answer::Scanned(scan, removed));
         });
     }
 
@@ -155,10 +158,10 @@ impl FileSource {
                     this.begin_pass();
                 });
             }
-            Answer::Scanned(scan) => {
+            Answer::Scanned(scan, removed) => {
                 let due = self.pass == Pass::RunningAndDue;
                 self.pass = Pass::Idle;
-                self.take(scan, ctx);
+                self.take(scan, &removed, ctx);
                 if due {
                     self.begin_pass();
                 }
@@ -166,13 +169,17 @@ impl FileSource {
         }
     }
 
-    fn take(&mut self, scan: Scan, ctx: &mut Context<Self>) {
-        let (news, reports) = self.files.apply(scan, self.config.clock.now());
+    fn take(&mut self, scan: Scan, removed: &BTreeSet<PathBuf>, ctx: &mut Context<Self>) {
+        let now = self.config.clock.now();
+        let (news, reports) = self.files.apply(scan, removed, now);
         reports.iter().for_each(log);
-        if let Some(news) = news {
-            let storage = self.config.storage.clone();
-            ctx.wait(news.send(PodSource::File, storage).into_actor(self));
-        }
+        let storage = self.config.storage.clone();
+        let send = async move {
+            for news in news {
+                news.send(PodSource::File, storage.clone()).await;
+            }
+        };
+        ctx.wait(send.into_actor(self));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which pods the manifests ask for, pass after pass. Pure: `now` is an argument.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -102,9 +102,17 @@ impl FileSet {
         files.map(|(p, f)| (p.clone(), f.fingerprint)).collect()
     }
 
-    /// Takes a pass in; answers what to tell PodStorage, if anything, and what to log.
-    pub(crate) fn apply(&mut self, scan: Scan, now: Timestamp) -> (Option<News>, Vec<Report>) {
+    /// Takes a pass in; answers what to tell PodStorage, in this order, and what to log. `removed` is
+    /// what was removed before the pass: a manifest of these that is back, unchanged or not, is told as
+    /// gone first. As upstream, its pods end and start anew.
+    pub(crate) fn apply(
+        &mut self,
+        scan: Scan,
+        removed: &BTreeSet<PathBuf>,
+        now: Timestamp,
+    ) -> (Vec<News>, Vec<Report>) {
         let mut reports = Vec::new();
+        let mut gone = None;
         match scan {
             Scan::Failed(error) => {
                 if self.failure.as_ref() != Some(&error) {
@@ -115,17 +123,39 @@ impl FileSet {
                 self.failure = Some(error);
             }
             Scan::Missing => self.replace(BTreeMap::new(), now, &mut reports),
-            Scan::Files(found) => self.replace(found, now, &mut reports),
+            Scan::Files(found) => {
+                if self.files.keys().any(|path| removed.contains(path)) {
+                    self.keep(|path| !removed.contains(path), &mut reports);
+                    gone = self.tell(&mut reports);
+                }
+                self.replace(found, now, &mut reports);
+            }
         }
+        let news = self.tell(&mut reports);
+        (gone.into_iter().chain(news).collect(), reports)
+    }
+
+    /// What to tell, if it is something else than last time.
+    fn tell(&mut self, reports: &mut Vec<Report>) -> Option<News> {
         let news = self.news();
         if self.last.as_ref() == Some(&news) {
-            return (None, reports);
+            return None;
         }
         reports.extend(self.new_duplicates());
         self.last = Some(news.clone());
         // A first failure with nothing to refuse has nothing to tell.
         let empty = news.pods.is_none() && news.rejected.is_empty();
-        ((!empty).then_some(news), reports)
+        (!empty).then_some(news)
+    }
+
+    fn keep(&mut self, stays: impl Fn(&PathBuf) -> bool, reports: &mut Vec<Report>) {
+        self.files.retain(|path, _| {
+            let stays = stays(path);
+            if !stays {
+                reports.push(Report::Gone { path: path.clone() });
+            }
+            stays
+        });
     }
 
     fn replace(
@@ -136,13 +166,7 @@ impl FileSet {
     ) {
         self.failure = None;
         self.told = true;
-        self.files.retain(|path, _| {
-            let stays = found.contains_key(path);
-            if !stays {
-                reports.push(Report::Gone { path: path.clone() });
-            }
-            stays
-        });
+        self.keep(|path| found.contains_key(path), reports);
         for (path, scan) in found {
             if let FileScan::Changed(fingerprint, outcome) = scan {
                 match *outcome {

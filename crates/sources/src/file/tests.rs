@@ -1,6 +1,6 @@
 //! The pure set by tables, one pass over real files, and the actor in a temporary directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -176,7 +176,8 @@ fn unchanged_content_is_not_parsed_again() {
     let directory = TempDir::new().expect("a directory");
     write(directory.path(), "a.yaml", manifest("a"));
     let mut set = FileSet::new(directory.path().to_owned(), Duration::from_secs(20));
-    set.apply(scan(set.path(), NODE, &set.fingerprints()), at(0));
+    let found = scan(set.path(), NODE, &set.fingerprints());
+    set.apply(found, &BTreeSet::new(), at(0));
     let Scan::Files(files) = scan(set.path(), NODE, &set.fingerprints()) else {
         panic!("a directory");
     };
@@ -214,8 +215,8 @@ fn check(steps: &[Step<'_>]) {
                 scan(&path, NODE, &set.fingerprints())
             }
         };
-        let (news, _) = set.apply(found, at(*seconds));
-        let told = news.as_ref().map_or("nothing".to_owned(), news_line);
+        let (news, _) = set.apply(found, &BTreeSet::new(), at(*seconds));
+        let told = news.first().map_or("nothing".to_owned(), news_line);
         assert_eq!(&told, expected, "at {seconds}");
     }
 }
@@ -342,6 +343,27 @@ async fn a_renamed_file_replaces_its_predecessor_in_one_step() {
         write(at, ".a.tmp", manifest("new"));
         fs::rename(at.join(".a.tmp"), at.join("a.yaml")).expect("renamed");
         source.expect("[new]").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_manifest_that_is_removed_and_back_in_an_instant_is_told_as_gone_and_as_new() {
+    local(async {
+        let directory = TempDir::new().expect("a directory");
+        let at = directory.path();
+        write(at, "a.yaml", manifest("a"));
+        write(at, "b.yaml", manifest("b"));
+        let mut source = Source::start(at, NEVER);
+        source.expect("[a b]").await;
+        fs::remove_file(at.join("a.yaml")).expect("removed");
+        write(at, "a.yaml", manifest("a"));
+        source.expect("[b]").await;
+        source.expect("[a b]").await;
+        fs::rename(at.join("b.yaml"), at.join(".b")).expect("renamed");
+        fs::rename(at.join(".b"), at.join("b.yaml")).expect("renamed");
+        source.expect("[a]").await;
+        source.expect("[a b]").await;
     })
     .await;
 }

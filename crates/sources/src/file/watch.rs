@@ -1,11 +1,11 @@
 //! Tells when something at the manifest path may have changed.
 //!
-//! A hint, never more: whatever the events say, the path is read again as a whole. Watched are
-//! the directory itself and its nearest existing ancestor, there only for the next component's
+//! A hint: whatever the events say, the path is read again as a whole. Only a removal says more, for
+//! the file may be back by then. Watched are the directory itself and its nearest existing ancestor, there only for the next component's
 //! name, so that a directory that vanishes and returns, or a file that is replaced by a rename,
 //! is noticed at once. A finished write counts, not every write before it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -13,12 +13,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use notify::event::{AccessKind, AccessMode, ModifyKind};
+use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 
 /// A directory as it was when it was watched: another one under the same path is another.
 type Identity = (u64, u64);
+
+/// Most removals remembered between two reads: about 100 bytes each. Of more than these, a file that
+/// is back at the next read counts as never gone.
+const MAX_REMOVED: usize = 1024;
 
 /// One inotify instance, through `notify`.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ struct Shared {
     stale: AtomicBool,
     wake: Notify,
     wanted: Mutex<Wanted>,
+    /// What was removed or renamed away since the last read.
+    removed: Mutex<BTreeSet<PathBuf>>,
 }
 
 /// What matters at present.
@@ -116,6 +122,11 @@ impl Watcher {
     pub(super) fn drain(&self) {
         self.shared.dirty.store(false, Ordering::Release);
     }
+
+    /// Takes what was removed or renamed away since the last call, whether it is back or not.
+    pub(super) fn removed(&self) -> BTreeSet<PathBuf> {
+        std::mem::take(&mut lock(&self.shared.removed))
+    }
 }
 
 impl Shared {
@@ -127,7 +138,14 @@ impl Shared {
                 if displaced {
                     self.stale.store(true, Ordering::Release);
                 }
-                displaced || event.need_rescan() || (counts(&event.kind) && self.concerns(&event))
+                let concerns = counts(&event.kind) && self.concerns(&event);
+                if concerns && removes(&event.kind) {
+                    let mut removed = lock(&self.removed);
+                    if removed.len() < MAX_REMOVED {
+                        removed.extend(event.paths.iter().cloned());
+                    }
+                }
+                displaced || event.need_rescan() || concerns
             }
             // events were lost or a watch failed: look again
             Err(error) => {
@@ -176,6 +194,14 @@ fn displaces(kind: &EventKind) -> bool {
     matches!(
         kind,
         EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_))
+    )
+}
+
+/// True if the paths of the event are no longer there afterwards.
+fn removes(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(RenameMode::From))
     )
 }
 

@@ -179,6 +179,11 @@ fn each_family_that_upstreams_conformance_test_asks_for_is_there() {
         for name in CONFORMANCE.1 {
             assert!(text.contains(&format!("\n{name}{{")), "{name} in\n{text}");
         }
+        // at most 100 inodes and 10 000 free ones, if any
+        for name in ["container_fs_inodes_total", "container_fs_inodes_free"] {
+            let of_container = format!("{name}{{container=\"app\"");
+            assert!(!text.contains(&of_container), "{name} in\n{text}");
+        }
     };
     check(&node);
     // on an overlay, say in a container
