@@ -21,6 +21,7 @@ use windlass_core::container_gc::GcPolicy;
 use windlass_core::dns::check_host_resolv_conf;
 use windlass_core::log_rotation::RotationPolicy;
 use windlass_core::node_facts::NodeFacts;
+use windlass_core::node_object::reserved_too_much;
 use windlass_core::object_reads::ChangeDetection;
 use windlass_core::paths::NodePaths;
 use windlass_core::quantity::{Quantity, lookup};
@@ -96,6 +97,12 @@ pub fn agent_parts(
     let settings = Arc::new(node::node_settings(config, &identity));
     let roots = MachineRoots::of_this_machine(config.flags.root_dir.clone());
     let machine = roots.read();
+    let too_much = reserved_too_much(&machine, &settings.resources);
+    anyhow::ensure!(
+        too_much.is_empty(),
+        "kubeReserved, systemReserved and evictionHard leave nothing, reserve less: {}",
+        too_much.join("; ")
+    );
     let abilities = node::abilities(config, &machine)?;
     let initial_node = node::node_before_registration(&settings, &machine, clock.now());
     let node = NodeFacts {
@@ -258,10 +265,8 @@ fn source_parts(config: &Config, identity: &NodeIdentity) -> anyhow::Result<Sour
     let kubelet = &config.kubelet;
     let url = match kubelet.static_pod_url.as_str() {
         "" => None,
-        text => Some(
-            text.parse::<Uri>()
-                .with_context(|| format!("staticPodURL {text:?}"))?,
-        ),
+        // not shown: it may have a password in it
+        text => Some(text.parse::<Uri>().context("staticPodURL")?),
     };
     Ok(SourceParts {
         node_name: identity.name.clone(),

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use windlass_config::node::NodeIdentity;
 use windlass_config::{Config, FeatureGates};
 use windlass_core::admission::{NodeAbilities, SysctlAllowList};
@@ -91,8 +90,7 @@ pub(super) fn abilities(
     machine: &MachineFacts,
 ) -> anyhow::Result<Arc<NodeAbilities>> {
     let kernel = kernel_version(&machine.kernel_version);
-    let sysctls = SysctlAllowList::new(kernel, &config.kubelet.allowed_unsafe_sysctls)
-        .context("allowedUnsafeSysctls")?;
+    let sysctls = SysctlAllowList::new(kernel, &config.kubelet.allowed_unsafe_sysctls)?;
     // as upstream: on, mounted, and not inside a container
     let app_armor = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled")
         .is_ok_and(|text| text.starts_with('Y'))
