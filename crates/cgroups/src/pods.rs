@@ -58,8 +58,10 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Hierarchies in which the cgroup of all pods could be made.
+    /// Hierarchies in which the cgroup of all pods could be made; none while systemd is away.
     usable: Vec<String>,
+    /// Limits of all pods.
+    node: CgroupValues,
     applied: BTreeMap<PodUid, (QosClass, CgroupValues)>,
     burstable: Option<i64>,
 }
@@ -90,11 +92,22 @@ impl PodCgroups {
     /// Makes the cgroups of all pods and of each class, and limits all pods to `node`. What a
     /// hierarchy refuses is a remark: pods run without it.
     pub fn set_up(&self, node: CgroupValues) -> Vec<Remark> {
+        self.lock().node = node;
+        self.open()
+    }
+
+    fn open(&self) -> Vec<Remark> {
+        let node = {
+            let mut state = self.lock();
+            state.burstable = None;
+            state.node
+        };
         let (tree, layout) = (&self.0.tree, &self.0.layout);
         let (kubepods, burstable) = (layout.kubepods(), layout.qos(QosClass::Burstable));
         let mut had = tree.hierarchies();
         had.retain(|hierarchy| tree.exists(hierarchy, &burstable));
         if let Err(remark) = self.start_classes() {
+            self.lock().usable.clear();
             return vec![remark];
         }
         let mut remarks = Vec::new();
@@ -127,27 +140,29 @@ impl PodCgroups {
         remarks
     }
 
-    /// Makes a pod's cgroup and sets its values; true if anything was written.
+    /// Makes a pod's cgroup and sets its values; true if anything was written. While systemd is
+    /// away a pod runs without its values.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses, or systemd what it takes for other pods.
     pub fn ensure(
         &self,
         uid: &PodUid,
         class: QosClass,
         values: CgroupValues,
     ) -> Result<bool, CgroupError> {
+        self.reopen();
         let path = self.0.layout.pod(class, uid);
-        let hierarchies = self.pod_hierarchies();
         let known = self.lock().applied.get(uid) == Some(&(class, values));
         let tree = &self.0.tree;
-        if known && hierarchies.iter().all(|h| tree.exists(h, &path)) {
+        if known && self.pod_hierarchies().iter().all(|h| tree.exists(h, &path)) {
             return Ok(false);
         }
+        self.start_pod(&path, values)?;
+        let hierarchies = self.pod_hierarchies();
         if hierarchies.is_empty() {
             return Ok(false);
         }
-        self.start_slice(&path, values)?;
         for hierarchy in &hierarchies {
             let made = tree.make(hierarchy, &path);
             made.map_err(|error| failed("make", hierarchy, &path, error))?;
@@ -180,8 +195,13 @@ impl PodCgroups {
             let path = self.0.layout.pod(class, uid);
             let mut hierarchies = self.usable();
             hierarchies.retain(|hierarchy| self.0.tree.exists(hierarchy, &path));
-            if !hierarchies.is_empty() {
-                result = result.and(self.stop_slice(&path));
+            if hierarchies.is_empty() {
+                continue;
+            }
+            // what systemd was not told of stays, to be found again
+            if let Err(error) = self.stop_slice(&path) {
+                result = Err(error);
+                continue;
             }
             for hierarchy in hierarchies {
                 let removed = self.remove_tree(&hierarchy, &path);
@@ -196,6 +216,7 @@ impl PodCgroups {
     /// # Errors
     /// A hierarchy cannot be read.
     pub fn list(&self) -> Result<BTreeSet<PodUid>, CgroupError> {
+        self.reopen();
         let layout = &self.0.layout;
         let mut pods = BTreeSet::new();
         for hierarchy in self.usable() {
@@ -225,6 +246,29 @@ impl PodCgroups {
         self.set(&self.0.layout.qos(QosClass::Burstable), values)?;
         self.lock().burstable = Some(burstable);
         Ok(true)
+    }
+
+    /// Tries again what systemd did not answer to.
+    fn reopen(&self) {
+        if self.0.slices.is_some() && self.usable().is_empty() {
+            for remark in self.open() {
+                tracing::debug!(%remark, "slices of pods");
+            }
+        }
+    }
+
+    /// Starts a pod's slice. If systemd is away the pod goes without, and if it only lacks the
+    /// slices above, because somebody stopped them, they are started again.
+    fn start_pod(&self, path: &str, values: CgroupValues) -> Result<(), CgroupError> {
+        let Err(error) = self.start_slice(path, values) else {
+            return Ok(());
+        };
+        self.open();
+        if self.usable().is_empty() {
+            tracing::warn!(%error, "a pod starts without the values of its slice");
+            return Ok(());
+        }
+        self.start_slice(path, values)
     }
 
     /// The slices of the classes, of which the first one's values are not known yet.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use windlass_core::cgroup_names::CgroupLayout;
@@ -178,16 +177,21 @@ fn without_a_manager_slices_are_named_and_left_to_systemd() {
     assert!(tree.cgroups().is_empty());
 }
 
-/// What a manager of slices was told, and whether it refuses.
+/// What a manager of slices was told, and what it refuses: calls with this in them.
 #[derive(Debug, Default)]
 struct Told {
     calls: Mutex<Vec<String>>,
-    refuses: AtomicBool,
+    refused: Mutex<Option<&'static str>>,
 }
 
 impl Told {
+    fn refuse(&self, part: Option<&'static str>) {
+        *self.refused.lock().expect("lock") = part;
+    }
+
     fn tell(&self, call: String) -> io::Result<()> {
-        if self.refuses.load(Ordering::SeqCst) {
+        let refused = *self.refused.lock().expect("lock");
+        if refused.is_some_and(|part| call.contains(part)) {
             return Err(io::Error::other("no"));
         }
         self.calls.lock().expect("lock").push(call);
@@ -264,9 +268,9 @@ fn systemd_is_told_of_each_slice_and_its_values() {
 }
 
 #[test]
-fn a_systemd_that_refuses_is_done_without_at_the_start_and_holds_back_a_pod_later() {
+fn while_systemd_is_away_pods_go_without_and_later_ones_have_their_slices_again() {
     let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
-    told.refuses.store(true, Ordering::SeqCst);
+    told.refuse(Some("slice"));
     let pods = slices(&tree, &told);
     let remarks = pods.set_up(node());
     let remarks: Vec<String> = remarks.iter().map(ToString::to_string).collect();
@@ -274,20 +278,58 @@ fn a_systemd_that_refuses_is_done_without_at_the_start_and_holds_back_a_pod_late
         remarks,
         ["slices have systemd's default values: cannot start cgroup systemd:/kubepods.slice: no"]
     );
-    pods.ensure(&uid(), QosClass::Burstable, values())
-        .expect("nothing to do");
+    let ensure = |uid: &str| pods.ensure(&PodUid::from(uid), QosClass::Burstable, values());
+    assert!(!ensure("1").expect("nothing to do"));
     assert!(pods.parent_of(QosClass::Burstable, &uid()).is_some());
     assert!(tree.cgroups().is_empty());
+    assert!(!pods.share_cpu(7).expect("nothing to do"));
 
-    told.refuses.store(false, Ordering::SeqCst);
+    told.refuse(None);
+    assert!(ensure("2").expect("made"));
+    assert_eq!(names(&pods), ["2"]);
+    let node = "start kubepods.slice CPUWeight=79 MemoryMax=1073741824 TasksMax=1000";
+    assert!(told.take().contains(&node.to_owned()));
+
+    // away again: what is there stays, to be removed when it is back
+    told.refuse(Some("slice"));
+    pods.remove(&PodUid::from("2"))
+        .expect_err("systemd would keep it");
+    assert!(!ensure("3").expect("without"));
+    assert!(names(&pods).is_empty(), "nothing can be said of pods");
+    told.refuse(None);
+    assert_eq!(names(&pods), ["2"]);
+    pods.remove(&PodUid::from("2")).expect("removed");
+    assert!(pods.share_cpu(7).expect("set"));
+}
+
+#[test]
+fn slices_above_a_pods_that_somebody_stopped_are_started_again() {
+    let (tree, told) = (MemoryTree::v2(), Arc::new(Told::default()));
     let pods = slices(&tree, &told);
     assert!(pods.set_up(node()).is_empty());
-    told.refuses.store(true, Ordering::SeqCst);
-    let refused = pods.ensure(&uid(), QosClass::Burstable, values());
-    refused.expect_err("its limits would not last");
-    told.refuses.store(false, Ordering::SeqCst);
-    pods.ensure(&uid(), QosClass::Burstable, values())
-        .expect("made");
+    pods.share_cpu(1024).expect("set");
+    let ensure = || pods.ensure(&uid(), QosClass::Burstable, values());
+    // systemd goes on to refuse this one: that is told, and the classes are there again
+    told.refuse(Some("pod1_2"));
+    tree.lose("/kubepods.slice/kubepods-burstable.slice");
+    told.take();
+    let refused = ensure().expect_err("refused");
+    assert!(
+        refused.to_string().ends_with("-pod1_2.slice: no"),
+        "{refused}"
+    );
+    let calls = told.take();
+    assert_eq!(calls[..3], told_classes(), "{calls:?}");
+    assert!(
+        pods.share_cpu(1024).expect("set"),
+        "it was lost with the slice"
+    );
+    told.refuse(None);
+    assert!(ensure().expect("made"));
+}
+
+fn told_classes() -> [String; 3] {
+    ["", "-burstable", "-besteffort"].map(|class| format!("start kubepods{class}.slice"))
 }
 
 #[test]
