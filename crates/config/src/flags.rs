@@ -79,10 +79,11 @@ pub struct KubeletFlags {
     /// Cgroup of the container runtime.
     #[arg(long, value_name = "CGROUP")]
     pub runtime_cgroups: Option<String>,
-    /// Configuration of credential provider plugins: not in this version, it does nothing.
+    /// Configuration of credential provider plugins, a file or a directory of them: they are asked
+    /// when an image is pulled.
     #[arg(long, value_name = "PATH", value_parser = value::path)]
     pub image_credential_provider_config: Option<PathBuf>,
-    /// Directory of the credential provider plugins: not in this version, it does nothing.
+    /// Directory of the programs of credential provider plugins.
     #[arg(long, value_name = "DIR", value_parser = value::path)]
     pub image_credential_provider_bin_dir: Option<PathBuf>,
     /// Least age of a dead container before it is collected.

@@ -54,7 +54,6 @@
 //! It watches nothing: a changed file counts when the agent starts again. It does not look at the
 //! machine, but for [`checks`] and [`node`], which are asked for separately.
 
-mod duration;
 pub mod gates;
 pub mod kubelet;
 
@@ -70,6 +69,8 @@ pub mod validate;
 pub mod checks;
 mod collector;
 pub mod node;
+
+use windlass_core::duration;
 
 pub use collector::CollectorAddress;
 pub use duration::GoDuration;

@@ -109,6 +109,12 @@ pub enum ConfigError {
          obtained from the cluster are to be written to"
     )]
     BootstrapAlone,
+    /// Credential providers are a configuration and programs.
+    #[error(
+        "--image-credential-provider-config: it and --image-credential-provider-bin-dir need each \
+         other, give both or none"
+    )]
+    CredentialProviderHalf,
     /// A label that a node may not give itself.
     #[error(
         "--node-labels: {label:?} is in a namespace of Kubernetes that a node may not set: use \
@@ -135,6 +141,11 @@ type OnFault<'a> = &'a mut dyn FnMut(ConfigError) -> Result<(), ConfigError>;
 fn gather(flags: &KubeletFlags, on_fault: OnFault<'_>) -> Result<Layers, ConfigError> {
     if flags.bootstrap_kubeconfig.is_some() && flags.kubeconfig.is_none() {
         on_fault(ConfigError::BootstrapAlone)?;
+    }
+    if flags.image_credential_provider_config.is_some()
+        != flags.image_credential_provider_bin_dir.is_some()
+    {
+        on_fault(ConfigError::CredentialProviderHalf)?;
     }
     check_node_labels(flags).or_else(&mut *on_fault)?;
     for error in node::check_flags(flags).into_iter().filter_map(Result::err) {
@@ -430,31 +441,11 @@ impl Layers {
     }
 
     fn warn_of_flags(&mut self, flags: &KubeletFlags) {
-        let plugins = "credential provider plugins: images are pulled with pull secrets and the \
-                       node's own config.json only";
-        let inert = [
-            (
-                "exit-on-lock-contention",
-                flags.exit_on_lock_contention,
-                "an end for the next holder: the lock is kept until the agent ends",
-            ),
-            (
-                "image-credential-provider-config",
-                flags.image_credential_provider_config.is_some(),
-                plugins,
-            ),
-            (
-                "image-credential-provider-bin-dir",
-                flags.image_credential_provider_bin_dir.is_some(),
-                plugins,
-            ),
-        ];
-        for (flag, _, missing) in inert.iter().filter(|(_, given, _)| *given) {
+        if flags.exit_on_lock_contention {
             self.warn_flag(
-                flag,
-                &format!(
-                    "accepted, but nothing follows from it in this version, which lacks {missing}"
-                ),
+                "exit-on-lock-contention",
+                "accepted, but nothing follows from it in this version, which lacks an end for \
+                 the next holder: the lock is kept until the agent ends",
             );
         }
         for flag in &flags.ignored.0 {

@@ -15,6 +15,7 @@ use crate::projection::SecretContent;
 
 mod config;
 mod pattern;
+pub mod provider;
 
 pub use config::{CredentialFault, DockerConfigFormat};
 

@@ -95,6 +95,7 @@ pub mod container_config;
 pub mod credentials;
 pub mod csi_node;
 pub mod dns;
+pub mod duration;
 pub mod empty_dir;
 pub mod env;
 pub mod go_duration;

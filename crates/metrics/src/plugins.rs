@@ -1,6 +1,6 @@
-//! Families about plugins and CSI drivers.
+//! Families about plugins, CSI drivers and credential providers.
 
-use prometheus::{GaugeVec, HistogramVec};
+use prometheus::{CounterVec, GaugeVec, HistogramVec};
 
 use crate::Registrar;
 
@@ -11,6 +11,10 @@ pub struct PluginMetrics {
     total: GaugeVec,
     /// `csi_operations_seconds{driver_name,method_name,grpc_status_code,migrated}`.
     csi_operations: HistogramVec,
+    /// `kubelet_credential_provider_plugin_duration{plugin_name}`.
+    credential_runs: HistogramVec,
+    /// `kubelet_credential_provider_plugin_errors_total{plugin_name}`.
+    credential_errors: CounterVec,
 }
 
 impl PluginMetrics {
@@ -28,6 +32,17 @@ impl PluginMetrics {
                     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
                 ],
                 &["driver_name", "method_name", "grpc_status_code", "migrated"],
+            )?,
+            credential_runs: r.histograms(
+                "kubelet_credential_provider_plugin_duration",
+                "Duration in seconds of one run of a credential provider plugin.",
+                prometheus::DEFAULT_BUCKETS.to_vec(),
+                &["plugin_name"],
+            )?,
+            credential_errors: r.counters(
+                "kubelet_credential_provider_plugin_errors_total",
+                "Runs of a credential provider plugin that gave no answer.",
+                &["plugin_name"],
             )?,
         })
     }
@@ -57,6 +72,15 @@ impl PluginMetrics {
         self.csi_operations
             .with_label_values(&[driver, method, code, "false"])
             .observe(seconds);
+    }
+
+    /// Records one run of a credential provider plugin.
+    pub fn observe_credential_provider(&self, name: &str, seconds: f64, failed: bool) {
+        let duration = self.credential_runs.with_label_values(&[name]);
+        duration.observe(seconds);
+        if failed {
+            self.credential_errors.with_label_values(&[name]).inc();
+        }
     }
 }
 

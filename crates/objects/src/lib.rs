@@ -11,6 +11,7 @@
 //!   [`windlass_runtime::PodObjects`]
 //! * [`ObjectCacheDeps`] are what it works with; without clients it answers what needs no API server
 //! * [`ApiCsiObjects`] is what mounting a volume of a CSI driver asks of the API server
+//! * [`CredentialProviders`] runs the plugins that give credentials when an image is pulled
 //! * [`CredentialDirs`] says where the node's own registry credentials lie
 //!
 //! # Example
@@ -56,6 +57,7 @@
 mod announced;
 mod cache;
 mod claims;
+mod credential_providers;
 mod csi_objects;
 mod lookup;
 mod node_credentials;
@@ -66,6 +68,7 @@ mod resolve;
 mod tokens;
 
 pub use cache::{ObjectCache, ObjectCacheDeps};
+pub use credential_providers::{CredentialProviders, CredentialProvidersError};
 pub use csi_objects::ApiCsiObjects;
 pub use node_credentials::CredentialDirs;
 

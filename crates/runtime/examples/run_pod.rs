@@ -94,6 +94,7 @@ fn executor(cri: &CriClient, metrics: Metrics, directory: &Path) -> PodRuntime {
     PodRuntime::new(PodRuntimeDeps {
         runtime: Arc::new(cri.clone()),
         images: Arc::new(cri.clone()),
+        credentials: None,
         checks: Arc::new(NetChecks::new()),
         files: Arc::new(HostFiles::new(files)),
         cgroups: None,

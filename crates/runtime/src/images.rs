@@ -116,13 +116,7 @@ impl PodRuntime {
             return Ok(present.clone());
         }
         let present = step
-            .ensure(
-                &name.reference,
-                policy,
-                sandbox_config,
-                backoff,
-                &mut images.pulling,
-            )
+            .ensure(&name, policy, sandbox_config, backoff, &mut images.pulling)
             .await?;
         images.present.insert(image.to_owned(), present.clone());
         Ok(present)
@@ -140,7 +134,7 @@ struct ImageStep<'a> {
 impl ImageStep<'_> {
     async fn ensure(
         &self,
-        reference: &str,
+        name: &ImageName,
         policy: PullPolicy,
         sandbox_config: &SandboxConfig,
         backoff: &mut BackoffTable,
@@ -148,7 +142,7 @@ impl ImageStep<'_> {
     ) -> Result<PresentImage, StartFailure> {
         let images = &self.runtime.deps().images;
         let found = images
-            .image_status(reference)
+            .image_status(&name.reference)
             .await
             .map_err(|error| self.inspect_failed(&error))?;
         match (should_pull(policy, found.is_some()), found) {
@@ -162,7 +156,7 @@ impl ImageStep<'_> {
             (PullDecision::ErrImageNeverPull, _) => Err(self.never_pull()),
             (PullDecision::Pull | PullDecision::UsePresent, _) => {
                 let begun = Instant::now();
-                let pulled = self.pull(reference, sandbox_config, backoff).await;
+                let pulled = self.pull(name, sandbox_config, backoff).await;
                 *pulling += begun.elapsed();
                 pulled
             }
@@ -171,7 +165,7 @@ impl ImageStep<'_> {
 
     async fn pull(
         &self,
-        reference: &str,
+        name: &ImageName,
         sandbox_config: &SandboxConfig,
         backoff: &mut BackoffTable,
     ) -> Result<PresentImage, StartFailure> {
@@ -192,11 +186,15 @@ impl ImageStep<'_> {
             &format!("Pulling image {:?}", self.image),
         );
         let begun = Instant::now();
-        let credentials = self.keyring.lookup(self.image);
+        let asked = match &deps.credentials {
+            Some(credentials) => credentials.keyring(name).await,
+            None => Keyring::default(),
+        };
+        let credentials = self.keyring.clone().then(&asked).lookup(self.image);
         match self
             .runtime
             .puller()
-            .pull(reference, &credentials, sandbox_config)
+            .pull(&name.reference, &credentials, sandbox_config)
             .await
         {
             Err(error) => Err(self.pull_failed(&error, &key, policy, backoff)),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use windlass_core::credentials::Keyring;
 use windlass_core::env::EnvSources;
+use windlass_core::image_name::ImageName;
 use windlass_core::volume_source::PodVolumes;
 use windlass_types::{PodUid, Reason, Retry, SharedPod};
 
@@ -39,6 +40,13 @@ pub struct InputsError {
     pub message: String,
     /// What trying again would bring.
     pub retry: Retry,
+}
+
+/// Asked for credentials when an image is pulled, and only then.
+#[async_trait]
+pub trait ImageCredentials: Send + Sync + Debug + 'static {
+    /// What there is for an image besides the pod's own; comes to an end by itself.
+    async fn keyring(&self, image: &ImageName) -> Keyring;
 }
 
 /// Knows what pods refer to.

@@ -90,7 +90,7 @@ use windlass_types::PodUid;
 pub use cgroups::CgroupSettings;
 pub use files::{FilesError, HostFiles, HostFilesConfig, MemoryFiles, PodFiles};
 pub use gc::{GcReport, KnownPods};
-pub use inputs::{InputsError, PodInputs, PodObjects};
+pub use inputs::{ImageCredentials, InputsError, PodInputs, PodObjects};
 pub use options::{PodRuntimeDeps, RuntimeOptions};
 pub use pull::PullOptions;
 pub use request::{

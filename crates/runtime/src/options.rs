@@ -13,6 +13,7 @@ use windlass_types::{Clock, EventRecorder};
 
 use crate::cgroups::CgroupSettings;
 use crate::files::PodFiles;
+use crate::inputs::ImageCredentials;
 use crate::pull::PullOptions;
 
 /// Ports and settings of a [`crate::PodRuntime`].
@@ -22,6 +23,8 @@ pub struct PodRuntimeDeps {
     pub runtime: Arc<dyn RuntimeService>,
     /// Images.
     pub images: Arc<dyn ImageService>,
+    /// Credentials that are asked for at a pull.
+    pub credentials: Option<Arc<dyn ImageCredentials>>,
     /// Asks containers over the network, for hooks.
     pub checks: Arc<dyn Checks>,
     /// Directories, volumes and logs.

@@ -54,6 +54,7 @@ impl World {
         let runtime = PodRuntime::new(PodRuntimeDeps {
             runtime: fake.clone(),
             images: fake.clone(),
+            credentials: Some(fake.clone()),
             checks: fake.clone(),
             cgroups: None,
             files: Arc::new(files.clone()),

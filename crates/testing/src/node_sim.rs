@@ -272,6 +272,7 @@ impl NodeSim {
             }),
             change_detection: self.change_detection,
             credential_dirs: None,
+            image_credentials: None,
             machine_shutdown: None,
             host_ips: Vec::new(),
             pod_cidr: String::new(),

@@ -110,6 +110,7 @@ pub fn agent_parts(
         ..node_facts(config, &identity, &initial_node)
     };
     let cgroups = cgroups::cgroup_settings(kubelet, &initial_node);
+    let image_credentials = node::image_credentials(&config.flags, &metrics)?;
     let resolv_conf_warning = resolv_conf_warning(&node);
     let cluster = match &config.flags.kubeconfig {
         None => None,
@@ -204,6 +205,7 @@ pub fn agent_parts(
         )
         .unwrap_or_default(),
         credential_dirs: Some(node::credential_dirs(&config.flags.root_dir)),
+        image_credentials,
         machine_shutdown: Some(MachineShutdown {
             periods: node::shutdown_periods(config),
             bus: LogindBus::system(),

@@ -39,7 +39,9 @@ use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartPacer, WorkerDeps};
 use windlass_runtime::files::PodFiles;
 use windlass_runtime::logs::{LogReader, LogRotation, LogRotationDeps};
-use windlass_runtime::{CgroupSettings, PodRuntime, PodRuntimeDeps, RuntimeOptions};
+use windlass_runtime::{
+    CgroupSettings, ImageCredentials, PodRuntime, PodRuntimeDeps, RuntimeOptions,
+};
 use windlass_status::PodBoard;
 use windlass_store::{AdmittedPods, BackoffFile, BackoffTables, VerdictFile, VerdictTables};
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
@@ -99,6 +101,8 @@ pub struct AgentParts {
     pub change_detection: ChangeDetection,
     /// Where the node's registry credentials are looked for; `None` in simulations.
     pub credential_dirs: Option<CredentialDirs>,
+    /// Asked for credentials when an image is pulled.
+    pub image_credentials: Option<Arc<dyn ImageCredentials>>,
     /// The machine's shutdown; `None` in simulations.
     pub machine_shutdown: Option<MachineShutdown>,
     /// The cluster, if this is a node of one.
@@ -339,6 +343,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         runtime: Arc::clone(&parts.runtime),
         checks: Arc::clone(&parts.checks),
         images: parts.images,
+        credentials: parts.image_credentials,
         files: parts.files,
         cgroups: parts.cgroups,
         events: Arc::clone(&events),

@@ -127,6 +127,10 @@ impl Report {
             ConfigError::BootstrapAlone => {
                 ("--bootstrap-kubeconfig".to_owned(), COMMAND_LINE.to_owned())
             }
+            ConfigError::CredentialProviderHalf => (
+                "--image-credential-provider-config".to_owned(),
+                COMMAND_LINE.to_owned(),
+            ),
             ConfigError::NodeLabel { .. } => ("--node-labels".to_owned(), COMMAND_LINE.to_owned()),
             ConfigError::Invalid(faults) => {
                 return faults.iter().for_each(|fault| self.refuse_field(fault));

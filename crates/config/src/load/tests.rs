@@ -444,6 +444,19 @@ fn flags_of_the_node_are_refused_before_the_machine_is_asked() {
 }
 
 #[test]
+fn credential_providers_are_a_configuration_and_programs() {
+    let (config, programs) = (
+        "--image-credential-provider-config=/c.yaml",
+        "--image-credential-provider-bin-dir=/bin",
+    );
+    let refused = "error: --image-credential-provider-config: it and \
+                   --image-credential-provider-bin-dir need each other, give both or none";
+    check(&[], &[config], &[], refused);
+    check(&[], &[programs], &[], refused);
+    check(&[], &[config, programs], &["maxPods"], "maxPods=110");
+}
+
+#[test]
 fn bootstrap_credentials_need_a_place_for_those_they_are_exchanged_for() {
     let bootstrap = "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf";
     check(
@@ -502,7 +515,7 @@ fn unknown_and_inert_fields_are_warned_of_once() {
             "--config=@/k.yaml",
             "--kube-reserved-cgroup=/x",
             "--enforce-node-allocatable=pods,kube-reserved",
-            "--image-credential-provider-bin-dir=/x",
+            "--exit-on-lock-contention",
             "--feature-gates=EventedPLEG=true,EnvFiles=true",
             "--pod-infra-container-image=pause",
         ],
@@ -513,7 +526,7 @@ fn unknown_and_inert_fields_are_warned_of_once() {
             "--kube-reserved-cgroup: kubeReservedCgroup: accepted, but nothing follows from it in this version, which lacks node-wide limits and reservations",
             "--enforce-node-allocatable: enforceNodeAllocatable: kube-reserved is not enforced in this version, only pods are",
             "--feature-gates: featureGates.EventedPLEG: set to true, but nothing follows from this gate in this version",
-            "--image-credential-provider-bin-dir: accepted, but nothing follows from it in this version, which lacks credential provider plugins: images are pulled with pull secrets and the node's own config.json only",
+            "--exit-on-lock-contention: accepted, but nothing follows from it in this version, which lacks an end for the next holder: the lock is kept until the agent ends",
             "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it",
         ],
     );

@@ -331,6 +331,7 @@ async fn a_volume_that_hangs_keeps_nobody_from_the_pods_cgroup() {
     let runtime = PodRuntime::new(PodRuntimeDeps {
         runtime: fake.clone(),
         images: fake.clone(),
+        credentials: None,
         checks: fake,
         cgroups: Some(CgroupSettings {
             tree: Arc::new(MemoryTree::v2()),

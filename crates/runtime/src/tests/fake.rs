@@ -8,7 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use windlass_checks::Checks;
+use windlass_core::credentials::Keyring;
 use windlass_core::http_target::HttpTarget;
+use windlass_core::image_name::ImageName;
 use windlass_core::probe::{CheckError, GrpcHealth, HttpAnswer};
 use windlass_cri::error::{CriCode, CriError, CriResult};
 use windlass_cri::port::{ImageService, RuntimeEventStream, RuntimeService};
@@ -21,6 +23,7 @@ use windlass_types::view::EventType;
 use windlass_types::{Clock, ContainerId, EventRecorder, Pod, Reason, SandboxId, Timestamp};
 
 use super::at;
+use crate::ImageCredentials;
 
 #[derive(Debug, Default)]
 struct Model {
@@ -39,6 +42,9 @@ struct Model {
     network_error: Option<String>,
     version: RuntimeVersion,
     handlers: Vec<RuntimeHandler>,
+    keyring: Keyring,
+    /// Images for which credentials were asked for.
+    asked: Vec<String>,
     next: u32,
 }
 
@@ -113,6 +119,16 @@ impl Fake {
             .expect("lock")
             .images
             .insert(name.to_owned(), info);
+    }
+
+    /// What there is for whoever asks for credentials.
+    pub(crate) fn have_credentials(&self, keyring: Keyring) {
+        self.0.lock().expect("lock").keyring = keyring;
+    }
+
+    /// Images for which credentials were asked for.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        self.0.lock().expect("lock").asked.clone()
     }
 
     pub(crate) fn lose_image(&self, name: &str) {
@@ -360,6 +376,15 @@ impl Checks for Fake {
 
     async fn grpc(&self, _: &str, _: u16, _: &str, _: Duration) -> Result<GrpcHealth, CheckError> {
         Ok(GrpcHealth::Serving)
+    }
+}
+
+#[async_trait]
+impl ImageCredentials for Fake {
+    async fn keyring(&self, image: &ImageName) -> Keyring {
+        let mut model = self.0.lock().expect("lock");
+        model.asked.push(image.reference.clone());
+        model.keyring.clone()
     }
 }
 

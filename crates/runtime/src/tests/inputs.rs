@@ -194,6 +194,32 @@ async fn credentials_are_tried_best_match_first_and_no_further_than_the_one_that
 }
 
 #[tokio::test]
+async fn whoever_gives_credentials_is_asked_at_a_pull_and_tried_after_the_pods_own() {
+    let pod = pod_from(json!({"containers": [{
+        "name": "a", "image": "registry.example/web:1", "imagePullPolicy": "IfNotPresent",
+    }]}));
+    let world = World::new();
+    let users = with_users(&[("registry.example", "bob")]);
+    world.fake.have_credentials(users.keyring);
+    let call = "pull registry.example/web:1 as ann";
+    world.fake.fail(call, CriCode::Other, "denied");
+    let ann = with_users(&[("registry.example", "ann")]);
+    world.sync_inputs(&pod, nothing(), ann.clone()).await;
+    let image = "pull registry.example/web:1";
+    assert_eq!(
+        pulls(&world),
+        [format!("{image} as ann"), format!("{image} as bob")]
+    );
+    assert_eq!(world.fake.asked(), ["registry.example/web:1"]);
+
+    let world = World::new();
+    world.fake.have_image("registry.example/web:1");
+    let outcome = world.sync_inputs(&pod, nothing(), ann).await;
+    assert_eq!(line(&world, &outcome), "ok");
+    assert!(world.fake.asked().is_empty(), "nothing is pulled");
+}
+
+#[tokio::test]
 async fn only_pods_with_the_same_credentials_share_a_pull() {
     let world = World::new();
     let image = "registry.example/app:1";

@@ -103,6 +103,7 @@ impl Agent {
             runtime: PodRuntime::new(PodRuntimeDeps {
                 runtime: cri.clone(),
                 images: cri.clone(),
+                credentials: None,
                 checks: Arc::new(NetChecks::new()),
                 files,
                 cgroups: None,

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_config::node::NodeIdentity;
-use windlass_config::{Config, FeatureGates};
+use windlass_config::{Config, FeatureGates, KubeletFlags};
 use windlass_core::admission::{NodeAbilities, SysctlAllowList};
 use windlass_core::node_conditions::NodeHealth;
 use windlass_core::node_object::{
     MachineFacts, NodeObjectInput, NodeSettings, ResourceSettings, RuntimeFacts, initial_node,
 };
 use windlass_core::shutdown::{PriorityPeriod, ShutdownPeriods};
+use windlass_metrics::Metrics;
+use windlass_objects::{CredentialProviders, CredentialProvidersError};
+use windlass_runtime::ImageCredentials;
 use windlass_types::Timestamp;
 use windlass_types::corev1::{Node, Taint};
 
@@ -155,6 +158,20 @@ pub(super) fn credential_dirs(root_dir: &Path) -> windlass_objects::CredentialDi
         work_dir: std::env::current_dir().unwrap_or_default(),
         home: std::env::var_os("HOME").map(Into::into),
     }
+}
+
+/// The plugins that the flags name. Blocks on the disk.
+pub(super) fn image_credentials(
+    flags: &KubeletFlags,
+    metrics: &Metrics,
+) -> Result<Option<Arc<dyn ImageCredentials>>, CredentialProvidersError> {
+    let config = flags.image_credential_provider_config.as_deref();
+    let bin_dir = flags.image_credential_provider_bin_dir.as_deref();
+    let Some((config, bin_dir)) = config.zip(bin_dir) else {
+        return Ok(None);
+    };
+    let providers = CredentialProviders::load(config, bin_dir, metrics.plugins.clone())?;
+    Ok(Some(Arc::new(providers)))
 }
 
 #[cfg(test)]

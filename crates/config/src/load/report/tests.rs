@@ -91,14 +91,14 @@ fn a_flag_is_told_as_the_field_it_mirrors() {
             "--max-pods=60",
             "--image-gc-high-threshold=90",
             "--pod-infra-container-image=pause:3.10",
-            "--image-credential-provider-bin-dir=/x",
+            "--exit-on-lock-contention",
             "--feature-gates=PodsAPI=true",
             "--hostname-override=n1",
         ],
         &[
-            "ignored --image-credential-provider-bin-dir (command line): accepted, but nothing \
-             follows from it in this version, which lacks credential provider plugins: images are \
-             pulled with pull secrets and the node's own config.json only",
+            "ignored --exit-on-lock-contention (command line): accepted, but nothing follows from \
+             it in this version, which lacks an end for the next holder: the lock is kept until \
+             the agent ends",
             "ignored --image-gc-high-threshold (command line): accepted, but nothing follows from \
              it in this version, which lacks image garbage collection",
             "ignored --pod-infra-container-image (command line): accepted and ignored: it has no \

@@ -1,0 +1,138 @@
+//! Files of plugins, requests and answers.
+
+use super::*;
+
+const ENTRY: &str = "{name: ecr, matchImages: ['*.dkr.ecr.io', 'r.io:80/team'], \
+                     defaultCacheDuration: 12h, apiVersion: credentialprovider.kubelet.k8s.io/v1}";
+
+fn read(providers: &[&str]) -> Result<ReadProviders, Vec<ProviderFault>> {
+    let list: String = providers.iter().map(|p| format!("- {p}\n")).collect();
+    let kind = "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\n";
+    let text = format!("{kind}providers:\n{list}");
+    read_providers(text.as_bytes(), &mut BTreeSet::new())
+}
+
+fn plugin() -> CredentialProvider {
+    let read = read(&[ENTRY]).expect("a plugin");
+    assert!(read.warnings.is_empty(), "{:?}", read.warnings);
+    read.providers.into_iter().next().expect("one")
+}
+
+fn image(name: &str) -> ImageName {
+    ImageName::parse(name).expect("an image")
+}
+
+#[test]
+fn every_fault_of_a_file_names_its_field_and_the_fix() {
+    fn check(providers: &[&str], expected: &[&str]) {
+        let lines: Vec<String> = match read(providers) {
+            Ok(read) => read.warnings,
+            Err(faults) => faults.iter().map(ToString::to_string).collect(),
+        };
+        assert_eq!(lines, expected, "{providers:?}");
+    }
+    check(&[ENTRY], &[]);
+    check(&[], &["providers: none: name at least one"]);
+    check(
+        &["{name: a/b, matchImages: [], apiVersion: v1}"],
+        &[
+            "providers[0].name: \"a/b\" is no name of a program: no path, no space",
+            "providers[0].apiVersion: \"v1\" is unknown: write credentialprovider.kubelet.k8s.io/v1",
+            "providers[0].matchImages: none: name images, as registry.io or *.registry.io/path",
+            "providers[0].defaultCacheDuration: missing or negative: write a duration, 0s to keep nothing",
+        ],
+    );
+    let odd = ENTRY.replace("'*.dkr.ecr.io'", "'a b'");
+    check(
+        &[&odd],
+        &["providers[0].matchImages[0]: \"a b\" is none: write a host, perhaps with port and path"],
+    );
+    check(
+        &[ENTRY, ENTRY],
+        &["providers[1].name: \"ecr\" is there twice: a name is for one plugin"],
+    );
+    let typo = ENTRY.replace("name: ecr", "name: ecr, nmae: x");
+    check(&[&typo], &["providers[0].nmae: unknown field, ignored"]);
+    let token = ENTRY.replace("name: ecr", "name: ecr, tokenAttributes: {}");
+    check(
+        &[&token],
+        &[
+            "providers[0].tokenAttributes: plugins are sent no service account token in this \
+             version, and ecr is left out",
+        ],
+    );
+    let other = read_providers(b"kind: Pod\nproviders: 7", &mut BTreeSet::new());
+    let faults = other.expect_err("no list");
+    let text = faults[0].to_string();
+    assert!(
+        text.contains("line 2") && text.contains("providers"),
+        "{text}"
+    );
+    let other = read_providers(b"kind: Pod", &mut BTreeSet::new()).expect_err("a pod");
+    assert_eq!(
+        other[0].to_string(),
+        "this is \"Pod\" of \"\": write kind CredentialProviderConfig and apiVersion \
+         kubelet.config.k8s.io/v1"
+    );
+}
+
+#[test]
+fn a_plugin_is_asked_for_the_images_that_it_names() {
+    let plugin = plugin();
+    for (name, expected) in [
+        ("1.dkr.ecr.io/web:1", true),
+        ("a.1.dkr.ecr.io/web", false),
+        ("r.io:80/team/web@sha256:", false),
+        ("r.io:80/team/web", true),
+        ("r.io:80/other", false),
+        ("r.io/team/web", false),
+        ("web", false),
+    ] {
+        let asked = ImageName::parse(name).is_ok_and(|name| plugin.is_for(&name));
+        assert_eq!(asked, expected, "{name}");
+    }
+    assert_eq!(
+        plugin.request(&image("1.dkr.ecr.io/web:1")),
+        r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"1.dkr.ecr.io/web","kind":"CredentialProviderRequest"}"#
+    );
+}
+
+#[test]
+fn an_answer_gives_credentials_for_a_while_under_the_key_that_it_names() {
+    fn check(rest: &str, expected: &str) {
+        let head = "{\"kind\": \"CredentialProviderResponse\", \
+                    \"apiVersion\": \"credentialprovider.kubelet.k8s.io/v1\", ";
+        let image = image("1.dkr.ecr.io/web:1");
+        let line = match plugin().answer(&image, format!("{head}{rest}").as_bytes()) {
+            Ok(answer) => {
+                let users = answer.keyring.lookup("1.dkr.ecr.io/web:1");
+                let users: Vec<&str> = users.iter().map(|a| a.username.as_str()).collect();
+                format!("{users:?} {} {:?}", answer.key, answer.lifetime)
+            }
+            Err(what) => what,
+        };
+        assert_eq!(line, expected, "{rest}");
+    }
+    let auth = r#""auth": {"*.dkr.ecr.io": {"username": "u", "password": "p"}}"#;
+    let with = |key: &str| format!("\"cacheKeyType\": \"{key}\", {auth}}}");
+    check(&with("Image"), "[\"u\"] 1.dkr.ecr.io/web 43200s");
+    check(&with("Registry"), "[\"u\"] 1.dkr.ecr.io 43200s");
+    check(&with("Global"), "[\"u\"] <global> 43200s");
+    check(
+        &with("Host"),
+        "cacheKeyType is \"Host\", not Image, Registry or Global",
+    );
+    let short = format!("\"cacheKeyType\": \"Image\", \"cacheDuration\": \"0s\", {auth}}}");
+    check(&short, "[\"u\"] 1.dkr.ecr.io/web 0ns");
+    // nothing for this image is an answer, too
+    check(r#""cacheKeyType": "Image"}"#, "[] 1.dkr.ecr.io/web 43200s");
+    let text = "no CredentialProviderResponse in JSON (line 1, column 109)";
+    check("\"auth\": \"secret\"", text);
+    let image = image("1.dkr.ecr.io/web:1");
+    let old = br#"{"kind": "CredentialProviderResponse", "apiVersion": "v0"}"#;
+    assert_eq!(
+        plugin().answer(&image, old).expect_err("another version"),
+        "\"CredentialProviderResponse\" of \"v0\", not CredentialProviderResponse of \
+         \"credentialprovider.kubelet.k8s.io/v1\""
+    );
+}

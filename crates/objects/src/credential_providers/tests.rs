@@ -1,0 +1,169 @@
+//! Plugins that are shell scripts.
+
+use std::os::unix::fs::PermissionsExt;
+
+use windlass_metrics::Metrics;
+
+use super::*;
+
+/// A configuration and its programs; each run of one leaves a line of what it was asked.
+struct World {
+    dir: tempfile::TempDir,
+    metrics: Metrics,
+}
+
+const VERSION: &str = "credentialprovider.kubelet.k8s.io/v1";
+
+impl World {
+    /// Plugins of these names and scripts, for the images of `r.io`.
+    fn new(plugins: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut config = "kind: CredentialProviderConfig\n\
+                          apiVersion: kubelet.config.k8s.io/v1\nproviders:\n"
+            .to_owned();
+        for (name, script) in plugins {
+            config += &format!(
+                "- {{name: {name}, matchImages: [r.io], defaultCacheDuration: 1h, apiVersion: \
+                 {VERSION}, args: [{name}-arg], env: [{{name: WHO, value: {name}-env}}]}}\n"
+            );
+            let asked = dir.path().join("asked");
+            let script = format!(
+                "#!/bin/sh\nread -r request\necho \"$1 $WHO $request\" >> {}\n{script}\n",
+                asked.display()
+            );
+            let path = dir.path().join(name);
+            fs::write(&path, script).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+        }
+        fs::write(dir.path().join("config.yaml"), config).expect("written");
+        let metrics = Metrics::new().expect("metrics");
+        Self { dir, metrics }
+    }
+
+    fn load(&self) -> Result<CredentialProviders, CredentialProvidersError> {
+        let path = self.dir.path();
+        let metrics = self.metrics.plugins.clone();
+        CredentialProviders::load(&path.join("config.yaml"), path, metrics)
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let asked = fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
+        asked.lines().map(str::to_owned).collect()
+    }
+}
+
+fn answer(user: &str, rest: &str) -> String {
+    format!(
+        "echo '{{\"kind\": \"CredentialProviderResponse\", \"apiVersion\": \"{VERSION}\", {rest} \
+         \"auth\": {{\"r.io\": {{\"username\": \"{user}\", \"password\": \"p\"}}}}}}'"
+    )
+}
+
+async fn users(providers: &CredentialProviders, image: &str) -> Vec<String> {
+    let name = ImageName::parse(image).expect("an image");
+    let found = providers.keyring(&name).await.lookup(image);
+    found.into_iter().map(|auth| auth.username).collect()
+}
+
+#[tokio::test]
+async fn a_plugin_is_asked_once_for_what_it_says_is_good_for_a_registry() {
+    let script = answer("u", "\"cacheKeyType\": \"Registry\",");
+    let world = World::new(&[("one", &script)]);
+    let providers = world.load().expect("loaded");
+    assert_eq!(users(&providers, "r.io/web:1").await, ["u"]);
+    assert_eq!(users(&providers, "r.io/other").await, ["u"]);
+    assert!(users(&providers, "elsewhere.io/web").await.is_empty());
+    let request = format!(
+        r#"{{"apiVersion":"{VERSION}","image":"r.io/web","kind":"CredentialProviderRequest"}}"#
+    );
+    assert_eq!(world.asked(), [format!("one-arg one-env {request}")]);
+}
+
+#[tokio::test]
+async fn pulls_of_one_image_ask_once_and_what_is_not_to_be_kept_is_asked_again() {
+    let script = answer("u", "\"cacheKeyType\": \"Image\",");
+    let world = World::new(&[("one", &script)]);
+    let providers = world.load().expect("loaded");
+    let both = tokio::join!(users(&providers, "r.io/a"), users(&providers, "r.io/a:2"));
+    assert_eq!(both, (vec!["u".to_owned()], vec!["u".to_owned()]));
+    assert_eq!(world.asked().len(), 1);
+    users(&providers, "r.io/b").await;
+    assert_eq!(world.asked().len(), 2, "another image");
+
+    let script = answer(
+        "u",
+        "\"cacheKeyType\": \"Image\", \"cacheDuration\": \"0s\",",
+    );
+    let world = World::new(&[("one", &script)]);
+    let providers = world.load().expect("loaded");
+    for _ in 0..2 {
+        assert_eq!(users(&providers, "r.io/a").await, ["u"]);
+    }
+    assert_eq!(world.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn a_plugin_that_fails_says_so_and_leaves_the_others_their_turn() {
+    let good = answer("good", "\"cacheKeyType\": \"Image\",");
+    let world = World::new(&[
+        ("broken", "echo no metadata server >&2; exit 3"),
+        ("odd", "echo {}"),
+        ("endless", "exec sleep 600"),
+        ("last", &good),
+    ]);
+    let mut providers = world.load().expect("loaded");
+    providers.deadline = Duration::from_millis(500);
+    assert_eq!(users(&providers, "r.io/web").await, ["good"]);
+    let text = world.metrics.render().expect("a page");
+    for name in ["broken", "odd", "endless"] {
+        let failed =
+            format!("kubelet_credential_provider_plugin_errors_total{{plugin_name=\"{name}\"}} 1");
+        assert!(text.contains(&failed), "{name}");
+    }
+    let image = ImageName::parse("r.io/web").expect("an image");
+    let reason = providers.plugins[0]
+        .run(&image)
+        .await
+        .expect_err("it fails");
+    assert_eq!(reason, "exit status: 3: no metadata server");
+}
+
+#[test]
+fn what_is_wrong_with_files_and_programs_is_told_with_the_flag() {
+    let world = World::new(&[("one", "true")]);
+    let path = world.dir.path();
+    fs::remove_file(path.join("one")).expect("removed");
+    let text = world.load().expect_err("no program").to_string();
+    let program = path.join("one");
+    assert_eq!(
+        text,
+        format!(
+            "--image-credential-provider-bin-dir: {} is no program: put the plugin there, or take \
+             one out of the configuration",
+            program.display()
+        )
+    );
+    let load = |config: &Path| {
+        let metrics = world.metrics.plugins.clone();
+        let error = CredentialProviders::load(config, path, metrics).expect_err("refused");
+        error.to_string()
+    };
+    let none = load(&path.join("none"));
+    assert!(
+        none.starts_with("--image-credential-provider-config: ") && none.contains("none: No such"),
+        "{none}"
+    );
+    // a directory of two files with one name
+    let dir = path.join("dir");
+    fs::create_dir(&dir).expect("made");
+    assert!(load(&dir).ends_with("no *.json, *.yaml or *.yml in this directory"));
+    for name in ["a.yaml", "b.yml"] {
+        fs::copy(path.join("config.yaml"), dir.join(name)).expect("copied");
+    }
+    fs::write(path.join("one"), "").expect("a program");
+    let twice = load(&dir);
+    assert!(
+        twice.contains("b.yml: providers[0].name: \"one\" is there twice"),
+        "{twice}"
+    );
+}
