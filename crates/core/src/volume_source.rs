@@ -12,7 +12,6 @@ use windlass_types::{DeviceName, Pod, PodExt};
 
 use crate::defaults::default_pull_policy;
 use crate::projection::{Projection, VolumePayload, VolumePayloads};
-use crate::volume_usage::is_limited;
 
 mod claim;
 mod grown;
@@ -431,13 +430,13 @@ pub fn by_claim(volume: &Volume) -> Option<&'static str> {
     volume.ephemeral.is_some().then_some("ephemeral")
 }
 
-/// True if something about the volume may change while its pod runs, or somebody has to watch it,
-/// also an agent that found it: each sync sets it up again.
+/// True if something about the volume may change while its pod runs, or somebody has to watch or
+/// measure it, also an agent that found it: each sync sets it up again.
 pub fn is_live(volume: &Volume) -> bool {
     PayloadKind::of(volume).is_some()
         || by_claim(volume).is_some()
         || volume.csi.is_some()
-        || is_limited(volume)
+        || volume.empty_dir.is_some()
 }
 
 /// How containers use a volume.

@@ -105,11 +105,6 @@ pub fn empty_dir_limits(pod: &Pod) -> Vec<EmptyDirLimit> {
     volumes.filter_map(limit_of).collect()
 }
 
-/// True if the volume is one of those, unless its pod is critical.
-pub(crate) fn is_limited(volume: &Volume) -> bool {
-    limit_of(volume).is_some()
-}
-
 fn limit_of(volume: &Volume) -> Option<EmptyDirLimit> {
     let source = volume.empty_dir.as_ref()?;
     // memory and huge pages are file systems of their own and end at their size

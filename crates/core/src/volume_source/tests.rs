@@ -96,6 +96,23 @@ fn inline_volumes_are_what_the_pod_says() {
 }
 
 #[test]
+fn what_changes_or_is_measured_while_its_pod_runs_is_set_up_at_each_sync() {
+    for (source, expected) in [
+        (json!({"configMap": {"name": "c"}}), true),
+        (json!({"persistentVolumeClaim": {"claimName": "c"}}), true),
+        (json!({"ephemeral": {}}), true),
+        (json!({"csi": {"driver": "d"}}), true),
+        (json!({"emptyDir": {}}), true),
+        (json!({"hostPath": {"path": "/"}}), false),
+    ] {
+        let mut volume = source.clone();
+        volume["name"] = "v".into();
+        let volume: Volume = serde_json::from_value(volume).expect("a volume");
+        assert_eq!(is_live(&volume), expected, "{source}");
+    }
+}
+
+#[test]
 fn how_containers_use_a_volume_counts_over_all_of_their_kinds() {
     let pod: Pod = serde_json::from_value(json!({"spec": {
         "initContainers": [{"name": "i", "volumeMounts": [{"name": "a", "mountPath": "/a"}]}],

@@ -88,3 +88,26 @@ fn a_new_agent_watches_the_limits_of_pods_that_it_found() {
         assert_eq!(sim.runtime.starts(&greedy, "app"), 1);
     });
 }
+
+#[test]
+fn a_new_agent_measures_the_volumes_of_pods_that_it_found() {
+    on_a_ready_node(53, async |sim| {
+        let with_volume = pod("web").with(|pod| {
+            let volumes = json!([{ "name": "data", "emptyDir": {} }]);
+            let spec = pod.spec.get_or_insert_default();
+            spec.volumes = serde_json::from_value(volumes).expect("volumes");
+        });
+        let uid = create(sim, with_volume);
+        sim.until("it runs", 10 * SECOND, |sim| ready(sim, "web"))
+            .await;
+        sim.files.fill_volume(&uid, "data", MEBIBYTE);
+        sim.kill_agent().await;
+        sim.start_agent().await;
+        sim.pass(2 * MINUTE).await;
+        let usages = &sim.agent().expect("an agent").volume_usages;
+        let measured = usages.stats(&uid, SECOND).await;
+        let names: Vec<&str> = measured.iter().map(|m| m.volume.as_str()).collect();
+        assert_eq!(names, ["data"]);
+        assert_eq!(sim.runtime.starts(&uid, "app"), 1);
+    });
+}
