@@ -36,17 +36,6 @@ pub(super) fn cgroup_settings(
     };
     let capacity = node.status.as_ref().and_then(|s| s.capacity.clone());
     let reserved = [&kubelet.system_reserved, &kubelet.kube_reserved];
-    let others = kubelet.enforce_node_allocatable.iter();
-    let others: Vec<&str> = others
-        .map(String::as_str)
-        .filter(|w| ![PODS, "none"].contains(w))
-        .collect();
-    if !others.is_empty() {
-        tracing::warn!(
-            ?others,
-            "enforceNodeAllocatable: only pods are limited in this version"
-        );
-    }
     let enforced = kubelet
         .enforce_node_allocatable
         .iter()
