@@ -243,8 +243,8 @@ fn a_restart_takes_nothing_from_pods_that_live_and_sets_up_for_those_that_start(
         );
         assert_eq!(
             count(sim, "mount web-uid/data"),
-            1,
-            "what runs is left alone"
+            2,
+            "asked for once more, to be measured; what is there stays"
         );
         assert_eq!(
             count(sim, "mount next-uid/data"),
