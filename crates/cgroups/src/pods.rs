@@ -96,6 +96,7 @@ impl PodCgroups {
         self.open()
     }
 
+    /// Does what [`Self::set_up`] says, again where somebody took it away.
     fn open(&self) -> Vec<Remark> {
         let node = {
             let mut state = self.lock();
@@ -271,7 +272,7 @@ impl PodCgroups {
         self.start_slice(path, values)
     }
 
-    /// The slices of the classes, of which the first one's values are not known yet.
+    /// Has systemd know of the classes' slices before their cgroups are made; their values follow.
     fn start_classes(&self) -> Result<(), Remark> {
         if self.by_systemd() && self.0.slices.is_none() {
             return Err(Remark(SYSTEMDS_OWN.to_owned()));

@@ -27,7 +27,8 @@ use windlass_runtime::ImageCredentials;
 /// How long a program may take (upstream's).
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Programs of one plugin at a time: a burst of pods with images of their own is no burst of
-/// processes.
+/// processes. If each takes its minute, the hundredth image waits 100 / 8 = 13 minutes; another
+/// plugin's images do not.
 const AT_A_TIME: usize = 8;
 /// An answer, at most: as much as a docker config file of the node.
 const MAX_ANSWER: u64 = 1 << 20;

@@ -1,9 +1,9 @@
 //! Tells when something at the manifest path may have changed.
 //!
-//! A hint: whatever the events say, the path is read again as a whole. Only a removal says more, for
-//! the file may be back by then. Watched are the directory itself and its nearest existing ancestor, there only for the next component's
-//! name, so that a directory that vanishes and returns, or a file that is replaced by a rename,
-//! is noticed at once. A finished write counts, not every write before it.
+//! A hint: whatever the events say, the path is read again as a whole. Only a removal says more,
+//! for the file may be back by then. Watched are the directory itself and its nearest existing
+//! ancestor, there only for the next component's name, so that a directory that vanishes and
+//! returns, or a file that is replaced by a rename, is noticed at once. A finished write counts, not every write before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
