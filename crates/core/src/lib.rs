@@ -73,6 +73,7 @@ pub mod access;
 pub mod actions;
 pub mod admission;
 pub mod backoff;
+pub mod cache_lag;
 pub mod container_gc;
 pub mod deadline;
 pub mod hash;

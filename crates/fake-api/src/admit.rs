@@ -4,6 +4,7 @@
 use ::http::Method;
 use serde_json::Value;
 
+use crate::lag::{Informers, token_of_own_pod};
 use crate::object::{field, meta, text};
 use crate::path::Target;
 use crate::refusal::Refusal;
@@ -31,11 +32,12 @@ const OWN_LABELS: &[&str] = &[
 
 /// Refuses what the node `node` may not ask for.
 pub(crate) fn admit_node(
-    store: &Store,
+    informers: Informers<'_>,
     node: &str,
     target: &Target,
     request: &ApiRequest,
 ) -> Result<(), Refusal> {
+    let store = informers.store;
     let reads = request.method == Method::GET;
     let creates = request.method == Method::POST;
     let sub = target.subresource.as_deref();
@@ -46,7 +48,7 @@ pub(crate) fn admit_node(
             gets_only(target, reads)
         }
         ("podcertificaterequests", _) => {
-            pod_certificate_request(store, node, target, request, (reads, creates))
+            pod_certificate_request(informers, node, target, request, (reads, creates))
         }
         _ if reads => Ok(()),
         ("pods", None) if creates => mirror_pod(store, node, &request.body),
@@ -75,7 +77,9 @@ pub(crate) fn admit_node(
                 target,
             )
         }
-        ("serviceaccounts", Some("token")) => token_for_own_pod(store, node, target, &request.body),
+        ("serviceaccounts", Some("token")) => {
+            token_of_own_pod(informers, node, target, &request.body)
+        }
         _ => Ok(()),
     }
 }
@@ -91,7 +95,7 @@ fn reads_by_name(target: &Target, request: &ApiRequest, reads: bool) -> Result<(
 
 /// A node watches the requests of its own pods and makes them; signing is not for it.
 fn pod_certificate_request(
-    store: &Store,
+    informers: Informers<'_>,
     node: &str,
     target: &Target,
     request: &ApiRequest,
@@ -113,7 +117,7 @@ fn pod_certificate_request(
     }
     let says = |name: &str| text(&request.body, &["spec", name]).unwrap_or_default();
     let object = |resource: &str, namespace: Option<&str>, name: &str| {
-        store.get(&Key {
+        informers.get(&Key {
             group: String::new(),
             resource: resource.to_owned(),
             namespace: namespace.unwrap_or_default().to_owned(),
@@ -121,17 +125,25 @@ fn pod_certificate_request(
         })
     };
     let namespace = target.namespace.as_deref();
-    let pod = object("pods", namespace, says("podName"));
-    let on_node = pod
-        .as_deref()
-        .and_then(|pod| text(pod, &["spec", "nodeName"]));
+    let full_name = format!("{}/{}", namespace.unwrap_or_default(), says("podName"));
+    let Some(pod) = object("pods", namespace, says("podName")) else {
+        return Err(Refusal::unknown(format!(
+            "while retrieving pod {full_name:?} named in the PodCertificateRequest: pod {:?} not \
+             found",
+            says("podName")
+        )));
+    };
+    let on_node = text(&pod, &["spec", "nodeName"]);
     if says("nodeName") != node || on_node != Some(node) {
-        return forbidden("the pod is not running on the node named in the PodCertificateRequest");
+        return forbidden(&format!(
+            "podcertificaterequests.certificates.k8s.io is forbidden: pod {full_name:?} is not \
+             running on node {node:?} named in the PodCertificateRequest"
+        ));
     }
     let account = says("serviceAccountName");
     let account = object("serviceaccounts", namespace, account);
     for (object, field) in [
-        (pod, "podUID"),
+        (Some(pod), "podUID"),
         (object("nodes", None, node), "nodeUID"),
         (account, "serviceAccountUID"),
     ] {
@@ -256,26 +268,6 @@ fn may_set(label: &str) -> bool {
     !reserved
         || OWN_LABELS.contains(&label)
         || OWN_PREFIXES.iter().any(|prefix| label.starts_with(prefix))
-}
-
-fn token_for_own_pod(
-    store: &Store,
-    node: &str,
-    target: &Target,
-    body: &Value,
-) -> Result<(), Refusal> {
-    let bound = field(body, &["spec", "boundObjectRef"]);
-    let name = bound
-        .filter(|bound| text(bound, &["kind"]) == Some("Pod"))
-        .and_then(|bound| text(bound, &["name"]));
-    let Some(name) = name else {
-        let message = format!("node requested token not bound to a pod: {node:?}");
-        return Err(Refusal::forbidden(message));
-    };
-    let mut pods = target.clone();
-    "pods".clone_into(&mut pods.resource);
-    pods.name = Some(name.to_owned());
-    own_pod(store, node, &pods)
 }
 
 fn node_key(name: &str) -> Key {

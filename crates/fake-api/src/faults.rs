@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::lag::InformerLag;
 use crate::server::Shared;
 
 /// Which calls a fault acts on.
@@ -181,6 +182,16 @@ impl Faults {
         state.faults.stale = on.then_some(version);
     }
 
+    /// From now on, what decides which requests of nodes are allowed (the node authorizer and the
+    /// admission plugin NodeRestriction) learns of each change this much later, by the server's clock.
+    /// Objects themselves are served as they are.
+    pub fn informer_lag(&self, delay: Duration) {
+        let now = self.shared.clock.now();
+        let mut state = self.shared.lock();
+        let version = state.store.version();
+        state.faults.informer_lag = Some(InformerLag::new(delay, now, version));
+    }
+
     /// While on, each change is sent to watches twice.
     pub fn repeat_events(&self, on: bool) {
         self.change(|state| state.repeat = on);
@@ -214,6 +225,7 @@ pub(crate) struct FaultState {
     pub(crate) muted: u64,
     pub(crate) silent_from_start: bool,
     pub(crate) stale: Option<u64>,
+    pub(crate) informer_lag: Option<InformerLag>,
     pub(crate) repeat: bool,
     pub(crate) reorder: bool,
     pub(crate) no_streaming_lists: bool,

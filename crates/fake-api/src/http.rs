@@ -111,6 +111,7 @@ fn serve(shared: &Arc<Shared>, request: &ApiRequest) -> Result<Answer, Refusal> 
     let before = state.store.version();
     let answer = request::serve(shared, &mut state, now, request);
     let changed = state.store.version() != before;
+    state.record_version(now);
     drop(state);
     if changed {
         shared.changed.notify_waiters();

@@ -52,7 +52,8 @@
 //!
 //! Discovery (so no kubectl), protobuf, server-side apply, `limit` and `continue` (a list is always
 //! whole), the pruning of unknown fields, validation beyond what is named in `write`, and the node
-//! authorizer's graph: a node may read any secret by name. Nothing is kept on a disk, and no controller
+//! authorizer's graph: a node may read any secret by name, but for what
+//! [`Faults::informer_lag`] hides from it. Nothing is kept on a disk, and no controller
 //! runs: nobody schedules, and nobody collects garbage. Methods that a test calls panic when they cannot
 //! do what they were told; it is no server for anything but tests.
 
@@ -68,6 +69,7 @@ mod freeze;
 mod http;
 mod identity;
 mod in_process;
+mod lag;
 mod merge_keys;
 mod object;
 mod patch;

@@ -46,6 +46,17 @@ impl Refusal {
         Self::new(404, "NotFound", message)
     }
 
+    /// An informer has no such object; listers name it in the singular.
+    pub(crate) fn not_found_by_lister(kind: &str, name: &str) -> Self {
+        let message = format!("{kind} \"{name}\" not found");
+        Self::new(404, "NotFound", message)
+    }
+
+    /// An admission plugin returned an error that is no status.
+    pub(crate) fn unknown(message: impl Into<String>) -> Self {
+        Self::new(500, "", message.into())
+    }
+
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(405, "MethodNotAllowed", message.to_owned())

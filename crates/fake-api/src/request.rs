@@ -11,6 +11,7 @@ use crate::csr;
 use crate::defaults::kind_of;
 use crate::delete::{self, Deletion};
 use crate::identity::{Access, User};
+use crate::lag::Informers;
 use crate::object::meta;
 use crate::path::Target;
 use crate::query::Query;
@@ -80,7 +81,13 @@ pub(crate) fn serve(
     if let Some(node) = request.user.node_name()
         && state.restricts_nodes
     {
-        admit::admit_node(&state.store, node, &target, request)?;
+        let lag = state.faults.informer_lag.as_mut();
+        let informers = Informers {
+            version: lag.map(|lag| lag.informer_version(now)),
+            store: &state.store,
+        };
+        informers.authorize(node, &target, request, &access(&target, request))?;
+        admit::admit_node(informers, node, &target, request)?;
     }
     match (&target.name, &request.method) {
         (None, &Method::POST) if target.resource == "tokenreviews" => {

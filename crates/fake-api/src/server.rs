@@ -109,6 +109,13 @@ impl State {
         self.requests.push_back(record);
     }
 
+    /// Records the version of the store for informers that lag behind.
+    pub(crate) fn record_version(&mut self, now: Timestamp) {
+        if let Some(lag) = &mut self.faults.informer_lag {
+            lag.record(now, self.store.version());
+        }
+    }
+
     /// Puts the user of a token in place of the connection's; an unknown token is refused.
     pub(crate) fn user_of(
         &self,
@@ -381,7 +388,10 @@ impl FakeApiServer {
 
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State, Timestamp) -> T) -> T {
         let now = self.shared.clock.now();
-        let result = change(&mut self.shared.lock(), now);
+        let mut state = self.shared.lock();
+        let result = change(&mut state, now);
+        state.record_version(now);
+        drop(state);
         self.shared.changed.notify_waiters();
         result
     }

@@ -79,12 +79,22 @@ impl Store {
         self.objects.get(key).cloned()
     }
 
+    /// The same as it was at an older version, as far as the log reaches.
+    pub(crate) fn get_at(&self, key: &Key, version: u64) -> Option<Arc<Value>> {
+        let start = self.log.partition_point(|change| change.version <= version);
+        let next = self.log.range(start..).find(|change| change.key == *key);
+        match next {
+            Some(change) => change.before.clone(),
+            None => self.get(key),
+        }
+    }
+
     /// Objects of a type, in the order of namespace and name.
     pub(crate) fn list(&self, group: &str, resource: &str) -> Vec<(Key, Arc<Value>)> {
         of_type(&self.objects, group, resource)
     }
 
-    /// The same as it was at an older version, as far as the log reaches.
+    /// The same as they were at an older version, as far as the log reaches.
     pub(crate) fn list_at(
         &self,
         group: &str,

@@ -14,12 +14,14 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
-use windlass_client::{ApiClient, ApiErrorKind, ApiObject, At};
+use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiObject, At};
+use windlass_core::cache_lag::PodRequest;
 use windlass_core::volume_source::{ClaimState, Lookup, bound_volume};
 use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
 use windlass_types::{PodUid, Retry};
 
 use crate::lookup::ANSWER_DEADLINE;
+use crate::refusals::Refusals;
 
 /// An answer this young is not asked for again: pods that start together share it.
 const FRESH: Duration = Duration::from_secs(1);
@@ -54,6 +56,7 @@ struct Entry {
     known: Option<(Instant, Arc<ClaimState>)>,
     /// Held by the one request in flight.
     request: Arc<tokio::sync::Mutex<()>>,
+    refusals: Refusals,
     poll: Option<AbortHandle>,
 }
 
@@ -120,12 +123,13 @@ impl Claims {
         }
         loop {
             match tokio::time::timeout_at(deadline, self.0.read(key)).await {
-                Ok((state, Retry::Soon)) if is_unread(&state) => {
-                    let again = Instant::now() + REQUEST_RETRY;
-                    if again >= deadline {
-                        return state;
+                Ok((state, Some(error))) if is_unread(&state) => {
+                    let delay = self.0.retry_delay(key, &error);
+                    let again = delay.map(|delay| Instant::now() + delay);
+                    match again.filter(|again| *again < deadline) {
+                        Some(again) => tokio::time::sleep_until(again).await,
+                        None => return state,
                     }
-                    tokio::time::sleep_until(again).await;
                 }
                 Ok((state, _)) => return state,
                 Err(_) => return self.0.last(key),
@@ -188,39 +192,49 @@ impl Shared {
         known.unwrap_or_else(|| Arc::new(unread("the API server did not answer")))
     }
 
-    /// Reads the claim and what is behind it, and remembers both; with it, what asking again would
-    /// bring.
-    async fn read(&self, key: &ClaimKey) -> (Arc<ClaimState>, Retry) {
+    /// Delay before the claim is read again; `None` if what was read is to be reported.
+    fn retry_delay(&self, key: &ClaimKey, error: &ApiError) -> Option<Duration> {
+        if error.retry() == Retry::Soon {
+            return Some(REQUEST_RETRY);
+        }
+        let mut entries = self.lock();
+        let refusals = &mut entries.get_mut(key)?.refusals;
+        refusals.retry_delay(PodRequest::Object, error)
+    }
+
+    /// Reads the claim and what is behind it, and remembers both; with it, why one of them could not
+    /// be read.
+    async fn read(&self, key: &ClaimKey) -> (Arc<ClaimState>, Option<ApiError>) {
         let (namespace, name) = key;
         let at = At::namespaced(namespace, name);
-        let (claim, mut retry) = self.get::<PersistentVolumeClaim>(at).await;
+        let (claim, mut error) = self.get::<PersistentVolumeClaim>(at).await;
         let bound_to = match &claim {
             Lookup::Found(claim) => bound_volume(claim),
             _ => None,
         };
         let volume = match bound_to {
             Some(name) => {
-                let (volume, again) = self.get::<PersistentVolume>(At::cluster(name)).await;
-                retry = again;
+                let (volume, unread) = self.get::<PersistentVolume>(At::cluster(name)).await;
+                error = unread;
                 volume
             }
             None => Lookup::Missing,
         };
-        (self.put(key, ClaimState { claim, volume }), retry)
+        (self.put(key, ClaimState { claim, volume }), error)
     }
 
-    async fn get<K: ApiObject>(&self, at: At<'_>) -> (Lookup<K>, Retry) {
+    async fn get<K: ApiObject>(&self, at: At<'_>) -> (Lookup<K>, Option<ApiError>) {
         let Some(client) = &self.client else {
-            return (Lookup::Missing, Retry::Never);
+            return (Lookup::Missing, None);
         };
         match client.get::<K>(at).await {
             Ok(mut object) => {
                 // who wrote which field is long and of no use here
                 object.meta_mut().managed_fields = None;
-                (Lookup::Found(Arc::new(object)), Retry::Later)
+                (Lookup::Found(Arc::new(object)), None)
             }
-            Err(error) if error.kind == ApiErrorKind::NotFound => (Lookup::Missing, Retry::Later),
-            Err(error) => (Lookup::Unread(error.message.clone()), error.retry()),
+            Err(error) if error.kind == ApiErrorKind::NotFound => (Lookup::Missing, None),
+            Err(error) => (Lookup::Unread(error.message.clone()), Some(error)),
         }
     }
 
@@ -240,6 +254,9 @@ impl Shared {
                 Arc::new(new)
             }
         };
+        if !is_unread(&state) {
+            entry.refusals.clear();
+        }
         entry.known = Some((Instant::now(), Arc::clone(&state)));
         state
     }

@@ -64,6 +64,7 @@ mod node_credentials;
 mod pod_certificates;
 mod reads;
 mod reflections;
+mod refusals;
 mod resolve;
 mod tokens;
 

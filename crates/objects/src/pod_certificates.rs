@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::ByteString;
@@ -19,6 +18,7 @@ use tokio::time::Instant;
 use windlass_actors::{NodeSeen, ObjectsChanged, SlotSender, spawn_io};
 use windlass_certs::{PodKey, PodKeyType, RequestError, UnknownKeyType};
 use windlass_client::{ApiClient, ApiClients, ApiError, At, Selector};
+use windlass_core::cache_lag::PodRequest;
 use windlass_core::pod_certificate::{Issuance, Moment, Notice, Outcome, Seen, Step};
 use windlass_core::pod_references::{CertificateRef, CertificateSpec, References};
 use windlass_core::projection::Credential;
@@ -32,6 +32,7 @@ use windlass_types::{Clock, EventRecorder, PodExt, PodUid, SharedPod};
 use crate::announced::Announced;
 use crate::lookup::ANSWER_DEADLINE;
 use crate::reflections::{Interest, Kept, Known, Reflections};
+use crate::refusals::Refusals;
 
 /// The certificates of all pods of the node. Clones share them.
 #[derive(Clone, Debug)]
@@ -108,9 +109,10 @@ enum AskError {
 }
 
 impl AskError {
-    fn retry_after(&self) -> Option<Duration> {
+    /// The API server's error, if it is one.
+    fn api(&self) -> Option<&ApiError> {
         match self {
-            Self::Account(error) | Self::Create(error) => error.retry_after,
+            Self::Account(error) | Self::Create(error) => Some(error),
             Self::KeyType(_) | Self::Key(_) | Self::Answer => None,
         }
     }
@@ -205,6 +207,7 @@ impl PodCertificates {
 /// Does what is due for one source until its pod is gone or its request was refused.
 async fn keep(shared: Weak<Shared>, mut source: Source, issuance: Announced<Issuance>) {
     let uid = source.pod.uid();
+    let mut refusals = Refusals::default();
     loop {
         let Some(shared) = shared.upgrade() else {
             return;
@@ -226,10 +229,20 @@ async fn keep(shared: Weak<Shared>, mut source: Source, issuance: Announced<Issu
                 let asked = shared.ask(&mut source).await;
                 let now = shared.now();
                 match asked {
-                    Ok((name, key)) => issuance.modify(|it| it.asked(now, name, key)),
+                    Ok((name, key)) => {
+                        refusals.clear();
+                        issuance.modify(|it| it.asked(now, name, key));
+                    }
                     Err(error) => {
-                        let (source, retry_after) = (&source.place, error.retry_after());
-                        tracing::warn!(%uid, %source, %error, "no certificate asked for");
+                        let source = &source.place;
+                        let refused = error.api().and_then(|error| {
+                            // the delay is that of `issuance`
+                            refusals.retry_delay(PodRequest::Certificate, error)
+                        });
+                        if refused.is_none() {
+                            tracing::warn!(%uid, %source, %error, "certificate not requested");
+                        }
+                        let retry_after = error.api().and_then(|error| error.retry_after);
                         issuance.modify(|it| it.failed(now, error.to_string(), retry_after));
                     }
                 }

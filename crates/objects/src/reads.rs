@@ -12,12 +12,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use windlass_actors::NodeSeen;
 use windlass_client::{ApiClient, ApiErrorKind, ApiObject, At};
+use windlass_core::cache_lag::PodRequest;
 use windlass_core::object_reads::{
     Answer, Look, Reading, Remembered, Worth, look, object_ttl, worth,
 };
 use windlass_types::PodUid;
 
 use crate::reflections::{ItemKey, Kept};
+use crate::refusals::Refusals;
 
 /// An object, `None` if it does not exist, or what the API server said last, if anything.
 pub(crate) type Found<T> = Result<Option<Arc<T>>, Option<Arc<str>>>;
@@ -45,6 +47,7 @@ struct Entry<T> {
     memory: Option<Memory<T>>,
     /// Only requests after this one are remembered.
     forgotten: u64,
+    refusals: Refusals,
 }
 
 /// What serves for a while.
@@ -64,6 +67,7 @@ impl<T> Default for Entry<T> {
             answered: None,
             memory: None,
             forgotten: 0,
+            refusals: Refusals::default(),
         }
     }
 }
@@ -134,20 +138,41 @@ impl<T: Kept> Reads<T> {
             Some(Err(known)) => return known,
             Some(Ok(begun)) => begun,
         };
-        let (namespace, name) = key;
-        let at = At::namespaced(namespace, name);
-        let answer = match look {
-            Look::AskCache => timeout_at(deadline, client.get_cached::<T::Object>(at)).await,
-            _ => timeout_at(deadline, client.get::<T::Object>(at)).await,
-        };
-        let answer = match answer {
-            Ok(Ok(object)) => Ok(Some(object)),
-            Ok(Err(error)) if error.kind == ApiErrorKind::NotFound => Ok(None),
-            Ok(Err(error)) => Err(Some(error.to_string().into())),
-            Err(_) => Err(None),
-        };
+        let request = self.request(client, key, look);
+        let answer = timeout_at(deadline, request).await.unwrap_or(Err(None));
         let found = self.with(key, |entry| self.take(entry, number, answer));
         found.unwrap_or(Err(None))
+    }
+
+    /// Asks until the answer is not a refusal that a retry may end.
+    async fn request(
+        &self,
+        client: &ApiClient,
+        key: &ItemKey,
+        look: Look,
+    ) -> Result<Option<T::Object>, Option<Arc<str>>> {
+        let (namespace, name) = key;
+        loop {
+            let at = At::namespaced(namespace, name);
+            let answer = match look {
+                Look::AskCache => client.get_cached::<T::Object>(at).await,
+                _ => client.get::<T::Object>(at).await,
+            };
+            let error = match answer {
+                Err(error) if error.kind != ApiErrorKind::NotFound => error,
+                answer => {
+                    self.with(key, |entry| entry.refusals.clear());
+                    return Ok(answer.ok());
+                }
+            };
+            let delay = self.with(key, |entry| {
+                entry.refusals.retry_delay(PodRequest::Object, &error)
+            });
+            match delay.flatten() {
+                Some(delay) => tokio::time::sleep(delay).await,
+                None => return Err(Some(error.to_string().into())),
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ItemKey, Entry<T>>> {

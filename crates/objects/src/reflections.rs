@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -10,9 +9,11 @@ use futures::StreamExt;
 use tokio::task::AbortHandle;
 use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
 use windlass_client::{ApiClient, ApiError, ApiObject, ReflectEvent, Selector, reflect};
+use windlass_core::cache_lag::PodRequest;
 use windlass_types::PodUid;
 
 use crate::announced::Announced;
+use crate::refusals::Refusals;
 
 /// How long a watch goes on after its last pod: one that is replaced at once needs it again.
 const GRACE: Duration = Duration::from_secs(30);
@@ -179,8 +180,20 @@ impl<T: Kept> Reflections<T> {
 }
 
 async fn follow<T: Kept>(shared: Weak<Shared<T>>, client: ApiClient, selector: Selector) {
-    let mut events = pin!(reflect::<T::Object>(client, selector.clone()));
+    let reflected = || reflect::<T::Object>(client.clone(), selector.clone());
+    let mut events = reflected().boxed();
+    let mut refusals = Refusals::default();
+    let mut synced = false;
     while let Some(event) = events.next().await {
+        // before the first state nothing is lost by beginning again, without the reflector's back-off
+        if let (ReflectEvent::Failed { error, .. }, false) = (&event, synced)
+            && let Some(delay) = refusals.retry_delay(PodRequest::Object, error)
+        {
+            events = reflected().boxed();
+            tokio::time::sleep(delay).await;
+            continue;
+        }
+        synced |= matches!(event, ReflectEvent::Synced(_));
         match shared.upgrade() {
             Some(shared) if !shared.take(&selector, event) => {}
             // nobody is left to tell, or nothing more will happen

@@ -11,10 +11,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
 use windlass_client::{ApiClient, ApiError, At};
+use windlass_core::cache_lag::PodRequest;
 use windlass_core::pod_references::TokenSpec;
 use windlass_core::projection::Token;
 use windlass_types::corev1::ServiceAccount;
 use windlass_types::{Clock, Pod, PodExt, PodUid, Retry, SharedPod, Timestamp};
+
+use crate::refusals::Refusals;
 
 mod life;
 
@@ -53,6 +56,8 @@ struct Entry {
     held: Option<Held>,
     /// The last request failed then.
     failed_at: Option<Instant>,
+    /// Of requests since the last token.
+    refusals: Refusals,
     /// Held by the one request in flight.
     request: Arc<tokio::sync::Mutex<()>>,
 }
@@ -128,7 +133,7 @@ impl TokenCache {
             return Ok(token);
         }
         let old = self.valid(&key);
-        match self.ask_until(pod, &key.1, old.is_some()).await {
+        match self.ask_until(pod, &key, old.is_some()).await {
             Ok((token, life)) => {
                 self.put(&key, token.clone(), life);
                 Ok(token)
@@ -216,6 +221,7 @@ impl TokenCache {
                 since: Instant::now(),
             });
             entry.failed_at = None;
+            entry.refusals.clear();
         }
         if self.changed.is_some() && !state.ticking && !state.entries.is_empty() {
             state.ticking = true;
@@ -248,27 +254,33 @@ impl TokenCache {
     }
 
     /// Asks until the deadline; once, if there is something to go on with.
-    async fn ask_until(
-        &self,
-        pod: &Pod,
-        spec: &TokenSpec,
-        once: bool,
-    ) -> Result<(Token, Life), String> {
+    async fn ask_until(&self, pod: &Pod, key: &Key, once: bool) -> Result<(Token, Life), String> {
         let mut last = "the API server did not answer in time".to_owned();
         let ask = async {
             loop {
-                match self.ask(pod, spec).await {
-                    Err(AskError::Api(error)) if !once && error.retry() == Retry::Soon => {
-                        last = error.to_string();
-                        let pause = error.retry_after.unwrap_or(REQUEST_RETRY);
-                        tokio::time::sleep(pause).await;
-                    }
+                let error = match self.ask(pod, &key.1).await {
+                    Err(AskError::Api(error)) if !once => error,
                     answer => return answer.map_err(|error| error.to_string()),
+                };
+                last = error.to_string();
+                match self.retry_delay(key, &error) {
+                    Some(delay) => tokio::time::sleep(delay).await,
+                    None => return Err(last.clone()),
                 }
             }
         };
         let answer = tokio::time::timeout(REQUEST_DEADLINE, ask).await;
         answer.unwrap_or(Err(last))
+    }
+
+    /// Delay before the request is sent again; `None` if its error is to be reported.
+    fn retry_delay(&self, key: &Key, error: &ApiError) -> Option<Duration> {
+        if error.retry() == Retry::Soon {
+            return Some(error.retry_after.unwrap_or(REQUEST_RETRY));
+        }
+        let mut state = self.lock();
+        let entry = state.entries.get_mut(key)?;
+        entry.refusals.retry_delay(PodRequest::Token, error)
     }
 
     async fn ask(&self, pod: &Pod, spec: &TokenSpec) -> Result<(Token, Life), AskError> {

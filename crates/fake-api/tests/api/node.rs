@@ -258,7 +258,7 @@ async fn a_token_is_issued_for_a_pod_of_the_node_and_known_until_it_expires() {
     for (body, code) in [
         (json!({ "spec": { "audiences": ["api"] } }), 403),
         (request(uid, 10), 422),
-        (request(&json!("old"), 600), 409),
+        (request(&json!("old"), 600), 403),
     ] {
         assert_eq!(node.post(&token, body.clone()).await.0, code, "{body}");
     }
@@ -404,4 +404,91 @@ async fn requests_for_certificates_are_signed_by_the_rules_of_their_signers() {
     .await;
     let (_, signed) = node.get(&format!("{CSRS}/auto")).await;
     assert!(signed["status"]["certificate"].is_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn informers_that_lag_refuse_a_node_its_new_pods() {
+    let (
+        Cluster {
+            server,
+            admin,
+            node,
+        },
+        _,
+    ) = cluster().await;
+    let namespace = "/api/v1/namespaces/default";
+    let accounts = format!("{namespace}/serviceaccounts");
+    for name in ["old", "new"] {
+        let account = json!({ "metadata": { "name": name } });
+        assert_eq!(admin.post(&accounts, account).await.0, 201);
+    }
+    let secret = json!({ "metadata": { "name": "key" } });
+    let secrets = format!("{namespace}/secrets");
+    assert_eq!(admin.post(&secrets, secret).await.0, 201);
+    let pod = |name: &str, account: &str| {
+        json!({
+            "metadata": { "name": name },
+            "spec": {
+                "serviceAccountName": account,
+                "containers": [{ "name": "a", "image": "b" }],
+                "volumes": [{ "name": "s", "secret": { "secretName": "key" } }],
+            },
+        })
+    };
+    let bind = async |name: &str| {
+        let binding = json!({ "target": { "kind": "Node", "name": "n1" } });
+        let bound = admin.post(&format!("{PODS}/{name}/binding"), binding).await;
+        assert_eq!(bound.0, 201);
+    };
+    let token = async |account: &str, pod: &Value| {
+        let bound = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"],
+        });
+        let body = json!({ "spec": { "audiences": [], "boundObjectRef": bound } });
+        let (code, answer) = node
+            .post(&format!("{accounts}/{account}/token"), body)
+            .await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        format!("{code} {message}")
+    };
+    let read = async || {
+        let (code, answer) = node.get(&format!("{secrets}/key")).await;
+        format!("{code} {}", answer["message"].as_str().unwrap_or_default())
+    };
+
+    let first = admin.post(PODS, pod("first", "old")).await.1;
+    server.faults().informer_lag(Duration::from_millis(100));
+    bind("first").await;
+    assert_eq!(
+        token("old", &first).await,
+        "403 serviceaccounts \"old\" is forbidden: User \"system:node:n1\" cannot create resource \
+         \"serviceaccounts/token\" in API group \"\" in the namespace \"default\": no relationship \
+         found between node 'n1' and this object"
+    );
+    assert_eq!(
+        read().await,
+        "403 secrets \"key\" is forbidden: User \"system:node:n1\" cannot get resource \"secrets\" \
+         in API group \"\" in the namespace \"default\": no relationship found between node 'n1' \
+         and this object"
+    );
+    tokio::time::sleep(Duration::from_millis(99)).await;
+    assert!(token("old", &first).await.starts_with("403 "));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(token("old", &first).await, "201 ");
+    assert_eq!(read().await, "200 ");
+
+    // the node is related to the account by its first pod, and its second is not known yet
+    let second = admin.post(PODS, pod("second", "old")).await.1;
+    assert_eq!(token("old", &second).await, "404 pod \"second\" not found");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    bind("second").await;
+    assert_eq!(
+        token("old", &second).await,
+        "403 serviceaccounts \"old\" is forbidden: node requested token bound to a pod scheduled on \
+         a different node"
+    );
+    assert_eq!(read().await, "200 ");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(token("old", &second).await, "201 ");
 }

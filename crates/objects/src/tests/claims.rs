@@ -414,3 +414,21 @@ async fn a_volume_that_grew_is_seen_with_the_next_sync_and_told_when_its_file_sy
         Err("mountVolume.NodeExpandVolume get PVC failed : it is gone".to_owned())
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn claim_refused_by_lagging_informers_is_read_soon() {
+    let world = World::of_node();
+    world.server.create(&bound());
+    world.create_volume(host_path());
+    let lag = Duration::from_millis(100);
+    world.server.faults().informer_lag(lag);
+    let mut pod = Pod::clone(&claim_pod("a"));
+    pod.spec.as_mut().expect("spec").node_name = Some("n1".to_owned());
+    let pod = SharedPod::new(world.server.create(&pod));
+    let began = tokio::time::Instant::now();
+    let inputs = world.inputs(&pod).await.expect("inputs");
+    assert!(is_host_path(&inputs));
+    // after 10, 20, 40 and 80 ms
+    assert_eq!(began.elapsed().as_millis(), 150);
+    assert_eq!(world.requests_of(CLAIMS), 5);
+}

@@ -210,3 +210,24 @@ async fn nothing_is_kept_of_objects_that_no_pod_refers_to() {
     sees(&world, "a").await;
     assert_eq!(reads(&world), ["newest", "newest"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn object_refused_by_lagging_informers_is_read_soon() {
+    for strategy in ["Watch", "Cache", "Get"] {
+        let detection = ChangeDetection::parse(strategy).expect("a strategy");
+        let node = |server: &FakeApiServer| server.clients_of_node("n1");
+        let world = World::detecting(detection, CredentialDirs::default(), node);
+        world.server.create(&config_map("settings", "blue"));
+        let lag = Duration::from_millis(100);
+        world.server.faults().informer_lag(lag);
+        let mut pod = Pod::clone(&volume_pod("a", "settings"));
+        pod.spec.as_mut().expect("spec").node_name = Some("n1".to_owned());
+        let pod = SharedPod::new(world.server.create(&pod));
+        let began = tokio::time::Instant::now();
+        let inputs = world.inputs(&pod).await.expect(strategy);
+        assert_eq!(shown(&inputs), "blue");
+        // after 10, 20, 40 and 80 ms
+        assert_eq!(began.elapsed().as_millis(), 150, "{strategy}");
+        assert_eq!(world.events(), [""; 0]);
+    }
+}

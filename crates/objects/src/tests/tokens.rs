@@ -18,6 +18,7 @@ fn token_pod(world: &World, uid: &str) -> SharedPod {
     let pod = pod(
         uid,
         json!({
+            "nodeName": "n1",
             "serviceAccountName": "robot",
             "volumes": [{"name": "v", "projected": {"sources": [source]}}],
         }),
@@ -191,4 +192,43 @@ async fn an_account_that_is_missing_is_named() {
     let pod = token_pod(&world, "a");
     let refused = world.token(&pod).await.expect_err("no account");
     assert!(refused.contains("robot"), "{refused}");
+}
+
+/// A server whose node authorizer learns of pods this many milliseconds later.
+fn lagging(milliseconds: u64) -> World {
+    let world = World::of_node();
+    world.server.create(&account());
+    let lag = Duration::from_millis(milliseconds);
+    world.server.faults().informer_lag(lag);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_refused_by_lagging_informers_is_retried_soon() {
+    let world = lagging(100);
+    let pod = token_pod(&world, "a");
+    let began = tokio::time::Instant::now();
+    world.token(&pod).await.expect("token");
+    // after 10, 20, 40 and 80 ms
+    assert_eq!(began.elapsed().as_millis(), 150);
+    assert_eq!(world.requests_for_tokens(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_refused_for_two_seconds_is_reported() {
+    let world = lagging(5000);
+    let pod = token_pod(&world, "a");
+    let began = tokio::time::Instant::now();
+    let refused = world.token(&pod).await.expect_err("refused");
+    assert!(
+        refused.ends_with("no relationship found between node 'n1' and this object"),
+        "{refused}"
+    );
+    assert_eq!(began.elapsed().as_secs(), 2);
+    // a retry of the caller is refused at once
+    world.token(&pod).await.expect_err("refused");
+    assert_eq!(began.elapsed().as_secs(), 2);
+    seconds(3).await;
+    world.token(&pod).await.expect("token");
+    assert_eq!(began.elapsed().as_secs(), 5);
 }

@@ -1,0 +1,145 @@
+//! Refusals that may only mean that a cache of the API server lags behind.
+//!
+//! The node authorizer and the admission plugin NodeRestriction know pods from informers. For some
+//! milliseconds after the binding of a pod, longer on a busy control plane, they refuse its node what
+//! the pod refers to. Such a request is sent again soon, and the refusal is not reported at first.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Refusals are not reported for this long after the first one.
+pub const QUIET_PERIOD: Duration = Duration::from_secs(2);
+/// Delay before the first retry; it doubles with each further one.
+const FIRST_DELAY: Duration = Duration::from_millis(10);
+/// Longest delay before a retry.
+const MAX_DELAY: Duration = Duration::from_millis(320);
+
+/// What is requested for a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodRequest {
+    /// A service account token.
+    Token,
+    /// An object that the pod refers to.
+    Object,
+    /// A PodCertificateRequest, with its service account.
+    Certificate,
+}
+
+/// The HTTP status of a refusal, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalStatus {
+    /// 403.
+    Forbidden,
+    /// 404.
+    NotFound,
+    /// 5xx.
+    ServerError,
+    /// Any other status, or no response.
+    Other,
+}
+
+/// A request that was refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal {
+    /// What was requested.
+    pub request: PodRequest,
+    /// The status of the response.
+    pub status: RefusalStatus,
+    /// Number of refusals in a row before this one.
+    pub earlier: u32,
+    /// Time since the first of them, zero if this is the first.
+    pub since_first: Duration,
+}
+
+/// What follows a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalDecision {
+    /// Retry after this delay, and report nothing.
+    Retry(Duration),
+    /// Report it.
+    Report,
+}
+
+impl fmt::Display for RefusalDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Retry(delay) => write!(f, "retry in {} ms", delay.as_millis()),
+            Self::Report => f.write_str("report"),
+        }
+    }
+}
+
+/// Returns what follows a refusal.
+///
+/// The status alone decides, not the message: other authorizers and admission plugins have caches and
+/// messages of their own, and a permanent refusal is only reported a little later.
+pub fn refusal_decision(refusal: Refusal) -> RefusalDecision {
+    let left = QUIET_PERIOD.saturating_sub(refusal.since_first);
+    if left.is_zero() || !may_be_lag(refusal.request, refusal.status) {
+        return RefusalDecision::Report;
+    }
+    let doubled = FIRST_DELAY.saturating_mul(1 << refusal.earlier.min(16));
+    RefusalDecision::Retry(doubled.min(MAX_DELAY).min(left))
+}
+
+fn may_be_lag(request: PodRequest, status: RefusalStatus) -> bool {
+    match (request, status) {
+        (_, RefusalStatus::Forbidden) => true,
+        // an object that a node may read is read from the storage: a 404 is the truth
+        (PodRequest::Object, RefusalStatus::NotFound) => false,
+        (_, RefusalStatus::NotFound) => true,
+        // NodeRestriction answers 500 where a retry may help
+        (PodRequest::Certificate, RefusalStatus::ServerError) => true,
+        (_, RefusalStatus::ServerError | RefusalStatus::Other) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_decision_for_each_status_and_time() {
+        let check = |request, status, earlier, since_first, expected: &str| {
+            let refusal = Refusal {
+                request,
+                status,
+                earlier,
+                since_first: Duration::from_millis(since_first),
+            };
+            assert_eq!(
+                refusal_decision(refusal).to_string(),
+                expected,
+                "{refusal:?}"
+            );
+        };
+        use PodRequest::{Certificate, Object, Token};
+        use RefusalStatus::{Forbidden, NotFound, Other, ServerError};
+        for (earlier, since_first, expected) in [
+            (0, 0, "retry in 10 ms"),
+            (1, 12, "retry in 20 ms"),
+            (2, 35, "retry in 40 ms"),
+            (5, 350, "retry in 320 ms"),
+            (6, 700, "retry in 320 ms"),
+            (9, 1900, "retry in 100 ms"),
+            (10, 2000, "report"),
+            (0, 2000, "report"),
+            (1000, 60_000, "report"),
+        ] {
+            check(Token, Forbidden, earlier, since_first, expected);
+            check(Token, NotFound, earlier, since_first, expected);
+            check(Object, Forbidden, earlier, since_first, expected);
+            check(Certificate, ServerError, earlier, since_first, expected);
+        }
+        for (request, status) in [
+            (Token, ServerError),
+            (Token, Other),
+            (Object, NotFound),
+            (Object, ServerError),
+            (Object, Other),
+            (Certificate, Other),
+        ] {
+            check(request, status, 0, 0, "report");
+        }
+    }
+}
