@@ -1,7 +1,11 @@
 //! Feature gates: their names, stages and defaults in Kubernetes 1.36.
 
+mod table;
+
 use std::collections::BTreeMap;
 use std::fmt;
+
+use table::{DEPENDENCIES, GATES};
 
 /// Maturity of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub struct Gate {
     pub default: bool,
     /// The state cannot be changed.
     pub locked: bool,
+    /// The Go kubelet reads it; other components alone read the rest.
+    pub in_kubelet: bool,
 }
 
 /// Asks for a change that the gates do not allow.
@@ -56,6 +62,17 @@ pub enum GateError {
         /// State it has.
         default: bool,
     },
+    /// The gate is on, and gates that it depends on are off.
+    #[error(
+        "{name} is enabled, but depends on features that are disabled: [{}]; disable {name} too",
+        disabled.join(" ")
+    )]
+    Dependency {
+        /// Name.
+        name: &'static str,
+        /// The gates that are off.
+        disabled: Vec<&'static str>,
+    },
 }
 
 impl GateError {
@@ -63,7 +80,7 @@ impl GateError {
     pub fn gate(&self) -> &str {
         match self {
             Self::Unknown(name) => name,
-            Self::Locked { name, .. } => name,
+            Self::Locked { name, .. } | Self::Dependency { name, .. } => name,
         }
     }
 }
@@ -113,7 +130,26 @@ impl FeatureGates {
                 }
             }
         }
-        (Self { changed }, errors)
+        let gates = Self { changed };
+        if errors.is_empty() {
+            errors = gates.missing_dependencies();
+        }
+        (gates, errors)
+    }
+
+    fn missing_dependencies(&self) -> Vec<GateError> {
+        let enabled = DEPENDENCIES.iter().filter(|(name, _)| self.enabled(name));
+        let disabled = enabled.map(|&(name, needed)| GateError::Dependency {
+            name,
+            disabled: needed
+                .iter()
+                .copied()
+                .filter(|it| !self.enabled(it))
+                .collect(),
+        });
+        disabled
+            .filter(|error| matches!(error, GateError::Dependency { disabled, .. } if !disabled.is_empty()))
+            .collect()
     }
 
     /// Whether a gate is on. A name that is no gate is off.
@@ -152,129 +188,9 @@ fn hint(name: &str) -> String {
         .unwrap_or_default()
 }
 
-const ON: bool = true;
-const OFF: bool = false;
-const LOCKED: bool = true;
-const FREE: bool = false;
-
-const fn gate(name: &'static str, stage: Stage, default: bool, locked: bool) -> Gate {
-    Gate {
-        name,
-        stage,
-        default,
-        locked,
-    }
-}
-
-use Stage::{Alpha, Beta, Deprecated, Ga};
-
-/// Gates that the node agent reads, by name.
-pub(crate) static GATES: &[Gate] = &[
-    gate("AllowDNSOnlyNodeCSR", Deprecated, OFF, FREE),
-    gate("CPUManagerPolicyAlphaOptions", Alpha, OFF, FREE),
-    gate("CPUManagerPolicyBetaOptions", Beta, ON, FREE),
-    gate("CRIListStreaming", Alpha, OFF, FREE),
-    gate("CSIVolumeHealth", Alpha, OFF, FREE),
-    gate(
-        "ChangeContainerStatusOnKubeletRestart",
-        Deprecated,
-        OFF,
-        FREE,
-    ),
-    gate("ClusterTrustBundleProjection", Beta, OFF, FREE),
-    gate("ComponentFlagz", Beta, ON, FREE),
-    gate("ComponentStatusz", Beta, ON, FREE),
-    gate("ContainerCheckpoint", Beta, ON, FREE),
-    gate("ContainerRestartRules", Beta, ON, FREE),
-    gate("ContainerStopSignals", Alpha, OFF, FREE),
-    gate("CustomCPUCFSQuotaPeriod", Ga, ON, FREE),
-    gate("DRAConsumableCapacity", Beta, ON, FREE),
-    gate("DRAExtendedResource", Beta, ON, FREE),
-    gate("DRAWorkloadResourceClaims", Alpha, OFF, FREE),
-    gate("DisableCPUQuotaWithExclusiveCPUs", Deprecated, ON, FREE),
-    gate("DisableNodeKubeProxyVersion", Deprecated, ON, LOCKED),
-    gate("DynamicResourceAllocation", Ga, ON, LOCKED),
-    gate("EnvFiles", Beta, ON, FREE),
-    gate("EventedPLEG", Alpha, OFF, FREE),
-    gate("ExtendWebSocketsToKubelet", Beta, ON, FREE),
-    gate("GenericWorkload", Alpha, OFF, FREE),
-    gate("GitRepoVolumeDriver", Deprecated, OFF, LOCKED),
-    gate("GracefulNodeShutdown", Beta, ON, FREE),
-    gate("GracefulNodeShutdownBasedOnPodPriority", Beta, ON, FREE),
-    gate("HostnameOverride", Beta, ON, FREE),
-    gate("ImageMaximumGCAge", Ga, ON, LOCKED),
-    gate("ImageVolume", Ga, ON, LOCKED),
-    gate("ImageVolumeWithDigest", Alpha, OFF, FREE),
-    gate("InPlacePodLevelResourcesVerticalScaling", Beta, ON, FREE),
-    gate("InPlacePodVerticalScaling", Ga, ON, LOCKED),
-    gate("InPlacePodVerticalScalingExclusiveCPUs", Alpha, OFF, FREE),
-    gate("InPlacePodVerticalScalingExclusiveMemory", Alpha, OFF, FREE),
-    gate("InPlacePodVerticalScalingInitContainers", Beta, ON, FREE),
-    gate("KubeletCrashLoopBackOffMax", Beta, ON, FREE),
-    gate("KubeletEnsureSecretPulledImages", Beta, ON, FREE),
-    gate("KubeletFineGrainedAuthz", Ga, ON, LOCKED),
-    gate("KubeletInUserNamespace", Alpha, OFF, FREE),
-    gate("KubeletPSI", Ga, ON, LOCKED),
-    gate("KubeletPodResourcesGet", Ga, ON, LOCKED),
-    gate("KubeletPodResourcesListUseActivePods", Deprecated, ON, FREE),
-    gate("KubeletRegistrationGetOnExistsOnly", Deprecated, OFF, FREE),
-    gate("KubeletSeparateDiskGC", Beta, ON, FREE),
-    gate(
-        "KubeletServiceAccountTokenForCredentialProviders",
-        Beta,
-        ON,
-        FREE,
-    ),
-    gate(
-        "LocalStorageCapacityIsolationFSQuotaMonitoring",
-        Beta,
-        OFF,
-        FREE,
-    ),
-    gate("MemoryQoS", Alpha, OFF, FREE),
-    gate("MutableCSINodeAllocatableCount", Ga, ON, LOCKED),
-    gate("NodeDeclaredFeatures", Beta, ON, FREE),
-    gate("NodeLogQuery", Ga, ON, LOCKED),
-    gate("NodeSwap", Ga, ON, LOCKED),
-    gate("PLEGOnDemandRelist", Beta, ON, FREE),
-    gate("PodAndContainerStatsFromCRI", Alpha, OFF, FREE),
-    gate("PodCertificateRequest", Beta, OFF, FREE),
-    gate("PodLevelResourceManagers", Alpha, OFF, FREE),
-    gate("PodLevelResources", Beta, ON, FREE),
-    gate("PodLifecycleSleepAction", Ga, ON, LOCKED),
-    gate("PodLogsQuerySplitStreams", Alpha, OFF, FREE),
-    gate("PodReadyToStartContainersCondition", Beta, ON, FREE),
-    gate("PodsAPI", Alpha, OFF, FREE),
-    gate("PreventStaticPodAPIReferences", Beta, ON, FREE),
-    gate("QOSReserved", Alpha, OFF, FREE),
-    gate("RecoverVolumeExpansionFailure", Ga, ON, LOCKED),
-    gate("RecursiveReadOnlyMounts", Ga, ON, LOCKED),
-    gate("ReduceDefaultCrashLoopBackOffDecay", Alpha, OFF, FREE),
-    gate("ReloadKubeletClientCAFile", Beta, ON, FREE),
-    gate("ReloadKubeletServerCertificateFile", Beta, ON, FREE),
-    gate("ResourceHealthStatus", Beta, ON, FREE),
-    gate("ResourceHealthStatusMessage", Beta, ON, FREE),
-    gate("RestartAllContainersOnContainerExits", Beta, ON, FREE),
-    gate("RotateKubeletServerCertificate", Beta, ON, FREE),
-    gate("RuntimeClassInImageCriApi", Alpha, OFF, FREE),
-    gate("SELinuxChangePolicy", Ga, ON, LOCKED),
-    gate("SELinuxMount", Beta, OFF, FREE),
-    gate("SELinuxMountReadWriteOncePod", Ga, ON, LOCKED),
-    gate("SupplementalGroupsPolicy", Ga, ON, LOCKED),
-    gate("SystemdWatchdog", Ga, ON, LOCKED),
-    gate("TaintTolerationComparisonOperators", Alpha, OFF, FREE),
-    gate("TopologyManagerPolicyAlphaOptions", Alpha, OFF, FREE),
-    gate("TopologyManagerPolicyBetaOptions", Beta, ON, FREE),
-    gate("TopologyManagerPolicyOptions", Ga, ON, LOCKED),
-    gate("UserNamespacesSupport", Ga, ON, LOCKED),
-    gate("WindowsCPUAndMemoryAffinity", Alpha, OFF, FREE),
-    gate("WindowsGracefulNodeShutdown", Beta, ON, FREE),
-    gate("WindowsHostNetwork", Deprecated, OFF, FREE),
-];
-
 #[cfg(test)]
 mod tests {
-    use super::{FeatureGates, GATES};
+    use super::{DEPENDENCIES, FeatureGates, GATES, Stage, find};
 
     fn check(asked: &[(&str, bool)], gate: &str, expected: &str) {
         let asked = asked.iter().map(|(n, on)| ((*n).to_owned(), *on)).collect();
@@ -316,12 +232,51 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_sorted_and_has_no_duplicates() {
-        let names: Vec<_> = GATES.iter().map(|g| g.name.to_lowercase()).collect();
-        let mut unique = names.clone();
-        unique.sort();
-        unique.dedup();
-        assert_eq!(names.len(), unique.len());
-        assert_eq!(GATES.len(), 85);
+    fn gates_of_other_components_are_accepted_and_checked() {
+        check(&[("WatchListClient", false)], "WatchListClient", "false");
+        check(&[("ContextualLogging", true)], "ContextualLogging", "true");
+        check(&[("NFTablesProxyMode", true)], "NFTablesProxyMode", "true");
+        check(&[("AllAlpha", true)], "StorageVersionAPI", "true");
+        check(&[("AllBeta", false)], "WatchList", "false");
+        check(
+            &[("NFTablesProxyMode", false)],
+            "NFTablesProxyMode",
+            "cannot set feature gate NFTablesProxyMode to false: it is locked to true, remove it",
+        );
+    }
+
+    #[test]
+    fn a_gate_needs_the_gates_it_depends_on() {
+        check(
+            &[("GracefulNodeShutdown", false)],
+            "GracefulNodeShutdown",
+            "GracefulNodeShutdownBasedOnPodPriority is enabled, but depends on features that are \
+             disabled: [GracefulNodeShutdown]; disable GracefulNodeShutdownBasedOnPodPriority too; \
+             WindowsGracefulNodeShutdown is enabled, but depends on features that are disabled: \
+             [GracefulNodeShutdown]; disable WindowsGracefulNodeShutdown too",
+        );
+        check(
+            &[
+                ("GracefulNodeShutdown", false),
+                ("GracefulNodeShutdownBasedOnPodPriority", false),
+                ("WindowsGracefulNodeShutdown", false),
+            ],
+            "GracefulNodeShutdown",
+            "false",
+        );
+    }
+
+    #[test]
+    fn gate_table_is_sorted_and_consistent() {
+        assert!(GATES.is_sorted_by(|a, b| a.name < b.name));
+        assert_eq!(GATES.len(), 239);
+        for (name, needed) in DEPENDENCIES {
+            assert!(find(name).is_some(), "{name}");
+            assert!(needed.iter().all(|it| find(it).is_some()), "{name}");
+        }
+        for stage in [Stage::Alpha, Stage::Beta] {
+            // the groups AllAlpha and AllBeta would change a locked gate
+            assert!(GATES.iter().all(|gate| gate.stage != stage || !gate.locked));
+        }
     }
 }

@@ -11,7 +11,7 @@ use windlass_core::yaml::{self, YamlError};
 use crate::collector;
 use crate::fields;
 use crate::flags::{FlagSetting, KubeletFlags};
-use crate::gates::{FeatureGates, Gate};
+use crate::gates::{self, FeatureGates, Gate};
 use crate::kubelet::{self, KubeletConfiguration};
 use crate::layers;
 use crate::node::{self, NodeError};
@@ -225,6 +225,14 @@ pub const ACTED_UPON: [&str; 16] = [
     "RestartAllContainersOnContainerExits",
 ];
 
+/// Said of a gate that other components of Kubernetes read.
+pub(crate) const FOREIGN_GATE: &str = "accepted, without effect in a kubelet";
+
+/// Whether only other components of Kubernetes read a gate.
+pub(crate) fn is_foreign_gate(name: &str) -> bool {
+    gates::find(name).is_some_and(|gate| !gate.in_kubelet)
+}
+
 fn check_node_labels(flags: &KubeletFlags) -> Result<(), ConfigError> {
     let below = |domain: &str, of: &str| domain == of || domain.ends_with(&format!(".{of}"));
     for (label, _) in flags.node_labels.iter().flat_map(|labels| &labels.0) {
@@ -386,7 +394,7 @@ impl Layers {
         }));
         faults.extend(validate::validate(&kubelet, &gates, &origin_of));
         let origin = origin_of("featureGates");
-        let inert = |(gate, _): &(&Gate, bool)| !ACTED_UPON.contains(&gate.name);
+        let inert = |(gate, _): &(&Gate, bool)| gate.in_kubelet && !ACTED_UPON.contains(&gate.name);
         let remark = |field: &str, message| Warning {
             origin: origin_of(field),
             field: field.to_owned(),
@@ -412,6 +420,15 @@ impl Layers {
                 field: format!("featureGates.{}", gate.name),
                 message: format!("set to {on}, but nothing follows from this gate in this version"),
             }));
+        let foreign = kubelet.feature_gates.keys().map(String::as_str);
+        let foreign: Vec<_> = foreign.filter(|gate| is_foreign_gate(gate)).collect();
+        if !foreign.is_empty() {
+            self.warnings.push(Warning {
+                origin,
+                field: "featureGates".to_owned(),
+                message: format!("{}: {FOREIGN_GATE}", foreign.join(", ")),
+            });
+        }
         self.warn_of_flags(flags);
         let config = Config {
             kubelet,

@@ -64,6 +64,7 @@ pub(super) fn gates() -> String {
         let state = match (ACTED_UPON.contains(&gate.name), gate.locked) {
             (true, _) => "acted upon",
             (false, true) => "locked",
+            (false, false) if !gate.in_kubelet => "no effect in a kubelet",
             (false, false) => "nothing follows from it",
         };
         let on = if on { "on" } else { "off" };
@@ -76,7 +77,8 @@ pub(super) fn gates() -> String {
     });
     let about = "Names, stages and defaults are those of Kubernetes 1.36. A gate that is set and from \
                  which nothing follows is named in the log at start; what it would turn on or off may be \
-                 there all the same, see [COVERAGE.md](../COVERAGE.md).";
+                 there all the same, see [COVERAGE.md](../COVERAGE.md). Gates that only other components of \
+                 Kubernetes read are accepted, with one warning for all of them.";
     head("Feature gates", about) + &table(&["gate", "stage", "default", "state"], rows)
 }
 

@@ -12,7 +12,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use serde::Serialize;
 
-use super::{ACTED_UPON, ConfigError, Layers, Warning, gather, origin_of};
+use super::{
+    ACTED_UPON, ConfigError, FOREIGN_GATE, Layers, Warning, gather, is_foreign_gate, origin_of,
+};
 use crate::fields::{self, Support};
 use crate::flags::{KubeletFlags, normalize};
 use crate::gates;
@@ -262,6 +264,10 @@ impl Report {
     }
 
     fn read_gate(&mut self, gate: &str, path: &str, origin: &str, told: &[Warning]) {
+        if is_foreign_gate(gate) {
+            self.add(Verdict::Ignored, path, origin, FOREIGN_GATE);
+            return;
+        }
         let remark = told.iter().find(|warning| warning.field == path);
         // a group of gates is none itself
         let inert = gates::find(gate).is_some() && !ACTED_UPON.contains(&gate);

@@ -516,7 +516,7 @@ fn unknown_and_inert_fields_are_warned_of_once() {
             "--kube-reserved-cgroup=/x",
             "--enforce-node-allocatable=pods,kube-reserved",
             "--exit-on-lock-contention",
-            "--feature-gates=EventedPLEG=true,EnvFiles=true",
+            "--feature-gates=EventedPLEG=true,EnvFiles=true,WatchList=true,NFTablesProxyMode=true",
             "--pod-infra-container-image=pause",
         ],
         &[
@@ -526,6 +526,7 @@ fn unknown_and_inert_fields_are_warned_of_once() {
             "--kube-reserved-cgroup: kubeReservedCgroup: accepted, but nothing follows from it in this version, which lacks node-wide limits and reservations",
             "--enforce-node-allocatable: enforceNodeAllocatable: kube-reserved is not enforced in this version, only pods are",
             "--feature-gates: featureGates.EventedPLEG: set to true, but nothing follows from this gate in this version",
+            "--feature-gates: featureGates: NFTablesProxyMode, WatchList: accepted, without effect in a kubelet",
             "--exit-on-lock-contention: accepted, but nothing follows from it in this version, which lacks an end for the next holder: the lock is kept until the agent ends",
             "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it",
         ],

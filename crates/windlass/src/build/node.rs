@@ -184,20 +184,29 @@ mod tests {
     #[test]
     fn a_node_declares_what_its_gates_leave_on() {
         let restarts_all = "RestartAllContainersOnContainerExits";
-        let check = |off: Option<&str>, expected: Option<&[&str]>| {
-            let asked: BTreeMap<String, bool> = off
-                .map(|name| (name.to_owned(), false))
-                .into_iter()
-                .collect();
+        let check = |off: &[&str], expected: Option<&[&str]>| {
+            let asked: BTreeMap<String, bool> =
+                off.iter().map(|&name| (name.to_owned(), false)).collect();
             let gates = FeatureGates::new(&asked).expect("gates");
             let declared = declared_features(&gates);
             let expected =
                 expected.map(|names| names.iter().map(|&name| name.to_owned()).collect());
             assert_eq!(declared, expected, "{off:?}");
         };
-        check(None, Some(&[restarts_all]));
-        check(Some(restarts_all), Some(&[]));
-        check(Some("NodeDeclaredFeatures"), None);
+        check(&[], Some(&[restarts_all]));
+        check(&[restarts_all], Some(&[]));
+        // with every gate that depends on it
+        check(
+            &[
+                "NodeDeclaredFeatures",
+                "ExtendWebSocketsToKubelet",
+                "InPlacePodLevelResourcesVerticalScaling",
+                "InPlacePodVerticalScalingInitContainers",
+                "UserNamespacesHostNetworkSupport",
+                restarts_all,
+            ],
+            None,
+        );
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn a_field_is_supported_ignored_or_refused() {
 fn what_the_agent_would_stop_at_hides_nothing_else() {
     check(
         "featureGates: {PodsAPI: true, NoSuchGate: true, InPlacePodVerticalScaling: false, \
-         MemoryQoS: true}\nport: -1\nserializeImagePulls: true\n",
+         MemoryQoS: true, WatchList: false}\nport: -1\nserializeImagePulls: true\n",
         &[
             "--no-such=1",
             "--other",
@@ -76,6 +76,7 @@ fn what_the_agent_would_stop_at_hides_nothing_else() {
             "refused port (@/c): -1 is out of range, write 1 to 65535",
             "ignored featureGates.MemoryQoS (@/c): set to true, but nothing follows from this \
              gate in this version",
+            "ignored featureGates.WatchList (@/c): accepted, without effect in a kubelet",
             "supported --root-dir (command line)",
             "supported featureGates.PodsAPI (@/c)",
             "supported serializeImagePulls (@/c)",
