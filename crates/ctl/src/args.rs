@@ -80,6 +80,13 @@ pub(crate) enum Command {
     /// Show what node and pods use; on a terminal again and again.
     #[command(after_help = "Example: windlassctl top --containers -n kube-system")]
     Top(TopArgs),
+    /// Print the agent's metrics in the text format of Prometheus.
+    #[command(after_help = "Example: windlassctl metrics | grep kubelet_running_pods")]
+    Metrics {
+        /// Print the metrics of the probes instead.
+        #[arg(long)]
+        probes: bool,
+    },
     /// Print a container's log.
     #[command(after_help = "Example: windlassctl logs web -c app -f --tail 20")]
     Logs(LogsArgs),
@@ -260,6 +267,7 @@ mod tests {
             "logs web -p --since 2h30m --socket /x",
             "check --config c.yaml --config-dir d --all -o json -- --max-pods=5 -v 2",
             "completion zsh",
+            "metrics --probes",
             "status",
             "version",
         ] {

@@ -92,6 +92,12 @@ impl Client {
         Ok(answer.into_inner())
     }
 
+    /// Metrics of the agent, or of its probes.
+    pub(crate) async fn metrics(&mut self, probes: bool) -> Result<String, Error> {
+        let request = proto::GetMetricsRequest { probes };
+        Ok(self.0.get_metrics(request).await?.into_inner().text)
+    }
+
     /// The pods of a namespace, or of all.
     pub(crate) async fn list(&mut self, namespace: Option<&str>) -> Result<Vec<PodView>, Error> {
         let request = filter(namespace);

@@ -128,10 +128,17 @@ async fn ask(command: Command, client: Client) -> Result<(), Error> {
         Command::Explain(explain) => explain::run(client, &explain).await,
         Command::Timeline(timeline) => timeline::run(client, &timeline).await,
         Command::Top(top) => top::run(client, &top).await,
+        Command::Metrics { probes } => metrics(client, probes).await,
         Command::Logs(logs) => logs::run(client, &logs).await,
         Command::Status => node::run(client).await,
         Command::Version | Command::Check(_) | Command::Completion { .. } => Ok(()),
     }
+}
+
+async fn metrics(mut client: Client, probes: bool) -> Result<(), Error> {
+    let text = client.metrics(probes).await?;
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(())
 }
 
 /// A value for a program.

@@ -90,6 +90,17 @@ impl Windlass for FakeAgent {
         Ok(Response::new(proto::GetPodResponse { json }))
     }
 
+    async fn get_metrics(
+        &self,
+        request: Request<proto::GetMetricsRequest>,
+    ) -> Result<Response<proto::GetMetricsResponse>, Status> {
+        let text = match request.into_inner().probes {
+            true => "prober_probe_total 2\n".to_owned(),
+            false => "kubelet_running_pods 1\n".to_owned(),
+        };
+        Ok(Response::new(proto::GetMetricsResponse { text }))
+    }
+
     async fn read_log(
         &self,
         request: Request<proto::ReadLogRequest>,
@@ -177,6 +188,8 @@ async fn answers_go_to_stdout_and_errors_are_one_line_with_exit_code_1() {
     .await;
     check(&socket, "get pods -A -o name", "0 pod/web-n1\n").await;
     check(&socket, "logs web-n1", "0 one\ntwo\n").await;
+    check(&socket, "metrics", "0 kubelet_running_pods 1\n").await;
+    check(&socket, "metrics --probes", "0 prober_probe_total 2\n").await;
     check(
         &socket,
         "explain pod web-n1 -o json",

@@ -1,4 +1,4 @@
-//! Serves `/healthz` and `/metrics` of a program, first well and then not.
+//! Serves `/healthz` of a program, first well and then not.
 //!
 //! `cargo run -p windlass-server --example serve_health`
 //!
@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
-use windlass_metrics::Metrics;
 use windlass_server::{HealthCheck, HealthSource, bind_health, serve_health};
 
 #[derive(Debug, Default)]
@@ -38,15 +37,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     let shutdown = CancellationToken::new();
     let ends = shutdown.clone().cancelled_owned();
-    let server = tokio::spawn(serve_health(listener, pump.clone(), Metrics::new()?, ends));
+    let server = tokio::spawn(serve_health(listener, pump.clone(), ends));
 
     show(address, "/healthz").await?;
     show(address, "/healthz?verbose").await?;
     pump.stuck.store(true, Ordering::Relaxed);
     show(address, "/healthz").await?;
     show(address, "/healthz/ping").await?;
-    let metrics = get(address, "/metrics").await?;
-    println!("/metrics has {} lines", metrics.lines().count());
 
     shutdown.cancel();
     server.await??;

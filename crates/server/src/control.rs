@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 use windlass_core::paths::NodePaths;
+use windlass_metrics::Metrics;
 use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_runtime::logs::{LogError, LogOptions, LogReader, LogSource};
@@ -28,6 +29,7 @@ use windlass_types::view::{NodeStanding, RejectedManifest};
 use windlass_types::{Clock, PodExt, PodUid};
 
 use crate::convert;
+use crate::healthz::HealthSource;
 use crate::log_target::{LogQuestion, NoLog, log_target, watch_end};
 use crate::socket;
 use crate::why::Why;
@@ -50,6 +52,10 @@ pub struct ControlService {
     pub why: Why,
     /// Who measures what they use.
     pub stats: Arc<dyn StatsSource>,
+    /// Metrics of the agent.
+    pub metrics: Metrics,
+    /// Updates the metrics that are computed when they are read.
+    pub health: Arc<dyn HealthSource>,
     /// What the pod sources refuse at present.
     pub rejected: watch::Receiver<Vec<RejectedManifest>>,
     /// What the agent is a node of.
@@ -162,6 +168,20 @@ impl Windlass for ControlService {
         let (node, pods) = measured.map_err(|error| Status::unavailable(error.to_string()))?;
         let name = self.why.node_name.clone();
         Ok(Response::new(convert::usage(name, &node, &pods)))
+    }
+
+    async fn get_metrics(
+        &self,
+        request: Request<proto::GetMetricsRequest>,
+    ) -> Result<Response<proto::GetMetricsResponse>, Status> {
+        let text = if request.into_inner().probes {
+            self.metrics.probes.render()
+        } else {
+            self.health.before_scrape();
+            self.metrics.render()
+        };
+        let text = text.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(proto::GetMetricsResponse { text }))
     }
 
     async fn watch_pods(

@@ -1,4 +1,4 @@
-//! `/healthz`, `/metrics` and `/metrics/probes` on localhost, in the clear, read-only.
+//! `/healthz` on localhost, in the clear, read-only, as the Go kubelet on 10248: nothing else is served.
 //!
 //! `/healthz` is 200 `ok` while every check passes, else 500 with each check's result;
 //! `/healthz/<check>` is one check alone. `?verbose` lists the checks in any case.
@@ -16,10 +16,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
 use tower::limit::GlobalConcurrencyLimitLayer;
-use windlass_metrics::Metrics;
 
-/// Requests worked on at a time: probes and a scraper need a handful, and rendering the metrics
-/// takes about a millisecond of one core.
+/// Requests worked on at a time: probes of the node need a handful.
 const MAX_REQUESTS: usize = 16;
 
 /// The result of one health check.
@@ -40,12 +38,6 @@ pub trait HealthSource: Send + Sync + std::fmt::Debug + 'static {
     fn before_scrape(&self) {}
 }
 
-#[derive(Clone, Debug)]
-struct Shared {
-    health: Arc<dyn HealthSource>,
-    metrics: Metrics,
-}
-
 /// Opens the port. The caller reports an error with the setting that is at fault.
 pub async fn bind_health(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     TcpListener::bind(SocketAddr::new(address, port)).await
@@ -55,34 +47,31 @@ pub async fn bind_health(address: IpAddr, port: u16) -> io::Result<TcpListener> 
 pub async fn serve_health(
     listener: TcpListener,
     health: Arc<dyn HealthSource>,
-    metrics: Metrics,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    axum::serve(listener, router(health, metrics))
+    axum::serve(listener, router(health))
         .with_graceful_shutdown(shutdown)
         .await
 }
 
-fn router(health: Arc<dyn HealthSource>, metrics: Metrics) -> Router {
+fn router(health: Arc<dyn HealthSource>) -> Router {
     Router::new()
         .route("/healthz", get(all))
         .route("/healthz/{check}", get(one))
-        .route("/metrics", get(all_metrics))
-        .route("/metrics/probes", get(probe_metrics))
         .layer(GlobalConcurrencyLimitLayer::new(MAX_REQUESTS))
-        .with_state(Shared { health, metrics })
+        .with_state(health)
 }
 
-async fn all(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Response {
-    health_answer(&*shared.health, None, query.as_deref())
+async fn all(State(health): State<Arc<dyn HealthSource>>, RawQuery(query): RawQuery) -> Response {
+    health_answer(&*health, None, query.as_deref())
 }
 
 async fn one(
-    State(shared): State<Shared>,
+    State(health): State<Arc<dyn HealthSource>>,
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    health_answer(&*shared.health, Some(&name), query.as_deref())
+    health_answer(&*health, Some(&name), query.as_deref())
 }
 
 /// The answer to `/healthz`, or to `/healthz/<name>`: 404 if there is no such check.
@@ -99,15 +88,6 @@ pub fn health_answer(
         }
     }
     report(&checks, is_verbose(query), name.unwrap_or("healthz"))
-}
-
-async fn all_metrics(State(shared): State<Shared>) -> Response {
-    shared.health.before_scrape();
-    metrics_answer(shared.metrics.render())
-}
-
-async fn probe_metrics(State(shared): State<Shared>) -> Response {
-    metrics_answer(shared.metrics.probes.render())
 }
 
 /// Rendered metrics as an answer.

@@ -1,7 +1,7 @@
-//! What the agent serves to its own machine: health and metrics over HTTP on localhost, and the
+//! What the agent serves to its own machine: health over HTTP on localhost, and the
 //! control API that `windlassctl` speaks over a Unix socket.
 //!
-//! For a program that wants `/healthz` with named checks and `/metrics` in a few lines, or a gRPC service
+//! For a program that wants `/healthz` with named checks in a few lines, or a gRPC service
 //! on a Unix socket that only root and its own user can open.
 //!
 //! # The way in

@@ -18,6 +18,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use windlass_proto::windlass_v1::GetMetricsRequest;
 
 use crate::containerd::{PrivateContainerd, wait_for_exit};
 use crate::pod_watch::PodWatch;
@@ -229,12 +230,17 @@ impl Agent {
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// Port of `/healthz` and `/metrics` on 127.0.0.1.
-    pub fn healthz_port(&self) -> u16 {
-        self.healthz
+    /// Metrics, or those of probes, read over the local socket.
+    ///
+    /// # Errors
+    /// The agent does not answer.
+    pub async fn metrics(&self, probes: bool) -> anyhow::Result<String> {
+        let mut client = crate::pod_watch::connect(&self.socket()).await?;
+        let answer = client.get_metrics(GetMetricsRequest { probes }).await?;
+        Ok(answer.into_inner().text)
     }
 
-    /// Status code and body of a GET on that port.
+    /// Status code and body of a GET on the health port of 127.0.0.1.
     pub async fn http(&self, path: &str) -> std::io::Result<(u16, String)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.healthz)).await?;
         let request =

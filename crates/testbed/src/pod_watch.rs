@@ -1,7 +1,7 @@
 //! What an agent reports of its pods over its control socket, as one value that changes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_proto::windlass_v1::{Blocker, ListPodsRequest, PodEntry, StartTimings};
 
@@ -129,10 +129,15 @@ impl Drop for PodWatch {
     }
 }
 
-async fn follow(socket: &std::path::Path, sender: &watch::Sender<PodTable>) -> anyhow::Result<()> {
+/// Connects to an agent's local socket.
+pub(crate) async fn connect(socket: &Path) -> anyhow::Result<WindlassClient<Channel>> {
     let endpoint = Endpoint::try_from(format!("unix://{}", socket.display()))?;
-    let mut client =
-        WindlassClient::new(endpoint.connect().await?).max_decoding_message_size(MAX_MESSAGE);
+    let client = WindlassClient::new(endpoint.connect().await?);
+    Ok(client.max_decoding_message_size(MAX_MESSAGE))
+}
+
+async fn follow(socket: &Path, sender: &watch::Sender<PodTable>) -> anyhow::Result<()> {
+    let mut client = connect(socket).await?;
     let mut stream = client
         .watch_pods(ListPodsRequest::default())
         .await?

@@ -141,13 +141,15 @@ impl Servers {
         }
         if let Some(listener) = self.health {
             let ended = token.clone().cancelled_owned();
-            let server = serve_health(listener, health, surroundings.metrics, ended);
+            let server = serve_health(listener, Arc::clone(&health), ended);
             agent.shutdown.track(report_end("healthz", server));
         }
         let service = ControlService {
             board: agent.board.clone(),
             why: known.why,
             stats: known.stats,
+            metrics: surroundings.metrics,
+            health,
             rejected: agent.rejected.clone(),
             node: Arc::new(agent.node.clone()),
             paths: self.paths,

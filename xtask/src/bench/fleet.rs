@@ -152,11 +152,6 @@ impl Fleet {
         &self.agent
     }
 
-    /// Port of the agent's health and metrics.
-    pub(super) fn healthz_port(&self) -> u16 {
-        self.agent.healthz_port()
-    }
-
     /// Waits until the agent has nothing to do.
     pub(super) async fn settle(&mut self) -> anyhow::Result<()> {
         process::settle(&mut self.agent).await

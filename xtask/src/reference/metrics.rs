@@ -57,8 +57,8 @@ pub(super) fn page(source: &dyn Fn(&str) -> anyhow::Result<String>) -> anyhow::R
         ]
     });
     let about = "Names that begin with `windlass_` have no counterpart upstream; the others are \
-                 upstream's. `/metrics` is on 10248 and, for who may, on 10250, `/metrics/probes` on \
-                 both, `/metrics/slis` on 10250. `kubelet_container_log_filesystem_used_bytes{container,namespace,pod,uid}` \
+                 upstream's. `/metrics`, `/metrics/probes` and `/metrics/slis` are on 10250 and \
+                 `readOnlyPort`; `windlassctl metrics` prints the first two on the node. `kubelet_container_log_filesystem_used_bytes{container,namespace,pod,uid}` \
                  is on 10250 only, and not listed. What node, pods and containers use is in \
                  `/metrics/resource` and `/metrics/cadvisor` of 10250, whose families are upstream's \
                  and are not listed here. A help begins with upstream's stability level, such as \

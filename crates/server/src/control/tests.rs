@@ -7,6 +7,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
+use windlass_metrics::{ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_stats::usage::{NodeUsage, PodUsage};
 use windlass_stats::{NoFigures, StatsError};
@@ -16,6 +17,7 @@ use windlass_types::why::{Explanation, PodTimeline};
 use windlass_types::{Reason, Timestamp};
 
 use super::*;
+use crate::healthz::HealthCheck;
 use crate::socket::bind_socket;
 
 const NOW: &str = "2026-11-21T04:00:00Z";
@@ -37,6 +39,8 @@ struct World {
     server: JoinHandle<Result<(), tonic::transport::Error>>,
     client: WindlassClient<Channel>,
     logs: PathBuf,
+    /// Its series are there while it lives.
+    _probe: ProbeSeries,
     _directory: tempfile::TempDir,
 }
 
@@ -51,6 +55,20 @@ impl StatsSource for Measured {
 
     async fn pods(&self, _: Wanted) -> Result<Vec<PodUsage>, StatsError> {
         Ok(Vec::new())
+    }
+}
+
+/// Counts a CRI call before each scrape.
+#[derive(Debug)]
+struct Healthy(Metrics);
+
+impl HealthSource for Healthy {
+    fn checks(&self) -> Vec<HealthCheck> {
+        Vec::new()
+    }
+
+    fn before_scrape(&self) {
+        self.0.observe_runtime_operation("version", 0.1, false);
     }
 }
 
@@ -87,6 +105,15 @@ impl World {
             timelines: Timelines::new(Arc::new(FixedClock), None),
             node_name: "n1".into(),
         };
+        let metrics = Metrics::new().expect("metrics");
+        let mut probe = metrics.probes.of(ProbeLabels {
+            probe_type: "Liveness",
+            container: "app".into(),
+            pod: "web".into(),
+            namespace: "default".into(),
+            pod_uid: "u1".into(),
+        });
+        probe.observe(ProbeResult::Failed, 0.1);
         let service = ControlService {
             rejected: watch::channel(vec![RejectedManifest {
                 origin: "/m/bad.yaml".into(),
@@ -96,6 +123,8 @@ impl World {
             board: board.clone(),
             why: why.clone(),
             stats: Arc::new(Measured),
+            metrics: metrics.clone(),
+            health: Arc::new(Healthy(metrics)),
             node: Arc::new(Node),
             paths: NodePaths {
                 root_dir: directory.path().to_owned(),
@@ -122,6 +151,7 @@ impl World {
             server,
             client: WindlassClient::new(channel),
             logs,
+            _probe: probe,
             _directory: directory,
         }
     }
@@ -541,5 +571,23 @@ async fn what_cannot_be_measured_is_said() {
     let refused = asked.await.expect_err("no figures");
     assert_eq!(refused.code(), tonic::Code::Unavailable);
     assert!(refused.message().contains("root cgroup"), "{refused}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn metrics_are_read_over_the_socket() {
+    let mut world = World::start().await;
+    let mut read = async |probes| {
+        let request = proto::GetMetricsRequest { probes };
+        let answer = within(world.client.get_metrics(request)).await;
+        answer.expect("metrics").into_inner().text
+    };
+    let text = read(false).await;
+    let call = r#"kubelet_runtime_operations_total{operation_type="version"} 1"#;
+    assert!(text.contains(call), "{text}");
+    assert!(!text.contains("prober_probe_total"), "{text}");
+    let text = read(true).await;
+    let series = r#"pod_uid="u1",probe_type="Liveness",result="failed"} 1"#;
+    assert!(text.contains(series), "{text}");
     world.stop().await;
 }

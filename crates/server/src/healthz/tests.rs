@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use windlass_metrics::{Metrics, ProbeLabels, ProbeResult};
 
 use super::{HealthCheck, HealthSource, bind_health, serve_health};
 
@@ -36,16 +35,7 @@ async fn ask(pleg: Result<&str, &str>, target: &str) -> String {
         .expect("port");
     let address = listener.local_addr().expect("address");
     let (stop, stopped) = oneshot::channel::<()>();
-    let metrics = Metrics::new().expect("metrics");
-    let mut probe = metrics.probes.of(ProbeLabels {
-        probe_type: "Liveness",
-        container: "app".into(),
-        pod: "web".into(),
-        namespace: "default".into(),
-        pod_uid: "u1".into(),
-    });
-    probe.observe(ProbeResult::Failed, 0.1);
-    let server = tokio::spawn(serve_health(listener, Arc::new(health), metrics, async {
+    let server = tokio::spawn(serve_health(listener, Arc::new(health), async {
         let _closed = stopped.await;
     }));
 
@@ -86,12 +76,8 @@ async fn health_is_ok_only_while_every_check_passes() {
 }
 
 #[tokio::test]
-async fn metrics_are_served_as_text_and_nothing_else_is_served() {
-    let text = ask(Ok(""), "/metrics").await;
-    assert!(text.contains("kubelet_pleg_discard_events 0"), "{text}");
-    assert!(!text.contains("prober_probe_total"), "{text}");
-    let text = ask(Ok(""), "/metrics/probes").await;
-    let series = r#"pod_uid="u1",probe_type="Liveness",result="failed"} 1"#;
-    assert!(text.contains(series), "{text}");
-    assert_eq!(ask(Ok(""), "/pods").await, "404 ");
+async fn health_port_serves_health_only() {
+    for target in ["/metrics", "/metrics/probes", "/pods", "/"] {
+        assert_eq!(ask(Ok(""), target).await, "404 ", "{target}");
+    }
 }

@@ -105,7 +105,7 @@ async fn on_containerd_an_image_is_mounted_as_a_volume_read_only() {
     assert_eq!(part["volumeMounts"][1]["recursiveReadOnly"], "Enabled");
 
     // ---- the metrics know of four mounts
-    let (_, metrics) = bed.http("/metrics").await.unwrap();
+    let metrics = bed.agent.metrics(false).await.unwrap();
     for line in [
         "kubelet_image_volume_requested_total 4",
         "kubelet_image_volume_mounted_succeed_total 4",

@@ -132,8 +132,11 @@ async fn on_containerd_a_runtime_that_is_away_costs_no_pod() {
         (200, "ok"),
         "the loop turns, the listing is not old yet"
     );
+    let metrics = bed.agent.metrics(false).await.unwrap();
+    assert!(metrics.contains("kubelet_running_pods"), "{metrics}");
+    // the health port is open to everybody on the host: no metrics there
     let (code, _) = bed.http("/metrics").await.unwrap();
-    assert_eq!(code, 200);
+    assert_eq!(code, 404);
     bed.containerd.start_daemon().await.unwrap();
     let early = bed.ready("early").await.containers[0].clone();
 

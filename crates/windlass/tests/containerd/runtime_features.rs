@@ -81,7 +81,7 @@ async fn on_containerd_events_come_over_cri() {
 
 /// Listings of everything so far.
 async fn relists(bed: &Bed) -> u64 {
-    let (_, metrics) = bed.http("/metrics").await.unwrap();
+    let metrics = bed.agent.metrics(false).await.unwrap();
     let name = "kubelet_pleg_relist_duration_seconds_count ";
     let count = metrics.lines().find_map(|line| line.strip_prefix(name));
     count.unwrap().parse().unwrap()

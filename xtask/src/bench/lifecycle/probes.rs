@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures::future::try_join_all;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use windlass_testbed::images;
 
@@ -64,7 +62,7 @@ pub(super) async fn http(
 
 /// HTTP probes that were asked so far, by the agent's own count.
 async fn asked(fleet: &Fleet) -> anyhow::Result<f64> {
-    let text = metrics(fleet, "/metrics/probes").await?;
+    let text = fleet.agent().metrics(true).await?;
     let lines = text
         .lines()
         .filter(|line| line.starts_with("prober_probe_total{"));
@@ -121,7 +119,7 @@ pub(super) async fn exec(
 /// ExecSync calls that the agent made so far.
 async fn execs(fleet: &Fleet) -> anyhow::Result<f64> {
     let name = "kubelet_runtime_operations_total{operation_type=\"exec_sync\"}";
-    let text = metrics(fleet, "/metrics").await?;
+    let text = fleet.agent().metrics(false).await?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     Ok(line
         .context("no exec_sync among the metrics")?
@@ -145,20 +143,6 @@ async fn bare_execs(bare: &Bare, ids: &[&str]) -> anyhow::Result<usize> {
     let counts: Vec<usize> = try_join_all(calls).await?;
     tokio::time::sleep_until(begin + EXEC_ROUND).await;
     Ok(counts.into_iter().sum())
-}
-
-async fn metrics(fleet: &Fleet, path: &str) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", fleet.healthz_port())).await?;
-    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await?;
-    anyhow::ensure!(
-        text.contains(" 200 "),
-        "{path}: {}",
-        text.lines().next().unwrap_or("")
-    );
-    Ok(text)
 }
 
 /// A server that is asked by two probes of its own and one of its neighbour.
