@@ -70,6 +70,7 @@ pub mod slots;
 mod claim_sizes;
 mod pleg_health;
 mod probe_results;
+mod runtime_name;
 mod settled;
 mod status_cache;
 
@@ -84,6 +85,7 @@ pub use kind::ActorKind;
 pub use mailbox::{Delivery, Mailbox, MailboxSender, SendError, TrySendError, mailbox};
 pub use pleg_health::PlegHealth;
 pub use probe_results::ProbeResults;
+pub use runtime_name::RuntimeName;
 pub use settled::SettledVolumes;
 pub use slots::{Merge, SlotReceiver, SlotSender, slots};
 pub use spawn::{Shutdown, run_actors, spawn_io, start_actor};

@@ -10,7 +10,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{
-    ActorKind, PlegHealth, StatusCache, SystemClock, mailbox, run_actors, slots, start_actor,
+    ActorKind, PlegHealth, RuntimeName, StatusCache, SystemClock, mailbox, run_actors, slots,
+    start_actor,
 };
 use windlass_cri::{CriClient, CriOptions, HungCalls, RuntimeService};
 use windlass_metrics::Metrics;
@@ -54,6 +55,7 @@ async fn watch(socket: &str) -> Result<(), Box<dyn Error>> {
         changes,
         cancel: CancellationToken::new(),
         health: PlegHealth::default(),
+        runtime_name: RuntimeName::default(),
         hung: HungCalls::new(clock),
     };
     start_actor(Pleg::new(deps, mailbox));

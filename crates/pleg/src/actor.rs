@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use windlass_actors::ActorKind;
 use windlass_actors::{
     AnswerSender, Answers, Delivery, GetObserved, InspectError, InspectPod, Mailbox, Merge,
-    PlegHealth, PlegMessage, PodChanged, SlotReceiver, SlotSender, StatusCache, answers, slots,
-    spawn_io,
+    PlegHealth, PlegMessage, PodChanged, RuntimeName, SlotReceiver, SlotSender, StatusCache,
+    answers, slots, spawn_io,
 };
 use windlass_core::pleg::{RuntimePods, diff};
 use windlass_cri::{CriResult, HungCalls, RuntimeService};
@@ -70,6 +70,8 @@ pub struct PlegDeps {
     pub cancel: CancellationToken,
     /// Read by the health checks.
     pub health: PlegHealth,
+    /// The name of the runtime, which the first read asks for.
+    pub runtime_name: RuntimeName,
     /// Calls that the runtime does not answer: their pods are told.
     pub hung: HungCalls,
 }
@@ -188,10 +190,11 @@ impl Pleg {
                 .observe((now - before).as_secs_f64());
         }
         let runtime = Arc::clone(&self.deps.runtime);
+        let name = self.deps.runtime_name.clone();
         let answers = self.answers.clone();
         spawn_io("pleg-list", async move {
             let begin = Instant::now();
-            let result = io::list(runtime.as_ref()).await;
+            let result = io::list(runtime.as_ref(), &name).await;
             answers.answer(Answer::Listed(result, begin.elapsed()));
         });
     }
@@ -262,6 +265,7 @@ impl Pleg {
     fn start_inspection(&self, uid: PodUid) {
         let runtime = Arc::clone(&self.deps.runtime);
         let clock = Arc::clone(&self.deps.clock);
+        let name = self.deps.runtime_name.clone();
         let answers = self.answers.clone();
         let places = if self.queue.is_sick(&uid) {
             Arc::clone(&self.retry_places)
@@ -272,7 +276,7 @@ impl Pleg {
             // the semaphore is never closed; if it were, reading unbounded is the lesser evil
             let place = places.acquire_owned().await.ok();
             let begin = Instant::now();
-            let read = io::inspect(runtime.as_ref(), clock.as_ref(), &uid);
+            let read = io::inspect(runtime.as_ref(), clock.as_ref(), &name, &uid);
             let result = lease(place, READ_LEASE, read).await;
             answers.answer(Answer::Inspected(uid, result, begin.elapsed()));
         });

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::future::try_join_all;
+use futures::future::{try_join_all, try_join3};
 use tokio_util::sync::CancellationToken;
-use windlass_actors::{AnswerSender, SlotSender};
+use windlass_actors::{AnswerSender, RuntimeName, SlotSender};
 use windlass_core::pleg::{RuntimePods, observe};
 use windlass_cri::{CriCode, CriError, CriResult, RuntimeService};
 use windlass_types::cri::{ContainerDetail, ContainerSummary, ListFilter, RuntimeEvent};
@@ -23,13 +23,17 @@ const FIRST_RECONNECT: Duration = Duration::from_millis(100);
 const MAX_RECONNECT: Duration = Duration::from_secs(5);
 
 /// Lists all sandboxes and containers.
-pub(crate) async fn list(runtime: &dyn RuntimeService) -> CriResult<RuntimePods> {
+pub(crate) async fn list(
+    runtime: &dyn RuntimeService,
+    name: &RuntimeName,
+) -> CriResult<RuntimePods> {
     let all = ListFilter::default();
-    let both = futures::future::try_join(
+    let reads = try_join3(
+        ensure_name(runtime, name),
         runtime.list_pod_sandboxes(&all),
         runtime.list_containers(&all),
     );
-    let (sandboxes, containers) = within(LIST_DEADLINE, "list", both).await?;
+    let ((), sandboxes, containers) = within(LIST_DEADLINE, "list", reads).await?;
     Ok(RuntimePods::new(sandboxes, containers))
 }
 
@@ -46,19 +50,31 @@ pub struct Inspection {
 pub(crate) async fn inspect(
     runtime: &dyn RuntimeService,
     clock: &dyn Clock,
+    name: &RuntimeName,
     uid: &PodUid,
 ) -> CriResult<Inspection> {
-    within(INSPECT_DEADLINE, "inspect", read_pod(runtime, clock, uid)).await
+    let read = read_pod(runtime, clock, name, uid);
+    within(INSPECT_DEADLINE, "inspect", read).await
+}
+
+/// Asks the runtime for its name unless that is known: a status of containers needs it.
+async fn ensure_name(runtime: &dyn RuntimeService, name: &RuntimeName) -> CriResult<()> {
+    if name.get().is_none() {
+        name.set(runtime.version().await?.name);
+    }
+    Ok(())
 }
 
 async fn read_pod(
     runtime: &dyn RuntimeService,
     clock: &dyn Clock,
+    name: &RuntimeName,
     uid: &PodUid,
 ) -> CriResult<Inspection> {
     let observed_at = clock.now();
     let of_pod = ListFilter::of_pod(uid);
-    let (sandboxes, containers) = futures::future::try_join(
+    let ((), sandboxes, containers) = try_join3(
+        ensure_name(runtime, name),
         runtime.list_pod_sandboxes(&of_pod),
         runtime.list_containers(&of_pod),
     )

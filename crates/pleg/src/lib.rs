@@ -22,7 +22,7 @@
 //! use futures::StreamExt;
 //! use tokio_util::sync::CancellationToken;
 //! use windlass_actors::{
-//!     ActorKind, PlegHealth, StatusCache, SystemClock, mailbox, run_actors, slots, start_actor,
+//!     ActorKind, PlegHealth, RuntimeName, StatusCache, SystemClock, mailbox, run_actors, slots, start_actor,
 //! };
 //! use windlass_cri::{CriClient, CriOptions, HungCalls};
 //! use windlass_metrics::Metrics;
@@ -45,6 +45,7 @@
 //!         changes,
 //!         cancel: CancellationToken::new(),
 //!         health: PlegHealth::default(),
+//!         runtime_name: RuntimeName::default(),
 //!         hung: HungCalls::new(clock),
 //!     };
 //!     start_actor(Pleg::new(deps, questions));

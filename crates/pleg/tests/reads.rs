@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::clock::SimClock;
 use windlass_actors::{
-    ActorKind, Merge, PlegHandle, PlegHealth, PodChanged, SlotReceiver, StatusCache, mailbox,
-    slots, start_actor,
+    ActorKind, Merge, PlegHandle, PlegHealth, PodChanged, RuntimeName, SlotReceiver, StatusCache,
+    mailbox, slots, start_actor,
 };
 use windlass_core::pleg::ListingAge;
 use windlass_cri::{HungCalls, RuntimeService, WatchedRuntime};
@@ -58,6 +58,7 @@ async fn beside_a_pleg<R>(
         changes: change_sender,
         cancel: CancellationToken::new(),
         health: PlegHealth::default(),
+        runtime_name: RuntimeName::default(),
         hung,
     };
     let health = deps.health.clone();

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    MailboxSender, PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeState, VolumesHandle,
+    MailboxSender, PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeName, RuntimeState,
+    VolumesHandle,
 };
 use windlass_core::backoff::BackoffPolicy;
 use windlass_core::status::{Failures, StatusInput};
@@ -82,7 +83,7 @@ impl WorkerDeps {
             previous: None,
             host_ips: &self.settings.host_ips,
             stop_signals: self.settings.stop_signals,
-            runtime_name: &self.settings.runtime_name,
+            runtime_name: self.settings.runtime_name.get().unwrap_or_default(),
             terminal: false,
             verdict: None,
             now: self.clock.now(),
@@ -101,6 +102,6 @@ pub struct WorkerSettings {
     pub host_ips: Vec<IpAddr>,
     /// Feature gate `ContainerStopSignals`.
     pub stop_signals: bool,
-    /// `containerd` in `containerd://<id>`.
-    pub runtime_name: String,
+    /// The runtime's name, in the IDs of containers.
+    pub runtime_name: RuntimeName,
 }

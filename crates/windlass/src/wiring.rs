@@ -19,9 +19,9 @@ use tokio::sync::watch;
 use windlass_actors::{
     ActorKind, ClaimSizes, ConfigChanged, MailboxSender, NodeSeen, ObjectsChanged, PlegHandle,
     PlegHealth, PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, ProbeResults,
-    ProbesHandle, RejectedManifest, RuntimeState, SettledVolumes, Shutdown, ShutdownState,
-    SlotSender, SourceSnapshot, SourcesReady, StatusCache, VolumesChanged, VolumesHandle, mailbox,
-    slots, spawn_io, start_actor,
+    ProbesHandle, RejectedManifest, RuntimeName, RuntimeState, SettledVolumes, Shutdown,
+    ShutdownState, SlotSender, SourceSnapshot, SourcesReady, StatusCache, VolumesChanged,
+    VolumesHandle, mailbox, slots, spawn_io, start_actor,
 };
 use windlass_checks::Checks;
 use windlass_core::admission::NodeAbilities;
@@ -330,12 +330,13 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
 
     let (backoff_file, backoff) = parts.backoff.unzip();
 
+    let runtime_name = RuntimeName::default();
     let settings = WorkerSettings {
         sync_frequency: parts.sync_frequency,
         restart_policy: parts.runtime_options.restart_backoff,
         host_ips: parts.host_ips,
         stop_signals: parts.node.stop_signals,
-        runtime_name: "containerd".into(),
+        runtime_name: runtime_name.clone(),
     };
     let pod_logs_dir = parts.node.paths.pod_logs_dir.clone();
     let images = Arc::clone(&parts.images);
@@ -362,6 +363,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         changes: change_sender.clone(),
         cancel: shutdown.token(),
         health: pleg_health.clone(),
+        runtime_name,
         hung: hung.clone(),
     };
     start_actor(Pleg::new(pleg_deps, pleg_mailbox));

@@ -98,7 +98,7 @@ fn node_info(info: &mut NodeSystemInfo, input: &NodeObjectInput<'_>) {
     match &input.runtime.version {
         Some(version) => info.container_runtime_version = runtime_version(version),
         None if info.container_runtime_version.is_empty() => {
-            "containerd://Unknown".clone_into(&mut info.container_runtime_version);
+            "unknown://Unknown".clone_into(&mut info.container_runtime_version);
         }
         None => {}
     }
