@@ -40,7 +40,7 @@ const OS_LABEL: &str = "kubernetes.io/os";
 pub const STRICT_NOT_SUPPORTED: &str =
     "SupplementalGroupsPolicy=Strict is not supported in this node";
 /// What upstream writes before the message in the status of a refused pod.
-const STATUS_PREFIX: &str = "Pod was rejected: ";
+pub(crate) const REJECTION_PREFIX: &str = "Pod was rejected: ";
 
 /// What the decision is made from.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +131,7 @@ impl From<Rejection> for Verdict {
         Self {
             phase: Phase::Failed,
             reason: rejection.reason,
-            message: format!("{STATUS_PREFIX}{}", rejection.message),
+            message: format!("{REJECTION_PREFIX}{}", rejection.message),
             disruption: None,
         }
     }

@@ -141,7 +141,8 @@ pub(crate) fn milli_cpu_of_quota(quota_micros: i64, period_micros: i64) -> i64 {
 }
 
 /// `oom_score_adj` of a container: the more of the node's memory it asked for, the later it is
-/// killed. A sidecar is never killed before the smallest regular container.
+/// killed. A sidecar is never killed before the smallest regular container. What the pod requests
+/// beyond its containers counts for each of them in equal parts.
 pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i64 {
     if is_node_critical(pod) {
         return OOM_GUARANTEED;
@@ -156,7 +157,8 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> 
         let share = 1000 * i128::from(bytes) / i128::from(memory_capacity.max(1));
         OOM_BEST_EFFORT - i64::try_from(share).unwrap_or(i64::MAX)
     };
-    let mut adjust = score(memory(container));
+    let spare = spare_memory_of_each(pod);
+    let mut adjust = score(memory(container) + spare);
     // a regular container may have a restart policy of its own too
     let is_init = pod
         .init_containers()
@@ -164,9 +166,21 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> 
         .any(|c| c.name == container.name);
     if is_init && is_sidecar(container) {
         let smallest = pod.containers().iter().map(memory).min().unwrap_or(0);
-        adjust = adjust.min(score(smallest));
+        adjust = adjust.min(score(smallest + spare));
     }
     adjust.clamp(OOM_BEST_EFFORT + OOM_GUARANTEED, OOM_BEST_EFFORT - 1)
+}
+
+/// Each container's part of the memory that the pod requests at pod level beyond what its containers
+/// request (upstream `remainingPodMemReqPerContainer`); 0 without such a request.
+fn spare_memory_of_each(pod: &Pod) -> i64 {
+    let pod_level = request(PodExt::spec(pod).resources.as_ref(), "memory");
+    let Some(pod_level) = positive(pod_level) else {
+        return 0;
+    };
+    let containers = pod.containers().len() + pod.init_containers().len();
+    let requested = containers_total(pod, "memory", request).map_or(0, Quantity::value);
+    (pod_level.value() - requested) / i64::try_from(containers).unwrap_or(i64::MAX).max(1)
 }
 
 /// Kernel settings of one container.
@@ -278,6 +292,11 @@ fn pod_total(pod: &Pod, name: &str, pick: Pick) -> Option<Quantity> {
     if let Some(amount) = pick(pod_level, name) {
         return Some(amount);
     }
+    containers_total(pod, name, pick)
+}
+
+/// The same without what is set at pod level (upstream `AggregateContainerRequests`).
+fn containers_total(pod: &Pod, name: &str, pick: Pick) -> Option<Quantity> {
     let amount = |c: &Container| pick(c.resources.as_ref(), name);
     let mut total = pod
         .containers()

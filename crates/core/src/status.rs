@@ -24,6 +24,7 @@ use windlass_types::metav1::Time;
 use windlass_types::{ObservedPod, Pod, PodExt, PodVerdicts, Reason, Timestamp};
 
 use crate::actions::BackingOff;
+use crate::admission::REJECTION_PREFIX;
 use crate::resources::qos_class;
 
 pub use blocker::{BlockerInput, blocker, probe_complaint, who_goes_on};
@@ -85,6 +86,13 @@ pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
     let lists = containers::statuses(&input, previous);
     let all: Vec<&ContainerStatus> = lists.init.iter().chain(&lists.app).collect();
     let (phase, reason, message) = phase_and_reason(&input, previous, api, &all);
+    let never_ran = input.observed.sandboxes.is_empty() && input.observed.containers.is_empty();
+    if never_ran
+        && is_rejected(phase, message.as_deref())
+        && all.iter().all(|c| c.container_id.is_none())
+    {
+        return rejected_status(&input, previous, reason, message);
+    }
     let mut status = PodStatus {
         phase: Some(phase.as_str().to_owned()),
         reason,
@@ -94,11 +102,7 @@ pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
         init_container_statuses: non_empty(lists.init),
         ephemeral_container_statuses: non_empty(lists.ephemeral),
         qos_class: Some(qos_class(pod).as_str().to_owned()),
-        start_time: previous
-            .start_time
-            .clone()
-            .or_else(|| api.start_time.clone())
-            .or_else(|| Some(Time(whole_seconds(input.now)))),
+        start_time: Some(start_time(&input, previous)),
         observed_generation: pod.metadata.generation,
         resource_claim_statuses: api.resource_claim_statuses.clone(),
         extended_resource_claim_status: api.extended_resource_claim_status.clone(),
@@ -108,6 +112,41 @@ pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
     set_ips(&mut status, &input, previous);
     status.conditions = Some(conditions::conditions(&input, &status, previous, phase));
     status
+}
+
+/// Whether admission rejected the pod: the message tells it after a restart of the agent, too.
+fn is_rejected(phase: Phase, message: Option<&str>) -> bool {
+    phase == Phase::Failed && message.is_some_and(|text| text.starts_with(REJECTION_PREFIX))
+}
+
+/// The status of a rejected pod has nothing of containers, addresses or conditions (upstream
+/// `rejectPod`).
+fn rejected_status(
+    input: &StatusInput<'_>,
+    previous: &PodStatus,
+    reason: Option<String>,
+    message: Option<String>,
+) -> PodStatus {
+    PodStatus {
+        phase: Some(Phase::Failed.as_str().to_owned()),
+        reason,
+        message,
+        conditions: non_empty(conditions::foreign(input)),
+        qos_class: Some(qos_class(input.pod).as_str().to_owned()),
+        start_time: Some(start_time(input, previous)),
+        observed_generation: input.pod.metadata.generation,
+        ..PodStatus::default()
+    }
+}
+
+/// When the node first saw the pod: it is written once.
+fn start_time(input: &StatusInput<'_>, previous: &PodStatus) -> Time {
+    let api = input.pod.status.as_ref();
+    previous
+        .start_time
+        .clone()
+        .or_else(|| api?.start_time.clone())
+        .unwrap_or_else(|| Time(whole_seconds(input.now)))
 }
 
 /// Phase, reason and message. A terminal phase is never left again.

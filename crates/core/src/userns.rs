@@ -176,7 +176,8 @@ pub fn check_handler(handlers: &[RuntimeHandler], handler: &str) -> Result<(), U
     let why = match found {
         Some(known) if known.user_namespaces => return Ok(()),
         Some(_) => String::new(),
-        None if handlers.is_empty() => ": runtime handlers are not set".to_owned(),
+        // an old runtime that does not know the message, as upstream
+        None if handlers.is_empty() => String::new(),
         None => format!(": the handler {handler:?} is not known"),
     };
     let who = match handler {

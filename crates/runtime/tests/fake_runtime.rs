@@ -311,8 +311,7 @@ async fn a_runtime_that_cannot_isolate_as_asked_starts_nothing_until_it_can() {
     let refusals = [
         (
             &own,
-            "can't set `spec.hostUsers: false`, runtime does not support user namespaces: \
-             runtime handlers are not set",
+            "can't set `spec.hostUsers: false`, runtime does not support user namespaces",
         ),
         (
             &strict,

@@ -152,7 +152,7 @@ fn proc_paths(
             ": it requires hostUsers: false",
         ));
     }
-    if unmasked || privileged {
+    if unmasked {
         return Ok((Vec::new(), Vec::new()));
     }
     let mut masked: Vec<String> = MASKED_PATHS.map(str::to_owned).to_vec();

@@ -440,7 +440,7 @@ fn a_containers_fields_win_over_the_pods() {
         json!({"name": "c", "securityContext": {"privileged": true}}),
         json!({}),
         "user=Some(0):None+[] caps=+[]-[] priv=true ro=false nnp=false seccomp=Unconfined \
-         apparmor=- masked=0/0",
+         apparmor=- masked=12/5",
     );
 }
 

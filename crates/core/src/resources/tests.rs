@@ -152,6 +152,26 @@ fn a_sidecar_outlives_the_smallest_regular_container() {
 }
 
 #[test]
+fn spare_memory_of_the_pod_counts_for_each_container() {
+    let pod = pod(json!({
+        "resources": {"requests": {"memory": "5Gi"}},
+        "initContainers": [
+            {"name": "init", "resources": {"requests": {"memory": "512Mi"}}},
+            {"name": "side", "restartPolicy": "Always"},
+        ],
+        "containers": [
+            {"name": "a", "resources": {"requests": {"memory": "1Gi"}}},
+            {"name": "b"},
+        ],
+    }));
+    // of 5 GiB 1 GiB is requested: each of the four containers has 1 GiB more
+    assert_eq!(oom_score_adj(&pod, &pod.init_containers()[0], 8 * GIB), 813);
+    assert_eq!(oom_score_adj(&pod, &pod.init_containers()[1], 8 * GIB), 875);
+    assert_eq!(oom_score_adj(&pod, &pod.containers()[0], 8 * GIB), 750);
+    assert_eq!(oom_score_adj(&pod, &pod.containers()[1], 8 * GIB), 875);
+}
+
+#[test]
 fn pod_totals_are_the_larger_of_running_together_and_starting() {
     let cpu = |milli: u32| json!({"requests": {"cpu": format!("{milli}m")}});
     let total = |init: Value| {

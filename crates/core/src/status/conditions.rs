@@ -59,13 +59,7 @@ pub(super) fn conditions(
 ) -> Vec<PodCondition> {
     let pod = input.pod;
     let before: &[PodCondition] = previous.conditions.as_deref().unwrap_or_default();
-    let api = pod.status.as_ref().and_then(|s| s.conditions.as_deref());
-    let mut list: Vec<PodCondition> = api
-        .unwrap_or_default()
-        .iter()
-        .filter(|c| !OWNED.contains(&c.type_.as_str()))
-        .cloned()
-        .collect();
+    let mut list = foreign(input);
     let disrupted = before.iter().find(|c| c.type_ == DISRUPTION_TARGET);
     if let Some(disrupted) = disrupted {
         list.retain(|c| c.type_ != DISRUPTION_TARGET);
@@ -118,6 +112,17 @@ pub(super) fn conditions(
         });
     }
     list
+}
+
+/// The conditions that others write, as the API server has them.
+pub(super) fn foreign(input: &StatusInput<'_>) -> Vec<PodCondition> {
+    let status = input.pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref());
+    let conditions = conditions.unwrap_or_default().iter();
+    conditions
+        .filter(|c| !OWNED.contains(&c.type_.as_str()))
+        .cloned()
+        .collect()
 }
 
 /// The condition of a pod that this agent ends before its time. It replaces what somebody else

@@ -327,7 +327,8 @@ fn conditions(
         list.push(since(mine, before));
     }
     let mut ours: Vec<PodCondition> = proposed.iter().filter(owned).cloned().collect();
-    if !ours.iter().any(|c| c.type_ == SCHEDULED) {
+    // a rejected pod has no conditions of the kubelet, as upstream
+    if !ours.is_empty() && !ours.iter().any(|c| c.type_ == SCHEDULED) {
         ours.extend(before.iter().find(|c| c.type_ == SCHEDULED).cloned());
     }
     for mut condition in ours {

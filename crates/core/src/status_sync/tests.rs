@@ -445,6 +445,15 @@ fn a_rejected_pod_has_no_containers_and_is_told_at_once() {
     let rejected = proposal("Always web", said, Syncing);
     let new = merge_status(&status("Pending | PodScheduled=True@1"), &rejected, at(99));
     assert_eq!(new.expect("merged").phase.as_deref(), Some("Failed"));
+    let rejected_line = line(
+        &merge_status(
+            &status("Pending | PodScheduled=True@1 example.com/own=True@1"),
+            &rejected,
+            at(99),
+        )
+        .expect("merged"),
+    );
+    assert_eq!(rejected_line, "Failed | example.com/own=True@1 | ");
     // what ran when the agent was away is stopped first
     let ran = merge_status(&status("Running | Ready=True@1 | web=r"), &rejected, at(99));
     assert_eq!(line(&ran.expect("merged")), "Running |  | web=r");

@@ -211,7 +211,6 @@ fn a_handler_that_cannot_do_it_is_refused_in_upstreams_words() {
     check(
         &[],
         "",
-        "can't set `spec.hostUsers: false`, runtime does not support user namespaces: runtime \
-         handlers are not set",
+        "can't set `spec.hostUsers: false`, runtime does not support user namespaces",
     );
 }

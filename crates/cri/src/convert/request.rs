@@ -301,6 +301,10 @@ pub(super) fn mount_from_pb(mount: pb::Mount) -> Mount {
     }
 }
 
+#[expect(
+    deprecated,
+    reason = "runtimes before the message apparmor read the string only"
+)]
 fn container_security_to_pb(security: &ContainerSecurity) -> pb::LinuxContainerSecurityContext {
     pb::LinuxContainerSecurityContext {
         capabilities: Some(pb::Capability {
@@ -322,6 +326,11 @@ fn container_security_to_pb(security: &ContainerSecurity) -> pb::LinuxContainerS
         readonly_paths: security.readonly_paths.clone(),
         seccomp: Some(profile_to_pb(&security.seccomp)),
         apparmor: security.apparmor.as_ref().map(profile_to_pb),
+        apparmor_profile: security
+            .apparmor
+            .as_ref()
+            .map(deprecated_profile)
+            .unwrap_or_default(),
         ..Default::default()
     }
 }
@@ -459,6 +468,15 @@ fn profile_to_pb(profile: &SecurityProfile) -> pb::SecurityProfile {
     pb::SecurityProfile {
         profile_type: profile_type as i32,
         localhost_ref,
+    }
+}
+
+/// The form of `apparmor_profile`, which runtimes read that do not know `apparmor`.
+fn deprecated_profile(profile: &SecurityProfile) -> String {
+    match profile {
+        SecurityProfile::RuntimeDefault => "runtime/default".to_owned(),
+        SecurityProfile::Unconfined => "unconfined".to_owned(),
+        SecurityProfile::Localhost(name) => format!("localhost/{name}"),
     }
 }
 

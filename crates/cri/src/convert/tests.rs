@@ -175,6 +175,26 @@ fn a_container_configuration_survives_the_wire() {
 }
 
 #[test]
+#[expect(deprecated, reason = "what older runtimes read")]
+fn apparmor_profile_is_sent_in_both_forms() {
+    let check = |profile: Option<SecurityProfile>, expected: &str| {
+        let mut config = container_config();
+        config.security.apparmor = profile;
+        let linux = container_config_to_pb(&config).linux.expect("linux");
+        let sent = linux.security_context.expect("security");
+        assert_eq!(sent.apparmor_profile, expected);
+        assert_eq!(sent.apparmor.is_some(), !expected.is_empty());
+    };
+    check(None, "");
+    check(Some(SecurityProfile::RuntimeDefault), "runtime/default");
+    check(Some(SecurityProfile::Unconfined), "unconfined");
+    check(
+        Some(SecurityProfile::Localhost("k8s-web".to_owned())),
+        "localhost/k8s-web",
+    );
+}
+
+#[test]
 fn a_debugger_joins_the_processes_of_its_target() {
     let mut config = container_config();
     config.security.pid_target = Some("c1".into());

@@ -156,6 +156,8 @@ async fn rejected_pods_fail(bed: &Bed) {
             .await;
         let status = &failed["status"];
         assert_eq!(status["reason"], reason, "{name}: {status}");
+        let conditions = status["conditions"].as_array();
+        assert!(conditions.is_none_or(Vec::is_empty), "{name}: {status}");
         let message = status["message"].as_str().unwrap_or_default();
         assert!(
             message.starts_with("Pod was rejected: "),

@@ -132,6 +132,11 @@ fn a_pod_that_does_not_fit_fails_without_ever_running_and_stays_failed() {
         };
         let (reason, message) = says(sim);
         assert_eq!(reason.as_deref(), Some("OutOfcpu"));
+        let status = get(sim, "greedy")
+            .and_then(|pod| pod.status)
+            .expect("a status");
+        assert_eq!(status.conditions.unwrap_or_default(), []);
+        assert_eq!(status.container_statuses.unwrap_or_default(), []);
         assert!(
             message.as_deref().is_some_and(|m| m.contains("cpu")),
             "{message:?}"
