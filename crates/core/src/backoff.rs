@@ -31,6 +31,27 @@ impl BackoffPolicy {
     };
 }
 
+/// After the first failure of a pull upstream syncs the pod again at the latest when its relist, once
+/// a second, has seen the new sandbox.
+const FIRST_PULL_RESYNC: Duration = Duration::from_secs(1);
+/// After a later one it waits this long (upstream `backOffPeriod`, without its jitter).
+const PULL_RESYNC: Duration = Duration::from_secs(10);
+
+/// Returns when a pod is synced again although the back-off of a pull that failed at `now` still
+/// runs: that sync shows `ImagePullBackOff` in place of `ErrImagePull`.
+pub fn pull_resync_at(
+    now: Timestamp,
+    backoff_end: Timestamp,
+    policy: BackoffPolicy,
+) -> Option<Timestamp> {
+    let delay = Duration::try_from(backoff_end.duration_since(now)).ok()?;
+    let resync = match delay <= policy.initial {
+        true => FIRST_PULL_RESYNC,
+        false => PULL_RESYNC,
+    };
+    (resync < delay).then(|| now.saturating_add(resync).ok())?
+}
+
 /// The state of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackoffEntry {
@@ -156,6 +177,17 @@ mod tests {
             "clocks of two programs may differ a little"
         );
         assert_eq!(until(5), Some(at(10)));
+    }
+
+    #[test]
+    fn failed_pull_is_shown_as_back_off_after_a_second_then_ten() {
+        let resync = |now, end| pull_resync_at(at(now), at(end), BackoffPolicy::DEFAULT);
+        assert_eq!(resync(0, 10), Some(at(1)));
+        assert_eq!(resync(10, 30), Some(at(20)));
+        assert_eq!(resync(100, 400), Some(at(110)));
+        // the next pull is due by then
+        assert_eq!(resync(0, 1), None);
+        assert_eq!(resync(10, 0), None);
     }
 
     #[test]

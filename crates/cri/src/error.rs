@@ -15,6 +15,9 @@ pub struct CriError {
     pub code: CriCode,
     /// The runtime's own words.
     pub message: String,
+    /// The gRPC status code under Go's name; `None` for `Unknown`, which says nothing, and for an
+    /// error without a status.
+    pub status: Option<&'static str>,
 }
 
 /// Classes of failure, from the gRPC status code or the transport.
@@ -45,6 +48,16 @@ impl CriError {
             operation,
             code,
             message: message.into(),
+            status: None,
+        }
+    }
+
+    /// The message as Go's gRPC prints it, with the status code unless that is `Unknown`, as upstream
+    /// shows the error of a pull.
+    pub fn go_text(&self) -> String {
+        match self.status {
+            Some(code) => format!("rpc error: code = {code} desc = {}", self.message),
+            None => self.message.clone(),
         }
     }
 
@@ -77,6 +90,7 @@ impl CriError {
             operation,
             code,
             message,
+            status: go_name(status.code()),
         }
     }
 
@@ -105,5 +119,52 @@ impl CriError {
     /// True if the object does not exist: for stop and remove that is success.
     pub fn is_not_found(&self) -> bool {
         self.code == CriCode::NotFound
+    }
+}
+
+/// The name of a gRPC code in Go; `None` for `Unknown`.
+fn go_name(code: tonic::Code) -> Option<&'static str> {
+    Some(match code {
+        tonic::Code::Ok => "OK",
+        tonic::Code::Cancelled => "Canceled",
+        tonic::Code::Unknown => return None,
+        tonic::Code::InvalidArgument => "InvalidArgument",
+        tonic::Code::DeadlineExceeded => "DeadlineExceeded",
+        tonic::Code::NotFound => "NotFound",
+        tonic::Code::AlreadyExists => "AlreadyExists",
+        tonic::Code::PermissionDenied => "PermissionDenied",
+        tonic::Code::ResourceExhausted => "ResourceExhausted",
+        tonic::Code::FailedPrecondition => "FailedPrecondition",
+        tonic::Code::Aborted => "Aborted",
+        tonic::Code::OutOfRange => "OutOfRange",
+        tonic::Code::Unimplemented => "Unimplemented",
+        tonic::Code::Internal => "Internal",
+        tonic::Code::Unavailable => "Unavailable",
+        tonic::Code::DataLoss => "DataLoss",
+        tonic::Code::Unauthenticated => "Unauthenticated",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CriError;
+
+    #[test]
+    fn go_text_has_the_code_unless_it_is_unknown() {
+        let check = |status: tonic::Status, expected: &str| {
+            assert_eq!(
+                CriError::from_status("pull_image", &status).go_text(),
+                expected
+            );
+        };
+        check(
+            tonic::Status::not_found("web:1: not found"),
+            "rpc error: code = NotFound desc = web:1: not found",
+        );
+        check(
+            tonic::Status::permission_denied("no"),
+            "rpc error: code = PermissionDenied desc = no",
+        );
+        check(tonic::Status::unknown("failed to pull"), "failed to pull");
     }
 }

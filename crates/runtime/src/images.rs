@@ -52,6 +52,16 @@ pub(crate) struct ImagesOfPass {
     pub(crate) pulling: Duration,
 }
 
+/// Whether a pull was tried and failed, and its back-off is not shown yet.
+pub(crate) fn is_failed_pull(reason: Reason) -> bool {
+    let failed = [
+        Reason::ErrImagePull,
+        Reason::RegistryUnavailable,
+        Reason::SignatureValidationFailed,
+    ];
+    failed.contains(&reason)
+}
+
 /// What the last failed pull of an image said, for the text of `ImagePullBackOff`. Lost on a
 /// restart, the delay is not.
 #[derive(Debug, Default)]
@@ -247,27 +257,24 @@ impl ImageStep<'_> {
         self.event(
             EventType::Warning,
             Reason::Failed,
-            &format!("Failed to pull image {image:?}: {}", error.message),
+            &format!("Failed to pull image {image:?}: {}", error.go_text()),
         );
         // runtimes put these words in front of their own
-        let (reason, message) = if error.message.contains("RegistryUnavailable") {
+        let after = |word: Reason| error.message.strip_prefix(word.as_str());
+        let (reason, message) = if let Some(rest) = after(Reason::RegistryUnavailable) {
             (
                 Reason::RegistryUnavailable,
-                format!(
-                    "image pull failed for {image} because the registry is unavailable: {}",
-                    error.message
-                ),
+                format!("image pull failed for {image} because the registry is unavailable{rest}"),
             )
-        } else if error.message.contains("SignatureValidationFailed") {
+        } else if let Some(rest) = after(Reason::SignatureValidationFailed) {
             (
                 Reason::SignatureValidationFailed,
                 format!(
-                    "image pull failed for {image} because the signature validation failed: {}",
-                    error.message
+                    "image pull failed for {image} because the signature validation failed{rest}"
                 ),
             )
         } else {
-            (Reason::ErrImagePull, error.message.clone())
+            (Reason::ErrImagePull, error.go_text())
         };
         let now = self.runtime.deps().clock.now();
         let delay = backoff.next(key, policy, now);
@@ -287,8 +294,10 @@ impl ImageStep<'_> {
             .pull_errors()
             .get(&self.pod.uid(), self.image)
             .map_or(String::new(), |text| format!(": {text}"));
-        let message = format!("Back-off pulling image {:?}{last}", self.image);
-        self.event(EventType::Normal, Reason::BackOff, &message);
+        // upstream's event is without the cause, so that repetitions are one series
+        let text = format!("Back-off pulling image {:?}", self.image);
+        self.event(EventType::Normal, Reason::BackOff, &text);
+        let message = text + &last;
         StartFailure {
             retry_at: Some(end),
             ..self.failure(Reason::ImagePullBackOff, message, Retry::Later)

@@ -106,7 +106,7 @@ impl Puller {
         for auth in rest {
             match result {
                 Ok(_) => break,
-                Err(error) => messages.push(error.message),
+                Err(error) => messages.push(error.go_text()),
             }
             result = self.join(image, Some(auth), sandbox_config).await;
         }
@@ -167,12 +167,19 @@ impl Puller {
 
 /// The last error with what the earlier attempts said, each text once.
 fn joined(mut messages: Vec<String>, last: CriError) -> CriError {
-    messages.push(last.message);
+    if messages.is_empty() {
+        return last;
+    }
+    messages.push(last.go_text());
     let mut seen = BTreeSet::new();
     messages.retain(|message| seen.insert(message.clone()));
     let message = match messages.as_slice() {
         [only] => only.clone(),
         many => format!("[{}]", many.join(", ")),
     };
-    CriError { message, ..last }
+    CriError {
+        message,
+        status: None,
+        ..last
+    }
 }

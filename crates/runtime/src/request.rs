@@ -62,6 +62,8 @@ pub struct SyncPodOutcome {
     pub changed: bool,
     /// When the pod is worth another pass without an event: the earliest end of a delay or retry.
     pub retry_at: Option<Timestamp>,
+    /// When the pod is synced before that only to show another reason.
+    pub resync_at: Option<Timestamp>,
     /// The pass was cancelled before its end; what it had done by then is in the other fields.
     pub cancelled: bool,
 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_core::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions, is_sidecar,
 };
+use windlass_core::backoff::pull_resync_at;
 use windlass_core::go_duration::go_duration;
 use windlass_core::stop::grace_period;
 use windlass_cri::for_pod;
@@ -20,7 +21,7 @@ use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId};
 
 use crate::PodRuntime;
 use crate::files::FilesError;
-use crate::images::ImagesOfPass;
+use crate::images::{ImagesOfPass, is_failed_pull};
 use crate::kill::{ContainerKill, ignore_missing};
 use crate::request::{KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest, retry_time};
 use crate::text::pod_text;
@@ -440,10 +441,15 @@ impl<'a> Pass<'a> {
     }
 
     fn into_outcome(self) -> SyncPodOutcome {
-        let again = self.again.then(|| self.runtime.deps().clock.now());
+        let now = self.runtime.deps().clock.now();
+        let again = self.again.then_some(now);
+        let policy = self.runtime.deps().options.pull_backoff;
+        let failed_pulls = self.failures.iter().filter(|f| is_failed_pull(f.reason));
+        let resyncs = failed_pulls.filter_map(|f| pull_resync_at(now, f.retry_at?, policy));
         let retries = self.failures.iter().filter_map(|f| f.retry_at);
         SyncPodOutcome {
             retry_at: retries.chain(again).min(),
+            resync_at: resyncs.min(),
             actions: self.actions,
             failures: self.failures,
             backoff: self.req.backoff,

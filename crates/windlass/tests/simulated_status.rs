@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_core::status::probe_complaint;
 use windlass_cri::CriCode;
-use windlass_testing::fake_runtime::{Behaviour, Exec, Operation};
+use windlass_testing::fake_runtime::{Behaviour, Exec, Operation, Pull};
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{ContainerStatus, Node, PodCondition, PodStatus};
 use windlass_types::{Pod, PodExt, PodUid};
@@ -201,6 +201,52 @@ fn a_pod_stays_ready_over_a_restart_of_the_agent_until_it_is_probed_again() {
         assert!(!is_true(sim, "Ready"));
         let last = app.last_state.and_then(|s| s.terminated).expect("an end");
         assert_eq!(last.exit_code, 3);
+    });
+}
+
+#[test]
+fn failed_pull_is_shown_as_back_off_while_it_runs() {
+    const IMAGE: &str = "registry.local/missing:1";
+    on_a_ready_node(45, async |sim| {
+        sim.runtime.set_pull(IMAGE, Pull::not_found(IMAGE));
+        let web = pod(&json!([{"name": "app"}]), &json!({}));
+        create(
+            sim,
+            web.with(|pod| {
+                pod.spec.as_mut().expect("spec").containers[0].image = Some(IMAGE.to_owned());
+            }),
+        );
+        let waiting = |sim: &NodeSim| {
+            let state = container(sim, "app").and_then(|status| status.state);
+            let waiting = state.and_then(|state| state.waiting).unwrap_or_default();
+            let [reason, message] = [waiting.reason, waiting.message];
+            (reason.unwrap_or_default(), message.unwrap_or_default())
+        };
+        for (deadline, back_off_within) in [(3, 2), (12, 12)] {
+            sim.until("the pull failed", deadline * SECOND, |sim| {
+                waiting(sim).0 == "ErrImagePull"
+            })
+            .await;
+            sim.until("its back-off is shown", back_off_within * SECOND, |sim| {
+                waiting(sim).0 == "ImagePullBackOff"
+            })
+            .await;
+            let (_, message) = waiting(sim);
+            let expected = format!("Back-off pulling image {IMAGE:?}: ErrImagePull: ");
+            assert!(message.starts_with(&expected), "{message}");
+        }
+    });
+}
+
+#[test]
+fn container_ids_begin_with_the_name_of_the_runtime() {
+    on_a_ready_node(46, async |sim| {
+        create(sim, pod(&json!([{"name": "app"}]), &json!({})));
+        sim.until("it runs", 5 * SECOND, |sim| runs(sim, "app"))
+            .await;
+        let id = container(sim, "app").and_then(|status| status.container_id);
+        let id = id.expect("an ID");
+        assert!(id.starts_with("fake://"), "{id}");
     });
 }
 

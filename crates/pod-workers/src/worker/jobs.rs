@@ -471,6 +471,7 @@ fn not_started(job: SyncJob, observed: Arc<ObservedPod>, failure: StartFailure) 
         timings: StartTimings::default(),
         changed: false,
         retry_at,
+        resync_at: None,
         cancelled: false,
     };
     SyncReport {

@@ -154,6 +154,7 @@ impl Report {
         self.synced_once = true;
         self.failures.clear();
         let mut retry_at = None;
+        let mut resync_at = None;
         if let Some(outcome) = report.outcome {
             for failure in outcome.failures {
                 let container = failure.container.unwrap_or_default();
@@ -162,6 +163,7 @@ impl Report {
                     .or_insert((failure.reason, failure.message));
             }
             retry_at = outcome.retry_at;
+            resync_at = outcome.resync_at;
             self.backing_off = outcome.actions.backing_off;
             self.take_timings(outcome.timings);
         }
@@ -174,12 +176,13 @@ impl Report {
             }
         }
         self.next_sync = retry_at;
+        let wake_at = retry_at.into_iter().chain(resync_at).min();
         if let Some(notes) = report.notes {
             self.notes = notes;
         }
         let Some(pod) = self.pod.clone() else {
             return SyncSummary {
-                retry_at,
+                retry_at: wake_at,
                 terminal: false,
             };
         };
@@ -188,7 +191,10 @@ impl Report {
         let phase = self.status.phase.as_deref();
         // a pod with a pending failure is tried again, whatever its containers say
         let terminal = matches!(phase, Some("Succeeded" | "Failed")) && self.failures.is_empty();
-        SyncSummary { retry_at, terminal }
+        SyncSummary {
+            retry_at: wake_at,
+            terminal,
+        }
     }
 
     /// Before anybody looked the last known status stands: a container that was running is not

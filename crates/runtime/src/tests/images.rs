@@ -6,7 +6,7 @@ use std::time::Duration;
 use windlass_cri::error::CriCode;
 use windlass_types::Pod;
 
-use super::{World, container, line, nothing, observed, pod, pod_of};
+use super::{World, at, container, line, nothing, observed, pod, pod_of};
 use crate::{PullOptions, RuntimeOptions};
 
 fn pod_with(image: &str, policy: Option<&str>) -> Pod {
@@ -101,6 +101,7 @@ async fn a_failed_pull_backs_off_and_says_so_until_it_works() {
         line(&world, &outcome),
         "ErrImagePull container=a retry=later: not found | again in 10s"
     );
+    assert_eq!(outcome.resync_at, Some(at(1)), "the back-off is shown");
     assert_eq!(
         world.events.take(),
         [
@@ -119,7 +120,7 @@ async fn a_failed_pull_backs_off_and_says_so_until_it_works() {
     assert_eq!(
         world.events.take(),
         [
-            "N BackOff a: Back-off pulling image \"web:1\": ErrImagePull: not found",
+            "N BackOff a: Back-off pulling image \"web:1\"",
             "W Failed a: Error: ImagePullBackOff",
         ]
     );
@@ -151,6 +152,12 @@ async fn the_runtimes_words_for_registry_and_signature_become_reasons() {
         world.fake.fail("pull", CriCode::Other, message);
         let outcome = world.sync(&pod(&["a"]), nothing()).await;
         assert_eq!(outcome.failures[0].reason.as_str(), reason);
+        let text = &outcome.failures[0].message;
+        let rest = message.split_once(": ").expect("a cause").1;
+        assert!(
+            text.ends_with(&format!(": {rest}")) && !text.contains(reason),
+            "{text}"
+        );
     }
 }
 
