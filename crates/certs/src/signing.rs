@@ -179,6 +179,7 @@ async fn wait(client: &ApiClient, name: &str) -> Result<String, SigningError> {
                 tracing::debug!(%error, "signing request not watched");
                 continue;
             }
+            ReflectEvent::Resumed => continue,
         };
         let name = name.to_owned();
         match decision(&csr) {

@@ -31,6 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             ReflectEvent::Failed { error, retry_in } => {
                 println!("{error}; again in {} ms", retry_in.as_millis());
             }
+            ReflectEvent::Resumed => println!("the watch works again"),
         }
     }
     Ok(())

@@ -20,6 +20,7 @@ use windlass_pacing::RateLimit;
 use crate::error::{ApiError, ApiErrorKind, ApiResult};
 use crate::query::{At, Delete, List, Patch, Selector, Watch};
 use crate::record::Recorder;
+use crate::reflect::ListsOnly;
 
 /// A type of the Kubernetes API, as `k8s-openapi` defines it.
 pub trait ApiObject:
@@ -73,6 +74,7 @@ pub struct ApiClient {
     limit: Option<Arc<RateLimit>>,
     recorder: Option<Recorder>,
     seed: u64,
+    lists_only: ListsOnly,
 }
 
 impl fmt::Debug for ApiClient {
@@ -99,6 +101,7 @@ impl ApiClient {
             limit: None,
             recorder: None,
             seed: 0,
+            lists_only: ListsOnly::default(),
         }
     }
 
@@ -126,6 +129,10 @@ impl ApiClient {
 
     pub(crate) fn seed(&self) -> u64 {
         self.seed
+    }
+
+    pub(crate) fn lists_only(&self) -> &ListsOnly {
+        &self.lists_only
     }
 
     /// Reads one object.

@@ -1,8 +1,7 @@
 //! A set of objects kept current through any failure: list, watch, go on.
 //!
 //! The set is read with a streaming list (a watch that begins with all objects and says when
-//! they are complete); a server that cannot do that is asked for a list and a watch from then
-//! on. After a watch that was closed, broke or fell silent the next one goes on after the last
+//! they are complete); after any error of one the set is read with a list and a watch. After a watch that was closed, broke or fell silent the next one goes on after the last
 //! version, without a list; only a version that the server has forgotten (410) means that the
 //! set is read anew. Every failed request is told with the pause that follows it. What comes
 //! next is decided in `plan`, what is news in `seen`; here is only the loop.
@@ -16,12 +15,14 @@ use tokio::time::Instant;
 use crate::api::{ApiClient, ApiObject, WatchEvent, WatchStream};
 use crate::error::{ApiError, ApiResult};
 use crate::query::{List, Selector, Watch};
-use plan::{Decision, Happening, Plan, Step};
+use plan::{Decision, Happening, Plan, Step, YOUNG};
 use seen::{Key, Seen};
 
+mod lists_only;
 mod plan;
 mod seen;
 
+pub(crate) use lists_only::ListsOnly;
 pub(crate) use plan::fnv1a_64;
 
 /// What a reflected set tells.
@@ -40,6 +41,9 @@ pub enum ReflectEvent<K> {
         /// The next attempt begins after this time.
         retry_in: Duration,
     },
+    /// The watch works again after failures, and nothing has changed. It comes after a set that
+    /// was read after a failure, too.
+    Resumed,
 }
 
 /// A streaming list that says nothing for this long, and has not said that it is complete, is
@@ -66,6 +70,7 @@ const BOOKMARK_SILENCE: Duration = Duration::from_secs(30);
 ///         ReflectEvent::Applied(pod) => println!("{:?} changed", pod.metadata.name),
 ///         ReflectEvent::Deleted(pod) => println!("{:?} is gone", pod.metadata.name),
 ///         ReflectEvent::Failed { error, retry_in } => println!("{error}, again in {retry_in:?}"),
+///         ReflectEvent::Resumed => println!("the watch works again"),
 ///     }
 /// }
 /// # }
@@ -76,10 +81,12 @@ pub fn reflect<K: ApiObject>(
 ) -> impl Stream<Item = ReflectEvent<K>> + Send {
     let seed = client.seed();
     let of = format!("{} {selector:?}", K::url_path(&(), None));
+    let reprobe_at = client.lists_only().until(Instant::now());
     let reflector = Reflector {
         client,
         selector,
-        plan: Plan::new(fnv1a_64(seed, of.as_bytes())),
+        plan: Plan::new(fnv1a_64(seed, of.as_bytes()), reprobe_at),
+        failing: false,
         seen: Seen::default(),
         pause: Duration::ZERO,
         open: None,
@@ -95,6 +102,8 @@ struct Reflector<K> {
     selector: Selector,
     plan: Plan,
     seen: Seen,
+    /// The consumer knows of a failure, and of no watch that works since.
+    failing: bool,
     /// Wait before the next request.
     pause: Duration,
     open: Option<Open<K>>,
@@ -111,7 +120,7 @@ impl<K: ApiObject> Reflector<K> {
         loop {
             if let Some(open) = self.open.take() {
                 if let Some(event) = self.follow(open).await {
-                    return event;
+                    return self.passed_on(event);
                 }
                 continue;
             }
@@ -125,9 +134,19 @@ impl<K: ApiObject> Reflector<K> {
                 Step::Watch { from } => self.watch(from).await,
             };
             if let Some(event) = event {
-                return event;
+                return self.passed_on(event);
             }
         }
+    }
+
+    fn passed_on(&mut self, event: ReflectEvent<K>) -> ReflectEvent<K> {
+        self.failing = match event {
+            ReflectEvent::Failed { .. } => true,
+            // the watch behind it may still fail
+            ReflectEvent::Synced(_) => self.failing,
+            _ => false,
+        };
+        event
     }
 
     async fn list(&mut self) -> Option<ReflectEvent<K>> {
@@ -199,7 +218,19 @@ impl<K: ApiObject> Reflector<K> {
 
     /// One step of an open watch.
     async fn follow(&mut self, mut open: Open<K>) -> Option<ReflectEvent<K>> {
-        let Some(event) = open.events.next().await else {
+        let event = if self.failing {
+            // a watch may be accepted and end with an error at once
+            match tokio::time::timeout_at(open.since + YOUNG, open.events.next()).await {
+                Ok(event) => event,
+                Err(_) => {
+                    self.open = Some(open);
+                    return Some(ReflectEvent::Resumed);
+                }
+            }
+        } else {
+            open.events.next().await
+        };
+        let Some(event) = event else {
             let lived = open.since.elapsed();
             return self.ended(&Happening::Closed { lived });
         };
@@ -221,7 +252,7 @@ impl<K: ApiObject> Reflector<K> {
                 resource_version, ..
             }) => {
                 self.plan.passed(&resource_version);
-                None
+                self.failing.then_some(ReflectEvent::Resumed)
             }
             Err(error) => {
                 let lived = open.since.elapsed();
@@ -251,13 +282,19 @@ impl<K: ApiObject> Reflector<K> {
     }
 
     fn ended(&mut self, happening: &Happening<'_>) -> Option<ReflectEvent<K>> {
-        let decision: Decision = self.plan.after(happening);
+        let now = Instant::now();
+        let decision: Decision = self.plan.after(happening, now);
         tracing::debug!(path = %self.path(), decision = %decision, "watch");
         self.pause = decision.pause;
         let error = match happening {
-            Happening::Refused(error) | Happening::Broke { error, .. } if decision.told => *error,
-            _ => return None,
+            Happening::Refused(error) | Happening::Broke { error, .. } => Some(*error),
+            Happening::NoBookmark | Happening::Closed { .. } => None,
         };
+        if decision.lists_only && self.client.lists_only().found(now) {
+            let error = error.map(tracing::field::display);
+            tracing::info!(path = %self.path(), error, retry_in = ?plan::REPROBE, "no streaming lists, using lists");
+        }
+        let error = error.filter(|_| decision.told)?;
         Some(ReflectEvent::Failed {
             error: error.clone(),
             retry_in: decision.pause,

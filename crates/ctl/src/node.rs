@@ -32,9 +32,10 @@ fn text(node: &proto::GetNodeResponse, now: Timestamp) -> String {
         Some(_) => "NotReady",
     };
     format!(
-        "{head}Cluster:      {}\nAPI server:   {}\nNode object:  {ready}\n",
+        "{head}Cluster:      {}\nAPI server:   {}\nNode object:  {ready}\nPod watch:    {}\n",
         cluster.server,
-        contact(cluster, now)
+        contact(cluster, now),
+        pod_watch(cluster, now)
     )
 }
 
@@ -70,6 +71,20 @@ fn contact(cluster: &proto::Cluster, now: Timestamp) -> String {
     }
 }
 
+fn pod_watch(cluster: &proto::Cluster, now: Timestamp) -> String {
+    let Some(pod_watch) = &cluster.pod_watch else {
+        return "not started".to_owned();
+    };
+    let since = age(pod_watch.since.and_then(pod::time), now);
+    match &pod_watch.error {
+        None => format!("working for {since}"),
+        Some(error) => format!(
+            "failing for {since}: {error}\n              New, changed and deleted pods do not reach \
+             this node until it succeeds."
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +113,10 @@ mod tests {
                 since: Some(at(700)),
                 last: Some(at(990)),
             }),
+            pod_watch: Some(proto::PodWatch {
+                error: error.map(|error| format!("watch /api/v1/pods: {error}")),
+                since: Some(at(880)),
+            }),
         }
     }
 
@@ -113,7 +132,8 @@ mod tests {
             "Node:         n1 (windlass 0.1.0)\n\
              Cluster:      https://api:6443/\n\
              API server:   answers, for 5m (last heartbeat 10s ago)\n\
-             Node object:  Ready\n",
+             Node object:  Ready\n\
+             Pod watch:    working for 2m\n",
         );
         check(
             Some(contact(Some("connection refused"))),
@@ -121,7 +141,9 @@ mod tests {
              Cluster:      https://api:6443/\n\
              API server:   the heartbeat has failed for 5m: connection refused\n              \
              Pods keep running; what happens to them is reported when it succeeds.\n\
-             Node object:  Ready\n",
+             Node object:  Ready\n\
+             Pod watch:    failing for 2m: watch /api/v1/pods: connection refused\n              \
+             New, changed and deleted pods do not reach this node until it succeeds.\n",
         );
         let waiting = proto::Cluster {
             server: "https://api:6443/".into(),
@@ -133,7 +155,8 @@ mod tests {
              Cluster:      https://api:6443/\n\
              API server:   not asked yet: the node waits for its client certificate (does its \
              request wait for approval? kubectl get csr)\n\
-             Node object:  not seen yet\n",
+             Node object:  not seen yet\n\
+             Pod watch:    not started\n",
         );
     }
 }

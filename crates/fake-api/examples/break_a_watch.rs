@@ -60,6 +60,7 @@ fn line(event: &ReflectEvent<Pod>) -> String {
         ReflectEvent::Failed { error, retry_in } => {
             format!("{error}; again in {:.1} s", retry_in.as_secs_f64())
         }
+        ReflectEvent::Resumed => "the watch works again".to_owned(),
     }
 }
 

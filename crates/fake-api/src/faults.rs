@@ -208,6 +208,17 @@ impl Faults {
         self.change(|state| state.no_streaming_lists = on);
     }
 
+    /// While on, streaming lists are accepted and then end with an error event, as by a server
+    /// whose etcd lacks `RequestWatchProgress` (before 3.4.31 and 3.5.13).
+    pub fn no_watch_progress(&self, on: bool) {
+        self.change(|state| state.no_watch_progress = on);
+    }
+
+    /// While on, watches of any kind are accepted and then end with an error event of code 500.
+    pub fn fail_watches(&self, on: bool) {
+        self.change(|state| state.failing_watches = on);
+    }
+
     fn change<T>(&self, change: impl FnOnce(&mut FaultState) -> T) -> T {
         let result = change(&mut self.shared.lock().faults);
         self.shared.changed.notify_waiters();
@@ -229,6 +240,8 @@ pub(crate) struct FaultState {
     pub(crate) repeat: bool,
     pub(crate) reorder: bool,
     pub(crate) no_streaming_lists: bool,
+    pub(crate) no_watch_progress: bool,
+    pub(crate) failing_watches: bool,
 }
 
 #[derive(Debug)]

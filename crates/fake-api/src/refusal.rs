@@ -90,6 +90,19 @@ impl Refusal {
         Self::new(422, "Invalid", message.into())
     }
 
+    /// What the watch cache says of a streaming list whose end it cannot know.
+    pub(crate) fn no_watch_progress() -> Self {
+        let message = "a watch stream was requested by the client but the required storage feature \
+                       RequestWatchProgress is disabled";
+        Self::new(500, "InternalError", message.to_owned())
+    }
+
+    /// What a watch ends with whose events the server cannot make.
+    pub(crate) fn failing_watch() -> Self {
+        let message = "Internal error occurred: a fault was injected";
+        Self::new(500, "InternalError", message.to_owned())
+    }
+
     /// A version that is not reached yet: the server waits a little and then says so.
     pub(crate) fn too_new(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");

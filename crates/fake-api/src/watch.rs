@@ -69,7 +69,14 @@ impl Watching {
             ready: VecDeque::new(),
             over: false,
         };
+        if state.faults.failing_watches {
+            watching.end_with(&Refusal::failing_watch());
+            return Ok(watching);
+        }
         match (initial, asked) {
+            (Some(true), _) if state.faults.no_watch_progress => {
+                watching.end_with(&Refusal::no_watch_progress());
+            }
             (Some(true), asked) => {
                 let stale = state.faults.stale.filter(|_| asked == Some(0));
                 let version = stale.unwrap_or(watching.version);
@@ -158,10 +165,7 @@ impl Watching {
             return;
         }
         let Some(changes) = state.store.since(self.version) else {
-            let refusal = Refusal::expired(self.version, state.store.oldest());
-            self.push("ERROR", &refusal.status());
-            self.over = true;
-            return;
+            return self.end_with(&Refusal::expired(self.version, state.store.oldest()));
         };
         let mut events: Vec<(&Change, &'static str, Value)> = changes
             .filter_map(|change| {
@@ -232,6 +236,11 @@ impl Watching {
             object["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
         self.push("BOOKMARK", &object);
+    }
+
+    fn end_with(&mut self, refusal: &Refusal) {
+        self.push("ERROR", &refusal.status());
+        self.over = true;
     }
 
     fn push(&mut self, kind: &str, object: &Value) {

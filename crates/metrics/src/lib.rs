@@ -209,6 +209,8 @@ pub struct Metrics {
     pub mailbox_messages: CounterVec,
     /// `windlass_source_rejected_manifests{source}`: manifests of the last pass that were refused.
     pub source_rejected: GaugeVec,
+    /// `windlass_pod_watch_failing_seconds`: zero while the pods of the node can be watched.
+    pub pod_watch_failing: Gauge,
     /// `windlass_sync_loop_events_total{cause}`.
     pub sync_loop_events: CounterVec,
     /// `windlass_events_dropped_total`: events that had to make room for newer ones.
@@ -290,6 +292,7 @@ impl Metrics {
             mailbox_dropped: r.counters("windlass_mailbox_dropped_total", "Hints an actor's mailbox refused because it was full; each is re-derived by a relist.", &["actor"])?,
             mailbox_messages: r.counters("windlass_mailbox_messages_total", "Messages an actor has taken from its mailbox.", &["actor"])?,
             source_rejected: r.gauges("windlass_source_rejected_manifests", "Manifests the last pass of a pod source refused.", &["source"])?,
+            pod_watch_failing: r.gauge("windlass_pod_watch_failing_seconds", "Duration in seconds for which list and watch of the pods of this node have failed, 0 while they succeed.")?,
             sync_loop_events: r.counters("windlass_sync_loop_events_total", "Iterations of the SyncLoop by cause.", &["cause"])?,
             events_dropped: r.counter("windlass_events_dropped_total", "Events for the API server that made room for newer ones.")?,
             start_slots_in_use: r.gauge("windlass_start_slots_in_use", "Pods that hold a start slot.")?,

@@ -280,6 +280,7 @@ impl<T: Kept> Known<T> {
                 self.error = Some(error);
                 return (false, changes);
             }
+            ReflectEvent::Resumed => {}
             ReflectEvent::Synced(objects) => {
                 let old = std::mem::take(&mut self.items);
                 for object in objects {

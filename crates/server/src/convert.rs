@@ -41,6 +41,10 @@ pub(crate) fn node(standing: NodeStanding) -> proto::GetNodeResponse {
                 since: Some(timestamp(contact.since)),
                 last: contact.last.map(timestamp),
             }),
+            pod_watch: cluster.pod_watch.map(|pod_watch| proto::PodWatch {
+                error: pod_watch.error,
+                since: Some(timestamp(pod_watch.since)),
+            }),
         }),
     }
 }

@@ -6,6 +6,7 @@
 //! StatusManager. Mirror pods go no further: what runs is their static pod.
 
 mod actor;
+mod health;
 pub(crate) mod state;
 
 #[cfg(test)]

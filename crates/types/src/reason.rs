@@ -143,6 +143,10 @@ reasons! {
     CheckLimitsForResolvConf = "CheckLimitsForResolvConf",
     /// What memory volumes hold may be swapped to the disk.
     PossibleMemoryBackedVolumesOnDisk = "PossibleMemoryBackedVolumesOnDisk",
+    /// Event of the node: its pods cannot be listed and watched at the API server.
+    FailedPodWatch = "FailedPodWatch",
+    /// Event of the node: its pods are watched again.
+    PodWatchRestored = "PodWatchRestored",
     /// ClusterFirst without a cluster DNS address.
     MissingClusterDns = "MissingClusterDNS",
 

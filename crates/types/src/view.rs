@@ -60,6 +60,17 @@ pub struct ClusterStanding {
     pub ready: Option<String>,
     /// Whether the API server answers; `None` before it was asked.
     pub contact: Option<ApiContact>,
+    /// Whether the node's pods can be watched; `None` before the first answer.
+    pub pod_watch: Option<PodWatch>,
+}
+
+/// Whether the pods of the node can be listed and watched at the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodWatch {
+    /// Why they cannot, from the newest attempt.
+    pub error: Option<String>,
+    /// Since when it has been so.
+    pub since: Timestamp,
 }
 
 /// Whether the API server answers the node's heartbeat.

@@ -9,7 +9,7 @@ use windlass_certs::certificate::Certificate;
 use windlass_certs::{Credentials, ServingPair};
 use windlass_metrics::Metrics;
 use windlass_server::NodeSource;
-use windlass_types::view::{ApiContact, ClusterStanding, NodeStanding};
+use windlass_types::view::{ApiContact, ClusterStanding, NodeStanding, PodWatch};
 use windlass_types::{Clock, Timestamp};
 
 /// The node and, if it is one of a cluster, what is known of that.
@@ -34,6 +34,8 @@ pub struct ClusterView {
     pub node: watch::Receiver<NodeSeen>,
     /// Whether the API server answers.
     pub contact: watch::Receiver<Option<ApiContact>>,
+    /// Whether the node's pods can be watched.
+    pub pod_watch: watch::Receiver<Option<PodWatch>>,
 }
 
 impl NodeSource for AgentNode {
@@ -46,7 +48,7 @@ impl NodeSource for AgentNode {
 }
 
 impl AgentNode {
-    /// Brings the gauges of the certificates up to date.
+    /// Brings the gauges of the certificates and of the pod watch up to date.
     pub(crate) fn publish_metrics(&self, metrics: &Metrics) {
         if let Some(cluster) = &self.cluster {
             cluster.publish_metrics(metrics, self.clock.now());
@@ -69,11 +71,18 @@ impl ClusterView {
                 ready.map_or_else(|| "Unknown".to_owned(), |ready| ready.status.clone())
             }),
             contact: self.contact.borrow().clone(),
+            pod_watch: self.pod_watch.borrow().clone(),
         }
     }
 
     /// A node with a token has no client certificate whose life could end.
     fn publish_metrics(&self, metrics: &Metrics, now: Timestamp) {
+        let failing = self.pod_watch.borrow().clone();
+        let failing = failing.filter(|pod_watch| pod_watch.error.is_some());
+        let failing = failing.map(|pod_watch| now.duration_since(pod_watch.since));
+        metrics
+            .pod_watch_failing
+            .set(failing.map_or(0.0, |failing| failing.as_secs_f64().max(0.0)));
         let config = self.credentials.as_ref().map(|it| &it.config);
         if let Some(config) = config.filter(|config| !config.has_header()) {
             let ttl = ttl(config.identity().expires_at(), now);

@@ -1,7 +1,15 @@
 //! What a reflected set does next: pure, no I/O and no clock.
+//!
+//! A streaming list that the server answers with an error, whatever its code, is followed by a
+//! list at once, and lists are used for [`REPROBE`]: a storage without `RequestWatchProgress`, a
+//! disabled feature gate and a proxy that cannot stream all look different. Upstream's
+//! `Reflector` falls back alike, but tries a streaming list again before each list. Errors that
+//! a list would meet as well (no connection, 401, 429) are retried as a streaming list first.
 
 use std::fmt;
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::error::{ApiError, ApiErrorKind};
 
@@ -49,12 +57,21 @@ pub(super) struct Decision {
     pub(super) pause: Duration,
     /// Whether the consumer is told of the failure: not of what is part of normal life.
     pub(super) told: bool,
+    /// The server as a whole has no streaming lists: other sets need not try one.
+    pub(super) lists_only: bool,
 }
 
 /// What is known of the set's progress.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
+    /// Whether a full read is a streaming list.
     streaming: bool,
+    /// A full read that begins after this time tries a streaming list again.
+    reprobe_at: Option<Instant>,
+    /// Streaming lists in a row that failed for a reason that is not the server's.
+    broken_streams: u32,
+    /// Watches in a row that the server answered with an error, before any event.
+    rejected: u32,
     /// Where a watch goes on; `None` if the whole set must be read.
     position: Option<String>,
     /// The newest version ever delivered.
@@ -75,16 +92,29 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A server may ask for more patience than that, but not for more than this.
 const LONGEST_WISH: Duration = Duration::from_secs(300);
 /// A watch that ends sooner counts as a failure, whatever ended it.
-const YOUNG: Duration = Duration::from_secs(5);
+pub(super) const YOUNG: Duration = Duration::from_secs(5);
 /// After so many sets that are too old in a row the server is believed: its storage was
 /// restored from a backup.
 const STALE_SETS: u32 = 3;
+/// How long lists are used instead of streaming lists. A list of one node's objects costs little,
+/// and an API server or its etcd is upgraded more rarely than this.
+pub(crate) const REPROBE: Duration = Duration::from_secs(3600);
+/// A full read is a list after so many broken streaming lists in a row, in case that something
+/// between agent and server breaks them.
+const BROKEN_STREAMS: u32 = 3;
+/// The whole set is read again after so many rejected watches in a row, and then before each
+/// further one: where only watches fail, pods still arrive.
+const REJECTED_WATCHES: u32 = 3;
 
 impl Plan {
-    /// Nothing is known yet. `seed` makes the pauses of different sets differ.
-    pub(super) fn new(seed: u64) -> Self {
+    /// Nothing is known yet. `seed` makes the pauses of different sets differ; before
+    /// `reprobe_at` full reads are lists.
+    pub(super) fn new(seed: u64, reprobe_at: Option<Instant>) -> Self {
         Self {
-            streaming: true,
+            streaming: reprobe_at.is_none(),
+            reprobe_at,
+            broken_streams: 0,
+            rejected: 0,
             position: None,
             newest: 0,
             failures: 0,
@@ -98,9 +128,13 @@ impl Plan {
     pub(super) fn step(&self) -> Step {
         match &self.position {
             Some(from) => Step::Watch { from: from.clone() },
-            None if self.streaming => Step::Stream,
+            None if self.streams() => Step::Stream,
             None => Step::List,
         }
+    }
+
+    fn streams(&self) -> bool {
+        self.streaming && self.broken_streams < BROKEN_STREAMS
     }
 
     /// The whole set was read, up to `version`. A decision means that it is older than what was
@@ -113,6 +147,7 @@ impl Plan {
         }
         self.stale = 0;
         self.failures = 0;
+        self.broken_streams = 0;
         self.newest = number(version).unwrap_or(0);
         self.position = Some(version.to_owned());
         None
@@ -125,6 +160,7 @@ impl Plan {
 
     /// An event or bookmark of the watch was dealt with. A late one does not move back.
     pub(super) fn passed(&mut self, version: &str) {
+        self.rejected = 0;
         if version.is_empty() {
             return;
         }
@@ -137,14 +173,11 @@ impl Plan {
     }
 
     /// What follows.
-    pub(super) fn after(&mut self, happening: &Happening<'_>) -> Decision {
+    pub(super) fn after(&mut self, happening: &Happening<'_>, now: Instant) -> Decision {
         match happening {
-            Happening::NoBookmark => {
-                self.streaming = false;
-                self.decide(Duration::ZERO, false)
-            }
-            Happening::Refused(error) => self.failed(error, None),
-            Happening::Broke { lived, error } => self.failed(error, Some(*lived)),
+            Happening::NoBookmark => self.list_instead(now, true),
+            Happening::Refused(error) => self.failed(error, None, now),
+            Happening::Broke { lived, error } => self.failed(error, Some(*lived), now),
             Happening::Closed { lived } => {
                 self.aged(*lived);
                 let pause = match self.young {
@@ -156,13 +189,16 @@ impl Plan {
         }
     }
 
-    fn failed(&mut self, error: &ApiError, lived: Option<Duration>) -> Decision {
-        if self.position.is_none() && self.streaming && refuses_streaming(error) {
-            self.streaming = false;
-            return self.decide(Duration::ZERO, false);
+    fn failed(&mut self, error: &ApiError, lived: Option<Duration>, now: Instant) -> Decision {
+        if self.position.is_none() && self.streams() {
+            match stream_failure(error, lived.is_some()) {
+                StreamFailure::OfServer => return self.list_instead(now, true),
+                StreamFailure::OfSet => return self.list_instead(now, false),
+                StreamFailure::OfAnyRequest => self.broken_streams += 1,
+            }
         }
         if self.position.is_some() && loses_position(error) {
-            self.position = None;
+            self.lose_position(now);
             self.aged(lived.unwrap_or_default());
             // expiry is part of a watch's life, unless it happens again and again
             let expected = error.kind == ApiErrorKind::Gone && self.young <= 1;
@@ -176,16 +212,44 @@ impl Plan {
             Some(lived) => self.aged(lived),
             None => self.failures = self.failures.saturating_add(1),
         }
-        let pause = self.back_off(self.failures.max(self.young));
+        if self.position.is_some() && rejects(error) {
+            self.rejected = self.rejected.saturating_add(1);
+            if self.rejected >= REJECTED_WATCHES {
+                self.lose_position(now);
+            }
+        }
+        let failures = self.failures.max(self.young).max(self.rejected);
+        let pause = self.back_off(failures);
         let wish = error.retry_after.unwrap_or_default().min(LONGEST_WISH);
         self.decide(pause.max(wish), true)
     }
 
+    /// A list at once, in place of a streaming list that failed.
+    fn list_instead(&mut self, now: Instant, lists_only: bool) -> Decision {
+        self.streaming = false;
+        self.reprobe_at = Some(now + REPROBE);
+        Decision {
+            lists_only,
+            ..self.decide(Duration::ZERO, false)
+        }
+    }
+
+    /// The whole set must be read.
+    fn lose_position(&mut self, now: Instant) {
+        self.position = None;
+        if self.reprobe_at.is_some_and(|at| at <= now) {
+            self.streaming = true;
+            self.reprobe_at = None;
+        }
+    }
+
     fn aged(&mut self, lived: Duration) {
-        self.young = match lived < YOUNG {
-            true => self.young.saturating_add(1),
-            false => 0,
-        };
+        if lived < YOUNG {
+            self.young = self.young.saturating_add(1);
+        } else {
+            self.young = 0;
+            self.rejected = 0;
+        }
     }
 
     /// The pause after the nth failure in a row: 800 ms doubled each time, ±50 %, at most 30 s.
@@ -203,13 +267,35 @@ impl Plan {
             step: self.step(),
             pause,
             told,
+            lists_only: false,
         }
     }
 }
 
-/// True if the server cannot do a streaming list.
-fn refuses_streaming(error: &ApiError) -> bool {
-    matches!(error.kind, ApiErrorKind::Invalid | ApiErrorKind::NotFound)
+/// What the failure of a streaming list says.
+enum StreamFailure {
+    /// The server has no streaming lists, of whatever set.
+    OfServer,
+    /// This set has none, as far as is known.
+    OfSet,
+    /// A list would have failed alike.
+    OfAnyRequest,
+}
+
+/// `began` is true if the error came after the server had accepted the request.
+fn stream_failure(error: &ApiError, began: bool) -> StreamFailure {
+    use ApiErrorKind::{Connection, Invalid, Server, Timeout, TooManyRequests, Unauthorized};
+    match error.kind {
+        Connection | Timeout | TooManyRequests | Unauthorized => StreamFailure::OfAnyRequest,
+        Invalid => StreamFailure::OfServer,
+        Server if began => StreamFailure::OfServer,
+        _ => StreamFailure::OfSet,
+    }
+}
+
+/// True if the server answered a watch with an error that another set or time may not have.
+fn rejects(error: &ApiError) -> bool {
+    matches!(error.kind, ApiErrorKind::Server | ApiErrorKind::Forbidden)
 }
 
 /// True if a watch cannot go on where the last one ended.

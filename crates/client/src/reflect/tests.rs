@@ -51,14 +51,17 @@ impl Server {
     }
 
     fn events(&self) -> Pin<Box<dyn Stream<Item = ReflectEvent<ConfigMap>> + Send>> {
+        Box::pin(reflect::<ConfigMap>(self.client(), Selector::default()))
+    }
+
+    fn client(&self) -> ApiClient {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let server = server.clone();
             let query = request.uri().query().unwrap_or_default().to_owned();
             async move { Ok::<_, Infallible>(server.answer(&query).await) }
         });
-        let client = ApiClient::over(service, Duration::from_secs(30));
-        Box::pin(reflect::<ConfigMap>(client, Selector::default()))
+        ApiClient::over(service, Duration::from_secs(30))
     }
 
     async fn answer(&self, query: &str) -> Response<Data> {
@@ -183,6 +186,7 @@ fn line(event: &ReflectEvent<ConfigMap>) -> String {
         ReflectEvent::Applied(object) => format!("applied{}", show(object)),
         ReflectEvent::Deleted(object) => format!("deleted{}", show(object)),
         ReflectEvent::Failed { error, .. } => format!("failed {:?}", error.kind),
+        ReflectEvent::Resumed => "resumed".to_owned(),
     }
 }
 
@@ -221,7 +225,7 @@ async fn a_streaming_list_gives_the_set_and_then_its_changes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_streaming_lists_is_listed_and_watched() {
-    for code in [400, 404, 422] {
+    for code in [400, 403, 404, 405, 422, 500, 501, 503] {
         let server = Server::new([
             refused(code, None),
             list("5", &[("a", "5")]),
@@ -233,6 +237,151 @@ async fn a_server_that_refuses_streaming_lists_is_listed_and_watched() {
         let asked = ["0s stream", "0s list", "0s watch 5", "0s list"];
         assert_eq!(server.asked(), asked, "{code}: for good");
     }
+}
+
+/// What a kube-apiserver answers whose etcd has no `RequestWatchProgress`, after the status 200.
+fn without_watch_progress() -> Answer {
+    Answer::Watch(
+        vec![error_event(500, "InternalError", NO_PROGRESS)],
+        Silence,
+    )
+}
+
+const NO_PROGRESS: &str = "a watch stream was requested by the client but the required storage \
+                           feature RequestWatchProgress is disabled";
+
+fn error_event(code: u16, reason: &str, message: &str) -> String {
+    serde_json::json!({ "type": "ERROR", "object": {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "code": code, "reason": reason, "message": message,
+    }})
+    .to_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn streaming_list_with_error_event_falls_back_to_list() {
+    for (code, reason) in [
+        (500, "InternalError"),
+        (400, "BadRequest"),
+        (403, "Forbidden"),
+        (410, "Expired"),
+        (503, "ServiceUnavailable"),
+    ] {
+        let server = Server::new([
+            Answer::Watch(vec![error_event(code, reason, NO_PROGRESS)], Silence),
+            list("5", &[("a", "5")]),
+            Answer::Watch(vec![event("ADDED", "b", "6")], Silence),
+        ]);
+        let mut events = server.events();
+        check(&mut events, &["synced a=5", "applied b=6"]).await;
+        let asked = ["0s stream", "0s list", "0s watch 5"];
+        assert_eq!(server.asked(), asked, "{code}: at once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streaming_list_refused_by_server_spares_other_sets() {
+    let server = Server::new([
+        without_watch_progress(),
+        list("5", &[("a", "5")]),
+        Answer::Watch(Vec::new(), Silence),
+        list("5", &[("a", "5")]),
+        Answer::Watch(Vec::new(), Silence),
+        without_watch_progress(),
+        list("5", &[("a", "5")]),
+        Answer::Watch(Vec::new(), Silence),
+    ]);
+    let client = server.client();
+    let set = || Box::pin(reflect::<ConfigMap>(client.clone(), Selector::default()));
+    let mut first = set();
+    check(&mut first, &["synced a=5"]).await;
+    quiet(&mut first, 1).await;
+    let mut second = set();
+    check(&mut second, &["synced a=5"]).await;
+    quiet(&mut second, 1).await;
+    drop((first, second));
+    tokio::time::sleep(plan::REPROBE).await;
+    let mut third = set();
+    check(&mut third, &["synced a=5"]).await;
+    let asked = server.asked();
+    let asked: Vec<&str> = asked
+        .iter()
+        .filter_map(|a| a.split_once(' '))
+        .map(|(_, what)| what)
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            "stream", "list", "watch 5", "list", "watch 5", "stream", "list"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_watches_lead_to_lists_at_falling_rate() {
+    let mut script = Vec::new();
+    for round in 0..100 {
+        if round == 0 {
+            script.push(without_watch_progress());
+        }
+        if round == 0 || round > 2 {
+            script.push(list(&format!("{}", 5 + round), &[("a", "5")]));
+        }
+        let error = error_event(500, "InternalError", "no watches today");
+        script.push(Answer::Watch(vec![error], Silence));
+    }
+    let server = Server::new(script);
+    let mut events = server.events();
+    let want = [
+        "synced a=5",
+        "failed Server",
+        "failed Server",
+        "failed Server",
+        "synced a=5",
+        "failed Server",
+        "synced a=5",
+    ];
+    check(&mut events, &want).await;
+    let lists_until = |second: u64| {
+        let asked = server.asked();
+        let at = |a: &&String| {
+            a.split_once("s ").is_some_and(|(at, what)| {
+                what == "list" && at.parse().is_ok_and(|at: u64| at <= second)
+            })
+        };
+        asked.iter().filter(at).count()
+    };
+    let ten_minutes = async {
+        while let Some(event) = events.next().await {
+            assert!(!matches!(event, ReflectEvent::Resumed), "it does not work");
+        }
+    };
+    assert!(
+        tokio::time::timeout(Duration::from_secs(600), ten_minutes)
+            .await
+            .is_err()
+    );
+    let lists = lists_until(600);
+    assert!((15..60).contains(&lists), "{lists} lists in ten minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_after_failures_is_reported_as_resumed() {
+    let flapping = || Answer::Watch(vec![error_event(500, "InternalError", "no")], Silence);
+    let server = Server::new([
+        streamed(&[], Break(Duration::from_secs(60))),
+        flapping(),
+        Answer::Watch(Vec::new(), Silence),
+    ]);
+    let mut events = server.events();
+    let want = [
+        "synced a=5",
+        "failed Connection",
+        "failed Server",
+        "resumed",
+    ];
+    check(&mut events, &want).await;
+    quiet(&mut events, 60).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,6 +422,7 @@ async fn a_broken_and_a_silent_watch_go_on_where_they_were() {
     let want = [
         "synced a=5",
         "failed Connection",
+        "resumed",
         "failed Timeout",
         "deleted a=9",
     ];
@@ -318,10 +468,11 @@ async fn a_busy_server_gets_the_time_that_it_asks_for() {
 
 #[tokio::test(start_paused = true)]
 async fn failures_are_told_with_their_pauses_and_end_with_the_set() {
-    let mut script: Vec<Answer> = [500, 503, 401, 403, 500, 500, 500]
+    // the first is the one of the streaming list, after which the list follows at once
+    let mut script: Vec<Answer> = [500, 500, 503, 401, 403, 500, 500, 500]
         .map(|code| refused(code, None))
         .into();
-    script.push(streamed(&[], Silence));
+    script.push(list("5", &[("a", "5")]));
     let server = Server::new(script);
     let mut events = server.events();
     let mut told = Duration::ZERO;

@@ -200,3 +200,27 @@ async fn watches_are_told_of_a_change_in_the_order_in_which_they_began() {
         .collect();
     assert_eq!(*heard.borrow(), expected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn streaming_list_without_watch_progress_ends_with_error_event() {
+    let (server, api) = setup();
+    api.post(MAPS, map("a", "x")).await;
+    server.faults().no_watch_progress(true);
+    let streaming = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let mut events = Events::begin(&api, &format!("{MAPS}?{streaming}")).await;
+    let error = events.next().await.unwrap();
+    assert_eq!(
+        error,
+        json!({ "type": "ERROR", "object": {
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "a watch stream was requested by the client but the required storage \
+                        feature RequestWatchProgress is disabled",
+            "reason": "InternalError", "code": 500,
+        }})
+    );
+    assert!(events.next().await.is_none());
+    // lists and other watches do not need it
+    assert_eq!(api.get(MAPS).await.0, 200);
+    let mut events = Events::begin(&api, &format!("{MAPS}?watch=true")).await;
+    assert_eq!(events.next_line().await, "ADDED a");
+}

@@ -193,6 +193,7 @@ impl StreamHandler<Delivery<ReflectEvent<Node>>> for NodeStatus {
             ReflectEvent::Failed { error, retry_in } => {
                 tracing::debug!(%error, ?retry_in, "the node cannot be watched");
             }
+            ReflectEvent::Resumed => tracing::debug!("node watch resumed"),
         });
     }
 

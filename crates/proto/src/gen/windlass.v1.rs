@@ -121,6 +121,18 @@ pub struct Cluster {
     /// Absent before the API server was asked.
     #[prost(message, optional, tag = "4")]
     pub contact: ::core::option::Option<ApiContact>,
+    /// Absent before the first answer to a list or watch of the node's pods.
+    #[prost(message, optional, tag = "5")]
+    pub pod_watch: ::core::option::Option<PodWatch>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PodWatch {
+    /// Why the node's pods cannot be listed and watched; absent if they can.
+    #[prost(string, optional, tag = "1")]
+    pub error: ::core::option::Option<::prost::alloc::string::String>,
+    /// Since when it has been so.
+    #[prost(message, optional, tag = "2")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApiContact {

@@ -12,7 +12,7 @@ use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_stats::usage::{NodeUsage, PodUsage};
 use windlass_stats::{NoFigures, StatsError};
 use windlass_timelines::{Outcome, Timelines, TouchKind, What};
-use windlass_types::view::{ApiContact, Blocker, ClusterStanding, EventType, PodEvent};
+use windlass_types::view::{ApiContact, Blocker, ClusterStanding, EventType, PodEvent, PodWatch};
 use windlass_types::why::{Explanation, PodTimeline};
 use windlass_types::{Reason, Timestamp};
 
@@ -87,6 +87,10 @@ impl NodeSource for Node {
                     error: Some("refused".into()),
                     since: Timestamp::UNIX_EPOCH,
                     last: None,
+                }),
+                pod_watch: Some(PodWatch {
+                    error: Some("no watch".into()),
+                    since: Timestamp::UNIX_EPOCH,
                 }),
             }),
         }
@@ -520,6 +524,9 @@ async fn the_node_is_told_with_how_it_stands_with_its_cluster() {
     let contact = cluster.contact.expect("contact");
     assert_eq!(contact.error.as_deref(), Some("refused"));
     assert_eq!(contact.since, Some(prost_types::Timestamp::default()));
+    let pod_watch = cluster.pod_watch.expect("pod watch");
+    assert_eq!(pod_watch.error.as_deref(), Some("no watch"));
+    assert_eq!(pod_watch.since, Some(prost_types::Timestamp::default()));
     world.stop().await;
 }
 

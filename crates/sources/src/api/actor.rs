@@ -2,12 +2,15 @@
 //!
 //! * owns: the pods as last seen
 //! * hears: `NodeSeen` once, then the events of its own watch
-//! * says: `SourceSnapshot` to PodStorage, `ApiPodSeen` to the StatusManager
+//! * says: `SourceSnapshot` to PodStorage, `ApiPodSeen` to the StatusManager; whether the pods can
+//!   be watched, by a `watch`, a log message and an event of the node
 //! * invariant: PodStorage hears of a pod in the order of its resource versions; a failing
 //!   watch changes no pod
 //! * bound and overflow: a full PodStorage stops this actor, whose full mailbox stops the watch;
 //!   the StatusManager's slots keep the newest version of each pod
 //! * restart: the watch begins with the whole set
+
+use std::sync::Arc;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFuture};
 use futures::StreamExt;
@@ -16,8 +19,10 @@ use windlass_actors::{
     ApiPodSeen, Delivery, Mailbox, MailboxSender, NodeSeen, SlotSender, SourceSnapshot, spawn_io,
 };
 use windlass_client::{ApiClient, ReflectEvent, Selector, reflect};
-use windlass_types::{Pod, PodSource, PodUid};
+use windlass_types::view::{EventType, PodWatch};
+use windlass_types::{Clock, EventRecorder, Pod, PodSource, PodUid, Reason};
 
+use super::health::{Report, WatchHealth};
 use super::state::{ApiPods, Say};
 
 /// What an [`ApiSource`] works with.
@@ -35,6 +40,12 @@ pub struct ApiSourceConfig {
     pub seen: SlotSender<PodUid, ApiPodSeen>,
     /// The way of the watch's events to this actor.
     pub events: MailboxSender<ReflectEvent<Pod>>,
+    /// Whether the pods can be watched; `None` before the first answer.
+    pub pod_watch: watch::Sender<Option<PodWatch>>,
+    /// Records events of the node.
+    pub recorder: Arc<dyn EventRecorder>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// See the module page.
@@ -42,7 +53,7 @@ pub struct ApiSourceConfig {
 pub struct ApiSource {
     config: ApiSourceConfig,
     pods: ApiPods,
-    failing: bool,
+    health: WatchHealth,
     mailbox: Option<Mailbox<ReflectEvent<Pod>>>,
 }
 
@@ -52,7 +63,7 @@ impl ApiSource {
         Self {
             config,
             pods: ApiPods::default(),
-            failing: false,
+            health: WatchHealth::default(),
             mailbox: Some(mailbox),
         }
     }
@@ -79,7 +90,38 @@ impl ApiSource {
         });
     }
 
+    /// Makes the state of the watch known to users.
+    fn publish(&self, report: &Report) {
+        let recorder = &self.config.recorder;
+        match report {
+            Report::Failing {
+                event: Some(message),
+                ..
+            } => recorder.record_node(EventType::Warning, Reason::FailedPodWatch, message),
+            Report::Recovered {
+                event: Some(message),
+                ..
+            } => recorder.record_node(EventType::Normal, Reason::PodWatchRestored, message),
+            _ => {}
+        }
+        let pod_watch = self.health.pod_watch();
+        self.config.pod_watch.send_if_modified(|known| {
+            let changed = known.as_ref() != pod_watch;
+            if changed {
+                *known = pod_watch.cloned();
+            }
+            changed
+        });
+    }
+
     fn event(&mut self, event: ReflectEvent<Pod>, ctx: &mut Context<Self>) {
+        let now = self.config.clock.now();
+        let report = match &event {
+            ReflectEvent::Synced(_) => self.health.listed(now),
+            ReflectEvent::Failed { error, .. } => self.health.failed(error, now),
+            _ => self.health.succeeded(now),
+        };
+        self.publish(&report);
         let say = match event {
             ReflectEvent::Synced(pods) => {
                 tracing::info!(pods = pods.len(), "pods of this node read");
@@ -88,17 +130,18 @@ impl ApiSource {
             ReflectEvent::Applied(pod) => self.pods.applied(pod),
             ReflectEvent::Deleted(pod) => self.pods.deleted(pod),
             ReflectEvent::Failed { error, retry_in } => {
-                // said once; the pods stay as they are
-                if std::mem::replace(&mut self.failing, true) {
-                    tracing::debug!(%error, ?retry_in, "pods cannot be watched");
-                } else {
-                    tracing::warn!(%error, ?retry_in, further_at_debug = true, "pods cannot be watched");
+                match &report {
+                    Report::Failing { failing_for, .. } => {
+                        tracing::warn!(%error, ?retry_in, ?failing_for, "pods cannot be watched");
+                    }
+                    _ => tracing::debug!(%error, ?retry_in, "pods cannot be watched"),
                 }
                 return;
             }
+            ReflectEvent::Resumed => Vec::new(),
         };
-        if std::mem::replace(&mut self.failing, false) {
-            tracing::info!("pods are watched again");
+        if let Report::Recovered { failed_for, .. } = &report {
+            tracing::info!(?failed_for, "pods are watched again");
         }
         for say in say {
             tracing::debug!(%say, "api source");

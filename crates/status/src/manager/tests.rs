@@ -83,7 +83,7 @@ async fn watch_pods(client: windlass_client::ApiClient, seen: SlotSender<PodUid,
             ReflectEvent::Synced(pods) => pods.into_iter().for_each(present),
             ReflectEvent::Applied(pod) => present(pod),
             ReflectEvent::Deleted(pod) => seen.put(pod.uid(), ApiPodSeen::Gone),
-            ReflectEvent::Failed { .. } => {}
+            ReflectEvent::Failed { .. } | ReflectEvent::Resumed => {}
         }
     }
 }

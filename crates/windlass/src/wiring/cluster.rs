@@ -79,6 +79,7 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterView {
         wiring.sources_ready,
     ));
 
+    let (pod_watch_sender, pod_watch) = watch::channel(None);
     let (event_sender, event_mailbox) = mailbox(ActorKind::ApiSource, &metrics);
     let source = ApiSourceConfig {
         client: cluster.clients.watch.clone(),
@@ -87,6 +88,9 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterView {
         storage: wiring.storage,
         seen: seen_sender,
         events: event_sender,
+        pod_watch: pod_watch_sender,
+        recorder: Arc::clone(&wiring.events),
+        clock: Arc::clone(&wiring.clock),
     };
     start_actor(ApiSource::new(source, event_mailbox));
 
@@ -99,6 +103,7 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterView {
         serving: cluster.keep_certificates(&wiring.clock, &metrics.certificates),
         node: wiring.node_seen.clone(),
         contact,
+        pod_watch,
     };
     let identity = cluster.wait_for_identity();
     let lease = NodeLease::new(NodeLeaseDeps {

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use windlass_client::{ApiClient, ApiResult, Selector, Watch, WatchEvent};
+use windlass_client::{ApiClient, ApiResult, List, Selector, Watch, WatchEvent};
 use windlass_types::corev1::Pod;
 
 /// Pause before a watch that ended is begun again.
@@ -89,34 +89,36 @@ impl Drop for History {
 }
 
 async fn follow(client: &ApiClient, sender: &watch::Sender<Seen>) -> ApiResult<()> {
+    // not a streaming list: an etcd may have none
+    let (pods, version) = client
+        .list::<Pod>(&Selector::default(), &List::default())
+        .await?;
+    let pods: Vec<Value> = pods.iter().map(json_of).collect();
+    sender.send_modify(|seen| {
+        let names: Vec<String> = pods
+            .iter()
+            .map(|pod| text(&pod["metadata"]["name"]))
+            .collect();
+        seen.present.retain(|name, _| names.contains(name));
+        pods.into_iter().for_each(|pod| seen.apply(pod));
+    });
     let watch = Watch {
-        resource_version: String::new(),
-        initial_events: true,
+        resource_version: version,
+        initial_events: false,
     };
     let mut stream = client.watch::<Pod>(&Selector::default(), &watch).await?;
-    // names of the initial set: what is not among them is gone
-    let mut initial = Some(Vec::new());
     while let Some(event) = stream.next().await {
         match event? {
-            WatchEvent::Applied(pod) => {
-                let pod = serde_json::to_value(&pod).unwrap_or_default();
-                if let Some(names) = &mut initial {
-                    names.push(text(&pod["metadata"]["name"]));
-                }
-                sender.send_modify(|seen| seen.apply(pod));
-            }
-            WatchEvent::Deleted(pod) => {
-                let pod = serde_json::to_value(&pod).unwrap_or_default();
-                sender.send_modify(|seen| seen.delete(pod));
-            }
-            WatchEvent::Bookmark { initial_end, .. } => {
-                if let Some(names) = initial.take_if(|_| initial_end) {
-                    sender.send_modify(|seen| seen.present.retain(|name, _| names.contains(name)));
-                }
-            }
+            WatchEvent::Applied(pod) => sender.send_modify(|seen| seen.apply(json_of(&pod))),
+            WatchEvent::Deleted(pod) => sender.send_modify(|seen| seen.delete(json_of(&pod))),
+            WatchEvent::Bookmark { .. } => {}
         }
     }
     Ok(())
+}
+
+fn json_of(pod: &Pod) -> Value {
+    serde_json::to_value(pod).unwrap_or_default()
 }
 
 impl Seen {

@@ -40,6 +40,7 @@ mod mirrors;
 mod node;
 mod node_api;
 mod outages;
+mod pod_watch;
 mod pods;
 mod references;
 mod restarts;

@@ -19,6 +19,7 @@ mod node_object;
 mod objects;
 mod ordinary;
 mod outages;
+mod pod_watch;
 mod restored;
 mod storm;
 mod volume_limits;

@@ -80,7 +80,7 @@ fn take(seen: &mut Seen, event: ReflectEvent<Pod>, now: Instant) {
         ReflectEvent::Deleted(pod) => {
             seen.remove(&name(&pod));
         }
-        ReflectEvent::Failed { .. } => {}
+        ReflectEvent::Failed { .. } | ReflectEvent::Resumed => {}
     }
 }
 

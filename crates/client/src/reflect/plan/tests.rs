@@ -14,13 +14,17 @@ fn error(kind: ApiErrorKind) -> ApiError {
 
 /// A set that was read up to version 7.
 fn synced() -> Plan {
-    let mut plan = Plan::new(1);
+    let mut plan = Plan::new(1, None);
     assert_eq!(plan.read("7"), None);
     plan
 }
 
 fn check(plan: &mut Plan, happening: &Happening<'_>, expected: &str) {
-    assert_eq!(plan.after(happening).to_string(), expected, "{happening:?}");
+    assert_eq!(
+        plan.after(happening, Instant::now()).to_string(),
+        expected,
+        "{happening:?}"
+    );
 }
 
 const LONG: Duration = Duration::from_secs(290);
@@ -30,26 +34,128 @@ const SHORT: Duration = Duration::from_millis(10);
 fn a_server_without_streaming_lists_is_listed_from_then_on() {
     use ApiErrorKind::{Invalid, NotFound};
     for kind in [Invalid, NotFound] {
-        let mut plan = Plan::new(1);
+        let mut plan = Plan::new(1, None);
         assert_eq!(plan.step().to_string(), "streaming list");
         check(&mut plan, &Happening::Refused(&error(kind)), "list now");
         assert_eq!(plan.read("7"), None);
         let gone = error(ApiErrorKind::Gone);
         check(&mut plan, &Happening::Refused(&gone), "list now");
     }
-    let mut plan = Plan::new(1);
+    let mut plan = Plan::new(1, None);
     check(&mut plan, &Happening::NoBookmark, "list now");
 }
 
 #[test]
+fn streaming_list_failure_decides_next_request() {
+    use ApiErrorKind::*;
+    let all = [
+        (NotFound, "list now", "list now"),
+        (AlreadyExists, "list now", "list now"),
+        (Conflict, "list now", "list now"),
+        (Gone, "list now", "list now"),
+        (Forbidden, "list now", "list now"),
+        (Invalid, "list now", "list now"),
+        (Server, "list now", "list now"),
+        (Protocol, "list now", "list now"),
+        // a list would fail alike; 0.5 to 1.5 times 800 ms
+        (Unauthorized, "streaming list later", "streaming list later"),
+        (
+            TooManyRequests,
+            "streaming list later",
+            "streaming list later",
+        ),
+        (Timeout, "streaming list later", "streaming list later"),
+        (Connection, "streaming list later", "streaming list later"),
+    ];
+    let line = |decision: Decision| match decision.pause.is_zero() {
+        true => format!("{} now", decision.step),
+        false => format!("{} later", decision.step),
+    };
+    for (kind, refused, broke) in all {
+        let error = error(kind);
+        let decision = Plan::new(1, None).after(&Happening::Refused(&error), Instant::now());
+        assert_eq!(line(decision), refused, "{kind:?} refused");
+        let happening = Happening::Broke {
+            lived: SHORT,
+            error: &error,
+        };
+        let decision = Plan::new(1, None).after(&happening, Instant::now());
+        assert_eq!(line(decision), broke, "{kind:?} after the status 200");
+    }
+}
+
+#[test]
+fn streaming_list_broken_three_times_becomes_list() {
+    let connection = error(ApiErrorKind::Connection);
+    let mut plan = Plan::new(1, None);
+    let steps: Vec<Step> = (0..4)
+        .map(|_| {
+            plan.after(&Happening::Refused(&connection), Instant::now())
+                .step
+        })
+        .collect();
+    assert_eq!(steps, [Step::Stream, Step::Stream, Step::List, Step::List]);
+    assert_eq!(plan.read("7"), None);
+    let gone = error(ApiErrorKind::Gone);
+    check(&mut plan, &Happening::Refused(&gone), "streaming list now");
+}
+
+#[test]
+fn streaming_list_is_tried_again_after_an_hour() {
+    let mut plan = Plan::new(1, None);
+    let begin = Instant::now();
+    plan.after(&Happening::Refused(&error(ApiErrorKind::Server)), begin);
+    let gone = error(ApiErrorKind::Gone);
+    for (at, step) in [
+        (REPROBE - Duration::from_secs(1), Step::List),
+        (REPROBE, Step::Stream),
+    ] {
+        assert_eq!(plan.read("7"), None);
+        let closed = Happening::Closed { lived: LONG };
+        plan.after(&closed, begin + at);
+        let expired = Happening::Refused(&gone);
+        assert_eq!(plan.after(&expired, begin + at).step, step, "{at:?}");
+    }
+}
+
+#[test]
+fn watch_rejected_three_times_reads_the_set_again() {
+    for kind in [ApiErrorKind::Server, ApiErrorKind::Forbidden] {
+        let mut plan = synced();
+        let error = error(kind);
+        let mut after = || plan.after(&Happening::Refused(&error), Instant::now());
+        let steps: Vec<String> = (0..3).map(|_| after().step.to_string()).collect();
+        assert_eq!(steps, ["watch from 7", "watch from 7", "streaming list"]);
+        // and before each further watch, ever more rarely
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            assert_eq!(plan.read("7"), None);
+            plan.opened();
+            let broke = Happening::Broke {
+                lived: SHORT,
+                error: &error,
+            };
+            let decision = plan.after(&broke, Instant::now());
+            assert_eq!(decision.step, Step::Stream);
+            pauses.push(decision.pause);
+        }
+        assert!(pauses[5] >= Duration::from_secs(12), "{pauses:?}");
+        plan.read("7");
+        plan.passed("8");
+        let decision = plan.after(&Happening::Refused(&error), Instant::now());
+        assert_eq!(decision.step.to_string(), "watch from 8", "it works again");
+    }
+}
+
+#[test]
 fn a_streaming_list_that_breaks_is_begun_again() {
-    let mut plan = Plan::new(1);
+    let mut plan = Plan::new(1, None);
     let broken = error(ApiErrorKind::Connection);
     let broke = Happening::Broke {
         lived: SHORT,
         error: &broken,
     };
-    let first = plan.after(&broke);
+    let first = plan.after(&broke, Instant::now());
     assert_eq!(first.step, Step::Stream);
     assert!(!first.pause.is_zero() && first.told);
 }
@@ -78,7 +184,7 @@ fn a_watch_that_is_closed_at_once_again_and_again_slows_down() {
     let pauses: Vec<Duration> = (0..8)
         .map(|_| {
             plan.opened();
-            let decision = plan.after(&Happening::Closed { lived: SHORT });
+            let decision = plan.after(&Happening::Closed { lived: SHORT }, Instant::now());
             assert!(!decision.told, "a close is no error");
             decision.pause
         })
@@ -102,13 +208,13 @@ fn bounded(pauses: &[Duration]) {
 
 #[test]
 fn failures_keep_the_position_and_back_off_until_one_success() {
-    use ApiErrorKind::{Connection, Forbidden, Server, Timeout, Unauthorized};
-    for kind in [Server, Unauthorized, Forbidden, Connection, Timeout] {
+    use ApiErrorKind::{Connection, Timeout, TooManyRequests, Unauthorized};
+    for kind in [Unauthorized, TooManyRequests, Connection, Timeout] {
         let mut plan = synced();
         let error = error(kind);
         let pauses: Vec<Duration> = (0..10)
             .map(|_| {
-                let decision = plan.after(&Happening::Refused(&error));
+                let decision = plan.after(&Happening::Refused(&error), Instant::now());
                 assert_eq!(decision.step.to_string(), "watch from 7", "{kind:?}");
                 assert!(decision.told);
                 decision.pause
@@ -116,7 +222,9 @@ fn failures_keep_the_position_and_back_off_until_one_success() {
             .collect();
         bounded(&pauses);
         plan.opened();
-        let again = plan.after(&Happening::Refused(&error)).pause;
+        let again = plan
+            .after(&Happening::Refused(&error), Instant::now())
+            .pause;
         assert_eq!(again, pauses[0], "{kind:?}");
     }
 }
@@ -125,9 +233,12 @@ fn failures_keep_the_position_and_back_off_until_one_success() {
 fn sets_with_other_seeds_do_not_move_in_step() {
     let pauses: std::collections::BTreeSet<Duration> = (0..50)
         .map(|seed| {
-            let mut plan = Plan::new(fnv1a_64(0, format!("set {seed}").as_bytes()));
-            plan.after(&Happening::Refused(&error(ApiErrorKind::Server)))
-                .pause
+            let mut plan = Plan::new(fnv1a_64(0, format!("set {seed}").as_bytes()), None);
+            plan.after(
+                &Happening::Refused(&error(ApiErrorKind::Connection)),
+                Instant::now(),
+            )
+            .pause
         })
         .collect();
     assert!(pauses.len() > 30, "{} different pauses", pauses.len());
@@ -166,7 +277,7 @@ fn an_expired_version_is_read_anew_at_once_but_not_for_ever() {
     let mut pauses = Vec::new();
     for _ in 0..6 {
         assert_eq!(plan.read("7"), None);
-        pauses.push(plan.after(&Happening::Refused(&gone)).pause);
+        pauses.push(plan.after(&Happening::Refused(&gone), Instant::now()).pause);
     }
     assert!(pauses[0] >= FIRST_PAUSE, "{pauses:?}");
     assert!(pauses[5] >= Duration::from_secs(12), "{pauses:?}");
@@ -177,7 +288,7 @@ fn a_version_from_the_future_is_not_waited_for() {
     let mut plan = synced();
     let mut ahead = error(ApiErrorKind::Timeout);
     ahead.message = "Too large resource version: 7, current: 3".to_owned();
-    let decision = plan.after(&Happening::Refused(&ahead));
+    let decision = plan.after(&Happening::Refused(&ahead), Instant::now());
     assert_eq!(decision.step, Step::Stream);
     assert!(decision.told && !decision.pause.is_zero());
 }
@@ -186,7 +297,10 @@ fn a_version_from_the_future_is_not_waited_for() {
 fn an_older_set_is_read_again_until_it_is_clear_that_there_is_no_newer_one() {
     let mut plan = synced();
     plan.passed("20");
-    plan.after(&Happening::Refused(&error(ApiErrorKind::Gone)));
+    plan.after(
+        &Happening::Refused(&error(ApiErrorKind::Gone)),
+        Instant::now(),
+    );
     for _ in 0..STALE_SETS {
         let decision = plan.read("12").expect("too old");
         assert_eq!(decision.step, Step::Stream);

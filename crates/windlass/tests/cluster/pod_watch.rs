@@ -1,0 +1,72 @@
+//! The node's pods are read and watched whatever the API server's etcd can do.
+//!
+//! On the fake API server by a fault, on the real one by its etcd: Debian's 3.4 has no
+//! `RequestWatchProgress`, so that streaming lists end with an error.
+
+use serde_json::json;
+use windlass_proto::windlass_v1::GetNodeRequest;
+use windlass_proto::windlass_v1::windlass_client::WindlassClient;
+use windlass_types::corev1::ConfigMap;
+
+use crate::bed::{Bed, Credentials, SOON, eventually};
+use crate::control_plane::Kind;
+use crate::objects::{HOLD, container_with, object, pod};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_fake_cluster_etcd_without_watch_progress_runs_pods() {
+    etcd_without_watch_progress_runs_pods(Kind::Fake).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_real_cluster_etcd_without_watch_progress_runs_pods() {
+    etcd_without_watch_progress_runs_pods(Kind::Real).await;
+}
+
+async fn etcd_without_watch_progress_runs_pods(kind: Kind) {
+    let Some(mut bed) = Bed::prepare(kind, "k-watch", Credentials::Certificate).await else {
+        return;
+    };
+    if let Some(api) = bed.cluster.fake() {
+        api.faults().no_watch_progress(true);
+    }
+    bed.agent.spawn().unwrap();
+    bed.node_ready().await;
+    let map = json!({
+        "metadata": { "name": "conf", "namespace": "default" },
+        "data": { "KEY": "value" },
+    });
+    bed.create(&object::<ConfigMap>(map)).await;
+    let env = json!({ "envFrom": [{ "configMapRef": { "name": "conf" } }] });
+    let spec = json!({
+        "containers": [container_with(HOLD, env)],
+        // no controller makes what a token's volume needs besides
+        "automountServiceAccountToken": false,
+    });
+    bed.create(&pod("watched", HOLD, spec)).await;
+    let ready = bed.pod_ready("watched").await;
+    pod_watch_works(&bed).await;
+    bed.delete_pod("watched", Some(1)).await;
+    bed.pod_gone(&ready).await;
+    bed.stop().await;
+}
+
+/// As `windlassctl status` shows it.
+async fn pod_watch_works(bed: &Bed) {
+    let socket = bed.agent.socket();
+    let channel = tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display()));
+    let channel = channel.unwrap().connect().await.unwrap();
+    let mut client = WindlassClient::new(channel);
+    eventually("the pod watch works", SOON, async || {
+        let node = client
+            .get_node(GetNodeRequest {})
+            .await
+            .unwrap()
+            .into_inner();
+        let pod_watch = node.cluster.and_then(|cluster| cluster.pod_watch);
+        match pod_watch {
+            Some(pod_watch) if pod_watch.error.is_none() => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
