@@ -99,34 +99,6 @@ impl fmt::Display for GcPlan {
     }
 }
 
-/// Which of a pod's dead containers go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeadContainers {
-    /// All but those that are kept to read a crash from: the pod goes on.
-    Older,
-    /// All of them: nobody asks for the pod any more.
-    All,
-}
-
-impl fmt::Display for DeadContainers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Older => "older",
-            Self::All => "all",
-        })
-    }
-}
-
-/// What goes at once when a container of a pod has died. `None` while a source that may ask for
-/// the pod has not spoken.
-pub fn go_with_a_death(desired: bool, sources_ready: bool) -> Option<DeadContainers> {
-    match (desired, sources_ready) {
-        (true, _) => Some(DeadContainers::Older),
-        (false, true) => Some(DeadContainers::All),
-        (false, false) => None,
-    }
-}
-
 /// Decides what to remove from the whole node.
 pub fn plan(input: GcInput<'_>) -> GcPlan {
     let mut doomed = dead_containers(&input);

@@ -26,6 +26,7 @@ use windlass_types::{ObservedPod, Pod, PodExt, PodVerdicts, Reason, Timestamp};
 use crate::actions::BackingOff;
 use crate::admission::REJECTION_PREFIX;
 use crate::resources::qos_class;
+use crate::stop::with_unseen_ends;
 
 pub use blocker::{BlockerInput, blocker, probe_complaint, who_goes_on};
 pub use phase::Phase;
@@ -78,6 +79,13 @@ pub struct Verdict {
 
 /// Computes the status to report.
 pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
+    // whatever was observed last, nothing of a terminated pod runs
+    let ended =
+        (input.terminal && input.observed.is_alive()).then(|| with_unseen_ends(input.observed));
+    let input = StatusInput {
+        observed: ended.as_ref().unwrap_or(input.observed),
+        ..input
+    };
     let pod = input.pod;
     let empty = PodStatus::default();
     let api = pod.status.as_ref().unwrap_or(&empty);

@@ -6,10 +6,16 @@
 
 use std::time::Duration;
 
-use windlass_types::{Pod, PodExt, Timestamp, names};
+use windlass_types::{ContainerState, ObservedPod, Pod, PodExt, Reason, Timestamp, names};
 
 /// From stop signal to SIGKILL it is never less (upstream `minimumGracePeriodInSeconds`).
 pub const MINIMUM_GRACE: Duration = Duration::from_secs(2);
+
+/// Exit code of a container whose end was not seen (upstream `TerminatePod`).
+pub(crate) const UNSEEN_EXIT_CODE: i32 = 137;
+/// Message of such a container.
+pub(crate) const UNSEEN_END: &str =
+    "The container could not be located when the pod was terminated";
 
 /// No stop of a pod has less; a deletion by force has this much.
 pub(crate) const SHORTEST_GRACE: Duration = Duration::from_secs(1);
@@ -46,6 +52,25 @@ pub fn grace_left(pod: &Pod, grace: Duration, now: Timestamp) -> Duration {
 /// After this long a stop is said to have exceeded its grace period (upstream `killPodNow`).
 pub fn is_overdue_after(grace: Duration) -> Duration {
     (grace + grace / 2).max(Duration::from_secs(10))
+}
+
+/// What is known of a pod that could not be read after its stop, while the runtime lists nothing of
+/// it as alive: as it was observed last, but what ran then has ended, and when and how was not seen
+/// (upstream `TerminatePod`).
+pub fn with_unseen_ends(last: &ObservedPod) -> ObservedPod {
+    let mut pod = last.clone();
+    for sandbox in &mut pod.sandboxes {
+        sandbox.ready = false;
+    }
+    let alive = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
+    for container in pod.containers.iter_mut().filter(|c| alive(c.state)) {
+        container.state = ContainerState::Exited;
+        container.exit_code = UNSEEN_EXIT_CODE;
+        container.finished_at = None;
+        container.reason = Reason::ContainerStatusUnknown.as_str().to_owned();
+        container.message = UNSEEN_END.to_owned();
+    }
+    pod
 }
 
 /// The stop of one container. Its parts are asked for in their order, each with the time since the

@@ -6,7 +6,10 @@
 //! asked again for [`FORGET_AFTER`] · *bound* one entry per operation and object ·
 //! *restart* nothing to restore: what still hangs is found hanging again.
 //!
-//! A call that is answered in time costs two short looks at an atomic and no lock.
+//! A call that is slow because of the agent's own load does not hang: each call that was in flight
+//! before it gives it [`CALL_TIME`] more ([`RuntimeLoad`]).
+//!
+//! A call that is answered in time costs a few accesses of atomics and no lock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -16,6 +19,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use windlass_pacing::lease;
 use windlass_types::cri::{ContainerSummary, SandboxSummary};
 use windlass_types::{Clock, ContainerId, ContainerState, PodUid, SandboxId, Timestamp, api_time};
 
@@ -24,6 +28,12 @@ use crate::error::{CriCode, CriResult};
 /// A call that nobody has repeated for this long is no longer listed: what wanted it is gone, or
 /// found another way. The longest pause between two attempts is a start's back-off of five minutes.
 const FORGET_AFTER: Duration = Duration::from_secs(330);
+/// What a call in flight may cost the next one: a runtime that serves one call at a time and takes
+/// this long for each is slow, but does not hang.
+const CALL_TIME: Duration = Duration::from_millis(200);
+/// A call counts as load for at most this long, plus what the load allows it: then it waits for
+/// something of its own, such as the end of a container, or hangs.
+const MAX_LOAD_TIME: Duration = Duration::from_secs(4);
 /// Owners of sandboxes and containers that are gone are swept when there are so many of them.
 const OWNERS_OF_OLD: usize = 1000;
 
@@ -97,6 +107,37 @@ impl fmt::Display for HungCall {
     }
 }
 
+/// How many calls the runtime has in flight, and how long the next one may have to wait for them.
+/// Clones share the count.
+///
+/// Calls that hang, image pulls and event streams do not count, nor does the time that a stop waits
+/// for its container.
+#[derive(Clone, Debug, Default)]
+pub struct RuntimeLoad(Arc<AtomicUsize>);
+
+impl RuntimeLoad {
+    /// Time that the calls in flight may take if the runtime serves them one after the other:
+    /// 200 ms for each.
+    pub fn expected_delay(&self) -> Duration {
+        let calls = u32::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        CALL_TIME.saturating_mul(calls)
+    }
+
+    fn count(&self) -> CountedCall {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        CountedCall(Arc::clone(&self.0))
+    }
+}
+
+/// A call that counts as load until this is dropped.
+struct CountedCall(Arc<AtomicUsize>);
+
+impl Drop for CountedCall {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Operation and object.
 pub(crate) type CallKey = (&'static str, CallObject);
 
@@ -110,6 +151,7 @@ struct Inner {
     state: Mutex<State>,
     /// Entries in `state`, readable without its lock.
     listed: AtomicUsize,
+    load: RuntimeLoad,
     news: Notify,
 }
 
@@ -146,8 +188,14 @@ impl HungCalls {
             clock,
             state: Mutex::default(),
             listed: AtomicUsize::new(0),
+            load: RuntimeLoad::default(),
             news: Notify::new(),
         }))
+    }
+
+    /// The calls in flight that do not hang.
+    pub fn load(&self) -> RuntimeLoad {
+        self.0.load.clone()
     }
 
     /// What hangs of one pod, the oldest first.
@@ -207,8 +255,8 @@ impl HungCalls {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a call that has to be answered within `patience`; `pod` is whom it is for, as far as
-    /// the caller knows.
+    /// Runs a call that has to be answered within `patience` and the time that the calls before it
+    /// may take; `pod` is whom it is for, as far as the caller knows.
     pub(crate) async fn watch<T>(
         &self,
         key: CallKey,
@@ -218,7 +266,11 @@ impl HungCalls {
     ) -> CriResult<T> {
         let began = self.0.clock.now();
         let mut attempt = (!self.is_empty()).then(|| self.again(&key)).flatten();
-        let mut call = std::pin::pin!(call);
+        let allowance = self.0.load.expected_delay();
+        let load_time = patience.min(MAX_LOAD_TIME).saturating_add(allowance);
+        let counted = self.0.load.count();
+        let mut call = std::pin::pin!(lease(counted, load_time, call));
+        let patience = patience.saturating_add(allowance);
         let result = match tokio::time::timeout(patience, &mut call).await {
             Ok(result) => {
                 self.answered(&key);

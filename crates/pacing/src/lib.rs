@@ -6,6 +6,8 @@
 //! # The way in
 //!
 //! * [`lease`] runs work in a place that it loses when it takes too long
+//! * [`Limiter`] runs at most so many pieces of work at once, and learns how long each may keep its
+//!   permit
 //! * [`RateLimit`] is a token bucket with a queue
 //!
 //! # Example
@@ -49,8 +51,10 @@
 //! A place that was lost is not taken back: for a while more may be at work than there are places,
 //! by as many as hang. Nothing is cancelled: whoever wants work to end puts a timeout on it.
 
+mod limiter;
 mod place;
 mod rate_limit;
 
+pub use limiter::Limiter;
 pub use place::lease;
 pub use rate_limit::RateLimit;

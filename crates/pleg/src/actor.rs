@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, StreamHandler};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::ActorKind;
@@ -26,7 +26,7 @@ use windlass_actors::{
 use windlass_core::pleg::{RuntimePods, diff};
 use windlass_cri::{CriResult, HungCalls, RuntimeService};
 use windlass_metrics::Metrics;
-use windlass_pacing::lease;
+use windlass_pacing::Limiter;
 use windlass_types::cri::RuntimeEventKind;
 use windlass_types::{Clock, ObservedPod, PodUid};
 
@@ -39,9 +39,9 @@ pub(crate) const PARALLEL_INSPECTIONS: usize = 8;
 /// Reads that may begin at once of pods whose last read failed: they queue by themselves, so that
 /// any number of sick pods costs a healthy one nothing.
 const PARALLEL_RETRIES: usize = 4;
-/// A read takes 10 ms alone and about 100 ms in company. One that takes longer than this goes on
-/// without its place.
-const READ_LEASE: Duration = Duration::from_millis(500);
+/// A read takes 10 ms alone and about 100 ms in company. One that takes longer than this, while the
+/// others do not, loses its permit.
+const MIN_READ_TERM: Duration = Duration::from_millis(500);
 /// Period of the listing when the runtime sends no events: upstream's.
 const RELIST_WITHOUT_EVENTS: Duration = Duration::from_secs(1);
 /// Period of the listing when it does. Nothing relies on it: a stream that breaks is told and
@@ -131,8 +131,8 @@ pub struct Pleg {
     hints: SlotSender<String, Hint>,
     known: RuntimePods,
     queue: InspectQueue<Waiter>,
-    places: Arc<Semaphore>,
-    retry_places: Arc<Semaphore>,
+    reads: Arc<Limiter>,
+    retries: Arc<Limiter>,
     listed_once: bool,
     early: Vec<GetObserved>,
     listing: bool,
@@ -160,8 +160,8 @@ impl Pleg {
             hints,
             known: RuntimePods::default(),
             queue: InspectQueue::default(),
-            places: Arc::new(Semaphore::new(PARALLEL_INSPECTIONS)),
-            retry_places: Arc::new(Semaphore::new(PARALLEL_RETRIES)),
+            reads: Arc::new(Limiter::new(PARALLEL_INSPECTIONS, MIN_READ_TERM)),
+            retries: Arc::new(Limiter::new(PARALLEL_RETRIES, MIN_READ_TERM)),
             listed_once: false,
             early: Vec::new(),
             listing: false,
@@ -267,18 +267,20 @@ impl Pleg {
         let clock = Arc::clone(&self.deps.clock);
         let name = self.deps.runtime_name.clone();
         let answers = self.answers.clone();
-        let places = if self.queue.is_sick(&uid) {
-            Arc::clone(&self.retry_places)
+        let limiter = if self.queue.is_sick(&uid) {
+            Arc::clone(&self.retries)
         } else {
-            Arc::clone(&self.places)
+            Arc::clone(&self.reads)
         };
+        let load = self.deps.hung.load();
         spawn_io("pleg-inspect", async move {
-            // the semaphore is never closed; if it were, reading unbounded is the lesser evil
-            let place = places.acquire_owned().await.ok();
-            let begin = Instant::now();
-            let read = io::inspect(runtime.as_ref(), clock.as_ref(), &name, &uid);
-            let result = lease(place, READ_LEASE, read).await;
-            answers.answer(Answer::Inspected(uid, result, begin.elapsed()));
+            let read = async {
+                let begin = Instant::now();
+                let result = io::inspect(runtime.as_ref(), clock.as_ref(), &name, &load, &uid).await;
+                (result, begin.elapsed())
+            };
+            let (result, took) = limiter.run(read).await;
+            answers.answer(Answer::Inspected(uid, result, took));
         });
     }
 

@@ -8,13 +8,14 @@ use futures::future::{try_join_all, try_join3};
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{AnswerSender, RuntimeName, SlotSender};
 use windlass_core::pleg::{RuntimePods, observe};
-use windlass_cri::{CriCode, CriError, CriResult, RuntimeService};
+use windlass_cri::{CriCode, CriError, CriResult, RuntimeLoad, RuntimeService};
 use windlass_types::cri::{ContainerDetail, ContainerSummary, ListFilter, RuntimeEvent};
 use windlass_types::{Clock, ObservedPod, PodUid};
 
 use crate::actor::{Answer, Hint};
 
-/// A pod that cannot be read within this is retried later; the other pods go on.
+/// A pod that cannot be read within this, and the time that the calls in flight may take, is retried
+/// later; the other pods go on.
 const INSPECT_DEADLINE: Duration = Duration::from_secs(10);
 /// A listing reads two lists; when the runtime needs longer than this it is in trouble.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
@@ -51,10 +52,13 @@ pub(crate) async fn inspect(
     runtime: &dyn RuntimeService,
     clock: &dyn Clock,
     name: &RuntimeName,
+    load: &RuntimeLoad,
     uid: &PodUid,
 ) -> CriResult<Inspection> {
+    // two calls one after the other, each behind those that are in flight
+    let deadline = INSPECT_DEADLINE.saturating_add(load.expected_delay().saturating_mul(2));
     let read = read_pod(runtime, clock, name, uid);
-    within(INSPECT_DEADLINE, "inspect", read).await
+    within(deadline, "inspect", read).await
 }
 
 /// Asks the runtime for its name unless that is known: a status of containers needs it.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_actors::{KillPod, UpdateKind, UpdatePod};
+use windlass_cri::RuntimeLoad;
 use windlass_metrics::Metrics;
 use windlass_pod_workers::StartPacer;
 use windlass_pod_workers::registry::state::{Registry, RegistryEffect};
@@ -28,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let finished = registry.finished(&"old".into());
     show("the old pod has stopped", &finished);
 
-    let pacer = StartPacer::new(2, Metrics::new()?);
+    let pacer = StartPacer::new(2, RuntimeLoad::default(), Metrics::new()?);
     let begin = Instant::now();
     let mut starts = tokio::task::JoinSet::new();
     for pod in 1..=5 {

@@ -3,13 +3,15 @@
 //! A burst of pods started all at once makes every one of them slow: the runtime serves them
 //! round robin and the median pod is ready only near the end. Started a few at a time the last
 //! one is ready at the same moment and the median in half of it. A slot is a pace, not a lock:
-//! a pod that holds it longer than [`SLOT_LEASE`] (a pull, a hanging call) loses it to the next
-//! in line and goes on without, so sick pods cannot stop the healthy ones.
+//! a pod that holds it longer than [`SLOT_LEASE`] (a pull, a hung call) loses it to the next in line
+//! and goes on without, so sick pods cannot stop the healthy ones. A runtime that is busy with the
+//! calls in flight gets more time, else a slow one would be asked to start all pods at once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use windlass_cri::RuntimeLoad;
 use windlass_metrics::Metrics;
 
 /// A healthy start takes 0.1 s alone and about 0.3 s in company.
@@ -20,6 +22,7 @@ const SLOT_LEASE: Duration = Duration::from_secs(2);
 pub struct StartPacer {
     slots: Arc<Semaphore>,
     metrics: Metrics,
+    load: RuntimeLoad,
     width: usize,
 }
 
@@ -49,11 +52,12 @@ impl Drop for InUse {
 }
 
 impl StartPacer {
-    /// A pacer for `width` pods at a time.
-    pub fn new(width: usize, metrics: Metrics) -> Self {
+    /// A pacer for `width` pods at a time on a runtime with this load.
+    pub fn new(width: usize, load: RuntimeLoad, metrics: Metrics) -> Self {
         Self {
             slots: Arc::new(Semaphore::new(width.max(1))),
             metrics,
+            load,
             width,
         }
     }
@@ -69,9 +73,12 @@ impl StartPacer {
         let permit = Arc::clone(&self.slots).acquire_owned().await.ok()?;
         self.metrics.start_slots_in_use.inc();
         let in_use = InUse(self.metrics.clone(), permit);
+        let load = self.load.clone();
         let lease = tokio::spawn(async move {
             let _in_use = in_use;
             tokio::time::sleep(SLOT_LEASE).await;
+            // the starts that hold a slot wait for what is in flight by now
+            tokio::time::sleep(load.expected_delay()).await;
         });
         Some(StartSlot {
             lease: lease.abort_handle(),
@@ -87,7 +94,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiters_are_served_in_order_and_a_slow_holder_loses_its_slot() {
-        let pacer = StartPacer::new(2, Metrics::new().expect("metrics"));
+        let pacer = StartPacer::new(2, RuntimeLoad::default(), Metrics::new().expect("metrics"));
         let begin = Instant::now();
         let slow = pacer.acquire().await;
         let quick = pacer.acquire().await;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use windlass_core::container_gc::{DeadContainers, GcInput, GcPlan, plan};
+use windlass_core::container_gc::{GcInput, GcPlan, plan};
 use windlass_core::paths;
 use windlass_types::cri::{ContainerSummary, ListFilter, SandboxSummary};
 use windlass_types::{ContainerId, ObservedPod, PodUid, SandboxId};
@@ -75,12 +75,8 @@ struct Doomed {
 }
 
 impl PodRuntime {
-    /// Removes dead containers of one pod.
-    pub async fn remove_dead_containers(
-        &self,
-        observed: &ObservedPod,
-        which: DeadContainers,
-    ) -> GcReport {
+    /// Removes the older dead containers of a pod; those that are kept to read a crash from stay.
+    pub async fn remove_older_dead_containers(&self, observed: &ObservedPod) -> GcReport {
         let pod = orphan(&observed.uid, &observed.namespace, &observed.name);
         let containers: Vec<ContainerSummary> = observed
             .containers
@@ -101,10 +97,7 @@ impl PodRuntime {
             containers: &containers,
             sandboxes: &[],
             known: &pods,
-            finished: match which {
-                DeadContainers::All => &pods,
-                DeadContainers::Older => &none,
-            },
+            finished: &none,
             sources_ready: true,
             log_dirs: &[],
             dangling_links: &[],

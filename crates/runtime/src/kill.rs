@@ -10,13 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_core::stop::{Stop, is_overdue_after};
 use windlass_core::termination_order::TerminationOrder;
 use windlass_cri::error::{CriError, CriResult};
-use windlass_pacing::lease;
 use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;
 use windlass_types::pod::SharedPod;
@@ -27,36 +25,10 @@ use windlass_types::{
 
 use crate::PodRuntime;
 use crate::request::{KillPodError, KillPodRequest};
+use crate::stop_limits::PodStop;
 
-/// A kill does not wait longer than this for a fresh list; the observation then has to do.
-const LIST_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Sandboxes that are stopped at a time. The runtime takes down a network for each, a few at a
-/// time at best; asked for a hundred at once it ends them all near the end, and then everything
-/// that follows a pod's end comes at once too, beyond the rate of the API client.
-const SANDBOX_STOPS: usize = 8;
-/// A stop takes 0.1 s and about 0.5 s in company. One that takes longer than this goes on
-/// without its place: sick pods do not stop the healthy ones.
-const STOP_LEASE: Duration = Duration::from_secs(2);
-
-/// Places for the stops of sandboxes, given out in the order in which they were asked for.
-#[derive(Debug)]
-pub(crate) struct SandboxStops(Semaphore);
-
-impl Default for SandboxStops {
-    fn default() -> Self {
-        Self(Semaphore::new(SANDBOX_STOPS))
-    }
-}
-
-impl SandboxStops {
-    /// Runs `stop` when it is its turn.
-    async fn pace<T>(&self, stop: impl Future<Output = T>) -> T {
-        // never closed
-        let place = self.0.acquire().await;
-        lease(place, STOP_LEASE, stop).await
-    }
-}
+/// A kill uses the last observation if a list takes longer than this.
+const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The stop of one container.
 pub(crate) struct ContainerKill<'a> {
@@ -71,6 +43,8 @@ pub(crate) struct ContainerKill<'a> {
     pub(crate) ips: &'a [IpAddr],
     /// Cancelled as the containers end that end before this one.
     pub(crate) after: Vec<CancellationToken>,
+    /// The stop of the whole pod, whose limits apply.
+    pub(crate) pod_stop: Option<&'a PodStop<'a>>,
 }
 
 /// What of a pod is to be stopped.
@@ -101,10 +75,12 @@ impl PodRuntime {
             let seen = &req.observed;
             orphan(&seen.uid, &seen.namespace, &seen.name)
         });
-        let mut stop = std::pin::pin!(self.stop_all(&pod, &req));
-        let failures = match tokio::time::timeout(is_overdue_after(req.grace), &mut stop).await {
-            Ok(failures) => failures,
-            Err(_) => {
+        let pod_stop = PodStop::new(self.stop_limits());
+        let mut stop = std::pin::pin!(self.stop_all(&pod, &req, &pod_stop));
+        let failures = tokio::select! {
+            biased;
+            failures = &mut stop => failures,
+            () = pod_stop.exceeds(is_overdue_after(req.grace)) => {
                 self.deps().events.record(
                     &pod,
                     None,
@@ -129,15 +105,18 @@ impl PodRuntime {
         Err(error)
     }
 
-    async fn stop_all(&self, pod: &SharedPod, req: &KillPodRequest) -> Vec<(String, CriError)> {
-        let targets = self.targets(&req.observed).await;
-        let mut failures = self.stop_containers(pod, req, &targets.containers).await;
+    async fn stop_all(
+        &self,
+        pod: &SharedPod,
+        req: &KillPodRequest,
+        pod_stop: &PodStop<'_>,
+    ) -> Vec<(String, CriError)> {
+        let lists = self.list_alive(&req.observed);
+        let targets = pod_stop.list(lists).await;
+        let mut failures = self.stop_containers(pod, req, &targets, pod_stop).await;
         let stops = targets.sandboxes.iter().map(|id| async move {
-            let stop = self.deps().runtime.stop_pod_sandbox(id);
-            failed(
-                format!("sandbox {id}"),
-                self.sandbox_stops().pace(stop).await,
-            )
+            let stop = pod_stop.sandbox(self.deps().runtime.stop_pod_sandbox(id));
+            failed(format!("sandbox {id}"), stop.await)
         });
         failures.extend(join_all(stops).await.into_iter().flatten());
         failures
@@ -154,8 +133,12 @@ impl PodRuntime {
         let failed = |error| KillPodError {
             failures: vec![("the pod".to_owned(), error)],
         };
-        let containers = runtime.list_containers(&filter).await.map_err(failed)?;
-        let sandboxes = runtime.list_pod_sandboxes(&filter).await.map_err(failed)?;
+        let lists = futures::future::try_join(
+            runtime.list_containers(&filter),
+            runtime.list_pod_sandboxes(&filter),
+        );
+        let lists = self.stop_limits().list(lists);
+        let (containers, sandboxes) = lists.await.map_err(failed)?;
         let runs = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
         let running = containers.iter().filter(|c| runs(c.state));
         let ready = sandboxes.iter().filter(|s| s.ready);
@@ -223,7 +206,13 @@ impl PodRuntime {
             }
         }
         let grace = plan.signal_grace(begun.elapsed());
-        let mut stop = self.deps().runtime.stop_container(id, grace);
+        let mut stop = std::pin::pin!(async {
+            let stop = self.deps().runtime.stop_container(id, grace);
+            match kill.pod_stop {
+                Some(pod_stop) => pod_stop.container(stop).await,
+                None => stop.await,
+            }
+        });
         // a hook that used up its time goes on for as long as its container does
         let result = tokio::select! {
             biased;
@@ -244,14 +233,14 @@ impl PodRuntime {
 
     /// Asks the runtime once more, because a container that the last pass started after the
     /// observation would otherwise die with its sandbox, without its grace period.
-    async fn targets(&self, observed: &ObservedPod) -> Targets {
+    async fn list_alive(&self, observed: &ObservedPod) -> Targets {
         let filter = ListFilter::of_pod(&observed.uid);
         let runtime = &self.deps().runtime;
         let lists = futures::future::join(
             runtime.list_containers(&filter),
             runtime.list_pod_sandboxes(&filter),
         );
-        let Ok((containers, sandboxes)) = tokio::time::timeout(LIST_PATIENCE, lists).await else {
+        let Ok((containers, sandboxes)) = tokio::time::timeout(LIST_TIMEOUT, lists).await else {
             return Targets::observed(observed);
         };
         let containers = match containers {
@@ -276,8 +265,10 @@ impl PodRuntime {
         &self,
         pod: &SharedPod,
         req: &KillPodRequest,
-        containers: &[(String, ContainerId)],
+        targets: &Targets,
+        pod_stop: &PodStop<'_>,
     ) -> Vec<(String, CriError)> {
+        let containers = &targets.containers;
         let running: Vec<&str> = containers.iter().map(|(name, _)| name.as_str()).collect();
         let order = TerminationOrder::of(pod, &running);
         tracing::debug!(pod = %pod.full_name(), %order, "stopping containers");
@@ -299,6 +290,7 @@ impl PodRuntime {
                     message: &req.message,
                     ips: &req.observed.ips,
                     after: others.map(|(_, token)| token.clone()).collect(),
+                    pod_stop: Some(pod_stop),
                 };
                 async move {
                     let result = self.kill_container(kill).await;

@@ -77,6 +77,7 @@ mod pull;
 mod request;
 mod reset;
 mod start;
+mod stop_limits;
 mod sync;
 mod termination;
 mod text;
@@ -107,7 +108,7 @@ struct Inner {
     puller: pull::Puller,
     pull_errors: images::PullErrors,
     active: gc::ActivePods,
-    sandbox_stops: kill::SandboxStops,
+    stop_limits: stop_limits::StopLimits,
     /// Made when a pod first needs one.
     cgroups: tokio::sync::OnceCell<windlass_cgroups::PodCgroups>,
     users: userns::PodUsers,
@@ -121,7 +122,7 @@ impl PodRuntime {
             puller: pull::Puller::new(deps.images.clone(), deps.options.pull),
             pull_errors: images::PullErrors::default(),
             active: gc::ActivePods::default(),
-            sandbox_stops: kill::SandboxStops::default(),
+            stop_limits: stop_limits::StopLimits::default(),
             cgroups: tokio::sync::OnceCell::new(),
             users: userns::PodUsers::new(deps.options.user_namespaces.clone()),
             hooks_run: hooks::HooksRun::default(),
@@ -170,8 +171,8 @@ impl PodRuntime {
         &self.0.puller
     }
 
-    fn sandbox_stops(&self) -> &kill::SandboxStops {
-        &self.0.sandbox_stops
+    fn stop_limits(&self) -> &stop_limits::StopLimits {
+        &self.0.stop_limits
     }
 
     fn hooks_run(&self) -> &hooks::HooksRun {

@@ -119,6 +119,7 @@ impl Pass<'_> {
             message: Reason::FailedPostStartHook.as_str(),
             ips,
             after: Vec::new(),
+            pod_stop: None,
         };
         if let Err(error) = self.runtime.kill_container(kill).await {
             tracing::warn!(pod = %pod.full_name(), container = %container.name, %error, "not killed");

@@ -207,6 +207,7 @@ impl<'a> Pass<'a> {
                 message: &kill.message,
                 ips: &self.req.observed.ips,
                 after: Vec::new(),
+                pod_stop: None,
             };
             self.runtime.kill_container(stop).await
         };

@@ -26,7 +26,6 @@ use windlass_actors::{
     answers, spawn_io,
 };
 use windlass_core::admission::NodeAbilities;
-use windlass_core::container_gc::go_with_a_death;
 use windlass_core::housekeeping::{HousekeepingPlan, Rounds, Scope, content_may_go};
 use windlass_core::pod_cgroup::burstable_shares;
 use windlass_cri::{CriCode, CriError, RuntimeService};
@@ -298,23 +297,20 @@ impl SyncLoop {
         if changed.calls || self.desired.get(&uid).is_some() {
             self.tell(uid.clone(), UpdateKind::Sync);
         }
-        if changed.events.iter().any(died) {
-            self.remove_dead_containers(&uid);
+        // of a pod that is not desired, the worker still has to record how its containers ended;
+        // then housekeeping removes them
+        if changed.events.iter().any(died) && self.desired.get(&uid).is_some() {
+            self.remove_older_dead_containers(&uid);
         }
     }
 
-    fn remove_dead_containers(&self, uid: &PodUid) {
-        let desired = self.desired.get(uid).is_some();
-        let sources_ready = self.desired.sources_ready(&self.deps.sources);
-        let Some(which) = go_with_a_death(desired, sources_ready) else {
-            return;
-        };
+    fn remove_older_dead_containers(&self, uid: &PodUid) {
         let Some(observed) = self.deps.cache.get(uid) else {
             return;
         };
         let runtime = self.deps.runtime.clone();
         spawn_io("remove-dead-containers", async move {
-            let report = runtime.remove_dead_containers(&observed, which).await;
+            let report = runtime.remove_older_dead_containers(&observed).await;
             for failure in &report.failures {
                 tracing::warn!(pod = %observed.uid, failure, "dead container not removed");
             }

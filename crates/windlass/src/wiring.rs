@@ -398,7 +398,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         pleg: pleg.clone(),
         hung: hung.clone(),
         probes: probes.clone(),
-        pacer: StartPacer::new(parts.start_concurrency, metrics.clone()),
+        pacer: StartPacer::new(parts.start_concurrency, hung.load(), metrics.clone()),
         board: board.clone(),
         timelines: timelines.clone(),
         events: Arc::clone(&events),

@@ -35,7 +35,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "actors", "certs", "client", "core", "csi", "metrics", "runtime",
         ],
     ),
-    ("cri", &["proto", "metrics", "timelines"]),
+    ("cri", &["proto", "metrics", "pacing", "timelines"]),
     ("actors", &["core", "metrics"]),
     ("plugins", &["actors", "core", "metrics", "proto"]),
     ("csi", &["core", "metrics", "plugins", "proto"]),

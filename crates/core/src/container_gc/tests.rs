@@ -2,19 +2,6 @@
 
 use super::*;
 
-#[test]
-fn a_death_removes_the_older_ones_or_all_once_it_is_known_that_nobody_asks_for_the_pod() {
-    let check = |desired: bool, sources_ready: bool, expected: &str| {
-        let which = go_with_a_death(desired, sources_ready);
-        let line = which.map_or("none".to_owned(), |which| which.to_string());
-        assert_eq!(line, expected, "{desired} {sources_ready}");
-    };
-    check(true, true, "older");
-    check(true, false, "older");
-    check(false, true, "all");
-    check(false, false, "none");
-}
-
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("in range")
 }

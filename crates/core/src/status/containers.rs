@@ -13,11 +13,8 @@ use crate::actions::{
     as_container, ephemeral_containers, is_sidecar, restarts_all_containers, should_be_started,
 };
 use crate::go_duration::go_duration;
+use crate::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
 
-/// Exit code of a container whose end nobody saw.
-pub(super) const LOST: i32 = 137;
-/// Upstream's words for a container that ran and whose state the runtime cannot tell.
-const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
 /// Upstream's words for a container that ran and is gone.
 const GONE: &str = "The container could not be located when the pod was deleted.  The container used \
                     to be Running";
@@ -164,7 +161,7 @@ fn from_runtime(
                 true => Reason::RestartingAllContainers,
                 false => Reason::ContainerStatusUnknown,
             };
-            lost(reason, NOT_LOCATED)
+            lost(reason, UNSEEN_END)
         }
         ContainerState::Unknown => same
             .and_then(|o| o.state.clone())
@@ -338,7 +335,7 @@ fn terminated(input: &StatusInput<'_>, instance: &ObservedContainer) -> ApiState
 fn lost(reason: Reason, message: &str) -> ApiState {
     ApiState {
         terminated: Some(ContainerStateTerminated {
-            exit_code: LOST,
+            exit_code: UNSEEN_EXIT_CODE,
             reason: Some(reason.as_str().to_owned()),
             message: Some(message.to_owned()),
             ..ContainerStateTerminated::default()

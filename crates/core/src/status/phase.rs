@@ -123,7 +123,7 @@ pub(super) fn phase(input: &StatusInput<'_>, statuses: &[&ContainerStatus]) -> P
     }
     // Containers of a pod that has been stopped do not restart, whatever their policy says.
     // A static pod is never forced into a terminal phase: it comes back with its manifest.
-    let forced = input.terminal && !running && !pod.is_static();
+    let forced = input.terminal && !pod.is_static();
     if init_pending || waiting {
         return if forced {
             Phase::Failed

@@ -8,8 +8,8 @@ use windlass_types::{Pod, PodExt, Reason};
 
 use super::StatusInput;
 use super::conditions::ALL_RESTARTING;
-use super::containers::LOST;
 use crate::actions::restarts_all_containers;
+use crate::stop::UNSEEN_EXIT_CODE;
 
 const MESSAGE: &str = "The container is removed because RestartAllContainers in place";
 
@@ -38,7 +38,7 @@ pub(super) fn removed(status: &mut ContainerStatus, old: &ContainerStatus) {
     });
     status.last_state = Some(ContainerState {
         terminated: Some(ContainerStateTerminated {
-            exit_code: LOST,
+            exit_code: UNSEEN_EXIT_CODE,
             reason: Some(Reason::RestartingAllContainers.as_str().to_owned()),
             message: Some(MESSAGE.to_owned()),
             ..ContainerStateTerminated::default()

@@ -9,6 +9,8 @@ use windlass_types::{Pod, PodExt, Reason, Timestamp};
 
 use super::{Proposal, is_terminal};
 use crate::actions::restarts_after_exit;
+use crate::status::Phase;
+use crate::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
 
 /// Condition types that only the node agent writes (upstream `PodConditionsByKubelet`).
 const OWNED: [&str; 8] = [
@@ -28,8 +30,6 @@ const ALL_RESTARTING: &str = "AllContainersRestarting";
 /// Written by everyone who ends pods; ours carries this reason.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const BY_KUBELET: &str = "TerminationByKubelet";
-/// Exit code of a container whose end nobody saw.
-const LOST: i32 = 137;
 
 /// A status that contradicts what the server was told is not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +59,7 @@ pub(crate) fn merge_status(
         status.init_container_statuses = None;
     } else if ended {
         end_containers(&mut status, pod);
+        end_phase(&mut status, pod);
     }
     carry_fields(&mut status, api, proposal, now);
 
@@ -174,11 +175,9 @@ fn end_containers(status: &mut PodStatus, pod: &Pod) {
     let lost = || {
         Some(ContainerState {
             terminated: Some(ContainerStateTerminated {
-                exit_code: LOST,
+                exit_code: UNSEEN_EXIT_CODE,
                 reason: Some(Reason::ContainerStatusUnknown.as_str().to_owned()),
-                message: Some(
-                    "The container could not be located when the pod was terminated".to_owned(),
-                ),
+                message: Some(UNSEEN_END.to_owned()),
                 ..ContainerStateTerminated::default()
             }),
             ..ContainerState::default()
@@ -199,6 +198,14 @@ fn end_containers(status: &mut PodStatus, pod: &Pod) {
         .take(reached)
         .filter(unseen)
         .for_each(|c| c.state = lost());
+}
+
+/// A terminated pod has a terminal phase, whatever was known of it last: the API server deletes no
+/// other. A static pod comes back with its manifest, and keeps its phase.
+fn end_phase(status: &mut PodStatus, pod: &Pod) {
+    if !is_terminal(status) && !pod.is_static() {
+        status.phase = Some(Phase::Failed.as_str().to_owned());
+    }
 }
 
 /// The pod failed for a reason of the node's before anything was said of its containers: they

@@ -243,6 +243,30 @@ fn a_terminal_phase_waits_until_no_container_can_be_running() {
 }
 
 #[test]
+fn terminated_pod_has_terminal_phase_whatever_was_observed() {
+    for (said, expected) in [
+        ("Running | Ready=True@5 | web=r", "Failed"),
+        ("Pending | Ready=False@5 | web=w", "Failed"),
+        ("Succeeded | Ready=False@5 | web=t0", "Succeeded"),
+    ] {
+        let line = merged(
+            "Always web",
+            "Running | Ready=True@1 | web=r",
+            said,
+            Terminated,
+        );
+        assert_eq!(line.split(" | ").next(), Some(expected), "{said}");
+        let line = merged(
+            "Always web",
+            "Running | Ready=True@1 | web=r",
+            said,
+            Terminating,
+        );
+        assert_ne!(line.split(" | ").next(), Some("Failed"), "{said}");
+    }
+}
+
+#[test]
 fn a_terminal_phase_is_never_left() {
     let mut api = status("Failed | Ready=False@1 | web=t1");
     api.reason = Some("Evicted".into());

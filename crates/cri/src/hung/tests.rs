@@ -93,6 +93,62 @@ async fn a_call_is_listed_after_its_patience_until_it_is_answered() {
     watched.await.expect("watched");
 }
 
+/// Calls that were sent together to a runtime that serves one at a time, each for `time`: how many
+/// of them were listed as hung.
+async fn listed_of_a_serial_runtime(sent: usize, time: Duration) -> usize {
+    let (calls, _) = calls();
+    let runtime = tokio::sync::Mutex::new(());
+    let all = (0..sent).map(|n| {
+        let call = async {
+            let _served = runtime.lock().await;
+            tokio::time::sleep(time).await;
+            Ok(())
+        };
+        calls.watch(status_of(&format!("s{n}")), None, PATIENCE, call)
+    });
+    let listed = async {
+        let mut most = 0;
+        loop {
+            most = most.max(calls.all().len());
+            if tokio::time::timeout(seconds(5), calls.changed())
+                .await
+                .is_err()
+            {
+                return most;
+            }
+        }
+    };
+    let (_, most) = futures::future::join(futures::future::join_all(all), listed).await;
+    most
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_for_the_calls_before_them_do_not_hang() {
+    let time = Duration::from_millis(200);
+    assert_eq!(listed_of_a_serial_runtime(300, time).await, 0);
+    assert!(listed_of_a_serial_runtime(300, 2 * time).await > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hung_calls_do_not_count_as_load() {
+    let (calls, _) = calls();
+    let hung: Vec<_> = (0..20)
+        .map(|n| {
+            let calls = calls.clone();
+            tokio::spawn(async move {
+                let key = status_of(&format!("s{n}"));
+                call(&calls, key, seconds(3600), Ok(())).await;
+            })
+        })
+        .collect();
+    tokio::time::sleep(seconds(1)).await;
+    assert_eq!(calls.load().expected_delay(), seconds(4));
+    tokio::time::sleep(seconds(10)).await;
+    assert_eq!(calls.load().expected_delay(), Duration::ZERO);
+    assert_eq!(calls.all().len(), 20);
+    hung.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hang_lasts_over_deadlines_cancellations_and_further_attempts() {
     let (calls, clock) = calls();

@@ -11,6 +11,7 @@ use windlass_core::backoff::BackoffTable;
 use windlass_core::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_core::pod_worker::JobId;
 use windlass_core::status::{Failures, StatusInput, generate_status};
+use windlass_core::stop::with_unseen_ends;
 use windlass_core::volume_source::{PodVolume, PodVolumes, VolumeSource, is_live};
 use windlass_runtime::{
     InputsError, KillPodError, KillPodRequest, PodInputs, StartFailure, SyncPodOutcome,
@@ -31,8 +32,12 @@ use super::WorkerDeps;
 const PREDECESSOR_RETRY: Duration = Duration::from_millis(500);
 /// How long a running pod's sync waits for fresh content of its volumes.
 const REFRESH: Duration = Duration::from_secs(2);
-/// How long a pod that was stopped waits for a read of its remains.
-const LAST_LOOK: Duration = Duration::from_secs(2);
+/// A pod that was stopped waits this long for a read that says how its containers ended.
+const FINAL_READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval at which such a read is checked for a hung call; it is given up one interval later.
+const HUNG_READ_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Reads that may still show a stopped pod as alive, before what they do not show is unknown.
+const MAX_FINAL_READS: u32 = 3;
 /// How long a sync waits for what ended containers left to say.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Pause after the API server did not answer.
@@ -504,24 +509,56 @@ pub async fn kill(
         message: String::new(),
     };
     deps.runtime.kill_pod(request).await?;
-    let read = tokio::time::timeout(LAST_LOOK, deps.pleg.inspect(uid)).await;
-    let observed = match read {
-        Ok(Ok(observed)) if !observed.is_alive() => observed,
-        // the lists have the last word: the pod may be stopped although it cannot be read
-        read => {
-            if let Some(left) = deps.runtime.alive(uid).await?.first() {
-                return Err(JobError {
-                    message: format!("{left} still runs after it was stopped"),
-                    retry: Retry::Soon,
-                });
-            }
-            read.ok().and_then(Result::ok).unwrap_or(seen)
-        }
-    };
+    let observed = read_stopped_pod(deps, uid, seen).await?;
     Ok(match &pod {
         Some(pod) => with_termination_messages(deps, pod, observed).await,
         None => observed,
     })
+}
+
+/// Reads how the containers of a stopped pod ended. The lists decide whether it is stopped: if it
+/// cannot be read, the ends that nothing shows are unknown.
+async fn read_stopped_pod(
+    deps: &WorkerDeps,
+    uid: &PodUid,
+    mut last: Arc<ObservedPod>,
+) -> Result<Arc<ObservedPod>, JobError> {
+    for _ in 0..MAX_FINAL_READS {
+        let read = final_read(deps, uid).await;
+        if let Some(observed) = read.as_ref().filter(|observed| !observed.is_alive()) {
+            return Ok(Arc::clone(observed));
+        }
+        if let Some(left) = deps.runtime.alive(uid).await?.first() {
+            return Err(JobError {
+                message: format!("{left} still runs after it was stopped"),
+                retry: Retry::Soon,
+            });
+        }
+        match read {
+            // older than the lists
+            Some(observed) => last = observed,
+            None => break,
+        }
+    }
+    tracing::warn!(pod = %uid, "stopped pod not readable, the ends of its containers are unknown");
+    Ok(Arc::new(with_unseen_ends(&last)))
+}
+
+/// Reads a pod; `None` if that fails, or if a call of the pod hangs.
+async fn final_read(deps: &WorkerDeps, uid: &PodUid) -> Option<Arc<ObservedPod>> {
+    let hung = async {
+        while deps.hung.of(uid).is_empty() {
+            tokio::time::sleep(HUNG_READ_CHECK_INTERVAL).await;
+        }
+        // known to hang from before: it may be answered this time
+        tokio::time::sleep(HUNG_READ_CHECK_INTERVAL).await;
+    };
+    tokio::select! {
+        biased;
+        read = deps.pleg.inspect(uid) => read.ok(),
+        () = hung => None,
+        () = tokio::time::sleep(FINAL_READ_TIMEOUT) => None,
+    }
 }
 
 /// Releases volumes and directories. The dead containers and sandboxes go with the garbage

@@ -120,6 +120,12 @@ impl FakeRuntime {
             .change(|state| state.latencies.insert(operation, latency));
     }
 
+    /// Serves one call at a time, in the order in which they arrived, each for `time` before its own
+    /// latency; the event stream and what a stop waits for do not count.
+    pub fn serve_one_at_a_time(&self, time: Duration) {
+        self.shell.change(|state| state.serial_time = Some(time));
+    }
+
     /// `runtimeRequestTimeout`, 2 min unless set: calls that hang longer fail with
     /// `DeadlineExceeded`, as the port promises.
     pub fn set_request_timeout(&self, timeout: Duration) {

@@ -19,6 +19,8 @@ pub(super) struct Shell {
     state: Mutex<State>,
     /// Told after every change; waiting calls look again.
     changed: Notify,
+    /// Held by the call that is served, if calls are served one at a time.
+    serving: tokio::sync::Mutex<()>,
 }
 
 pub(super) struct State {
@@ -27,6 +29,8 @@ pub(super) struct State {
     pub(super) events: EventHub,
     pub(super) execs: Execs,
     pub(super) latencies: BTreeMap<Operation, Duration>,
+    /// Calls are served one at a time, each for this long.
+    pub(super) serial_time: Option<Duration>,
     pub(super) log: Vec<Call>,
     /// Calls forgotten by `clear_log`, so that tickets of older calls stay valid.
     forgotten: usize,
@@ -50,6 +54,7 @@ impl Shell {
             events: EventHub::default(),
             execs: Execs::default(),
             latencies: BTreeMap::new(),
+            serial_time: None,
             log: Vec::new(),
             forgotten: 0,
             down: false,
@@ -59,6 +64,7 @@ impl Shell {
             clock,
             state: Mutex::new(state),
             changed: Notify::new(),
+            serving: tokio::sync::Mutex::default(),
         }
     }
 
@@ -179,6 +185,11 @@ impl Shell {
     ) -> Result<(), Refusal> {
         let operation = ticket.operation;
         self.check_up()?;
+        let serial_time = self.lock().serial_time;
+        if let Some(time) = serial_time.filter(|_| operation != Operation::Events) {
+            let _served = self.serving.lock().await;
+            tokio::time::sleep(time).await;
+        }
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
             self.check_up()?;

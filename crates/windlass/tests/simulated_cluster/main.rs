@@ -21,6 +21,7 @@ mod ordinary;
 mod outages;
 mod pod_watch;
 mod restored;
+mod slow_runtime;
 mod storm;
 mod volume_limits;
 mod volumes;
