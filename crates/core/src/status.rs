@@ -80,8 +80,8 @@ pub struct Verdict {
 /// Computes the status to report.
 pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
     // whatever was observed last, nothing of a terminated pod runs
-    let ended =
-        (input.terminal && input.observed.is_alive()).then(|| with_unseen_ends(input.observed));
+    let runs = input.observed.running().next().is_some();
+    let ended = (input.terminal && runs).then(|| with_unseen_ends(input.observed));
     let input = StatusInput {
         observed: ended.as_ref().unwrap_or(input.observed),
         ..input
