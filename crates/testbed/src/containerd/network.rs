@@ -13,8 +13,11 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde_json::json;
 
-/// Subnets are 10.88.N.0/24, as in podman's default: rarely used by anything else.
+/// Subnets are parts of 10.88.0.0/16, as podman's default: rarely used by anything else.
 const SUBNET_PREFIX: [u8; 2] = [10, 88];
+/// Sixteen instances, each with addresses for four thousand pods.
+const SUBNET_LENGTH: u8 = 20;
+const SUBNETS: u8 = 1 << (SUBNET_LENGTH - 16);
 const ROUTES: &str = "/proc/net/route";
 
 /// A bridge with a subnet, and the CNI configuration for it.
@@ -32,11 +35,11 @@ impl Network {
         let mut hasher = DefaultHasher::new();
         instance.hash(&mut hasher);
         let first = hasher.finish() as u8;
-        let subnet = (0..=u8::MAX)
-            .map(|offset| first.wrapping_add(offset))
-            .find(|third| !is_routed(&routes, Ipv4Addr::from([10, 88, *third, 0])))
-            .context("every subnet of 10.88.0.0/16 is routed on this machine")?;
         let [a, b] = SUBNET_PREFIX;
+        let subnet = (0..SUBNETS)
+            .map(|offset| (first.wrapping_add(offset) % SUBNETS) << (24 - SUBNET_LENGTH))
+            .find(|third| !is_routed(&routes, Ipv4Addr::from([a, b, *third, 0])))
+            .context("every subnet of 10.88.0.0/16 is routed on this machine")?;
         let network = Self {
             bridge: bridge_name(instance),
             gateway: Ipv4Addr::new(a, b, subnet, 1),
@@ -47,7 +50,7 @@ impl Network {
             network.conf_dir.join("10-windlass.conflist"),
             serde_json::to_vec_pretty(&network.conflist(instance, base))?,
         )?;
-        let address = format!("{}/24", network.gateway);
+        let address = format!("{}/{SUBNET_LENGTH}", network.gateway);
         ip(&["link", "add", &network.bridge, "type", "bridge"])?;
         ip(&["address", "add", &address, "dev", &network.bridge])?;
         ip(&["link", "set", &network.bridge, "up"])?;
@@ -82,7 +85,7 @@ impl Network {
                 "hairpinMode": true,
                 "ipam": {
                     "type": "host-local",
-                    "ranges": [[{ "subnet": format!("{a}.{b}.{c}.0/24") }]],
+                    "ranges": [[{ "subnet": format!("{a}.{b}.{c}.0/{SUBNET_LENGTH}") }]],
                     "routes": [{ "dst": "0.0.0.0/0" }],
                     "dataDir": base.join("ipam"),
                 },
@@ -115,9 +118,9 @@ pub(super) fn remove(instance: &str) -> anyhow::Result<()> {
     ip(&["link", "delete", &bridge])
 }
 
-/// True if a route other than the default one covers part of `subnet`/24.
+/// True if a route other than the default one covers part of `subnet`.
 fn is_routed(routes: &str, subnet: Ipv4Addr) -> bool {
-    let slash24 = u32::MAX << 8;
+    let subnet_mask = u32::MAX << (32 - SUBNET_LENGTH);
     let hex = |field: Option<&str>| field.and_then(|f| u32::from_str_radix(f, 16).ok());
     routes.lines().skip(1).any(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
@@ -125,7 +128,7 @@ fn is_routed(routes: &str, subnet: Ipv4Addr) -> bool {
         let mask = hex(fields.nth(5)).map(u32::from_be);
         match (destination, mask) {
             (Some(destination), Some(mask)) if mask != 0 => {
-                let both = mask & slash24;
+                let both = mask & subnet_mask;
                 destination & both == u32::from(subnet) & both
             }
             _ => false,
@@ -158,8 +161,7 @@ mod tests {
             eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
             cni0\t0005580A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
             cni1\t8007580A\t00000000\t0001\t0\t0\t0\t80FFFFFF\t0\t0\t0\n";
-        assert!(is_routed(routes, Ipv4Addr::new(10, 88, 5, 0)));
-        assert!(is_routed(routes, Ipv4Addr::new(10, 88, 7, 0)));
-        assert!(!is_routed(routes, Ipv4Addr::new(10, 88, 6, 0)));
+        assert!(is_routed(routes, Ipv4Addr::new(10, 88, 0, 0)));
+        assert!(!is_routed(routes, Ipv4Addr::new(10, 88, 16, 0)));
     }
 }
