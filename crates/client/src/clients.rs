@@ -64,6 +64,9 @@ impl ApiClients {
         let credentials = Arc::new(Credentials::new(config.source.clone()));
         // the nodes of a cluster that lost its server do not come back in step
         let seed = fnv1a_64(0, rustix::system::uname().nodename().to_bytes());
+        if let Some(proxy) = &config.proxy {
+            tracing::info!(server = %config.server(), %proxy, "using a proxy for the API server");
+        }
         let client = |timeout| -> Result<ApiClient, ConfigError> {
             let transport = Transport::new(config, credentials.clone())?;
             Ok(ApiClient::over(transport, timeout).seeded(seed))

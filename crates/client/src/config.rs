@@ -6,7 +6,8 @@
 //! | `certificate-authority[-data]`, `tls-server-name`, `insecure-skip-tls-verify` | verified by rustls; without an authority the system's bundle |
 //! | `client-certificate[-data]`, `client-key[-data]` | [`ClientIdentity`]; files are read again every minute |
 //! | `token`, `tokenFile`, `username` and `password`, `exec` | the `Authorization` header |
-//! | `proxy-url`, `as`, `auth-provider` | refused: a request would not be what the file asks for |
+//! | `proxy-url` | `http`, `https` or `socks5`; without it `HTTPS_PROXY` and `NO_PROXY` as Go reads them |
+//! | `as`, `auth-provider` | refused: a request would not be what the file asks for |
 
 use std::path::{Path, PathBuf};
 
@@ -18,10 +19,12 @@ use crate::credentials::Source;
 use crate::identity::{ClientIdentity, IdentityError};
 use entry::{Place, current};
 use file::Kubeconfig;
+use proxy::Proxy;
 use write::{certificate_pem, write_document};
 
 mod entry;
 pub(crate) mod file;
+pub(crate) mod proxy;
 mod write;
 
 /// Address, trust and credentials of one API server.
@@ -30,6 +33,10 @@ pub struct ApiServerConfig {
     server: http::Uri,
     pub(crate) trust: Trust,
     pub(crate) server_name: Option<ServerName<'static>>,
+    /// On the way to the server.
+    pub(crate) proxy: Option<Proxy>,
+    /// The proxy is in the kubeconfig, so it is written into one.
+    proxy_is_of_file: bool,
     identity: ClientIdentity,
     pub(crate) source: Source,
 }
@@ -84,6 +91,14 @@ pub enum ConfigError {
         /// Why.
         source: IdentityError,
     },
+    /// A variable of the environment that names a proxy.
+    #[error("environment variable {variable}: {problem}")]
+    Environment {
+        /// Its name.
+        variable: &'static str,
+        /// What is wrong and what to do.
+        problem: &'static str,
+    },
     /// TLS cannot be set up with these settings.
     #[error("TLS to {server}: {problem}")]
     Tls {
@@ -107,8 +122,11 @@ impl ApiServerConfig {
             path: Path::new("(no file)"),
             entry: "cluster".to_owned(),
         };
+        let server = place.server(server)?;
         Ok(Self {
-            server: place.server(server)?,
+            proxy: environment(&server)?,
+            proxy_is_of_file: false,
+            server,
             trust: match ca {
                 Some(pem) => place.authorities("certificate-authority-data", pem)?,
                 None => Trust::System,
@@ -142,6 +160,12 @@ impl ApiServerConfig {
             entry: format!("clusters[{cluster_name}].cluster"),
         };
         let (server, trust, server_name) = place.cluster(&cluster)?;
+        let of_file = place.proxy(&cluster)?;
+        let proxy_is_of_file = of_file.is_some();
+        let proxy = match of_file {
+            Some(proxy) => Some(proxy),
+            None => environment(&server)?,
+        };
         let place = Place {
             path,
             entry: format!("users[{user_name}].user"),
@@ -155,6 +179,8 @@ impl ApiServerConfig {
             server,
             trust,
             server_name,
+            proxy,
+            proxy_is_of_file,
             identity,
             source,
         })
@@ -214,6 +240,9 @@ impl ApiServerConfig {
         if let Some(name) = &self.server_name {
             cluster["tls-server-name"] = name.to_str().into();
         }
+        if let Some(proxy) = self.proxy.as_ref().filter(|_| self.proxy_is_of_file) {
+            cluster["proxy-url"] = proxy.url().into();
+        }
         write_document(path, &cluster, client_cert_file, client_key_file)
     }
 
@@ -223,6 +252,13 @@ impl ApiServerConfig {
         self.identity = identity;
         self
     }
+}
+
+/// The proxy that the environment of this process names.
+fn environment(server: &http::Uri) -> Result<Option<Proxy>, ConfigError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    Proxy::from_environment(server, variable)
+        .map_err(|(variable, problem)| ConfigError::Environment { variable, problem })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {

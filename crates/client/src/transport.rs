@@ -26,13 +26,14 @@ use kube::client::Body;
 use crate::config::{ApiServerConfig, ConfigError};
 use crate::credentials::{Credentials, CredentialsError};
 use crate::identity::ClientIdentity;
-use dial::Dialer;
+use dial::{Dialer, spawn};
 use pool::{Answer, Pool};
 
 mod dial;
 mod heard;
 mod pool;
 mod tls;
+mod tunnel;
 
 /// Silence after which a connection is asked for a sign of life.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -68,6 +69,19 @@ pub(crate) enum TransportError {
         address: std::net::SocketAddr,
         #[source]
         source: std::io::Error,
+    },
+    #[error("connecting through proxy {proxy}")]
+    Proxy {
+        proxy: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("proxy {proxy} refused a connection to {target}: HTTP {status}{fix}")]
+    ProxyRefused {
+        proxy: String,
+        target: String,
+        status: StatusCode,
+        fix: &'static str,
     },
     #[error("no connection to {address} in {} s", dial::DIAL_TIMEOUT.as_secs())]
     ConnectTimeout { address: String },

@@ -10,6 +10,7 @@
 //! * [`FakeApiServer::clients`] are clients in the same process; they work under paused time
 //! * [`FakeApiServer::serve_tls`] is the same server behind TLS ([`TlsServer`]), with certificates,
 //!   tokens and kubeconfig files
+//! * [`ForwardProxy`] is a proxy on the way to it, by HTTP `CONNECT` or SOCKS 5
 //! * [`FakeApiServer::faults`] makes it misbehave: [`Faults`], on the calls that [`On`] picks
 //!
 //! # Example
@@ -65,6 +66,7 @@ mod csr;
 mod defaults;
 mod delete;
 mod faults;
+mod forward_proxy;
 mod freeze;
 mod http;
 mod identity;
@@ -89,6 +91,7 @@ mod watch;
 mod write;
 
 pub use faults::{Fault, FaultId, Faults, On};
+pub use forward_proxy::{ForwardProxy, ProxyRequest};
 pub use http::ApiBody;
 pub use identity::{Access, User};
 pub use in_process::InProcess;

@@ -8,6 +8,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 
 use super::file::{Cluster, Kubeconfig, User};
+use super::proxy::Proxy;
 use super::{ConfigError, Trust, read};
 use crate::credentials::Source;
 use crate::identity::ClientIdentity;
@@ -79,14 +80,6 @@ impl Place<'_> {
         &self,
         cluster: &Cluster,
     ) -> Result<(http::Uri, Trust, Option<ServerName<'static>>), ConfigError> {
-        if cluster
-            .proxy_url
-            .as_ref()
-            .is_some_and(|url| !url.is_empty())
-        {
-            let fix = "proxies are not supported; remove it and give the node a direct route";
-            return Err(self.wrong("proxy-url", fix));
-        }
         let server = self.server(cluster.server.as_deref().unwrap_or_default())?;
         let authorities = match (
             &cluster.certificate_authority_data,
@@ -121,6 +114,12 @@ impl Place<'_> {
             .transpose()
             .map_err(|_| self.wrong("tls-server-name", "no DNS name and no IP address"))?;
         Ok((server, trust, name))
+    }
+
+    pub(super) fn proxy(&self, cluster: &Cluster) -> Result<Option<Proxy>, ConfigError> {
+        let url = cluster.proxy_url.as_ref().filter(|url| !url.is_empty());
+        url.map(|url| Proxy::parse(url).map_err(|problem| self.wrong("proxy-url", problem)))
+            .transpose()
     }
 
     pub(super) fn user(&self, user: User) -> Result<(ClientIdentity, Source), ConfigError> {

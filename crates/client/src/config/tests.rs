@@ -131,7 +131,7 @@ fn a_cluster_that_cannot_be_used_says_which_field_and_what_to_do() {
     let empty = format!("{SERVER}, certificate-authority: empty.crt");
     let missing = format!("{SERVER}, certificate-authority: none.crt");
     let bad = format!("{SERVER}, certificate-authority-data: '%%'");
-    let proxy = format!("{SERVER}, proxy-url: 'http://proxy:3128'");
+    let proxy = format!("{SERVER}, proxy-url: 'ftp://user:hunter2@proxy:3128'");
     let name = format!("{SERVER}, tls-server-name: 'a b'");
     let url = "kubeconfig: clusters[k].cluster.server: must be a URL such as https://10.0.0.1:6443";
     let cases = [
@@ -156,7 +156,7 @@ fn a_cluster_that_cannot_be_used_says_which_field_and_what_to_do() {
         ),
         (
             &proxy,
-            "kubeconfig: clusters[k].cluster.proxy-url: proxies are not supported; remove it and give the node a direct route",
+            "kubeconfig: clusters[k].cluster.proxy-url: unsupported scheme; use http, https or socks5",
         ),
         (
             &name,

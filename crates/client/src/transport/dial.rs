@@ -1,4 +1,4 @@
-//! Opening a connection: look up, connect, TLS, HTTP.
+//! Opening a connection: look up, connect, tunnel through a proxy, TLS, HTTP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,9 @@ use tokio_rustls::TlsConnector;
 
 use super::heard::{Heard, LastHeard};
 use super::pool::{Connection, Sender};
+use super::tunnel::Tunnels;
 use super::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT, STREAMS, TransportError, tls};
+use crate::config::proxy::unbracketed;
 use crate::config::{ApiServerConfig, ConfigError};
 use crate::identity::ClientIdentity;
 
@@ -32,20 +34,17 @@ pub(super) struct Dialer {
     host: String,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// Through a proxy, which is then what is looked up and connected to.
+    tunnels: Option<Tunnels>,
     pub(super) identity: ClientIdentity,
-    /// Which address of the server is tried first.
+    /// Which address of the server, or of the proxy, is tried first.
     first: AtomicUsize,
 }
 
 impl Dialer {
     pub(super) fn new(config: &ApiServerConfig) -> Result<Self, ConfigError> {
         let server = config.server().clone();
-        // the brackets of an IPv6 address belong to the URL
-        let host = server.host().unwrap_or_default();
-        let host = host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .to_owned();
+        let host = unbracketed(server.host().unwrap_or_default()).to_owned();
         let secure = server.scheme_str() != Some("http");
         let tls = if secure {
             let name = match &config.server_name {
@@ -65,6 +64,7 @@ impl Dialer {
             host,
             server,
             tls,
+            tunnels: Tunnels::of(config)?,
             identity: config.identity().clone(),
             first: AtomicUsize::new(0),
         })
@@ -95,20 +95,29 @@ impl Dialer {
             }
         }
         Err(failure.unwrap_or_else(|| TransportError::NoAddress {
-            host: self.host.clone(),
+            host: self.peer().0.to_owned(),
         }))
     }
 
+    /// Host and port of what is connected to: the proxy, or the server.
+    fn peer(&self) -> (&str, u16) {
+        match &self.tunnels {
+            Some(tunnels) => (&tunnels.proxy.host, tunnels.proxy.port),
+            None => (&self.host, self.port),
+        }
+    }
+
     async fn addresses(&self) -> Result<Vec<SocketAddr>, TransportError> {
-        let lookup = tokio::net::lookup_host((self.host.as_str(), self.port));
+        let peer = self.peer();
+        let lookup = tokio::net::lookup_host(peer);
         match tokio::time::timeout(DIAL_TIMEOUT, lookup).await {
             Ok(Ok(addresses)) => Ok(addresses.collect()),
             Ok(Err(source)) => Err(TransportError::Lookup {
-                host: self.host.clone(),
+                host: peer.0.to_owned(),
                 source,
             }),
             Err(_) => Err(TransportError::ConnectTimeout {
-                address: self.host.clone(),
+                address: peer.0.to_owned(),
             }),
         }
     }
@@ -120,18 +129,36 @@ impl Dialer {
         let tcp = TcpStream::connect(address).await.map_err(failed)?;
         prepare(&tcp).map_err(failed)?;
         let last = LastHeard::new();
-        let sender = match &self.tls {
-            None => http1(tcp, &last).await?,
-            Some((connector, name)) => {
-                let stream = connector.connect(name.clone(), tcp).await.map_err(failed)?;
-                match stream.get_ref().1.alpn_protocol() {
-                    Some(b"h2") => http2(stream, &last).await?,
-                    _ => http1(stream, &last).await?,
-                }
+        let sender = match &self.tunnels {
+            None => self.speak(tcp, address, &last).await?,
+            Some(tunnels) => {
+                let tunnel = tunnels.open(tcp, &self.host, self.port).await?;
+                self.speak(tunnel, address, &last).await?
             }
         };
         tracing::debug!(%address, protocol = sender.protocol(), "connected to the API server");
         Ok(Connection::new(sender, last, generation))
+    }
+
+    /// TLS and HTTP with the server.
+    async fn speak<T>(
+        &self,
+        stream: T,
+        address: SocketAddr,
+        last: &LastHeard,
+    ) -> Result<Sender, TransportError>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Some((connector, name)) = &self.tls else {
+            return http1(stream, last).await;
+        };
+        let stream = connector.connect(name.clone(), stream).await;
+        let stream = stream.map_err(|source| TransportError::Connect { address, source })?;
+        match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => http2(stream, last).await,
+            _ => http1(stream, last).await,
+        }
     }
 }
 
@@ -190,7 +217,7 @@ where
 }
 
 /// Drives a connection; it ends when the server closes it or nobody holds its sender.
-fn spawn(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) {
+pub(super) fn spawn(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) {
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to the API server ended");

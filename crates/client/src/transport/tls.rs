@@ -10,6 +10,7 @@ use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
+use crate::config::proxy::Proxy;
 use crate::config::{ApiServerConfig, ConfigError, Trust};
 
 /// Where distributions keep the certificates that a system trusts, in upstream's order.
@@ -56,6 +57,31 @@ pub(crate) fn client_config(config: &ApiServerConfig) -> Result<ClientConfig, Co
     // a resumed session would keep the client certificate that it began with
     tls.resumption = Resumption::disabled();
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(tls)
+}
+
+/// The TLS settings of connections to an `https` proxy: it must be trusted by the system or by
+/// the authorities of the server, and is shown no client certificate.
+pub(crate) fn proxy_config(
+    config: &ApiServerConfig,
+    proxy: &Proxy,
+) -> Result<ClientConfig, ConfigError> {
+    let problem = |problem: String| ConfigError::Tls {
+        server: proxy.to_string(),
+        problem,
+    };
+    let mut roots = system_authorities().unwrap_or_else(RootCertStore::empty);
+    roots.add_parsable_certificates(config.authorities().iter().cloned());
+    if roots.is_empty() {
+        let text = "no certificate authority to verify the proxy; set certificate-authority";
+        return Err(problem(text.to_owned()));
+    }
+    let mut tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| problem(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(tls)
 }
 

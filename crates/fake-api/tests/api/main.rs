@@ -8,6 +8,7 @@ mod call;
 mod faults;
 mod in_process;
 mod node;
+mod proxies;
 mod semantics;
 mod tls;
 mod watches;
