@@ -10,6 +10,7 @@ mod fleet;
 mod lifecycle;
 mod process;
 mod report;
+mod scale;
 mod volumes;
 
 use std::path::{Path, PathBuf};
@@ -67,6 +68,12 @@ pub(crate) struct Options {
     /// Measure the node's own API.
     #[command(flatten, next_help_heading = "The node's own API instead of starts")]
     api: api::ApiOptions,
+    /// Measure how figures grow with the number of pods.
+    #[command(
+        flatten,
+        next_help_heading = "Growing numbers of pods instead of starts"
+    )]
+    scale: scale::ScaleOptions,
 }
 
 /// Pods that run while the agent is killed.
@@ -93,6 +100,9 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         }
         report = api::measure(options, &binary), if options.api.api => {
             (Section::Api, api::command(options), report?)
+        }
+        report = scale::measure(options, &binary), if !options.scale.scale.is_empty() => {
+            (Section::Scale, scale::command(options), report?)
         }
         report = measure(options, &binary), if options.stands_alone() => {
             (Section::StandAlone, command(options), report?)
@@ -131,9 +141,16 @@ impl Options {
             lifecycle,
             volumes,
             api,
+            scale,
             ..
         } = self;
-        !cluster.cluster && !lifecycle.lifecycle && !volumes.volumes && !api.api
+        let chosen = [
+            cluster.cluster,
+            lifecycle.lifecycle,
+            volumes.volumes,
+            api.api,
+        ];
+        !chosen.contains(&true) && scale.scale.is_empty()
     }
 
     /// The option that says which binary is measured.

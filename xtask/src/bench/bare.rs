@@ -164,6 +164,20 @@ impl Bare {
         }
     }
 
+    /// Waits until nothing on the runtime is ready or running.
+    pub(super) async fn wait_until_stopped(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + CLEAN_DEADLINE;
+        loop {
+            let sandboxes = self.cri.list_pod_sandboxes(&ListFilter::default()).await?;
+            let ready = sandboxes.iter().filter(|sandbox| sandbox.ready).count();
+            if ready == 0 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{ready} sandboxes stay ready");
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
     /// Every container on the runtime, dead ones too.
     pub(super) async fn container_ids(&self) -> anyhow::Result<BTreeSet<String>> {
         let containers = self.cri.list_containers(&ListFilter::default()).await?;

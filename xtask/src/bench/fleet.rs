@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio::time::Instant;
 use windlass_testbed::agent::{Agent, AgentOptions};
 use windlass_testbed::containerd::PrivateContainerd;
@@ -14,7 +15,9 @@ use super::Started;
 use super::process::{self, Process};
 
 /// How long any number of pods may take to get where they are going.
-const DEADLINE: Duration = Duration::from_secs(180);
+const DEADLINE: Duration = Duration::from_secs(900);
+
+const RELIST_DURATION: &str = "kubelet_pleg_relist_duration_seconds";
 
 /// An agent and its manifests.
 #[derive(Debug)]
@@ -168,6 +171,21 @@ impl Fleet {
         .collect()
     }
 
+    /// Relists so far.
+    pub(super) async fn relists(&self) -> anyhow::Result<Relists> {
+        let text = self.agent.metrics(false).await?;
+        let sample = |suffix: &str| {
+            let name = format!("{RELIST_DURATION}_{suffix} ");
+            let line = text.lines().find_map(|line| line.strip_prefix(&name));
+            let value = line.and_then(|value| value.trim().parse::<f64>().ok());
+            value.with_context(|| format!("no metric {name}"))
+        };
+        Ok(Relists {
+            count: sample("count")?,
+            seconds: sample("sum")?,
+        })
+    }
+
     pub(super) fn process(&self) -> anyhow::Result<Process> {
         Process::of(&self.agent)
     }
@@ -188,6 +206,28 @@ impl Fleet {
 
     fn file(&self, name: &str) -> PathBuf {
         self.manifests.join(format!("{name}.yaml"))
+    }
+}
+
+/// Relists of the runtime and the time they took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Relists {
+    count: f64,
+    seconds: f64,
+}
+
+impl Relists {
+    /// Those after `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            count: self.count - before.count,
+            seconds: self.seconds - before.seconds,
+        }
+    }
+
+    /// Mean duration in milliseconds; NaN if there was none.
+    pub(super) fn mean_ms(self) -> f64 {
+        1000.0 * self.seconds / self.count
     }
 }
 

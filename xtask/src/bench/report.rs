@@ -25,6 +25,8 @@ pub(super) enum Section {
     Volumes,
     /// The node's own API.
     Api,
+    /// Growing numbers of pods.
+    Scale,
 }
 
 impl Section {
@@ -35,6 +37,7 @@ impl Section {
             Self::Lifecycle => "bench-lifecycle",
             Self::Volumes => "bench-volumes",
             Self::Api => "bench-api",
+            Self::Scale => "bench-scale",
         }
     }
 }
