@@ -7,7 +7,8 @@
 //! *restart* nothing to restore: what still hangs is found hanging again.
 //!
 //! A call that is slow because of the agent's own load does not hang: each call that was in flight
-//! before it gives it [`CALL_TIME`] more ([`RuntimeLoad`]).
+//! before it gives it [`CALL_TIME`] more ([`RuntimeLoad`]), and so do calls of its kind that were slow
+//! just now ([`SLOW_FACTOR`]).
 //!
 //! A call that is answered in time costs a few accesses of atomics and no lock.
 
@@ -34,6 +35,14 @@ const CALL_TIME: Duration = Duration::from_millis(200);
 /// A call counts as load for at most this long, plus what the load allows it: then it waits for
 /// something of its own, such as the end of a container, or hangs.
 const MAX_LOAD_TIME: Duration = Duration::from_secs(4);
+/// A call that takes this long is slow.
+const SLOW_CALL: Duration = Duration::from_secs(1);
+/// A call hangs when it takes so many times as long as the slow calls of its kind.
+const SLOW_FACTOR: u32 = 3;
+/// Calls that take longer are not taken for an example.
+const MAX_SLOW_CALL: Duration = Duration::from_secs(10);
+/// A call that was slow longer ago than this says nothing of those of today.
+const SLOW_CALL_RELEVANCE: Duration = Duration::from_secs(60);
 /// Owners of sandboxes and containers that are gone are swept when there are so many of them.
 const OWNERS_OF_OLD: usize = 1000;
 
@@ -158,6 +167,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     calls: BTreeMap<CallKey, Entry>,
+    /// By operation: how long the last slow call took that did not hang, and when it ended.
+    slow: BTreeMap<&'static str, (Duration, Instant)>,
     /// By the IDs of sandboxes and containers.
     owners: HashMap<String, Owner>,
     /// Pods about which there is news that nobody has taken yet.
@@ -265,15 +276,22 @@ impl HungCalls {
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
         let began = self.0.clock.now();
+        let sent = Instant::now();
         let mut attempt = (!self.is_empty()).then(|| self.again(&key)).flatten();
         let allowance = self.0.load.expected_delay();
         let load_time = patience.min(MAX_LOAD_TIME).saturating_add(allowance);
         let counted = self.0.load.count();
         let mut call = std::pin::pin!(lease(counted, load_time, call));
         let patience = patience.saturating_add(allowance);
-        let result = match tokio::time::timeout(patience, &mut call).await {
+        let mut first = tokio::time::timeout(patience, &mut call).await;
+        if first.is_err() {
+            let more = self.slow_call_time(key.0).saturating_sub(sent.elapsed());
+            first = tokio::time::timeout(more, &mut call).await;
+        }
+        let result = match first {
             Ok(result) => {
                 self.answered(&key);
+                self.record_slow(key.0, sent.elapsed());
                 return result;
             }
             Err(_) => {
@@ -289,6 +307,22 @@ impl HungCalls {
         }
         drop(attempt);
         result
+    }
+
+    /// Time that a call may take because those of its kind are slow; zero if they are not.
+    fn slow_call_time(&self, operation: &'static str) -> Duration {
+        let state = self.lock();
+        let slow = state.slow.get(operation);
+        let recent = slow.filter(|(_, ended)| ended.elapsed() < SLOW_CALL_RELEVANCE);
+        recent.map_or(Duration::ZERO, |(took, _)| took.saturating_mul(SLOW_FACTOR))
+    }
+
+    fn record_slow(&self, operation: &'static str, took: Duration) {
+        if took >= SLOW_CALL {
+            self.lock()
+                .slow
+                .insert(operation, (took.min(MAX_SLOW_CALL), Instant::now()));
+        }
     }
 
     /// One more attempt of a call that hangs.
