@@ -65,18 +65,15 @@ pub fn check_runtime(
     runtime: &RuntimeVersion,
     wanted: WantedImageVolume<'_>,
 ) -> Result<(), ConfigError> {
-    let known = SINCE.iter().find(|(name, ..)| *name == runtime.name);
-    let Some((name, whole, part)) = known else {
+    let Some(((name, whole, part), _)) = known(runtime) else {
         return Ok(());
     };
-    let Some(version) = major_and_minor(&runtime.version) else {
-        return Ok(());
+    let missing = missing(runtime);
+    let (since, what, lacks) = match wanted.in_part {
+        false => (whole, "image volumes", missing.whole),
+        true => (part, "subPath of image volumes", missing.part),
     };
-    let (since, what) = match wanted.in_part {
-        false => (whole, "image volumes"),
-        true => (part, "subPath of image volumes"),
-    };
-    if version >= *since {
+    if !lacks {
         return Ok(());
     }
     Err(ConfigError::ImageVolume {
@@ -88,8 +85,34 @@ pub fn check_runtime(
     })
 }
 
+/// What a runtime is known to lack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Images as volumes.
+    pub(crate) whole: bool,
+    /// Parts of images as volumes.
+    pub(crate) part: bool,
+}
+
+/// What this runtime is known to lack; nothing if its history is not known.
+pub(crate) fn missing(runtime: &RuntimeVersion) -> Missing {
+    let missing = known(runtime).map(|((_, whole, part), version)| Missing {
+        whole: version < *whole,
+        part: version < *part,
+    });
+    missing.unwrap_or_default()
+}
+
+/// The history of a runtime, and its version.
+fn known(
+    runtime: &RuntimeVersion,
+) -> Option<(&'static (&'static str, [u64; 2], [u64; 2]), [u64; 2])> {
+    let known = SINCE.iter().find(|(name, ..)| *name == runtime.name);
+    known.zip(major_and_minor(&runtime.version))
+}
+
 /// `v1.6.20~ds1` is `[1, 6]`.
-fn major_and_minor(version: &str) -> Option<[u64; 2]> {
+pub(crate) fn major_and_minor(version: &str) -> Option<[u64; 2]> {
     let version = version.strip_prefix('v').unwrap_or(version);
     let mut parts = version.splitn(3, '.');
     let major = parts.next()?.parse().ok()?;

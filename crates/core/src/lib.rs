@@ -115,6 +115,7 @@ pub mod pod_references;
 pub mod projection;
 pub mod quantity;
 pub mod resources;
+pub mod runtime_gaps;
 pub mod sandbox_config;
 pub mod service_env;
 pub mod unsupported;

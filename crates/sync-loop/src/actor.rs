@@ -28,12 +28,14 @@ use windlass_actors::{
 use windlass_core::admission::NodeAbilities;
 use windlass_core::housekeeping::{HousekeepingPlan, Rounds, Scope, content_may_go};
 use windlass_core::pod_cgroup::burstable_shares;
+use windlass_core::runtime_gaps::runtime_gaps;
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::PodRuntime;
 use windlass_store::{AdmittedPods, BackoffFile};
 use windlass_timelines::{Outcome, Timelines, TouchKind, What};
 use windlass_types::corev1::Node;
+use windlass_types::cri::RuntimeStatus;
 use windlass_types::view::EventType;
 use windlass_types::{
     Clock, ContainerState, EventRecorder, PodExt, PodLifecycleEventKind, PodOp, PodSource, PodUid,
@@ -129,6 +131,8 @@ pub struct SyncLoop {
     rounds: Rounds,
     /// The runtime's last word on `supplementalGroupsPolicy: Strict`.
     strict_groups: Option<bool>,
+    /// The runtime's name, version and gaps are in the log, or about to be.
+    gaps_reported: bool,
     answers: AnswerSender<SyncLoopEvent>,
     streams: Option<Streams>,
 }
@@ -161,6 +165,7 @@ impl SyncLoop {
             check: RuntimeCheck::default(),
             rounds: Rounds::default(),
             strict_groups: None,
+            gaps_reported: false,
             answers: answer_sender,
             streams: Some(Streams {
                 config,
@@ -219,9 +224,11 @@ impl SyncLoop {
             SyncLoopEvent::HousekeepingTick => self.begin_housekeeping(),
             SyncLoopEvent::HousekeepingPlanned(plan) => self.carry_out(plan),
             SyncLoopEvent::HousekeepingDone => self.rounds.finished(),
+            SyncLoopEvent::GapsUnknown => self.gaps_reported = false,
             SyncLoopEvent::RuntimeChecked(answer) => {
                 if let Ok(status) = &answer {
                     self.strict_groups = Some(status.supplemental_groups_policy == Some(true));
+                    self.report_gaps(status);
                 }
                 let listing = self.deps.pleg_health.age();
                 let (state, delay) = self.check.judge(&answer, listing);
@@ -404,6 +411,32 @@ impl SyncLoop {
                 Err(CriError::new("status", code, message))
             });
             answers.answer(SyncLoopEvent::RuntimeChecked(answer));
+        });
+    }
+
+    /// Logs once which runtime this is and what it lacks.
+    fn report_gaps(&mut self, status: &RuntimeStatus) {
+        if status.runtime_error.is_some() || std::mem::replace(&mut self.gaps_reported, true) {
+            return;
+        }
+        let (cri, status) = (Arc::clone(&self.deps.cri), status.clone());
+        let later = self.answers.clone();
+        spawn_io("runtime-gaps", async move {
+            let answers = async { tokio::join!(cri.version(), cri.cgroup_driver()) };
+            let answers = tokio::time::timeout(CHECK_PATIENCE, answers).await;
+            let Ok((Ok(version), Ok(driver))) = answers else {
+                later.answer(SyncLoopEvent::GapsUnknown);
+                return;
+            };
+            let gaps = runtime_gaps(&version, &status, driver);
+            let gaps: Vec<String> = gaps.iter().map(ToString::to_string).collect();
+            let lacks = gaps.join(", ");
+            tracing::info!(
+                name = version.name,
+                version = version.version,
+                lacks,
+                "container runtime"
+            );
         });
     }
 

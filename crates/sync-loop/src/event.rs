@@ -27,6 +27,8 @@ pub enum SyncLoopEvent {
     HousekeepingPlanned(HousekeepingPlan),
     /// A clean-up has ended.
     HousekeepingDone,
+    /// The runtime did not answer what it is: it is asked again after the next check.
+    GapsUnknown,
     /// The runtime was asked how it is.
     RuntimeChecked(CriResult<RuntimeStatus>),
 }
@@ -44,7 +46,7 @@ impl SyncLoopEvent {
             Self::HousekeepingTick | Self::HousekeepingPlanned(_) | Self::HousekeepingDone => {
                 "housekeeping"
             }
-            Self::RuntimeChecked(_) => "runtime",
+            Self::RuntimeChecked(_) | Self::GapsUnknown => "runtime",
         }
     }
 }

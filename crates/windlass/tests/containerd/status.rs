@@ -94,7 +94,12 @@ async fn on_containerd_a_status_has_every_field_it_should() {
         |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": "TIME"});
     let mount = json!([{"name": "data", "mountPath": "/data"}]);
     // containerd 1.6 tells neither `user` nor `resources`: the latter are those of the spec
-    let tells_user = bed.containerd.version() >= [2, 0];
+    let lacks = match bed.containerd.is_older_than([2, 0]) {
+        true => "lacks=\"user namespaces (hostUsers: false), recursive read-only mounts, ",
+        false => "lacks=",
+    };
+    bed.logged(&["container runtime name=", lacks]).await;
+    let tells_user = !bed.containerd.is_older_than([2, 0]);
     let container = |name: &str, more: Value| {
         let mut container = json!({
             "name": name, "image": fill("IMAGE"), "imageID": "IMAGE ID", "containerID": "ID",
