@@ -1,5 +1,6 @@
 //! A private containerd: its own root, state, sockets, runc directory, CNI network and images,
-//! next to whatever else runs on the machine, and gone without a trace when it is stopped.
+//! next to whatever else runs on the machine, and gone without a trace when it is stopped. Where
+//! [`CRIO_VARIABLE`] names a CRI-O, that runs in its place.
 //!
 //! Everything lives below one directory, `/tmp/windlass-<name>`. What has to live elsewhere (a
 //! bridge, cgroups, shim sockets, the CNI cache) carries that name or is found from there, so
@@ -7,11 +8,13 @@
 //! test (`Drop`) and, at the next start, a run that was killed.
 
 mod config;
+mod crio;
 mod network;
 mod process;
 mod programs;
 mod sweep;
 
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -32,7 +35,8 @@ use crate::images;
 use crate::oci::Image;
 pub use network::Network;
 pub(crate) use process::wait_for_exit;
-pub use programs::{Programs, VARIABLE};
+use programs::Runtime;
+pub use programs::{CRIO_VARIABLE, OCI_RUNTIME_VARIABLE, Programs, VARIABLE};
 
 /// How long containerd may take until it answers; on two busy cores it is about a second.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
@@ -50,6 +54,8 @@ pub struct PrivateContainerd {
     base: PathBuf,
     programs: Programs,
     network: Network,
+    /// What the daemon is started with.
+    args: Vec<OsString>,
     daemon: Option<Child>,
     /// Held exclusively as long as the instance lives.
     lock: Option<File>,
@@ -82,15 +88,14 @@ impl PrivateContainerd {
             base,
             programs,
             network,
+            args: Vec::new(),
             daemon: None,
             lock: Some(lock),
         };
         for dir in ["root", "state", "tmp", "images", "logs"] {
             std::fs::create_dir_all(instance.base.join(dir))?;
         }
-        let conf_dir = instance.network.conf_dir();
-        let config = config::text(instance.programs.version(), &instance.base, conf_dir);
-        std::fs::write(instance.config_file(), config)?;
+        instance.args = instance.configure()?;
         progress("starting a private containerd");
         instance.start_daemon().await?;
         progress("building and importing the images");
@@ -120,9 +125,9 @@ impl PrivateContainerd {
         format!("unix://{}", self.socket().display())
     }
 
-    /// Major and minor number of its version.
-    pub fn version(&self) -> [u64; 2] {
-        self.programs.version()
+    /// True if it is a containerd whose version (major, minor) is below `since`.
+    pub fn is_older_than(&self, since: [u64; 2]) -> bool {
+        self.programs.older_than(since).is_some()
     }
 
     /// The network of its pods.
@@ -154,9 +159,9 @@ impl PrivateContainerd {
             .create(true)
             .append(true)
             .open(self.log_file())?;
-        let child = Command::new(self.programs.path("containerd"))
-            .arg("--config")
-            .arg(self.config_file())
+        let daemon = self.programs.daemon();
+        let child = Command::new(self.programs.path(daemon))
+            .args(&self.args)
             // Unpacking mounts below TMPDIR: there the sweep finds what a kill leaves mounted.
             .env("TMPDIR", self.base.join("tmp"))
             .env("PATH", self.programs.search_path())
@@ -166,16 +171,16 @@ impl PrivateContainerd {
             // Ctrl-C at the terminal is ours to handle, not the daemon's.
             .process_group(0)
             .spawn()
-            .context("cannot start containerd (fix: apt-get install containerd)")?;
+            .with_context(|| format!("cannot start {daemon} (fix: apt-get install {daemon})"))?;
         self.daemon = Some(child);
         let deadline = Instant::now() + READY_DEADLINE;
         while let Err(error) = self.probe_cri().await {
             if let Some(status) = self.daemon.as_mut().and_then(|d| d.try_wait().transpose()) {
-                bail!("containerd ended with {}: {}", status?, self.last_error());
+                bail!("{daemon} ended with {}: {}", status?, self.last_error());
             }
             if Instant::now() > deadline {
                 bail!(
-                    "containerd does not answer ({error:#}): {}",
+                    "{daemon} does not answer ({error:#}): {}",
                     self.last_error()
                 );
             }
@@ -185,19 +190,32 @@ impl PrivateContainerd {
     }
 
     /// Runs `ctr` against this instance in CRI's namespace and returns its output.
+    ///
+    /// # Errors
+    /// It cannot be run or fails, or this is no containerd.
     pub async fn ctr(&self, args: &[&str]) -> anyhow::Result<String> {
-        let output = tokio::process::Command::new(self.programs.path("ctr"))
-            .arg("--address")
-            .arg(self.socket())
-            .args(["--namespace", "k8s.io"])
+        if self.programs.runtime() == Runtime::Crio {
+            bail!("ctr {}: this is CRI-O", args.join(" "));
+        }
+        let socket = self.socket();
+        let socket = socket.to_string_lossy();
+        let mut all = vec!["--address", &socket, "--namespace", "k8s.io"];
+        all.extend(args);
+        self.run("ctr", &all).await
+    }
+
+    /// Runs a program of the runtime and returns its output.
+    async fn run(&self, name: &str, args: &[&str]) -> anyhow::Result<String> {
+        let output = tokio::process::Command::new(self.programs.path(name))
             .args(args)
+            .env("TMPDIR", self.base.join("tmp"))
             .kill_on_drop(true)
             .output()
             .await
-            .context("cannot run ctr")?;
+            .with_context(|| format!("cannot run {name}"))?;
         if !output.status.success() {
             let message = String::from_utf8_lossy(&output.stderr);
-            bail!("ctr {}: {}", args.join(" "), message.trim());
+            bail!("{name} {}: {}", args.join(" "), message.trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -257,8 +275,18 @@ impl PrivateContainerd {
     }
 
     async fn import(&self, archive: &Path) -> anyhow::Result<()> {
-        let archive = archive.to_string_lossy();
-        self.ctr(&["images", "import", &archive]).await.map(drop)
+        match self.programs.runtime() {
+            Runtime::Containerd(_) => {
+                let archive = archive.to_string_lossy();
+                self.ctr(&["images", "import", &archive]).await?;
+            }
+            Runtime::Crio => {
+                let args = crio::import_args(&self.base, archive)?;
+                let args: Vec<&str> = args.iter().map(String::as_str).collect();
+                self.run("skopeo", &args).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The CRI plugin takes an imported image over when it has seen the event.
@@ -317,11 +345,22 @@ impl PrivateContainerd {
         Ok(endpoint.timeout(CALL_DEADLINE).connect().await?)
     }
 
-    fn config_file(&self) -> PathBuf {
-        self.base.join("containerd.toml")
+    /// Writes the daemon's configuration and returns the arguments that it is started with.
+    fn configure(&self) -> anyhow::Result<Vec<OsString>> {
+        let conf_dir = self.network.conf_dir();
+        let oci_runtime = self.programs.oci_runtime();
+        match self.programs.runtime() {
+            Runtime::Containerd(version) => {
+                let file = self.base.join("containerd.toml");
+                let text = config::text(version, &self.base, conf_dir, oci_runtime);
+                std::fs::write(&file, text)?;
+                Ok(vec!["--config".into(), file.into()])
+            }
+            Runtime::Crio => crio::prepare(&self.base, conf_dir, oci_runtime),
+        }
     }
 
-    /// Where containerd logs to.
+    /// Where the daemon logs to.
     pub fn log_file(&self) -> PathBuf {
         self.base.join("containerd.log")
     }

@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 
 /// A package and the file that tells whether it is there.
-struct Package {
-    name: &'static str,
-    probe: &'static [&'static str],
+#[derive(Debug)]
+pub(crate) struct Package {
+    pub(crate) name: &'static str,
+    pub(crate) probe: &'static [&'static str],
 }
 
 /// What a private containerd and its images are made of.
@@ -52,14 +53,15 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Installs what is missing and nobody else has (`has`, by the package's name). Says what it does
-/// through `progress`; an error is one line that names the fix.
+/// Installs what is missing of [`PACKAGES`] and `more`, except where `has` is true of a package's
+/// name. Says what it does through `progress`; an error is one line that names the fix.
 pub(crate) fn ensure_packages(
     progress: fn(&str),
+    more: &[&Package],
     has: impl Fn(&str) -> bool,
 ) -> anyhow::Result<()> {
-    let missing: Vec<&str> = PACKAGES
-        .iter()
+    let all = || PACKAGES.iter().chain(more.iter().copied());
+    let missing: Vec<&str> = all()
         .filter(|package| !has(package.name) && !package.is_installed())
         .map(|p| p.name)
         .collect();
@@ -85,7 +87,7 @@ pub(crate) fn ensure_packages(
     let mut args = vec!["install", "-q", "-y", "--no-install-recommends"];
     args.extend(&missing);
     apt(&args).with_context(|| format!("fix: {fix}"))?;
-    let mut wanted = PACKAGES.iter().filter(|package| !has(package.name));
+    let mut wanted = all().filter(|package| !has(package.name));
     match wanted.find(|package| !package.is_installed()) {
         None => Ok(()),
         Some(package) => bail!(

@@ -80,7 +80,7 @@ pub struct Edition<'a> {
 /// # Errors
 /// One is missing and cannot be installed; a line that names the fix.
 pub fn ensure_packages(progress: fn(&str)) -> anyhow::Result<()> {
-    debian::ensure_packages(progress, |_| false)
+    debian::ensure_packages(progress, &[], |_| false)
 }
 
 /// The agent, its `kubelet` name and `windlassctl`. Static programs need nothing else; for those

@@ -198,21 +198,22 @@ fn machine() -> anyhow::Result<String> {
     let cores = std::thread::available_parallelism()?;
     let kernel = output("uname", &["-r"])?;
     let programs = Programs::from_env(run::step)?;
-    let containerd = programs.said("containerd")?;
-    let containerd = containerd
+    let daemon = programs.daemon();
+    let version = programs.said(daemon)?;
+    let version = version
         .split_ascii_whitespace()
         .nth(2)
         .unwrap_or("?")
         .to_owned();
-    let runc = programs.said("runc")?;
-    let runc = runc
+    let oci_runtime = programs.said(programs.oci_runtime())?;
+    let oci_runtime = oci_runtime
         .lines()
         .next()
-        .unwrap_or("runc ?")
+        .unwrap_or("?")
         .replace("version ", "");
     let date = output("date", &["-u", "+%F"])?;
     Ok(format!(
-        "{model}, {cores} cores, Linux {kernel}, containerd {containerd}, {runc}, {date}"
+        "{model}, {cores} cores, Linux {kernel}, {daemon} {version}, {oci_runtime}, {date}"
     ))
 }
 

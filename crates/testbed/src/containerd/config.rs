@@ -6,17 +6,18 @@ use std::path::Path;
 use crate::images::PAUSE;
 
 /// Where Debian's package puts the CNI plugins.
-const CNI_PLUGINS: &str = "/usr/lib/cni";
+pub(super) const CNI_PLUGINS: &str = "/usr/lib/cni";
 
-/// The text of `containerd.toml` for a containerd of `version` that lives below `base`.
-pub(super) fn text(version: [u64; 2], base: &Path, cni_conf: &Path) -> String {
+/// The text of `containerd.toml` for a containerd of `version` that lives below `base` and runs
+/// containers with `oci_runtime`.
+pub(super) fn text(version: [u64; 2], base: &Path, cni_conf: &Path, oci_runtime: &str) -> String {
     match version {
         [..2, _] => {
-            let cri = cri_1(base, cni_conf);
+            let cri = cri_1(base, cni_conf, oci_runtime);
             format!("version = 2\n{}{cri}", common(base))
         }
         [_, minor] => {
-            let cri = cri_2(minor, base, cni_conf);
+            let cri = cri_2(minor, base, cni_conf, oci_runtime);
             format!("version = 3\n{}{cri}", common(base))
         }
     }
@@ -51,7 +52,7 @@ path = "{base}/opt"
     )
 }
 
-fn cri_1(base: &Path, cni_conf: &Path) -> String {
+fn cri_1(base: &Path, cni_conf: &Path, oci_runtime: &str) -> String {
     let (base, cni_conf) = (base.display(), cni_conf.display());
     format!(
         r#"
@@ -73,13 +74,14 @@ snapshotter = "overlayfs"
 runtime_type = "io.containerd.runc.v2"
 
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+BinaryName = "{oci_runtime}"
 Root = "{base}/runc"
 SystemdCgroup = false
 "#
     )
 }
 
-fn cri_2(minor: u64, base: &Path, cni_conf: &Path) -> String {
+fn cri_2(minor: u64, base: &Path, cni_conf: &Path, oci_runtime: &str) -> String {
     let (base, cni_conf) = (base.display(), cni_conf.display());
     // 2.0 knows one folder only, for 2.1 that one is deprecated
     let cni_plugins = match minor {
@@ -114,6 +116,7 @@ default_runtime_name = "runc"
 runtime_type = "io.containerd.runc.v2"
 
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+BinaryName = "{oci_runtime}"
 Root = "{base}/runc"
 SystemdCgroup = false
 "#

@@ -14,7 +14,11 @@ const PROGRAMS: &[&str] = &[
     "containerd",
     "containerd-shim",
     "ctr",
+    "crio",
+    "conmon",
+    "skopeo",
     "runc",
+    "crun",
     "windlass",
     "kubelet",
     // a control plane of the test that owns the instance

@@ -1,7 +1,7 @@
-//! Which containerd is run: the machine's, or that of a folder.
+//! Which runtime is run: the machine's containerd, the containerd of a folder, or a CRI-O.
 //!
-//! Debian's is old, most nodes are not: what it cannot do is tried on another one, which the
-//! environment variable [`VARIABLE`] names.
+//! Debian's containerd is old, most nodes are not: what it cannot do is tried on another one, which
+//! an environment variable names.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,57 +9,123 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use crate::debian;
+use crate::debian::{self, Package};
 
 /// Names a folder with `containerd`, `containerd-shim-runc-v2`, `ctr` and perhaps `runc`. What
 /// it does not have is looked for on the `PATH`.
 pub const VARIABLE: &str = "WINDLASS_CONTAINERD";
+/// Names a folder with `crio`, `pinns` and perhaps `conmon`, `runc` and `skopeo`: CRI-O runs in
+/// place of containerd.
+pub const CRIO_VARIABLE: &str = "WINDLASS_CRIO";
+/// Names the OCI runtime that runs the containers, `runc` or `crun`. Default: `runc`.
+pub const OCI_RUNTIME_VARIABLE: &str = "WINDLASS_OCI_RUNTIME";
 /// Without these a folder is not what the variable is for.
 const NEEDED: [&str; 3] = ["containerd", "containerd-shim-runc-v2", "ctr"];
+const NEEDED_CRIO: [&str; 2] = ["crio", "pinns"];
+/// What CRI-O needs of Debian's packages.
+const CRIO_PACKAGES: [Package; 2] = [
+    Package {
+        name: "conmon",
+        probe: &["/usr/bin/conmon"],
+    },
+    // puts the images of the tests into its storage
+    Package {
+        name: "skopeo",
+        probe: &["/usr/bin/skopeo"],
+    },
+];
+const CRUN_PACKAGE: Package = Package {
+    name: "crun",
+    probe: &["/usr/bin/crun"],
+};
 
-/// The programs of a containerd.
+/// What implements CRI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Runtime {
+    /// With major and minor number of its version.
+    Containerd([u64; 2]),
+    Crio,
+}
+
+/// The programs of a runtime.
 #[derive(Clone, Debug)]
 pub struct Programs {
     folder: Option<PathBuf>,
-    version: [u64; 2],
+    runtime: Runtime,
+    oci_runtime: String,
 }
 
 impl Programs {
-    /// Those of the folder that [`VARIABLE`] names, else the machine's; of these, what is missing
-    /// is installed, which `progress` is told.
+    /// Those of the folder that [`VARIABLE`] or [`CRIO_VARIABLE`] names, else the machine's
+    /// containerd. What is missing of the machine's is installed; `progress` is told.
     ///
     /// # Errors
-    /// This is not root, the folder lacks a program, a package cannot be installed, or nobody knows
-    /// how old it is.
+    /// This is not root, both variables are set, the folder lacks a program, a package cannot be
+    /// installed, or the version of containerd is unknown.
     pub fn from_env(progress: fn(&str)) -> anyhow::Result<Self> {
         if !rustix::process::geteuid().is_root() {
             bail!("containers need root: run the same command with sudo");
         }
-        let folder = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
-        let folder = folder.map(PathBuf::from);
-        if let Some(folder) = &folder
-            && let Some(missing) = NEEDED.iter().find(|name| !folder.join(name).is_file())
-        {
-            bail!("{VARIABLE}: {} has no {missing}", folder.display());
-        }
+        let oci_runtime = std::env::var(OCI_RUNTIME_VARIABLE).unwrap_or_default();
+        let oci_runtime = match &*oci_runtime {
+            "" => "runc".to_owned(),
+            "runc" | "crun" => oci_runtime,
+            other => bail!("{OCI_RUNTIME_VARIABLE}: {other:?} is neither runc nor crun"),
+        };
+        let (folder, crio) = match (
+            folder(VARIABLE, &NEEDED)?,
+            folder(CRIO_VARIABLE, &NEEDED_CRIO)?,
+        ) {
+            (Some(_), Some(_)) => bail!("{VARIABLE} and {CRIO_VARIABLE} are both set"),
+            (None, Some(crio)) => (Some(crio), true),
+            (containerd, None) => (containerd, false),
+        };
         let has = |name: &str| {
             let path = folder.as_ref().map(|folder| folder.join(name));
-            path.is_some_and(|path| path.is_file())
+            path.is_some_and(|path| path.is_file()) || (crio && name == "containerd")
         };
-        debian::ensure_packages(progress, has)?;
+        let mut more = Vec::new();
+        more.extend(CRIO_PACKAGES.iter().filter(|_| crio));
+        more.extend((oci_runtime == "crun").then_some(&CRUN_PACKAGE));
+        debian::ensure_packages(progress, &more, has)?;
         let mut programs = Self {
             folder,
-            version: [0, 0],
+            runtime: Runtime::Crio,
+            oci_runtime,
         };
-        let said = programs.said("containerd")?;
-        programs.version = version(&said)
-            .with_context(|| format!("containerd does not say its version: {said}"))?;
+        if !crio {
+            let said = programs.said("containerd")?;
+            let version = version(&said)
+                .with_context(|| format!("containerd does not say its version: {said}"))?;
+            programs.runtime = Runtime::Containerd(version);
+        }
         Ok(programs)
     }
 
-    /// Major and minor number of containerd's version.
-    pub fn version(&self) -> [u64; 2] {
-        self.version
+    pub(super) fn runtime(&self) -> Runtime {
+        self.runtime
+    }
+
+    /// `containerd` or `crio`.
+    pub fn daemon(&self) -> &'static str {
+        match self.runtime {
+            Runtime::Containerd(_) => "containerd",
+            Runtime::Crio => "crio",
+        }
+    }
+
+    /// `runc` or `crun`.
+    pub fn oci_runtime(&self) -> &str {
+        &self.oci_runtime
+    }
+
+    /// Major and minor number of containerd's version if it is older than `since`. CRI-O is older
+    /// than nothing: one that is tried knows what the newest containerd knows.
+    pub fn older_than(&self, since: [u64; 2]) -> Option<[u64; 2]> {
+        match self.runtime {
+            Runtime::Containerd(version) => Some(version).filter(|version| *version < since),
+            Runtime::Crio => None,
+        }
     }
 
     /// What `<name> --version` prints.
@@ -90,6 +156,18 @@ impl Programs {
         // fails for a folder with a colon in its name only, which no PATH can have
         std::env::join_paths(all).unwrap_or(path)
     }
+}
+
+/// The folder that a variable names, which has what is `needed`.
+fn folder(variable: &str, needed: &[&str]) -> anyhow::Result<Option<PathBuf>> {
+    let folder = std::env::var_os(variable).filter(|value| !value.is_empty());
+    let folder = folder.map(PathBuf::from);
+    if let Some(folder) = &folder
+        && let Some(missing) = needed.iter().find(|name| !folder.join(name).is_file())
+    {
+        bail!("{variable}: {} has no {missing}", folder.display());
+    }
+    Ok(folder)
 }
 
 /// `containerd github.com/containerd/containerd/v2 v2.3.4 1a2b3c` is `[2, 3]`.

@@ -320,7 +320,7 @@ async fn the_node(bed: &Bed) {
 /// AppArmor is a matter of the kernel.
 async fn what_is_refused(bed: &mut Bed) {
     bed.apply("confined.yaml", &fill(CONFINED));
-    if bed.containerd.version() < [2, 0] {
+    if bed.containerd.is_older_than([2, 0]) {
         what_it_is_too_old_for(bed).await;
     }
     let enabled = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled");

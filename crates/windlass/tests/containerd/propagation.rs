@@ -83,7 +83,7 @@ async fn on_containerd_mounts_travel_as_far_as_the_pod_says() {
     let seer = bed.pod("shared").await["status"]["containerStatuses"][2].clone();
     assert_eq!(seer["name"], "seer");
     let became = &seer["volumeMounts"][1]["recursiveReadOnly"];
-    if bed.containerd.version() < [2, 0] {
+    if bed.containerd.is_older_than([2, 0]) {
         assert_eq!(became, "Disabled");
         too_old(&mut bed).await;
     } else {
