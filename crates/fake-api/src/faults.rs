@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lag::InformerLag;
+use crate::peers::RawAnswer;
 use crate::server::Shared;
 
 /// Which calls a fault acts on.
@@ -79,6 +80,8 @@ pub enum Fault {
     },
     /// The call is served, but the connection breaks before the answer.
     DropReply,
+    /// The call is not served and gets this answer.
+    Answer(RawAnswer),
 }
 
 /// Names a fault that was added, to lift it.
@@ -128,6 +131,11 @@ impl Faults {
     pub fn error_retry_after(&self, on: On, code: u16, seconds: u64) -> FaultId {
         let retry_after = Some(seconds);
         self.add(on, Fault::Error { code, retry_after })
+    }
+
+    /// Calls get this answer in place of the server's own.
+    pub fn answer(&self, on: On, answer: RawAnswer) -> FaultId {
+        self.add(on, Fault::Answer(answer))
     }
 
     /// Calls are served, but their answers are lost.

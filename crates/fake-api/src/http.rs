@@ -13,6 +13,7 @@ use tower::BoxError;
 
 use crate::faults::Fault;
 use crate::identity::User;
+use crate::peers::RawAnswer;
 use crate::query::Query;
 use crate::refusal::Refusal;
 use crate::request::{self, Answer, ApiRequest};
@@ -73,7 +74,7 @@ where
     };
 
     let fault = shared.lock().faults.take(request.verb(), &request.path);
-    match fault {
+    match &fault {
         Some(Fault::Down) => {
             record(&shared, &request, query, 0);
             return Err(ConnectionLost("connection refused").into());
@@ -82,7 +83,11 @@ where
             record(&shared, &request, query, 0);
             return std::future::pending().await;
         }
-        Some(Fault::Slow(delay)) => tokio::time::sleep(delay).await,
+        Some(Fault::Answer(answer)) => {
+            record(&shared, &request, query, answer.status);
+            return raw(answer);
+        }
+        Some(Fault::Slow(delay)) => tokio::time::sleep(*delay).await,
         Some(Fault::Error { .. } | Fault::DropReply) | None => {}
     }
     let injected = match &fault {
@@ -164,6 +169,15 @@ fn respond(answer: Result<Answer, Refusal>) -> Result<Response<ApiBody>, BoxErro
         }
     };
     Ok(response.body(body)?)
+}
+
+fn raw(answer: &RawAnswer) -> Result<Response<ApiBody>, BoxError> {
+    let mut response = Response::builder().status(StatusCode::from_u16(answer.status)?);
+    for (name, value) in &answer.headers {
+        response = response.header(*name, *value);
+    }
+    let body = Full::new(Bytes::from_static(answer.body.as_bytes()));
+    Ok(response.body(body.map_err(|never| match never {}).boxed_unsync())?)
 }
 
 fn whole(value: &Value) -> ApiBody {

@@ -42,6 +42,7 @@ mod node_api;
 mod outages;
 mod pod_watch;
 mod pods;
+mod proxy;
 mod references;
 mod restarts;
 mod usage;

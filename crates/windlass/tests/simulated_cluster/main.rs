@@ -19,6 +19,7 @@ mod node_object;
 mod objects;
 mod ordinary;
 mod outages;
+mod peers;
 mod pod_watch;
 mod restored;
 mod slow_runtime;

@@ -1,0 +1,69 @@
+//! The agent reaches its API server through a proxy only.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use windlass_fake_api::ForwardProxy;
+
+use crate::bed::{Bed, Credentials};
+use crate::control_plane::Kind;
+use crate::objects::{HOLD, pod};
+
+/// A host name that only the proxy knows.
+const HOST: &str = "api.invalid";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_fake_cluster_agent_works_through_a_proxy() {
+    agent_works_through_a_proxy(Kind::Fake).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_real_cluster_agent_works_through_a_proxy() {
+    agent_works_through_a_proxy(Kind::Real).await;
+}
+
+async fn agent_works_through_a_proxy(kind: Kind) {
+    let Some(mut bed) = Bed::prepare(kind, "k-proxy", Credentials::Certificate).await else {
+        return;
+    };
+    let proxy = ForwardProxy::start().await.unwrap();
+    proxy.require("agent:hunter2");
+    let server = redirect(&bed.cluster.node_kubeconfig(), &proxy);
+    proxy.resolve(HOST, server.parse().unwrap());
+    bed.agent.spawn().unwrap();
+    bed.node_ready().await;
+    let spec = json!({ "automountServiceAccountToken": false });
+    bed.create(&pod("behind-a-proxy", HOLD, spec)).await;
+    let ready = bed.pod_ready("behind-a-proxy").await;
+    bed.delete_pod("behind-a-proxy", Some(1)).await;
+    bed.pod_gone(&ready).await;
+    let requests = proxy.requests();
+    assert!(
+        requests.len() >= 3,
+        "main, heartbeat and watch: {requests:?}"
+    );
+    assert!(
+        requests.iter().all(|request| request.accepted),
+        "{requests:?}"
+    );
+    let log = std::fs::read_to_string(bed.agent.log_file()).unwrap();
+    assert!(log.contains("using a proxy for the API server"), "{log}");
+    assert!(!log.contains("hunter2"), "the password is in the log");
+    bed.stop().await;
+}
+
+/// Rewrites a kubeconfig so that the server is found through the proxy only; where the server
+/// is.
+fn redirect(kubeconfig: &Path, proxy: &ForwardProxy) -> String {
+    let text = std::fs::read(kubeconfig).unwrap();
+    let mut config: Value = serde_json::from_slice(&text).unwrap();
+    let cluster = &mut config["clusters"][0]["cluster"];
+    let server = cluster["server"].as_str().unwrap().to_owned();
+    let address = server.strip_prefix("https://").unwrap().to_owned();
+    let (ip, port) = address.split_once(':').unwrap();
+    cluster["server"] = format!("https://{HOST}:{port}").into();
+    cluster["tls-server-name"] = ip.into();
+    cluster["proxy-url"] = format!("http://agent:hunter2@{}", proxy.address()).into();
+    std::fs::write(kubeconfig, config.to_string()).unwrap();
+    address
+}
