@@ -15,6 +15,7 @@ use crate::projection::{Projection, VolumePayload, VolumePayloads};
 
 mod claim;
 mod grown;
+mod in_tree;
 mod other;
 
 pub use claim::{
@@ -80,6 +81,8 @@ pub enum VolumeSource {
     Unresolved(String),
     /// A type that this agent cannot set up; the field's name.
     Unsupported(String),
+    /// A field of its definition makes no sense: the field, what is wrong with it, what to write.
+    Invalid(String),
 }
 
 /// The four kinds of volume whose files are computed.
@@ -138,7 +141,7 @@ pub struct CsiVolume {
     pub volume_name: String,
     /// Name of the driver.
     pub driver: String,
-    /// `volumeHandle`; `None` for an inline volume, whose handle the node makes up.
+    /// `volumeHandle`; `None` for an inline volume of the driver, whose handle the node makes up.
     pub handle: Option<String>,
     /// File system, empty for the driver's choice.
     pub fs_type: String,
@@ -233,9 +236,11 @@ impl VolumeSource {
             Self::Local(_) => "kubernetes.io~local-volume",
             Self::Nfs(_) => "kubernetes.io~nfs",
             Self::Csi(_) => "kubernetes.io~csi",
-            Self::HostPath(_) | Self::Image(_) | Self::Unresolved(_) | Self::Unsupported(_) => {
-                return None;
-            }
+            Self::HostPath(_)
+            | Self::Image(_)
+            | Self::Unresolved(_)
+            | Self::Unsupported(_)
+            | Self::Invalid(_) => return None,
         })
     }
 
@@ -276,13 +281,23 @@ impl PodVolume {
         Some(pod_dir.join(above).join(kind).join(self.dir_name()))
     }
 
-    /// Its name in messages: the PersistentVolume's, if it stands for one (upstream
-    /// `VolumeSpec.Name`).
+    /// Its name in messages: the PersistentVolume's, if it stands for one, also for one that only
+    /// the translation to CSI made up (upstream `VolumeSpec.Name`).
     pub fn told_name(&self) -> &str {
-        match &self.claim {
-            Some(claim) => &claim.volume,
-            None => &self.name,
+        match (&self.claim, &self.source) {
+            (Some(claim), _) => &claim.volume,
+            (None, VolumeSource::Csi(csi)) if csi.handle.is_some() => &csi.volume_name,
+            (None, _) => &self.name,
         }
+    }
+
+    /// True for an inline volume of a type that a CSI driver replaced.
+    pub fn is_migrated(&self) -> bool {
+        let csi = match &self.source {
+            VolumeSource::Csi(csi) => csi,
+            _ => return false,
+        };
+        self.claim.is_none() && csi.handle.is_some()
     }
 
     /// What its claim has and is to have; `None` for what does not grow.
@@ -350,6 +365,7 @@ pub fn plain_volumes(pod: &Pod, payloads: &VolumePayloads) -> PodVolumes {
 
 /// One volume that needs nothing of the API server but its payload.
 pub fn plain_volume(pod: &Pod, volume: &Volume, payload: Option<&VolumePayload>) -> PodVolume {
+    let mut migrated_read_only = false;
     let source = if let Some(source) = &volume.empty_dir {
         VolumeSource::EmptyDir(source.clone())
     } else if let Some(source) = &volume.host_path {
@@ -361,13 +377,21 @@ pub fn plain_volume(pod: &Pod, volume: &Volume, payload: Option<&VolumePayload>)
         }
     } else if let Some(kind) = by_claim(volume) {
         VolumeSource::Unresolved(kind.to_owned())
+    } else if let Some(translated) = in_tree::inline_volume(pod.namespace(), volume) {
+        match translated {
+            Ok(inline) => {
+                migrated_read_only = inline.read_only;
+                VolumeSource::Csi(Box::new(inline.volume))
+            }
+            Err(error) => VolumeSource::Invalid(error.to_string()),
+        }
     } else {
         inline_volume(pod, volume)
     };
     PodVolume {
         name: volume.name.clone(),
         source,
-        read_only: volume.image.is_some() || read_only(volume) == Some(true),
+        read_only: volume.image.is_some() || read_only(volume) == Some(true) || migrated_read_only,
         mount_options: Vec::new(),
         claim: None,
     }
@@ -436,6 +460,7 @@ pub fn is_live(volume: &Volume) -> bool {
     PayloadKind::of(volume).is_some()
         || by_claim(volume).is_some()
         || volume.csi.is_some()
+        || in_tree::is_migrated(volume)
         || volume.empty_dir.is_some()
 }
 
@@ -476,7 +501,8 @@ pub fn unsupported(volume: &Volume) -> Option<&'static str> {
         || by_claim(volume).is_some()
         || volume.image.is_some()
         || volume.nfs.is_some()
-        || volume.csi.is_some();
+        || volume.csi.is_some()
+        || in_tree::is_migrated(volume);
     (!known).then(|| other::of_pod(volume))
 }
 

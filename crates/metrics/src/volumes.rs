@@ -107,7 +107,7 @@ impl VolumeMetrics {
         })
     }
 
-    /// Counts one operation in upstream's words; nothing is migrated to CSI by the node.
+    /// Counts one operation in upstream's words; `migrated` is always false.
     pub fn observe_operation(&self, plugin: &str, operation: &str, seconds: f64, failed: bool) {
         let status = if failed { "fail-unknown" } else { "success" };
         self.operation_duration

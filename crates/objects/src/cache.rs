@@ -439,7 +439,8 @@ impl PodObjects for ObjectCache {
             node: &self.node,
             objects: &objects,
         });
-        let volumes = with_claimed(pod, projected_volumes(pod, &projection), claimed);
+        let mut volumes = with_claimed(pod, projected_volumes(pod, &projection), claimed);
+        self.know_drivers(&mut volumes).await?;
         let mut missing = unanswered_error(&references, &unanswered);
         let runtime_handler = or_note(handler, &mut missing);
         let services = or_note(services, &mut missing).unwrap_or_default();

@@ -100,6 +100,12 @@ pub(crate) fn set_up_volume(
                 kind: kind.clone(),
             });
         }
+        (VolumeSource::Invalid(message), _) => {
+            return Err(VolumeError::Invalid {
+                volume: name.clone(),
+                message: message.clone(),
+            });
+        }
         _ => return Err(unsupported()),
     };
     Ok(MountedVolume {
@@ -231,6 +237,7 @@ fn kind_of(source: &VolumeSource) -> String {
         VolumeSource::Nfs(_) => "nfs",
         VolumeSource::Csi(_) => "csi",
         VolumeSource::Unresolved(kind) | VolumeSource::Unsupported(kind) => kind,
+        VolumeSource::Invalid(_) => "invalid",
     }
     .to_owned()
 }

@@ -16,7 +16,7 @@ use windlass_types::{GrowthTurn, Pod, PodExt, Retry};
 use super::grown::growth;
 use super::{
     BoundClaim, ClaimSize, CsiVolume, LocalVolume, NfsVolume, PodVolume, SecretRef, VolumeSource,
-    other,
+    in_tree, other,
 };
 use crate::admission::matches_node_selector;
 use crate::quantity;
@@ -153,8 +153,12 @@ pub fn claimed_volume(input: ClaimInput<'_>) -> Result<PodVolume, ClaimFault> {
     let spec = volume.spec.as_ref().unwrap_or(&default);
     check_mode(input, spec)?;
     let volume_name = volume.metadata.name.clone().unwrap_or_default();
+    let migrated = in_tree::persistent_volume(volume, spec).transpose();
     let affinity = spec.node_affinity.as_ref();
-    let required = affinity.and_then(|affinity| affinity.required.as_ref());
+    let required = match &migrated {
+        Ok(Some((_, required))) => required.as_ref(),
+        _ => affinity.and_then(|affinity| affinity.required.as_ref()),
+    };
     if let (Some(required), Some(node)) = (required, input.node)
         && !matches_node_selector(required, node)
     {
@@ -166,9 +170,19 @@ pub fn claimed_volume(input: ClaimInput<'_>) -> Result<PodVolume, ClaimFault> {
     read_only |= spec.nfs.as_ref().and_then(|nfs| nfs.read_only) == Some(true);
     let modes = spec.access_modes.as_deref().unwrap_or_default();
     let size = size(name, claim, spec);
+    let source = match migrated {
+        Ok(Some((csi, _))) => VolumeSource::Csi(Box::new(CsiVolume {
+            volume_name: volume_name.clone(),
+            block: spec.volume_mode.as_deref() == Some(BLOCK),
+            size: Some(size),
+            ..csi
+        })),
+        Ok(None) => source(&volume_name, spec, size),
+        Err(error) => VolumeSource::Invalid(error.to_string()),
+    };
     Ok(PodVolume {
         name: input.volume.name.clone(),
-        source: source(&volume_name, spec, size),
+        source,
         read_only,
         mount_options: mount_options(volume, spec),
         claim: Some(BoundClaim {

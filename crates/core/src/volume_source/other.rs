@@ -1,5 +1,5 @@
-//! Kinds of volume that this agent cannot set up: iSCSI, fibre channel, Flexvolume, and what
-//! Kubernetes 1.36 itself hands to CSI drivers or has given up.
+//! Types of volume that this agent cannot set up: iSCSI, fibre channel, Flexvolume, and what
+//! Kubernetes 1.36 itself has removed.
 
 use windlass_types::corev1::{PersistentVolumeSpec, Volume};
 
@@ -13,27 +13,17 @@ pub(super) fn of_pod(volume: &Volume) -> &'static str {
         ("fc", volume.fc.is_some()),
         ("flexVolume", volume.flex_volume.is_some()),
         ("gitRepo", volume.git_repo.is_some()),
-        (
-            "awsElasticBlockStore",
-            volume.aws_elastic_block_store.is_some(),
-        ),
-        ("azureDisk", volume.azure_disk.is_some()),
-        ("azureFile", volume.azure_file.is_some()),
         ("cephfs", volume.cephfs.is_some()),
-        ("cinder", volume.cinder.is_some()),
         ("flocker", volume.flocker.is_some()),
-        ("gcePersistentDisk", volume.gce_persistent_disk.is_some()),
         ("glusterfs", volume.glusterfs.is_some()),
         (
             "photonPersistentDisk",
             volume.photon_persistent_disk.is_some(),
         ),
-        ("portworxVolume", volume.portworx_volume.is_some()),
         ("quobyte", volume.quobyte.is_some()),
         ("rbd", volume.rbd.is_some()),
         ("scaleIO", volume.scale_io.is_some()),
         ("storageos", volume.storageos.is_some()),
-        ("vsphereVolume", volume.vsphere_volume.is_some()),
     ])
 }
 
@@ -43,27 +33,17 @@ pub(super) fn of_persistent_volume(spec: &PersistentVolumeSpec) -> &'static str 
         ("iscsi", spec.iscsi.is_some()),
         ("fc", spec.fc.is_some()),
         ("flexVolume", spec.flex_volume.is_some()),
-        (
-            "awsElasticBlockStore",
-            spec.aws_elastic_block_store.is_some(),
-        ),
-        ("azureDisk", spec.azure_disk.is_some()),
-        ("azureFile", spec.azure_file.is_some()),
         ("cephfs", spec.cephfs.is_some()),
-        ("cinder", spec.cinder.is_some()),
         ("flocker", spec.flocker.is_some()),
-        ("gcePersistentDisk", spec.gce_persistent_disk.is_some()),
         ("glusterfs", spec.glusterfs.is_some()),
         (
             "photonPersistentDisk",
             spec.photon_persistent_disk.is_some(),
         ),
-        ("portworxVolume", spec.portworx_volume.is_some()),
         ("quobyte", spec.quobyte.is_some()),
         ("rbd", spec.rbd.is_some()),
         ("scaleIO", spec.scale_io.is_some()),
         ("storageos", spec.storageos.is_some()),
-        ("vsphereVolume", spec.vsphere_volume.is_some()),
     ])
 }
 

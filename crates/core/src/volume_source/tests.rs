@@ -6,6 +6,7 @@ use super::*;
 
 mod claim;
 mod grown;
+mod in_tree;
 
 fn volumes(spec: Value) -> PodVolumes {
     let pod: Pod = serde_json::from_value(json!({

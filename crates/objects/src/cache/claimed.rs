@@ -59,7 +59,6 @@ impl ObjectCache {
         if let Some(error) = claims_error(&faults) {
             return Err(error);
         }
-        self.know_drivers(&mut ready).await?;
         Ok(ready)
     }
 
@@ -99,14 +98,17 @@ impl ObjectCache {
     }
 
     /// Corrects what only the drivers' objects say of their volumes.
-    async fn know_drivers(&self, volumes: &mut Claimed) -> Result<(), InputsError> {
+    pub(super) async fn know_drivers(&self, volumes: &mut PodVolumes) -> Result<(), InputsError> {
         let Some(objects) = &self.csi else {
             return Ok(());
         };
-        for volume in volumes.values_mut() {
+        for volume in volumes {
             let VolumeSource::Csi(csi) = &mut volume.source else {
                 continue;
             };
+            if csi.handle.is_none() {
+                continue;
+            }
             let driver = objects.driver(&csi.driver).await;
             let driver = driver.map_err(|error| InputsError {
                 reason: Reason::FailedMount,
@@ -119,14 +121,15 @@ impl ObjectCache {
     }
 }
 
-/// The volumes of a pod with what its claims came to. What no container uses stands for nothing and
-/// is left out.
+/// The volumes of a pod with what its claims came to. Claims and disks that no container uses are
+/// left out.
 pub(super) fn with_claimed(pod: &Pod, volumes: PodVolumes, mut claimed: Claimed) -> PodVolumes {
     let specs = PodExt::spec(pod).volumes.iter().flatten();
     let specs = specs.map(|volume| by_claim(volume).is_some());
     let pairs = volumes.into_iter().zip(specs);
     let kept = pairs.filter_map(|(volume, stands_for_claim)| match stands_for_claim {
         true => claimed.remove(&volume.name),
+        false if volume.is_migrated() && !is_used(pod, &volume.name) => None,
         false => Some(volume),
     });
     kept.collect()

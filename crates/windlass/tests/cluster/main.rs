@@ -33,6 +33,7 @@ mod daemonset;
 mod deletion;
 mod ends;
 mod full_disks;
+mod in_tree;
 mod kept;
 mod kubectl;
 mod limits;

@@ -57,7 +57,7 @@ fn csi_line(csi: &CsiVolume) -> String {
 }
 
 /// A world in which everything is as it should be, for a case to change something.
-struct Case {
+pub(super) struct Case {
     pod: Value,
     claim: Option<Value>,
     volume: Option<Value>,
@@ -65,7 +65,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(spec: Value) -> Self {
+    pub(super) fn new(spec: Value) -> Self {
         let mut pv = json!({"metadata": {"name": "pv-1"}, "spec": {
             "capacity": {"storage": "2Gi"},
             "accessModes": ["ReadWriteOnce"],
@@ -96,7 +96,7 @@ impl Case {
         Self::new(json!({"hostPath": {"path": "/data"}}))
     }
 
-    fn pod(mut self, change: Value) -> Self {
+    pub(super) fn pod(mut self, change: Value) -> Self {
         merge(&mut self.pod, change);
         self
     }
@@ -106,12 +106,18 @@ impl Case {
         self
     }
 
-    fn volume(mut self, change: Value) -> Self {
+    pub(super) fn volume(mut self, change: Value) -> Self {
         merge(self.volume.as_mut().expect("there is one"), change);
         self
     }
 
-    fn result(&self) -> Result<PodVolume, ClaimFault> {
+    /// The labels of the node.
+    pub(super) fn node(mut self, labels: Value) -> Self {
+        self.labels = labels;
+        self
+    }
+
+    pub(super) fn result(&self) -> Result<PodVolume, ClaimFault> {
         let read = |value: &Value| -> Pod { serde_json::from_value(value.clone()).expect("pod") };
         let pod = read(&self.pod);
         let claim = match &self.claim {
@@ -140,7 +146,7 @@ impl Case {
         claimed_volume(input)
     }
 
-    fn check(&self, expected: &str) {
+    pub(super) fn check(&self, expected: &str) {
         let line = match self.result() {
             Ok(volume) => {
                 let claim = volume.claim.as_ref().expect("claim");
