@@ -14,6 +14,7 @@ use windlass_types::{Pod, PodExt};
 use crate::node_facts::NodeFacts;
 use crate::projection::{ConfigMapContent, SecretContent};
 use crate::quantity::{Quantity, QuantityError, lookup};
+use crate::status::by_family;
 
 mod files;
 mod variables;
@@ -260,11 +261,10 @@ pub(crate) fn pod_field(
     }
     let pod = input.pod;
     let spec = PodExt::spec(pod);
-    // a pod on the host network has the node's addresses
-    let pod_ips = if pod.host_network() {
-        &input.node.node_ips
-    } else {
-        input.pod_ips
+    // a pod on the host network has the node's addresses; the status has the same order
+    let pod_ips = match pod.host_network() {
+        true => input.node.node_ips.clone(),
+        false => by_family(input.pod_ips, &input.node.node_ips),
     };
     if let Some((map, key)) = subscript(path) {
         let map = match map {
@@ -285,8 +285,8 @@ pub(crate) fn pod_field(
         "spec.serviceAccountName" => spec.service_account_name.clone().unwrap_or_default(),
         "status.hostIP" => first(&input.node.node_ips),
         "status.hostIPs" => join(&input.node.node_ips),
-        "status.podIP" => first(pod_ips),
-        "status.podIPs" => join(pod_ips),
+        "status.podIP" => first(&pod_ips),
+        "status.podIPs" => join(&pod_ips),
         _ => return Err(unsupported()),
     })
 }

@@ -233,8 +233,8 @@ fn set_ips(status: &mut PodStatus, input: &StatusInput<'_>, previous: &PodStatus
     status.pod_ips = non_empty(ips.iter().map(|ip| PodIP { ip: ip.to_string() }).collect());
 }
 
-/// The first IP of the node's primary family, then the first of the other.
-fn by_family(ips: &[IpAddr], node: &[IpAddr]) -> Vec<IpAddr> {
+/// The first IP of the node's primary family, then the first of the other (upstream `sortPodIPs`).
+pub(crate) fn by_family(ips: &[IpAddr], node: &[IpAddr]) -> Vec<IpAddr> {
     let primary_is_v4 = node.first().is_none_or(IpAddr::is_ipv4);
     [primary_is_v4, !primary_is_v4]
         .into_iter()

@@ -128,6 +128,19 @@ fn later_variables_see_earlier_ones_and_redefinition_keeps_the_place() {
 }
 
 #[test]
+fn pod_ips_start_with_the_nodes_primary_family() {
+    let mut case = case(field("status.podIPs"));
+    case.node.node_ips.reverse();
+    case.ips.push("10.0.0.8".parse().expect("ip"));
+    assert_eq!(case.line(), "X=fd00::7,10.0.0.7");
+    case.pod.spec.as_mut().expect("spec").containers[0] =
+        serde_json::from_value(field("status.podIP")).expect("container");
+    assert_eq!(case.line(), "X=fd00::7");
+    case.ips.remove(1);
+    assert_eq!(case.line(), "X=10.0.0.7");
+}
+
+#[test]
 fn downward_api_fields_have_the_pods_and_nodes_values() {
     check(field("metadata.name"), "X=p");
     check(field("metadata.namespace"), "X=ns");
