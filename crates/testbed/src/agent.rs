@@ -102,11 +102,13 @@ impl Agent {
                 logs = containerd.base().join("logs").display(),
             ),
         )?;
+        let node_ips = containerd.network().node_ips();
+        let node_ips: Vec<String> = node_ips.iter().map(ToString::to_string).collect();
         let mut args = vec![
             format!("--config={}", config.display()),
             format!("--root-dir={}", dir.join("root").display()),
             format!("--hostname-override={NODE_NAME}"),
-            format!("--node-ip={}", containerd.network().gateway()),
+            format!("--node-ip={}", node_ips.join(",")),
             format!("--cert-dir={}", dir.join("certs").display()),
         ];
         for (flag, path) in [

@@ -33,7 +33,7 @@ use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 
 use crate::images;
 use crate::oci::Image;
-pub use network::Network;
+pub use network::{IpFamilies, Network};
 pub(crate) use process::wait_for_exit;
 use programs::Runtime;
 pub use programs::{CRIO_VARIABLE, OCI_RUNTIME_VARIABLE, Programs, VARIABLE};
@@ -66,6 +66,15 @@ impl PrivateContainerd {
     /// [`images`] on it. Leftovers of an earlier, killed run of that name are removed first.
     /// `progress` is told each step.
     pub async fn start(name: &str, progress: fn(&str)) -> anyhow::Result<Self> {
+        Self::start_with(name, IpFamilies::default(), progress).await
+    }
+
+    /// The same with addresses of these families for the pods.
+    pub async fn start_with(
+        name: &str,
+        families: IpFamilies,
+        progress: fn(&str),
+    ) -> anyhow::Result<Self> {
         let well_formed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(well_formed) {
             bail!("bad instance name {name:?}: at most {MAX_NAME} characters of a-z0-9-");
@@ -76,7 +85,7 @@ impl PrivateContainerd {
         sweep::sweep(&base).context("cannot remove what an earlier run left behind")?;
         sweep::record_what_exists(&base)?;
 
-        let network = match Network::create(name, &base) {
+        let network = match Network::create(name, &base, families) {
             Ok(network) => network,
             Err(error) => {
                 // No instance yet whose end would do it.

@@ -6,7 +6,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,17 +20,34 @@ const SUBNET_LENGTH: u8 = 20;
 const SUBNETS: u8 = 1 << (SUBNET_LENGTH - 16);
 const ROUTES: &str = "/proc/net/route";
 
+/// The address families of the pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IpFamilies {
+    /// IPv4 only.
+    #[default]
+    Ipv4,
+    /// IPv6 only.
+    Ipv6,
+    /// Both, and the node's primary family is IPv6. A runtime lists the IPv4 address first.
+    Ipv6AndIpv4,
+}
+
 /// A bridge with a subnet, and the CNI configuration for it.
 #[derive(Debug)]
 pub struct Network {
     bridge: String,
     gateway: Ipv4Addr,
+    families: IpFamilies,
     conf_dir: PathBuf,
 }
 
 impl Network {
     /// Creates the bridge and writes the CNI configuration below `base`.
-    pub(super) fn create(instance: &str, base: &Path) -> anyhow::Result<Self> {
+    pub(super) fn create(
+        instance: &str,
+        base: &Path,
+        families: IpFamilies,
+    ) -> anyhow::Result<Self> {
         let routes = std::fs::read_to_string(ROUTES).context(ROUTES)?;
         let mut hasher = DefaultHasher::new();
         instance.hash(&mut hasher);
@@ -43,6 +60,7 @@ impl Network {
         let network = Self {
             bridge: bridge_name(instance),
             gateway: Ipv4Addr::new(a, b, subnet, 1),
+            families,
             conf_dir: base.join("cni"),
         };
         std::fs::create_dir_all(&network.conf_dir)?;
@@ -53,6 +71,11 @@ impl Network {
         let address = format!("{}/{SUBNET_LENGTH}", network.gateway);
         ip(&["link", "add", &network.bridge, "type", "bridge"])?;
         ip(&["address", "add", &address, "dev", &network.bridge])?;
+        if families != IpFamilies::Ipv4 {
+            let address = format!("{}/64", network.gateway6());
+            // without a carrier, duplicate address detection would not end
+            ip(&["address", "add", &address, "dev", &network.bridge, "nodad"])?;
+        }
         ip(&["link", "set", &network.bridge, "up"])?;
         Ok(network)
     }
@@ -67,6 +90,21 @@ impl Network {
         self.gateway
     }
 
+    /// Its IPv6 address: the subnet has the same number as the IPv4 one.
+    fn gateway6(&self) -> Ipv6Addr {
+        let [a, b, subnet, _] = self.gateway.octets().map(u16::from);
+        Ipv6Addr::new(0xfd00, a, b, subnet, 0, 0, 0, 1)
+    }
+
+    /// Addresses for `--node-ip`, primary first.
+    pub fn node_ips(&self) -> Vec<IpAddr> {
+        match self.families {
+            IpFamilies::Ipv4 => vec![self.gateway.into()],
+            IpFamilies::Ipv6 => vec![self.gateway6().into()],
+            IpFamilies::Ipv6AndIpv4 => vec![self.gateway6().into(), self.gateway.into()],
+        }
+    }
+
     /// The CNI configuration directory.
     pub fn conf_dir(&self) -> &Path {
         &self.conf_dir
@@ -74,6 +112,18 @@ impl Network {
 
     fn conflist(&self, instance: &str, base: &Path) -> serde_json::Value {
         let [a, b, c, _] = self.gateway.octets();
+        let ipv4 = json!([{ "subnet": format!("{a}.{b}.{c}.0/{SUBNET_LENGTH}") }]);
+        let [first, second, third, fourth, ..] = self.gateway6().segments();
+        let subnet6 = Ipv6Addr::new(first, second, third, fourth, 0, 0, 0, 0);
+        let ipv6 = json!([{ "subnet": format!("{subnet6}/64") }]);
+        let (ranges, routes) = match self.families {
+            IpFamilies::Ipv4 => (json!([ipv4]), json!([{ "dst": "0.0.0.0/0" }])),
+            IpFamilies::Ipv6 => (json!([ipv6]), json!([{ "dst": "::/0" }])),
+            IpFamilies::Ipv6AndIpv4 => (
+                json!([ipv4, ipv6]),
+                json!([{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }]),
+            ),
+        };
         json!({
             "cniVersion": "1.0.0",
             "name": network_name(instance),
@@ -85,8 +135,8 @@ impl Network {
                 "hairpinMode": true,
                 "ipam": {
                     "type": "host-local",
-                    "ranges": [[{ "subnet": format!("{a}.{b}.{c}.0/{SUBNET_LENGTH}") }]],
-                    "routes": [{ "dst": "0.0.0.0/0" }],
+                    "ranges": ranges,
+                    "routes": routes,
                     "dataDir": base.join("ipam"),
                 },
             }],

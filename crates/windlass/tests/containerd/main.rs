@@ -18,6 +18,7 @@ mod edits;
 mod hooks;
 mod hung_call;
 mod image_volumes;
+mod ip_families;
 mod isolation;
 mod log_rotation;
 mod mount_hangs;
