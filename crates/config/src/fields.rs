@@ -32,7 +32,6 @@ use Support::{Ignored, NotYet, Partly, Yes};
 
 const EVICTION: &str = "eviction and local storage limits";
 const IMAGE_GC: &str = "image garbage collection";
-const IMAGES: &str = "verification of image pull credentials";
 const MANAGERS: &str = "the CPU, memory and topology managers";
 const NODE: &str = "node-wide limits and reservations";
 const QOS: &str = "reserved and throttled memory, and swap";
@@ -79,8 +78,8 @@ pub static FIELDS: &[Field] = &[
     // authorization: see its parts below
     plain("registryPullQPS", Yes),
     zero("registryBurst", Yes),
-    zero("imagePullCredentialsVerificationPolicy", NotYet(IMAGES)),
-    plain("preloadedImagesVerificationAllowlist", NotYet(IMAGES)),
+    zero("imagePullCredentialsVerificationPolicy", Yes),
+    plain("preloadedImagesVerificationAllowlist", Yes),
     plain("eventRecordQPS", Yes),
     zero("eventBurst", Yes),
     plain("enableDebuggingHandlers", Yes),

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::path::{Component, Path};
 
 use windlass_core::admission::SysctlAllowList;
+use windlass_core::image_access::VerificationPolicy;
 use windlass_core::quantity::Quantity;
 
 use crate::collector::CollectorAddress;
@@ -427,6 +428,9 @@ fn images(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         "preloadedImagesVerificationAllowlist",
         || "needs imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages".to_owned(),
     );
+    if by_list && let Err(error) = VerificationPolicy::of("NeverVerifyAllowlistedImages", list) {
+        rules.fault("preloadedImagesVerificationAllowlist", error.to_string());
+    }
 }
 
 fn logs(c: &KubeletConfiguration, rules: &mut Rules<'_>) {

@@ -37,7 +37,27 @@ pub struct Keyring {
 #[derive(Default, PartialEq)]
 struct Layer {
     /// By pattern; several for one pattern are tried in the order in which they were found.
-    entries: BTreeMap<Pattern, Vec<ImageAuth>>,
+    entries: BTreeMap<Pattern, Vec<TrackedAuth>>,
+}
+
+/// Credentials, and the Secret that they come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrackedAuth {
+    /// The credentials.
+    pub auth: ImageAuth,
+    /// `None` if they belong to the node: every pod may use what they give access to.
+    pub secret: Option<SecretCoordinates>,
+}
+
+/// Identifies a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretCoordinates {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
 }
 
 impl fmt::Debug for Keyring {
@@ -60,7 +80,7 @@ impl Keyring {
     pub fn from_file(format: DockerConfigFormat, text: &[u8], origin: &str) -> ReadCredentials {
         let mut layer = Layer::default();
         let mut faults = Vec::new();
-        layer.read(format, text, origin, &mut faults);
+        layer.read(format, text, origin, None, &mut faults);
         ReadCredentials {
             keyring: layer.into_keyring(),
             faults,
@@ -83,7 +103,12 @@ impl Keyring {
             };
             if let Some(text) = secret.data.get(key).filter(|text| !text.is_empty()) {
                 let origin = format!("secret {namespace}/{name}, key {key}");
-                layer.read(format, text, &origin, &mut faults);
+                let coordinates = SecretCoordinates {
+                    uid: secret.uid.clone(),
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                };
+                layer.read(format, text, &origin, Some(&coordinates), &mut faults);
             }
         }
         ReadCredentials {
@@ -102,16 +127,25 @@ impl Keyring {
     /// What to try for an image, best match first, each once. Nothing for a name that is no
     /// image reference. Only if there is nothing, the pull is anonymous.
     pub fn lookup(&self, image: &str) -> Vec<ImageAuth> {
-        let Ok(name) = ImageName::parse(image) else {
-            return Vec::new();
-        };
         let mut found: Vec<ImageAuth> = Vec::new();
-        for auth in self.layers.iter().flat_map(|layer| layer.lookup(&name)) {
-            if !found.contains(auth) {
-                found.push(auth.clone());
+        for tracked in self.lookup_tracked(image) {
+            if !found.contains(&tracked.auth) {
+                found.push(tracked.auth);
             }
         }
         found
+    }
+
+    /// As [`Self::lookup`] with their origins: equal credentials of two Secrets are two entries.
+    pub fn lookup_tracked(&self, image: &str) -> Vec<TrackedAuth> {
+        let Ok(name) = ImageName::parse(image) else {
+            return Vec::new();
+        };
+        let layers = self.layers.iter();
+        layers
+            .flat_map(|layer| layer.lookup(&name))
+            .cloned()
+            .collect()
     }
 
     /// True if there are no credentials at all.
@@ -131,10 +165,13 @@ impl Layer {
         format: DockerConfigFormat,
         text: &[u8],
         origin: &str,
+        secret: Option<&SecretCoordinates>,
         faults: &mut Vec<CredentialFault>,
     ) {
         for (pattern, auth) in config::read(format, text, origin, faults) {
-            self.entries.entry(pattern).or_default().push(auth);
+            let secret = secret.cloned();
+            let tracked = TrackedAuth { auth, secret };
+            self.entries.entry(pattern).or_default().push(tracked);
         }
     }
 
@@ -147,7 +184,7 @@ impl Layer {
         }
     }
 
-    fn lookup(&self, image: &ImageName) -> Vec<&ImageAuth> {
+    fn lookup(&self, image: &ImageName) -> Vec<&TrackedAuth> {
         let matching = self.entries.iter().rev();
         let found: Vec<_> = matching
             .filter(|(pattern, _)| pattern.matches(&image.registry, &image.repository))

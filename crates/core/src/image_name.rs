@@ -140,6 +140,11 @@ impl ImageName {
             fault,
         })
     }
+
+    /// Registry and repository, without tag and digest.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.registry, self.repository)
+    }
 }
 
 fn parse(image: &str) -> Result<ImageName, ImageNameFault> {

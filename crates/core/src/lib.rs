@@ -101,6 +101,7 @@ pub mod empty_dir;
 pub mod env;
 pub mod go_duration;
 pub mod hosts;
+pub mod image_access;
 pub mod image_name;
 pub mod image_volumes;
 pub mod node_conditions;

@@ -1,6 +1,6 @@
 //! Families about how long pods take to start, and images to be pulled.
 
-use prometheus::{Gauge, HistogramVec};
+use prometheus::{CounterVec, Gauge, HistogramVec};
 
 use crate::{NO_LABELS, Registrar};
 
@@ -15,6 +15,8 @@ pub struct StartMetrics {
     first_network: Gauge,
     /// `kubelet_image_pull_duration_seconds{image_size_in_bytes}`.
     pulls: HistogramVec,
+    /// `kubelet_imagemanager_image_mustpull_checks_total{result}`.
+    image_checks: CounterVec,
 }
 
 /// Upper bounds of an image's size in MiB, and upstream's names for what is below.
@@ -60,6 +62,11 @@ impl StartMetrics {
                 ],
                 &["image_size_in_bytes"],
             )?,
+            image_checks: r.counters(
+                "kubelet_imagemanager_image_mustpull_checks_total",
+                "How often it was checked whether a pod must pull an image that is on the node, by the result.",
+                &["result"],
+            )?,
         })
     }
 
@@ -81,6 +88,11 @@ impl StartMetrics {
     pub fn observe_pull(&self, bytes: u64, seconds: f64) {
         let series = self.pulls.with_label_values(&[size(bytes)]);
         series.observe(seconds);
+    }
+
+    /// It was checked whether a pod may use an image that is on the node.
+    pub fn count_image_check(&self, result: &str) {
+        self.image_checks.with_label_values(&[result]).inc();
     }
 }
 

@@ -174,6 +174,7 @@ impl PodRuntime {
             ..input
         });
         self.remove_links(&dangling.links, &mut report).await;
+        self.image_records().prune().await;
         for failure in &report.failures {
             tracing::warn!(failure, "not collected");
         }

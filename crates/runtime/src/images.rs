@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_core::backoff::{BackoffPolicy, BackoffTable, pull_key};
-use windlass_core::credentials::Keyring;
+use windlass_core::credentials::{Keyring, TrackedAuth};
 use windlass_core::go_duration::go_duration;
 use windlass_core::image_name::{ImageName, ImageNameError, PullDecision, PullPolicy, should_pull};
 use windlass_cri::error::CriError;
@@ -16,6 +16,7 @@ use windlass_types::view::EventType;
 use windlass_types::{Pod, PodExt, PodUid, Reason, Retry};
 
 use crate::PodRuntime;
+use crate::image_access::RecordsError;
 use crate::request::StartFailure;
 
 /// An image that is on the node.
@@ -60,6 +61,17 @@ pub(crate) fn is_failed_pull(reason: Reason) -> bool {
         Reason::SignatureValidationFailed,
     ];
     failed.contains(&reason)
+}
+
+/// Each credentials once, with the first Secret that has them.
+fn distinct(tracked: Vec<TrackedAuth>) -> Vec<TrackedAuth> {
+    let mut found: Vec<TrackedAuth> = Vec::new();
+    for candidate in tracked {
+        if !found.iter().any(|known| known.auth == candidate.auth) {
+            found.push(candidate);
+        }
+    }
+    found
 }
 
 /// What the last failed pull of an image said, for the text of `ImagePullBackOff`. Lost on a
@@ -156,13 +168,15 @@ impl ImageStep<'_> {
             .await
             .map_err(|error| self.inspect_failed(&error))?;
         match (should_pull(policy, found.is_some()), found) {
-            (PullDecision::UsePresent, Some(info)) => {
+            (PullDecision::UsePresent, Some(info)) if self.may_use(&info).await => {
                 self.present();
                 Ok(PresentImage {
                     image_ref: info.id.clone(),
                     info,
                 })
             }
+            // as if it were absent: that it is there is not for this pod to know
+            (PullDecision::UsePresent, _) if policy == PullPolicy::Never => Err(self.never_pull()),
             (PullDecision::ErrImageNeverPull, _) => Err(self.never_pull()),
             (PullDecision::Pull | PullDecision::UsePresent, _) => {
                 let begun = Instant::now();
@@ -171,6 +185,12 @@ impl ImageStep<'_> {
                 pulled
             }
         }
+    }
+
+    /// True if the pod has access to an image that is on the node.
+    async fn may_use(&self, info: &ImageInfo) -> bool {
+        let records = self.runtime.image_records();
+        records.allows(self.image, &info.id, self.keyring).await
     }
 
     async fn pull(
@@ -200,20 +220,32 @@ impl ImageStep<'_> {
             Some(credentials) => credentials.keyring(name).await,
             None => Keyring::default(),
         };
-        let credentials = self.keyring.clone().then(&asked).lookup(self.image);
+        let tracked = self.keyring.clone().then(&asked).lookup_tracked(self.image);
+        let tracked = distinct(tracked);
+        let credentials: Vec<_> = tracked.iter().map(|t| t.auth.clone()).collect();
+        let intent = match self.runtime.image_records().begin(self.image).await {
+            Ok(intent) => intent,
+            Err(error) => return Err(self.not_recorded(&error)),
+        };
         match self
             .runtime
             .puller()
             .pull(&name.reference, &credentials, sandbox_config)
             .await
         {
-            Err(error) => Err(self.pull_failed(&error, &key, policy, backoff)),
-            Ok(pulled) => {
+            Err(error) => {
+                intent.fail().await;
+                Err(self.pull_failed(&error, &key, policy, backoff))
+            }
+            Ok((pulled, used)) => {
                 self.runtime.pull_errors().set(&uid, self.image, None);
-                let info = deps
-                    .images
-                    .image_status(&pulled.image_ref)
-                    .await
+                let status = deps.images.image_status(&pulled.image_ref).await;
+                let used = used.and_then(|used| tracked.get(used));
+                // the ID that a later look at the image shows
+                let found = status.as_ref().ok().and_then(Option::as_ref);
+                let id = found.map_or(&pulled.image_ref, |info| &info.id);
+                intent.succeed(id, used).await;
+                let info = status
                     .map_err(|error| self.inspect_failed(&error))?
                     .unwrap_or_default();
                 let waited = begun.elapsed();
@@ -302,6 +334,14 @@ impl ImageStep<'_> {
             retry_at: Some(end),
             ..self.failure(Reason::ImagePullBackOff, message, Retry::Later)
         }
+    }
+
+    fn not_recorded(&self, error: &RecordsError) -> StartFailure {
+        let message = format!(
+            "Failed to record image pull intent for container image {:?}: {error}",
+            self.image
+        );
+        self.failure(Reason::ErrImagePull, message, Retry::Later)
     }
 
     fn never_pull(&self) -> StartFailure {

@@ -66,6 +66,7 @@ mod config;
 pub mod files;
 mod gc;
 mod hooks;
+mod image_access;
 mod images;
 mod inputs;
 mod kill;
@@ -92,7 +93,7 @@ pub use cgroups::CgroupSettings;
 pub use files::{FilesError, HostFiles, HostFilesConfig, MemoryFiles, PodFiles};
 pub use gc::{GcReport, KnownPods};
 pub use inputs::{ImageCredentials, InputsError, PodInputs, PodObjects};
-pub use options::{PodRuntimeDeps, RuntimeOptions};
+pub use options::{ImageAccessOptions, PodRuntimeDeps, RuntimeOptions};
 pub use pull::PullOptions;
 pub use request::{
     CleanupError, KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest,
@@ -107,6 +108,7 @@ struct Inner {
     deps: PodRuntimeDeps,
     puller: pull::Puller,
     pull_errors: images::PullErrors,
+    image_access: image_access::ImageRecords,
     active: gc::ActivePods,
     stop_limits: stop_limits::StopLimits,
     /// Made when a pod first needs one.
@@ -121,6 +123,7 @@ impl PodRuntime {
         Self(Arc::new(Inner {
             puller: pull::Puller::new(deps.images.clone(), deps.options.pull),
             pull_errors: images::PullErrors::default(),
+            image_access: image_access::ImageRecords::new(&deps),
             active: gc::ActivePods::default(),
             stop_limits: stop_limits::StopLimits::default(),
             cgroups: tokio::sync::OnceCell::new(),
@@ -189,6 +192,10 @@ impl PodRuntime {
 
     fn pull_errors(&self) -> &images::PullErrors {
         &self.0.pull_errors
+    }
+
+    fn image_records(&self) -> &image_access::ImageRecords {
+        &self.0.image_access
     }
 }
 

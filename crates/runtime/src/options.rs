@@ -1,10 +1,12 @@
 //! What the executor needs from its surroundings.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_checks::Checks;
 use windlass_core::backoff::BackoffPolicy;
 use windlass_core::container_gc::GcPolicy;
+use windlass_core::image_access::VerificationPolicy;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::userns::{IdRange, RangeError};
 use windlass_cri::port::{ImageService, RuntimeService};
@@ -62,6 +64,17 @@ pub struct RuntimeOptions {
     pub cgroup_parent: String,
     /// User IDs of the node for pods with `hostUsers: false`, or why there are none.
     pub user_namespaces: Result<IdRange, RangeError>,
+    /// Which pods may use an image that another one pulled; `None` if all may.
+    pub image_access: Option<ImageAccessOptions>,
+}
+
+/// Verification of the credentials for images that are on the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageAccessOptions {
+    /// Which images need it.
+    pub policy: VerificationPolicy,
+    /// `--root-dir`, where the records are.
+    pub root_dir: PathBuf,
 }
 
 impl Default for RuntimeOptions {
@@ -74,6 +87,7 @@ impl Default for RuntimeOptions {
             handler: String::new(),
             cgroup_parent: String::new(),
             user_namespaces: Ok(IdRange::default()),
+            image_access: None,
         }
     }
 }

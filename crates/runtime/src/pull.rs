@@ -91,17 +91,19 @@ impl Puller {
 
     /// Pulls an image with the first credentials that work, or anonymously if there are none,
     /// as upstream: who has credentials for a registry does not fall back to none. A pull that
-    /// is under way is joined.
+    /// is under way is joined. Also returns the index of the credentials that worked.
     pub(crate) async fn pull(
         &self,
         image: &str,
         credentials: &[ImageAuth],
         sandbox_config: &SandboxConfig,
-    ) -> CriResult<Pulled> {
+    ) -> CriResult<(Pulled, Option<usize>)> {
         let Some((first, rest)) = credentials.split_first() else {
-            return self.join(image, None, sandbox_config).await;
+            let pulled = self.join(image, None, sandbox_config).await?;
+            return Ok((pulled, None));
         };
         let mut result = self.join(image, Some(first), sandbox_config).await;
+        let mut used = 0;
         let mut messages = Vec::new();
         for auth in rest {
             match result {
@@ -109,8 +111,12 @@ impl Puller {
                 Err(error) => messages.push(error.go_text()),
             }
             result = self.join(image, Some(auth), sandbox_config).await;
+            used += 1;
         }
-        result.map_err(|error| joined(messages, error))
+        match result {
+            Ok(pulled) => Ok((pulled, Some(used))),
+            Err(error) => Err(joined(messages, error)),
+        }
     }
 
     fn join(

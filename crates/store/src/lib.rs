@@ -10,6 +10,7 @@
 //! * [`Store`] is a folder of such files: [`Store::save`], [`Store::load`], [`Store::remove`]
 //! * [`BackoffFile`], [`AdmittedPods`] and [`VerdictFile`] are the agent's three tables with a
 //!   value for each pod; they write off the hot path of their owners
+//! * [`PullRecords`] are the records of image pulls, in the files of upstream's kubelet
 //! * [`StoreError`] is what the disk can refuse
 //!
 //! # Example
@@ -51,6 +52,7 @@
 mod admitted_pods;
 mod backoff_file;
 mod error;
+mod pull_records;
 mod store;
 mod table_file;
 mod verdict_file;
@@ -58,6 +60,7 @@ mod verdict_file;
 pub use admitted_pods::AdmittedPods;
 pub use backoff_file::{BackoffFile, BackoffTables};
 pub use error::StoreError;
+pub use pull_records::PullRecords;
 pub use store::Store;
 pub use verdict_file::{VerdictFile, VerdictTables};
 

@@ -193,7 +193,12 @@ fn checksum(data: &str) -> String {
     format!("fnv1a-64:{:016x}", fnv1a_64(data.as_bytes()))
 }
 
-fn write_atomically(root: &Path, temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_atomically(
+    root: &Path,
+    temporary: &Path,
+    path: &Path,
+    bytes: &[u8],
+) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)

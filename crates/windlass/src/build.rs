@@ -19,6 +19,7 @@ use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
 use windlass_core::backoff::BackoffPolicy;
 use windlass_core::container_gc::GcPolicy;
 use windlass_core::dns::check_host_resolv_conf;
+use windlass_core::image_access::VerificationPolicy;
 use windlass_core::log_rotation::RotationPolicy;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::node_object::reserved_too_much;
@@ -33,7 +34,7 @@ use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::logs::LogRotation;
-use windlass_runtime::{PullOptions, RuntimeOptions};
+use windlass_runtime::{ImageAccessOptions, PullOptions, RuntimeOptions};
 use windlass_store::{AdmittedPods, BackoffFile, Store, VerdictFile};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
@@ -191,6 +192,7 @@ pub fn agent_parts(
             pull: pull_options(kubelet),
             gc: gc_policy(&config.flags),
             cgroup_parent: kubelet.cgroup_root.clone(),
+            image_access: image_access(config),
             ..RuntimeOptions::default()
         },
         sources: SourceParts {
@@ -226,6 +228,21 @@ pub fn agent_parts(
             0 => START_CONCURRENCY,
             width => width,
         },
+    })
+}
+
+/// `None` without the feature gate: every pod may use every image on the node.
+fn image_access(config: &Config) -> Option<ImageAccessOptions> {
+    let enabled = config.gates.enabled("KubeletEnsureSecretPulledImages");
+    let kubelet = &config.kubelet;
+    let policy = VerificationPolicy::of(
+        &kubelet.image_pull_credentials_verification_policy,
+        &kubelet.preloaded_images_verification_allowlist,
+    );
+    enabled.then(|| ImageAccessOptions {
+        // validation has refused a list that cannot be read
+        policy: policy.unwrap_or(VerificationPolicy::AlwaysVerify),
+        root_dir: config.flags.root_dir.clone(),
     })
 }
 

@@ -622,6 +622,11 @@ fn each_rule_of_the_specification_is_enforced() {
         "preloadedImagesVerificationAllowlist: [a]",
         "needs imagePullCredentialsVerificationPolicy",
     );
+    rule(
+        "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n\
+         preloadedImagesVerificationAllowlist: [\"r.io/a:1\"]",
+        "neither tag nor digest is accepted in an image reference: r.io/a:1",
+    );
     rule("reservedSystemCPUs: 3-1", "is no CPU list");
     rule(
         "reservedSystemCPUs: 0-1\nkubeReservedCgroup: /k",

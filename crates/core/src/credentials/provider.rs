@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use windlass_types::cri::ImageAuth;
 
 use super::pattern::Pattern;
-use super::{Keyring, Layer};
+use super::{Keyring, Layer, TrackedAuth};
 use crate::duration::GoDuration;
 use crate::image_name::ImageName;
 use crate::yaml;
@@ -273,7 +273,11 @@ impl CredentialProvider {
                     password: login.password,
                     ..ImageAuth::default()
                 };
-                layer.entries.entry(pattern).or_default().push(auth);
+                layer
+                    .entries
+                    .entry(pattern)
+                    .or_default()
+                    .push(TrackedAuth { auth, secret: None });
             }
         }
         let lifetime = answer.cache_duration.map(GoDuration::to_std);

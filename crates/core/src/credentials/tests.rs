@@ -8,6 +8,7 @@ fn secret(secret_type: &str, key: &str, text: &str) -> SecretContent {
     SecretContent {
         secret_type: secret_type.to_owned(),
         data: [(key.to_owned(), text.as_bytes().into())].into(),
+        ..SecretContent::default()
     }
 }
 

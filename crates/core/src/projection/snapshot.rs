@@ -64,6 +64,8 @@ pub struct ConfigMapContent {
 /// What a Secret says, shared likewise.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretContent {
+    /// `metadata.uid`.
+    pub uid: String,
     /// `type`.
     pub secret_type: String,
     /// `data`, decoded.
@@ -122,6 +124,7 @@ impl From<Secret> for SecretContent {
     fn from(object: Secret) -> Self {
         let data = object.data.unwrap_or_default();
         Self {
+            uid: object.metadata.uid.unwrap_or_default(),
             secret_type: object.type_.unwrap_or_default(),
             data: data.into_iter().map(|(k, v)| (k, v.0.into())).collect(),
         }

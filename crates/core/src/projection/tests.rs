@@ -18,6 +18,7 @@ fn objects() -> ObjectSnapshot {
         binary_data: [("bin".to_owned(), [b'x'].into())].into(),
     };
     let secret = SecretContent {
+        uid: String::new(),
         secret_type: "Opaque".to_owned(),
         data: [("pw", "s3"), ("a", "from-secret")]
             .map(|(k, v)| (k.to_owned(), v.as_bytes().into()))

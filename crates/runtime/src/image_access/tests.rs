@@ -1,0 +1,124 @@
+//! Pods with and without the secret of an image, on the runtime that records its calls.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use windlass_core::credentials::Keyring;
+use windlass_core::image_access::VerificationPolicy;
+use windlass_core::projection::SecretContent;
+use windlass_cri::error::CriCode;
+use windlass_store::PullRecords;
+use windlass_types::Pod;
+
+use crate::tests::{World, line, nothing, pod};
+use crate::{ImageAccessOptions, PodInputs, RuntimeOptions};
+
+fn world(root: &Path) -> World {
+    let world = World::with(RuntimeOptions {
+        image_access: Some(ImageAccessOptions {
+            policy: VerificationPolicy::default(),
+            root_dir: root.to_owned(),
+        }),
+        ..RuntimeOptions::default()
+    });
+    world.fake.lose_image("web:1");
+    world
+}
+
+fn with_policy(policy: &str) -> Pod {
+    let mut pod = pod(&["a"]);
+    let spec = pod.spec.as_mut().expect("spec");
+    spec.containers[0].image_pull_policy = Some(policy.to_owned());
+    pod
+}
+
+/// Inputs of a pod whose one pull secret is for Docker Hub.
+fn secret(user: &str) -> PodInputs {
+    let text =
+        format!("{{\"auths\":{{\"docker.io\":{{\"username\":\"{user}\",\"password\":\"p\"}}}}}}");
+    let secret = SecretContent {
+        uid: format!("uid-{user}"),
+        secret_type: "kubernetes.io/dockerconfigjson".to_owned(),
+        data: BTreeMap::from([(".dockerconfigjson".to_owned(), text.as_bytes().into())]),
+    };
+    let read = Keyring::from_secrets("ns", [(user, &secret)]);
+    assert_eq!(read.faults, [], "secret");
+    PodInputs {
+        keyring: read.keyring,
+        ..PodInputs::default()
+    }
+}
+
+async fn run(world: &World, pod: &Pod, inputs: PodInputs) -> (String, Vec<String>) {
+    world.fake.forget_calls();
+    let outcome = world.sync_inputs(pod, nothing(), inputs).await;
+    let mut pulls = world.fake.calls();
+    pulls.retain(|call| call.starts_with("pull"));
+    (line(world, &outcome), pulls)
+}
+
+#[tokio::test]
+async fn private_image_without_secret_is_pulled_again_and_refused() {
+    let root = tempfile::tempdir().expect("dir");
+    let world = world(root.path());
+    let first = run(&world, &pod(&["a"]), secret("ann")).await;
+    assert_eq!(
+        first,
+        ("ok".to_owned(), vec!["pull web:1 as ann".to_owned()])
+    );
+    let again = run(&world, &pod(&["a"]), secret("ann")).await;
+    assert_eq!(again, ("ok".to_owned(), vec![]), "the secret is recorded");
+
+    world.fake.fail("pull web:1", CriCode::Other, "denied");
+    let (outcome, pulls) = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    assert!(outcome.starts_with("ErrImagePull container=a"), "{outcome}");
+    assert_eq!(pulls, ["pull web:1"]);
+    let (outcome, pulls) = run(&world, &with_policy("Never"), PodInputs::default()).await;
+    assert!(
+        outcome.starts_with(
+            "ErrImageNeverPull container=a retry=later: Container image \"web:1\" is not present \
+             with pull policy of Never"
+        ),
+        "{outcome}"
+    );
+    assert_eq!(pulls, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn image_pulled_anonymously_is_free_for_all() {
+    let root = tempfile::tempdir().expect("dir");
+    let world = world(root.path());
+    let first = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    assert_eq!(first.1, ["pull web:1"]);
+    let second = run(&world, &pod(&["a"]), secret("bob")).await;
+    assert_eq!(second, ("ok".to_owned(), vec![]));
+}
+
+#[tokio::test]
+async fn image_preloaded_is_free_for_all() {
+    let root = tempfile::tempdir().expect("dir");
+    let world = world(root.path());
+    world.fake.have_image("web:1");
+    let (outcome, pulls) = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    assert_eq!((outcome.as_str(), pulls.len()), ("ok", 0));
+}
+
+#[tokio::test]
+async fn image_pulled_before_crash_is_verified_after_restart() {
+    let root = tempfile::tempdir().expect("dir");
+    // the pull succeeded, the agent was killed before its record
+    let records = PullRecords::open(root.path()).expect("open");
+    records.begin("web:1").expect("intent");
+    drop(records);
+    let world = world(root.path());
+    world.fake.have_image("web:1");
+    world.fake.fail("pull web:1", CriCode::Other, "denied");
+    let (outcome, pulls) = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    assert!(outcome.starts_with("ErrImagePull container=a"), "{outcome}");
+    assert_eq!(pulls, ["pull web:1"]);
+    world.fake.heal("pull web:1");
+    let (outcome, pulls) = run(&world, &pod(&["a"]), secret("ann")).await;
+    assert_eq!((outcome.as_str(), pulls.len()), ("ok", 1));
+    let (outcome, pulls) = run(&world, &pod(&["a"]), secret("ann")).await;
+    assert_eq!((outcome.as_str(), pulls.len()), ("ok", 0), "recorded");
+}

@@ -1,0 +1,368 @@
+//! Records of image pulls in upstream's files: `image_manager/{pulling,pulled}/sha256-…`.
+//!
+//! *owns* the two folders and the number of pulls under way of each image · *invariant* an intent
+//! is on the disk before its pull begins, and leaves it after the pull's record is there · *bound*
+//! one intent for each image being pulled, one record for each image on the node · *restart*
+//! intents that are left over become records without credentials.
+//!
+//! All calls block on the disk.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use windlass_core::image_access::{
+    ImagePullCredentials, ImagePullIntent, ImagePulledRecord, PullHistory, intent_is_for,
+};
+use windlass_core::image_name::ImageName;
+use windlass_types::Timestamp;
+use windlass_types::cri::ImageInfo;
+
+use crate::error::StoreError;
+use crate::store::write_atomically;
+
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+/// Of Kubernetes before 1.35.
+const OLD_API_VERSION: &str = "kubelet.config.k8s.io/v1alpha1";
+const INTENT: &str = "ImagePullIntent";
+const RECORD: &str = "ImagePulledRecord";
+const PREFIX: &str = "sha256-";
+const TEMPORARY: &str = ".tmp";
+/// A record has some hundred Secrets at most.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// The records of one node.
+#[derive(Debug)]
+pub struct PullRecords {
+    pulling: PathBuf,
+    pulled: PathBuf,
+    /// Pulls under way, by image. Held while files change.
+    under_way: Mutex<BTreeMap<String, u32>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Typed<'a, T> {
+    kind: &'a str,
+    api_version: &'a str,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+impl PullRecords {
+    /// Makes the folders below `--root-dir`.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn open(root_dir: &Path) -> Result<Self, StoreError> {
+        let folder = root_dir.join("image_manager");
+        let made = |name: &str| {
+            let path = folder.join(name);
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            match made {
+                Ok(()) => Ok(path),
+                Err(source) => Err(StoreError::Open { path, source }),
+            }
+        };
+        Ok(Self {
+            pulling: made("pulling")?,
+            pulled: made("pulled")?,
+            under_way: Mutex::default(),
+        })
+    }
+
+    /// A pull of an image begins.
+    ///
+    /// # Errors
+    /// The disk refuses; the pull must not begin.
+    pub fn begin(&self, image: &str) -> Result<(), StoreError> {
+        let mut under_way = self.lock();
+        let intent = ImagePullIntent {
+            image: image.to_owned(),
+        };
+        write(&self.pulling, image, INTENT, &intent)?;
+        *under_way.entry(image.to_owned()).or_default() += 1;
+        Ok(())
+    }
+
+    /// A pull has failed.
+    ///
+    /// # Errors
+    /// The disk refuses; the intent stays.
+    pub fn fail(&self, image: &str) -> Result<(), StoreError> {
+        self.end(&mut self.lock(), image)
+    }
+
+    /// Nobody waits for a pull any more; how it ends is not known, so its intent stays.
+    pub fn abandon(&self, image: &str) {
+        count_down(&mut self.lock(), image);
+    }
+
+    /// A pull has succeeded.
+    ///
+    /// # Errors
+    /// The disk refuses; the intent stays, and whoever wants the image must verify.
+    pub fn succeed(
+        &self,
+        image: &str,
+        image_ref: &str,
+        credentials: ImagePullCredentials,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let mut under_way = self.lock();
+        let recorded = self.record(image, image_ref, Some(credentials), now);
+        match recorded {
+            Ok(()) => self.end(&mut under_way, image),
+            Err(error) => {
+                count_down(&mut under_way, image);
+                Err(error)
+            }
+        }
+    }
+
+    /// Adds credentials that give access to an image that was pulled before.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn add(
+        &self,
+        image: &str,
+        image_ref: &str,
+        credentials: ImagePullCredentials,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let _under_way = self.lock();
+        self.record(image, image_ref, Some(credentials), now)
+    }
+
+    /// What is recorded of an image that is on the node.
+    ///
+    /// # Errors
+    /// The disk refuses, or the record cannot be decoded.
+    pub fn history(&self, image: &str, image_ref: &str) -> Result<PullHistory, StoreError> {
+        let under_way = self.lock();
+        if let Some(record) = self.pulled(image_ref)? {
+            return Ok(PullHistory::Pulled(record));
+        }
+        if under_way.contains_key(image) {
+            return Ok(PullHistory::Intent);
+        }
+        let intent = read::<ImagePullIntent>(&file(&self.pulling, image), INTENT)?;
+        Ok(match intent {
+            Some(intent) if intent.image == image => PullHistory::Intent,
+            _ => PullHistory::None,
+        })
+    }
+
+    /// True if an earlier run left intents.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn has_intents(&self) -> Result<bool, StoreError> {
+        Ok(!files(&self.pulling)?.is_empty())
+    }
+
+    /// After a start, before any pull: intents of images that are on the node become records
+    /// without credentials.
+    ///
+    /// # Errors
+    /// The disk refuses. What cannot be decoded is skipped.
+    pub fn reconcile(&self, images: &[ImageInfo], now: Timestamp) -> Result<(), StoreError> {
+        let under_way = self.lock();
+        for path in files(&self.pulling)? {
+            let intent = match read::<ImagePullIntent>(&path, INTENT) {
+                Ok(Some(intent)) => intent,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, path = %path.display(), "image pull intent skipped");
+                    continue;
+                }
+            };
+            let found: Vec<_> = images
+                .iter()
+                .filter(|i| intent_is_for(&intent, i))
+                .collect();
+            for image in &found {
+                self.record(&intent.image, &image.id, None, now)?;
+            }
+            if !found.is_empty() && !under_way.contains_key(&intent.image) {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the records of images that are gone. `listed` is when the list was asked for.
+    ///
+    /// # Errors
+    /// The disk refuses. What cannot be decoded stays.
+    pub fn prune(&self, images: &[ImageInfo], listed: Timestamp) -> Result<(), StoreError> {
+        let _under_way = self.lock();
+        for path in files(&self.pulled)? {
+            match read::<ImagePulledRecord>(&path, RECORD) {
+                Ok(Some(record)) if record.is_stale(images, listed) => remove(&path)?,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(%error, path = %path.display(), "image pulled record skipped");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pulled(&self, image_ref: &str) -> Result<Option<ImagePulledRecord>, StoreError> {
+        let record = read::<ImagePulledRecord>(&file(&self.pulled, image_ref), RECORD)?;
+        Ok(record.filter(|record| record.image_ref == image_ref))
+    }
+
+    fn record(
+        &self,
+        image: &str,
+        image_ref: &str,
+        credentials: Option<ImagePullCredentials>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let name = ImageName::parse(image).map_err(|_| StoreError::Name {
+            name: image.to_owned(),
+        })?;
+        // as upstream, a record that cannot be decoded is replaced
+        let before = self.pulled(image_ref).unwrap_or_else(|error| {
+            tracing::warn!(%error, image_ref, "image pulled record replaced");
+            None
+        });
+        match ImagePulledRecord::after_pull(before, &name, image_ref, credentials, now) {
+            Some(record) => write(&self.pulled, image_ref, RECORD, &record),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&self, under_way: &mut BTreeMap<String, u32>, image: &str) -> Result<(), StoreError> {
+        count_down(under_way, image);
+        if under_way.contains_key(image) {
+            return Ok(());
+        }
+        remove(&file(&self.pulling, image))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn count_down(under_way: &mut BTreeMap<String, u32>, image: &str) {
+    if let Some(count) = under_way.get_mut(image) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            under_way.remove(image);
+        }
+    }
+}
+
+/// Upstream's name of the file about a subject.
+fn file(folder: &Path, subject: &str) -> PathBuf {
+    let mut name = String::from(PREFIX);
+    for byte in Sha256::digest(subject.as_bytes()) {
+        let _ = write!(name, "{byte:02x}");
+    }
+    folder.join(name)
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let failed = |source| StoreError::Read {
+        path: folder.to_owned(),
+        source,
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let text = name.to_string_lossy();
+        if text.starts_with(PREFIX) && !text.ends_with(TEMPORARY) {
+            found.push(folder.join(&name));
+        }
+    }
+    Ok(found)
+}
+
+fn read<T: DeserializeOwned>(path: &Path, kind: &str) -> Result<Option<T>, StoreError> {
+    let failed = |source| StoreError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file
+            .take(MAX_FILE_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(failed)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let invalid = |why: String| failed(io::Error::new(io::ErrorKind::InvalidData, why));
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(invalid(format!("larger than {MAX_FILE_BYTES} bytes")));
+    }
+    let mut value: Value =
+        serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
+    let mut take = |field: &str| {
+        let object = value.as_object_mut();
+        let taken = object.and_then(|object| object.remove(field));
+        taken.and_then(|taken| taken.as_str().map(str::to_owned))
+    };
+    let version = take("apiVersion").unwrap_or_default();
+    let known = take("kind").as_deref() == Some(kind);
+    if !known || ![API_VERSION, OLD_API_VERSION].contains(&version.as_str()) {
+        return Err(invalid(format!("not {kind} of {API_VERSION}")));
+    }
+    let content = serde_json::from_value(value).map_err(|error| invalid(error.to_string()))?;
+    Ok(Some(content))
+}
+
+fn write<T: Serialize>(
+    folder: &Path,
+    subject: &str,
+    kind: &str,
+    content: &T,
+) -> Result<(), StoreError> {
+    let path = file(folder, subject);
+    let typed = Typed {
+        kind,
+        api_version: API_VERSION,
+        content,
+    };
+    let mut text = serde_json::to_string(&typed).map_err(|source| StoreError::Encode {
+        name: path.display().to_string(),
+        source,
+    })?;
+    text.push('\n');
+    let mut temporary = path.clone().into_os_string();
+    temporary.push(TEMPORARY);
+    let temporary = PathBuf::from(temporary);
+    write_atomically(folder, &temporary, &path, text.as_bytes()).map_err(|source| {
+        // a full disk must not stay full because of the attempt
+        let _ = fs::remove_file(&temporary);
+        StoreError::Write { path, source }
+    })
+}
+
+fn remove(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(StoreError::Write {
+            path: path.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
