@@ -206,7 +206,7 @@ const OWN_LABELS: [&str; 14] = [
 const OWN_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// The feature gates that decide something in this version.
-pub const ACTED_UPON: [&str; 16] = [
+pub const ACTED_UPON: [&str; 17] = [
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
     "ComponentStatusz",
@@ -215,6 +215,7 @@ pub const ACTED_UPON: [&str; 16] = [
     "GracefulNodeShutdown",
     "GracefulNodeShutdownBasedOnPodPriority",
     "HostnameOverride",
+    "KubeletEnsureSecretPulledImages",
     "KubeletPodResourcesListUseActivePods",
     "NodeDeclaredFeatures",
     "NodeLogQuery",

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use windlass_core::credentials::{Keyring, TrackedAuth};
@@ -88,19 +89,23 @@ impl ImageRecords {
     }
 
     /// A pull begins.
-    pub(crate) async fn begin(&self, image: &str) -> Result<PullIntent<'_>, RecordsError> {
+    pub(crate) async fn begin(&self, image: &str) -> Result<PullIntent, RecordsError> {
         let mut intent = PullIntent {
-            records: self,
             image: image.to_owned(),
-            open: None,
+            clock: Arc::clone(&self.clock),
+            records: None,
         };
-        if self.options.is_some() {
-            let records = self.opened().await?;
-            let image = image.to_owned();
-            self.on_disk(move |records| records.begin(&image)).await?;
-            intent.open = Some(records);
+        if self.options.is_none() {
+            return Ok(intent);
         }
-        Ok(intent)
+        let records = self.opened().await?;
+        // the intent is made where it is counted, so that it is dropped if nobody waits for it
+        blocking(move || {
+            records.begin(&intent.image)?;
+            intent.records = Some(records);
+            Ok(intent)
+        })
+        .await
     }
 
     /// Removes records of images that are gone, not more often than every five minutes.
@@ -189,16 +194,16 @@ async fn blocking<T: Send + 'static>(
 
 /// A pull under way. Dropped before its end, the intent stays on the disk.
 #[derive(Debug)]
-pub(crate) struct PullIntent<'a> {
-    records: &'a ImageRecords,
+pub(crate) struct PullIntent {
     image: String,
-    open: Option<Arc<PullRecords>>,
+    clock: Arc<dyn Clock>,
+    records: Option<Arc<PullRecords>>,
 }
 
-impl PullIntent<'_> {
+impl PullIntent {
     /// The pull has failed.
     pub(crate) async fn fail(mut self) {
-        let Some(records) = self.open.take() else {
+        let Some(records) = self.records.take() else {
             return;
         };
         let image = self.image.clone();
@@ -209,11 +214,11 @@ impl PullIntent<'_> {
 
     /// The pull has succeeded with these credentials; `None` was anonymous.
     pub(crate) async fn succeed(mut self, id: &str, used: Option<&TrackedAuth>) {
-        let Some(records) = self.open.take() else {
+        let Some(records) = self.records.take() else {
             return;
         };
         let credentials = ImagePullCredentials::of(used);
-        let (image, id, now) = (self.image.clone(), id.to_owned(), self.records.clock.now());
+        let (image, id, now) = (self.image.clone(), id.to_owned(), self.clock.now());
         let recorded = blocking(move || records.succeed(&image, &id, credentials, now));
         if let Err(error) = recorded.await {
             tracing::warn!(%error, image = self.image, "image pulled record not written");
@@ -221,12 +226,15 @@ impl PullIntent<'_> {
     }
 }
 
-impl Drop for PullIntent<'_> {
+impl Drop for PullIntent {
     fn drop(&mut self) {
-        if let Some(records) = self.open.take() {
+        // without a runtime the process ends, and its counts with it
+        if let Some(records) = self.records.take()
+            && let Ok(handle) = Handle::try_current()
+        {
             let image = std::mem::take(&mut self.image);
             // the count is behind the lock that disk accesses hold
-            tokio::task::spawn_blocking(move || records.abandon(&image));
+            handle.spawn_blocking(move || records.abandon(&image));
         }
     }
 }

@@ -15,14 +15,18 @@ use tokio_util::sync::CancellationToken;
 use windlass_actors::SystemClock;
 use windlass_core::backoff::BackoffTable;
 use windlass_core::credentials::{DockerConfigFormat, Keyring};
+use windlass_core::image_access::VerificationPolicy;
 use windlass_core::node_facts::NodeFacts;
 use windlass_core::paths::NodePaths;
-use windlass_core::projection::{PayloadFile, VolumePayload, VolumePayloads};
+use windlass_core::projection::{PayloadFile, SecretContent, VolumePayload, VolumePayloads};
 use windlass_core::volume_source::{LocalVolume, PodVolume, VolumeSource};
 use windlass_cri::{CriClient, CriOptions, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::{LogOptions, LogReader, LogSource};
-use windlass_runtime::{HostFiles, HostFilesConfig, KillPodRequest, PodInputs, SyncPodOutcome};
+use windlass_runtime::{
+    HostFiles, HostFilesConfig, ImageAccessOptions, KillPodRequest, PodInputs, RuntimeOptions,
+    SyncPodOutcome,
+};
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::registry::{self, PrivateRegistry};
 use windlass_testing::{PodBuilder, images};
@@ -52,11 +56,19 @@ fn agent(containerd: &PrivateContainerd) -> (Agent, NodePaths) {
         cgroup_v2: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
         ..NodeFacts::default()
     };
-    let agent = Agent::new(
+    let options = RuntimeOptions {
+        image_access: Some(ImageAccessOptions {
+            policy: VerificationPolicy::default(),
+            root_dir: paths.root_dir.clone(),
+        }),
+        ..RuntimeOptions::default()
+    };
+    let agent = Agent::with_options(
         Arc::new(client),
         (Arc::new(files), volumes),
         Arc::new(SystemClock),
         node,
+        options,
     );
     (agent, paths)
 }
@@ -558,6 +570,55 @@ async fn on_containerd_a_private_image_is_pulled_with_the_credentials_that_work(
     assert!(private.refused() > 0, "the wrong one was tried first");
     let seen = agent.observe(&pod.uid()).await;
     assert!(all_running(&pod, &seen), "{seen:?}");
+    containerd.stop().await.expect("stopped");
+}
+
+/// Inputs of a pod with one pull secret.
+fn with_secret(host: &str, name: &str) -> Arc<PodInputs> {
+    let auth = serde_json::json!({"username": registry::USER, "password": registry::PASSWORD});
+    let text = serde_json::json!({"auths": {host: auth}}).to_string();
+    let secret = SecretContent {
+        uid: format!("uid-{name}"),
+        secret_type: "kubernetes.io/dockerconfigjson".to_owned(),
+        data: [(".dockerconfigjson".to_owned(), text.as_bytes().into())].into(),
+    };
+    Arc::new(PodInputs {
+        keyring: Keyring::from_secrets("team", [(name, &secret)]).keyring,
+        ..PodInputs::default()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_containerd_private_image_without_secret_is_refused() {
+    let containerd = PrivateContainerd::start("t-rt-access", |_| ())
+        .await
+        .expect("containerd");
+    let (mut owner, _) = agent(&containerd);
+    let private = PrivateRegistry::start().await.expect("registry");
+    let pod = |name: &str| {
+        let builder = PodBuilder::new(name);
+        Arc::new(
+            builder
+                .container_with("app", &private.image(), |_| ())
+                .build(),
+        )
+    };
+    let failure = |outcome: &SyncPodOutcome| {
+        let failures: Vec<_> = outcome.failures.iter().map(ToString::to_string).collect();
+        failures.join("; ")
+    };
+    owner.inputs = with_secret(&private.host(), "pull");
+    let outcome = owner.pass(&pod("owner"), BackoffTable::default()).await;
+    assert_eq!(failure(&outcome), "");
+
+    // a new agent on the same node knows only what is on the disk
+    let (mut other, _) = agent(&containerd);
+    let outcome = other.pass(&pod("stranger"), BackoffTable::default()).await;
+    let text = failure(&outcome);
+    assert!(text.contains("ErrImagePull"), "{text}");
+    other.inputs = with_secret(&private.host(), "copy");
+    let outcome = other.pass(&pod("stranger"), BackoffTable::default()).await;
+    assert_eq!(failure(&outcome), "");
     containerd.stop().await.expect("stopped");
 }
 

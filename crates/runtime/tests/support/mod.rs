@@ -98,6 +98,22 @@ impl Agent {
         clock: Arc<dyn Clock>,
         node: NodeFacts,
     ) -> Self {
+        Self::with_options(
+            cri,
+            (files, volumes),
+            clock,
+            node,
+            RuntimeOptions::default(),
+        )
+    }
+
+    pub fn with_options<R: RuntimeService + ImageService>(
+        cri: Arc<R>,
+        (files, volumes): (Arc<dyn PodFiles>, Arc<dyn VolumePlugins>),
+        clock: Arc<dyn Clock>,
+        node: NodeFacts,
+        options: RuntimeOptions,
+    ) -> Self {
         let events = Arc::new(Events::default());
         Self {
             runtime: PodRuntime::new(PodRuntimeDeps {
@@ -111,7 +127,7 @@ impl Agent {
                 clock: clock.clone(),
                 node: Arc::new(node),
                 metrics: Metrics::new().expect("metrics"),
-                options: RuntimeOptions::default(),
+                options,
             }),
             volumes,
             inputs: Arc::default(),
