@@ -8,6 +8,7 @@ use futures::StreamExt;
 use windlass_cri::{CriClient, CriCode, CriOptions, ImageService, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::environment::scaled;
 use windlass_testing::images;
 use windlass_types::cri::{ContainerConfig, ListFilter, RuntimeEventKind, SandboxConfig};
 use windlass_types::{ContainerState, Retry, names};
@@ -89,7 +90,7 @@ async fn on_containerd_a_pod_runs_ends_and_is_removed_with_events_for_each_step(
 
     // An exit is told when containerd's own state says so, not before.
     loop {
-        let event = tokio::time::timeout(PATIENCE, events.next())
+        let event = tokio::time::timeout(scaled(PATIENCE), events.next())
             .await
             .expect("in time");
         let event = event.expect("event").expect("event");
@@ -193,7 +194,7 @@ async fn on_containerd_the_client_and_its_events_survive_a_restart_of_the_daemon
     let client = client(&containerd);
     let mut events = client.events().await.expect("events");
     containerd.kill_daemon().expect("killed");
-    let last = tokio::time::timeout(PATIENCE, events.next())
+    let last = tokio::time::timeout(scaled(PATIENCE), events.next())
         .await
         .expect("in time");
     let error = last.expect("an end").expect_err("the connection is lost");
@@ -208,7 +209,7 @@ async fn on_containerd_the_client_and_its_events_survive_a_restart_of_the_daemon
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, back)
+    tokio::time::timeout(scaled(PATIENCE), back)
         .await
         .expect("back in time");
     drop(client.events().await.expect("events"));

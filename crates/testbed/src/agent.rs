@@ -21,6 +21,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use windlass_proto::windlass_v1::GetMetricsRequest;
 
 use crate::containerd::{PrivateContainerd, wait_for_exit};
+use crate::environment::{scaled, uses_systemd_driver};
 use crate::pod_watch::PodWatch;
 
 /// Name of the node that the agent believes to be; static pods carry it behind their own name.
@@ -80,6 +81,10 @@ impl Agent {
         std::fs::create_dir_all(&dir)?;
         let (healthz, api) = free_ports()?;
         let config = dir.join("config.yaml");
+        let mut more = options.config;
+        if uses_systemd_driver() && !more.contains("cgroupDriver:") {
+            more.push_str("\ncgroupDriver: systemd");
+        }
         std::fs::write(
             &config,
             format!(
@@ -98,7 +103,6 @@ impl Agent {
                 manifests = manifests.display(),
                 endpoint = containerd.endpoint(),
                 cgroups = containerd.cgroup_root(),
-                more = options.config,
                 logs = containerd.base().join("logs").display(),
             ),
         )?;
@@ -180,7 +184,8 @@ impl Agent {
             return Ok(());
         };
         self.signal(Signal::TERM)?;
-        let ended = tokio::task::spawn_blocking(move || wait_for_exit(pid, STOP_DEADLINE)).await?;
+        let ended =
+            tokio::task::spawn_blocking(move || wait_for_exit(pid, scaled(STOP_DEADLINE))).await?;
         self.kill()?;
         if !ended {
             bail!("windlass did not end within {STOP_DEADLINE:?} of SIGTERM");

@@ -27,10 +27,12 @@ use anyhow::{Context, bail};
 use flate2::Compression;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
+use windlass_core::cgroup_names::CgroupLayout;
 use windlass_proto::cri_v1;
 use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 
+use crate::environment::{self, scaled};
 use crate::images;
 use crate::oci::Image;
 pub use network::{IpFamilies, Network};
@@ -124,6 +126,11 @@ impl PrivateContainerd {
         format!("/{}", name.to_string_lossy())
     }
 
+    /// Cgroups of the agent's pods, for the cgroup driver of the tests.
+    pub fn cgroup_layout(&self) -> CgroupLayout {
+        sweep::layout(&self.base)
+    }
+
     /// The CRI socket.
     pub fn socket(&self) -> PathBuf {
         self.base.join("containerd.sock")
@@ -182,7 +189,7 @@ impl PrivateContainerd {
             .spawn()
             .with_context(|| format!("cannot start {daemon} (fix: apt-get install {daemon})"))?;
         self.daemon = Some(child);
-        let deadline = Instant::now() + READY_DEADLINE;
+        let deadline = Instant::now() + scaled(READY_DEADLINE);
         while let Err(error) = self.probe_cri().await {
             if let Some(status) = self.daemon.as_mut().and_then(|d| d.try_wait().transpose()) {
                 bail!("{daemon} ended with {}: {}", status?, self.last_error());
@@ -273,7 +280,10 @@ impl PrivateContainerd {
 
     async fn import_images(&self) -> anyhow::Result<()> {
         let dir = self.base.join("images");
-        let archives = tokio::task::spawn_blocking(move || images::build_all(&dir)).await??;
+        let archives = match environment::built_images() {
+            Some(built) => images::archives(&built),
+            None => tokio::task::spawn_blocking(move || images::build_all(&dir)).await??,
+        };
         for archive in archives {
             self.import(&archive).await?;
         }
@@ -300,7 +310,7 @@ impl PrivateContainerd {
 
     /// The CRI plugin takes an imported image over when it has seen the event.
     async fn wait_for_image(&self, image: &str) -> anyhow::Result<()> {
-        let deadline = Instant::now() + READY_DEADLINE;
+        let deadline = Instant::now() + scaled(READY_DEADLINE);
         while !self.has_image(image).await? {
             if Instant::now() > deadline {
                 let error = self.last_error();
@@ -350,8 +360,9 @@ impl PrivateContainerd {
     }
 
     async fn channel(&self) -> anyhow::Result<Channel> {
-        let endpoint = Endpoint::try_from(self.endpoint())?.connect_timeout(CALL_DEADLINE);
-        Ok(endpoint.timeout(CALL_DEADLINE).connect().await?)
+        let timeout = scaled(CALL_DEADLINE);
+        let endpoint = Endpoint::try_from(self.endpoint())?.connect_timeout(timeout);
+        Ok(endpoint.timeout(timeout).connect().await?)
     }
 
     /// Writes the daemon's configuration and returns the arguments that it is started with.

@@ -6,11 +6,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// A package and the file that tells whether it is there.
-#[derive(Debug)]
-pub(crate) struct Package {
-    pub(crate) name: &'static str,
-    pub(crate) probe: &'static [&'static str],
+/// A package and the files of which one exists if it is installed.
+#[derive(Clone, Copy, Debug)]
+pub struct Package {
+    /// Name.
+    pub name: &'static str,
+    /// Absolute paths.
+    pub probe: &'static [&'static str],
 }
 
 /// What a private containerd and its images are made of.
@@ -53,17 +55,33 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
-/// Installs what is missing of [`PACKAGES`] and `more`, except where `has` is true of a package's
-/// name. Says what it does through `progress`; an error is one line that names the fix.
+/// Installs the packages of containerd and of images, and `more`, that are missing and that `has` (by
+/// the package's name) does not know. Says what it does through `progress`; an error is one line that
+/// names the fix.
 pub(crate) fn ensure_packages(
     progress: fn(&str),
     more: &[&Package],
     has: impl Fn(&str) -> bool,
 ) -> anyhow::Result<()> {
-    let all = || PACKAGES.iter().chain(more.iter().copied());
-    let missing: Vec<&str> = all()
-        .filter(|package| !has(package.name) && !package.is_installed())
-        .map(|p| p.name)
+    let needed: Vec<Package> = PACKAGES
+        .iter()
+        .chain(more.iter().copied())
+        .filter(|package| !has(package.name))
+        .copied()
+        .collect();
+    ensure(&needed, progress)
+}
+
+/// Installs the packages that are missing, which `progress` is told.
+///
+/// # Errors
+/// A package is missing and this is not root, there is no `apt-get`, or it fails; the error names
+/// the fix.
+pub fn ensure(packages: &[Package], progress: fn(&str)) -> anyhow::Result<()> {
+    let missing: Vec<&str> = packages
+        .iter()
+        .filter(|package| !package.is_installed())
+        .map(|package| package.name)
         .collect();
     if missing.is_empty() {
         return Ok(());
@@ -87,8 +105,7 @@ pub(crate) fn ensure_packages(
     let mut args = vec!["install", "-q", "-y", "--no-install-recommends"];
     args.extend(&missing);
     apt(&args).with_context(|| format!("fix: {fix}"))?;
-    let mut wanted = all().filter(|package| !has(package.name));
-    match wanted.find(|package| !package.is_installed()) {
+    match packages.iter().find(|package| !package.is_installed()) {
         None => Ok(()),
         Some(package) => bail!(
             "{} is installed but none of {} exists",

@@ -23,10 +23,22 @@ const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody
 /// The user `member` is in a group of the image besides its own.
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\nmember:x:7777:\nclub:x:8888:member\n";
 
-/// Builds both images as OCI archives in `dir`; what they are made of needs `cc` and
-/// busybox-static.
-pub(crate) fn build_all(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    Ok(vec![build_pause(dir)?, build_busybox(dir)?])
+/// File names of the archives of both images.
+const ARCHIVES: [&str; 2] = ["pause.tar", "busybox.tar"];
+
+/// Builds both images as OCI archives in `dir`.
+///
+/// # Errors
+/// `cc` or busybox-static is missing, or the directory cannot be written.
+pub fn build_all(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    build_pause(dir)?;
+    build_busybox(dir)?;
+    Ok(archives(dir))
+}
+
+/// Paths of the archives that [`build_all`] writes.
+pub(crate) fn archives(dir: &Path) -> Vec<PathBuf> {
+    ARCHIVES.iter().map(|name| dir.join(name)).collect()
 }
 
 fn build_pause(dir: &Path) -> anyhow::Result<PathBuf> {

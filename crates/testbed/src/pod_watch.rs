@@ -13,6 +13,8 @@ use tonic::transport::{Channel, Endpoint};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_proto::windlass_v1::{Blocker, ListPodsRequest, PodEntry, StartTimings};
 
+use crate::environment::scaled;
+
 /// Pause between two attempts to reach the agent.
 const RECONNECT: Duration = Duration::from_millis(20);
 
@@ -105,13 +107,15 @@ impl PodWatch {
         Ok(self.table.changed().await?)
     }
 
-    /// Waits until the pods are as wanted; an error says `what` was awaited and what is there.
+    /// Waits until the pods are as wanted, for `deadline` scaled by the machine's factor
+    /// ([`scaled`]); an error says `what` was awaited and what is there.
     pub async fn wait_for(
         &mut self,
         what: &str,
         deadline: Duration,
         wanted: impl FnMut(&PodTable) -> bool,
     ) -> anyhow::Result<PodTable> {
+        let deadline = scaled(deadline);
         let waited = tokio::time::timeout(deadline, self.table.wait_for(wanted)).await;
         match waited.map(|table| table.map(|table| table.clone())) {
             Ok(table) => table.context("the watch ended"),

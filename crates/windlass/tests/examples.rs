@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use windlass_testing::agent::{Agent, AgentOptions};
 use windlass_testing::containerd::PrivateContainerd;
+use windlass_testing::environment::scaled;
 use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
 /// What takes a second on an idle machine may take long on one that also compiles.
@@ -77,7 +78,7 @@ fn example(file: &str) -> String {
 
 /// The page at an address. Without a probe a pod is ready a moment before its server listens.
 async fn http_get(ip: &str) -> String {
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + scaled(PATIENCE);
     let mut connection = loop {
         match TcpStream::connect((ip, 80)).await {
             Ok(connection) => break connection,

@@ -172,7 +172,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "windlass",
         ],
     ),
-    ("testbed", &["core", "proto"]),
+    ("testbed", &["core", "proto", "types"]),
     (
         "xtask",
         &[

@@ -26,6 +26,7 @@ use windlass_runtime::{
     MemoryFiles, PodFiles, PodInputs, PodRuntime, PodRuntimeDeps, RuntimeOptions, SyncPodOutcome,
     SyncPodRequest,
 };
+use windlass_testing::environment::scaled;
 use windlass_types::cri::ListFilter;
 use windlass_types::view::EventType;
 use windlass_types::{
@@ -212,7 +213,7 @@ impl Agent {
         holds: impl Fn(&ObservedPod) -> bool,
     ) -> BackoffTable {
         let begun = tokio::time::Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while begun.elapsed() < scaled(PATIENCE) {
             let outcome = self.pass(pod, backoff).await;
             backoff = outcome.backoff;
             if holds(&self.observe(&pod.uid()).await) {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use windlass_cgroups::{HostTree, PodCgroups};
-use windlass_core::cgroup_names::CgroupLayout;
+use windlass_cgroups::{HostTree, PodCgroups, Slices, SystemdSlices};
 use windlass_core::paths::NodePaths;
 use windlass_core::pod_cgroup::CgroupValues;
 use windlass_core::resources::QosClass;
@@ -15,6 +14,7 @@ use windlass_metrics::Metrics;
 use windlass_stats::usage::{NodeUsage, PodUsage};
 use windlass_stats::{HostStats, HostStatsConfig, RunningPod, RunningPods, StatsSource, Wanted};
 use windlass_testbed::containerd::PrivateContainerd;
+use windlass_testbed::environment::scaled;
 use windlass_testbed::images;
 use windlass_types::cri::{CgroupDriver, ContainerConfig, SandboxConfig};
 use windlass_types::{ObservedPod, ObservedSandbox, Pod, PodUid, names};
@@ -41,7 +41,7 @@ async fn until(
         if expected(&pod) {
             return pod;
         }
-        assert!(begin.elapsed() < PATIENCE, "{what}: {pod:#?}");
+        assert!(begin.elapsed() < scaled(PATIENCE), "{what}: {pod:#?}");
         sleep(Duration::from_millis(200)).await;
     }
 }
@@ -58,8 +58,12 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
     let uid = PodUid::from("5e8f-stats");
     let root = containerd.cgroup_root();
     let tree = HostTree::open(PathBuf::from("/sys/fs/cgroup")).expect("cgroups");
-    let layout = CgroupLayout::new(CgroupDriver::Cgroupfs, &root);
-    let cgroups = PodCgroups::new(layout, Arc::new(tree), None);
+    let layout = containerd.cgroup_layout();
+    let slices: Option<Arc<dyn Slices>> = match layout.driver() {
+        CgroupDriver::Systemd => Some(Arc::new(SystemdSlices::system())),
+        CgroupDriver::Cgroupfs => None,
+    };
+    let cgroups = PodCgroups::new(layout, Arc::new(tree), slices);
     cgroups.set_up(CgroupValues::default());
     let values = CgroupValues {
         memory_limit: Some(LIMIT),

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crate::environment::uses_systemd_driver;
 use crate::images::PAUSE;
 
 /// Where Debian's package puts the CNI plugins.
@@ -54,6 +55,7 @@ path = "{base}/opt"
 
 fn cri_1(base: &Path, cni_conf: &Path, oci_runtime: &str) -> String {
     let (base, cni_conf) = (base.display(), cni_conf.display());
+    let systemd = uses_systemd_driver();
     format!(
         r#"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -76,13 +78,14 @@ runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
 BinaryName = "{oci_runtime}"
 Root = "{base}/runc"
-SystemdCgroup = false
+SystemdCgroup = {systemd}
 "#
     )
 }
 
 fn cri_2(minor: u64, base: &Path, cni_conf: &Path, oci_runtime: &str) -> String {
     let (base, cni_conf) = (base.display(), cni_conf.display());
+    let systemd = uses_systemd_driver();
     // 2.0 knows one folder only, for 2.1 that one is deprecated
     let cni_plugins = match minor {
         0 => format!("bin_dir = \"{CNI_PLUGINS}\""),
@@ -118,7 +121,7 @@ runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
 BinaryName = "{oci_runtime}"
 Root = "{base}/runc"
-SystemdCgroup = false
+SystemdCgroup = {systemd}
 "#
     )
 }

@@ -5,13 +5,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::mount::{UnmountFlags, unmount};
 use sha2::{Digest, Sha256};
+use windlass_core::cgroup_names::CgroupLayout;
+use windlass_types::cri::CgroupDriver;
 
 use super::{network, process};
+use crate::environment::{scaled, uses_systemd_driver};
 
 /// How long a killed process may take to end. A container's last process frees its memory and
 /// namespaces first; with fifty pods at once that has been seen to take two seconds.
@@ -90,6 +94,9 @@ pub(super) fn sweep(base: &Path) -> anyhow::Result<()> {
     for cgroup in &cgroups {
         remove_cgroup(cgroup);
     }
+    if uses_systemd_driver() {
+        stop_slice(base);
+    }
     for hierarchy in hierarchies() {
         let root = base.file_name().map(|name| hierarchy.join(name));
         let _ = root.map(|root| remove_tree_of_cgroups(&root));
@@ -118,7 +125,7 @@ fn kill(base: &Path) -> anyhow::Result<()> {
         if pids.is_empty() {
             return Ok(());
         }
-        if !process::kill_all(&pids, KILL_DEADLINE) {
+        if !process::kill_all(&pids, scaled(KILL_DEADLINE)) {
             break;
         }
         // A zombie whose parent does not reap it still has an entry, but no command line.
@@ -187,6 +194,27 @@ fn remove_log_symlinks(base: &Path) {
             let _ = fs::remove_file(link);
         }
     }
+}
+
+/// Cgroups of the pods of the instance's agent.
+pub(super) fn layout(base: &Path) -> CgroupLayout {
+    let driver = match uses_systemd_driver() {
+        true => CgroupDriver::Systemd,
+        false => CgroupDriver::Cgroupfs,
+    };
+    let name = base.file_name().unwrap_or_default().to_string_lossy();
+    CgroupLayout::new(driver, &name)
+}
+
+/// Has systemd stop the slice of the instance's pods, and with it the slices and scopes below.
+fn stop_slice(base: &Path) {
+    let kubepods = layout(base).kubepods();
+    let slice = kubepods.split('/').nth(1).unwrap_or_default();
+    // fails if no pod has run; what is left is removed as a directory
+    let _ = Command::new("systemctl")
+        .args(["--quiet", "stop", slice])
+        .stderr(Stdio::null())
+        .status();
 }
 
 /// `linux.cgroupsPath` of a bundle.

@@ -17,6 +17,7 @@ use windlass_proto::windlass_v1::{ListPodsRequest, PodEntry};
 use windlass_testing::agent::{Agent, AgentOptions};
 use windlass_testing::containerd::{PrivateContainerd, Programs, VARIABLE};
 use windlass_testing::cri_proxy::CriProxy;
+pub(crate) use windlass_testing::environment::scaled;
 use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
 /// Pause between two looks at something that has no event.
@@ -69,12 +70,14 @@ pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_windlass"))
 }
 
-/// Waits until `look` finds something; what it found last as an error is in the message.
+/// Waits until `look` finds something, for `deadline` scaled by the machine's factor; what it
+/// found last as an error is in the message.
 pub(crate) async fn eventually<T>(
     what: &str,
     deadline: Duration,
     mut look: impl AsyncFnMut() -> Result<T, String>,
 ) -> T {
+    let deadline = scaled(deadline);
     let end = Instant::now() + deadline;
     loop {
         match look().await {
@@ -386,7 +389,7 @@ impl Bed {
         let request = ExecSyncRequest {
             container_id: found.expect("a running container").id.clone(),
             cmd: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
-            timeout: 20,
+            timeout: scaled(Duration::from_secs(20)).as_secs() as i64,
         };
         let answer = self.cri().await.exec_sync(request).await.unwrap();
         let answer = answer.into_inner();

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use windlass_core::resources::QosClass;
+use windlass_types::PodUid;
+
 use crate::bed::{Bed, SOON, eventually, skipped};
 use crate::manifest::{fill, shell};
 
@@ -46,9 +49,10 @@ async fn on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along() {
     bed.apply("plain.yaml", &shell("plain", "HOLD"));
     bed.ready("limited").await;
     bed.ready("plain").await;
-    let kubepods = format!("{}/kubepods", bed.containerd.cgroup_root());
-    let limited = format!("{kubepods}/burstable/pod{}", uid(&bed, "limited").await);
-    let plain = format!("{kubepods}/besteffort/pod{}", uid(&bed, "plain").await);
+    let layout = bed.containerd.cgroup_layout();
+    let kubepods = layout.kubepods();
+    let limited = layout.pod(QosClass::Burstable, &uid(&bed, "limited").await);
+    let plain = layout.pod(QosClass::BestEffort, &uid(&bed, "plain").await);
     for (pod, cgroup) in [("limited", &limited), ("plain", &plain)] {
         let process = bed.process(pod, "main").await;
         let lines = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
@@ -70,7 +74,7 @@ async fn on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along() {
         [bytes, bytes],
     );
     expect(&plain, "cpu", ["cpu.shares", "cpu.weight"], ["2", "1"]);
-    let class = format!("{kubepods}/burstable");
+    let class = layout.qos(QosClass::Burstable);
     eventually("the class weighs what its pods do", SOON, async || {
         let weight = value(&class, "cpu", ["cpu.shares", "cpu.weight"]);
         let right = weight == if unified() { "10" } else { "256" };
@@ -84,14 +88,15 @@ async fn on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along() {
     );
 
     // nobody notices that the agent is replaced; what it had not made goes
-    let mut stray = stray_process(&format!("{kubepods}/besteffort/podnobodys"));
+    let unknown = layout.pod(QosClass::BestEffort, &PodUid::from("nobodys"));
+    let mut stray = stray_process(&unknown);
     let before = bed.running("limited").await[0].id.clone();
     bed.kill_and_respawn().await;
     eventually(
         "the cgroup of an unknown pod is removed",
         GARBAGE,
         async || {
-            let left = places(&format!("{kubepods}/besteffort/podnobodys"));
+            let left = places(&unknown);
             left.is_empty().then_some(()).ok_or(format!("{left:?}"))
         },
     )
@@ -109,9 +114,9 @@ async fn on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along() {
     bed.stop().await;
 }
 
-async fn uid(bed: &Bed, name: &str) -> String {
+async fn uid(bed: &Bed, name: &str) -> PodUid {
     let pod = bed.pod(name).await;
-    pod["metadata"]["uid"].as_str().unwrap().to_owned()
+    PodUid::from(pod["metadata"]["uid"].as_str().unwrap())
 }
 
 fn unified() -> bool {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use windlass_testing::containerd::PrivateContainerd;
 
-use crate::bed::{Bed, binary, eventually, skipped};
+use crate::bed::{Bed, binary, eventually, scaled, skipped};
 use crate::manifest::{shell, shell_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -149,7 +149,7 @@ async fn logs(bed: &mut Bed) {
     let mut command = bed.ctl_command(&["logs", "-f", "talks-node"]);
     let mut follow = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
-    let deadline = Duration::from_secs(20);
+    let deadline = scaled(Duration::from_secs(20));
     let next = tokio::time::timeout(deadline, lines.next_line()).await;
     assert_eq!(next.unwrap().unwrap().as_deref(), Some("first"));
     bed.exec("talks", "main", "touch /tmp/go").await;
@@ -174,7 +174,7 @@ async fn watch(bed: &mut Bed) {
         "the watch shows the new pod",
         Duration::from_secs(20),
         async || {
-            let next = tokio::time::timeout(Duration::from_secs(20), lines.next_line()).await;
+            let next = tokio::time::timeout(scaled(Duration::from_secs(20)), lines.next_line()).await;
             let line = next.unwrap().unwrap().unwrap_or_default();
             (line == "pod/new-node").then_some(()).ok_or(line)
         },

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::bed::{Bed, SOON, bare, eventually, skipped};
+use crate::bed::{Bed, SOON, bare, eventually, scaled, skipped};
 use crate::manifest::{fill, shell, shell_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -219,7 +219,7 @@ async fn a_directory_vanishes_and_returns(bed: &mut Bed) {
     let begun = Instant::now();
     bed.ready("new").await;
     assert!(
-        begun.elapsed() < Duration::from_secs(15),
+        begun.elapsed() < scaled(Duration::from_secs(15)),
         "noticed by the 20 s listing, not by the watch"
     );
     // swapped in an instant: no moment without a directory

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::Instant;
 
-use crate::bed::{Bed, SOON, bare, eventually, signal, skipped};
+use crate::bed::{Bed, SOON, bare, eventually, scaled, signal, skipped};
 use crate::manifest::fill;
 
 /// `SAY word` appends the time and the word to the pod's lines.
@@ -220,7 +220,7 @@ async fn on_containerd_hooks_run_when_and_where_their_pod_says() {
     let killed = Instant::now();
     signal(cut_short, Signal::KILL);
     bed.gone("cut-short").await;
-    assert!(killed.elapsed() < Duration::from_secs(60));
+    assert!(killed.elapsed() < scaled(Duration::from_secs(60)));
     bed.stop().await;
 }
 

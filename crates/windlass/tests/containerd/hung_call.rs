@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use windlass_testing::cri_proxy::{Action, Rule};
 use windlass_testing::pod_watch::PodTable;
 
-use crate::bed::{Bed, SOON, eventually, signal, skipped};
+use crate::bed::{Bed, SOON, eventually, scaled, signal, skipped};
 use crate::manifest::shell;
 
 const OTHERS: usize = 11;
@@ -147,7 +147,7 @@ async fn on_containerd_a_status_call_that_hangs_for_ever_is_told_and_delays_no_o
         (without.restart, with.restart),
         (without.stop_last, with.stop_last),
     ] {
-        let limit = before * 2 + Duration::from_secs(1);
+        let limit = before * 2 + scaled(Duration::from_secs(1));
         assert!(after < limit, "{after:?} instead of {before:?}");
     }
 
@@ -156,7 +156,7 @@ async fn on_containerd_a_status_call_that_hangs_for_ever_is_told_and_delays_no_o
     bed.remove("sick.yaml");
     bed.gone("sick").await;
     println!("the sick pod was stopped in {:?}", begun.elapsed());
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < scaled(Duration::from_secs(10)));
     assert_eq!(bed.ready_sandboxes("sick").await, []);
     hang.release();
     bed.stop().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::bed::{Bed, eventually, skipped};
+use crate::bed::{Bed, eventually, scaled, skipped};
 use crate::manifest::shell;
 
 /// For four rotations, one in three seconds at the most, on a busy machine.
@@ -63,7 +63,7 @@ async fn on_containerd_a_log_is_rotated_and_who_follows_it_loses_and_doubles_no_
 
     bed.remove("talks.yaml");
     bed.gone("talks").await;
-    let count = tokio::time::timeout(ROTATIONS, followed).await;
+    let count = tokio::time::timeout(scaled(ROTATIONS), followed).await;
     let count = count.expect("it ends with its pod").unwrap();
     assert!(count > 1000, "{count} lines in four rotations");
     bed.stop().await;

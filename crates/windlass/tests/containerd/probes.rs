@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::bed::{Bed, SOON, eventually, scaled, skipped};
 use crate::manifest::fill;
 
 /// Asked by commands; the test says what they find in the directory DIR.
@@ -181,7 +181,7 @@ async fn liveness(bed: &mut Bed, dir: &Path) {
     restarted(bed, "commands", 1).await;
     // two questions, one second of the probe's own grace period instead of the pod's minute
     let took = begin.elapsed();
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(took < scaled(Duration::from_secs(15)), "{took:?}");
     assert_eq!(bed.running("commands").await.len(), 1);
     let second = bed.ready("commands").await.containers;
     assert_ne!(first[0].id, second[0].id);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::bed::{Bed, SOON, eventually, scaled, skipped};
 use crate::manifest::{fill, shell, shell_with};
 
 const ORDERED: &str = r#"
@@ -121,7 +121,8 @@ async fn back_off_survives_the_agent(bed: &mut Bed) {
     let waited = containers[0].created_at - status.finished_at;
     let waited = Duration::from_nanos(waited.max(0) as u64);
     assert!(waited >= Duration::from_secs(10), "waited only {waited:?}");
-    assert!(waited < Duration::from_secs(20), "waited {waited:?}");
+    let limit = Duration::from_secs(10) + scaled(Duration::from_secs(10));
+    assert!(waited < limit, "waited {waited:?}");
 }
 
 async fn out_of_memory(bed: &mut Bed) {

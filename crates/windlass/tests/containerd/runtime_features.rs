@@ -3,7 +3,11 @@
 
 use std::time::Duration;
 
-use crate::bed::{Bed, SOON, eventually, older_than, signal};
+use windlass_core::resources::QosClass;
+use windlass_testing::environment::uses_systemd_driver;
+use windlass_types::PodUid;
+
+use crate::bed::{Bed, SOON, eventually, older_than, scaled, signal};
 use crate::manifest::{fill, shell};
 
 /// The image has the user 7777 in the group 8888.
@@ -69,7 +73,7 @@ async fn on_containerd_events_come_over_cri() {
         }
         let (took, relisted) = (killed.elapsed(), self::relists(&bed).await != relists);
         assert!(
-            took < BY_EVENT || !relisted,
+            took < scaled(BY_EVENT) || !relisted,
             "death {restarts} was seen after {took:?}"
         );
     }
@@ -92,14 +96,18 @@ async fn on_containerd_the_runtimes_cgroup_driver_counts_not_the_configurations(
     if older_than([2, 0], "a runtime that tells its cgroup driver") {
         return;
     }
-    // with slices of systemd containerd would refuse each pod: its driver is cgroupfs
-    let mut bed = Bed::configured("i-driver", "cgroupDriver: systemd").await;
+    // a cgroup parent of the other driver makes containerd reject each pod
+    let (configured, used) = match uses_systemd_driver() {
+        true => ("cgroupDriver: cgroupfs", "driver=Systemd"),
+        false => ("cgroupDriver: systemd", "driver=Cgroupfs"),
+    };
+    let mut bed = Bed::configured("i-driver", configured).await;
     bed.apply("web.yaml", &shell("web", "HOLD"));
     bed.ready("web").await;
-    bed.logged(&["cgroups of pods", "driver=Cgroupfs"]).await;
+    bed.logged(&["cgroups of pods", used]).await;
     let uid = bed.pod("web").await["metadata"]["uid"].clone();
-    let root = bed.containerd.cgroup_root();
-    let expected = format!("{root}/kubepods/besteffort/pod{}", uid.as_str().unwrap());
+    let uid = PodUid::from(uid.as_str().unwrap());
+    let expected = bed.containerd.cgroup_layout().pod(QosClass::BestEffort, &uid);
     let process = bed.process("web", "main").await;
     let lines = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
     assert!(lines.contains(&expected), "not in {expected}: {lines}");

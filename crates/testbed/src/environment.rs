@@ -1,0 +1,67 @@
+//! What the environment says of the machine that tests run on: how slow it is, which cgroup driver
+//! they use, and where their images are.
+//!
+//! `cargo xtask vm` sets all three; without them a test runs as on a machine of its own.
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// Factor of every timeout of a test on a real runtime: a whole number, 1 if unset. An emulated
+/// machine needs about 10.
+pub const TIMEOUT_FACTOR: &str = "WINDLASS_TEST_TIMEOUT_FACTOR";
+/// The cgroup driver of agents and containerds of tests: `cgroupfs` (if unset) or `systemd`.
+pub const CGROUP_DRIVER: &str = "WINDLASS_TEST_CGROUP_DRIVER";
+/// Directory with the archives of the images that every private containerd has, so that it need
+/// not build them.
+pub const IMAGES: &str = "WINDLASS_TEST_IMAGES";
+
+/// A timeout as long as the machine needs it: `timeout` times [`TIMEOUT_FACTOR`].
+///
+/// # Panics
+/// The variable is not a number from 1 to 1000.
+pub fn scaled(timeout: Duration) -> Duration {
+    static FACTOR: LazyLock<u32> = LazyLock::new(|| {
+        let value = std::env::var(TIMEOUT_FACTOR).ok();
+        factor(value.as_deref())
+    });
+    timeout * *FACTOR
+}
+
+/// True if tests use the systemd cgroup driver.
+pub fn uses_systemd_driver() -> bool {
+    std::env::var_os(CGROUP_DRIVER).is_some_and(|value| value == "systemd")
+}
+
+/// Directory of images that were built before.
+pub(crate) fn built_images() -> Option<PathBuf> {
+    let value = std::env::var_os(IMAGES).filter(|value| !value.is_empty());
+    value.map(PathBuf::from)
+}
+
+fn factor(value: Option<&str>) -> u32 {
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return 1;
+    };
+    let factor = value.parse().ok();
+    let factor = factor.filter(|factor| (1..=1000).contains(factor));
+    factor.unwrap_or_else(|| panic!("{TIMEOUT_FACTOR}={value}: not a number from 1 to 1000"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_factor_unset_is_one() {
+        assert_eq!(factor(None), 1);
+        assert_eq!(factor(Some("")), 1);
+        assert_eq!(factor(Some("10")), 10);
+    }
+
+    #[test]
+    #[should_panic(expected = "not a number from 1 to 1000")]
+    fn timeout_factor_out_of_range_panics() {
+        factor(Some("0"));
+    }
+}

@@ -1,0 +1,168 @@
+//! `vm`: a virtual machine with cgroup v2, systemd and Debian's kernel, containerd and runc, on which
+//! the tests on a real containerd run, or a user tries the agent.
+//!
+//! The processor is emulated, so it needs no `/dev/kvm` and is about ten times slower than the
+//! host. The disk of the system is made once ([`system`]); what is built from the checkout comes on a
+//! second one ([`payload`]). Both are read-only for the machine: its changes end with it.
+
+mod machine;
+mod payload;
+mod system;
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use windlass_testbed::debian::{self, Package};
+
+use crate::run;
+use machine::{Hardware, Machine};
+
+/// What runs the machine and makes its disks.
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "qemu-system-x86",
+        probe: &["/usr/bin/qemu-system-x86_64"],
+    },
+    Package {
+        name: "mmdebstrap",
+        probe: &["/usr/bin/mmdebstrap"],
+    },
+    Package {
+        name: "e2fsprogs",
+        probe: &["/usr/sbin/mke2fs", "/sbin/mke2fs"],
+    },
+    Package {
+        name: "cpio",
+        probe: &["/usr/bin/cpio", "/bin/cpio"],
+    },
+];
+/// Every test on a real containerd that needs no API server.
+const TESTS: &str = "test(/(^|::)on_containerd_/)";
+/// The tests of `--short`: one for each part of the node that cgroup v2 or systemd changes, and the
+/// life of a pod.
+const SHORT: &[&str] = &["on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along"];
+/// How long the short form may take; CI allows ten minutes.
+const SHORT_DEADLINE: Duration = Duration::from_secs(10 * 60);
+/// How long the whole suite may take.
+const DEADLINE: Duration = Duration::from_secs(3 * 60 * 60);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Run only the tests whose names contain one of these.
+    #[arg(value_name = "FILTER", conflicts_with = "shell")]
+    filters: Vec<String>,
+    /// Run the ten tests that CI runs.
+    #[arg(long, conflicts_with_all = ["filters", "shell"])]
+    short: bool,
+    /// Open a root shell on a machine where Windlass and containerd run.
+    #[arg(long)]
+    shell: bool,
+    #[command(flatten)]
+    hardware: Hardware,
+}
+
+/// Runs the tests, or the shell, on a new machine.
+pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
+    options.hardware.check()?;
+    let work = run::target_directory()?.join("vm");
+    std::fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
+    let _lock = lock(&work)?;
+    debian::ensure(PACKAGES, run::step)?;
+    let system = system::ensure(&work)?;
+    if options.shell {
+        let payload = payload::of_shell(&work)?;
+        let machine = Machine {
+            system: &system,
+            payload: &payload,
+            hardware: &options.hardware,
+            work: &work,
+        };
+        return machine.shell().await;
+    }
+    run::ensure_installed("nextest", "https://nexte.st")?;
+    let payload = payload::of_tests(&work, &filter(options))?;
+    let machine = Machine {
+        system: &system,
+        payload: &payload,
+        hardware: &options.hardware,
+        work: &work,
+    };
+    let deadline = if options.short {
+        SHORT_DEADLINE
+    } else {
+        DEADLINE
+    };
+    machine.test(deadline).await
+}
+
+/// The short form with the default hardware, for `cargo xtask test`.
+pub(crate) async fn short() -> anyhow::Result<()> {
+    let options = Options {
+        filters: Vec::new(),
+        short: true,
+        shell: false,
+        hardware: Hardware::default(),
+    };
+    run(&options)
+        .await
+        .context("the tests on cgroup v2 (`cargo xtask vm --short`)")
+}
+
+/// A nextest filterset of the tests that are wanted.
+fn filter(options: &Options) -> String {
+    let names: Vec<String> = match options.short {
+        true => SHORT
+            .iter()
+            .map(|name| format!("test(/{name}$/)"))
+            .collect(),
+        false => {
+            let filters = options.filters.iter();
+            filters.map(|part| format!("test(~{part})")).collect()
+        }
+    };
+    match names.is_empty() {
+        true => TESTS.to_owned(),
+        false => format!("{TESTS} & ({})", names.join(" | ")),
+    }
+}
+
+/// Two machines would share files below `work`.
+fn lock(work: &Path) -> anyhow::Result<File> {
+    let path = work.join("lock");
+    let file = File::create(&path).with_context(|| path.display().to_string())?;
+    if file.try_lock().is_err() {
+        bail!("another `cargo xtask vm` is running; wait for it or set CARGO_TARGET_DIR");
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(filters: &[&str], short: bool) -> Options {
+        Options {
+            filters: filters.iter().map(|&part| part.to_owned()).collect(),
+            short,
+            shell: false,
+            hardware: Hardware::default(),
+        }
+    }
+
+    #[test]
+    fn vm_filter_selects_containerd_tests_by_name() {
+        assert_eq!(filter(&options(&[], false)), TESTS);
+        let two = filter(&options(&["cgroup", "probe"], false));
+        assert_eq!(two, format!("{TESTS} & (test(~cgroup) | test(~probe))"));
+    }
+
+    #[test]
+    fn vm_short_form_names_each_test_in_full() {
+        let short = filter(&options(&[], true));
+        for name in SHORT {
+            assert!(short.contains(&format!("test(/{name}$/)")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The virtual machine: its hardware, and one run of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::payload::Payload;
+use super::system::System;
+use crate::run;
+
+/// What the machine's last line of output begins with.
+const EXIT_CODE: &str = "windlass-vm: exit code ";
+/// How long the machine may take to power off after the tests.
+const POWER_OFF: Duration = Duration::from_secs(60);
+const MIB: u64 = 1 << 20;
+/// Less memory than this does not hold the system and a pod.
+const MIN_MEMORY: u64 = 512;
+
+/// What the machine has.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Hardware {
+    /// Memory in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 3072)]
+    memory: u64,
+    /// Number of CPUs.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    cpus: u64,
+    /// Number of NUMA nodes; CPUs and memory are divided among them.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    numa: u64,
+    /// Swap space in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 0)]
+    swap: u64,
+    /// Size in MiB of an empty disk (/dev/disk/by-id/virtio-disk0, …); may be repeated.
+    #[arg(long, value_name = "MIB")]
+    disk: Vec<u64>,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Self {
+            memory: 3072,
+            cpus: 2,
+            numa: 1,
+            swap: 0,
+            disk: Vec::new(),
+        }
+    }
+}
+
+impl Hardware {
+    /// Fails if no machine can have it.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        if self.memory < MIN_MEMORY {
+            bail!(
+                "--memory {}: the machine needs {MIN_MEMORY} MiB",
+                self.memory
+            );
+        }
+        if self.cpus == 0 || self.numa == 0 {
+            bail!("--cpus and --numa are 1 or more");
+        }
+        let nodes = self.numa;
+        if !self.cpus.is_multiple_of(nodes) || !self.memory.is_multiple_of(nodes) {
+            bail!(
+                "--numa {nodes}: does not divide --cpus {} and --memory {}",
+                self.cpus,
+                self.memory
+            );
+        }
+        Ok(())
+    }
+
+    /// Arguments of qemu for CPUs and memory.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![
+            "-smp".to_owned(),
+            format!("{},sockets={}", self.cpus, self.numa),
+            "-m".to_owned(),
+            self.memory.to_string(),
+        ];
+        if self.numa > 1 {
+            let (cpus, memory) = (self.cpus / self.numa, self.memory / self.numa);
+            for node in 0..self.numa {
+                let (first, last) = (node * cpus, (node + 1) * cpus - 1);
+                arguments.extend([
+                    "-object".to_owned(),
+                    format!("memory-backend-ram,id=memory{node},size={memory}M"),
+                    "-numa".to_owned(),
+                    format!("node,nodeid={node},memdev=memory{node},cpus={first}-{last}"),
+                ]);
+            }
+        }
+        arguments
+    }
+}
+
+/// What the machine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Test,
+    Shell,
+}
+
+/// A machine that can be started.
+pub(super) struct Machine<'a> {
+    pub(super) system: &'a System,
+    pub(super) payload: &'a Payload,
+    pub(super) hardware: &'a Hardware,
+    pub(super) work: &'a Path,
+}
+
+impl Machine<'_> {
+    /// Runs the payload's tests with their output shown; their failure is an error.
+    pub(super) async fn test(&self, deadline: Duration) -> anyhow::Result<()> {
+        let console = self.work.join("console.log");
+        let _ = fs::remove_file(&console);
+        run::step(&format!(
+            "starting the virtual machine (emulated, no /dev/kvm); its console is in {}",
+            console.display()
+        ));
+        let mut command = self.command(Mode::Test)?;
+        command
+            .arg("-serial")
+            .arg(format!("file:{}", console.display()))
+            .args([
+                "-device",
+                "virtio-serial-pci",
+                "-chardev",
+                "file,id=output,path=/dev/stdout",
+            ])
+            .args([
+                "-device",
+                "virtserialport,chardev=output,name=windlass.output",
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut qemu = command.spawn().context("cannot run qemu-system-x86_64")?;
+        let result = tokio::select! {
+            result = tokio::time::timeout(deadline, show(&mut qemu)) => result,
+            _ = run::interrupted() => bail!("interrupted; the virtual machine is stopped"),
+        };
+        let named = || format!("see {}", console.display());
+        let code = match result {
+            Ok(code) => code.with_context(named)?,
+            Err(_) => {
+                qemu.kill().await?;
+                bail!("the tests did not end within {deadline:?}; {}", named());
+            }
+        };
+        if tokio::time::timeout(POWER_OFF, qemu.wait()).await.is_err() {
+            qemu.kill().await?;
+        }
+        match code {
+            0 => Ok(()),
+            code => bail!(
+                "tests in the virtual machine failed (exit code {code}); {}",
+                named()
+            ),
+        }
+    }
+
+    /// Gives the terminal to a shell on the machine until it is powered off.
+    pub(super) async fn shell(&self) -> anyhow::Result<()> {
+        run::step("starting the virtual machine; `poweroff` or Ctrl-A X ends it");
+        let mut command = self.command(Mode::Shell)?;
+        let mut qemu = command
+            .args(["-serial", "mon:stdio"])
+            .spawn()
+            .context("cannot run qemu-system-x86_64")?;
+        let status = qemu.wait().await?;
+        if !status.success() {
+            bail!("qemu ended with {status}");
+        }
+        Ok(())
+    }
+
+    fn command(&self, mode: Mode) -> anyhow::Result<Command> {
+        let (wanted, network) = match mode {
+            // tests reach nothing outside of the machine
+            Mode::Test => (
+                "systemd.wants=windlass-test.service",
+                "user,id=net,restrict=on",
+            ),
+            Mode::Shell => (
+                "systemd.wants=windlass-shell.service systemd.wants=windlass.service quiet",
+                "user,id=net",
+            ),
+        };
+        let swap = if self.hardware.swap > 0 {
+            " windlass.swap"
+        } else {
+            ""
+        };
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            // never KVM: where it is broken it hangs
+            .args(["-accel", "tcg,thread=multi", "-cpu", "max"])
+            .args(self.hardware.arguments())
+            .args([
+                "-nodefaults",
+                "-no-user-config",
+                "-no-reboot",
+                "-display",
+                "none",
+            ])
+            .arg("-kernel")
+            .arg(&self.system.kernel)
+            .arg("-initrd")
+            .arg(&self.system.initramfs)
+            .args(["-append", &format!("console=ttyS0 panic=-1 {wanted}{swap}")])
+            .args(["-device", "virtio-rng-pci", "-netdev", network])
+            .args(["-device", "virtio-net-pci,netdev=net"])
+            // changes of the disks are kept in files without a name
+            .env("TMPDIR", self.work)
+            .kill_on_drop(true);
+        self.add_disk(&mut command, &self.system.disk, "system");
+        self.add_disk(&mut command, &self.payload.disk, "payload");
+        if self.hardware.swap > 0 {
+            let path = self.empty_disk("swap", self.hardware.swap)?;
+            self.add_disk(&mut command, &path, "swap");
+        }
+        for (number, size) in self.hardware.disk.iter().enumerate() {
+            let name = format!("disk{number}");
+            let path = self.empty_disk(&name, *size)?;
+            self.add_disk(&mut command, &path, &name);
+        }
+        Ok(command)
+    }
+
+    fn add_disk(&self, command: &mut Command, path: &Path, name: &str) {
+        let drive = format!(
+            "file={},id={name},if=none,format=raw,snapshot=on,cache=unsafe",
+            // a comma ends a value
+            path.display().to_string().replace(',', ",,")
+        );
+        command.args(["-drive", &drive]);
+        command.args([
+            "-device",
+            &format!("virtio-blk-pci,drive={name},serial={name}"),
+        ]);
+    }
+
+    fn empty_disk(&self, name: &str, megabytes: u64) -> anyhow::Result<PathBuf> {
+        let path = self.work.join(name);
+        let file = fs::File::create(&path).with_context(|| path.display().to_string())?;
+        file.set_len(megabytes * MIB)?;
+        Ok(path)
+    }
+}
+
+/// Shows what the machine writes and returns the exit code at its end.
+async fn show(qemu: &mut Child) -> anyhow::Result<i32> {
+    let output = qemu.stdout.take().context("qemu's output")?;
+    let mut lines = BufReader::new(output).split(b'\n');
+    while let Some(line) = lines.next_segment().await? {
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches('\r');
+        if let Some(code) = line.strip_prefix(EXIT_CODE) {
+            return code.trim().parse().context("an exit code");
+        }
+        println!("{line}");
+    }
+    bail!("the virtual machine ended before its tests")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hardware(cpus: u64, memory: u64, numa: u64) -> Hardware {
+        Hardware {
+            cpus,
+            memory,
+            numa,
+            ..Hardware::default()
+        }
+    }
+
+    #[test]
+    fn numa_nodes_divide_cpus_and_memory() {
+        let arguments = hardware(4, 2048, 2).arguments().join(" ");
+        assert_eq!(
+            arguments,
+            "-smp 4,sockets=2 -m 2048 \
+             -object memory-backend-ram,id=memory0,size=1024M -numa node,nodeid=0,memdev=memory0,cpus=0-1 \
+             -object memory-backend-ram,id=memory1,size=1024M -numa node,nodeid=1,memdev=memory1,cpus=2-3"
+        );
+        assert_eq!(
+            hardware(2, 1024, 1).arguments().join(" "),
+            "-smp 2,sockets=1 -m 1024"
+        );
+    }
+
+    #[test]
+    fn hardware_that_no_machine_can_have_is_rejected() {
+        let check = |hardware: Hardware, expected: &str| {
+            let error = hardware.check().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        check(hardware(2, 100, 1), "needs 512 MiB");
+        check(hardware(0, 1024, 1), "1 or more");
+        check(hardware(3, 1024, 2), "does not divide");
+        assert!(hardware(4, 1024, 2).check().is_ok());
+    }
+}
