@@ -46,4 +46,5 @@ mod pods;
 mod proxy;
 mod references;
 mod restarts;
+mod tokens;
 mod usage;

@@ -24,6 +24,7 @@ mod pod_watch;
 mod restored;
 mod slow_runtime;
 mod storm;
+mod tokens;
 mod volume_limits;
 mod volumes;
 
