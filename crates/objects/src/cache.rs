@@ -369,6 +369,16 @@ impl ObjectCache {
         }
     }
 
+    /// True if all ConfigMaps, Secrets and services that a pod refers to were read and exist.
+    fn are_present(&self, namespace: &str, references: &References) -> bool {
+        let services = self.services.subscribe(&services());
+        let mut config_maps = references.config_maps.keys();
+        let mut secrets = references.secrets.keys();
+        services.is_some_and(|known| known.borrow().synced)
+            && config_maps.all(|name| self.config_maps.is_present(namespace, name))
+            && secrets.all(|name| self.secrets.is_present(namespace, name))
+    }
+
     /// What counts of a pod's references: a static pod has nothing of the API server but its
     /// RuntimeClass, and nobody has what is switched off.
     fn references(&self, pod: &Pod) -> References {
@@ -413,6 +423,17 @@ impl PodObjects for ObjectCache {
         }
     }
 
+    fn sandbox_inputs(&self, pod: &SharedPod) -> Option<PodInputs> {
+        let references = self.references(pod);
+        let ready = only_tokens_missing(pod, &references)
+            && self.tokens.are_prompt()
+            && self.are_present(pod.namespace(), &references);
+        ready.then(|| PodInputs {
+            runtime_handler: Some(String::new()),
+            ..PodInputs::default()
+        })
+    }
+
     fn unregister(&self, uid: &PodUid) {
         if let Some(old) = self.lock().remove(uid) {
             self.release(uid, &old, &References::default());
@@ -452,6 +473,24 @@ impl PodObjects for ObjectCache {
             missing,
         })
     }
+}
+
+/// True if a pod refers to tokens and otherwise only to objects by name, and has no volume whose set-up
+/// may wait for anything but its content.
+fn only_tokens_missing(pod: &Pod, references: &References) -> bool {
+    let mut volumes = PodExt::spec(pod).volumes.iter().flatten();
+    !references.tokens.is_empty()
+        && references.runtime_class.is_none()
+        && references.claims.is_empty()
+        && references.certificates.is_empty()
+        && references.trust_bundles.is_empty()
+        && volumes.all(|volume| {
+            volume.projected.is_some()
+                || volume.config_map.is_some()
+                || volume.secret.is_some()
+                || volume.downward_api.is_some()
+                || volume.empty_dir.is_some()
+        })
 }
 
 /// Of several errors the first is told.

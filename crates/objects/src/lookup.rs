@@ -75,6 +75,21 @@ impl<T: Kept> Named<T> {
         }
     }
 
+    /// True if the object was read and exists, and what is known of it is current.
+    pub(crate) fn is_present(&self, namespace: &str, name: &str) -> bool {
+        match self {
+            Self::Watched(sets) => sets
+                .subscribe(&by_name(namespace, name))
+                .is_some_and(|known| {
+                    let key = (namespace.to_owned(), name.to_owned());
+                    let known = known.borrow();
+                    known.synced && known.items.contains_key(&key)
+                }),
+            // each sync asks
+            Self::Read(_) => false,
+        }
+    }
+
     async fn item(&self, namespace: &str, name: &str, deadline: Instant) -> Found<T> {
         match self {
             Self::Watched(sets) => {

@@ -4,6 +4,8 @@
 //! which has its volumes made again; a token goes with its pod.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ use life::{Life, Phase};
 
 /// How long a pod waits for a token.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
+/// A token that takes longer is not awaited in a start slot the next time.
+const PROMPT: Duration = Duration::from_millis(500);
 /// Pause between two requests while a pod waits.
 const REQUEST_RETRY: Duration = Duration::from_secs(1);
 /// After a renewal that failed, the old token serves this long before the next attempt.
@@ -40,6 +44,8 @@ pub(crate) struct TokenCache {
     /// `None` if nobody wants to hear that a token is due.
     changed: Option<SlotSender<PodUid, ObjectsChanged>>,
     state: Mutex<State>,
+    /// The last request for a token was answered with one within [`PROMPT`].
+    prompt: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +102,7 @@ impl TokenCache {
             clock,
             changed,
             state: Mutex::default(),
+            prompt: AtomicBool::new(true),
         }
     }
 
@@ -133,7 +140,7 @@ impl TokenCache {
             return Ok(token);
         }
         let old = self.valid(&key);
-        match self.ask_until(pod, &key, old.is_some()).await {
+        match self.ask_noting_time(pod, &key, old.is_some()).await {
             Ok((token, life)) => {
                 self.put(&key, token.clone(), life);
                 Ok(token)
@@ -159,6 +166,11 @@ impl TokenCache {
                 }
             }
         }
+    }
+
+    /// True if a new token is to be expected within the time that a sandbox takes.
+    pub(crate) fn are_prompt(&self) -> bool {
+        self.client.is_some() && self.prompt.load(Ordering::Relaxed)
     }
 
     /// Until when a pod's token is worth something.
@@ -251,6 +263,26 @@ impl TokenCache {
         }
         state.ticking = !state.entries.is_empty();
         state.ticking
+    }
+
+    /// [`Self::ask_until`], and whether the answer was prompt.
+    async fn ask_noting_time(
+        &self,
+        pod: &Pod,
+        key: &Key,
+        once: bool,
+    ) -> Result<(Token, Life), String> {
+        let mut asked = pin!(self.ask_until(pod, key, once));
+        match tokio::time::timeout(PROMPT, &mut asked).await {
+            Ok(answer) => {
+                self.prompt.store(answer.is_ok(), Ordering::Relaxed);
+                answer
+            }
+            Err(_) => {
+                self.prompt.store(false, Ordering::Relaxed);
+                asked.await
+            }
+        }
     }
 
     /// Asks until the deadline; once, if there is something to go on with.

@@ -56,6 +56,10 @@ pub trait PodObjects: Send + Sync + Debug + 'static {
     /// and safe to repeat.
     fn register(&self, pod: &SharedPod);
 
+    /// What the sandbox of a new pod needs, if everything that the pod refers to is there and only its
+    /// tokens have to be requested. With `None` everything is resolved first.
+    fn sandbox_inputs(&self, pod: &SharedPod) -> Option<PodInputs>;
+
     /// The pod is gone.
     fn unregister(&self, uid: &PodUid);
 

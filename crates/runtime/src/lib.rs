@@ -96,7 +96,8 @@ pub use inputs::{ImageCredentials, InputsError, PodInputs, PodObjects};
 pub use options::{ImageAccessOptions, PodRuntimeDeps, RuntimeOptions};
 pub use pull::PullOptions;
 pub use request::{
-    CleanupError, KillPodError, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest,
+    CleanupError, ContainerInputs, KillPodError, KillPodRequest, StartFailure, SyncPodOutcome,
+    SyncPodRequest,
 };
 
 /// Handle to the executor. Clones share its image pulls and its limits.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use windlass_core::actions::PodActions;
 use windlass_core::backoff::BackoffTable;
 use windlass_cri::error::CriError;
@@ -46,6 +47,10 @@ impl std::fmt::Debug for SyncPodRequest {
             .finish()
     }
 }
+
+/// What the containers of a pod need and its sandbox does not, while that is still being prepared.
+pub type ContainerInputs<'a> =
+    BoxFuture<'a, Result<(Arc<PodInputs>, Arc<MountedVolumes>), StartFailure>>;
 
 /// What one pass came to.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{Either, join_all, select};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,9 @@ use crate::PodRuntime;
 use crate::files::FilesError;
 use crate::images::{ImagesOfPass, is_failed_pull};
 use crate::kill::{ContainerKill, ignore_missing};
-use crate::request::{KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest, retry_time};
+use crate::request::{
+    ContainerInputs, KillPodRequest, StartFailure, SyncPodOutcome, SyncPodRequest, retry_time,
+};
 use crate::text::pod_text;
 
 /// How long a pass that is cancelled waits for a container's start that is under way. A call that
@@ -36,6 +38,17 @@ impl PodRuntime {
     /// work is in the outcome. Cancelling stops at the next await, but waits for a container's
     /// start that is under way.
     pub async fn sync_pod(&self, req: SyncPodRequest, cancel: CancellationToken) -> SyncPodOutcome {
+        self.sync_new_pod(req, None, cancel).await
+    }
+
+    /// The same for a pod whose sandbox is made while what its containers need is being prepared; the
+    /// request has what the sandbox needs.
+    pub async fn sync_new_pod(
+        &self,
+        req: SyncPodRequest,
+        containers: Option<ContainerInputs<'_>>,
+        cancel: CancellationToken,
+    ) -> SyncPodOutcome {
         let deps = self.deps();
         let _active = self.active().enter(req.pod.uid());
         let now = deps.clock.now();
@@ -58,7 +71,7 @@ impl PodRuntime {
                 // one that hangs is given up all the same
                 let _ = timeout(START_SETTLES, starting.lock()).await;
             };
-            let work = Box::pin(for_pod(pass.req.pod.uid(), pass.run()));
+            let work = Box::pin(for_pod(pass.req.pod.uid(), pass.run(containers)));
             let done = tokio::select! {
                 biased;
                 () = given_up => false,
@@ -117,7 +130,7 @@ impl<'a> Pass<'a> {
         &self.req.pod
     }
 
-    async fn run(&mut self) {
+    async fn run(&mut self, container_inputs: Option<ContainerInputs<'_>>) {
         if self.outside {
             // its limits bind nothing; the pass that follows starts it in a new cgroup
             tracing::warn!(pod = %self.pod().full_name(), "the pod's cgroup is gone, it is restarted");
@@ -133,10 +146,28 @@ impl<'a> Pass<'a> {
         if !self.actions.starts_something() {
             return;
         }
-        match self.make_ready().await {
+        let ready = match container_inputs {
+            None => self.make_ready().await,
+            Some(inputs) => self.make_ready_with(inputs).await,
+        };
+        match ready {
             Ok(sandbox) => self.start_all(&sandbox).await,
             Err(failure) => self.fail(failure),
         }
+    }
+
+    /// Makes the sandbox while what its containers need is being prepared, and waits for both.
+    async fn make_ready_with(
+        &mut self,
+        inputs: ContainerInputs<'_>,
+    ) -> Result<Sandbox, StartFailure> {
+        // a sandbox that is being made is never given up for a failure of the inputs
+        let (sandbox, prepared) = match select(Box::pin(self.make_ready()), inputs).await {
+            Either::Left((made, inputs)) => (made?, inputs.await),
+            Either::Right((prepared, making)) => (making.await?, prepared),
+        };
+        (self.req.inputs, self.req.volumes) = prepared?;
+        Ok(sandbox)
     }
 
     /// Returns false if the pass ends here.

@@ -194,6 +194,46 @@ async fn an_account_that_is_missing_is_named() {
     assert!(refused.contains("robot"), "{refused}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn sandbox_inputs_need_all_but_tokens() {
+    let world = World::new();
+    world.server.create(&account());
+    let spec = |sources: Value| {
+        json!({
+            "serviceAccountName": "robot",
+            "volumes": [{ "name": "v", "projected": { "sources": sources } }],
+        })
+    };
+    let token = json!({ "serviceAccountToken": { "path": "key", "expirationSeconds": LIFE } });
+    let settings = json!({ "configMap": { "name": "settings" } });
+    let no_token = pod("a", spec(json!([settings])));
+    let create = |name: &str, sources: Value| {
+        SharedPod::new(world.server.create(pod(name, spec(sources)).as_ref()))
+    };
+    let with_token = create("b", json!([token, settings]));
+    for pod in [&no_token, &with_token] {
+        world.cache.register(pod);
+    }
+    settle().await;
+    // the ConfigMap does not exist
+    assert_eq!(world.cache.sandbox_inputs(&with_token), None);
+    world.server.create(&config_map("settings", "blue"));
+    settle().await;
+    assert!(world.cache.sandbox_inputs(&with_token).is_some());
+    assert_eq!(world.cache.sandbox_inputs(&no_token), None);
+    // the last token was slow, the next one is not
+    let slow = world
+        .server
+        .faults()
+        .slow(On::path(TOKEN), Duration::from_millis(600));
+    world.inputs(&with_token).await.expect("inputs");
+    assert_eq!(world.cache.sandbox_inputs(&with_token), None);
+    world.server.faults().lift(slow);
+    let next = create("c", json!([token, settings]));
+    world.inputs(&next).await.expect("inputs");
+    assert!(world.cache.sandbox_inputs(&next).is_some());
+}
+
 /// A server whose node authorizer learns of pods this many milliseconds later.
 fn lagging(milliseconds: u64) -> World {
     let world = World::of_node();

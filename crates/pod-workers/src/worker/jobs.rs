@@ -1,7 +1,7 @@
 //! The three jobs of a worker: sync, kill, release. Each is a future that always ends with one
 //! answer, and ends soon after its token is cancelled.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ use windlass_types::{
 };
 
 use super::WorkerDeps;
+use crate::pacer::StartSlot;
 
 /// Pause before a pod looks again whether its predecessor has gone; housekeeping, which stops it,
 /// comes every two seconds.
@@ -217,25 +218,19 @@ pub async fn sync(
             }
         }
     }
-    let touch = waits(deps, &uid, "references", starts);
-    let resolved = inputs(deps, &job.pod, starts).await;
-    ended(
-        touch,
-        Outcome::of(&resolved.as_ref().map_err(|error| &error.message)),
-    );
-    let mut inputs = match resolved {
+    if starts && observed.is_empty() && deps.objects.sandbox_inputs(&job.pod).is_some() {
+        let slot = start_slot(deps, &uid, true).await;
+        // the tokens of the pods before it may have taken long
+        if let Some(inputs) = deps.objects.sandbox_inputs(&job.pod) {
+            let started = (inputs, slot);
+            return start_sandbox_first(deps, job, observed, started, cancel, progress).await;
+        }
+    }
+    let mut inputs = match resolved_inputs(deps, &job.pod, starts).await {
         Ok(inputs) => inputs,
         Err(error) => return wait_for_inputs(deps, job, observed, error),
     };
-    let patience = if starts { VOLUMES_PATIENCE } else { REFRESH };
-    let set_up = deps.volumes.set_up(&job.pod, &inputs.volumes, patience);
-    let touch = waits(deps, &uid, "volumes", starts);
-    let set_up = set_up.await;
-    ended(
-        touch,
-        Outcome::of(&set_up.as_ref().map_err(|error| &error.message)),
-    );
-    let (ready, unready) = match set_up {
+    let (ready, unready) = match set_up(deps, &job.pod, &inputs.volumes, starts).await {
         Ok(ready) => (ready, None),
         Err(error) => {
             let failure = volumes_not_ready(deps, &inputs.volumes, error);
@@ -253,12 +248,7 @@ pub async fn sync(
             ..wait_for_inputs(deps, job, observed, error)
         };
     }
-    let touch = waits(deps, &uid, "start slot", starts);
-    let slot = match starts {
-        true => deps.pacer.acquire().await,
-        false => None,
-    };
-    ended(touch, Outcome::Done);
+    let slot = start_slot(deps, &uid, starts).await;
     progress(Progress::Dispatched(deps.clock.now()));
     let pod = SharedPod::clone(&job.pod);
     let request = SyncPodRequest {
@@ -276,18 +266,82 @@ pub async fn sync(
         outcome.failures.push(failure);
     }
     drop(slot);
-    let observed = match outcome.changed {
-        true => match deps.pleg.inspect(&uid).await {
-            Ok(observed) => Ok(with_termination_messages(deps, &pod, observed).await),
-            Err(error) => Err(error.into()),
-        },
-        false => Ok(observed),
-    };
     SyncReport {
-        observed,
+        observed: observed_after(deps, &pod, &outcome, observed).await,
         outcome: Some(outcome),
         notes,
     }
+}
+
+/// Starts a new pod whose tokens alone have to be requested. Its sandbox is made meanwhile, in a start
+/// slot: tokens take a part of the time that a sandbox takes.
+async fn start_sandbox_first(
+    deps: &WorkerDeps,
+    job: SyncJob,
+    observed: Arc<ObservedPod>,
+    (sandbox_inputs, slot): (PodInputs, Option<StartSlot>),
+    cancel: CancellationToken,
+    progress: &(impl Fn(Progress) + Sync),
+) -> SyncReport {
+    let pod = SharedPod::clone(&job.pod);
+    progress(Progress::Dispatched(deps.clock.now()));
+    let notes = OnceLock::new();
+    let container_inputs = async {
+        let resolved = resolved_inputs(deps, &pod, true).await;
+        let mut inputs = resolved.map_err(|error| inputs_failure(deps, &pod, error))?;
+        let ready = set_up(deps, &pod, &inputs.volumes, true).await;
+        let ready = ready.map_err(|error| volumes_not_ready(deps, &inputs.volumes, error))?;
+        // nobody else sets it
+        let _ = notes.set(ready.kept);
+        match inputs.missing.take() {
+            Some(error) => Err(inputs_failure(deps, &pod, error)),
+            None => Ok((Arc::new(inputs), ready.mounted)),
+        }
+    };
+    let request = SyncPodRequest {
+        pod: job.pod,
+        observed: Arc::clone(&observed),
+        backoff: job.backoff,
+        verdicts: job.verdicts,
+        network_ready: job.network_ready,
+        inputs: Arc::new(sandbox_inputs),
+        volumes: ReadyVolumes::default().mounted,
+    };
+    let started = deps
+        .runtime
+        .sync_new_pod(request, Some(Box::pin(container_inputs)), cancel);
+    let outcome = started.await;
+    drop(slot);
+    SyncReport {
+        observed: observed_after(deps, &pod, &outcome, observed).await,
+        outcome: Some(outcome),
+        notes: notes.into_inner(),
+    }
+}
+
+/// A slot for a sync that starts something.
+async fn start_slot(deps: &WorkerDeps, uid: &PodUid, starts: bool) -> Option<StartSlot> {
+    let touch = waits(deps, uid, "start slot", starts);
+    let slot = match starts {
+        true => deps.pacer.acquire().await,
+        false => None,
+    };
+    ended(touch, Outcome::Done);
+    slot
+}
+
+/// The pod after a pass over it.
+async fn observed_after(
+    deps: &WorkerDeps,
+    pod: &SharedPod,
+    outcome: &SyncPodOutcome,
+    before: Arc<ObservedPod>,
+) -> Result<Arc<ObservedPod>, JobError> {
+    if !outcome.changed {
+        return Ok(before);
+    }
+    let observed = deps.pleg.inspect(&pod.uid()).await?;
+    Ok(with_termination_messages(deps, pod, observed).await)
 }
 
 /// A sync that starts something waits; what one that does not refreshes in passing holds nobody up.
@@ -347,6 +401,34 @@ async fn with_termination_messages(
         observed.containers[index].message = message;
     }
     Arc::new(observed)
+}
+
+/// [`inputs`], with the wait in the pod's timeline.
+async fn resolved_inputs(
+    deps: &WorkerDeps,
+    pod: &SharedPod,
+    starts: bool,
+) -> Result<PodInputs, InputsError> {
+    let touch = waits(deps, &pod.uid(), "references", starts);
+    let resolved = inputs(deps, pod, starts).await;
+    let outcome = Outcome::of(&resolved.as_ref().map_err(|error| &error.message));
+    ended(touch, outcome);
+    resolved
+}
+
+/// Has the pod's volumes set up, with the wait in its timeline.
+async fn set_up(
+    deps: &WorkerDeps,
+    pod: &SharedPod,
+    volumes: &Arc<PodVolumes>,
+    starts: bool,
+) -> Result<ReadyVolumes, VolumesNotReady> {
+    let patience = if starts { VOLUMES_PATIENCE } else { REFRESH };
+    let touch = waits(deps, &pod.uid(), "volumes", starts);
+    let ready = deps.volumes.set_up(pod, volumes, patience).await;
+    let outcome = Outcome::of(&ready.as_ref().map_err(|error| &error.message));
+    ended(touch, outcome);
+    ready
 }
 
 /// What the pod refers to. A pod that starts something waits for it; one that runs has its
@@ -416,33 +498,32 @@ fn wait_for_predecessor(
     not_started(job, observed, failure)
 }
 
-/// Something the pod refers to cannot be had. A change of the object brings the pod back at
-/// once, the time is for what no watch tells.
 fn wait_for_inputs(
     deps: &WorkerDeps,
     job: SyncJob,
     observed: Arc<ObservedPod>,
     error: InputsError,
 ) -> SyncReport {
+    let failure = inputs_failure(deps, &job.pod, error);
+    not_started(job, observed, failure)
+}
+
+/// Something the pod refers to cannot be had. A change of the object brings the pod back at
+/// once, the time is for what no watch tells.
+fn inputs_failure(deps: &WorkerDeps, pod: &Pod, error: InputsError) -> StartFailure {
     let delay = match error.retry {
         Retry::Soon => INPUTS_RETRY_SOON,
         Retry::Later | Retry::Never => INPUTS_RETRY_LATER,
     };
-    deps.events.record(
-        &job.pod,
-        None,
-        EventType::Warning,
-        error.reason,
-        &error.message,
-    );
-    let failure = StartFailure {
+    let (events, message) = (&deps.events, &error.message);
+    events.record(pod, None, EventType::Warning, error.reason, message);
+    StartFailure {
         container: None,
         reason: error.reason,
         message: error.message,
         retry: error.retry,
         retry_at: deps.clock.now().checked_add(delay).ok(),
-    };
-    not_started(job, observed, failure)
+    }
 }
 
 /// A volume failed, or is still being set up. The VolumeManager has recorded it, tries again by

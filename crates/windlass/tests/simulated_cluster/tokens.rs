@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use windlass_fake_api::On;
 use windlass_testing::{NodeSim, PodBuilder};
 use windlass_types::Pod;
 use windlass_types::corev1::{Event, ServiceAccount};
@@ -78,6 +79,34 @@ async fn start_time(sim: &mut NodeSim, name: &str) -> Duration {
     sim.until("it is ready", 10 * SECOND, |sim| ready(sim, name))
         .await;
     bound.elapsed()
+}
+
+#[test]
+fn sandbox_is_made_while_the_token_is_requested() {
+    on_a_ready_node(30, async |sim| {
+        namespace(sim, "robot");
+        // the first pod of a namespace reads its ConfigMap first
+        start_time(sim, "first").await;
+        let quick = start_time(sim, "quick").await;
+        let delay = Duration::from_millis(60);
+        sim.api.faults().slow(On::path("*/token"), delay);
+        let slow = start_time(sim, "slow").await;
+        assert!(slow < quick + delay / 4, "{quick:?} {slow:?}");
+        // a server that takes long holds no start slot: other pods start before
+        sim.api.faults().clear();
+        sim.api.faults().slow(On::path("*/token"), 5 * SECOND);
+        let names: Vec<_> = (0..8).map(|i| format!("late{i}")).collect();
+        schedule(sim, &names).await;
+        create(sim, pod("free"));
+        sim.until("a pod without a token is ready", 3 * SECOND, |sim| {
+            ready(sim, "free")
+        })
+        .await;
+        sim.until("all are ready", 15 * SECOND, |sim| {
+            names.iter().all(|name| ready(sim, name))
+        })
+        .await;
+    });
 }
 
 #[test]
