@@ -276,7 +276,8 @@ impl Pleg {
         spawn_io("pleg-inspect", async move {
             let read = async {
                 let begin = Instant::now();
-                let result = io::inspect(runtime.as_ref(), clock.as_ref(), &name, &load, &uid).await;
+                let result =
+                    io::inspect(runtime.as_ref(), clock.as_ref(), &name, &load, &uid).await;
                 (result, begin.elapsed())
             };
             let (result, took) = limiter.run(read).await;

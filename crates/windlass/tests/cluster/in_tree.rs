@@ -97,7 +97,7 @@ async fn in_tree_volumes_are_mounted_by_csi(kind: Kind, name: &str) {
     assert_eq!(driver.violations(), Vec::<String>::new());
     let left: Vec<PathBuf> = mounts_below(&root.join("plugins"));
     assert_eq!(left, Vec::<PathBuf>::new());
-    a_bad_volume_id_is_named(&bed).await;
+    a_bad_volume_id_is_named(&mut bed).await;
     bed.stop().await;
 }
 
@@ -133,7 +133,7 @@ async fn it_is_staged_and_published(
 }
 
 /// A pod with a volume that cannot be translated says which field is wrong.
-async fn a_bad_volume_id_is_named(bed: &Bed) {
+async fn a_bad_volume_id_is_named(bed: &mut Bed) {
     let volumes = json!([{ "name": "v", "awsElasticBlockStore": { "volumeID": "aws://a/snap" } }]);
     let spec = with_claim("ebs-bad", "unused", json!({ "volumes": volumes }));
     let created = bed.create(&spec).await;

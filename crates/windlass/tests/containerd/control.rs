@@ -174,7 +174,8 @@ async fn watch(bed: &mut Bed) {
         "the watch shows the new pod",
         Duration::from_secs(20),
         async || {
-            let next = tokio::time::timeout(scaled(Duration::from_secs(20)), lines.next_line()).await;
+            let next =
+                tokio::time::timeout(scaled(Duration::from_secs(20)), lines.next_line()).await;
             let line = next.unwrap().unwrap().unwrap_or_default();
             (line == "pod/new-node").then_some(()).ok_or(line)
         },

@@ -107,7 +107,10 @@ async fn on_containerd_the_runtimes_cgroup_driver_counts_not_the_configurations(
     bed.logged(&["cgroups of pods", used]).await;
     let uid = bed.pod("web").await["metadata"]["uid"].clone();
     let uid = PodUid::from(uid.as_str().unwrap());
-    let expected = bed.containerd.cgroup_layout().pod(QosClass::BestEffort, &uid);
+    let expected = bed
+        .containerd
+        .cgroup_layout()
+        .pod(QosClass::BestEffort, &uid);
     let process = bed.process("web", "main").await;
     let lines = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
     assert!(lines.contains(&expected), "not in {expected}: {lines}");
