@@ -42,7 +42,8 @@ fn image_access_by_history_and_credentials() {
     let unknown = PullHistory::Pulled(unknown.expect("new"));
     let by_own = || pulled("r.io/a:1", Some(&own));
     let anonymous = pulled("r.io/a:1", None);
-    let by_node = pulled("r.io/a:1", Some(&credentials(None, "p")));
+    let node_credentials = credentials(None, "p");
+    let by_node = pulled("r.io/a:1", Some(&node_credentials));
     let found = "credentialRecordFound";
     let must = "mustAuthenticate";
     for (case, history, pod, expected, adds) in [
