@@ -336,3 +336,43 @@ fn of_every_blocker_it_is_known_who_goes_on() {
     check(Reason::InvalidImageName, Some("a"), false, user);
     check(Reason::Error, None, false, user);
 }
+
+#[test]
+fn status_of_a_rejected_pod_is_phase_reason_and_message() {
+    let rejection = crate::admission::Rejection::new("OutOfcpu", "no room");
+    let case = Case::new("Always a", "").with(|c| {
+        c.verdict = Some(rejection.into());
+        let condition = |type_: &str| PodCondition {
+            type_: type_.into(),
+            status: "True".into(),
+            ..PodCondition::default()
+        };
+        c.pod.status.get_or_insert_default().conditions = Some(vec![
+            condition("PodScheduled"),
+            condition("example.com/own"),
+        ]);
+    });
+    let status = case.status();
+    let expected = PodStatus {
+        phase: Some("Failed".into()),
+        reason: Some("OutOfcpu".into()),
+        message: Some("Pod was rejected: no room".into()),
+        qos_class: Some("BestEffort".into()),
+        start_time: status.start_time.clone(),
+        ..PodStatus::default()
+    };
+    let without_conditions = PodStatus {
+        conditions: None,
+        ..status.clone()
+    };
+    assert_eq!(without_conditions, expected);
+    let types = |status: &PodStatus| {
+        let conditions = status.conditions.iter().flatten();
+        conditions.map(|c| c.type_.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(types(&status), ["example.com/own"]);
+
+    // an agent that finds such a pod adds nothing to it
+    let found = Case::new("Always a", "").with(|c| c.pod.status = Some(status.clone()));
+    assert_eq!(found.status(), status);
+}
