@@ -18,7 +18,7 @@ use crate::image_name::PullPolicy;
 pub type MountedImages = BTreeMap<String, MountedImage>;
 
 /// Runtimes that learnt it: name, first version that mounts an image, first that mounts a part.
-const SINCE: [(&str, [u64; 2], [u64; 2]); 2] =
+const SINCE: [History; 2] =
     [("containerd", [2, 1], [2, 2]), ("cri-o", [1, 31], [1, 33])];
 
 /// An image that a container mounts.
@@ -103,10 +103,11 @@ pub(crate) fn missing(runtime: &RuntimeVersion) -> Missing {
     missing.unwrap_or_default()
 }
 
+/// A runtime, and its first versions with whole images and with parts of images as volumes.
+type History = (&'static str, [u64; 2], [u64; 2]);
+
 /// The history of a runtime, and its version.
-fn known(
-    runtime: &RuntimeVersion,
-) -> Option<(&'static (&'static str, [u64; 2], [u64; 2]), [u64; 2])> {
+fn known(runtime: &RuntimeVersion) -> Option<(&'static History, [u64; 2])> {
     let known = SINCE.iter().find(|(name, ..)| *name == runtime.name);
     known.zip(major_and_minor(&runtime.version))
 }

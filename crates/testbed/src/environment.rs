@@ -39,6 +39,10 @@ pub(crate) fn built_images() -> Option<PathBuf> {
     value.map(PathBuf::from)
 }
 
+#[expect(
+    clippy::panic,
+    reason = "a test run with another factor than was asked for would mislead"
+)]
 fn factor(value: Option<&str>) -> u32 {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return 1;

@@ -192,9 +192,9 @@ impl Plan {
     fn failed(&mut self, error: &ApiError, lived: Option<Duration>, now: Instant) -> Decision {
         if self.position.is_none() && self.streams() {
             match stream_failure(error, lived.is_some()) {
-                StreamFailure::OfServer => return self.list_instead(now, true),
-                StreamFailure::OfSet => return self.list_instead(now, false),
-                StreamFailure::OfAnyRequest => self.broken_streams += 1,
+                StreamFailure::WholeServer => return self.list_instead(now, true),
+                StreamFailure::OneSet => return self.list_instead(now, false),
+                StreamFailure::AnyRequest => self.broken_streams += 1,
             }
         }
         if self.position.is_some() && loses_position(error) {
@@ -275,21 +275,21 @@ impl Plan {
 /// What the failure of a streaming list says.
 enum StreamFailure {
     /// The server has no streaming lists, of whatever set.
-    OfServer,
+    WholeServer,
     /// This set has none, as far as is known.
-    OfSet,
+    OneSet,
     /// A list would have failed alike.
-    OfAnyRequest,
+    AnyRequest,
 }
 
 /// `began` is true if the error came after the server had accepted the request.
 fn stream_failure(error: &ApiError, began: bool) -> StreamFailure {
     use ApiErrorKind::{Connection, Invalid, Server, Timeout, TooManyRequests, Unauthorized};
     match error.kind {
-        Connection | Timeout | TooManyRequests | Unauthorized => StreamFailure::OfAnyRequest,
-        Invalid => StreamFailure::OfServer,
-        Server if began => StreamFailure::OfServer,
-        _ => StreamFailure::OfSet,
+        Connection | Timeout | TooManyRequests | Unauthorized => StreamFailure::AnyRequest,
+        Invalid => StreamFailure::WholeServer,
+        Server if began => StreamFailure::WholeServer,
+        _ => StreamFailure::OneSet,
     }
 }
 
