@@ -18,8 +18,7 @@ use crate::image_name::PullPolicy;
 pub type MountedImages = BTreeMap<String, MountedImage>;
 
 /// Runtimes that learnt it: name, first version that mounts an image, first that mounts a part.
-const SINCE: [History; 2] =
-    [("containerd", [2, 1], [2, 2]), ("cri-o", [1, 31], [1, 33])];
+const SINCE: [History; 2] = [("containerd", [2, 1], [2, 2]), ("cri-o", [1, 31], [1, 33])];
 
 /// An image that a container mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

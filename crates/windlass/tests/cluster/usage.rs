@@ -22,12 +22,18 @@ const CLAIM: &str = "measured";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_fake_cluster_volumes_are_measured_as_their_containers_filled_them() {
-    volumes_are_measured_as_their_containers_filled_them(Kind::Fake).await;
+    Box::pin(volumes_are_measured_as_their_containers_filled_them(
+        Kind::Fake,
+    ))
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_real_cluster_volumes_are_measured_as_their_containers_filled_them() {
-    volumes_are_measured_as_their_containers_filled_them(Kind::Real).await;
+    Box::pin(volumes_are_measured_as_their_containers_filled_them(
+        Kind::Real,
+    ))
+    .await;
 }
 
 async fn volumes_are_measured_as_their_containers_filled_them(kind: Kind) {
