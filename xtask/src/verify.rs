@@ -2,19 +2,19 @@
 
 use windlass_testbed::containerd::Programs;
 
-use crate::{run, tidy, vm};
+use crate::{run, tidy};
 
 /// Tests on a real containerd, as `.config/nextest.toml` names them too.
 const CONTAINERD_TESTS: &str = "test(/(^|::)on_(containerd|fake_cluster|real_cluster)/)";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the tests on a real containerd and those in a virtual machine; needs no root.
+    /// Leave out the tests on a real containerd; needs no root.
     #[arg(long)]
     fast: bool,
 }
 
-/// Formatting, clippy, tidy, documentation examples, every test, and some of them on cgroup v2.
+/// Formatting, clippy, tidy, documentation examples, and every test.
 pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
     if !options.fast {
         Programs::from_env(run::step)?;
@@ -38,11 +38,7 @@ pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
     if options.fast {
         nextest.extend(["--filterset", &all_but_containerd]);
     }
-    run::cargo(&nextest)?;
-    if options.fast {
-        return Ok(());
-    }
-    crate::block_on(vm::short())
+    run::cargo(&nextest)
 }
 
 /// Only the tests on a real containerd.

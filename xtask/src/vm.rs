@@ -42,7 +42,18 @@ const PACKAGES: &[Package] = &[
 const TESTS: &str = "test(/(^|::)on_containerd_/)";
 /// The tests of `--short`: one for each part of the node that cgroup v2 or systemd changes, and the
 /// life of a pod.
-const SHORT: &[&str] = &["on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along"];
+const SHORT: &[&str] = &[
+    "on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along",
+    "on_containerd_containers_are_restarted_as_their_policy_says",
+    "on_containerd_a_pod_looks_as_the_go_kubelet_makes_it",
+    "on_containerd_a_container_is_as_isolated_as_its_pod_says",
+    "on_containerd_a_job_succeeds_and_a_crash_looper_waits_in_back_off",
+    "on_containerd_the_web_example_serves_its_page_and_logs_where_shippers_look",
+    "on_containerd_a_pod_runs_ends_and_is_removed_with_events_for_each_step",
+    "on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doing_so",
+    "on_containerd_a_pod_with_volumes_runs_tells_its_last_words_and_leaves_nothing",
+    "on_containerd_pods_outlive_the_daemon",
+];
 /// How long the short form may take; CI allows ten minutes.
 const SHORT_DEADLINE: Duration = Duration::from_secs(10 * 60);
 /// How long the whole suite may take.
