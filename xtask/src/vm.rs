@@ -54,7 +54,7 @@ const SHORT: &[&str] = &[
     "on_containerd_a_pod_with_volumes_runs_tells_its_last_words_and_leaves_nothing",
     "on_containerd_pods_outlive_the_daemon",
 ];
-/// How long the short form may take; CI allows ten minutes.
+/// How long the short form may take.
 const SHORT_DEADLINE: Duration = Duration::from_secs(10 * 60);
 /// How long the whole suite may take.
 const DEADLINE: Duration = Duration::from_secs(3 * 60 * 60);
@@ -64,7 +64,7 @@ pub(crate) struct Options {
     /// Run only the tests whose names contain one of these.
     #[arg(value_name = "FILTER", conflicts_with = "shell")]
     filters: Vec<String>,
-    /// Run the ten tests that CI runs.
+    /// Run the ten tests of the short form.
     #[arg(long, conflicts_with_all = ["filters", "shell"])]
     short: bool,
     /// Open a root shell on a machine where Windlass and containerd run.
@@ -106,19 +106,6 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         DEADLINE
     };
     machine.test(deadline).await
-}
-
-/// The short form with the default hardware, for `cargo xtask test`.
-pub(crate) async fn short() -> anyhow::Result<()> {
-    let options = Options {
-        filters: Vec::new(),
-        short: true,
-        shell: false,
-        hardware: Hardware::default(),
-    };
-    run(&options)
-        .await
-        .context("the tests on cgroup v2 (`cargo xtask vm --short`)")
 }
 
 /// A nextest filterset of the tests that are wanted.
