@@ -66,12 +66,11 @@ impl PodCgroupError {
 }
 
 impl PodRuntime {
-    /// Makes the pod's cgroup and returns the parent of its containers' cgroups: empty, which leaves
-    /// it to the runtime as upstream does, where pods have no cgroups of their own.
+    /// Makes the pod's cgroup and says what the runtime is to put below which.
     pub(crate) async fn ensure_cgroup(&self, pod: &Pod) -> Result<String, PodCgroupError> {
         let deps = self.deps();
         let (Some(settings), Some(cgroups)) = (&deps.cgroups, self.cgroups().await?) else {
-            return Ok(String::new());
+            return Ok(deps.options.cgroup_parent.clone());
         };
         let (uid, class) = (pod.uid(), qos_class(pod));
         let values = pod_cgroup(pod, &deps.node, settings.pids_limit);

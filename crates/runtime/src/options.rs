@@ -59,6 +59,9 @@ pub struct RuntimeOptions {
     /// RuntimeClass handler for the sandbox of a pod without a RuntimeClass; empty is the
     /// runtime's default.
     pub handler: String,
+    /// Parent cgroup of every pod where pods have none of their own; empty leaves it to the
+    /// runtime.
+    pub cgroup_parent: String,
     /// User IDs of the node for pods with `hostUsers: false`, or why there are none.
     pub user_namespaces: Result<IdRange, RangeError>,
     /// Which pods may use an image that another one pulled; `None` if all may.
@@ -82,6 +85,7 @@ impl Default for RuntimeOptions {
             pull: PullOptions::default(),
             gc: GcPolicy::DEFAULT,
             handler: String::new(),
+            cgroup_parent: String::new(),
             user_namespaces: Ok(IdRange::default()),
             image_access: None,
         }

@@ -191,6 +191,7 @@ pub fn agent_parts(
             restart_backoff,
             pull: pull_options(kubelet),
             gc: gc_policy(&config.flags),
+            cgroup_parent: kubelet.cgroup_root.clone(),
             image_access: image_access(config),
             ..RuntimeOptions::default()
         },
