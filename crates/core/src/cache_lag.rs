@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// Refusals are not reported for this long after the first one.
-pub const QUIET_PERIOD: Duration = Duration::from_secs(2);
+const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// Delay before the first retry; it doubles with each further one.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
 /// Longest delay before a retry.

@@ -306,7 +306,7 @@ impl ImagePulledRecord {
 }
 
 /// SHA-256 of credentials in upstream's serialization, in hexadecimal.
-pub fn credential_hash(auth: &ImageAuth) -> String {
+pub(crate) fn credential_hash(auth: &ImageAuth) -> String {
     let mut json = String::from("{");
     // the order of upstream's fields
     for (name, value) in [

@@ -88,8 +88,11 @@ impl PullRecords {
         let intent = ImagePullIntent {
             image: image.to_owned(),
         };
+        let left_over = !under_way.contains_key(image) && file(&self.pulling, image).exists();
         write(&self.pulling, image, INTENT, &intent)?;
-        *under_way.entry(image.to_owned()).or_default() += 1;
+        // an intent whose pull ended unseen stays until a pull succeeds: the image may be there, and
+        // without the intent it would count as preloaded
+        *under_way.entry(image.to_owned()).or_default() += 1 + u32::from(left_over);
         Ok(())
     }
 
@@ -120,7 +123,12 @@ impl PullRecords {
         let mut under_way = self.lock();
         let recorded = self.record(image, image_ref, Some(credentials), now);
         match recorded {
-            Ok(()) => self.end(&mut under_way, image),
+            Ok(()) => {
+                if let Some(pulls) = under_way.get_mut(image) {
+                    *pulls = 1;
+                }
+                self.end(&mut under_way, image)
+            }
             Err(error) => {
                 count_down(&mut under_way, image);
                 Err(error)

@@ -1,6 +1,6 @@
 //! A private containerd: its own root, state, sockets, runc directory, CNI network and images,
 //! next to whatever else runs on the machine, and gone without a trace when it is stopped. Where
-//! [`CRIO_VARIABLE`] names a CRI-O, that runs in its place.
+//! `WINDLASS_CRIO` names a CRI-O, that runs in its place.
 //!
 //! Everything lives below one directory, `/tmp/windlass-<name>`. What has to live elsewhere (a
 //! bridge, cgroups, shim sockets, the CNI cache) carries that name or is found from there, so
@@ -38,7 +38,7 @@ use crate::oci::Image;
 pub use network::{IpFamilies, Network};
 pub(crate) use process::wait_for_exit;
 use programs::Runtime;
-pub use programs::{CRIO_VARIABLE, OCI_RUNTIME_VARIABLE, Programs, VARIABLE};
+pub use programs::{Programs, VARIABLE};
 
 /// How long containerd may take until it answers; on two busy cores it is about a second.
 const READY_DEADLINE: Duration = Duration::from_secs(60);

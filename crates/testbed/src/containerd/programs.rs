@@ -16,9 +16,9 @@ use crate::debian::{self, Package};
 pub const VARIABLE: &str = "WINDLASS_CONTAINERD";
 /// Names a folder with `crio`, `pinns` and perhaps `conmon`, `runc` and `skopeo`: CRI-O runs in
 /// place of containerd.
-pub const CRIO_VARIABLE: &str = "WINDLASS_CRIO";
+const CRIO_VARIABLE: &str = "WINDLASS_CRIO";
 /// Names the OCI runtime that runs the containers, `runc` or `crun`. Default: `runc`.
-pub const OCI_RUNTIME_VARIABLE: &str = "WINDLASS_OCI_RUNTIME";
+const OCI_RUNTIME_VARIABLE: &str = "WINDLASS_OCI_RUNTIME";
 /// Without these a folder is not what the variable is for.
 const NEEDED: [&str; 3] = ["containerd", "containerd-shim-runc-v2", "ctr"];
 const NEEDED_CRIO: [&str; 2] = ["crio", "pinns"];
