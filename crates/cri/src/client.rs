@@ -283,7 +283,7 @@ impl RuntimeService for CriClient {
             .call(
                 OPERATION,
                 deadline,
-                client.run_pod_sandbox(request(message, deadline)),
+                Box::pin(client.run_pod_sandbox(request(message, deadline))),
             )
             .await
             .and_then(|answer| match answer.pod_sandbox_id.is_empty() {

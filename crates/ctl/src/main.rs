@@ -93,7 +93,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Error> {
 async fn run(arguments: Arguments) -> Result<(), Error> {
     let socket = arguments.socket();
     let patience = arguments.command.is_one_answer().then_some(PATIENCE);
-    let asked = async { ask(arguments.command, Client::connect(&socket).await?).await };
+    let asked = async { Box::pin(ask(arguments.command, Client::connect(&socket).await?)).await };
     match told_if_slow(asked, patience, &socket).await {
         Err(error) if error.is_unknown_to_the_agent() => {
             let node = Client::connect(&socket).await?.node().await.ok();

@@ -43,7 +43,8 @@ impl Pass<'_> {
             let (policy, now) = (deps.options.restart_backoff, deps.clock.now());
             self.req.backoff.next(&key, policy, now);
         }
-        let result = self.try_start(sandbox, start, container).await;
+        // on the heap: stacks of tasks are small, and the calls to the runtime below are deep
+        let result = Box::pin(self.try_start(sandbox, start, container)).await;
         if let Err(failure) = &result {
             let labels = [kind, failure.reason.as_str()];
             let errors = &metrics.started_containers_errors;

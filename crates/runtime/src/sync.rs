@@ -71,7 +71,7 @@ impl PodRuntime {
                 // one that hangs is given up all the same
                 let _ = timeout(START_SETTLES, starting.lock()).await;
             };
-            let work = Box::pin(for_pod(pass.req.pod.uid(), pass.run(containers)));
+            let work = for_pod(pass.req.pod.uid(), Box::pin(pass.run(containers)));
             let done = tokio::select! {
                 biased;
                 () = given_up => false,

@@ -128,7 +128,7 @@ impl Pool {
         if self.lock().len() >= CONNECTIONS {
             return Err(TransportError::Full);
         }
-        let connection = Arc::new(self.dialer.dial().await?);
+        let connection = Arc::new(Box::pin(self.dialer.dial()).await?);
         let lease = Lease::of(&connection);
         self.lock().push(connection);
         Ok(lease)

@@ -239,7 +239,7 @@ impl PodWorkerActor {
                         tokio::select! {
                             biased;
                             () = token.cancelled() => None,
-                            report = jobs::sync(&deps, job, token.clone(), &progress) => Some(report),
+                            report = Box::pin(jobs::sync(&deps, job, token.clone(), &progress)) => Some(report),
                         }
                     });
                     let report = report.await;

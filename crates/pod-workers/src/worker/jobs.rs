@@ -223,7 +223,8 @@ pub async fn sync(
         // the tokens of the pods before it may have taken long
         if let Some(inputs) = deps.objects.sandbox_inputs(&job.pod) {
             let started = (inputs, slot);
-            return start_sandbox_first(deps, job, observed, started, cancel, progress).await;
+            let job = start_sandbox_first(deps, job, observed, started, cancel, progress);
+            return Box::pin(job).await;
         }
     }
     let mut inputs = match resolved_inputs(deps, &job.pod, starts).await {
