@@ -266,8 +266,8 @@ impl HungCalls {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a call that has to be answered within `patience` and the time that the calls before it
-    /// may take; `pod` is whom it is for, as far as the caller knows.
+    /// Runs a call that has to be answered within `patience` plus the expected delay by the calls
+    /// in flight; `pod` is the pod that it is made for, if the caller knows.
     pub(crate) async fn watch<T>(
         &self,
         key: CallKey,
@@ -279,6 +279,7 @@ impl HungCalls {
         let sent = Instant::now();
         let mut attempt = (!self.is_empty()).then(|| self.again(&key)).flatten();
         let allowance = self.0.load.expected_delay();
+        let has_own_duration = patience > MAX_LOAD_TIME;
         let load_time = patience.min(MAX_LOAD_TIME).saturating_add(allowance);
         let counted = self.0.load.count();
         let mut call = std::pin::pin!(lease(counted, load_time, call));
@@ -291,7 +292,9 @@ impl HungCalls {
         let result = match first {
             Ok(result) => {
                 self.answered(&key);
-                self.record_slow(key.0, sent.elapsed());
+                if !has_own_duration {
+                    self.record_slow(key.0, sent.elapsed());
+                }
                 return result;
             }
             Err(_) => {
@@ -317,6 +320,8 @@ impl HungCalls {
         recent.map_or(Duration::ZERO, |(took, _)| took.saturating_mul(SLOW_FACTOR))
     }
 
+    /// Remembers that a call of its kind was slow. Not for calls with a duration of their own (the
+    /// grace period of a StopContainer, the command of an ExecSync): that one is not the runtime's.
     fn record_slow(&self, operation: &'static str, took: Duration) {
         if took >= SLOW_CALL {
             self.lock()

@@ -33,8 +33,8 @@ tokio::task_local! {
 
 /// Runs work for a pod: its calls that name no object of the pod (an image, a list by name) count
 /// as the pod's.
-pub async fn for_pod<T>(uid: PodUid, work: impl Future<Output = T>) -> T {
-    FOR_POD.scope(uid, work).await
+pub fn for_pod<T>(uid: PodUid, work: impl Future<Output = T>) -> impl Future<Output = T> {
+    FOR_POD.scope(uid, work)
 }
 
 /// Who hears of calls.

@@ -28,6 +28,8 @@ fn sandbox_config(containerd: &PrivateContainerd) -> SandboxConfig {
         uid: "u-cri".into(),
         log_directory: containerd.base().join("logs/web").display().to_string(),
         labels: [(names::LABEL_POD_UID.to_owned(), "u-cri".to_owned())].into(),
+        // what containerd chooses without one is no slice, which runc needs with systemd
+        cgroup_parent: containerd.cgroup_layout().kubepods(),
         ..SandboxConfig::default()
     }
 }

@@ -270,6 +270,8 @@ struct UnderWay {
 impl Touch {
     /// Does `work` as this piece of its trace, if that is sampled: what it asks of others says so.
     pub async fn within<T>(&self, work: impl Future<Output = T>) -> T {
+        // on the heap: else its state would be part of this one three times
+        let work = Box::pin(work);
         let touch = self.0.as_ref();
         match touch.and_then(|touch| touch.span.as_ref()) {
             Some(span) => within(span.id, work).await,

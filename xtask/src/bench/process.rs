@@ -63,6 +63,28 @@ impl Sleeps {
     }
 }
 
+/// Interval between two readings of what a thread has run.
+const BURST_SAMPLE_INTERVAL: Duration = Duration::from_millis(1);
+
+/// The longest time that a thread worked without waiting for anything.
+#[derive(Debug, Default)]
+struct Bursts {
+    current: Option<(u64, Duration)>,
+    longest: Duration,
+}
+
+impl Bursts {
+    /// Adds a reading: how often the thread has waited so far, and for how long it has run.
+    fn add(&mut self, waits: u64, ran: Duration) {
+        match self.current {
+            Some((of, since)) if of == waits => {
+                self.longest = self.longest.max(ran.saturating_sub(since));
+            }
+            _ => self.current = Some((waits, ran)),
+        }
+    }
+}
+
 /// A process by its PID.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Process {
@@ -115,6 +137,28 @@ impl Process {
         Ok(Sleeps(sleeps))
     }
 
+    /// The longest time during `period` that the main thread, on which all actors run, worked
+    /// without waiting: no handler took longer. Accurate to [`BURST_SAMPLE_INTERVAL`].
+    pub(super) async fn longest_burst(self, period: Duration) -> anyhow::Result<Duration> {
+        let end = Instant::now() + period;
+        let mut bursts = Bursts::default();
+        let thread = format!("/proc/{0}/task/{0}", self.pid);
+        while Instant::now() < end {
+            let status = fs::read_to_string(format!("{thread}/status"))?;
+            let mut lines = status.lines();
+            let waits = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            let waits = waits
+                .context("no voluntary_ctxt_switches")?
+                .trim()
+                .parse()?;
+            let schedstat = fs::read_to_string(format!("{thread}/schedstat"))?;
+            let ran = schedstat.split(' ').next().context("an empty schedstat")?;
+            bursts.add(waits, Duration::from_nanos(ran.parse()?));
+            tokio::time::sleep(BURST_SAMPLE_INTERVAL).await;
+        }
+        Ok(bursts.longest)
+    }
+
     /// CPU time used so far, user and system.
     pub(super) fn cpu_seconds(self) -> anyhow::Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
@@ -137,6 +181,15 @@ mod tests {
         assert!(process.rss_kib().unwrap() > 100);
         assert!(process.cpu_seconds().unwrap() < 3600.0);
         assert!(process.sleeps().is_ok_and(|sleeps| !sleeps.0.is_empty()));
+    }
+
+    #[test]
+    fn bursts_end_where_the_thread_waits() {
+        let mut bursts = Bursts::default();
+        for (waits, ran) in [(1, 10), (1, 12), (1, 15), (2, 40), (2, 41)] {
+            bursts.add(waits, Duration::from_millis(ran));
+        }
+        assert_eq!(bursts.longest, Duration::from_millis(5));
     }
 
     #[test]

@@ -21,6 +21,8 @@ use crate::run;
 const TARGET_PODS: usize = 500;
 const MAX_RSS_MIB: f64 = 45.0;
 const MAX_IDLE_CPU_PERCENT: f64 = 0.6;
+/// Relists and housekeeping block no handler for longer.
+const MAX_HANDLER_MS: f64 = 10.0;
 /// Wall of a deletion of all pods, as a multiple of the bare calls.
 const MAX_DELETION_RATIO: f64 = 1.2;
 /// Memory after the deletion, as a multiple of the empty agent's.
@@ -156,7 +158,8 @@ async fn rest(
     let process = fleet.process()?;
     let relists = fleet.relists().await?;
     let before = process.cpu_seconds()?;
-    tokio::time::sleep(Duration::from_secs(options.idle_seconds)).await;
+    let period = Duration::from_secs(options.idle_seconds);
+    let longest = process.longest_burst(period).await?;
     let used = process.cpu_seconds()? - before;
     let what = format!("{pods} pods: CPU at rest over {} s", options.idle_seconds);
     let percent = 100.0 * used / options.idle_seconds as f64;
@@ -167,6 +170,9 @@ async fn rest(
         target(MAX_IDLE_CPU_PERCENT),
     );
     let relists = fleet.relists().await?.since(relists);
+    let what = format!("{pods} pods: longest work of the actors' thread at rest");
+    let longest = longest.as_secs_f64() * 1e3;
+    report.figure(&what, longest, Unit::Milliseconds, MAX_HANDLER_MS);
     let what = format!("{pods} pods: mean relist");
     report.figure(&what, relists.mean_ms(), Unit::Milliseconds, f64::NAN);
     Ok(())

@@ -158,6 +158,27 @@ async fn calls_as_slow_as_their_kind_do_not_hang() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stops_with_a_long_grace_period_do_not_make_stops_slow() {
+    let (calls, _) = calls();
+    calls.sandboxes_listed(&[row("s1", "u1", true)], true);
+    let stop = async |patience: Duration, takes: Duration| {
+        let call = async {
+            tokio::time::sleep(takes).await;
+            Ok(())
+        };
+        drop(calls.watch(status_of("s1"), None, patience, call).await);
+    };
+    stop(PATIENCE + seconds(30), seconds(30)).await;
+    let begun = Instant::now();
+    let listed = tokio::select! {
+        biased;
+        _ = calls.changed() => Some(begun.elapsed()),
+        () = stop(PATIENCE, seconds(20)) => None,
+    };
+    assert_eq!(listed, Some(PATIENCE));
+}
+
+#[tokio::test(start_paused = true)]
 async fn hung_calls_do_not_count_as_load() {
     let (calls, _) = calls();
     let hung: Vec<_> = (0..20)

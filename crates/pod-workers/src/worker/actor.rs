@@ -263,7 +263,8 @@ impl PodWorkerActor {
                 };
                 self.report.terminating(&self.kill_reason, grace, now);
                 spawn_io("kill-pod", async move {
-                    let kill = for_pod(uid.clone(), jobs::kill(&deps, &uid, pod, grace));
+                    let kill = Box::pin(jobs::kill(&deps, &uid, pod, grace));
+                    let kill = for_pod(uid.clone(), kill);
                     tokio::select! {
                         biased;
                         () = token.cancelled() => answers.answer(JobAnswer::Cancelled(id)),
