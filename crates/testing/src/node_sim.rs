@@ -92,7 +92,7 @@ pub struct NodeSim {
     began: Instant,
     desired: Vec<SharedPod>,
     manifests_silent: bool,
-    agent: Option<Incarnation>,
+    agent: Option<Box<Incarnation>>,
     notes: Rc<RefCell<Vec<(Timestamp, String)>>>,
 }
 
@@ -310,12 +310,12 @@ impl NodeSim {
             // the actors were dropped with their set; whoever waits may go on
             let _ = ended.send(());
         });
-        self.agent = Some(Incarnation {
+        self.agent = Some(Box::new(Incarnation {
             agent,
             fence,
             kill: Some(kill),
             gone,
-        });
+        }));
         self.deliver().await;
     }
 
