@@ -73,8 +73,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Test(options) => verify::test(&options),
-        Command::Ci => verify::ci(),
+        Command::Test(options) => block_on(verify::test(&options)),
+        Command::Ci => block_on(verify::ci()),
         Command::Tidy => tidy::run(),
         Command::Crates(options) => block_on(crates::run(&options)),
         Command::Codegen => run::cargo(&["run", "--quiet", "--package", "windlass-codegen"]),

@@ -2,20 +2,21 @@
 
 use windlass_testbed::containerd::Programs;
 
-use crate::{run, tidy};
+use crate::{run, tidy, vm};
 
 /// Tests on a real containerd, as `.config/nextest.toml` names them too.
 const CONTAINERD_TESTS: &str = "test(/(^|::)on_(containerd|fake_cluster|real_cluster)/)";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the tests on a real containerd; needs no root.
+    /// Leave out the tests on a real containerd and in the virtual machine; needs no root.
     #[arg(long)]
     fast: bool,
 }
 
-/// Formatting, clippy, tidy, documentation examples, and every test.
-pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
+/// Formatting, clippy, tidy, documentation examples, every test, and ten of those on a real
+/// containerd again in the virtual machine.
+pub(crate) async fn test(options: &Options) -> anyhow::Result<()> {
     if !options.fast {
         Programs::from_env(run::step)?;
     }
@@ -38,7 +39,11 @@ pub(crate) fn test(options: &Options) -> anyhow::Result<()> {
     if options.fast {
         nextest.extend(["--filterset", &all_but_containerd]);
     }
-    run::cargo(&nextest)
+    run::cargo(&nextest)?;
+    if options.fast {
+        return Ok(());
+    }
+    vm::short().await
 }
 
 /// Only the tests on a real containerd.
@@ -58,7 +63,7 @@ pub(crate) fn e2e() -> anyhow::Result<()> {
 }
 
 /// What CI runs. The optimised build is another profile and finds what only it reports.
-pub(crate) fn ci() -> anyhow::Result<()> {
+pub(crate) async fn ci() -> anyhow::Result<()> {
     run::cargo(&["build", "--quiet", "--profile", "bench-fast"])?;
-    test(&Options { fast: false })
+    test(&Options { fast: false }).await
 }

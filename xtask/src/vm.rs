@@ -44,7 +44,7 @@ const TESTS: &str = "test(/(^|::)on_containerd_/)";
 /// life of a pod.
 const SHORT: &[&str] = &[
     "on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along",
-    "on_containerd_containers_are_restarted_as_their_policy_says",
+    "on_containerd_a_status_has_every_field_it_should",
     "on_containerd_a_pod_looks_as_the_go_kubelet_makes_it",
     "on_containerd_a_container_is_as_isolated_as_its_pod_says",
     "on_containerd_a_job_succeeds_and_a_crash_looper_waits_in_back_off",
@@ -106,6 +106,17 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         DEADLINE
     };
     machine.test(deadline).await
+}
+
+/// Runs the tests of the short form.
+pub(crate) async fn short() -> anyhow::Result<()> {
+    let options = Options {
+        filters: Vec::new(),
+        short: true,
+        shell: false,
+        hardware: Hardware::default(),
+    };
+    run(&options).await
 }
 
 /// A nextest filterset of the tests that are wanted.

@@ -6,8 +6,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, BufReader, Split};
+use tokio::process::{Child, ChildStdout, Command};
 
 use super::payload::Payload;
 use super::system::System;
@@ -15,6 +15,15 @@ use crate::run;
 
 /// What the machine's last line of output begins with.
 const EXIT_CODE: &str = "windlass-vm: exit code ";
+/// The first line of its output.
+const BOOTED: &str = "windlass-vm: booted";
+/// What the kernel writes when it starts the system.
+const SYSTEM_STARTED: &str = "Run /init as init process";
+/// A machine that boots writes to its console at least this often. Debian's kernel on more than one
+/// emulated CPU sometimes stops before it starts the system, without a word.
+const CONSOLE_SILENCE: Duration = Duration::from_secs(45);
+/// Starts of the machine until one boots.
+const BOOTS: u32 = 4;
 /// How long the machine may take to power off after the tests.
 const POWER_OFF: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
@@ -119,30 +128,13 @@ impl Machine<'_> {
     /// Runs the payload's tests with their output shown; their failure is an error.
     pub(super) async fn test(&self, deadline: Duration) -> anyhow::Result<()> {
         let console = self.work.join("console.log");
-        let _ = fs::remove_file(&console);
         run::step(&format!(
             "starting the virtual machine (emulated, no /dev/kvm); its console is in {}",
             console.display()
         ));
-        let mut command = self.command(Mode::Test)?;
-        command
-            .arg("-serial")
-            .arg(format!("file:{}", console.display()))
-            .args([
-                "-device",
-                "virtio-serial-pci",
-                "-chardev",
-                "file,id=output,path=/dev/stdout",
-            ])
-            .args([
-                "-device",
-                "virtserialport,chardev=output,name=windlass.output",
-            ])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut qemu = command.spawn().context("cannot run qemu-system-x86_64")?;
+        let (mut qemu, mut output) = self.boot(&console).await?;
         let result = tokio::select! {
-            result = tokio::time::timeout(deadline, show(&mut qemu)) => result,
+            result = tokio::time::timeout(deadline, show(&mut output)) => result,
             _ = run::interrupted() => bail!("interrupted; the virtual machine is stopped"),
         };
         let named = || format!("see {}", console.display());
@@ -163,6 +155,52 @@ impl Machine<'_> {
                 named()
             ),
         }
+    }
+
+    /// Starts the machine, again if it stops while it boots.
+    async fn boot(&self, console: &Path) -> anyhow::Result<(Child, Output)> {
+        for boot in 1..=BOOTS {
+            let _ = fs::remove_file(console);
+            let mut qemu = self.start_with_output(console)?;
+            let output = qemu.stdout.take().context("qemu's output")?;
+            let mut output = BufReader::new(output).split(b'\n');
+            let booted = tokio::select! {
+                booted = is_booted(&mut output) => booted?,
+                () = falls_silent(console) => false,
+                _ = run::interrupted() => bail!("interrupted; the virtual machine is stopped"),
+            };
+            if booted {
+                return Ok((qemu, output));
+            }
+            qemu.kill().await?;
+            run::step(&format!(
+                "the virtual machine stopped while booting (attempt {boot} of {BOOTS})"
+            ));
+        }
+        bail!(
+            "the virtual machine does not boot; see {}",
+            console.display()
+        )
+    }
+
+    fn start_with_output(&self, console: &Path) -> anyhow::Result<Child> {
+        let mut command = self.command(Mode::Test)?;
+        command
+            .arg("-serial")
+            .arg(format!("file:{}", console.display()))
+            .args([
+                "-device",
+                "virtio-serial-pci",
+                "-chardev",
+                "file,id=output,path=/dev/stdout",
+            ])
+            .args([
+                "-device",
+                "virtserialport,chardev=output,name=windlass.output",
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        command.spawn().context("cannot run qemu-system-x86_64")
     }
 
     /// Gives the terminal to a shell on the machine until it is powered off.
@@ -254,13 +292,48 @@ impl Machine<'_> {
     }
 }
 
-/// Shows what the machine writes and returns the exit code at its end.
-async fn show(qemu: &mut Child) -> anyhow::Result<i32> {
-    let output = qemu.stdout.take().context("qemu's output")?;
-    let mut lines = BufReader::new(output).split(b'\n');
-    while let Some(line) = lines.next_segment().await? {
+/// Lines that the machine writes.
+type Output = Split<BufReader<ChildStdout>>;
+
+async fn next_line(output: &mut Output) -> anyhow::Result<Option<String>> {
+    let line = output.next_segment().await?;
+    Ok(line.map(|line| {
         let line = String::from_utf8_lossy(&line);
-        let line = line.trim_end_matches('\r');
+        line.trim_end_matches('\r').to_owned()
+    }))
+}
+
+/// False if the machine ended before it was booted.
+async fn is_booted(output: &mut Output) -> anyhow::Result<bool> {
+    while let Some(line) = next_line(output).await? {
+        if line == BOOTED {
+            return Ok(true);
+        }
+        println!("{line}");
+    }
+    Ok(false)
+}
+
+/// Ends when the console has not grown for [`CONSOLE_SILENCE`] before the system is started.
+async fn falls_silent(console: &Path) {
+    let read = || fs::read(console).unwrap_or_default();
+    let mut before = read().len();
+    loop {
+        tokio::time::sleep(CONSOLE_SILENCE).await;
+        let text = read();
+        if String::from_utf8_lossy(&text).contains(SYSTEM_STARTED) {
+            return std::future::pending().await;
+        }
+        if text.len() == before {
+            return;
+        }
+        before = text.len();
+    }
+}
+
+/// Shows what the machine writes and returns the exit code at its end.
+async fn show(output: &mut Output) -> anyhow::Result<i32> {
+    while let Some(line) = next_line(output).await? {
         if let Some(code) = line.strip_prefix(EXIT_CODE) {
             return code.trim().parse().context("an exit code");
         }

@@ -3,7 +3,7 @@
 //! Every step takes the present as an argument; events and timers it calls for are left in
 //! `outbox` and `timers` for the shell around it. Answers and refusals follow containerd.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub(super) struct Model {
     pub(super) unready_starts: Vec<String>,
     pub(super) outbox: Vec<RuntimeEvent>,
     pub(super) timers: Vec<Duration>,
+    /// When containers end, each with its [`Container::end`]; also entries that no longer apply.
+    ends: BTreeSet<(Timestamp, ContainerId)>,
     seed: u64,
     made: u64,
     addresses: u32,
@@ -147,15 +149,12 @@ impl Model {
 
     /// Lets everything happen that was due by `now`, in the order in which it was due.
     pub(super) fn settle(&mut self, now: Timestamp) {
-        let mut due: Vec<(Timestamp, ContainerId)> = self
-            .containers
-            .iter()
-            .filter_map(|(id, c)| Some((c.end.as_ref()?.at, id.clone())))
-            .filter(|(at, _)| *at <= now)
-            .collect();
-        due.sort();
-        for (_, id) in due {
-            if let Some(end) = self.containers.get_mut(&id).and_then(|c| c.end.take()) {
+        while self.ends.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((at, id)) = self.ends.pop_first() else {
+                return;
+            };
+            let container = self.containers.get_mut(&id);
+            if let Some(end) = container.and_then(|c| c.end.take_if(|end| end.at == at)) {
                 self.finish(&id, end);
             }
         }
@@ -420,6 +419,8 @@ impl Model {
             oom: behaviour.oom_killed,
         });
         self.timers.extend(behaviour.runs_for);
+        let end = container.end.as_ref();
+        self.ends.extend(end.map(|end| (end.at, id.clone())));
         container.behaviour = behaviour;
         *self.starts.entry((uid.clone(), name)).or_default() += 1;
         self.emit(RuntimeEventKind::Started, id.as_str(), &uid);
@@ -448,6 +449,7 @@ impl Model {
                     exit_code,
                     oom: false,
                 });
+                self.ends.insert((at, id.clone()));
                 self.timers.push(container.behaviour.stops_after);
             }
         }
