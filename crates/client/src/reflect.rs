@@ -1,10 +1,11 @@
-//! A set of objects kept current through any failure: list, watch, go on.
+//! A set of objects that is kept current through any failure, with lists and watches.
 //!
-//! The set is read with a streaming list (a watch that begins with all objects and says when
-//! they are complete); after any error of one the set is read with a list and a watch. After a watch that was closed, broke or fell silent the next one goes on after the last
-//! version, without a list; only a version that the server has forgotten (410) means that the
-//! set is read anew. Every failed request is told with the pause that follows it. What comes
-//! next is decided in `plan`, what is news in `seen`; here is only the loop.
+//! The set is read with a streaming list (a watch that begins with all objects and ends them with
+//! a bookmark). After any error of a streaming list, the set is read with a list and a watch.
+//! After a watch was closed, failed or was silent for too long, the next watch continues from the
+//! last resource version, without a list. Only if the server no longer knows that version (410) is
+//! the set read again. Each failed request is reported with the pause that follows it. `plan`
+//! decides on the next request, `seen` on what has changed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -354,10 +354,7 @@ impl<'a> Decision<'a> {
                 continue;
             };
             if later_known && !is_sidecar(spec) {
-                if matches!(
-                    instance.state,
-                    ContainerState::Running | ContainerState::Unknown
-                ) {
+                if instance.state.may_run() {
                     let name = &spec.name;
                     self.kill(instance, format!("Init container {name} is past its turn"));
                 }

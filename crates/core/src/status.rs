@@ -122,7 +122,7 @@ pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
     status
 }
 
-/// Whether admission rejected the pod: the message tells it after a restart of the agent, too.
+/// Whether admission rejected the pod; after an agent restart, the message shows it.
 fn is_rejected(phase: Phase, message: Option<&str>) -> bool {
     phase == Phase::Failed && message.is_some_and(|text| text.starts_with(REJECTION_PREFIX))
 }

@@ -62,8 +62,7 @@ pub fn with_unseen_ends(last: &ObservedPod) -> ObservedPod {
     for sandbox in &mut pod.sandboxes {
         sandbox.ready = false;
     }
-    let alive = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
-    for container in pod.containers.iter_mut().filter(|c| alive(c.state)) {
+    for container in pod.containers.iter_mut().filter(|c| c.state.may_run()) {
         container.state = ContainerState::Exited;
         container.exit_code = UNSEEN_EXIT_CODE;
         container.finished_at = None;

@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 /// Longest head of a request that is read.
 const MAX_HEAD: usize = 8 << 10;
 
-/// A proxy that notes which connections it was asked for. Dropping it closes them all.
+/// A proxy that records the requested connections. Dropping it closes them all.
 #[derive(Debug)]
 pub struct ForwardProxy {
     address: SocketAddr,

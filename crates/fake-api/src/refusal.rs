@@ -52,7 +52,7 @@ impl Refusal {
         Self::new(404, "NotFound", message)
     }
 
-    /// An admission plugin returned an error that is no status.
+    /// An admission plugin returned an error without a status.
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
         Self::new(500, "", message.into())
     }

@@ -285,7 +285,7 @@ impl TokenCache {
         }
     }
 
-    /// Asks until the deadline; once, if there is something to go on with.
+    /// Requests until the deadline; once, if there is a token that is still valid.
     async fn ask_until(&self, pod: &Pod, key: &Key, once: bool) -> Result<(Token, Life), String> {
         let mut last = "the API server did not answer in time".to_owned();
         let ask = async {

@@ -15,7 +15,7 @@ use windlass_types::{Clock, ObservedPod, PodUid};
 use crate::actor::{Answer, Hint};
 
 /// A pod that cannot be read within this, and the time that the calls in flight may take, is retried
-/// later; the other pods go on.
+/// later; other pods are not affected.
 const INSPECT_DEADLINE: Duration = Duration::from_secs(10);
 /// A listing reads two lists; when the runtime needs longer than this it is in trouble.
 const LIST_DEADLINE: Duration = Duration::from_secs(30);

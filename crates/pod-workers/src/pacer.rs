@@ -4,8 +4,8 @@
 //! round robin and the median pod is ready only near the end. Started a few at a time the last
 //! one is ready at the same moment and the median in half of it. A slot is a pace, not a lock:
 //! a pod that holds it longer than [`SLOT_LEASE`] (a pull, a hung call) loses it to the next in line
-//! and goes on without, so sick pods cannot stop the healthy ones. A runtime that is busy with the
-//! calls in flight gets more time, else a slow one would be asked to start all pods at once.
+//! and continues without, so hung pods cannot block healthy ones. The lease is longer while the runtime
+//! is busy with other calls: without that, a slow runtime would have to start all pods at once.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -19,9 +19,7 @@ use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;
 use windlass_types::pod::SharedPod;
 use windlass_types::view::EventType;
-use windlass_types::{
-    ContainerId, ContainerState, ObservedPod, Pod, PodExt, PodUid, Reason, SandboxId, names,
-};
+use windlass_types::{ContainerId, ObservedPod, Pod, PodExt, PodUid, Reason, SandboxId, names};
 
 use crate::PodRuntime;
 use crate::request::{KillPodError, KillPodRequest};
@@ -139,8 +137,7 @@ impl PodRuntime {
         );
         let lists = self.stop_limits().list(lists);
         let (containers, sandboxes) = lists.await.map_err(failed)?;
-        let runs = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
-        let running = containers.iter().filter(|c| runs(c.state));
+        let running = containers.iter().filter(|c| c.state.may_run());
         let ready = sandboxes.iter().filter(|s| s.ready);
         Ok(running
             .map(|c| format!("container {}", c.name))
@@ -162,11 +159,10 @@ impl PodRuntime {
         let runtime = &self.deps().runtime;
         let sandboxes = runtime.list_pod_sandboxes(&filter).await?;
         let containers = runtime.list_containers(&filter).await?;
-        let runs = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
         let ready = sandboxes.into_iter().filter(|s| s.ready).map(|s| s.uid);
         let running = containers
             .into_iter()
-            .filter(|c| runs(c.state))
+            .filter(|c| c.state.may_run())
             .map(|c| c.uid);
         let own = pod.uid();
         Ok(ready.chain(running).find(|uid| *uid != own))
@@ -246,7 +242,7 @@ impl PodRuntime {
         let containers = match containers {
             Ok(list) => list
                 .into_iter()
-                .filter(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
+                .filter(|c| c.state.may_run())
                 .map(|c| (c.name, c.id))
                 .collect(),
             Err(_) => Targets::observed(observed).containers,

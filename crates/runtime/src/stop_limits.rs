@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use windlass_pacing::Limiter;
 
-/// Concurrent calls of each kind that stop pods. A runtime that is asked to stop hundreds of pods at
-/// once ends them all near the end and serves nothing else meanwhile: its reads time out, and what
-/// follows a pod's end comes at once, too, beyond the rate limit of the API client.
+/// Concurrent calls of each kind that stop pods. A runtime with hundreds of
+/// concurrent stops finishes all of them late and serves no reads in that time. The status patches that
+/// follow then exceed the rate limit of the API client.
 const MAX_CONCURRENT_STOPS: usize = 8;
 /// Two lists of one pod take some 10 ms.
 const MIN_LIST_TERM: Duration = Duration::from_millis(500);

@@ -27,7 +27,7 @@ pub enum SyncLoopEvent {
     HousekeepingPlanned(HousekeepingPlan),
     /// A clean-up has ended.
     HousekeepingDone,
-    /// The runtime did not answer what it is: it is asked again after the next check.
+    /// The version of the runtime is unknown; it is requested again after the next check.
     GapsUnknown,
     /// The runtime was asked how it is.
     RuntimeChecked(CriResult<RuntimeStatus>),

@@ -208,7 +208,7 @@ impl PrivateContainerd {
     /// Runs `ctr` against this instance in CRI's namespace and returns its output.
     ///
     /// # Errors
-    /// It cannot be run or fails, or this is no containerd.
+    /// It cannot be run, fails, or is not containerd.
     pub async fn ctr(&self, args: &[&str]) -> anyhow::Result<String> {
         if self.programs.runtime() == Runtime::Crio {
             bail!("ctr {}: this is CRI-O", args.join(" "));

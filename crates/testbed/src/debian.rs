@@ -72,7 +72,7 @@ pub(crate) fn ensure_packages(
     ensure(&needed, progress)
 }
 
-/// Installs the packages that are missing, which `progress` is told.
+/// Installs missing packages; `progress` receives their names.
 ///
 /// # Errors
 /// A package is missing and this is not root, there is no `apt-get`, or it fails; the error names

@@ -41,7 +41,7 @@ pub(crate) fn built_images() -> Option<PathBuf> {
 
 #[expect(
     clippy::panic,
-    reason = "a test run with another factor than was asked for would mislead"
+    reason = "a test run with a factor that was not set would mislead"
 )]
 fn factor(value: Option<&str>) -> u32 {
     let Some(value) = value.filter(|value| !value.is_empty()) else {

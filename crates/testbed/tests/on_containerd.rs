@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use tonic::transport::Endpoint;
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 use windlass_proto::cri_v1::{
-    ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, PodSandboxConfig,
-    PodSandboxMetadata, PodSandboxStatusRequest, RunPodSandboxRequest, StartContainerRequest,
+    ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, LinuxPodSandboxConfig,
+    PodSandboxConfig, PodSandboxMetadata, PodSandboxStatusRequest, RunPodSandboxRequest,
+    StartContainerRequest,
 };
 use windlass_testbed::containerd::PrivateContainerd;
 use windlass_testbed::images;
@@ -71,7 +72,11 @@ async fn run_pod(containerd: &PrivateContainerd) -> String {
             attempt: 0,
         }),
         log_directory: containerd.base().join("logs/web").display().to_string(),
-        linux: Some(Default::default()),
+        linux: Some(LinuxPodSandboxConfig {
+            // without a parent, containerd chooses one that is not a slice: runc rejects it with systemd
+            cgroup_parent: containerd.cgroup_layout().kubepods(),
+            ..Default::default()
+        }),
         ..Default::default()
     };
     let request = RunPodSandboxRequest {

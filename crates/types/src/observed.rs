@@ -93,6 +93,14 @@ pub enum ContainerState {
     Unknown,
 }
 
+impl ContainerState {
+    /// True if the container runs or may run: its state is unknown.
+    #[must_use]
+    pub fn may_run(self) -> bool {
+        matches!(self, Self::Running | Self::Unknown)
+    }
+}
+
 /// One container instance. The default is one of which nothing is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedContainer {

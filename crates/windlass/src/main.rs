@@ -3,6 +3,7 @@
 mod cli;
 mod leave;
 mod logging;
+mod memory;
 mod process;
 mod servers;
 #[cfg(feature = "otel")]
@@ -149,6 +150,8 @@ async fn agent(
         let watching = watchdog::watch(interval, move || health.sync_loop().result, feed);
         tokio::spawn(agent.shutdown.token().run_until_cancelled_owned(watching));
     }
+    let releases = memory::release_unused();
+    tokio::spawn(agent.shutdown.token().run_until_cancelled_owned(releases));
     let left = async {
         match config.flags.leave {
             true => leave::nothing_left(&*cri, &config.flags.root_dir).await,

@@ -1,4 +1,4 @@
-//! The process itself: limits, memory, threads, the lock file and signals.
+//! The process itself: limits, threads, the lock file and signals.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -17,6 +17,8 @@ use windlass_config::{Config, KubeletConfiguration};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::THREADS as LOG_THREADS;
 use windlass_volumes::SLOTS as FILE_SLOTS;
+
+use crate::memory;
 
 /// Threads for I/O. Actors have the main thread; gRPC and timers of a node need little.
 const IO_THREADS: usize = 2;
@@ -43,7 +45,7 @@ pub(crate) fn tokio_runtime() -> anyhow::Result<Arc<Runtime>> {
 
 /// Limits and memory. What the machine refuses is said and lived with.
 pub(crate) fn prepare(config: &KubeletConfiguration) {
-    bound_malloc();
+    memory::limit_allocator();
     let files = u64::try_from(config.max_open_files).unwrap_or(0);
     let hard = getrlimit(Resource::Nofile).maximum;
     let wanted = Rlimit {
@@ -82,22 +84,6 @@ pub(crate) fn tell(config: &Config, metrics: &Metrics) {
             CgroupVersion::V1 => 1,
             CgroupVersion::V2 => 2,
         });
-    }
-}
-
-/// One malloc arena for all threads: they allocate little at once, and every further arena
-/// keeps its own free lists resident.
-#[expect(
-    unsafe_code,
-    reason = "mallopt has no safe wrapper; called before any thread starts"
-)]
-fn bound_malloc() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: plain setters of the C library's allocator, on the only thread there is yet.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 * 1024);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 * 1024);
     }
 }
 

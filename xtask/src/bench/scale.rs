@@ -60,7 +60,7 @@ pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<
     let mut report = Report::default();
     for pods in &options.scale.scale {
         ensure!(*pods > 0, "--scale: a step needs at least one pod");
-        // a runtime and an agent of its own: what a step leaves is no part of the next
+        // a runtime and an agent of its own: what a step leaves does not affect the next
         let containerd = PrivateContainerd::start("bench", run::step).await?;
         let result = step(options, binary, &containerd, *pods, &mut report).await;
         containerd.stop().await?;

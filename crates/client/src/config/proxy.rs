@@ -27,7 +27,7 @@ pub(crate) struct Proxy {
     url: String,
 }
 
-/// How a proxy is asked for a connection.
+/// Protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProxyProtocol {
     /// HTTP `CONNECT`.

@@ -56,10 +56,7 @@ impl Decision<'_> {
                 let reset = ContainerToReset {
                     id: instance.id.clone(),
                     name: instance.name.clone(),
-                    kill: matches!(
-                        instance.state,
-                        ContainerState::Running | ContainerState::Unknown
-                    ),
+                    kill: instance.state.may_run(),
                     source: asks.as_ref() == Some(&instance.id),
                 };
                 match reset.source {

@@ -292,7 +292,7 @@ async fn start_sandbox_first(
         let mut inputs = resolved.map_err(|error| inputs_failure(deps, &pod, error))?;
         let ready = set_up(deps, &pod, &inputs.volumes, true).await;
         let ready = ready.map_err(|error| volumes_not_ready(deps, &inputs.volumes, error))?;
-        // nobody else sets it
+        // only this job sets it
         let _ = notes.set(ready.kept);
         match inputs.missing.take() {
             Some(error) => Err(inputs_failure(deps, &pod, error)),

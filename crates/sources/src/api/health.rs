@@ -2,7 +2,7 @@
 //!
 //! The first failure is logged, and then the ones after 1, 2, 4, … minutes, at least one each
 //! hour. From the second report on the node gets a Warning event as well, unless the API server
-//! did not answer: then the heartbeat fails too, and nobody could read the event.
+//! did not answer: then the heartbeat fails too, and the event could not be sent.
 
 use std::fmt;
 use std::time::Duration;

@@ -56,8 +56,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Those of the folder that [`VARIABLE`] or [`CRIO_VARIABLE`] names, else the machine's
-    /// containerd. What is missing of the machine's is installed; `progress` is told.
+    /// Returns the programs of the folder in [`VARIABLE`] or [`CRIO_VARIABLE`], by default the host's
+    /// containerd, whose missing packages are installed. `progress` receives the steps.
     ///
     /// # Errors
     /// This is not root, both variables are set, the folder lacks a program, a package cannot be

@@ -92,10 +92,7 @@ pub(super) struct End {
 
 impl Container {
     pub(super) fn is_live(&self) -> bool {
-        matches!(
-            self.state,
-            ContainerState::Running | ContainerState::Unknown
-        )
+        self.state.may_run()
     }
 }
 
