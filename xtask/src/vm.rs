@@ -49,10 +49,10 @@ const SHORT: &[&str] = &[
     "on_containerd_a_container_is_as_isolated_as_its_pod_says",
     "on_containerd_a_job_succeeds_and_a_crash_looper_waits_in_back_off",
     "on_containerd_the_web_example_serves_its_page_and_logs_where_shippers_look",
-    "on_containerd_a_pod_runs_ends_and_is_removed_with_events_for_each_step",
     "on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doing_so",
-    "on_containerd_a_pod_with_volumes_runs_tells_its_last_words_and_leaves_nothing",
-    "on_containerd_pods_outlive_the_daemon",
+    "on_containerd_memory_has_its_size_and_volumes_their_group_also_after_a_kill",
+    "on_containerd_mounts_travel_as_far_as_the_pod_says",
+    "on_containerd_dual_stack_pods_have_both_addresses",
 ];
 /// How long the short form may take.
 const SHORT_DEADLINE: Duration = Duration::from_secs(10 * 60);

@@ -18,6 +18,7 @@ use super::process::{self, Process};
 const DEADLINE: Duration = Duration::from_secs(900);
 
 const RELIST_DURATION: &str = "kubelet_pleg_relist_duration_seconds";
+const SYNC_LOOP_EVENTS: &str = "windlass_sync_loop_events_total";
 
 /// An agent and its manifests.
 #[derive(Debug)]
@@ -184,6 +185,16 @@ impl Fleet {
             count: sample("count")?,
             seconds: sample("sum")?,
         })
+    }
+
+    /// Events of the sync loop so far: updates of pods, changes in the runtime, ticks.
+    pub(super) async fn sync_loop_events(&self) -> anyhow::Result<f64> {
+        let text = self.agent.metrics(false).await?;
+        let series = text.lines().filter_map(|line| {
+            let labels = line.strip_prefix(SYNC_LOOP_EVENTS)?;
+            labels.rsplit_once(' ')?.1.parse::<f64>().ok()
+        });
+        Ok(series.sum())
     }
 
     pub(super) fn process(&self) -> anyhow::Result<Process> {

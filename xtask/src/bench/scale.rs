@@ -27,6 +27,8 @@ const MAX_HANDLER_MS: f64 = 10.0;
 const MAX_DELETION_RATIO: f64 = 1.2;
 /// Memory after the deletion, as a multiple of the empty agent's.
 const MAX_RSS_AFTER_RATIO: f64 = 1.3;
+/// The agent returns unused memory to the system within this.
+const MEMORY_RELEASE: Duration = Duration::from_secs(30);
 /// The bare side stops pods this many at a time: the runtime serves no more at once.
 const BARE_STOPS: usize = 8;
 
@@ -90,15 +92,24 @@ async fn step(
     let empty = rss_mib(&fleet)?;
 
     run::step(&format!("{pods} pods: start"));
+    let events = fleet.sync_loop_events().await?;
     let begin = Instant::now();
     let started = fleet.start_pods(&names).await?;
     let wall = begin.elapsed().as_secs_f64();
+    let events = fleet.sync_loop_events().await? - events;
     report.ratio(&format!("{pods} pods: all ready"), wall, bare_start, 1.1);
     let ours = median(&started.seconds);
     report.ratio(
         &format!("{pods} pods: median ready"),
         ours,
         bare_median,
+        f64::NAN,
+    );
+
+    report.figure(
+        &format!("{pods} pods: events of the sync loop per start"),
+        per_pod(events, pods),
+        Unit::Count,
         f64::NAN,
     );
 
@@ -122,17 +133,26 @@ async fn step(
     );
 
     run::step(&format!("{pods} pods: deletion of all at once"));
+    let events = fleet.sync_loop_events().await?;
     let begin = Instant::now();
     fleet.remove_pods(&names).await?;
     bare.wait_until_stopped().await?;
     let wall = begin.elapsed().as_secs_f64();
+    let events = fleet.sync_loop_events().await? - events;
     report.ratio(
         &format!("{pods} pods: all stopped"),
         wall,
         bare_deletion,
         MAX_DELETION_RATIO,
     );
+    report.figure(
+        &format!("{pods} pods: events of the sync loop per deletion"),
+        per_pod(events, pods),
+        Unit::Count,
+        f64::NAN,
+    );
     fleet.settle().await?;
+    tokio::time::sleep(MEMORY_RELEASE).await;
     report.against(
         &format!("{pods} pods: RSS afterwards, against the empty agent"),
         rss_mib(&fleet)?,
@@ -176,6 +196,11 @@ async fn rest(
     let what = format!("{pods} pods: mean relist");
     report.figure(&what, relists.mean_ms(), Unit::Milliseconds, f64::NAN);
     Ok(())
+}
+
+/// Rounded to one decimal place.
+fn per_pod(events: f64, pods: usize) -> f64 {
+    (10.0 * events / pods as f64).round() / 10.0
 }
 
 fn rss_mib(fleet: &Fleet) -> anyhow::Result<f64> {

@@ -13,7 +13,7 @@ use windlass_types::{Pod, PodExt, ProbeKind, Reason, Timestamp};
 
 use super::Failures;
 use super::phase::Phase;
-use crate::actions::{BackingOff, is_sidecar};
+use crate::actions::{BackingOff, is_sidecar, restarts_after_exit};
 use crate::go_duration::go_duration;
 
 /// A container's readiness probe fails, or has said nothing yet.
@@ -280,15 +280,18 @@ fn starting(input: &BlockerInput<'_>) -> Option<Cause> {
     let status = in_order.find_map(|c| {
         find(input.status, &c.name).filter(|s| s.state.as_ref().is_none_or(|s| s.waiting.is_some()))
     })?;
-    let text = match last_end(status) {
-        Some(end) => {
-            let text = end_text(input, &status.name, end);
-            format!("about to start again: {text}")
-        }
-        None => "about to be created".to_owned(),
+    let name = &status.name;
+    let Some(end) = last_end(status) else {
+        let cause = Cause::of(name, Reason::ContainerCreating, "about to be created");
+        return Some(cause.retried_at(input.next_sync));
     };
-    let cause = Cause::of(&status.name, Reason::ContainerCreating, text);
-    Some(cause.retried_at(input.next_sync))
+    Some(restarting(input, name, &end_text(input, name, end)))
+}
+
+/// A container whose restart is next.
+fn restarting(input: &BlockerInput<'_>, name: &str, end: &str) -> Cause {
+    let text = format!("about to start again: {end}");
+    Cause::of(name, Reason::ContainerCreating, text).retried_at(input.next_sync)
 }
 
 /// An app container or sidecar that ended badly while others go on.
@@ -298,8 +301,12 @@ fn ended(input: &BlockerInput<'_>) -> Option<Cause> {
     in_order.find_map(|c| {
         let end = current_end(find(input.status, &c.name)?)?;
         (end.exit_code != 0).then(|| {
+            let text = end_text(input, &c.name, end);
+            if restarts_after_exit(input.pod, c, end.exit_code) {
+                return restarting(input, &c.name, &text);
+            }
             let reason = terminated_reason(end.reason.as_ref());
-            Cause::of(&c.name, reason, end_text(input, &c.name, end))
+            Cause::of(&c.name, reason, text)
         })
     })
 }

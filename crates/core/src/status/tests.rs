@@ -651,6 +651,9 @@ fn the_most_upstream_cause_is_the_blocker() {
         .blocked_by("PodInitializing container=j: init container 2 of 2 is running");
     Case::new("Never a b", "sb0 a=exit3 b=run")
         .blocked_by("Error container=a: it ended with exit code 3 (Error)");
+    Case::new("Always a b", "sb0 a=exit3 b=run").blocked_by(
+        "ContainerCreating container=a: about to start again: it ended with exit code 3 (Error)",
+    );
     Case::new("OnFailure a b", "sb0 a=exit0 b=run").blocked_by("none");
     Case::new("Never a", "sb0 a=exit3")
         .with(|c| c.observed.containers[0].reason = "OOMKilled".into())

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
 use windlass_cgroups::{HostTree, PodCgroups, Slices, SystemdSlices};
 use windlass_core::paths::NodePaths;
@@ -64,13 +65,16 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
         CgroupDriver::Cgroupfs => None,
     };
     let cgroups = PodCgroups::new(layout, Arc::new(tree), slices);
-    cgroups.set_up(CgroupValues::default());
     let values = CgroupValues {
         memory_limit: Some(LIMIT),
         ..CgroupValues::default()
     };
     let class = QosClass::Burstable;
-    cgroups.ensure(&uid, class, values).expect("a cgroup");
+    // calls of systemd block
+    block_in_place(|| {
+        cgroups.set_up(CgroupValues::default());
+        cgroups.ensure(&uid, class, values).expect("a cgroup");
+    });
 
     let pod = serde_json::json!({
         "metadata": {"name": "burn", "namespace": "default", "uid": uid.as_str()},
@@ -210,7 +214,7 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
     })
     .await;
     assert_eq!(gone.network, None);
-    cgroups.remove(&uid).expect("removed");
+    block_in_place(|| cgroups.remove(&uid)).expect("removed");
     containerd.stop().await.expect("stopped");
 }
 
