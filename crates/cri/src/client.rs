@@ -24,10 +24,11 @@ use windlass_types::{ContainerId, SandboxId};
 use crate::convert;
 use crate::endpoint::{EndpointError, socket_path};
 use crate::error::{CriCode, CriError, CriResult};
+use crate::lists::ListStreaming;
 use crate::port::{ImageService, RuntimeEventStream, RuntimeService};
 use crate::transport::{self, Redial};
 
-/// Largest answer accepted: upstream's gRPC limit, about 11 000 containers in one list.
+/// Max size of one message: upstream's gRPC limit, about 11,000 containers in one list.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// Version that the agent asks for; the runtime answers with the API version it speaks.
 const KUBE_API_VERSION: &str = "0.1.0";
@@ -47,6 +48,9 @@ pub struct CriOptions {
     pub backoff_base: Duration,
     /// Longest wait between two connections.
     pub backoff_max: Duration,
+    /// Feature gate `CRIListStreaming`: read lists as streams; without it only after a list that was
+    /// too large for one message.
+    pub stream_lists: bool,
     /// Where finished calls are counted.
     pub metrics: Metrics,
 }
@@ -59,6 +63,7 @@ impl CriOptions {
             connect_timeout: Duration::from_secs(5),
             backoff_base: Duration::from_millis(100),
             backoff_max: Duration::from_secs(3),
+            stream_lists: false,
             metrics,
         }
     }
@@ -70,6 +75,7 @@ pub struct CriClient {
     channel: Channel,
     socket: PathBuf,
     timeout: Duration,
+    list_streaming: ListStreaming,
     metrics: Metrics,
 }
 
@@ -87,6 +93,7 @@ impl CriClient {
             channel: transport::channel(socket.clone(), redial),
             socket,
             timeout: options.timeout,
+            list_streaming: ListStreaming::new(options.stream_lists),
             metrics: options.metrics,
         })
     }
@@ -98,6 +105,10 @@ impl CriClient {
 
     pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()
+    }
+
+    pub(crate) fn list_streaming(&self) -> &ListStreaming {
+        &self.list_streaming
     }
 
     pub(crate) fn runtime(&self) -> RuntimeServiceClient<Channel> {
@@ -344,18 +355,9 @@ impl RuntimeService for CriClient {
     }
 
     async fn list_pod_sandboxes(&self, filter: &ListFilter) -> CriResult<Vec<SandboxSummary>> {
-        let deadline = self.deadline();
-        let message = pb::ListPodSandboxRequest {
-            filter: convert::sandbox_filter_to_pb(filter),
-        };
-        let mut client = self.runtime();
-        let call = client.list_pod_sandbox(request(message, deadline));
-        let answer = self.call("list_podsandbox", deadline, call).await?;
-        Ok(answer
-            .items
-            .into_iter()
-            .map(convert::sandbox_summary_from_pb)
-            .collect())
+        let items = self.sandbox_list(convert::sandbox_filter_to_pb(filter));
+        let items = items.await?.into_iter();
+        Ok(items.map(convert::sandbox_summary_from_pb).collect())
     }
 
     async fn create_container(
@@ -418,18 +420,9 @@ impl RuntimeService for CriClient {
     }
 
     async fn list_containers(&self, filter: &ListFilter) -> CriResult<Vec<ContainerSummary>> {
-        let deadline = self.deadline();
-        let message = pb::ListContainersRequest {
-            filter: convert::container_filter_to_pb(filter),
-        };
-        let mut client = self.runtime();
-        let call = client.list_containers(request(message, deadline));
-        let answer = self.call("list_containers", deadline, call).await?;
-        Ok(answer
-            .containers
-            .into_iter()
-            .map(convert::container_summary_from_pb)
-            .collect())
+        let containers = self.container_list(convert::container_filter_to_pb(filter));
+        let containers = containers.await?.into_iter();
+        Ok(containers.map(convert::container_summary_from_pb).collect())
     }
 
     async fn container_status(&self, id: &ContainerId) -> CriResult<ContainerDetail> {

@@ -103,6 +103,15 @@ impl CriError {
         self.is_not_found() || (self.code == CriCode::Other && lost_code())
     }
 
+    /// True if a message was larger than one side of the socket allows.
+    pub(crate) fn is_message_too_large(&self) -> bool {
+        let codes = [tonic::Code::ResourceExhausted, tonic::Code::OutOfRange];
+        codes.map(go_name).contains(&self.status)
+            && ["larger than max", "message length too large"]
+                .iter()
+                .any(|text| self.message.contains(text))
+    }
+
     /// What trying again would bring.
     pub fn retry(&self) -> Retry {
         match self.code {

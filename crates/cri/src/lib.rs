@@ -44,7 +44,8 @@
 //! * What is to be stopped or removed and is not there is success.
 //! * Events are CRI's own where the runtime has them, else containerd's; they are hints, and a
 //!   broken stream is told as its last item.
-//! * An answer is at most 16 MiB. Calls are counted under upstream's operation names.
+//! * A message is at most 16 MiB. A list that is larger is read as a stream, if the runtime can stream
+//!   lists. Calls are counted under upstream's operation names.
 //!
 //! # What it does not do
 //!
@@ -57,6 +58,7 @@ pub mod port;
 
 mod client;
 mod endpoint;
+mod lists;
 
 mod hung;
 mod stats;

@@ -127,6 +127,19 @@ async fn on_containerd_a_pod_runs_ends_and_is_removed_with_events_for_each_step(
         .await
         .expect("rows");
     assert_eq!(rows.len(), 2);
+    // containerd has streams of lists since 2.3; before, they fall back
+    let options = CriOptions {
+        stream_lists: true,
+        ..CriOptions::new(Metrics::new().expect("metrics"))
+    };
+    let streaming = CriClient::connect(&containerd.endpoint(), options).expect("endpoint");
+    let all = ListFilter::default();
+    assert_eq!(
+        streaming.list_containers(&all).await.expect("rows").len(),
+        2
+    );
+    let sandboxes = streaming.list_pod_sandboxes(&all).await.expect("rows");
+    assert_eq!(sandboxes.len(), 1);
     client
         .stop_container(&second, Duration::from_secs(1))
         .await

@@ -1,6 +1,10 @@
 //! The client over a real Unix socket, against the model runtime's server.
 
-#![allow(clippy::expect_used, reason = "a helper of a test fails it")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a helper of a test fails it"
+)]
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -379,6 +383,59 @@ async fn answers_up_to_sixteen_mebibytes_are_taken() {
         });
     }
     assert_eq!(code(world.client.list_images().await), CriCode::Other);
+}
+
+/// A pod and its container, each with a name of nine MiB: lists of the fake have no annotations.
+async fn pod_with_large_names(world: &World, number: usize) {
+    let name = format!("{number}{}", "x".repeat(9 << 20));
+    let sandbox = SandboxConfig {
+        name: name.clone(),
+        uid: format!("uid-{number}").into(),
+        labels: [(names::LABEL_POD_UID.to_owned(), format!("uid-{number}"))].into(),
+        ..sandbox_config()
+    };
+    let container = ContainerConfig {
+        name,
+        ..container_config()
+    };
+    let client = &world.client;
+    let id = client.run_pod_sandbox(&sandbox, "").await.unwrap();
+    let of = sandbox_config();
+    let created = client.create_container(&id, &container, &of).await;
+    created.unwrap();
+}
+
+#[tokio::test]
+async fn lists_larger_than_a_message_are_streamed() {
+    let world = World::new(PATIENCE);
+    let all = ListFilter::default();
+    pod_with_large_names(&world, 0).await;
+    assert_eq!(world.client.list_containers(&all).await.unwrap().len(), 1);
+    pod_with_large_names(&world, 1).await;
+    let error = world.client.list_containers(&all).await.unwrap_err();
+    let fix = "the container runtime cannot stream lists: upgrade it or use fewer and smaller pod \
+               annotations";
+    assert!(error.to_string().ends_with(fix), "{error}");
+
+    world.fake.stream_lists();
+    for _ in 0..2 {
+        let containers = world.client.list_containers(&all).await.unwrap();
+        let sandboxes = world.client.list_pod_sandboxes(&all).await.unwrap();
+        assert_eq!((containers.len(), sandboxes.len()), (2, 2));
+    }
+    // two lists that were too large, and one that found that out; none is requested twice afterwards
+    assert_eq!(world.count(Operation::ListContainers, ""), 5);
+    assert_eq!(world.count(Operation::ListPodSandboxes, ""), 2);
+    let of_one = ListFilter::of_pod(&"uid-1".into());
+    assert_eq!(
+        world
+            .client
+            .list_pod_sandboxes(&of_one)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]

@@ -66,9 +66,11 @@ impl RuntimeClients {
     ///
     /// # Errors
     /// An endpoint is no address of a socket.
-    pub fn connect(kubelet: &KubeletConfiguration, metrics: &Metrics) -> anyhow::Result<Self> {
+    pub fn connect(config: &Config, metrics: &Metrics) -> anyhow::Result<Self> {
+        let kubelet = &config.kubelet;
         let options = CriOptions {
             timeout: kubelet.runtime_request_timeout.to_std(),
+            stream_lists: config.gates.enabled("CRIListStreaming"),
             ..CriOptions::new(metrics.clone())
         };
         let runtime = Arc::new(

@@ -26,7 +26,7 @@
 //! let runtime = Arc::new(tokio::runtime::Runtime::new()?);
 //! run_actors(&runtime, async {
 //!     let metrics = Metrics::new()?;
-//!     let clients = build::RuntimeClients::connect(&config.kubelet, &metrics)?;
+//!     let clients = build::RuntimeClients::connect(&config, &metrics)?;
 //!     let parts = build::agent_parts(&config, Arc::new(SystemClock), metrics, &clients)?;
 //!     let agent = wiring::spawn(parts);
 //!     // it serves nothing: health, metrics and the node's API are the binary's

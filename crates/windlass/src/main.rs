@@ -107,7 +107,7 @@ async fn agent(
     process::make_root_dir(&config.flags.root_dir)?;
     let _lock = process::lock(config.flags.lock_file.as_deref())?;
     let servers = servers::Servers::bind(config).await?;
-    let runtime = build::RuntimeClients::connect(&config.kubelet, &metrics)?;
+    let runtime = build::RuntimeClients::connect(config, &metrics)?;
     let mut parts = build::agent_parts(config, Arc::clone(&clock), metrics.clone(), &runtime)?;
     if config.flags.leave {
         parts.orphan_grace = leave::GRACE;

@@ -197,6 +197,11 @@ impl FakeRuntime {
         self.shell.change(|state| state.events.set_mode(mode));
     }
 
+    /// The served socket also streams lists.
+    pub fn stream_lists(&self) {
+        self.shell.change(|state| state.stream_lists = true);
+    }
+
     /// Ends open event streams as a lost connection does.
     pub fn disconnect_events(&self) {
         self.shell.change(|state| state.events.disconnect());

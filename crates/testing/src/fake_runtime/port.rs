@@ -98,6 +98,10 @@ impl FakeRuntime {
         self.shell.change(|state| state.model.container_subject(id))
     }
 
+    pub(super) fn streams_lists(&self) -> bool {
+        self.shell.change(|state| state.stream_lists)
+    }
+
     pub(super) fn event_mode(&self) -> EventMode {
         self.shell.change(|state| state.events.mode())
     }

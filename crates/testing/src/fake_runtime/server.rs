@@ -29,6 +29,9 @@ use windlass_types::{ContainerId, SandboxId};
 use super::FakeRuntime;
 use super::events::EventMode;
 
+/// containerd's limit.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
 /// Serves while it lives; dropping it cuts all connections and removes the socket.
 #[derive(Debug)]
 pub struct ServeGuard {
@@ -59,8 +62,10 @@ pub(super) fn serve(fake: FakeRuntime, path: &Path) -> io::Result<ServeGuard> {
             runtime.block_on(async move {
                 let server = async move {
                     let incoming = UnixListenerStream::new(UnixListener::from_std(listener)?);
+                    let runtime = RuntimeServiceServer::new(fake.clone())
+                        .max_decoding_message_size(MAX_MESSAGE_BYTES);
                     tonic::transport::Server::builder()
-                        .add_service(RuntimeServiceServer::new(fake.clone()))
+                        .add_service(runtime)
                         .add_service(ImageServiceServer::new(fake.clone()))
                         .add_service(EventsServer::new(fake))
                         .serve_with_incoming(incoming)
@@ -94,6 +99,15 @@ fn refuse(error: CriError) -> Status {
         CriCode::Other => tonic::Code::Unknown,
     };
     Status::new(code, error.message)
+}
+
+impl FakeRuntime {
+    fn check_streams_lists(&self) -> Result<(), Status> {
+        match self.streams_lists() {
+            true => Ok(()),
+            false => Err(Status::unimplemented("unknown method")),
+        }
+    }
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -177,6 +191,20 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
         Ok(Response::new(pb::ListPodSandboxResponse { items }))
     }
 
+    async fn stream_pod_sandboxes(
+        &self,
+        request: Request<pb::StreamPodSandboxesRequest>,
+    ) -> Answer<AnswerStream<pb::StreamPodSandboxesResponse>> {
+        self.check_streams_lists()?;
+        let filter = convert::sandbox_filter_from_pb(request.into_inner().filter);
+        let rows = RuntimeService::list_pod_sandboxes(self, &filter).await;
+        let parts = rows.map_err(refuse)?.into_iter().map(|row| {
+            let pod_sandboxes = vec![convert::sandbox_summary_to_pb(&row)];
+            Ok(pb::StreamPodSandboxesResponse { pod_sandboxes })
+        });
+        Ok(Response::new(futures::stream::iter(parts).boxed()))
+    }
+
     async fn create_container(
         &self,
         request: Request<pb::CreateContainerRequest>,
@@ -235,6 +263,20 @@ impl runtime_service_server::RuntimeService for FakeRuntime {
             .map_err(refuse)?;
         let containers = rows.iter().map(convert::container_summary_to_pb).collect();
         Ok(Response::new(pb::ListContainersResponse { containers }))
+    }
+
+    async fn stream_containers(
+        &self,
+        request: Request<pb::StreamContainersRequest>,
+    ) -> Answer<AnswerStream<pb::StreamContainersResponse>> {
+        self.check_streams_lists()?;
+        let filter = convert::container_filter_from_pb(request.into_inner().filter);
+        let rows = RuntimeService::list_containers(self, &filter).await;
+        let parts = rows.map_err(refuse)?.into_iter().map(|row| {
+            let containers = vec![convert::container_summary_to_pb(&row)];
+            Ok(pb::StreamContainersResponse { containers })
+        });
+        Ok(Response::new(futures::stream::iter(parts).boxed()))
     }
 
     async fn container_status(

@@ -27,6 +27,8 @@ pub(super) struct State {
     pub(super) model: Model,
     pub(super) faults: FaultPlan,
     pub(super) events: EventHub,
+    /// The socket streams lists.
+    pub(super) stream_lists: bool,
     pub(super) execs: Execs,
     pub(super) latencies: BTreeMap<Operation, Duration>,
     /// Calls are served one at a time, each for this long.
@@ -52,6 +54,7 @@ impl Shell {
             model: Model::new(seed),
             faults: FaultPlan::default(),
             events: EventHub::default(),
+            stream_lists: false,
             execs: Execs::default(),
             latencies: BTreeMap::new(),
             serial_time: None,

@@ -27,7 +27,7 @@ async fn on_fake_cluster_in_tree_volumes_are_mounted_by_csi() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_real_cluster_in_tree_volumes_are_mounted_by_csi() {
-    in_tree_volumes_are_mounted_by_csi(Kind::Real, "k-in-tree-real").await;
+    in_tree_volumes_are_mounted_by_csi(Kind::Real, "k-in-tree-r").await;
 }
 
 async fn in_tree_volumes_are_mounted_by_csi(kind: Kind, name: &str) {
