@@ -206,13 +206,14 @@ const OWN_LABELS: [&str; 14] = [
 const OWN_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// The feature gates that decide something in this version.
-pub const ACTED_UPON: [&str; 18] = [
+pub const ACTED_UPON: [&str; 19] = [
     "CRIListStreaming",
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
     "ComponentStatusz",
     "ContainerStopSignals",
     "EnvFiles",
+    "ExtendWebSocketsToKubelet",
     "GracefulNodeShutdown",
     "GracefulNodeShutdownBasedOnPodPriority",
     "HostnameOverride",

@@ -90,6 +90,7 @@ impl CriClient {
             };
             self.call(OPERATION, deadline, call).await
         };
+        let streamed = Box::pin(streamed);
         self.list_streaming().list(in_one_message, streamed).await
     }
 
@@ -118,6 +119,7 @@ impl CriClient {
             };
             self.call(OPERATION, deadline, call).await
         };
+        let streamed = Box::pin(streamed);
         self.list_streaming().list(in_one_message, streamed).await
     }
 }

@@ -13,6 +13,8 @@ pub struct RequestMetrics {
     duration: HistogramVec,
     /// `kubelet_http_inflight_requests{method,path,server_type,long_running}`.
     inflight: GaugeVec,
+    /// `kubelet_websocket_streaming_requests_total{subresource}`.
+    websockets: CounterVec,
 }
 
 /// Values of the labels; a client cannot make up new ones.
@@ -55,7 +57,17 @@ impl RequestMetrics {
                 "Number of the inflight http requests",
                 labels,
             )?,
+            websockets: r.counters(
+                "kubelet_websocket_streaming_requests_total",
+                "Number of WebSockets for exec, attach and port-forward that the agent serves.",
+                &["subresource"],
+            )?,
         })
+    }
+
+    /// Counts a WebSocket that the agent serves: `exec`, `attach` or `portforward`.
+    pub fn count_websocket(&self, subresource: &str) {
+        self.websockets.with_label_values(&[subresource]).inc();
     }
 
     /// Counts a request that begins. It is under way until the returned value is dropped.

@@ -129,6 +129,7 @@ fn deps(runtime: Arc<CriClient>) -> Result<NodeApiDeps, Box<dyn Error>> {
             log_query: false,
             log_streams: false,
             checkpoint: false,
+            websockets: true,
             flagz: false,
             statusz: false,
         },

@@ -95,6 +95,8 @@ pub struct NodeApiSettings {
     pub log_streams: bool,
     /// Gate ContainerCheckpoint.
     pub checkpoint: bool,
+    /// Gate ExtendWebSocketsToKubelet.
+    pub websockets: bool,
     /// Gate ComponentFlagz.
     pub flagz: bool,
     /// Gate ComponentStatusz.

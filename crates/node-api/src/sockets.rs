@@ -268,3 +268,97 @@ async fn a_port_forward_to_a_closed_port_over_tls_is_told_by_the_runtime_and_end
     assert!(refused.contains("error dialing backend: "), "{refused}");
     no_session_is_open(&streaming).await;
 }
+
+/// A client that asks for a WebSocket, and what it is answered; the runtime's address is `runtime`.
+async fn websocket(
+    streaming: &Streaming,
+    runtime: &TcpListener,
+    (target, protocol): (&str, &str),
+) -> (Server, TlsStream<TcpStream>) {
+    let address = runtime.local_addr().expect("bound");
+    streaming.is_at(&format!("http://{address}/token"));
+    let server = serve(&streaming.world).await;
+    let request = format!(
+        "GET {target} HTTP/1.1\r\nhost: n1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         sec-websocket-protocol: {protocol}\r\n\r\n"
+    );
+    let client = sent(&server, request.as_bytes()).await;
+    (server, client)
+}
+
+/// Frames behind the ones of the protocol's own are tested in `windlass_streams`.
+#[tokio::test]
+async fn websockets_over_tls_reach_the_runtime_as_spdy() {
+    let streaming = Streaming::new().await;
+    let runtime = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let exec = "/exec/default/web/app?command=sh&output=1";
+    let attach = "/attach/default/web/app?output=1&error=1";
+    let forward = "/portForward/default/web";
+    let (v5, tunnel) = ("v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io");
+    let cases = [
+        (exec, v5, "v4.channel.k8s.io", "exec [\"sh\"] out"),
+        (attach, v5, "v4.channel.k8s.io", "attach out+err"),
+        (forward, tunnel, "portforward.k8s.io", "port_forward []"),
+    ];
+    for (target, offered, chosen, asked) in cases {
+        let (_server, mut client) = websocket(&streaming, &runtime, (target, offered)).await;
+        let (mut stream, _) = soon("the runtime", runtime.accept()).await.expect("asked");
+        let head = until(&mut stream, "\r\n\r\n").await.to_ascii_lowercase();
+        assert!(head.starts_with("post /token "), "{head}");
+        assert!(head.contains("\r\nupgrade: spdy/3.1\r\n"), "{head}");
+        let protocol = format!("\r\nx-stream-protocol-version: {chosen}\r\n");
+        assert!(head.contains(&protocol), "{head}");
+        let switched = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1{protocol}\r\n"
+        );
+        stream.write_all(switched.as_bytes()).await.expect("said");
+        let head = until(&mut client, "\r\n\r\n").await.to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 101 "), "{head}");
+        let protocol = format!("\r\nsec-websocket-protocol: {offered}\r\n");
+        assert!(head.contains(&protocol.to_ascii_lowercase()), "{head}");
+        assert_eq!(streaming.asked(), [asked]);
+        drop(client);
+        no_session_is_open(&streaming).await;
+    }
+    let families = streaming.world.deps.metrics.render().expect("families");
+    for subresource in ["exec", "attach", "portforward"] {
+        let line = format!(
+            "kubelet_websocket_streaming_requests_total{{subresource=\"{subresource}\"}} 1\n"
+        );
+        assert!(families.contains(&line), "{families}");
+    }
+}
+
+#[tokio::test]
+async fn websockets_over_tls_pass_unchanged_with_the_gate_off() {
+    let mut streaming = Streaming::new().await;
+    streaming.world.deps.settings.websockets = false;
+    let runtime = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    for (target, protocol) in [
+        (
+            "/exec/default/web/app?command=sh&output=1",
+            "v5.channel.k8s.io",
+        ),
+        ("/attach/default/web/app?output=1", "v5.channel.k8s.io"),
+        (
+            "/portForward/default/web?port=80",
+            "SPDY/3.1+portforward.k8s.io",
+        ),
+    ] {
+        let (_server, _client) = websocket(&streaming, &runtime, (target, protocol)).await;
+        let (mut stream, _) = soon("the runtime", runtime.accept()).await.expect("asked");
+        let head = until(&mut stream, "\r\n\r\n").await;
+        assert!(head.starts_with("GET /token "), "{head}");
+        assert!(head.contains(protocol), "{head}");
+    }
+    // ports are asked for in the query again
+    let (_server, mut client) = websocket(
+        &streaming,
+        &runtime,
+        ("/portForward/default/web", "SPDY/3.1+portforward.k8s.io"),
+    )
+    .await;
+    let head = until(&mut client, "\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+}

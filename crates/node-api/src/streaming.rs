@@ -10,6 +10,7 @@ mod query;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::Router;
@@ -21,7 +22,8 @@ use axum::routing::{get, post};
 use futures::FutureExt;
 use windlass_cri::{CriCode, CriError, StreamSet};
 use windlass_https::Peer;
-use windlass_streams::{Place, StreamError};
+use windlass_streams::{CommandStreams, Place, StreamError};
+use windlass_streams::{is_remote_command_v5, is_tunneled_spdy};
 use windlass_types::PodExt;
 
 use crate::NodeApi;
@@ -172,7 +174,7 @@ async fn start_exec(api: &NodeApi, target: &Target, request: Request) -> Result<
     let command = &command;
     let ask = |id| async move { api.streams.exec(&id, command, streams).await }.boxed();
     let url = target.stream(api, &pod, ask).await?;
-    join(place, request, &url).await
+    join_command(api, place, request, (&url, "exec", streams)).await
 }
 
 async fn start_attach(
@@ -191,7 +193,7 @@ async fn start_attach(
     let streams = StreamSet { tty, ..asked };
     let ask = |id| async move { api.streams.attach(&id, streams).await }.boxed();
     let url = target.stream(api, &pod, ask).await?;
-    join(place, request, &url).await
+    join_command(api, place, request, (&url, "attach", streams)).await
 }
 
 async fn start_port_forward(
@@ -199,7 +201,8 @@ async fn start_port_forward(
     name: &PodName,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let ports = match query::is_websocket(request.headers()) {
+    let is_tunnel = api.settings.websockets && is_tunneled_spdy(request.headers());
+    let ports = match query::is_websocket(request.headers()) && !is_tunnel {
         true => Query::of(request.uri())?.ports()?,
         // SPDY names its ports in the stream
         false => Vec::new(),
@@ -213,13 +216,42 @@ async fn start_port_forward(
         let words = format!("pod not found (\"{}\")", pod.full_name());
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, words)
     })?;
+    if is_tunnel {
+        api.metrics.requests.count_websocket("portforward");
+        let client = client(&request);
+        return Ok(place.tunnel(request, &url, client).await?);
+    }
     join(place, request, &url).await
 }
 
+/// Joins a command's streams: those of a WebSocket that the runtime need not know are translated.
+async fn join_command(
+    api: &NodeApi,
+    place: Place,
+    request: Request,
+    (url, subresource, streams): (&str, &str, StreamSet),
+) -> Result<Response, Refusal> {
+    if !api.settings.websockets || !is_remote_command_v5(request.headers()) {
+        return join(place, request, url).await;
+    }
+    api.metrics.requests.count_websocket(subresource);
+    let streams = CommandStreams {
+        stdin: streams.stdin,
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+        tty: streams.tty,
+    };
+    Ok(place.translate(request, url, streams)?)
+}
+
 async fn join(place: Place, request: Request, url: &str) -> Result<Response, Refusal> {
-    let peer = request.extensions().get::<Peer>();
-    let client = peer.map(|peer| peer.address().ip());
+    let client = client(&request);
     Ok(place.join(request, url, client).await?)
+}
+
+fn client(request: &Request) -> Option<IpAddr> {
+    let peer = request.extensions().get::<Peer>()?;
+    Some(peer.address().ip())
 }
 
 /// Runs a command and answers with all it wrote. `cmd` is split at spaces, no shell is involved.

@@ -160,6 +160,7 @@ impl World {
                     log_query: false,
                     log_streams: false,
                     checkpoint: true,
+                    websockets: true,
                     flagz: true,
                     statusz: true,
                 },

@@ -22,20 +22,30 @@ pub(crate) enum End {
 }
 
 /// When something was last said, in milliseconds since the start.
-struct Activity {
+#[derive(Debug)]
+pub(crate) struct Activity {
     start: Instant,
     last: AtomicU64,
 }
 
 impl Activity {
-    fn touch(&self) {
+    /// Something was sent just now.
+    pub(crate) fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            last: AtomicU64::new(0),
+        }
+    }
+
+    /// Something is sent.
+    pub(crate) fn touch(&self) {
         let now = self.start.elapsed().as_millis();
         let now = u64::try_from(now).unwrap_or(u64::MAX);
         self.last.store(now, Ordering::Relaxed);
     }
 
     /// Waits until nothing was said for `patience`.
-    async fn idle(&self, patience: Duration) {
+    pub(crate) async fn idle(&self, patience: Duration) {
         loop {
             let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
             let end = self.start + last + patience;
@@ -53,10 +63,7 @@ where
     C: AsyncRead + AsyncWrite,
     R: AsyncRead + AsyncWrite,
 {
-    let activity = Activity {
-        start: Instant::now(),
-        last: AtomicU64::new(0),
-    };
+    let activity = Activity::new();
     let (mut from_client, mut to_client) = tokio::io::split(client);
     let (mut from_runtime, mut to_runtime) = tokio::io::split(runtime);
     let end = tokio::select! {
@@ -74,7 +81,7 @@ where
 }
 
 /// For the last bytes of a connection, such as TLS's farewell.
-const FAREWELL: Duration = Duration::from_secs(5);
+pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
 
 async fn pass(
     from: &mut (impl AsyncRead + Unpin),

@@ -14,6 +14,9 @@ pub enum StreamError {
     /// What follows an upgrade's header belongs to the stream.
     #[error("an upgrade request has no body")]
     HasBody,
+    /// It begins no WebSocket, though it says so.
+    #[error("unable to upgrade: not a WebSocket request: {0}")]
+    BadWebSocket(&'static str),
     /// All places are taken.
     #[error("{0} streams are open on this node already, try again later")]
     Full(usize),
@@ -32,6 +35,15 @@ pub enum StreamError {
     /// It broke off, or said what is no HTTP.
     #[error("the container runtime's streaming server broke off: {0}")]
     Broken(#[source] hyper::Error),
+    /// It refused; upstream's words.
+    #[error("unable to upgrade connection: {0}")]
+    Refused(String),
+    /// It upgraded to something else than was asked for; upstream's words.
+    #[error("unable to upgrade: missing upgrade headers in response")]
+    NotSpdy,
+    /// It chose another protocol of streams than was asked for.
+    #[error("unable to upgrade connection: the container runtime chose the protocol {0:?}")]
+    WrongProtocol(String),
     /// It neither refused nor upgraded; upstream's words.
     #[error("invalid upgrade response: status code {0}")]
     NotUpgraded(u16),
@@ -41,13 +53,18 @@ impl StreamError {
     /// Status code of the answer.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::NoUpgrade | Self::WrongVersion | Self::HasBody => StatusCode::BAD_REQUEST,
+            Self::NoUpgrade | Self::WrongVersion | Self::HasBody | Self::BadWebSocket(_) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Full(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Shutdown => StatusCode::SERVICE_UNAVAILABLE,
             Self::BadUrl(_)
             | Self::Dial(_)
             | Self::NoAnswer(_)
             | Self::Broken(_)
+            | Self::Refused(_)
+            | Self::NotSpdy
+            | Self::WrongProtocol(_)
             | Self::NotUpgraded(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, HOST, TRANSFER_ENCODING};
-use http::header::{PROXY_AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, TE, TRAILER, UPGRADE};
+use http::header::{PROXY_AUTHORIZATION, TE, TRAILER, UPGRADE};
+use http::header::{SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY};
+use http::header::{SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body_util::Empty;
 
@@ -11,6 +13,9 @@ use crate::StreamError;
 
 /// What a subprotocol that carries a token begins with.
 const TOKEN_PROTOCOL: &[u8] = b"base64url.bearer.authorization.k8s.io.";
+/// The protocol of a SPDY connection.
+const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+const SPDY: &str = "SPDY/3.1";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Checks that a request can become a stream.
@@ -33,7 +38,8 @@ pub(crate) fn check<B>(request: &Request<B>) -> Result<(), StreamError> {
     }
 }
 
-fn asks_for_upgrade(headers: &HeaderMap) -> bool {
+/// Whether `Connection` names an upgrade.
+pub(crate) fn asks_for_upgrade(headers: &HeaderMap) -> bool {
     headers.get_all(CONNECTION).iter().any(|value| {
         let tokens = value.as_bytes().split(|byte| *byte == b',');
         tokens
@@ -83,6 +89,60 @@ pub(crate) fn replay<B>(
         headers.append(FORWARDED_FOR, HeaderValue::from_str(&client.to_string())?);
     }
     Ok(replayed)
+}
+
+/// A request of our own for a SPDY connection, with nothing of the client's.
+pub(crate) fn spdy_request(
+    target: &Uri,
+    protocol: &'static str,
+) -> Result<Request<Empty<bytes::Bytes>>, http::Error> {
+    let path = target.path_and_query().map_or("/", |it| it.as_str());
+    let authority = target.authority().map_or("", |it| it.as_str());
+    Request::builder()
+        .method(Method::POST)
+        .uri(path)
+        .header(HOST, authority)
+        .header(CONNECTION, "Upgrade")
+        .header(UPGRADE, SPDY)
+        .header(STREAM_PROTOCOL, protocol)
+        .header(CONTENT_LENGTH, 0)
+        .body(Empty::new())
+}
+
+/// Makes the replayed request of a WebSocket one for a SPDY connection.
+pub(crate) fn ask_for_spdy<B>(
+    request: &mut Request<B>,
+    protocols: &[&str],
+) -> Result<(), http::Error> {
+    *request.method_mut() = Method::POST;
+    let headers = request.headers_mut();
+    for name in [
+        SEC_WEBSOCKET_PROTOCOL,
+        SEC_WEBSOCKET_KEY,
+        SEC_WEBSOCKET_VERSION,
+        SEC_WEBSOCKET_EXTENSIONS,
+        STREAM_PROTOCOL,
+    ] {
+        headers.remove(name);
+    }
+    headers.insert(UPGRADE, HeaderValue::from_static(SPDY));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    for protocol in protocols {
+        headers.append(STREAM_PROTOCOL, HeaderValue::from_str(protocol)?);
+    }
+    Ok(())
+}
+
+/// The protocol of streams that the runtime has chosen.
+pub(crate) fn stream_protocol(headers: &HeaderMap) -> Option<&str> {
+    let chosen = headers.get(STREAM_PROTOCOL)?.to_str().ok()?;
+    Some(chosen.trim())
+}
+
+/// Whether an answer is an upgrade to SPDY.
+pub(crate) fn is_spdy(headers: &HeaderMap) -> bool {
+    let upgrade = headers.get(UPGRADE).map(HeaderValue::as_bytes);
+    upgrade.is_some_and(|it| it.eq_ignore_ascii_case(SPDY.as_bytes())) && asks_for_upgrade(headers)
 }
 
 /// Takes out impersonation (`Impersonate-User` and its like) and what an authenticating proxy says

@@ -1,22 +1,23 @@
 //! Exec, attach and port-forward: a client's upgraded connection, joined to the container runtime's
-//! streaming server byte for byte.
+//! streaming server.
 //!
-//! For whoever stands between clients and a container runtime (or any server that upgrades) and wants to
-//! decide who gets in, without a word of SPDY or WebSocket.
+//! For a server between clients and a container runtime (or any server that upgrades connections) that
+//! decides which clients may connect.
 //!
-//! *owns* the sessions' places · *invariant* nothing in here understands what is said: SPDY and
-//! WebSocket pass as they come, so that every client works that works with the runtime. When either
-//! side is done, both connections are closed at once, and what runs in the container is the runtime's
-//! again · *bound* [`Limits::sessions`], two buffers of [`BUFFER_BYTES`] for each; a full side
-//! is not read for (the container waits for a slow client, and the other way round) · *restart*
-//! sessions end with the process, as upstream's.
+//! *owns* the limit of open sessions · *invariant* SPDY and WebSockets that the runtime serves pass
+//! unchanged, byte for byte, so that every client works that works with the runtime. When either side
+//! ends, both connections are closed at once · *bound* [`Limits::sessions`], two buffers of
+//! [`BUFFER_BYTES`] for each, and one message of at most [`MAX_MESSAGE_BYTES`] for a WebSocket that is
+//! served here; while a side does not read, the other is not read either · *restart* sessions end with
+//! the process, as upstream's.
 //!
 //! # The way in
 //!
-//! * [`Sessions`] has the places; [`Sessions::reserve`] takes one for a request that is an upgrade
-//! * [`Place::join`] replays the request to the runtime's URL and joins both ends behind the 101
-//! * [`Limits`] says how many, how long and how much; [`StreamError`] has the status code and words for the
-//!   client
+//! * [`Sessions`] has the limit; [`Sessions::reserve`] checks that a request is an upgrade and reserves a session
+//! * [`Place::join`] replays the request to the runtime's URL and joins both connections after the 101
+//! * [`Place::translate`] serves `v5.channel.k8s.io` with a SPDY connection to the runtime, see
+//!   [`is_remote_command_v5`]; [`Place::tunnel`] serves SPDY in a WebSocket, see [`is_tunneled_spdy`]
+//! * [`Limits`] are the limits; [`StreamError`] has the status code and the text for the client
 //!
 //! # Example
 //!
@@ -59,6 +60,10 @@ mod copy;
 mod error;
 mod headers;
 mod session;
+mod spdy;
+mod translate;
+mod tunnel;
+mod websocket;
 
 #[cfg(test)]
 mod tests;
@@ -66,3 +71,5 @@ mod tests;
 pub use copy::BUFFER_BYTES;
 pub use error::StreamError;
 pub use session::{Limits, Place, Sessions};
+pub use translate::CommandStreams;
+pub use websocket::{MAX_MESSAGE_BYTES, is_remote_command_v5, is_tunneled_spdy};

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use bytes::Bytes;
+use http::response::Parts;
 use http::uri::Scheme;
 use http::{Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,8 +20,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::copy::join;
-use crate::{StreamError, headers};
+use crate::copy::{End, join};
+use crate::translate::{self, CommandStreams};
+use crate::{StreamError, headers, tunnel, websocket};
 
 /// What sessions may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,32 +124,12 @@ impl Place {
         url: &str,
         client: Option<IpAddr>,
     ) -> Result<Response<Body>, StreamError> {
-        let limits = self.limits;
         let target = target(url)?;
         let asked = headers::replay(&request, &target, client)
             .map_err(|error| StreamError::BadUrl(format!("{url}: {error}")))?;
-        let asking = async {
-            let (connection, answer) = ask(&target, asked).await?;
-            let status = answer.status();
-            if status == StatusCode::SWITCHING_PROTOCOLS {
-                return Ok(Asked::Joined(answer, connection));
-            }
-            if status.is_client_error() || status.is_server_error() {
-                let refusal = refusal(answer, limits.refusal_bytes).await;
-                drop(connection);
-                return Ok(Asked::Refused(refusal));
-            }
-            Err(StreamError::NotUpgraded(status.as_u16()))
-        };
-        let asked = tokio::select! {
-            biased;
-            () = self.shutdown.cancelled() => return Err(StreamError::Shutdown),
-            asked = timeout(limits.answer, asking) => asked,
-        };
-        let asked = asked.map_err(|_| StreamError::NoAnswer(limits.answer.as_secs()))?;
-        let (mut runtime, connection) = match asked? {
+        let (mut runtime, connection) = match self.ask(&target, asked).await? {
             Asked::Joined(answer, connection) => (answer, connection),
-            Asked::Refused(refusal) => return Ok(refusal),
+            Asked::Refused(parts, words) => return Ok(refused(&parts, words)),
         };
         let mut answer = Response::new(Body::empty());
         *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -155,39 +138,181 @@ impl Place {
             hyper::upgrade::on(&mut request),
             hyper::upgrade::on(&mut runtime),
         );
-        tokio::spawn(self.run(ends.0, ends.1, connection));
+        let idle = self.limits.idle;
+        let session = async move {
+            // the client's end comes when it has the 101; if it never takes it, with an error
+            let joined = tokio::try_join!(ends.0, ends.1);
+            let (client, runtime) = joined.ok()?;
+            drop(connection);
+            Some(join(TokioIo::new(client), TokioIo::new(runtime), idle).await)
+        };
+        tokio::spawn(self.run(session));
         Ok(answer)
     }
 
-    /// The session itself, until a side is done; the place is given back then.
-    async fn run(self, client: OnUpgrade, runtime: OnUpgrade, connection: Connection) {
-        let session = async {
-            // the client's end comes when it has the 101; if it never takes it, with an error
-            let joined = tokio::try_join!(client, runtime);
-            let (client, runtime) = match joined {
-                Ok(ends) => ends,
-                Err(error) => {
-                    tracing::debug!(%error, "stream not joined");
-                    return;
-                }
-            };
-            drop(connection);
-            let (client, runtime) = (TokioIo::new(client), TokioIo::new(runtime));
-            let end = join(client, runtime, self.limits.idle).await;
-            tracing::debug!(?end, "stream ended");
+    /// Serves a WebSocket that [`is_tunneled_spdy`](crate::is_tunneled_spdy) and asks the
+    /// streaming server at `url` for the SPDY connection inside. The answer is a WebSocket's, or
+    /// what the server refuses with.
+    ///
+    /// # Errors
+    /// The request is no proper WebSocket, or the server is not reached, or answers neither the
+    /// one nor the other.
+    pub async fn tunnel(
+        self,
+        mut request: Request<Body>,
+        url: &str,
+        client: Option<IpAddr>,
+    ) -> Result<Response<Body>, StreamError> {
+        // before the runtime is bothered with it
+        websocket::accept(&request, None)?;
+        let target = target(url)?;
+        let offered = websocket::tunneled_protocols(request.headers());
+        let mut asked = headers::replay(&request, &target, client)
+            .map_err(|error| StreamError::BadUrl(format!("{url}: {error}")))?;
+        headers::ask_for_spdy(&mut asked, &offered)
+            .map_err(|_| StreamError::BadWebSocket("its subprotocol cannot be passed on"))?;
+        let (mut runtime, connection) = match self.ask(&target, asked).await? {
+            Asked::Joined(answer, connection) => (answer, connection),
+            Asked::Refused(parts, words) => return Ok(refused(&parts, words)),
         };
+        if !headers::is_spdy(runtime.headers()) {
+            return Err(StreamError::NotSpdy);
+        }
+        let chosen = headers::stream_protocol(runtime.headers());
+        let chosen = chosen.filter(|chosen| offered.contains(chosen));
+        let chosen = chosen.map(websocket::tunnel_protocol);
+        let answer = websocket::accept(&request, chosen.as_deref())?;
+        let ends = (
+            hyper::upgrade::on(&mut request),
+            hyper::upgrade::on(&mut runtime),
+        );
+        let idle = self.limits.idle;
+        let session = async move {
+            let (client, runtime) = tokio::try_join!(ends.0, ends.1).ok()?;
+            drop(connection);
+            Some(tunnel::join(TokioIo::new(client), TokioIo::new(runtime), idle).await)
+        };
+        tokio::spawn(self.run(session));
+        Ok(answer)
+    }
+
+    /// Serves a WebSocket that [`is_remote_command_v5`](crate::is_remote_command_v5), with a SPDY
+    /// connection of its own to the streaming server at `url`. What fails behind the handshake is
+    /// a status in the WebSocket.
+    ///
+    /// # Errors
+    /// The request is no proper WebSocket, or the URL cannot be used.
+    pub fn translate(
+        self,
+        mut request: Request<Body>,
+        url: &str,
+        streams: CommandStreams,
+    ) -> Result<Response<Body>, StreamError> {
+        let answer = websocket::accept(&request, Some(websocket::REMOTE_COMMAND_V5))?;
+        let target = target(url)?;
+        let client = hyper::upgrade::on(&mut request);
+        let connector = Connector {
+            target,
+            limits: self.limits,
+        };
+        let idle = self.limits.idle;
+        let session = async move {
+            let client = TokioIo::new(client.await.ok()?);
+            Some(translate::serve(client, connector.connect(), streams, idle).await)
+        };
+        tokio::spawn(self.run(session));
+        Ok(answer)
+    }
+
+    async fn ask(&self, target: &Uri, asked: Request<Empty<Bytes>>) -> Result<Asked, StreamError> {
+        tokio::select! {
+            biased;
+            () = self.shutdown.cancelled() => Err(StreamError::Shutdown),
+            asked = ask_in_time(target, asked, self.limits) => asked,
+        }
+    }
+
+    /// The session itself, until a side is done; the place is given back then.
+    async fn run(self, session: impl Future<Output = Option<End>>) {
         tokio::select! {
             biased;
             () = self.shutdown.cancelled() => {}
-            () = session => {}
+            end = session => match end {
+                Some(end) => tracing::debug!(?end, "stream ended"),
+                None => tracing::debug!("stream not joined"),
+            },
         }
         drop(self.permit);
     }
 }
 
+/// Where and how a SPDY connection of our own is made.
+struct Connector {
+    target: Uri,
+    limits: Limits,
+}
+
+impl Connector {
+    async fn connect(self) -> Result<TokioIo<Upgraded>, StreamError> {
+        let asked = headers::spdy_request(&self.target, translate::REMOTE_COMMAND_V4)
+            .map_err(|error| StreamError::BadUrl(format!("{}: {error}", self.target)))?;
+        let asked = ask_in_time(&self.target, asked, self.limits).await?;
+        let (mut answer, connection) = match asked {
+            Asked::Joined(answer, connection) => (answer, connection),
+            Asked::Refused(_, words) => return Err(StreamError::Refused(reason(&words))),
+        };
+        let headers = answer.headers();
+        if !headers::is_spdy(headers) {
+            return Err(StreamError::NotSpdy);
+        }
+        let chosen = headers::stream_protocol(headers).unwrap_or_default();
+        if chosen != translate::REMOTE_COMMAND_V4 {
+            return Err(StreamError::WrongProtocol(chosen.to_owned()));
+        }
+        let upgraded = hyper::upgrade::on(&mut answer).await;
+        drop(connection);
+        upgraded.map(TokioIo::new).map_err(StreamError::Broken)
+    }
+}
+
+/// Why the runtime refused: its words, or the message in its JSON.
+fn reason(words: &[u8]) -> String {
+    let json: serde_json::Value = serde_json::from_slice(words).unwrap_or_default();
+    let fields = ["message", "error"].into_iter();
+    let mut fields = fields.filter_map(|name| json.get(name)?.as_str());
+    let text = String::from_utf8_lossy(words);
+    let words = fields.find(|field| !field.trim().is_empty());
+    match words.unwrap_or(&text).trim() {
+        "" => "empty server response".to_owned(),
+        words => words.to_owned(),
+    }
+}
+
 enum Asked {
     Joined(Response<Incoming>, Connection),
-    Refused(Response<Body>),
+    Refused(Parts, Vec<u8>),
+}
+
+async fn ask_in_time(
+    target: &Uri,
+    asked: Request<Empty<Bytes>>,
+    limits: Limits,
+) -> Result<Asked, StreamError> {
+    let asking = async {
+        let (connection, answer) = ask(target, asked).await?;
+        let status = answer.status();
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(Asked::Joined(answer, connection));
+        }
+        if status.is_client_error() || status.is_server_error() {
+            let (parts, words) = words(answer, limits.refusal_bytes).await;
+            drop(connection);
+            return Ok(Asked::Refused(parts, words));
+        }
+        Err(StreamError::NotUpgraded(status.as_u16()))
+    };
+    let asked = timeout(limits.answer, asking).await;
+    asked.map_err(|_| StreamError::NoAnswer(limits.answer.as_secs()))?
 }
 
 /// Where the runtime serves streams. The URL comes from its socket, which only root and the
@@ -212,7 +337,7 @@ type Connection = AbortOnDropHandle<()>;
 
 async fn ask(
     target: &Uri,
-    request: Request<http_body_util::Empty<bytes::Bytes>>,
+    request: Request<Empty<Bytes>>,
 ) -> Result<(Connection, Response<Incoming>), StreamError> {
     let host = target.host().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -232,9 +357,9 @@ async fn ask(
     Ok((connection, answer.map_err(StreamError::Broken)?))
 }
 
-/// The runtime's own refusal, as far as its words fit.
-async fn refusal(answer: Response<Incoming>, most: usize) -> Response<Body> {
-    let (head, body) = answer.into_parts();
+/// What the runtime says when it refuses, as far as its words fit.
+async fn words(answer: Response<Incoming>, most: usize) -> (Parts, Vec<u8>) {
+    let (parts, body) = answer.into_parts();
     let mut body = Limited::new(body, most);
     let mut words = Vec::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -242,8 +367,13 @@ async fn refusal(answer: Response<Incoming>, most: usize) -> Response<Body> {
             words.extend_from_slice(&data);
         }
     }
+    (parts, words)
+}
+
+/// The runtime's own refusal.
+fn refused(parts: &Parts, words: Vec<u8>) -> Response<Body> {
     let mut refused = Response::new(Body::from(words));
-    *refused.status_mut() = head.status;
-    *refused.headers_mut() = headers::without_framing(&head.headers);
+    *refused.status_mut() = parts.status;
+    *refused.headers_mut() = headers::without_framing(&parts.headers);
     refused
 }

@@ -15,10 +15,11 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::copy::{BUFFER_BYTES, End, join};
-use crate::{Limits, Sessions, headers};
+use crate::{CommandStreams, Limits, Sessions, headers};
+use crate::{is_remote_command_v5, is_tunneled_spdy};
 
 /// For what is a matter of milliseconds, on a machine that is busy.
-const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 const UPGRADE: &str = "POST /exec?x=1 HTTP/1.1\r\nHost: node\r\nConnection: Upgrade\r\n\
     Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\
@@ -27,17 +28,22 @@ const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrad
     Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\nearly";
 
 /// A node that passes everything on to one streaming server, which a test plays itself.
-struct Node {
+pub(crate) struct Node {
     address: SocketAddr,
-    sessions: Sessions,
+    pub(crate) sessions: Sessions,
     shutdown: CancellationToken,
     runtime: TcpListener,
 }
 
 impl Node {
-    async fn start(limits: Limits) -> Self {
+    pub(crate) async fn start(limits: Limits) -> Self {
         let runtime = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let url = format!("http://{}/exec/token", runtime.local_addr().expect("bound"));
+        Self::serving(limits, runtime, url).await
+    }
+
+    pub(crate) async fn passing_to(limits: Limits, url: String) -> Self {
+        let runtime = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         Self::serving(limits, runtime, url).await
     }
 
@@ -59,14 +65,14 @@ impl Node {
     }
 
     /// A client that has sent `words`.
-    async fn client(&self, words: &str) -> TcpStream {
+    pub(crate) async fn client(&self, words: &str) -> TcpStream {
         let mut client = TcpStream::connect(self.address).await.expect("connect");
         client.write_all(words.as_bytes()).await.expect("write");
         client
     }
 
     /// The streaming server's end, and the head of what it was asked.
-    async fn asked(&self) -> (TcpStream, String) {
+    pub(crate) async fn asked(&self) -> (TcpStream, String) {
         let (mut stream, _) = timeout(SOON, self.runtime.accept())
             .await
             .expect("in time")
@@ -86,7 +92,7 @@ impl Node {
         (client, runtime)
     }
 
-    async fn all_places_are_free(&self) {
+    pub(crate) async fn all_places_are_free(&self) {
         let free = async {
             while self.sessions.open() > 0 {
                 tokio::task::yield_now().await;
@@ -97,18 +103,29 @@ impl Node {
 }
 
 async fn pass_on(State((sessions, url)): State<(Sessions, String)>, request: Request) -> Response {
+    let client = Some([10, 0, 0, 9].into());
     let joined = match sessions.reserve(&request) {
-        Ok(place) => {
-            let client = Some([10, 0, 0, 9].into());
-            place.join(request, &url, client).await
+        Ok(place) if is_remote_command_v5(request.headers()) => {
+            let query = request.uri().query().unwrap_or_default();
+            let streams = CommandStreams {
+                stdin: query.contains("in"),
+                stdout: query.contains("out"),
+                stderr: query.contains("err"),
+                tty: query.contains("tty"),
+            };
+            place.translate(request, &url, streams)
         }
+        Ok(place) if is_tunneled_spdy(request.headers()) => {
+            place.tunnel(request, &url, client).await
+        }
+        Ok(place) => place.join(request, &url, client).await,
         Err(error) => Err(error),
     };
     joined.unwrap_or_else(|error| (error.status(), error.to_string()).into_response())
 }
 
 /// Up to the empty line, byte by byte: what comes behind is not touched.
-async fn read_head(stream: &mut TcpStream) -> String {
+pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     let read = async {
         while !head.ends_with(b"\r\n\r\n") {
@@ -119,7 +136,7 @@ async fn read_head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("text")
 }
 
-async fn read_exactly(stream: &mut TcpStream, expected: &str) {
+pub(crate) async fn read_exactly(stream: &mut TcpStream, expected: &str) {
     let mut read = vec![0; expected.len()];
     timeout(SOON, stream.read_exact(&mut read))
         .await

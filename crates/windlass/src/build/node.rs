@@ -108,10 +108,14 @@ pub(super) fn abilities(
 }
 
 /// Those of upstream's features that this version has: the scheduler places a pod that needs one
-/// only where the node's status declares it. `None` with the gate off.
+/// only where the node's status declares it, and the API server passes WebSockets only to such a node.
+/// `None` with the gate off.
 fn declared_features(gates: &FeatureGates) -> Option<BTreeSet<String>> {
-    let features = ["RestartAllContainersOnContainerExits"].into_iter();
-    let on = features.filter(|name| gates.enabled(name));
+    let features = [
+        "ExtendWebSocketsToKubelet",
+        "RestartAllContainersOnContainerExits",
+    ];
+    let on = features.into_iter().filter(|name| gates.enabled(name));
     gates
         .enabled("NodeDeclaredFeatures")
         .then(|| on.map(str::to_owned).collect())
@@ -184,6 +188,7 @@ mod tests {
     #[test]
     fn a_node_declares_what_its_gates_leave_on() {
         let restarts_all = "RestartAllContainersOnContainerExits";
+        let websockets = "ExtendWebSocketsToKubelet";
         let check = |off: &[&str], expected: Option<&[&str]>| {
             let asked: BTreeMap<String, bool> =
                 off.iter().map(|&name| (name.to_owned(), false)).collect();
@@ -193,13 +198,14 @@ mod tests {
                 expected.map(|names| names.iter().map(|&name| name.to_owned()).collect());
             assert_eq!(declared, expected, "{off:?}");
         };
-        check(&[], Some(&[restarts_all]));
-        check(&[restarts_all], Some(&[]));
+        check(&[], Some(&[websockets, restarts_all]));
+        check(&[restarts_all], Some(&[websockets]));
+        check(&[websockets], Some(&[restarts_all]));
         // with every gate that depends on it
         check(
             &[
                 "NodeDeclaredFeatures",
-                "ExtendWebSocketsToKubelet",
+                websockets,
                 "InPlacePodLevelResourcesVerticalScaling",
                 "InPlacePodVerticalScalingInitContainers",
                 "UserNamespacesHostNetworkSupport",

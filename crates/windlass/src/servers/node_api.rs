@@ -172,6 +172,7 @@ fn settings(config: &Config) -> NodeApiSettings {
         log_query: kubelet.enable_system_log_query && gates.enabled("NodeLogQuery"),
         log_streams: gates.enabled("PodLogsQuerySplitStreams"),
         checkpoint: gates.enabled("ContainerCheckpoint"),
+        websockets: gates.enabled("ExtendWebSocketsToKubelet"),
         flagz: gates.enabled("ComponentFlagz"),
         statusz: gates.enabled("ComponentStatusz"),
     }

@@ -120,7 +120,18 @@ async fn on_real_cluster_kubectl_reaches_into_pods() {
     ports_are_forwarded(&kubectl).await;
     files_are_copied(&bed, &kubectl).await;
     run_waits_and_removes(&kubectl).await;
+    websockets_reach_the_agent(&bed).await;
     bed.stop().await;
+}
+
+/// The API server passed kubectl's WebSockets on, because the node declares that it serves them.
+async fn websockets_reach_the_agent(bed: &Bed) {
+    let metrics = bed.agent.metrics(false).await.unwrap();
+    for subresource in ["exec", "attach", "portforward"] {
+        let series =
+            format!("kubelet_websocket_streaming_requests_total{{subresource=\"{subresource}\"}} ");
+        assert!(metrics.contains(&series), "{series}in {metrics}");
+    }
 }
 
 async fn logs_are_told(kubectl: &Kubectl) {
