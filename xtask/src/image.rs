@@ -1,5 +1,5 @@
-//! `image`: the two images of Windlass, built without a container engine, each as an OCI layout
-//! and an archive, with a list of what is in it.
+//! `image`: the images of Windlass, built without a container engine, each as an OCI layout
+//! and an archive, with a list of what is in it for each platform.
 //!
 //! The agent is linked statically against glibc: no musl target is needed, and since 2.34 glibc
 //! resolves names by itself, without loading anything. Two runs on one commit, one rustc and one set
@@ -8,20 +8,20 @@
 
 mod sbom;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
 use flate2::Compression;
-use windlass_testbed::node_images::{self, Edition, NodeImage};
-use windlass_testbed::oci::{Blobs, Layer};
+use windlass_testbed::node_images::{self, Edition, NodeImage, System};
+use windlass_testbed::oci::{Blobs, PackedImage};
+use windlass_testbed::platform::Platform;
 
+use crate::cross::toolchain;
 use crate::{run, terminal};
 use sbom::Part;
 
-/// The architecture of `deploy/`: its scripts know where the loader of this one is.
-const ARCH: &str = "x86_64";
-const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The crates whose programs are in the agent's image.
 const CRATES: [&str; 2] = ["windlass", "windlass-ctl"];
 const MIB: usize = 1 << 20;
@@ -30,6 +30,8 @@ const MIB: usize = 1 << 20;
 const AGENT_LIMIT: usize = 16 * MIB;
 /// The same for the runtime, 37 MiB, most of which are containerd and `ctr`.
 const RUNTIME_LIMIT: usize = 48 * MIB;
+/// The same for the sandbox image.
+const SANDBOX_LIMIT: usize = MIB / 16;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -39,109 +41,224 @@ pub(crate) struct Options {
     /// Cargo profile to build the agent with.
     #[arg(long, default_value = "release")]
     profile: String,
+    /// Platforms, such as linux/amd64,linux/arm64; by default the host's.
+    #[arg(long, value_delimiter = ',', value_name = "PLATFORM,…")]
+    platform: Vec<Platform>,
+}
+
+impl Options {
+    /// The platforms that are asked for, each once.
+    fn platforms(&self) -> anyhow::Result<BTreeSet<Platform>> {
+        if self.platform.is_empty() {
+            return Ok(BTreeSet::from([Platform::host()?]));
+        }
+        Ok(self.platform.iter().copied().collect())
+    }
 }
 
 /// Builds, writes, and prints what it has written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    if std::env::consts::ARCH != ARCH {
-        bail!("images are made on and for {ARCH} only");
+    let platforms = options.platforms()?;
+    for platform in &platforms {
+        toolchain::ensure(*platform)?;
     }
-    node_images::ensure_packages(run::step)?;
+    let listed: Vec<Platform> = platforms.iter().copied().collect();
+    node_images::ensure_packages(&listed, run::step)?;
     let epoch = epoch()?;
     let version = env!("CARGO_PKG_VERSION");
     let edition = Edition { version, epoch };
     let out = run::root().join(&options.out);
     std::fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
 
-    let programs = build(&options.profile)?;
-    let agent = node_images::agent(
-        &programs.join("windlass"),
-        &programs.join("windlassctl"),
-        edition,
-    )?;
-    if let Some(library) = agent.image.layer.files().find(|path| path.contains(".so")) {
-        bail!("the agent is not static: it needs {library}");
+    let mut agent = Output::new(&out, "windlass", AGENT_LIMIT)?;
+    let mut runtime = Output::new(&out, "windlass-containerd", RUNTIME_LIMIT)?;
+    let mut sandbox = Output::new(&out, "windlass-pause", SANDBOX_LIMIT)?;
+    for platform in platforms {
+        agent.add(
+            build_agent(&options.profile, platform, edition)?,
+            linked_crates(platform)?,
+        )?;
+        let work = work(platform)?;
+        let system = System::of_runtime(platform, &work, run::step)?;
+        run::step(&format!(
+            "collecting the runtime's programs for {platform}, and the packages that they are from"
+        ));
+        runtime.add(node_images::runtime(&system, edition)?, Vec::new())?;
+        sandbox.add(node_images::sandbox(&work, platform, edition)?, Vec::new())?;
     }
-    let mut crates = sbom::crates(&CRATES, TARGET)?;
-    crates.push(sbom::standard_library()?);
-    run::step("collecting the runtime's programs, and the packages that they are from");
-    let runtime = node_images::runtime(edition)?;
-    let written = [
-        write(&out, "windlass", &agent, crates, AGENT_LIMIT)?,
-        write(
-            &out,
-            "windlass-containerd",
-            &runtime,
-            Vec::new(),
-            RUNTIME_LIMIT,
-        )?,
-    ];
+    let written = [agent.write()?, runtime.write()?, sandbox.write()?];
     print!("{}", table(&written));
-    let over: Vec<&str> = written
-        .iter()
-        .filter(|it| it.blobs.packed_bytes() > it.limit)
-        .map(|it| it.name.as_str())
-        .collect();
+    let over = over_limit(&written);
     if !over.is_empty() {
         bail!("larger than its limit: {}", over.join(", "));
     }
     Ok(())
 }
 
+/// The directory for what is downloaded and compiled in between.
+fn work(platform: Platform) -> anyhow::Result<PathBuf> {
+    let work = run::target_directory()?.join("image-work");
+    let work = work.join(platform.architecture());
+    std::fs::create_dir_all(&work).with_context(|| work.display().to_string())?;
+    Ok(work)
+}
+
+fn build_agent(
+    profile: &str,
+    platform: Platform,
+    edition: Edition<'_>,
+) -> anyhow::Result<NodeImage> {
+    let programs = build(profile, platform)?;
+    let agent = node_images::agent(
+        &programs.join("windlass"),
+        &programs.join("windlassctl"),
+        platform,
+        edition,
+    )?;
+    if let Some(library) = agent.image.layer.files().find(|path| path.contains(".so")) {
+        bail!("the agent is not static: it needs {library}");
+    }
+    Ok(agent)
+}
+
+fn linked_crates(platform: Platform) -> anyhow::Result<Vec<Part>> {
+    let mut crates = sbom::crates(&CRATES, &platform.rust_target())?;
+    crates.push(sbom::standard_library()?);
+    Ok(crates)
+}
+
+/// An image that is written when all its platforms are there.
+struct Output {
+    out: PathBuf,
+    file: &'static str,
+    limit: usize,
+    /// Name and age, from the first platform.
+    name: String,
+    epoch: u64,
+    platforms: Vec<Blobs>,
+}
+
+impl Output {
+    /// Starts an image, and removes what an earlier run wrote of it.
+    fn new(out: &Path, file: &'static str, limit: usize) -> anyhow::Result<Self> {
+        for platform in Platform::ALL {
+            remove(&out.join(parts_file(file, platform)))?;
+        }
+        remove(&out.join(format!("{file}.tar")))?;
+        remove(&out.join(file))?;
+        Ok(Self {
+            out: out.to_owned(),
+            file,
+            limit,
+            name: String::new(),
+            epoch: 0,
+            platforms: Vec::new(),
+        })
+    }
+
+    /// Packs the image for one platform, and writes its list of parts.
+    fn add(&mut self, built: NodeImage, crates: Vec<Part>) -> anyhow::Result<()> {
+        let image = &built.image;
+        run::step(&format!("packing {} for {}", image.name, image.platform));
+        let blobs = image.blobs(Compression::default())?;
+        let system = System::os_release()?;
+        let parts = crates
+            .into_iter()
+            .chain(sbom::packages(&built.packages, &system));
+        let list = sbom::document(image, &blobs.digest(), parts)?;
+        let path = self.out.join(parts_file(self.file, image.platform));
+        std::fs::write(&path, list).with_context(|| path.display().to_string())?;
+        self.name.clone_from(&image.name);
+        self.epoch = image.epoch;
+        self.platforms.push(blobs);
+        Ok(())
+    }
+
+    /// Writes the layout and the archive.
+    fn write(self) -> anyhow::Result<Written> {
+        let image = PackedImage::new(&self.name, self.epoch, self.platforms)?;
+        image.layout()?.write_files(&self.out.join(self.file))?;
+        let archive = self.out.join(format!("{}.tar", self.file));
+        image.write_archive(&archive)?;
+        Ok(Written {
+            image,
+            limit: self.limit,
+            archive,
+        })
+    }
+}
+
+/// Name of the list of parts of an image for a platform.
+fn parts_file(file: &str, platform: Platform) -> String {
+    format!("{file}.{}.spdx.json", platform.architecture())
+}
+
+/// Removes a file or a directory, if it is there.
+fn remove(path: &Path) -> anyhow::Result<()> {
+    let removed = match path.is_dir() {
+        true => std::fs::remove_dir_all(path),
+        false => std::fs::remove_file(path),
+    };
+    match removed {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| path.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What a user sees of an image.
 struct Written {
-    name: String,
-    blobs: Blobs,
+    image: PackedImage,
     limit: usize,
     archive: PathBuf,
 }
 
-fn write(
-    out: &Path,
-    file: &str,
-    built: &NodeImage,
-    crates: Vec<Part>,
-    limit: usize,
-) -> anyhow::Result<Written> {
-    let image = &built.image;
-    run::step(&format!("packing {}", image.name));
-    let blobs = image.blobs(Compression::default())?;
-    let layout: Layer = image.layout(&blobs)?;
-    let folder = out.join(file);
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+/// Images whose pulled size is over their limit on some platform.
+fn over_limit(written: &[Written]) -> Vec<String> {
+    let mut over = Vec::new();
+    for it in written {
+        let platforms = it.image.platforms().iter();
+        let large = platforms.filter(|blobs| blobs.packed_bytes() > it.limit);
+        over.extend(large.map(|blobs| format!("{} for {}", it.image.name(), blobs.platform())));
     }
-    layout.write_files(&folder)?;
-    let archive = image.write_archive(&out.join(format!("{file}.tar")), &blobs)?;
-    let system = std::fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
-    let parts = crates
-        .into_iter()
-        .chain(sbom::packages(&built.packages, &system));
-    let list = sbom::document(image, &blobs.digest(), parts)?;
-    let path = out.join(format!("{file}.spdx.json"));
-    std::fs::write(&path, list).with_context(|| path.display().to_string())?;
-    Ok(Written {
-        name: image.name.clone(),
-        blobs,
-        limit,
-        archive,
-    })
+    over
 }
 
 fn table(written: &[Written]) -> String {
     let mib = |bytes: usize| format!("{:.1} MiB", bytes as f64 / MIB as f64);
-    let header = ["IMAGE", "PULLED", "LIMIT", "UNPACKED", "DIGEST", "ARCHIVE"];
+    let header = [
+        "IMAGE", "PLATFORM", "PULLED", "LIMIT", "UNPACKED", "DIGEST", "ARCHIVE",
+    ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    rows.extend(written.iter().map(|it| {
-        vec![
-            it.name.clone(),
-            mib(it.blobs.packed_bytes()),
-            mib(it.limit),
-            mib(it.blobs.unpacked_bytes()),
-            it.blobs.digest(),
-            it.archive.display().to_string(),
-        ]
-    }));
+    for it in written {
+        let name = || it.image.name().to_owned();
+        let archive = || it.archive.display().to_string();
+        let platforms = it.image.platforms();
+        rows.extend(platforms.iter().map(|blobs| {
+            vec![
+                name(),
+                blobs.platform().to_string(),
+                mib(blobs.packed_bytes()),
+                mib(it.limit),
+                mib(blobs.unpacked_bytes()),
+                blobs.digest(),
+                archive(),
+            ]
+        }));
+        if platforms.len() > 1 {
+            let none = String::new;
+            rows.push(vec![
+                name(),
+                "index".to_owned(),
+                none(),
+                none(),
+                none(),
+                it.image.digest(),
+                archive(),
+            ]);
+        }
+    }
     terminal::table(&rows)
 }
 
@@ -165,7 +282,8 @@ fn epoch() -> anyhow::Result<u64> {
 }
 
 /// Builds both programs statically and returns the directory that they are in.
-fn build(profile: &str) -> anyhow::Result<PathBuf> {
+fn build(profile: &str, platform: Platform) -> anyhow::Result<PathBuf> {
+    let triple = platform.rust_target();
     let target = run::target_directory()?;
     let root = run::root();
     let cargo_home = match std::env::var_os("CARGO_HOME") {
@@ -191,13 +309,13 @@ fn build(profile: &str) -> anyhow::Result<PathBuf> {
         "build".to_owned(),
         "--locked".to_owned(),
         format!("--profile={profile}"),
-        format!("--target={TARGET}"),
+        format!("--target={triple}"),
     ];
     args.extend(CRATES.map(|name| format!("--package={name}")));
     args.push("--bins".to_owned());
     for setting in [
         format!(
-            "target.{TARGET}.rustflags=['-Ctarget-feature=+crt-static',{}]",
+            "target.{triple}.rustflags=['-Ctarget-feature=+crt-static',{}]",
             rust.join(",")
         ),
         format!("profile.{profile}.debug=false"),
@@ -209,14 +327,50 @@ fn build(profile: &str) -> anyhow::Result<PathBuf> {
     }
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     run::step(&format!(
-        "cargo build --profile {profile} for a static agent"
+        "cargo build --profile {profile} for a static agent on {platform}"
     ));
     let status = run::cargo_command(&args)
         .env("CFLAGS", c.join(" "))
+        .envs(toolchain::environment(platform))
         .status()
         .context("cannot run cargo")?;
     if !status.success() {
         bail!("`cargo {}` failed", args.join(" "));
     }
-    Ok(target.join(TARGET).join(run::profile_folder(profile)))
+    Ok(target.join(triple).join(run::profile_folder(profile)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn platforms(args: &[&str]) -> String {
+        let args = std::iter::once("image").chain(args.iter().copied());
+        let parsed = match Arguments::try_parse_from(args) {
+            Ok(parsed) => parsed.options.platforms().expect("platforms"),
+            Err(error) => return error.kind().to_string(),
+        };
+        let names: Vec<String> = parsed.iter().map(Platform::to_string).collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn platform_argument_lists_platforms() {
+        let host = Platform::host().expect("a platform").to_string();
+        assert_eq!(platforms(&[]), host);
+        let both = "linux/amd64 linux/arm64";
+        assert_eq!(platforms(&["--platform", "linux/arm64,linux/amd64"]), both);
+        let repeated = ["--platform=linux/arm64", "--platform=linux/arm64/v8"];
+        assert_eq!(platforms(&repeated), "linux/arm64");
+        let refused = platforms(&["--platform=linux/mips"]);
+        assert!(refused.contains("invalid"), "{refused}");
+    }
 }

@@ -8,6 +8,7 @@ mod verify;
 
 mod bench;
 mod crates;
+mod cross;
 mod demo;
 mod fuzz;
 mod image;
@@ -53,10 +54,10 @@ enum Command {
     ///
     /// Prints a Markdown table; takes about ten minutes, most of it the optimised build.
     Bench(bench::Options),
-    /// Build the images of the agent and of its container runtime, without a container engine.
+    /// Build the images of the agent, its container runtime and sandboxes, without a container engine.
     ///
     /// Writes OCI layouts, archives for `ctr images import`, and lists of parts (SPDX); fails if an
-    /// image has outgrown its limit.
+    /// image has outgrown its limit. With several platforms each image is an index.
     Image(image::Options),
     /// Write the DaemonSet's manifests as plain files, one for each overlay of `deploy/`.
     Manifests(manifests::Options),
@@ -67,6 +68,10 @@ enum Command {
     /// The machine is emulated: it needs no KVM and is about ten times slower than the host. It is made of
     /// Debian packages once, and starts in half a minute afterwards. It changes nothing on the host.
     Vm(vm::Options),
+    /// Build for aarch64 with Debian's cross-compiler, and run unit tests and simulations under qemu.
+    ///
+    /// Installs what is missing: Debian packages and, with rustup, the target of Rust.
+    Cross(cross::Options),
     /// Give parsers invented bytes; installs cargo-fuzz if it is missing.
     Fuzz(fuzz::Options),
 }
@@ -85,6 +90,7 @@ fn main() -> ExitCode {
         Command::Manifests(options) => manifests::run(&options),
         Command::E2e => verify::e2e(),
         Command::Vm(options) => block_on(vm::run(&options)),
+        Command::Cross(options) => cross::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
     };
     match result {

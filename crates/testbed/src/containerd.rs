@@ -247,7 +247,7 @@ impl PrivateContainerd {
     pub async fn add_built(&self, image: &Image) -> anyhow::Result<()> {
         let path = self.base.join("images/built.tar");
         // it is read once, here
-        image.write_archive(&path, &image.blobs(Compression::none())?)?;
+        image.write_archive(&path, Compression::none())?;
         self.import(&path).await?;
         std::fs::remove_file(&path)?;
         self.wait_for_image(&image.name).await

@@ -11,6 +11,7 @@ use flate2::Compression;
 use serde_json::{Value, json};
 
 use crate::oci::{Blobs, Image, Layer};
+use crate::platform::Platform;
 
 /// The sandbox image.
 pub const PAUSE: &str = "windlass.local/pause:1";
@@ -42,10 +43,18 @@ pub(crate) fn archives(dir: &Path) -> Vec<PathBuf> {
 }
 
 fn build_pause(dir: &Path) -> anyhow::Result<PathBuf> {
+    let binary = compile_pause(dir, Platform::host()?)?;
+    let (layer, config) = pause(binary);
+    write_archive(&dir.join("pause.tar"), PAUSE, layer, config)
+}
+
+/// Compiles the sandbox process for a platform, with `dir` for the files in between.
+pub(crate) fn compile_pause(dir: &Path, platform: Platform) -> anyhow::Result<Vec<u8>> {
     let source = dir.join("pause.c");
     let binary = dir.join("pause");
     std::fs::write(&source, include_str!("images/pause.c"))?;
-    let output = Command::new("cc")
+    let compiler = platform.c_compiler();
+    let output = Command::new(&compiler)
         .args([
             "-static",
             "-nostdlib",
@@ -53,21 +62,32 @@ fn build_pause(dir: &Path) -> anyhow::Result<PathBuf> {
             "-fno-stack-protector",
             "-Os",
             "-s",
+            // it would name the linker's run
+            "-Wl,--build-id=none",
         ])
         .arg("-o")
         .args([&binary, &source])
         .output()
-        .context("cannot run cc (fix: apt-get install gcc libc6-dev)")?;
+        .with_context(|| {
+            format!("cannot run {compiler}; install Debian's gcc and libc6-dev for {platform}")
+        })?;
     if !output.status.success() {
         bail!(
-            "cc pause.c: {}",
+            "{compiler} pause.c: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
+    std::fs::read(&binary).with_context(|| binary.display().to_string())
+}
+
+/// Layer and configuration of the sandbox image.
+pub(crate) fn pause(binary: Vec<u8>) -> (Layer, Value) {
     let mut layer = Layer::default();
-    layer.file("pause", 0o755, std::fs::read(&binary)?);
-    let config = json!({ "Entrypoint": ["/pause"], "WorkingDir": "/" });
-    write_archive(&dir.join("pause.tar"), PAUSE, layer, config)
+    layer.file("pause", 0o755, binary);
+    (
+        layer,
+        json!({ "Entrypoint": ["/pause"], "WorkingDir": "/" }),
+    )
 }
 
 fn build_busybox(dir: &Path) -> anyhow::Result<PathBuf> {
@@ -88,13 +108,32 @@ fn build_busybox(dir: &Path) -> anyhow::Result<PathBuf> {
     write_archive(&dir.join("busybox.tar"), BUSYBOX, layer, config)
 }
 
-/// Puts busybox into `/bin`, under the name of each of its applets too.
-pub(crate) fn add_busybox(layer: &mut Layer) -> anyhow::Result<()> {
-    let binary = std::fs::read(BUSYBOX_BINARY)
-        .with_context(|| format!("{BUSYBOX_BINARY} (fix: apt-get install busybox-static)"))?;
-    let output = Command::new(BUSYBOX_BINARY).arg("--list").output()?;
+/// Puts this host's busybox into `/bin`, under the name of each of its applets too.
+fn add_busybox(layer: &mut Layer) -> anyhow::Result<()> {
+    let binary = Path::new(BUSYBOX_BINARY);
+    add_busybox_from(layer, binary, Platform::host()?)
+        .context("busybox (fix: apt-get install busybox-static)")
+}
+
+/// The same with the busybox of a platform, which runs once to list its applets.
+pub(crate) fn add_busybox_from(
+    layer: &mut Layer,
+    busybox: &Path,
+    platform: Platform,
+) -> anyhow::Result<()> {
+    let binary = std::fs::read(busybox).with_context(|| busybox.display().to_string())?;
+    let mut list = match platform.emulator() {
+        None => Command::new(busybox),
+        Some(emulator) => {
+            let mut command = Command::new(emulator);
+            command.arg(busybox);
+            command
+        }
+    };
+    let output = list.arg("--list").output();
+    let output = output.with_context(|| format!("cannot run {} --list", busybox.display()))?;
     if !output.status.success() {
-        bail!("{BUSYBOX_BINARY} --list failed");
+        bail!("{} --list failed", busybox.display());
     }
     layer.file("bin/busybox", 0o755, binary);
     for applet in String::from_utf8_lossy(&output.stdout).lines() {
@@ -125,7 +164,7 @@ pub(crate) fn sleeper() -> anyhow::Result<Blobs> {
     let mut layer = Layer::default();
     layer.file("busybox", 0o755, std::fs::read(BUSYBOX_BINARY)?);
     let config = json!({ "Entrypoint": ["/busybox", "sleep", "1000"] });
-    image("windlass.local/sleeper:1", layer, config).blobs(Compression::fast())
+    image("windlass.local/sleeper:1", layer, config)?.blobs(Compression::fast())
 }
 
 fn write_archive(
@@ -134,16 +173,18 @@ fn write_archive(
     layer: Layer,
     runtime_config: Value,
 ) -> anyhow::Result<PathBuf> {
-    let image = image(name, layer, runtime_config);
-    image.write_archive(path, &image.blobs(Compression::fast())?)
+    let image = image(name, layer, runtime_config)?;
+    image.write_archive(path, Compression::fast())?;
+    Ok(path.to_owned())
 }
 
-/// An image as old as the epoch.
-fn image(name: &str, layer: Layer, runtime_config: Value) -> Image {
-    Image {
+/// An image for this host, as old as the epoch.
+fn image(name: &str, layer: Layer, runtime_config: Value) -> anyhow::Result<Image> {
+    Ok(Image {
         name: name.to_owned(),
         layer,
         runtime_config,
         epoch: 0,
-    }
+        platform: Platform::host()?,
+    })
 }

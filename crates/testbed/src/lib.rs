@@ -53,6 +53,7 @@ pub mod images;
 pub mod kustomize;
 pub mod node_images;
 pub mod oci;
+pub mod platform;
 pub mod registry;
 pub mod small_disk;
 

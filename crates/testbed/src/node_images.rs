@@ -1,28 +1,34 @@
 //! The two images that Windlass is shipped as: the agent, and the container runtime that stands
 //! beside it on the nodes of an existing cluster.
 //!
-//! The runtime's programs are those of the Debian packages on this machine, together with the
+//! The runtime's programs are those of the Debian packages of a [`System`], together with the
 //! shared libraries that they name. They are read with an ELF parser: `ldd` would run them.
 
-use std::collections::btree_map::Entry;
+mod system;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
 use object::Endianness;
-use object::elf::{DT_NEEDED, FileHeader64};
+use object::elf::{DT_NEEDED, EM_AARCH64, EM_X86_64, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use serde_json::json;
 
 use crate::debian;
-use crate::images::{BUSYBOX_BINARY, add_busybox};
+use crate::images::{BUSYBOX_BINARY, add_busybox_from, compile_pause, pause};
 use crate::oci::{Image, Layer};
+use crate::platform::Platform;
+
+pub use system::System;
 
 /// Name of the agent's image, without a tag.
 pub const AGENT: &str = "windlass.dev/windlass";
 /// Name of the runtime's image, without a tag.
 pub const RUNTIME: &str = "windlass.dev/windlass-containerd";
+/// Name of the sandbox image, without a tag.
+pub const PAUSE: &str = "windlass.dev/windlass-pause";
 
 /// Registries, and whoever else is asked over TLS, are believed by these.
 const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
@@ -47,6 +53,8 @@ const PROGRAMS: &[(&str, &str)] = &[
 ];
 /// `iptables` loads by name what the rules of the machine use, and kube-proxy's use much.
 const IPTABLES_EXTENSIONS: &str = "xtables";
+/// Directories below `/usr` that programs name without it: the loader's, whose place differs by architecture.
+const MERGED: [&str; 2] = ["lib", "lib64"];
 
 /// An image and the Debian packages whose files are in it.
 #[derive(Debug)]
@@ -75,12 +83,17 @@ pub struct Edition<'a> {
     pub epoch: u64,
 }
 
-/// Installs the packages that images are made of and this machine lacks, which `progress` is told.
+/// Installs the packages that images for these platforms are made of and this machine lacks, which
+/// `progress` is told.
 ///
 /// # Errors
 /// One is missing and cannot be installed; a line that names the fix.
-pub fn ensure_packages(progress: fn(&str)) -> anyhow::Result<()> {
-    debian::ensure_packages(progress, &[], |_| false)
+pub fn ensure_packages(platforms: &[Platform], progress: fn(&str)) -> anyhow::Result<()> {
+    let mut cross = Vec::new();
+    for platform in platforms {
+        cross.extend(platform.cross_packages()?);
+    }
+    debian::ensure_packages(progress, &cross, |_| false)
 }
 
 /// The agent, its `kubelet` name and `windlassctl`. Static programs need nothing else; for those
@@ -91,9 +104,12 @@ pub fn ensure_packages(progress: fn(&str)) -> anyhow::Result<()> {
 pub fn agent(
     windlass: &Path,
     windlassctl: &Path,
+    platform: Platform,
     edition: Edition<'_>,
 ) -> anyhow::Result<NodeImage> {
-    let mut files = Files::default();
+    // static programs take nothing from a system but what is the same for all architectures
+    let system = System::host()?;
+    let mut files = Files::new(&system, platform);
     files.of_nobody(windlass, "usr/local/bin/windlass")?;
     files.of_nobody(windlassctl, "usr/local/bin/windlassctl")?;
     if files.libraries.is_empty() {
@@ -111,19 +127,42 @@ pub fn agent(
     )
 }
 
+/// The sandbox image: one small program, compiled in `work`.
+///
+/// # Errors
+/// The compiler for the platform is missing or fails.
+pub fn sandbox(work: &Path, platform: Platform, edition: Edition<'_>) -> anyhow::Result<NodeImage> {
+    let (layer, runtime_config) = pause(compile_pause(work, platform)?);
+    Ok(NodeImage {
+        image: Image {
+            name: format!("{PAUSE}:{}", edition.version),
+            layer,
+            runtime_config,
+            epoch: edition.epoch,
+            platform,
+        },
+        packages: BTreeMap::new(),
+    })
+}
+
 /// containerd with its shim and `ctr`, runc, the CNI plugins of a bridge, and busybox for the
 /// scripts around them.
 ///
 /// # Errors
-/// A file cannot be read, a library is not on this machine, or dpkg does not know a file.
-pub fn runtime(edition: Edition<'_>) -> anyhow::Result<NodeImage> {
-    let mut files = Files::default();
+/// A file cannot be read, a library is not in the system, or no package has a file.
+pub fn runtime(system: &System, edition: Edition<'_>) -> anyhow::Result<NodeImage> {
+    let platform = system.platform();
+    let mut files = Files::new(system, platform);
     for (source, path) in PROGRAMS {
         files.program(Path::new(source), path)?;
     }
-    files.folder(&format!("usr/lib/{}/{IPTABLES_EXTENSIONS}", triple()))?;
-    files.package_of(Path::new(BUSYBOX_BINARY))?;
-    add_busybox(&mut files.layer)?;
+    files.folder(&format!(
+        "usr/lib/{}/{IPTABLES_EXTENSIONS}",
+        platform.gnu_triple()
+    ))?;
+    let busybox = Path::new(BUSYBOX_BINARY);
+    files.package_of(busybox)?;
+    add_busybox_from(&mut files.layer, &system.on_host(busybox), platform)?;
     files.finish(
         RUNTIME,
         edition,
@@ -136,52 +175,100 @@ pub fn runtime(edition: Edition<'_>) -> anyhow::Result<NodeImage> {
 }
 
 /// A layer in the making, with what its programs need.
-#[derive(Default)]
-struct Files {
+struct Files<'a> {
+    system: &'a System,
+    platform: Platform,
     layer: Layer,
     packages: BTreeMap<String, DebianPackage>,
     libraries: BTreeSet<String>,
 }
 
-impl Files {
+impl<'a> Files<'a> {
+    /// Nothing yet, for programs of the platform; a static program's need not be the system's.
+    fn new(system: &'a System, platform: Platform) -> Self {
+        Self {
+            system,
+            platform,
+            layer: Layer::default(),
+            packages: BTreeMap::new(),
+            libraries: BTreeSet::new(),
+        }
+    }
+
     /// Adds a program or library of a package, and what it names.
     fn program(&mut self, source: &Path, path: &str) -> anyhow::Result<()> {
         self.package_of(source)?;
-        self.of_nobody(source, path)
+        let content = self.system.read(source)?;
+        self.add(source, path, content)
     }
 
     /// The same of a program that is in no package.
     fn of_nobody(&mut self, source: &Path, path: &str) -> anyhow::Result<()> {
         let content = std::fs::read(source).with_context(|| source.display().to_string())?;
+        self.add(source, path, content)
+    }
+
+    fn add(&mut self, source: &Path, path: &str, content: Vec<u8>) -> anyhow::Result<()> {
         let needs = Needs::of(&content).with_context(|| source.display().to_string())?;
+        if needs.machine != machine(self.platform) {
+            bail!("{} is not for {}", source.display(), self.platform);
+        }
         self.layer.file(path, 0o755, content);
         // libraries name the loader too, without its folder
         if let Some(loader) = needs.loader
             && let Some(name) = loader.rsplit('/').next()
             && self.libraries.insert(name.to_owned())
         {
-            self.program(Path::new(&loader), loader.trim_start_matches('/'))?;
+            let path = self.merged(loader.trim_start_matches('/'));
+            self.program(Path::new(&loader), &path)?;
         }
         for name in needs.libraries {
             if self.libraries.insert(name.clone()) {
-                let found =
-                    library(&name).with_context(|| format!("{} needs {name}", source.display()))?;
-                self.program(&found, &format!("usr/lib/{}/{name}", triple()))?;
+                let found = self
+                    .library(&name)
+                    .with_context(|| format!("{} needs {name}", source.display()))?;
+                let path = format!("usr/lib/{}/{name}", self.platform.gnu_triple());
+                self.program(&found, &path)?;
             }
         }
         Ok(())
     }
 
-    /// Adds the libraries of a folder, at the place that they have here.
+    /// Returns where a file of `lib` or `lib64` lies: below `usr`, with a link from the name without it.
+    fn merged(&mut self, path: &str) -> String {
+        match path.split_once('/') {
+            Some((folder, _)) if MERGED.contains(&folder) => {
+                self.layer.symlink(folder, &format!("usr/{folder}"));
+                format!("usr/{path}")
+            }
+            _ => path.to_owned(),
+        }
+    }
+
+    /// Finds a shared library where the loader does without further settings.
+    fn library(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let triple = self.platform.gnu_triple();
+        let folders = [
+            format!("/lib/{triple}"),
+            format!("/usr/lib/{triple}"),
+            "/lib".into(),
+            "/usr/lib".into(),
+        ];
+        let mut paths = folders.iter().map(|folder| Path::new(folder).join(name));
+        let found = paths.find(|path| self.system.on_host(path).is_file());
+        found.with_context(|| format!("no {name} in {}", folders.join(", ")))
+    }
+
+    /// Adds the libraries of a folder, at the place that they have in the system.
     fn folder(&mut self, path: &str) -> anyhow::Result<()> {
-        let folder = Path::new("/").join(path);
+        let folder = self.system.on_host(Path::new(path));
         for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
             let source = entry?.path();
             let name = source.file_name().unwrap_or_default().to_string_lossy();
             let path = format!("{path}/{name}");
             match std::fs::read_link(&source) {
                 Ok(target) => self.layer.symlink(&path, &target.to_string_lossy()),
-                Err(_) => self.program(&source, &path)?,
+                Err(_) => self.program(&Path::new("/").join(&path), &path)?,
             }
         }
         Ok(())
@@ -190,9 +277,15 @@ impl Files {
     /// Notes the packages of what the compiler puts into static programs.
     fn linked_statically(&mut self) -> anyhow::Result<()> {
         for library in STATIC_LIBRARIES {
-            let mut cc = Command::new("cc");
+            let compiler = self.platform.c_compiler();
+            let mut cc = Command::new(&compiler);
             cc.arg(format!("-print-file-name={library}"));
-            let said = cc.output().context("cc (fix: apt-get install gcc)")?;
+            let said = cc.output().with_context(|| {
+                format!(
+                    "{compiler} (fix: install Debian's gcc for {})",
+                    self.platform
+                )
+            })?;
             let path = String::from_utf8(said.stdout)?;
             self.package_of(Path::new(path.trim()))?;
         }
@@ -205,29 +298,19 @@ impl Files {
         let missing = || format!("{AUTHORITIES_OF_PACKAGE} (fix: apt-get install ca-certificates)");
         self.package_of(folder).with_context(missing)?;
         let mut bundle = Vec::new();
-        let entries = std::fs::read_dir(folder)?;
-        let entries = entries.map(|entry| Ok(entry?.path()));
-        for file in entries.collect::<std::io::Result<BTreeSet<_>>>()? {
-            bundle.extend(std::fs::read(&file).with_context(|| file.display().to_string())?);
+        let entries = std::fs::read_dir(self.system.on_host(folder)).with_context(missing)?;
+        let names = entries.map(|entry| Ok(entry?.file_name()));
+        for name in names.collect::<std::io::Result<BTreeSet<_>>>()? {
+            bundle.extend(self.system.read(&folder.join(name))?);
         }
         self.layer.file(AUTHORITIES, 0o644, bundle);
         Ok(())
     }
 
-    /// Notes which package a file of this machine comes from.
+    /// Notes which package a file of the system comes from.
     fn package_of(&mut self, file: &Path) -> anyhow::Result<()> {
-        let name = owner(file)?.with_context(|| format!("{} is of no package", file.display()))?;
-        if let Entry::Vacant(unknown) = self.packages.entry(name) {
-            let name = unknown.key();
-            let said = dpkg(&["-W", "-f", "${Version} ${Architecture}", name])?;
-            let said = said.with_context(|| format!("dpkg does not know {name}"))?;
-            let (version, architecture) = said.split_once(' ').context("dpkg-query -W")?;
-            let package = DebianPackage {
-                version: version.to_owned(),
-                architecture: architecture.to_owned(),
-            };
-            unknown.insert(package);
-        }
+        let (name, package) = self.system.package_of(file)?;
+        self.packages.insert(name, package);
         Ok(())
     }
 
@@ -241,7 +324,7 @@ impl Files {
         for package in self.packages.keys() {
             // the licences of what is in it, some of which have to go with it
             let path = format!("usr/share/doc/{package}/copyright");
-            let text = std::fs::read(Path::new("/").join(&path)).with_context(|| path.clone())?;
+            let text = self.system.read(&Path::new("/").join(&path))?;
             self.layer.file(&path, 0o644, text);
         }
         self.layer.directory("tmp", 0o1777);
@@ -250,6 +333,7 @@ impl Files {
             layer: self.layer,
             runtime_config,
             epoch: edition.epoch,
+            platform: self.platform,
         };
         Ok(NodeImage {
             image,
@@ -261,6 +345,7 @@ impl Files {
 /// What an ELF file names.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Needs {
+    machine: u16,
     loader: Option<String>,
     libraries: Vec<String>,
 }
@@ -270,7 +355,10 @@ impl Needs {
         let header = FileHeader64::<Endianness>::parse(content)?;
         let endian = header.endian()?;
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec());
-        let mut needs = Self::default();
+        let mut needs = Self {
+            machine: header.e_machine(endian),
+            ..Self::default()
+        };
         for segment in header.program_headers(endian, content)? {
             if let Some(loader) = segment.interpreter(endian, content)? {
                 needs.loader = Some(text(loader)?);
@@ -285,51 +373,11 @@ impl Needs {
     }
 }
 
-/// `x86_64-linux-gnu`: where Debian keeps libraries.
-fn triple() -> String {
-    format!("{}-linux-gnu", std::env::consts::ARCH)
-}
-
-/// Finds a shared library where the loader does without further settings.
-fn library(name: &str) -> anyhow::Result<PathBuf> {
-    let triple = triple();
-    let folders = [
-        format!("/lib/{triple}"),
-        format!("/usr/lib/{triple}"),
-        "/lib".into(),
-        "/usr/lib".into(),
-    ];
-    let mut paths = folders.iter().map(|folder| Path::new(folder).join(name));
-    let found = paths.find(|path| path.is_file());
-    found.with_context(|| format!("no {name} in {}", folders.join(", ")))
-}
-
-/// The package that a file belongs to. Debian moved `/lib` and `/bin` below `/usr`, packages list
-/// their files by either name.
-fn owner(file: &Path) -> anyhow::Result<Option<String>> {
-    let real = file.canonicalize()?;
-    let without_usr = Path::new("/").join(real.strip_prefix("/usr").unwrap_or(&real));
-    for path in [file, &real, &without_usr] {
-        if let Some(said) = dpkg(&["-S", &path.to_string_lossy()])? {
-            let name = said.split([':', ',']).next().unwrap_or_default();
-            return Ok(Some(name.to_owned()));
-        }
-    }
-    Ok(None)
-}
-
-/// Output of a `dpkg-query` that finds something.
-fn dpkg(args: &[&str]) -> anyhow::Result<Option<String>> {
-    let output = Command::new("dpkg-query").args(args).output();
-    let output = output.context("dpkg-query (the images are built on Debian)")?;
-    match output.status.code() {
-        Some(0) => Ok(Some(String::from_utf8(output.stdout)?)),
-        // nothing found
-        Some(1) => Ok(None),
-        _ => bail!(
-            "dpkg-query: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        ),
+/// Machine of ELF files for a platform.
+fn machine(platform: Platform) -> u16 {
+    match platform {
+        Platform::Amd64 => EM_X86_64,
+        Platform::Arm64 => EM_AARCH64,
     }
 }
 
@@ -353,13 +401,19 @@ mod tests {
             version: "1",
             epoch: 0,
         };
-        let built = agent(&this, &this, edition).expect("an image");
+        let host = Platform::host().expect("a platform");
+        let built = agent(&this, &this, host, edition).expect("an image");
         let files: Vec<&str> = built.image.layer.files().collect();
-        let libc = format!("usr/lib/{}/libc.so.6", triple());
+        let libc = format!("usr/lib/{}/libc.so.6", host.gnu_triple());
         for file in ["usr/local/bin/windlass", "usr/local/bin/windlassctl", &libc] {
             assert!(files.contains(&file), "{file} is not among {files:?}");
         }
-        assert!(files.iter().any(|file| file.contains("ld-linux")));
+        // the DaemonSet mounts copies of /usr alone
+        let loader = files.iter().find(|file| file.contains("ld-linux"));
+        assert!(
+            loader.is_some_and(|it| it.starts_with("usr/lib")),
+            "{loader:?}"
+        );
         assert!(built.packages.contains_key("libc6"), "{:?}", built.packages);
         assert_eq!(built.image.name, "windlass.dev/windlass:1");
     }
@@ -371,7 +425,8 @@ mod tests {
             epoch: 0,
         };
         let busybox = Path::new(BUSYBOX_BINARY);
-        let built = agent(busybox, busybox, edition).expect("an image");
+        let host = Platform::host().expect("a platform");
+        let built = agent(busybox, busybox, host, edition).expect("an image");
         let files: Vec<&str> = built.image.layer.files().collect();
         assert!(!files.iter().any(|file| file.contains(".so")), "{files:?}");
         let packages: Vec<&str> = built.packages.keys().map(String::as_str).collect();
@@ -388,7 +443,8 @@ mod tests {
 
     #[test]
     fn only_authorities_of_the_package_are_believed() {
-        let mut files = Files::default();
+        let host = System::host().expect("a host");
+        let mut files = Files::new(&host, host.platform());
         files.authorities().expect("authorities");
         let bundle = files.layer.content(AUTHORITIES).expect("a bundle");
         let bundle = std::str::from_utf8(bundle).expect("PEM");
@@ -413,9 +469,26 @@ mod tests {
     #[test]
     fn what_no_package_has_is_not_taken_for_a_part_of_the_runtime() {
         let this = std::env::current_exe().expect("this test");
-        let error = Files::default()
+        let host = System::host().expect("a host");
+        let error = Files::new(&host, host.platform())
             .program(&this, "usr/bin/x")
             .expect_err("ours");
         assert!(error.to_string().ends_with("is of no package"), "{error:#}");
+    }
+    #[test]
+    fn program_for_another_platform_is_rejected() {
+        let host = Platform::host().expect("a platform");
+        let other = Platform::ALL.into_iter().find(|it| *it != host);
+        let other = other.expect("another platform");
+        let edition = Edition {
+            version: "1",
+            epoch: 0,
+        };
+        let busybox = Path::new(BUSYBOX_BINARY);
+        let error = agent(busybox, busybox, other, edition).expect_err("rejected");
+        assert_eq!(
+            error.to_string(),
+            format!("/bin/busybox is not for {other}")
+        );
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use flate2::Compression;
@@ -13,8 +13,12 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::platform::Platform;
+
 /// Media type of a manifest.
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// Media type of an index.
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// A file system layer in the making, by path without a leading `/`.
 #[derive(Clone, Debug, Default)]
@@ -114,6 +118,8 @@ pub struct Image {
     pub runtime_config: Value,
     /// When it was made, in seconds since 1970; everything in it is as old.
     pub epoch: u64,
+    /// What its programs run on.
+    pub platform: Platform,
 }
 
 /// What an image is made of, as it is stored.
@@ -124,6 +130,7 @@ pub struct Blobs {
     /// Compressed with gzip.
     pub(crate) layer: Vec<u8>,
     unpacked: usize,
+    platform: Platform,
 }
 
 impl Blobs {
@@ -141,14 +148,28 @@ impl Blobs {
     pub fn unpacked_bytes(&self) -> usize {
         self.unpacked
     }
+
+    /// What the image runs on.
+    pub fn platform(&self) -> Platform {
+        self.platform
+    }
+
+    /// How an index refers to the manifest.
+    fn descriptor(&self) -> Value {
+        json!({
+            "mediaType": MANIFEST,
+            "digest": self.digest(),
+            "size": self.manifest.len(),
+            "platform": platform_json(self.platform),
+        })
+    }
 }
 
 impl Image {
     /// Packs it.
     ///
     /// # Errors
-    /// An entry's name or target does not fit into a tar header, or this machine's processor is
-    /// of no architecture that images have a name for.
+    /// An entry's name or target does not fit into a tar header.
     pub fn blobs(&self, compression: Compression) -> anyhow::Result<Blobs> {
         let tar = self.layer.tar(self.epoch)?;
         // the header of this gzip has neither a name nor a time
@@ -156,13 +177,11 @@ impl Image {
         packer.write_all(&tar)?;
         let layer = packer.finish()?;
         let created = jiff::Timestamp::from_second(i64::try_from(self.epoch)?)?;
-        let config = serde_json::to_vec(&json!({
-            "created": created.to_string(),
-            "architecture": architecture()?,
-            "os": "linux",
-            "config": self.runtime_config,
-            "rootfs": { "type": "layers", "diff_ids": [digest(&tar)] },
-        }))?;
+        let mut config = platform_json(self.platform);
+        config["created"] = json!(created.to_string());
+        config["config"] = self.runtime_config.clone();
+        config["rootfs"] = json!({ "type": "layers", "diff_ids": [digest(&tar)] });
+        let config = serde_json::to_vec(&config)?;
         let manifest = serde_json::to_vec(&json!({
             "schemaVersion": 2,
             "mediaType": MANIFEST,
@@ -182,34 +201,108 @@ impl Image {
             config,
             layer,
             unpacked: tar.len(),
+            platform: self.platform,
         })
     }
 
-    /// The files of an OCI image layout with this image in it.
+    /// Writes an archive of this image alone, which `ctr images import` reads.
     ///
     /// # Errors
-    /// As [`Image::blobs`].
-    pub fn layout(&self, blobs: &Blobs) -> anyhow::Result<Layer> {
-        let tag = self.name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
-        let index = serde_json::to_vec(&json!({
+    /// As [`Image::blobs`], or the file cannot be written.
+    pub fn write_archive(&self, path: &Path, compression: Compression) -> anyhow::Result<()> {
+        let blobs = self.blobs(compression)?;
+        PackedImage::new(&self.name, self.epoch, vec![blobs])?.write_archive(path)
+    }
+}
+
+/// An image under its name, for one platform or several. With several an index lists their manifests.
+#[derive(Clone, Debug)]
+pub struct PackedImage {
+    name: String,
+    epoch: u64,
+    platforms: Vec<Blobs>,
+    /// The index; `None` for a single platform.
+    index: Option<Vec<u8>>,
+}
+
+impl PackedImage {
+    /// Returns the image `name` for these platforms.
+    ///
+    /// # Errors
+    /// There is no platform, or one is there twice.
+    pub fn new(name: &str, epoch: u64, mut platforms: Vec<Blobs>) -> anyhow::Result<Self> {
+        platforms.sort_by_key(|blobs| blobs.platform);
+        let twice = platforms
+            .windows(2)
+            .find(|pair| pair[0].platform == pair[1].platform);
+        if let Some(pair) = twice {
+            bail!("{name}: two images for {}", pair[0].platform);
+        }
+        let index = match platforms.len() {
+            0 => bail!("{name}: no platform"),
+            1 => None,
+            _ => Some(serde_json::to_vec(&json!({
+                "schemaVersion": 2,
+                "mediaType": INDEX,
+                "manifests": platforms.iter().map(Blobs::descriptor).collect::<Vec<_>>(),
+            }))?),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            epoch,
+            platforms,
+            index,
+        })
+    }
+
+    /// Returns the name, with its tag.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the digest that the name stands for: that of the index, else of the only manifest.
+    pub fn digest(&self) -> String {
+        match &self.index {
+            Some(index) => digest(index),
+            None => self.platforms[0].digest(),
+        }
+    }
+
+    /// Returns the image of each platform, ordered.
+    pub fn platforms(&self) -> &[Blobs] {
+        &self.platforms
+    }
+
+    /// Returns the files of an OCI image layout with this image in it.
+    ///
+    /// # Errors
+    /// JSON cannot be written.
+    pub fn layout(&self) -> anyhow::Result<Layer> {
+        let (_, tag) = self.name.rsplit_once(':').unwrap_or(("", "latest"));
+        let mut descriptor = match &self.index {
+            Some(index) => json!({
+                "mediaType": INDEX,
+                "digest": digest(index),
+                "size": index.len(),
+            }),
+            None => self.platforms[0].descriptor(),
+        };
+        descriptor["annotations"] = json!({
+            "io.containerd.image.name": self.name,
+            "org.opencontainers.image.ref.name": tag,
+        });
+        let root = serde_json::to_vec(&json!({
             "schemaVersion": 2,
-            "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [{
-                "mediaType": MANIFEST,
-                "digest": blobs.digest(),
-                "size": blobs.manifest.len(),
-                "platform": { "architecture": architecture()?, "os": "linux" },
-                "annotations": {
-                    "io.containerd.image.name": self.name,
-                    "org.opencontainers.image.ref.name": tag,
-                },
-            }],
+            "mediaType": INDEX,
+            "manifests": [descriptor],
         }))?;
         let mut layout = Layer::default();
         let version: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
         layout.file("oci-layout", 0o644, version);
-        layout.file("index.json", 0o644, index);
-        for blob in [&blobs.manifest, &blobs.config, &blobs.layer] {
+        layout.file("index.json", 0o644, root);
+        let blobs = self.platforms.iter();
+        let blobs = blobs.flat_map(|it| [&it.manifest, &it.config, &it.layer]);
+        for blob in blobs.chain(&self.index) {
             let hex = digest(blob).replace("sha256:", "");
             layout.file(&format!("blobs/sha256/{hex}"), 0o644, blob.as_slice());
         }
@@ -219,11 +312,10 @@ impl Image {
     /// Writes the layout as an archive that `ctr images import` reads.
     ///
     /// # Errors
-    /// As [`Image::blobs`], or the file cannot be written.
-    pub fn write_archive(&self, path: &Path, blobs: &Blobs) -> anyhow::Result<PathBuf> {
-        let archive = self.layout(blobs)?.tar(self.epoch)?;
-        std::fs::write(path, archive).with_context(|| path.display().to_string())?;
-        Ok(path.to_owned())
+    /// A path does not fit into a tar header, or the file cannot be written.
+    pub fn write_archive(&self, path: &Path) -> anyhow::Result<()> {
+        let archive = self.layout()?.tar(self.epoch)?;
+        std::fs::write(path, archive).with_context(|| path.display().to_string())
     }
 }
 
@@ -256,12 +348,13 @@ pub fn digest(content: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-fn architecture() -> anyhow::Result<&'static str> {
-    match std::env::consts::ARCH {
-        "x86_64" => Ok("amd64"),
-        "aarch64" => Ok("arm64"),
-        other => bail!("no image architecture for {other}"),
+/// A platform as configurations and indexes write it.
+fn platform_json(platform: Platform) -> Value {
+    let mut json = json!({ "architecture": platform.architecture(), "os": "linux" });
+    if let Some(variant) = platform.variant() {
+        json["variant"] = json!(variant);
     }
+    json
 }
 
 #[cfg(test)]
@@ -269,6 +362,10 @@ mod tests {
     use super::*;
 
     fn image(order: &[&str]) -> Image {
+        image_for(Platform::Amd64, order)
+    }
+
+    fn image_for(platform: Platform, order: &[&str]) -> Image {
         let mut layer = Layer::default();
         for path in order {
             layer.file(path, 0o755, path.as_bytes());
@@ -279,6 +376,7 @@ mod tests {
             layer,
             runtime_config: json!({ "Entrypoint": ["/bin/a"] }),
             epoch: 1_700_000_000,
+            platform,
         }
     }
 
@@ -321,28 +419,108 @@ mod tests {
         assert_eq!(lines, expected);
     }
 
+    /// The blob of a layout that a descriptor refers to, with its digest and size checked.
+    fn resolve<'a>(layout: &'a Layer, descriptor: &Value) -> &'a [u8] {
+        let named = descriptor["digest"].as_str().expect("a digest");
+        let path = format!("blobs/sha256/{}", named.trim_start_matches("sha256:"));
+        let blob = layout.content(&path).expect("a blob");
+        assert_eq!(digest(blob), named);
+        assert_eq!(descriptor["size"], blob.len());
+        blob
+    }
+
+    fn json(text: &[u8]) -> Value {
+        serde_json::from_slice(text).expect("JSON")
+    }
+
+    fn root(layout: &Layer) -> Value {
+        json(layout.content("index.json").expect("an index"))
+    }
+
     #[test]
-    fn what_the_manifest_names_is_what_the_layout_holds() {
+    fn layout_of_one_platform_resolves_to_its_layer() {
         let image = image(&["bin/a"]);
-        let blobs = packed(&image);
-        let layout = image.layout(&blobs).expect("a layout");
-        let files: Vec<&str> = layout.files().collect();
-        let manifest: Value = serde_json::from_slice(&blobs.manifest).expect("JSON");
-        for named in [
-            &manifest["config"]["digest"],
-            &manifest["layers"][0]["digest"],
-        ] {
-            let hex = named.as_str().expect("a digest").replace("sha256:", "");
-            assert!(
-                files.contains(&format!("blobs/sha256/{hex}").as_str()),
-                "{hex}"
-            );
-        }
+        let packed = PackedImage::new(&image.name, image.epoch, vec![packed(&image)]);
+        let packed = packed.expect("an image");
+        let layout = packed.layout().expect("a layout");
+        let root = root(&layout);
+        let descriptor = &root["manifests"][0];
+        assert_eq!(descriptor["mediaType"], MANIFEST);
+        assert_eq!(descriptor["digest"], packed.digest());
+        assert_eq!(
+            descriptor["annotations"]["org.opencontainers.image.ref.name"],
+            "1"
+        );
+        let manifest = json(resolve(&layout, descriptor));
+        let config = json(resolve(&layout, &manifest["config"]));
         let mut unpacked = Vec::new();
-        let mut reader = flate2::read::GzDecoder::new(&blobs.layer[..]);
+        let mut reader = flate2::read::GzDecoder::new(resolve(&layout, &manifest["layers"][0]));
         std::io::Read::read_to_end(&mut reader, &mut unpacked).expect("gzip");
-        let config: Value = serde_json::from_slice(&blobs.config).expect("JSON");
         assert_eq!(config["rootfs"]["diff_ids"][0], digest(&unpacked));
         assert_eq!(config["created"], "2023-11-14T22:13:20Z");
+        assert_eq!(config["architecture"], "amd64");
+        assert_eq!(config["variant"], Value::Null);
+    }
+
+    #[test]
+    fn layout_of_two_platforms_resolves_through_an_index() {
+        let images = [Platform::Arm64, Platform::Amd64].map(|platform| {
+            let architecture = platform.architecture();
+            packed(&image_for(platform, &["bin/a", architecture]))
+        });
+        let packed = PackedImage::new("windlass.local/x:1", 0, images.to_vec());
+        let packed = packed.expect("an image");
+        let layout = packed.layout().expect("a layout");
+        let root = root(&layout);
+        assert_eq!(root["mediaType"], INDEX);
+        assert_eq!(root["manifests"].as_array().map(Vec::len), Some(1));
+        let descriptor = &root["manifests"][0];
+        assert_eq!(descriptor["mediaType"], INDEX);
+        assert_eq!(descriptor["digest"], packed.digest());
+        assert_eq!(
+            descriptor["annotations"]["io.containerd.image.name"],
+            "windlass.local/x:1"
+        );
+        let index = json(resolve(&layout, descriptor));
+        assert_eq!(index["schemaVersion"], 2);
+        assert_eq!(index["mediaType"], INDEX);
+        let expected = [
+            json!({ "architecture": "amd64", "os": "linux" }),
+            json!({ "architecture": "arm64", "os": "linux", "variant": "v8" }),
+        ];
+        let manifests = index["manifests"].as_array().expect("manifests");
+        assert_eq!(manifests.len(), expected.len());
+        for (descriptor, platform) in manifests.iter().zip(expected) {
+            assert_eq!(descriptor["platform"], platform);
+            assert_eq!(descriptor["mediaType"], MANIFEST);
+            let manifest = json(resolve(&layout, descriptor));
+            let config = json(resolve(&layout, &manifest["config"]));
+            for key in ["architecture", "os", "variant"] {
+                assert_eq!(config[key], platform[key], "{key}");
+            }
+            resolve(&layout, &manifest["layers"][0]);
+        }
+    }
+
+    #[test]
+    fn packed_image_digest_is_independent_of_platform_order() {
+        let [amd64, arm64] = Platform::ALL.map(|platform| packed(&image_for(platform, &["a"])));
+        let pack = |platforms| PackedImage::new("x:1", 0, platforms);
+        let one = pack(vec![amd64.clone(), arm64.clone()]).expect("an image");
+        let other = pack(vec![arm64, amd64.clone()]).expect("an image");
+        assert_eq!(one.digest(), other.digest());
+        assert_ne!(one.digest(), amd64.digest());
+    }
+
+    #[test]
+    fn packed_image_rejects_no_platform_and_duplicates() {
+        let blobs = packed(&image(&["a"]));
+        let error = |platforms| {
+            let packed = PackedImage::new("x:1", 0, platforms);
+            packed.expect_err("rejected").to_string()
+        };
+        assert_eq!(error(vec![]), "x:1: no platform");
+        let twice = error(vec![blobs.clone(), blobs]);
+        assert_eq!(twice, "x:1: two images for linux/amd64");
     }
 }

@@ -253,6 +253,7 @@ mod tests {
             layer: Default::default(),
             runtime_config: Value::Null,
             epoch: 1_700_000_000,
+            platform: windlass_testbed::platform::Platform::Amd64,
         };
         let known = BTreeMap::from([("libc6".to_owned(), package)]);
         let known = packages(&known, "NAME=x\nID=debian\nVERSION_ID=\"12\"\n");

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::images::BUSYBOX;
-use windlass_testing::node_images::{self, Edition};
+use windlass_testing::node_images::{self, Edition, System};
 
 /// Of the container `containerd`.
 pub(crate) const INNER_CONTAINERD: &str = "/run/windlass/containerd/containerd.sock";
@@ -45,9 +45,11 @@ pub(crate) async fn add_images(containerd: &PrivateContainerd) {
     strip.arg(env!("CARGO_BIN_EXE_windlass"));
     assert!(strip.status().unwrap().success(), "strip (binutils)");
     // nothing in the pod calls windlassctl: any program stands for it
-    let built = node_images::agent(&stripped, Path::new("/bin/busybox"), edition).unwrap();
+    let host = System::host().unwrap();
+    let busybox = Path::new("/bin/busybox");
+    let built = node_images::agent(&stripped, busybox, host.platform(), edition).unwrap();
     containerd.add_built(&built.image).await.unwrap();
-    let built = node_images::runtime(edition).unwrap();
+    let built = node_images::runtime(&host, edition).unwrap();
     containerd.add_built(&built.image).await.unwrap();
 }
 

@@ -1,0 +1,157 @@
+//! `cross`: builds for aarch64 with Debian's cross-compiler and runs unit tests and simulations in qemu's
+//! user-mode emulation. Emulation shows what depends on the processor (byte order, layout of types,
+//! numbers of system calls), not what depends on the hardware or on its kernel.
+
+pub(crate) mod toolchain;
+
+use anyhow::{Context, bail};
+use windlass_testbed::platform::Platform;
+
+use crate::run;
+
+/// What is tested: the platform other than that of developers and CI.
+const PLATFORM: Platform = Platform::Arm64;
+/// Crates of the short form: the decisions, state files, and cgroups. Few dependencies are built for them.
+const SHORT: &[&str] = &[
+    "windlass-types",
+    "windlass-core",
+    "windlass-store",
+    "windlass-cgroups",
+];
+/// Property tests that the short form leaves out: emulated, they take minutes.
+const SHORT_LEFT_OUT: &[&str] = &["volume_plan::tests::invariants::"];
+/// Packages that only run where the workspace is built.
+const HOST_ONLY: &[&str] = &["xtask", "windlass-testbed", "windlass-fuzz"];
+/// Integration tests without a container runtime: the simulations.
+const SIMULATIONS: &str = "simulat*";
+/// Tests that need what emulation does not have: a container runtime, or a program of this platform
+/// that another program starts.
+const LEFT_OUT: &str = "test(/(^|::)on_(containerd|fake_cluster|real_cluster)/)";
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Options {
+    /// Run only the tests whose names contain one of these.
+    #[arg(value_name = "FILTER", conflicts_with = "short")]
+    filters: Vec<String>,
+    /// Run the unit tests of a few crates with few dependencies, as `test` does.
+    #[arg(long)]
+    short: bool,
+    /// Test only these packages.
+    #[arg(long, short, value_name = "PACKAGE", conflicts_with = "short")]
+    package: Vec<String>,
+}
+
+/// Builds the tests and runs them.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    toolchain::ensure(PLATFORM)?;
+    if options.short {
+        return cargo(&short_form());
+    }
+    run::ensure_installed("nextest", "https://nexte.st")?;
+    cargo(&nextest(options))
+}
+
+/// Runs the short form, as a part of `test`. Without network access to Rust's standard library for the
+/// platform there is nothing to run, which is no error of the checkout: a line says so.
+pub(crate) fn short() -> anyhow::Result<()> {
+    toolchain::ensure_packages(PLATFORM)?;
+    if let Err(error) = toolchain::ensure_standard_library(PLATFORM) {
+        run::step(&format!("NOT RUN: tests for {PLATFORM}: {error:#}"));
+        return Ok(());
+    }
+    cargo(&short_form())
+}
+
+/// Runs cargo for the platform.
+fn cargo(args: &[String]) -> anyhow::Result<()> {
+    let line = format!("cargo {}", args.join(" "));
+    run::step(&line);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let status = run::cargo_command(&args)
+        .envs(toolchain::environment(PLATFORM))
+        .status()
+        .context("cannot run cargo")?;
+    if !status.success() {
+        bail!("`{line}` failed for {PLATFORM}; repeat it with `cargo xtask cross`");
+    }
+    Ok(())
+}
+
+/// Arguments of cargo for the short form. The tests of a crate share one process: an emulator that
+/// starts for each test takes ten times as long.
+fn short_form() -> Vec<String> {
+    let mut args = vec!["test".to_owned(), "--quiet".to_owned()];
+    args.push(format!("--target={}", PLATFORM.rust_target()));
+    args.push("--lib".to_owned());
+    args.extend(packages(SHORT));
+    args.push("--".to_owned());
+    args.extend(SHORT_LEFT_OUT.iter().map(|name| format!("--skip={name}")));
+    args
+}
+
+fn packages(names: &[&str]) -> Vec<String> {
+    let names = names.iter();
+    names.map(|name| format!("--package={name}")).collect()
+}
+
+/// Arguments of cargo for the whole form.
+fn nextest(options: &Options) -> Vec<String> {
+    let mut args = vec!["nextest".to_owned(), "run".to_owned()];
+    args.push(format!("--target={}", PLATFORM.rust_target()));
+    args.extend(["--profile=cross", "--lib", "--bins"].map(str::to_owned));
+    args.push(format!("--test={SIMULATIONS}"));
+    if options.package.is_empty() {
+        args.push("--workspace".to_owned());
+        args.extend(HOST_ONLY.iter().map(|name| format!("--exclude={name}")));
+    } else {
+        let names: Vec<&str> = options.package.iter().map(String::as_str).collect();
+        args.extend(packages(&names));
+    }
+    args.push(format!("--filterset={}", filter(&options.filters)));
+    args
+}
+
+/// A nextest filterset of the tests that are wanted.
+fn filter(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|it| format!("test(~{it})")).collect();
+    match names.is_empty() {
+        true => format!("not {LEFT_OUT}"),
+        false => format!("not {LEFT_OUT} & ({})", names.join(" | ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cross_arguments_name_target_and_exclude_host_tools() {
+        let args = nextest(&Options::default()).join(" ");
+        assert!(args.starts_with("nextest run --target=aarch64-unknown-linux-gnu"));
+        assert!(args.contains(" --workspace --exclude=xtask "), "{args}");
+        assert!(args.ends_with(&format!(" --filterset=not {LEFT_OUT}")));
+    }
+
+    #[test]
+    fn cross_short_form_tests_few_packages_in_one_process_each() {
+        assert_eq!(
+            short_form().join(" "),
+            "test --quiet --target=aarch64-unknown-linux-gnu --lib --package=windlass-types \
+             --package=windlass-core --package=windlass-store --package=windlass-cgroups -- \
+             --skip=volume_plan::tests::invariants::"
+        );
+    }
+
+    #[test]
+    fn cross_filters_select_tests_by_name() {
+        let options = Options {
+            filters: vec!["cgroup".to_owned(), "log".to_owned()],
+            package: vec!["windlass-stats".to_owned()],
+            short: false,
+        };
+        let args = nextest(&options);
+        assert!(args.contains(&"--package=windlass-stats".to_owned()));
+        let expected = format!("--filterset=not {LEFT_OUT} & (test(~cgroup) | test(~log))");
+        assert_eq!(args.last(), Some(&expected));
+    }
+}
