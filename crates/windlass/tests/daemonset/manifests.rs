@@ -257,22 +257,25 @@ fn the_taint_of_the_default_keeps_away_who_does_not_ask_and_its_label_other_daem
         assert!(labels.contains(&format!(",{system},")), "{labels}");
     }
     // nor is it scheduled onto a node of its own
-    let affinity = daemon_set("side-by-side")
-        .affinity
-        .unwrap()
-        .node_affinity
-        .unwrap();
+    let rules = required_affinity("side-by-side");
+    let rule = "windlass.dev/side-by-side DoesNotExist ".to_owned();
+    assert!(rules.contains(&rule), "{rules:?}");
+}
+
+/// The expressions that a node of the overlay's DaemonSet has to match: `key operator values`.
+fn required_affinity(name: &str) -> Vec<String> {
+    let affinity = daemon_set(name).affinity.unwrap().node_affinity.unwrap();
     let required = affinity
         .required_during_scheduling_ignored_during_execution
         .unwrap();
-    let rule = &required.node_selector_terms[0]
-        .match_expressions
-        .as_ref()
-        .unwrap()[0];
-    assert_eq!(
-        (&*rule.key, &*rule.operator),
-        ("windlass.dev/side-by-side", "DoesNotExist")
-    );
+    let terms = required.node_selector_terms;
+    assert_eq!(terms.len(), 1, "one of several terms would do");
+    let rules = terms[0].match_expressions.iter().flatten();
+    let rules = rules.map(|it| {
+        let values = it.values.clone().unwrap_or_default().join(",");
+        format!("{} {} {values}", it.key, it.operator)
+    });
+    rules.collect()
 }
 
 #[test]
@@ -282,13 +285,19 @@ fn it_comes_to_machines_that_its_images_are_for_and_leaves_those_that_are_labell
         let pairs: Vec<_> = selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
         pairs.join(" ")
     };
-    let all = "kubernetes.io/arch=amd64 kubernetes.io/os=linux";
+    let all = "kubernetes.io/os=linux";
     assert_eq!(selector("side-by-side"), all);
     assert_eq!(
         selector("opt-in"),
         format!("{all} windlass.dev/opt-in=true")
     );
     assert_eq!(selector("leave"), "windlass.dev/leave=true");
+    // for these there are images
+    let architectures = "kubernetes.io/arch In amd64,arm64".to_owned();
+    for name in ["side-by-side", "opt-in", "leave"] {
+        let rules = required_affinity(name);
+        assert!(rules.contains(&architectures), "{name}: {rules:?}");
+    }
     // taints that machines got since
     let tolerations = daemon_set("leave").tolerations.unwrap();
     let everything = Toleration {
