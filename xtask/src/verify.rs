@@ -2,20 +2,20 @@
 
 use windlass_testbed::containerd::Programs;
 
-use crate::{run, tidy, vm};
+use crate::{cross, run, tidy, vm};
 
 /// Tests on a real containerd, as `.config/nextest.toml` names them too.
 const CONTAINERD_TESTS: &str = "test(/(^|::)on_(containerd|fake_cluster|real_cluster)/)";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the tests on a real containerd and in the virtual machine; needs no root.
+    /// Leave out the tests on a real containerd, for aarch64, and in the virtual machine; needs no root.
     #[arg(long)]
     fast: bool,
 }
 
-/// Formatting, clippy, tidy, documentation examples, every test, and ten of those on a real
-/// containerd again in the virtual machine.
+/// Formatting, clippy, tidy, documentation examples, every test, those of a few crates again for
+/// aarch64, and ten of those on a real containerd again in the virtual machine.
 pub(crate) async fn test(options: &Options) -> anyhow::Result<()> {
     if !options.fast {
         Programs::from_env(run::step)?;
@@ -43,6 +43,7 @@ pub(crate) async fn test(options: &Options) -> anyhow::Result<()> {
     if options.fast {
         return Ok(());
     }
+    cross::short()?;
     vm::short().await
 }
 
