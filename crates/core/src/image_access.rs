@@ -1,8 +1,8 @@
 //! Whether a pod may use an image that is on the node (`imagePullCredentialsVerificationPolicy`).
 //!
-//! The agent records the credentials of each pull. A pod that asks for the same image must have
+//! The agent records the credentials of each pull. A pod that uses the same image must have
 //! credentials that pulled it before, or pull it again. The records are upstream's
-//! (`ImagePulledRecord`, `ImagePullIntent`), so a node can change its agent and keep them.
+//! (`ImagePulledRecord`, `ImagePullIntent`), so they survive a change from the Go kubelet to this agent and back.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -13,22 +13,23 @@ use windlass_types::Timestamp;
 use windlass_types::cri::{ImageAuth, ImageInfo};
 
 use crate::credentials::TrackedAuth;
+use crate::hash::go_json_string;
 use crate::image_name::ImageName;
 
-/// A record has at most so many Secrets that were added without a pull (upstream's limit).
+/// Max number of Secrets in a record up to which more are added without a pull (upstream's).
 const MAX_ADDED_SECRETS: usize = 100;
 
 /// Which images need verification. Upstream's names and semantics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VerificationPolicy {
-    /// None.
+    /// No image.
     NeverVerify,
-    /// Those that the agent pulled; images that were there before it are free to use.
+    /// Images that the agent pulled. Every pod may use preloaded images.
     #[default]
     NeverVerifyPreloadedImages,
-    /// All but those of the list.
+    /// All images that the list does not match.
     NeverVerifyAllowlistedImages(Vec<AllowlistPattern>),
-    /// All.
+    /// All images.
     AlwaysVerify,
 }
 
@@ -37,23 +38,23 @@ pub enum VerificationPolicy {
 pub enum AllowlistPattern {
     /// One repository with its registry.
     Repository(String),
-    /// All repositories whose names begin so; ends with a slash.
+    /// All repositories whose names start with this prefix, which ends with a slash.
     Prefix(String),
 }
 
-/// Why an entry of the allowlist is refused; upstream's texts.
+/// Error of an allowlist entry, with upstream's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllowlistError {
-    /// White space around it.
+    /// Leading or trailing white space.
     #[error("leading/trailing spaces are not allowed: {0}")]
     Spaces(String),
-    /// It is empty.
+    /// Empty.
     #[error("the supplied pattern is too short: {0}")]
     Short(String),
     /// An asterisk that is not the last component.
     #[error("not a valid wildcard pattern, only patterns ending with '/*' are allowed: {0}")]
     Wildcard(String),
-    /// Nothing before the wildcard.
+    /// No registry before the wildcard.
     #[error("at least registry hostname is required")]
     NoRegistry,
     /// Not an image name.
@@ -68,7 +69,7 @@ impl AllowlistPattern {
     /// Reads an entry.
     ///
     /// # Errors
-    /// It is neither a repository with its registry nor a prefix with `/*`.
+    /// The entry is neither a repository with its registry nor a prefix with `/*`.
     pub fn parse(text: &str) -> Result<Self, AllowlistError> {
         let text_owned = || text.to_owned();
         if text != text.trim() {
@@ -107,8 +108,8 @@ impl VerificationPolicy {
     /// Reads the two fields of the configuration.
     ///
     /// # Errors
-    /// An entry of the list is not valid. An unknown policy is the default: the configuration's
-    /// validation refuses it before.
+    /// An entry of the list is not valid. An unknown policy counts as the default: the validation
+    /// of the configuration has rejected it before.
     pub fn of(policy: &str, allowlist: &[String]) -> Result<Self, AllowlistError> {
         Ok(match policy {
             "NeverVerify" => Self::NeverVerify,
@@ -135,7 +136,7 @@ impl VerificationPolicy {
     }
 }
 
-/// A pull that has begun and may have succeeded.
+/// A pull that was started and may have succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImagePullIntent {
@@ -147,12 +148,12 @@ pub struct ImagePullIntent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ImagePulledRecord {
-    /// Of the last change, in whole seconds.
+    /// Time of the last change, in whole seconds.
     pub last_updated_time: Option<Timestamp>,
     /// The runtime's ID of the image.
     pub image_ref: String,
-    /// By image name without tag and digest. A name that is absent was not pulled, or it is not
-    /// known with which credentials.
+    /// By image name without tag and digest. An absent name was not pulled, or its credentials are
+    /// unknown.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub credential_mapping: BTreeMap<String, ImagePullCredentials>,
 }
@@ -164,10 +165,10 @@ pub struct ImagePullCredentials {
     /// Pods' Secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kubernetes_secrets: Vec<ImagePullSecret>,
-    /// Pods' service accounts. This agent keeps what another one recorded and adds none.
+    /// Pods' service accounts. The agent keeps those of the Go kubelet and adds none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kubernetes_service_accounts: Vec<ImagePullServiceAccount>,
-    /// No credentials, or the node's: every pod may use the image.
+    /// True for a pull without credentials or with the node's: every pod may use the image.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub node_pods_accessible: bool,
 }
@@ -216,7 +217,7 @@ impl ImagePullSecret {
 }
 
 impl ImagePullCredentials {
-    /// What to record of a pull with these credentials; `None` was anonymous.
+    /// Returns the record of a pull with these credentials; `None` was anonymous.
     pub fn of(used: Option<&TrackedAuth>) -> Self {
         match used.and_then(ImagePullSecret::of) {
             Some(secret) => Self::secret(secret),
@@ -227,7 +228,7 @@ impl ImagePullCredentials {
         }
     }
 
-    /// One Secret.
+    /// Returns the record of one Secret.
     pub fn secret(secret: ImagePullSecret) -> Self {
         Self {
             kubernetes_secrets: vec![secret],
@@ -239,7 +240,7 @@ impl ImagePullCredentials {
         *self == Self::default()
     }
 
-    /// Adds what `new` gives access to; false if nothing changes.
+    /// Adds the credentials of `new`; returns false if nothing changes.
     fn merge(&mut self, new: Self) -> bool {
         if self.node_pods_accessible {
             return false;
@@ -265,8 +266,8 @@ impl ImagePullCredentials {
 }
 
 impl ImagePulledRecord {
-    /// The record after a pull, or `None` if it stays as it is. `credentials` of `None` are
-    /// unknown: the image counts as pulled, and everybody must verify.
+    /// Returns the record after a pull, or `None` if it does not change. `credentials` of `None` are
+    /// unknown: the image counts as pulled, and every pod must verify.
     pub fn after_pull(
         before: Option<Self>,
         image: &ImageName,
@@ -293,12 +294,12 @@ impl ImagePulledRecord {
         if !new && !changed {
             return None;
         }
-        // whole seconds, as the API writes moments
+        // whole seconds, as in the API
         record.last_updated_time = Timestamp::from_second(now.as_second()).ok();
         Some(record)
     }
 
-    /// True if the image is gone: it was not in a list of images that was asked for at `listed`.
+    /// True if the image was removed: the list of images that was requested at `listed` lacks it.
     pub fn is_stale(&self, images: &[ImageInfo], listed: Timestamp) -> bool {
         let older = self.last_updated_time.is_none_or(|at| at < listed);
         older && !images.iter().any(|image| image.id == self.image_ref)
@@ -330,35 +331,13 @@ pub(crate) fn credential_hash(auth: &ImageAuth) -> String {
     hex
 }
 
-/// A JSON string as Go writes it: safe to embed in HTML.
-fn go_json_string(text: &str) -> String {
-    let mut json = String::from("\"");
-    for c in text.chars() {
-        let _ = match c {
-            '"' => write!(json, "\\\""),
-            '\\' => write!(json, "\\\\"),
-            '\n' => write!(json, "\\n"),
-            '\r' => write!(json, "\\r"),
-            '\t' => write!(json, "\\t"),
-            '\u{8}' => write!(json, "\\b"),
-            '\u{c}' => write!(json, "\\f"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
-                write!(json, "\\u{:04x}", u32::from(c))
-            }
-            _ => write!(json, "{c}"),
-        };
-    }
-    json.push('"');
-    json
-}
-
-/// True if an intent is about one of an image's tags or digests.
+/// True if an intent refers to one of an image's tags or digests.
 pub fn intent_is_for(intent: &ImagePullIntent, image: &ImageInfo) -> bool {
     let Ok(wanted) = ImageName::parse(&intent.image) else {
         return false;
     };
     let key = |name: &ImageName| match &name.digest {
-        // a tag beside a digest decides nothing
+        // a tag is ignored if there is a digest
         Some(digest) => (name.name(), None, Some(digest.clone())),
         None => (name.name(), name.tag.clone(), None),
     };
@@ -369,32 +348,32 @@ pub fn intent_is_for(intent: &ImagePullIntent, image: &ImageInfo) -> bool {
         .any(|name| key(&name) == wanted)
 }
 
-/// What the records say of an image that is on the node.
+/// The records of an image that is on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullHistory {
-    /// Nothing: the agent did not pull it.
+    /// No record: the agent did not pull it.
     None,
-    /// A pull has begun; how it ended is not known.
+    /// A pull was started; its result is unknown.
     Intent,
-    /// It was pulled.
+    /// The agent pulled it.
     Pulled(ImagePulledRecord),
-    /// They cannot be read.
+    /// The records cannot be read.
     Unreadable,
 }
 
 /// Whether a pod may use an image that is on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageAccess {
-    /// The policy does not ask for credentials.
+    /// The policy requires no credentials.
     PolicyAllows,
-    /// Its credentials, or none, pulled the image before.
+    /// The pod's credentials pulled the image before, or every pod may use it.
     Recorded {
-        /// Of the pod, to be added to the record.
+        /// A Secret of the pod, to be added to the record.
         add: Option<ImagePullSecret>,
     },
     /// The image must be pulled with the pod's credentials.
     MustAuthenticate,
-    /// As `MustAuthenticate`, since the records cannot be read.
+    /// As `MustAuthenticate`, because the records cannot be read.
     Error,
 }
 
@@ -444,7 +423,7 @@ pub fn image_access(
     for secret in credentials.iter().filter_map(ImagePullSecret::of) {
         for recorded in &known.kubernetes_secrets {
             let same_object = recorded.same_object(&secret);
-            // another agent may have failed to compute a hash
+            // the Go kubelet may have failed to compute a hash
             let same_hash = !recorded.credential_hash.is_empty()
                 && recorded.credential_hash == secret.credential_hash;
             if same_hash {

@@ -41,6 +41,9 @@ pub enum CriCode {
     Other,
 }
 
+/// Texts of runtimes for an object that does not exist; the last one is CRI-O's.
+const GONE_TEXTS: [&str; 3] = ["not found", "does not exist", "no such id"];
+
 impl CriError {
     /// A new error.
     pub fn new(operation: &'static str, code: CriCode, message: impl Into<String>) -> Self {
@@ -98,8 +101,7 @@ impl CriError {
     /// lost its code on the way, by text. Only of use for calls that name one object: a start
     /// fails with "not found" for a missing binary.
     pub(crate) fn says_object_is_gone(&self) -> bool {
-        let lost_code =
-            || self.message.contains("not found") || self.message.contains("does not exist");
+        let lost_code = || GONE_TEXTS.iter().any(|text| self.message.contains(text));
         self.is_not_found() || (self.code == CriCode::Other && lost_code())
     }
 
@@ -175,5 +177,19 @@ mod tests {
             "rpc error: code = PermissionDenied desc = no",
         );
         check(tonic::Status::unknown("failed to pull"), "failed to pull");
+    }
+
+    #[test]
+    fn object_gone_is_known_by_code_or_text() {
+        let check = |status: tonic::Status, expected: bool| {
+            let error = CriError::from_status("stop_container", &status);
+            assert_eq!(error.says_object_is_gone(), expected, "{error}");
+        };
+        check(tonic::Status::not_found("c1"), true);
+        check(tonic::Status::unknown("container c1 does not exist"), true);
+        // CRI-O
+        check(tonic::Status::unknown("no such id: \"c1\""), true);
+        check(tonic::Status::unknown("device busy"), false);
+        check(tonic::Status::invalid_argument("no such id"), false);
     }
 }

@@ -17,6 +17,10 @@ pub struct StartMetrics {
     pulls: HistogramVec,
     /// `kubelet_imagemanager_image_mustpull_checks_total{result}`.
     image_checks: CounterVec,
+    /// `kubelet_imagemanager_ondisk_pullintents`.
+    pull_intents: Gauge,
+    /// `kubelet_imagemanager_ondisk_pulledrecords`.
+    pulled_records: Gauge,
 }
 
 /// Upper bounds of an image's size in MiB, and upstream's names for what is below.
@@ -64,8 +68,16 @@ impl StartMetrics {
             )?,
             image_checks: r.counters(
                 "kubelet_imagemanager_image_mustpull_checks_total",
-                "How often it was checked whether a pod must pull an image that is on the node, by the result.",
+                "Number of checks whether a pod must pull an image that is on the node, by result.",
                 &["result"],
+            )?,
+            pull_intents: r.gauge(
+                "kubelet_imagemanager_ondisk_pullintents",
+                "Number of image pull intents on the disk: running pulls and pulls without a known result.",
+            )?,
+            pulled_records: r.gauge(
+                "kubelet_imagemanager_ondisk_pulledrecords",
+                "Number of image pulled records on the disk.",
             )?,
         })
     }
@@ -90,9 +102,15 @@ impl StartMetrics {
         series.observe(seconds);
     }
 
-    /// It was checked whether a pod may use an image that is on the node.
+    /// Counts a check whether a pod may use an image that is on the node.
     pub fn count_image_check(&self, result: &str) {
         self.image_checks.with_label_values(&[result]).inc();
+    }
+
+    /// Sets the number of image pull intents and image pulled records on the disk.
+    pub fn set_pull_files(&self, intents: usize, records: usize) {
+        self.pull_intents.set(intents as f64);
+        self.pulled_records.set(records as f64);
     }
 }
 
@@ -142,11 +160,16 @@ mod tests {
         metrics.starts.observe_sli(2.5, true);
         metrics.starts.observe_sli(3.5, true);
         metrics.starts.observe_pull(2 << 30, 4.0);
+        metrics.starts.set_pull_files(1, 2);
+        metrics.starts.count_image_check("mustAuthenticate");
         for line in [
             "\nkubelet_pod_start_total_duration_seconds_sum 9\n",
             "\nkubelet_pod_start_sli_duration_seconds_count 3\n",
             "\nkubelet_first_network_pod_start_sli_duration_seconds 2.5\n",
             "\nkubelet_image_pull_duration_seconds_count{image_size_in_bytes=\"1GB-5GB\"} 1\n",
+            "\nkubelet_imagemanager_ondisk_pullintents 1\n",
+            "\nkubelet_imagemanager_ondisk_pulledrecords 2\n",
+            "\nkubelet_imagemanager_image_mustpull_checks_total{result=\"mustAuthenticate\"} 1\n",
         ] {
             assert!(shown(line), "{line}");
         }

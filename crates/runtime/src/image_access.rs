@@ -1,8 +1,8 @@
 //! The records of image pulls, read and written around each pull.
 //!
-//! *owns* the open records · *invariant* no pull begins without its intent on the disk · *bound*
-//! each access to the disk ends after [`DEADLINE`] for whoever waits · *restart* the first access
-//! reconciles the intents that are left over with the images on the node.
+//! *owns* the open records · *invariant* no pull starts without its intent on the disk · *bound* a
+//! caller waits for the disk until [`DEADLINE`] at most · *restart* the first access reconciles the
+//! intents of the previous run with the images on the node.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,30 +15,30 @@ use windlass_core::image_access::{ImageAccess, ImagePullCredentials, PullHistory
 use windlass_core::image_name::ImageName;
 use windlass_cri::port::ImageService;
 use windlass_metrics::Metrics;
-use windlass_store::{PullRecords, StoreError};
+use windlass_store::{PullFiles, PullRecords, StoreError};
 use windlass_types::{Clock, Timestamp};
 
 use crate::options::{ImageAccessOptions, PodRuntimeDeps};
 
-/// A disk that hangs delays a pod by no more than this.
+/// Max time that a hung disk delays a pod.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Between two looks for records of images that are gone (upstream's garbage collection).
+/// Interval between removals of stale records (upstream's image garbage collection).
 const PRUNE_PERIOD: Duration = Duration::from_secs(5 * 60);
 
-/// The records could not be used.
+/// An access to the records failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordsError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the disk did not answer in time")]
+    #[error("disk access timed out")]
     Timeout,
 }
 
-/// Records of image pulls, if they are kept.
+/// Records of image pulls; without options nothing is recorded or verified.
 #[derive(Debug)]
 pub(crate) struct ImageRecords {
     options: Option<ImageAccessOptions>,
-    records: OnceCell<Arc<PullRecords>>,
+    records: OnceCell<Arc<OpenRecords>>,
     images: Arc<dyn ImageService>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
@@ -57,7 +57,7 @@ impl ImageRecords {
         }
     }
 
-    /// Whether a pod with these pull secrets may use an image that is on the node.
+    /// Returns true if a pod with these pull secrets may use an image that is on the node.
     pub(crate) async fn allows(&self, image: &str, id: &str, keyring: &Keyring) -> bool {
         let Some(options) = &self.options else {
             return true;
@@ -68,7 +68,7 @@ impl ImageRecords {
         let history = match self.history(image, id).await {
             Ok(history) => history,
             Err(error) => {
-                tracing::warn!(%error, image, "records of image pulls not read");
+                tracing::warn!(%error, image, "image pulled record not read");
                 PullHistory::Unreadable
             }
         };
@@ -79,7 +79,9 @@ impl ImageRecords {
             let credentials = ImagePullCredentials::secret(secret.clone());
             let (image, id, now) = (image.to_owned(), id.to_owned(), self.clock.now());
             let added = self
-                .on_disk(move |records| records.add(&image, &id, credentials, now))
+                .on_disk(move |records| {
+                    records.change(|store| store.add(&image, &id, credentials, now))
+                })
                 .await;
             if let Err(error) = added {
                 tracing::warn!(%error, "image pulled record not written");
@@ -88,7 +90,7 @@ impl ImageRecords {
         access.is_allowed()
     }
 
-    /// A pull begins.
+    /// Records the intent of a pull.
     pub(crate) async fn begin(&self, image: &str) -> Result<PullIntent, RecordsError> {
         let mut intent = PullIntent {
             image: image.to_owned(),
@@ -99,16 +101,16 @@ impl ImageRecords {
             return Ok(intent);
         }
         let records = self.opened().await?;
-        // the intent is made where it is counted, so that it is dropped if nobody waits for it
+        // created on the thread that counts it: it is dropped there if the caller has given up
         blocking(move || {
-            records.begin(&intent.image)?;
+            records.change(|store| store.begin(&intent.image))?;
             intent.records = Some(records);
             Ok(intent)
         })
         .await
     }
 
-    /// Removes records of images that are gone, not more often than every five minutes.
+    /// Removes records of images that are no longer on the node, at most every five minutes.
     pub(crate) async fn prune(&self) {
         let now = self.clock.now();
         if self.options.is_none() || !self.is_prune_due(now) {
@@ -117,13 +119,13 @@ impl ImageRecords {
         let images = match self.images.list_images().await {
             Ok(images) => images,
             Err(error) => {
-                tracing::warn!(%error, "images not listed, records of pulls stay");
+                tracing::warn!(%error, "listing images failed, image pulled records kept");
                 return;
             }
         };
-        let pruned = self.on_disk(move |records| records.prune(&images, now));
+        let pruned = self.on_disk(move |records| records.change(|store| store.prune(&images, now)));
         if let Err(error) = pruned.await {
-            tracing::warn!(%error, "records of image pulls not removed");
+            tracing::warn!(%error, "stale image pulled records not removed");
         }
     }
 
@@ -138,28 +140,30 @@ impl ImageRecords {
 
     async fn history(&self, image: &str, id: &str) -> Result<PullHistory, RecordsError> {
         let (image, id) = (image.to_owned(), id.to_owned());
-        self.on_disk(move |records| records.history(&image, &id))
+        self.on_disk(move |records| records.store.history(&image, &id))
             .await
     }
 
     async fn on_disk<T: Send + 'static>(
         &self,
-        access: impl FnOnce(&PullRecords) -> Result<T, StoreError> + Send + 'static,
+        access: impl FnOnce(&OpenRecords) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, RecordsError> {
         let records = self.opened().await?;
         blocking(move || access(&records)).await
     }
 
-    async fn opened(&self) -> Result<Arc<PullRecords>, RecordsError> {
+    async fn opened(&self) -> Result<Arc<OpenRecords>, RecordsError> {
         let open = || async {
             let root_dir = self.options.as_ref().map(|o| o.root_dir.clone());
+            let metrics = self.metrics.clone();
             let records = blocking(move || {
-                let records = PullRecords::open(&root_dir.unwrap_or_default())?;
-                let left_over = records.has_intents()?;
-                Ok((Arc::new(records), left_over))
+                let store = PullRecords::open(&root_dir.unwrap_or_default())?;
+                let records = OpenRecords { store, metrics };
+                let files = records.show_count()?;
+                Ok((Arc::new(records), files))
             });
-            let (records, left_over) = records.await?;
-            if left_over {
+            let (records, files) = records.await?;
+            if files.intents > 0 {
                 self.reconcile(&records).await?;
             }
             Ok(records)
@@ -167,18 +171,47 @@ impl ImageRecords {
         self.records.get_or_try_init(open).await.cloned()
     }
 
-    /// Without a list the intents stay: whoever wants their images must verify.
-    async fn reconcile(&self, records: &Arc<PullRecords>) -> Result<(), RecordsError> {
+    /// Without a list the intents stay, and pods that use their images must verify.
+    async fn reconcile(&self, records: &Arc<OpenRecords>) -> Result<(), RecordsError> {
         match self.images.list_images().await {
             Ok(images) => {
                 let (records, now) = (Arc::clone(records), self.clock.now());
-                blocking(move || records.reconcile(&images, now)).await
+                let reconcile = move || records.change(|store| store.reconcile(&images, now));
+                blocking(reconcile).await
             }
             Err(error) => {
-                tracing::warn!(%error, "images not listed, intents of pulls stay");
+                tracing::warn!(%error, "listing images failed, image pull intents kept");
                 Ok(())
             }
         }
+    }
+}
+
+/// The records on the disk, and the metrics of their number.
+#[derive(Debug)]
+struct OpenRecords {
+    store: PullRecords,
+    metrics: Metrics,
+}
+
+impl OpenRecords {
+    /// Changes files and updates the metrics. Blocks on the disk.
+    fn change(
+        &self,
+        change: impl FnOnce(&PullRecords) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let changed = change(&self.store);
+        if let Err(error) = self.show_count() {
+            tracing::debug!(%error, "image pull records not counted");
+        }
+        changed
+    }
+
+    fn show_count(&self) -> Result<PullFiles, StoreError> {
+        let files = self.store.count()?;
+        let starts = &self.metrics.starts;
+        starts.set_pull_files(files.intents, files.records);
+        Ok(files)
     }
 }
 
@@ -192,34 +225,35 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-/// A pull under way. Dropped before its end, the intent stays on the disk.
+/// A running pull. If it is dropped without a result, the intent stays on the disk.
 #[derive(Debug)]
 pub(crate) struct PullIntent {
     image: String,
     clock: Arc<dyn Clock>,
-    records: Option<Arc<PullRecords>>,
+    records: Option<Arc<OpenRecords>>,
 }
 
 impl PullIntent {
-    /// The pull has failed.
+    /// Records that the pull failed.
     pub(crate) async fn fail(mut self) {
         let Some(records) = self.records.take() else {
             return;
         };
         let image = self.image.clone();
-        if let Err(error) = blocking(move || records.fail(&image)).await {
+        if let Err(error) = blocking(move || records.change(|store| store.fail(&image))).await {
             tracing::warn!(%error, image = self.image, "image pull intent not removed");
         }
     }
 
-    /// The pull has succeeded with these credentials; `None` was anonymous.
+    /// Records that the pull succeeded with these credentials; `None` was anonymous.
     pub(crate) async fn succeed(mut self, id: &str, used: Option<&TrackedAuth>) {
         let Some(records) = self.records.take() else {
             return;
         };
         let credentials = ImagePullCredentials::of(used);
         let (image, id, now) = (self.image.clone(), id.to_owned(), self.clock.now());
-        let recorded = blocking(move || records.succeed(&image, &id, credentials, now));
+        let recorded =
+            blocking(move || records.change(|store| store.succeed(&image, &id, credentials, now)));
         if let Err(error) = recorded.await {
             tracing::warn!(%error, image = self.image, "image pulled record not written");
         }
@@ -233,8 +267,12 @@ impl Drop for PullIntent {
             && let Ok(handle) = Handle::try_current()
         {
             let image = std::mem::take(&mut self.image);
-            // the count is behind the lock that disk accesses hold
-            handle.spawn_blocking(move || records.abandon(&image));
+            // waits for the lock that other disk accesses hold
+            handle.spawn_blocking(move || {
+                if let Err(error) = records.change(|store| store.abandon(&image)) {
+                    tracing::debug!(%error, image, "image pull not abandoned");
+                }
+            });
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Image pulls: shared between pods, limited in number and in rate.
 //!
-//! *owns* the pulls under way and the rate limiter · *invariant* one image is pulled once at a
-//! time with the same credentials, however many pods want it, and the pull lives as long as one of
-//! them waits · *bound* one entry for each image and credentials being pulled; callers over the limit wait in order · *restart* nothing to
-//! restore: the runtime keeps the layers it has.
+//! *owns* the running pulls and the rate limiter · *invariant* one image is pulled once at a time
+//! with the same credentials, however many pods wait for it; without a waiting pod the pull is
+//! dropped · *bound* one entry for each image and credentials being pulled; callers over the limit
+//! wait in order · *restart* nothing to restore: the runtime keeps the layers it has.
 //!
-//! Upstream refuses a pull over the rate (`pull QPS exceeded`) and puts the pod into back-off;
-//! here it waits for its turn, which no user has to understand.
+//! Upstream rejects a pull over the rate (`pull QPS exceeded`) and puts the pod into back-off; the
+//! agent delays the pull instead.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,8 +21,8 @@ use windlass_cri::port::ImageService;
 use windlass_pacing::{RateLimit, lease};
 use windlass_types::cri::{ImageAuth, SandboxConfig};
 
-/// A pull that takes longer than this goes on without its place, and the next one begins: a
-/// registry that hangs must not keep every other image from the node. Upstream lets it.
+/// A pull that takes longer gives up its permit and continues, and the next one starts: a registry
+/// that hangs must not block all other pulls, as it does upstream.
 const SLOT_LEASE: Duration = Duration::from_secs(120);
 
 /// Limits of image pulls.
@@ -34,7 +34,7 @@ pub struct PullOptions {
     pub max_parallel: Option<u32>,
     /// `registryPullQPS`; 0 is no limit.
     pub qps: f32,
-    /// `registryBurst`: pulls that may begin at once after a quiet time.
+    /// `registryBurst`: max pulls that start together after an idle period.
     pub burst: u32,
 }
 
@@ -55,7 +55,7 @@ impl Default for PullOptions {
 pub(crate) struct Pulled {
     /// Reference to run.
     pub(crate) image_ref: String,
-    /// Time of the pull itself.
+    /// Duration of the pull itself.
     pub(crate) pulling: Duration,
 }
 
@@ -68,10 +68,10 @@ type SharedPull = Shared<PullFuture>;
 #[derive(Debug)]
 pub(crate) struct Puller {
     images: Arc<dyn ImageService>,
-    /// Fair: the longest waiting caller is next.
+    /// Fair: the caller that has waited longest is next.
     slots: Option<Arc<Semaphore>>,
     rate: Option<Arc<RateLimit>>,
-    under_way: Mutex<HashMap<PullKey, WeakShared<PullFuture>>>,
+    running: Mutex<HashMap<PullKey, WeakShared<PullFuture>>>,
 }
 
 impl Puller {
@@ -85,13 +85,13 @@ impl Puller {
             images,
             slots: slots.map(|n| Arc::new(Semaphore::new(n))),
             rate: RateLimit::new(options.qps.into(), options.burst).map(Arc::new),
-            under_way: Mutex::default(),
+            running: Mutex::default(),
         }
     }
 
-    /// Pulls an image with the first credentials that work, or anonymously if there are none,
-    /// as upstream: who has credentials for a registry does not fall back to none. A pull that
-    /// is under way is joined. Also returns the index of the credentials that worked.
+    /// Pulls an image with the first credentials that work, or anonymously if there are none. As
+    /// upstream, a pod with credentials for a registry does not fall back to none. Joins a running
+    /// pull. Also returns the index of the credentials that worked.
     pub(crate) async fn pull(
         &self,
         image: &str,
@@ -125,21 +125,18 @@ impl Puller {
         auth: Option<&ImageAuth>,
         sandbox_config: &SandboxConfig,
     ) -> SharedPull {
-        let mut under_way = self
-            .under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        under_way.retain(|_, pull| pull.upgrade().is_some_and(|pull| pull.peek().is_none()));
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|_, pull| pull.upgrade().is_some_and(|pull| pull.peek().is_none()));
         // one pod's secret must not serve another: only equal credentials share a pull
         let key = (image.to_owned(), auth.cloned());
-        if let Some(pull) = under_way.get(&key).and_then(WeakShared::upgrade) {
+        if let Some(pull) = running.get(&key).and_then(WeakShared::upgrade) {
             return pull;
         }
         let pull = self
             .start(image.to_owned(), auth.cloned(), sandbox_config.clone())
             .shared();
         if let Some(weak) = pull.downgrade() {
-            under_way.insert(key, weak);
+            running.insert(key, weak);
         }
         pull
     }
@@ -171,7 +168,7 @@ impl Puller {
     }
 }
 
-/// The last error with what the earlier attempts said, each text once.
+/// Returns the last error with the texts of the earlier attempts, each text once.
 fn joined(mut messages: Vec<String>, last: CriError) -> CriError {
     if messages.is_empty() {
         return last;

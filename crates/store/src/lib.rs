@@ -60,7 +60,7 @@ mod verdict_file;
 pub use admitted_pods::AdmittedPods;
 pub use backoff_file::{BackoffFile, BackoffTables};
 pub use error::StoreError;
-pub use pull_records::PullRecords;
+pub use pull_records::{PullFiles, PullRecords};
 pub use store::Store;
 pub use verdict_file::{VerdictFile, VerdictTables};
 

@@ -1,9 +1,9 @@
 //! Records of image pulls in upstream's files: `image_manager/{pulling,pulled}/sha256-…`.
 //!
-//! *owns* the two folders and the number of pulls under way of each image · *invariant* an intent
-//! is on the disk before its pull begins, and leaves it after the pull's record is there · *bound*
-//! one intent for each image being pulled, one record for each image on the node · *restart*
-//! intents that are left over become records without credentials.
+//! *owns* the two folders and the state of the pulls of each image · *invariant* an intent is on the
+//! disk before its pull starts, and is removed after the pull's record is written · *bound* one
+//! intent for each image being pulled, one record for each image on the node · *restart* intents of
+//! the previous run become records without credentials.
 //!
 //! All calls block on the disk.
 
@@ -44,8 +44,41 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 pub struct PullRecords {
     pulling: PathBuf,
     pulled: PathBuf,
-    /// Pulls under way, by image. Held while files change.
-    under_way: Mutex<BTreeMap<String, u32>>,
+    /// Images being pulled. Locked while files change.
+    pulls: Mutex<Pulls>,
+}
+
+/// Running pulls by image.
+type Pulls = BTreeMap<String, ImagePulls>;
+
+/// State of the pulls of one image.
+#[derive(Clone, Copy, Debug, Default)]
+struct ImagePulls {
+    /// Number of running pulls.
+    running: u32,
+    /// True if a pull ended without a known result since the last success: the image may be on the
+    /// node, and would count as preloaded without the intent.
+    unseen: bool,
+}
+
+/// How a pull ended.
+#[derive(Clone, Copy, Debug)]
+enum PullEnd {
+    /// It succeeded, and its record is written.
+    Recorded,
+    /// It failed.
+    Failed,
+    /// Its result is unknown or not recorded.
+    Unseen,
+}
+
+/// Number of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PullFiles {
+    /// Image pull intents.
+    pub intents: usize,
+    /// Image pulled records.
+    pub records: usize,
 }
 
 #[derive(Serialize)]
@@ -58,7 +91,7 @@ struct Typed<'a, T> {
 }
 
 impl PullRecords {
-    /// Makes the folders below `--root-dir`.
+    /// Creates the folders below `--root-dir`.
     ///
     /// # Errors
     /// The disk refuses.
@@ -75,44 +108,50 @@ impl PullRecords {
         Ok(Self {
             pulling: made("pulling")?,
             pulled: made("pulled")?,
-            under_way: Mutex::default(),
+            pulls: Mutex::default(),
         })
     }
 
-    /// A pull of an image begins.
+    /// Writes the intent of a pull.
     ///
     /// # Errors
-    /// The disk refuses; the pull must not begin.
+    /// The disk refuses; the pull must not start.
     pub fn begin(&self, image: &str) -> Result<(), StoreError> {
-        let mut under_way = self.lock();
+        let mut pulls = self.lock();
         let intent = ImagePullIntent {
             image: image.to_owned(),
         };
-        let left_over = !under_way.contains_key(image) && file(&self.pulling, image).exists();
+        // without a running pull, an intent on the disk is of a pull without a known result
+        let mut of_image = pulls.get(image).copied().unwrap_or_else(|| ImagePulls {
+            running: 0,
+            unseen: file(&self.pulling, image).exists(),
+        });
         write(&self.pulling, image, INTENT, &intent)?;
-        // an intent whose pull ended unseen stays until a pull succeeds: the image may be there, and
-        // without the intent it would count as preloaded
-        *under_way.entry(image.to_owned()).or_default() += 1 + u32::from(left_over);
+        of_image.running += 1;
+        pulls.insert(image.to_owned(), of_image);
         Ok(())
     }
 
-    /// A pull has failed.
+    /// Ends a pull that failed, and removes the intent if no other pull needs it.
     ///
     /// # Errors
     /// The disk refuses; the intent stays.
     pub fn fail(&self, image: &str) -> Result<(), StoreError> {
-        self.end(&mut self.lock(), image)
+        self.end(&mut self.lock(), image, PullEnd::Failed)
     }
 
-    /// Nobody waits for a pull any more; how it ends is not known, so its intent stays.
-    pub fn abandon(&self, image: &str) {
-        count_down(&mut self.lock(), image);
-    }
-
-    /// A pull has succeeded.
+    /// Ends a pull whose result is unknown: the intent stays until a pull succeeds.
     ///
     /// # Errors
-    /// The disk refuses; the intent stays, and whoever wants the image must verify.
+    /// The disk refuses.
+    pub fn abandon(&self, image: &str) -> Result<(), StoreError> {
+        self.end(&mut self.lock(), image, PullEnd::Unseen)
+    }
+
+    /// Ends a pull that succeeded: writes its record, then removes the intent.
+    ///
+    /// # Errors
+    /// The disk refuses; the intent stays, and every pod must verify.
     pub fn succeed(
         &self,
         image: &str,
@@ -120,20 +159,13 @@ impl PullRecords {
         credentials: ImagePullCredentials,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let mut under_way = self.lock();
+        let mut pulls = self.lock();
         let recorded = self.record(image, image_ref, Some(credentials), now);
-        match recorded {
-            Ok(()) => {
-                if let Some(pulls) = under_way.get_mut(image) {
-                    *pulls = 1;
-                }
-                self.end(&mut under_way, image)
-            }
-            Err(error) => {
-                count_down(&mut under_way, image);
-                Err(error)
-            }
-        }
+        let end = match recorded {
+            Ok(()) => PullEnd::Recorded,
+            Err(_) => PullEnd::Unseen,
+        };
+        recorded.and(self.end(&mut pulls, image, end))
     }
 
     /// Adds credentials that give access to an image that was pulled before.
@@ -147,20 +179,20 @@ impl PullRecords {
         credentials: ImagePullCredentials,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let _under_way = self.lock();
+        let _pulls = self.lock();
         self.record(image, image_ref, Some(credentials), now)
     }
 
-    /// What is recorded of an image that is on the node.
+    /// Returns the records of an image that is on the node.
     ///
     /// # Errors
     /// The disk refuses, or the record cannot be decoded.
     pub fn history(&self, image: &str, image_ref: &str) -> Result<PullHistory, StoreError> {
-        let under_way = self.lock();
+        let pulls = self.lock();
         if let Some(record) = self.pulled(image_ref)? {
             return Ok(PullHistory::Pulled(record));
         }
-        if under_way.contains_key(image) {
+        if pulls.contains_key(image) {
             return Ok(PullHistory::Intent);
         }
         let intent = read::<ImagePullIntent>(&file(&self.pulling, image), INTENT)?;
@@ -170,21 +202,25 @@ impl PullRecords {
         })
     }
 
-    /// True if an earlier run left intents.
+    /// Counts the files.
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn has_intents(&self) -> Result<bool, StoreError> {
-        Ok(!files(&self.pulling)?.is_empty())
+    pub fn count(&self) -> Result<PullFiles, StoreError> {
+        let _pulls = self.lock();
+        Ok(PullFiles {
+            intents: files(&self.pulling)?.len(),
+            records: files(&self.pulled)?.len(),
+        })
     }
 
-    /// After a start, before any pull: intents of images that are on the node become records
-    /// without credentials.
+    /// Turns intents of images that are on the node into records without credentials. To be called
+    /// after a start, before any pull.
     ///
     /// # Errors
-    /// The disk refuses. What cannot be decoded is skipped.
+    /// The disk refuses. Files that cannot be decoded are skipped.
     pub fn reconcile(&self, images: &[ImageInfo], now: Timestamp) -> Result<(), StoreError> {
-        let under_way = self.lock();
+        let pulls = self.lock();
         for path in files(&self.pulling)? {
             let intent = match read::<ImagePullIntent>(&path, INTENT) {
                 Ok(Some(intent)) => intent,
@@ -201,19 +237,19 @@ impl PullRecords {
             for image in &found {
                 self.record(&intent.image, &image.id, None, now)?;
             }
-            if !found.is_empty() && !under_way.contains_key(&intent.image) {
+            if !found.is_empty() && !pulls.contains_key(&intent.image) {
                 remove(&path)?;
             }
         }
         Ok(())
     }
 
-    /// Removes the records of images that are gone. `listed` is when the list was asked for.
+    /// Removes the records of images that `images` lacks. The list was requested at `listed`.
     ///
     /// # Errors
-    /// The disk refuses. What cannot be decoded stays.
+    /// The disk refuses. Files that cannot be decoded stay.
     pub fn prune(&self, images: &[ImageInfo], listed: Timestamp) -> Result<(), StoreError> {
-        let _under_way = self.lock();
+        let _pulls = self.lock();
         for path in files(&self.pulled)? {
             match read::<ImagePulledRecord>(&path, RECORD) {
                 Ok(Some(record)) if record.is_stale(images, listed) => remove(&path)?,
@@ -252,31 +288,30 @@ impl PullRecords {
         }
     }
 
-    fn end(&self, under_way: &mut BTreeMap<String, u32>, image: &str) -> Result<(), StoreError> {
-        count_down(under_way, image);
-        if under_way.contains_key(image) {
+    fn end(&self, pulls: &mut Pulls, image: &str, end: PullEnd) -> Result<(), StoreError> {
+        let mut of_image = pulls.remove(image).unwrap_or_default();
+        of_image.running = of_image.running.saturating_sub(1);
+        match end {
+            PullEnd::Recorded => of_image.unseen = false,
+            PullEnd::Failed => {}
+            PullEnd::Unseen => of_image.unseen = true,
+        }
+        if of_image.running > 0 {
+            pulls.insert(image.to_owned(), of_image);
+            return Ok(());
+        }
+        if of_image.unseen {
             return Ok(());
         }
         remove(&file(&self.pulling, image))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
-        self.under_way
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Pulls> {
+        self.pulls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn count_down(under_way: &mut BTreeMap<String, u32>, image: &str) {
-    if let Some(count) = under_way.get_mut(image) {
-        *count = count.saturating_sub(1);
-        if *count == 0 {
-            under_way.remove(image);
-        }
-    }
-}
-
-/// Upstream's name of the file about a subject.
+/// Returns upstream's file name for an image.
 fn file(folder: &Path, subject: &str) -> PathBuf {
     let mut name = String::from(PREFIX);
     for byte in Sha256::digest(subject.as_bytes()) {

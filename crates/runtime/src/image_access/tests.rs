@@ -121,4 +121,12 @@ async fn image_pulled_before_crash_is_verified_after_restart() {
     assert_eq!((outcome.as_str(), pulls.len()), ("ok", 1));
     let (outcome, pulls) = run(&world, &pod(&["a"]), secret("ann")).await;
     assert_eq!((outcome.as_str(), pulls.len()), ("ok", 0), "recorded");
+    let metrics = world.runtime.deps().metrics.render().expect("text");
+    for line in [
+        "\nkubelet_imagemanager_ondisk_pullintents 0\n",
+        "\nkubelet_imagemanager_ondisk_pulledrecords 1\n",
+        "\nkubelet_imagemanager_image_mustpull_checks_total{result=\"mustAuthenticate\"} 2\n",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
 }

@@ -6,7 +6,7 @@ use windlass_core::image_access::{ImagePullCredentials, PullHistory};
 use windlass_types::Timestamp;
 use windlass_types::cri::ImageInfo;
 
-use super::PullRecords;
+use super::{PullFiles, PullRecords};
 
 const ID: &str = "sha256:1";
 
@@ -79,7 +79,11 @@ fn intent_left_by_crash_becomes_record_without_credentials() {
     drop(records);
 
     let records = PullRecords::open(dir.path()).expect("open");
-    assert!(records.has_intents().expect("list"));
+    let files = PullFiles {
+        intents: 2,
+        records: 0,
+    };
+    assert_eq!(records.count().expect("count"), files);
     assert_eq!(
         records.history("r.io/a:1", ID).expect("read"),
         PullHistory::Intent
@@ -103,9 +107,56 @@ fn intent_stays_while_another_pull_of_the_image_runs() {
     assert_eq!(history(), PullHistory::Intent);
     records.fail("r.io/a:1").expect("second");
     assert_eq!(history(), PullHistory::None);
+}
+
+#[test]
+fn intent_of_unseen_pull_stays_until_a_pull_succeeds() {
+    let (dir, records) = opened();
+    let history = |records: &PullRecords| records.history("r.io/a:1", ID).expect("read");
+    let begin = || records.begin("r.io/a:1").expect("intent");
+    begin();
+    begin();
+    records.abandon("r.io/a:1").expect("first");
+    records.fail("r.io/a:1").expect("second");
+    assert_eq!(history(&records), PullHistory::Intent, "beside a failure");
+    begin();
+    records.fail("r.io/a:1").expect("third");
+    assert_eq!(history(&records), PullHistory::Intent, "after a failure");
+    let restarted = PullRecords::open(dir.path()).expect("open");
+    assert_eq!(history(&restarted), PullHistory::Intent, "after a restart");
+    begin();
+    let anonymous = ImagePullCredentials::of(None);
+    let done = records.succeed("r.io/a:1", "sha256:2", anonymous, at(1));
+    done.expect("record");
+    assert_eq!(history(&records), PullHistory::None, "its image is known");
+}
+
+#[test]
+fn intent_stays_while_a_second_pull_runs_after_success() {
+    let (_dir, records) = opened();
+    let count = || records.count().expect("count").intents;
     records.begin("r.io/a:1").expect("intent");
-    records.abandon("r.io/a:1");
-    assert_eq!(history(), PullHistory::Intent, "it may have succeeded");
+    records.begin("r.io/a:1").expect("intent");
+    let anonymous = ImagePullCredentials::of(None);
+    let done = records.succeed("r.io/a:1", ID, anonymous, at(1));
+    done.expect("record");
+    assert_eq!(count(), 1);
+    records.fail("r.io/a:1").expect("second");
+    assert_eq!(count(), 0);
+}
+
+#[test]
+fn record_not_written_keeps_the_intent() {
+    let (dir, records) = opened();
+    records.begin("r.io/a:1").expect("intent");
+    records.begin("r.io/a:1").expect("intent");
+    fs::remove_dir(dir.path().join("image_manager/pulled")).expect("removed");
+    let anonymous = ImagePullCredentials::of(None);
+    let done = records.succeed("r.io/a:1", ID, anonymous, at(1));
+    assert!(done.is_err(), "{done:?}");
+    records.fail("r.io/a:1").expect("second");
+    let history = records.history("r.io/a:1", ID).expect("read");
+    assert_eq!(history, PullHistory::Intent);
 }
 
 #[test]
