@@ -281,6 +281,16 @@ fn epoch() -> anyhow::Result<u64> {
         .context("git knows no commit here: set SOURCE_DATE_EPOCH")
 }
 
+/// Flags of rustc for a static program. On arm64 rustc links one at a fixed address, where code that is
+/// independent of it only costs: glibc's libm finds at most 4,096 entries of the table that such code needs,
+/// and an unoptimised agent has more.
+fn code_flags(platform: Platform) -> &'static [&'static str] {
+    match platform {
+        Platform::Amd64 => &["-Ctarget-feature=+crt-static"],
+        Platform::Arm64 => &["-Ctarget-feature=+crt-static", "-Crelocation-model=static"],
+    }
+}
+
 /// Builds both programs statically and returns the directory that they are in.
 fn build(profile: &str, platform: Platform) -> anyhow::Result<PathBuf> {
     let triple = platform.rust_target();
@@ -297,10 +307,9 @@ fn build(profile: &str, platform: Platform) -> anyhow::Result<PathBuf> {
         (&cargo_home, "/cargo"),
         (&target, "/target"),
     ];
-    let rust: Vec<String> = places
-        .iter()
-        .map(|(from, to)| format!("'--remap-path-prefix={}={to}'", from.display()))
-        .collect();
+    let mut rust: Vec<String> = code_flags(platform).iter().map(|&it| it.into()).collect();
+    let remap = |(from, to): &(&Path, _)| format!("--remap-path-prefix={}={to}", from.display());
+    rust.extend(places.iter().map(remap));
     let c: Vec<String> = places
         .iter()
         .map(|(from, to)| format!("-ffile-prefix-map={}={to}", from.display()))
@@ -314,10 +323,7 @@ fn build(profile: &str, platform: Platform) -> anyhow::Result<PathBuf> {
     args.extend(CRATES.map(|name| format!("--package={name}")));
     args.push("--bins".to_owned());
     for setting in [
-        format!(
-            "target.{triple}.rustflags=['-Ctarget-feature=+crt-static',{}]",
-            rust.join(",")
-        ),
+        format!("target.{triple}.rustflags=['{}']", rust.join("','")),
         format!("profile.{profile}.debug=false"),
         // names of functions stay: a backtrace from a node has to say something
         format!("profile.{profile}.strip='debuginfo'"),
