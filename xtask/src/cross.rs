@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// Run only the tests whose names contain one of these.
     #[arg(value_name = "FILTER", conflicts_with = "short")]
     filters: Vec<String>,
-    /// Run the unit tests of a few crates with few dependencies, as `test` does.
+    /// Run the unit tests of a few crates with few dependencies, as `test --emulated` does.
     #[arg(long)]
     short: bool,
     /// Test only these packages.
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     cargo(&nextest(options))
 }
 
-/// Runs the short form, as a part of `test`. Without network access to Rust's standard library for the
+/// Runs the short form, as a part of `test --emulated`. Without network access to Rust's standard library for the
 /// platform there is nothing to run, which is no error of the checkout: a line says so.
 pub(crate) fn short() -> anyhow::Result<()> {
     toolchain::ensure_packages(PLATFORM)?;

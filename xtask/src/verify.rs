@@ -7,15 +7,17 @@ use crate::{cross, run, tidy, vm};
 /// Tests on a real containerd, as `.config/nextest.toml` names them too.
 const CONTAINERD_TESTS: &str = "test(/(^|::)on_(containerd|fake_cluster|real_cluster)/)";
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the tests on a real containerd, for aarch64, and in the virtual machine; needs no root.
+    /// Leave out the tests on a real containerd; needs no root.
     #[arg(long)]
     fast: bool,
+    /// Run the short forms of `cross` and `vm` as well: some tests again, on emulated processors.
+    #[arg(long, conflicts_with = "fast")]
+    emulated: bool,
 }
 
-/// Formatting, clippy, tidy, documentation examples, every test, those of a few crates again for
-/// aarch64, and ten of those on a real containerd again in the virtual machine.
+/// Formatting, clippy, tidy, documentation examples, and every test.
 pub(crate) async fn test(options: &Options) -> anyhow::Result<()> {
     if !options.fast {
         Programs::from_env(run::step)?;
@@ -40,7 +42,7 @@ pub(crate) async fn test(options: &Options) -> anyhow::Result<()> {
         nextest.extend(["--filterset", &all_but_containerd]);
     }
     run::cargo(&nextest)?;
-    if options.fast {
+    if !options.emulated {
         return Ok(());
     }
     cross::short()?;
@@ -66,5 +68,5 @@ pub(crate) fn e2e() -> anyhow::Result<()> {
 /// What CI runs. The optimised build is another profile and finds what only it reports.
 pub(crate) async fn ci() -> anyhow::Result<()> {
     run::cargo(&["build", "--quiet", "--profile", "bench-fast"])?;
-    test(&Options { fast: false }).await
+    test(&Options::default()).await
 }
