@@ -49,12 +49,12 @@ impl Platform {
     }
 
     /// Returns whether this program runs on the platform.
-    pub fn is_host(self) -> bool {
+    pub(crate) fn is_host(self) -> bool {
         self.rust_arch() == std::env::consts::ARCH
     }
 
     /// Returns Rust's name of the architecture, which GNU and the kernel share.
-    pub fn rust_arch(self) -> &'static str {
+    fn rust_arch(self) -> &'static str {
         match self {
             Self::Amd64 => "x86_64",
             Self::Arm64 => "aarch64",
