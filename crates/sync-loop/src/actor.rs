@@ -191,6 +191,9 @@ impl SyncLoop {
             .0
             .store(self.deps.clock.now().as_second(), Ordering::Relaxed);
         tracing::trace!(cause, "sync loop");
+        if event.is_change() {
+            self.rounds.event();
+        }
         match event {
             SyncLoopEvent::Config(update) => {
                 tracing::info!(%update, "config");

@@ -34,6 +34,23 @@ pub enum SyncLoopEvent {
 }
 
 impl SyncLoopEvent {
+    /// True if a source, the runtime, a volume or a probe reports a change.
+    pub fn is_change(&self) -> bool {
+        match self {
+            Self::Config(_)
+            | Self::Pleg(_, _)
+            | Self::Objects(_)
+            | Self::Volumes(_, _)
+            | Self::Probe(_, _) => true,
+            Self::SyncTick
+            | Self::HousekeepingTick
+            | Self::HousekeepingPlanned(_)
+            | Self::HousekeepingDone
+            | Self::GapsUnknown
+            | Self::RuntimeChecked(_) => false,
+        }
+    }
+
     /// The cause in one word, for the log and `windlass_sync_loop_events_total`.
     pub fn cause(&self) -> &'static str {
         match self {

@@ -158,7 +158,8 @@ impl Fleet {
 
     /// Waits until the agent has nothing to do.
     pub(super) async fn settle(&mut self) -> anyhow::Result<()> {
-        process::settle(&mut self.agent).await
+        let pods = self.watch.now().pods.len();
+        process::settle(&mut self.agent, pods).await
     }
 
     /// Name, ID and restart count of every container the agent reports.

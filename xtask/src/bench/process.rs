@@ -18,18 +18,21 @@ const UTIME: usize = 11;
 const SETTLE_WINDOW: Duration = Duration::from_secs(2);
 /// Two ticks of the kernel's clock: one tick may be a rounding of next to nothing.
 const SETTLED_CPU: f64 = 0.02;
+/// The same for each pod: an idle agent still synchronizes each pod once a minute.
+const SETTLED_CPU_PER_POD: f64 = 0.0002;
 /// How long it may take until an agent is settled.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(180);
 
-/// Waits until the agent has nothing to do.
-pub(super) async fn settle(agent: &mut Agent) -> anyhow::Result<()> {
+/// Waits until the agent has nothing to do but to keep `pods` pods.
+pub(super) async fn settle(agent: &mut Agent, pods: usize) -> anyhow::Result<()> {
     let process = Process::of(agent)?;
+    let settled = SETTLED_CPU + SETTLED_CPU_PER_POD * pods as f64;
     let deadline = Instant::now() + SETTLE_DEADLINE;
     loop {
         agent.check_alive()?;
         let before = process.cpu_seconds()?;
         tokio::time::sleep(SETTLE_WINDOW).await;
-        if process.cpu_seconds()? - before <= SETTLED_CPU {
+        if process.cpu_seconds()? - before <= settled {
             return Ok(());
         }
         anyhow::ensure!(Instant::now() < deadline, "the agent does not come to rest");

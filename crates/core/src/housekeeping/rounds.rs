@@ -3,7 +3,8 @@
 //! A round begins at a tick, unless the last one goes on. Most rounds only compare pods. Once a
 //! minute the disk is looked at and the runtime's garbage is collected; in between, the disk is
 //! looked at while something of an unknown pod is left, and the garbage is collected when there is
-//! more of it or when one of them has gone.
+//! more of it or when one of them has gone. On an idle node, most ticks are skipped: a round costs
+//! time for each pod, and nothing has changed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,6 +15,10 @@ use super::HousekeepingPlan;
 
 /// Every this many ticks the garbage is collected: once a minute if they are two seconds apart.
 const GARBAGE_EVERY: u32 = 30;
+/// A node without an event for this many ticks is idle: 30 s if they are two seconds apart.
+const IDLE_AFTER: u32 = 15;
+/// On an idle node, a round begins with every fifth tick.
+const IDLE_EVERY: u32 = 5;
 
 /// How thorough a round is; each includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,6 +104,8 @@ impl fmt::Display for CleanUp {
 #[derive(Debug, Default)]
 pub struct Rounds {
     ticks: u32,
+    /// Ticks since the last event.
+    idle_ticks: u32,
     under_way: bool,
     garbage_wanted: bool,
     /// The pods that the CPU weight of all Burstable pods was told for.
@@ -110,11 +117,19 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// It is time for a round. `None` while the last one goes on.
+    /// A source, the runtime, a volume or a probe has reported a change.
+    pub fn event(&mut self) {
+        self.idle_ticks = 0;
+    }
+
+    /// It is time for a round. `None` while the last round is in progress, and for most ticks of an
+    /// idle node.
     pub fn tick(&mut self, desired: &BTreeSet<PodUid>) -> Option<Round> {
         self.ticks += 1;
+        self.idle_ticks = self.idle_ticks.saturating_add(1);
         self.garbage_wanted |= self.ticks % GARBAGE_EVERY == 1;
-        if self.under_way {
+        let is_idle = self.idle_ticks > IDLE_AFTER && self.scope() == Scope::Pods;
+        if self.under_way || (is_idle && !self.ticks.is_multiple_of(IDLE_EVERY)) {
             return None;
         }
         self.under_way = true;
@@ -130,6 +145,9 @@ impl Rounds {
 
     /// The plan was made while time went on: what is desired now is left alone.
     pub fn planned(&mut self, plan: &HousekeepingPlan, desired: &BTreeSet<PodUid>) -> CleanUp {
+        if *plan != HousekeepingPlan::default() {
+            self.event();
+        }
         let strangers = &plan.orphans_to_kill | &plan.dead_to_collect;
         // what cannot be collected is tried again with the garbage of each minute, not at once;
         // the logs of one that has gone go now
@@ -177,8 +195,9 @@ mod tests {
         /// Orphans, undesired and dead pods of the plan, and the desired pods.
         Planned([&'a str; 3], &'a str),
         Finished,
+        Event,
     }
-    use Step::{Finished, Planned, Quiet, Tick};
+    use Step::{Event, Finished, Planned, Quiet, Tick};
 
     const NOTHING: Step<'_> = Planned(["", "", ""], "");
 
@@ -211,6 +230,10 @@ mod tests {
                     rounds.finished();
                     String::new()
                 }
+                Event => {
+                    rounds.event();
+                    String::new()
+                }
             };
             assert_eq!(line, *expected, "step {index}");
         }
@@ -238,6 +261,7 @@ mod tests {
             (NOTHING, "finish(garbage)"),
             (Tick(""), "-"),
             (Finished, ""),
+            (Event, ""),
             (Tick(""), "begin(pods)"),
         ]);
         check(&[
@@ -247,6 +271,29 @@ mod tests {
             (Tick(""), "-"),
             (Finished, ""),
             (Tick(""), "begin(garbage) share-cpu"),
+        ]);
+    }
+
+    #[test]
+    fn idle_node_has_a_round_with_every_fifth_tick_until_an_event() {
+        check(&[
+            (Quiet(14, ""), ""),
+            (Tick(""), "begin(pods)"),
+            (NOTHING, "end"),
+            (Tick(""), "-"),
+            (Tick(""), "-"),
+            (Tick(""), "-"),
+            (Tick(""), "-"),
+            (Tick(""), "begin(pods)"),
+            (NOTHING, "end"),
+            (Tick(""), "-"),
+            (Event, ""),
+            (Tick(""), "begin(pods)"),
+            (NOTHING, "end"),
+            (Tick(""), "begin(pods)"),
+            (Planned(["", "", "a"], ""), "finish(garbage)"),
+            (Finished, ""),
+            (Tick(""), "begin(disk)"),
         ]);
     }
 

@@ -165,7 +165,7 @@ impl ClusterNode {
 
     /// Waits until the agent has nothing to do.
     pub(in crate::bench) async fn settle(&mut self) -> anyhow::Result<()> {
-        process::settle(&mut self.agent).await
+        process::settle(&mut self.agent, 0).await
     }
 
     pub(in crate::bench) fn process(&self) -> anyhow::Result<Process> {
