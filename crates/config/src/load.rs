@@ -206,7 +206,7 @@ const OWN_LABELS: [&str; 14] = [
 const OWN_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
 /// The feature gates that decide something in this version.
-pub const ACTED_UPON: [&str; 19] = [
+pub const ACTED_UPON: [&str; 20] = [
     "CRIListStreaming",
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
@@ -219,6 +219,7 @@ pub const ACTED_UPON: [&str; 19] = [
     "HostnameOverride",
     "KubeletEnsureSecretPulledImages",
     "KubeletPodResourcesListUseActivePods",
+    "KubeletServiceAccountTokenForCredentialProviders",
     "NodeDeclaredFeatures",
     "NodeLogQuery",
     "PodCertificateRequest",

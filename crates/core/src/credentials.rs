@@ -40,18 +40,27 @@ struct Layer {
     entries: BTreeMap<Pattern, Vec<TrackedAuth>>,
 }
 
-/// Credentials, and the Secret that they come from.
+/// Credentials, and the object that they come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackedAuth {
     /// The credentials.
     pub auth: ImageAuth,
-    /// `None` if they belong to the node: every pod may use what they give access to.
-    pub secret: Option<SecretCoordinates>,
+    /// `None` if they belong to the node: every pod may use images that they give access to.
+    pub source: Option<CredentialSource>,
 }
 
-/// Identifies a Secret.
+/// The object that a pod's credentials come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretCoordinates {
+pub enum CredentialSource {
+    /// A pull secret.
+    Secret(ObjectCoordinates),
+    /// The service account whose token a plugin received.
+    ServiceAccount(ObjectCoordinates),
+}
+
+/// Identifies a namespaced object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectCoordinates {
     /// `metadata.uid`.
     pub uid: String,
     /// `metadata.namespace`.
@@ -103,7 +112,7 @@ impl Keyring {
             };
             if let Some(text) = secret.data.get(key).filter(|text| !text.is_empty()) {
                 let origin = format!("secret {namespace}/{name}, key {key}");
-                let coordinates = SecretCoordinates {
+                let coordinates = ObjectCoordinates {
                     uid: secret.uid.clone(),
                     namespace: namespace.to_owned(),
                     name: name.to_owned(),
@@ -165,12 +174,12 @@ impl Layer {
         format: DockerConfigFormat,
         text: &[u8],
         origin: &str,
-        secret: Option<&SecretCoordinates>,
+        secret: Option<&ObjectCoordinates>,
         faults: &mut Vec<CredentialFault>,
     ) {
         for (pattern, auth) in config::read(format, text, origin, faults) {
-            let secret = secret.cloned();
-            let tracked = TrackedAuth { auth, secret };
+            let source = secret.cloned().map(CredentialSource::Secret);
+            let tracked = TrackedAuth { auth, source };
             self.entries.entry(pattern).or_default().push(tracked);
         }
     }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use windlass_types::Timestamp;
 use windlass_types::cri::{ImageAuth, ImageInfo};
 
-use crate::credentials::TrackedAuth;
+use crate::credentials::{CredentialSource, ObjectCoordinates, TrackedAuth};
 use crate::hash::go_json_string;
 use crate::image_name::ImageName;
 
@@ -165,7 +165,7 @@ pub struct ImagePullCredentials {
     /// Pods' Secrets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kubernetes_secrets: Vec<ImagePullSecret>,
-    /// Pods' service accounts. The agent keeps those of the Go kubelet and adds none.
+    /// Pods' service accounts, whose tokens credential provider plugins received.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kubernetes_service_accounts: Vec<ImagePullServiceAccount>,
     /// True for a pull without credentials or with the node's: every pod may use the image.
@@ -202,7 +202,9 @@ pub struct ImagePullServiceAccount {
 
 impl ImagePullSecret {
     fn of(tracked: &TrackedAuth) -> Option<Self> {
-        let secret = tracked.secret.as_ref()?;
+        let Some(CredentialSource::Secret(secret)) = &tracked.source else {
+            return None;
+        };
         Some(Self {
             uid: secret.uid.clone(),
             namespace: secret.namespace.clone(),
@@ -216,15 +218,33 @@ impl ImagePullSecret {
     }
 }
 
+impl ImagePullServiceAccount {
+    fn of(tracked: &TrackedAuth) -> Option<Self> {
+        let Some(CredentialSource::ServiceAccount(account)) = &tracked.source else {
+            return None;
+        };
+        let ObjectCoordinates {
+            uid,
+            namespace,
+            name,
+        } = account.clone();
+        Some(Self {
+            uid,
+            namespace,
+            name,
+        })
+    }
+}
+
 impl ImagePullCredentials {
     /// Returns the record of a pull with these credentials; `None` was anonymous.
     pub fn of(used: Option<&TrackedAuth>) -> Self {
-        match used.and_then(ImagePullSecret::of) {
-            Some(secret) => Self::secret(secret),
-            None => Self {
-                node_pods_accessible: true,
-                ..Self::default()
-            },
+        let secret = used.and_then(ImagePullSecret::of);
+        let account = used.and_then(ImagePullServiceAccount::of);
+        Self {
+            node_pods_accessible: secret.is_none() && account.is_none(),
+            kubernetes_secrets: secret.into_iter().collect(),
+            kubernetes_service_accounts: account.into_iter().collect(),
         }
     }
 
@@ -252,7 +272,7 @@ impl ImagePullCredentials {
             };
             return true;
         }
-        let before = self.kubernetes_secrets.clone();
+        let before = self.clone();
         for secret in new.kubernetes_secrets {
             let secrets = &mut self.kubernetes_secrets;
             secrets.retain(|known| !known.same_object(&secret));
@@ -261,7 +281,16 @@ impl ImagePullCredentials {
         // upstream's order: namespace, name, UID
         self.kubernetes_secrets
             .sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
-        self.kubernetes_secrets != before
+        let accounts = &mut self.kubernetes_service_accounts;
+        for account in new.kubernetes_service_accounts {
+            if !accounts.contains(&account) {
+                accounts.push(account);
+                accounts.sort_by(|a, b| {
+                    (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid))
+                });
+            }
+        }
+        *self != before
     }
 }
 
@@ -435,7 +464,23 @@ pub fn image_access(
             }
         }
     }
+    let mut accounts = credentials.iter().filter_map(ImagePullServiceAccount::of);
+    if accounts.any(|account| known.kubernetes_service_accounts.contains(&account)) {
+        return ImageAccess::Recorded { add: None };
+    }
     ImageAccess::MustAuthenticate
+}
+
+impl PullHistory {
+    /// True if a service account pulled the image: a pod may have access by credentials that a
+    /// plugin returns for its own.
+    pub fn has_service_accounts(&self, image: &ImageName) -> bool {
+        let Self::Pulled(record) = self else {
+            return false;
+        };
+        let known = record.credential_mapping.get(&image.name());
+        known.is_some_and(|known| !known.kubernetes_service_accounts.is_empty())
+    }
 }
 
 #[cfg(test)]

@@ -134,6 +134,8 @@ pub struct TokenSpec {
     pub audience: Option<String>,
     /// Lifetime asked for, in seconds.
     pub expiration_seconds: i64,
+    /// UID of the service account, which the API server compares; `None` for any.
+    pub account_uid: Option<String>,
 }
 
 impl TokenSpec {
@@ -149,7 +151,15 @@ impl TokenSpec {
         Self {
             audience: (!audience.is_empty()).then(|| audience.to_owned()),
             expiration_seconds: expiration_seconds.unwrap_or(DEFAULT_TOKEN_SECONDS),
+            account_uid: None,
         }
+    }
+
+    /// Returns the token of the service account with this UID only.
+    #[must_use]
+    pub fn of_account(mut self, uid: &str) -> Self {
+        self.account_uid = Some(uid.to_owned());
+        self
     }
 }
 

@@ -85,6 +85,11 @@ pub(crate) fn issue_token(
     request: &Value,
 ) -> Result<Arc<Value>, Refusal> {
     let account = store.get(key).ok_or_else(|| Refusal::not_found(key))?;
+    let uid = text(request, &["metadata", "uid"]).unwrap_or_default();
+    if !uid.is_empty() && text(&account, &["metadata", "uid"]) != Some(uid) {
+        let why = format!("the UID in the token request ({uid}) is not the service account's");
+        return Err(Refusal::conflict(key, &why));
+    }
     let spec = request.get("spec").cloned().unwrap_or_default();
     let lifetime = spec.get("expirationSeconds").and_then(Value::as_i64);
     let lifetime = lifetime.unwrap_or(3600);

@@ -1,8 +1,9 @@
-//! Runs the plugins that give credentials for images (`--image-credential-provider-config`).
+//! Executes the plugins that return credentials for images (`--image-credential-provider-config`).
 //!
-//! *owns* what plugins answered, while it is good · *invariant* a plugin is asked once at a time for
-//! an image · *bound* eight programs of each plugin at a time, a minute and 1 MiB of answer each;
-//! one answer for each image pulled, until it runs out · *restart* plugins are asked again.
+//! *owns* cached responses of plugins · *invariant* a plugin is executed once at a time for an image
+//! and a service account · *bound* at most eight processes of each plugin, a minute and 1 MiB of
+//! output each; one response for each image pulled and, with `tokenAttributes`, service account or
+//! token, until it expires · *restart* plugins are executed again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -18,11 +19,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use tokio::sync::{Mutex as Turn, Semaphore};
 use tokio::time::{Instant, timeout};
+use windlass_client::ApiClients;
 use windlass_core::credentials::Keyring;
-use windlass_core::credentials::provider::{CredentialProvider, cache_keys, read_providers};
+use windlass_core::credentials::provider::{
+    AccountPlan, CredentialProvider, PluginAccount, read_providers,
+};
 use windlass_core::image_name::ImageName;
 use windlass_metrics::PluginMetrics;
 use windlass_runtime::ImageCredentials;
+use windlass_types::{Clock, Pod, PodExt};
+
+mod accounts;
+
+use accounts::{AccountError, Accounts};
 
 /// How long a program may take (upstream's).
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -75,24 +84,28 @@ pub struct CredentialProviders {
     plugins: Vec<Plugin>,
     metrics: PluginMetrics,
     deadline: Duration,
+    /// `None` in standalone mode.
+    accounts: Option<Accounts>,
 }
 
 impl CredentialProviders {
     /// Reads `config`, a file or a directory of them in the order of their names, and looks for
-    /// the programs in `bin_dir`. Blocks on the disk.
+    /// the programs in `bin_dir`. Blocks on the disk. `tokens` is the gate
+    /// `KubeletServiceAccountTokenForCredentialProviders`.
     ///
     /// # Errors
     /// Settings that cannot be used, or a program that is not there.
     pub fn load(
         config: &Path,
         bin_dir: &Path,
+        tokens: bool,
         metrics: PluginMetrics,
     ) -> Result<Self, CredentialProvidersError> {
         let mut names = BTreeSet::new();
         let mut plugins = Vec::new();
         for path in config_files(config)? {
             let text = fs::read(&path).map_err(|source| unreadable(&path, source))?;
-            let read = read_providers(&text, &mut names).map_err(|faults| {
+            let read = read_providers(&text, &mut names, tokens).map_err(|faults| {
                 let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
                 CredentialProvidersError::Config {
                     path: path.display().to_string(),
@@ -110,7 +123,15 @@ impl CredentialProviders {
             plugins,
             metrics,
             deadline: DEADLINE,
+            accounts: None,
         })
+    }
+
+    /// Gives plugins with `tokenAttributes` access to service accounts and their tokens.
+    #[must_use]
+    pub fn with_api(mut self, clients: &ApiClients, clock: Arc<dyn Clock>) -> Self {
+        self.accounts = Some(Accounts::new(clients, clock));
+        self
     }
 }
 
@@ -146,10 +167,10 @@ fn unreadable(path: &Path, source: io::Error) -> CredentialProvidersError {
 
 #[async_trait]
 impl ImageCredentials for CredentialProviders {
-    async fn keyring(&self, image: &ImageName) -> Keyring {
+    async fn keyring(&self, image: &ImageName, pod: &Pod) -> Keyring {
         let plugins = self.plugins.iter();
         let plugins = plugins.filter(|plugin| plugin.provider.is_for(image));
-        let keyrings = join_all(plugins.map(|plugin| plugin.keyring(image, self))).await;
+        let keyrings = join_all(plugins.map(|plugin| plugin.keyring(image, pod, self))).await;
         let all = Keyring::default();
         keyrings.iter().fold(all, |all, keyring| all.then(keyring))
     }
@@ -167,7 +188,7 @@ struct Plugin {
 struct State {
     /// By key of the cache, until when.
     good: BTreeMap<String, (Instant, Keyring)>,
-    /// By image: who asks for it.
+    /// By key of the image: callers that wait for a response.
     turns: HashMap<String, Weak<Turn<()>>>,
 }
 
@@ -188,14 +209,25 @@ impl Plugin {
         })
     }
 
-    /// What is good still, or what the program says; nothing if it fails, which is logged.
-    async fn keyring(&self, image: &ImageName, all: &CredentialProviders) -> Keyring {
-        if let Some(keyring) = self.known(image) {
+    /// Returns cached credentials, or those that the program returns; empty if it fails, which is
+    /// logged.
+    async fn keyring(&self, image: &ImageName, pod: &Pod, all: &CredentialProviders) -> Keyring {
+        // before a permit is taken: an API server that hangs delays no other pod's plugin
+        let account = match self.account(pod, all).await {
+            Ok(account) => account,
+            Err(error) => {
+                self.skipped(image, pod, &error);
+                return Keyring::default();
+            }
+        };
+        let account = account.as_ref();
+        let keys = self.provider.cache_keys(image, account);
+        if let Some(keyring) = self.known(&keys) {
             return keyring;
         }
-        let turn = self.turn(image);
+        let turn = self.turn(&keys);
         let _turn = turn.lock().await;
-        if let Some(keyring) = self.known(image) {
+        if let Some(keyring) = self.known(&keys) {
             return keyring;
         }
         let Ok(_place) = self.places.acquire().await else {
@@ -203,9 +235,9 @@ impl Plugin {
         };
         let name = &self.provider.name;
         let begun = Instant::now();
-        let output = timeout(all.deadline, self.run(image)).await;
+        let output = timeout(all.deadline, self.run(image, account)).await;
         let output = output.unwrap_or_else(|_| Err(format!("no answer in {:?}", all.deadline)));
-        let answer = output.and_then(|output| self.provider.answer(image, &output));
+        let answer = output.and_then(|output| self.provider.answer(image, account, &output));
         let seconds = begun.elapsed().as_secs_f64();
         let metrics = &all.metrics;
         metrics.observe_credential_provider(name, seconds, answer.is_err());
@@ -229,29 +261,59 @@ impl Plugin {
         }
     }
 
-    fn known(&self, image: &ImageName) -> Option<Keyring> {
+    /// Returns the pod's service account with a token, if the plugin receives one.
+    async fn account(
+        &self,
+        pod: &Pod,
+        all: &CredentialProviders,
+    ) -> Result<Option<PluginAccount>, AccountError> {
+        let name = PodExt::spec(pod).service_account_name.as_deref();
+        let attributes = self.provider.token_attributes();
+        match AccountPlan::new(attributes, name.unwrap_or_default()) {
+            AccountPlan::WithoutToken => Ok(None),
+            AccountPlan::Skip => Err(AccountError::None),
+            AccountPlan::WithToken(name) => {
+                let accounts = all.accounts.as_ref().zip(attributes);
+                let (accounts, attributes) = accounts.ok_or(AccountError::Standalone)?;
+                accounts.account(pod, name, attributes).await.map(Some)
+            }
+        }
+    }
+
+    fn skipped(&self, image: &ImageName, pod: &Pod, error: &AccountError) {
+        let plugin = &self.provider.name;
+        let (image, pod) = (&image.reference, pod.full_name());
+        if error.is_configured() {
+            tracing::debug!(plugin, image, %pod, %error, "credential provider skipped");
+        } else {
+            tracing::warn!(plugin, image, %pod, %error, "credential provider skipped");
+        }
+    }
+
+    fn known(&self, keys: &[String; 3]) -> Option<Keyring> {
         let state = self.lock();
         let now = Instant::now();
-        let kept = cache_keys(image)
-            .into_iter()
-            .filter_map(|key| state.good.get(&key));
+        let kept = keys.iter().filter_map(|key| state.good.get(key));
         let mut good = kept.filter(|(until, _)| *until > now);
         good.next().map(|(_, keyring)| keyring.clone())
     }
 
-    fn turn(&self, image: &ImageName) -> Arc<Turn<()>> {
-        let [key, ..] = cache_keys(image);
+    fn turn(&self, [key, ..]: &[String; 3]) -> Arc<Turn<()>> {
         let mut state = self.lock();
-        if let Some(turn) = state.turns.get(&key).and_then(Weak::upgrade) {
+        if let Some(turn) = state.turns.get(key).and_then(Weak::upgrade) {
             return turn;
         }
         let turn = Arc::new(Turn::new(()));
-        state.turns.insert(key, Arc::downgrade(&turn));
+        state.turns.insert(key.clone(), Arc::downgrade(&turn));
         turn
     }
 
-    /// What the program writes. It is killed when nobody waits for it any more.
-    async fn run(&self, image: &ImageName) -> Result<Vec<u8>, String> {
+    /// Returns the program's output. The program is killed if the future is dropped.
+    async fn run(
+        &self,
+        image: &ImageName,
+        account: Option<&PluginAccount>,
+    ) -> Result<Vec<u8>, String> {
         let mut program = Command::new(&self.program);
         program.args(&self.provider.args);
         program.envs(self.provider.env.iter().map(|(name, value)| (name, value)));
@@ -261,7 +323,7 @@ impl Plugin {
         let mut child = child.map_err(|error| format!("{}: {error}", self.program.display()))?;
         let (input, output, complaint) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let request = self.provider.request(image);
+        let request = self.provider.request(image, account);
         let write = async move {
             if let Some(mut input) = input {
                 // one that does not read says so by its answer

@@ -11,7 +11,7 @@
 //!   [`windlass_runtime::PodObjects`]
 //! * [`ObjectCacheDeps`] are what it works with; without clients it answers what needs no API server
 //! * [`ApiCsiObjects`] is what mounting a volume of a CSI driver asks of the API server
-//! * [`CredentialProviders`] runs the plugins that give credentials when an image is pulled
+//! * [`CredentialProviders`] executes the plugins that return credentials when an image is pulled
 //! * [`CredentialDirs`] says where the node's own registry credentials lie
 //!
 //! # Example

@@ -320,10 +320,14 @@ impl TokenCache {
         let account = PodExt::spec(pod).service_account_name.as_deref();
         let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
         let at = At::namespaced(pod.namespace(), account);
+        let metadata = match &spec.account_uid {
+            Some(uid) => json!({ "uid": uid }),
+            None => json!({}),
+        };
         let body = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "metadata": {},
+            "metadata": metadata,
             "spec": {
                 "audiences": spec.audience.iter().collect::<Vec<_>>(),
                 "expirationSeconds": spec.expiration_seconds,

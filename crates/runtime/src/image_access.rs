@@ -16,8 +16,9 @@ use windlass_core::image_name::ImageName;
 use windlass_cri::port::ImageService;
 use windlass_metrics::Metrics;
 use windlass_store::{PullFiles, PullRecords, StoreError};
-use windlass_types::{Clock, Timestamp};
+use windlass_types::{Clock, Pod, Timestamp};
 
+use crate::inputs::ImageCredentials;
 use crate::options::{ImageAccessOptions, PodRuntimeDeps};
 
 /// Max time that a hung disk delays a pod.
@@ -40,6 +41,7 @@ pub(crate) struct ImageRecords {
     options: Option<ImageAccessOptions>,
     records: OnceCell<Arc<OpenRecords>>,
     images: Arc<dyn ImageService>,
+    credentials: Option<Arc<dyn ImageCredentials>>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     pruned: Mutex<Option<Timestamp>>,
@@ -51,14 +53,15 @@ impl ImageRecords {
             options: deps.options.image_access.clone(),
             records: OnceCell::new(),
             images: Arc::clone(&deps.images),
+            credentials: deps.credentials.clone(),
             clock: Arc::clone(&deps.clock),
             metrics: deps.metrics.clone(),
             pruned: Mutex::default(),
         }
     }
 
-    /// Returns true if a pod with these pull secrets may use an image that is on the node.
-    pub(crate) async fn allows(&self, image: &str, id: &str, keyring: &Keyring) -> bool {
+    /// Returns true if a pod with this keyring may use an image that is on the node.
+    pub(crate) async fn allows(&self, pod: &Pod, image: &str, id: &str, keyring: &Keyring) -> bool {
         let Some(options) = &self.options else {
             return true;
         };
@@ -72,8 +75,17 @@ impl ImageRecords {
                 PullHistory::Unreadable
             }
         };
-        let credentials = keyring.lookup_tracked(image);
-        let access = image_access(&options.policy, &name, &history, &credentials);
+        let mut credentials = keyring.lookup_tracked(image);
+        let mut access = image_access(&options.policy, &name, &history, &credentials);
+        // other credentials of plugins are the node's, which verify nothing
+        if access == ImageAccess::MustAuthenticate
+            && history.has_service_accounts(&name)
+            && let Some(plugins) = &self.credentials
+        {
+            let of_plugins = plugins.keyring(&name, pod).await;
+            credentials.extend(of_plugins.lookup_tracked(image));
+            access = image_access(&options.policy, &name, &history, &credentials);
+        }
         self.metrics.starts.count_image_check(&access.to_string());
         if let ImageAccess::Recorded { add: Some(secret) } = &access {
             let credentials = ImagePullCredentials::secret(secret.clone());

@@ -190,7 +190,9 @@ impl ImageStep<'_> {
     /// True if the pod has access to an image that is on the node.
     async fn may_use(&self, info: &ImageInfo) -> bool {
         let records = self.runtime.image_records();
-        records.allows(self.image, &info.id, self.keyring).await
+        records
+            .allows(self.pod, self.image, &info.id, self.keyring)
+            .await
     }
 
     async fn pull(
@@ -217,7 +219,7 @@ impl ImageStep<'_> {
         );
         let begun = Instant::now();
         let asked = match &deps.credentials {
-            Some(credentials) => credentials.keyring(name).await,
+            Some(credentials) => credentials.keyring(name, self.pod).await,
             None => Keyring::default(),
         };
         let tracked = self.keyring.clone().then(&asked).lookup_tracked(self.image);

@@ -11,7 +11,7 @@ use windlass_core::credentials::Keyring;
 use windlass_core::env::EnvSources;
 use windlass_core::image_name::ImageName;
 use windlass_core::volume_source::PodVolumes;
-use windlass_types::{PodUid, Reason, Retry, SharedPod};
+use windlass_types::{Pod, PodUid, Reason, Retry, SharedPod};
 
 /// Everything a pod's sandbox and containers need from outside the pod.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,11 +42,11 @@ pub struct InputsError {
     pub retry: Retry,
 }
 
-/// Asked for credentials when an image is pulled, and only then.
+/// Returns credentials when an image is pulled or its access is verified.
 #[async_trait]
 pub trait ImageCredentials: Send + Sync + Debug + 'static {
-    /// What there is for an image besides the pod's own; comes to an end by itself.
-    async fn keyring(&self, image: &ImageName) -> Keyring;
+    /// Returns credentials for an image besides the pod's pull secrets; has its own deadline.
+    async fn keyring(&self, image: &ImageName, pod: &Pod) -> Keyring;
 }
 
 /// Knows what pods refer to.

@@ -113,7 +113,7 @@ pub fn agent_parts(
         ..node_facts(config, &identity, &initial_node)
     };
     let cgroups = cgroups::cgroup_settings(kubelet, &initial_node);
-    let image_credentials = node::image_credentials(&config.flags, &metrics)?;
+    let providers = node::credential_providers(config, &metrics)?;
     let resolv_conf_warning = resolv_conf_warning(&node);
     let cluster = match &config.flags.kubeconfig {
         None => None,
@@ -128,6 +128,8 @@ pub fn agent_parts(
             )?)
         }
     };
+    let image_credentials =
+        providers.map(|it| node::image_credentials(it, cluster.as_ref(), &clock));
     let files = HostFiles::new(HostFilesConfig::new(node.paths.clone()));
     let volumes = HostVolumes::new(node.paths.clone(), files.lanes());
     let volumes = volumes.with_config(HostVolumesConfig {

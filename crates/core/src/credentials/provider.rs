@@ -1,5 +1,5 @@
-//! Plugins that are asked for credentials when an image is pulled: their configuration
-//! (`CredentialProviderConfig`), what they are asked and what they answer.
+//! Plugins that return credentials when an image is pulled: their configuration
+//! (`CredentialProviderConfig`), requests and responses.
 //!
 //! Upstream's `credentialprovider/plugin`. Error texts repeat nothing of an answer.
 
@@ -7,14 +7,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
+use sha2::{Digest, Sha256};
 use windlass_types::cri::ImageAuth;
 
 use super::pattern::Pattern;
-use super::{Keyring, Layer, TrackedAuth};
+use super::{CredentialSource, Keyring, Layer, ObjectCoordinates, TrackedAuth};
 use crate::duration::GoDuration;
 use crate::image_name::ImageName;
+use crate::projection::Token;
 use crate::yaml;
+
+mod token;
+
+pub use token::{AccountPlan, CacheType, MissingAnnotation, TokenAttributes};
+
+use token::TokenAttributesEntry;
 
 const CONFIG_KIND: &str = "CredentialProviderConfig";
 const CONFIG_VERSIONS: [&str; 3] = [
@@ -42,6 +50,7 @@ pub struct CredentialProvider {
     images: Vec<Pattern>,
     cache: Duration,
     version: &'static str,
+    token: Option<TokenAttributes>,
 }
 
 /// A setting of a `CredentialProviderConfig` that cannot be used.
@@ -63,12 +72,12 @@ pub struct ReadProviders {
     pub warnings: Vec<String>,
 }
 
-/// What a plugin answered.
+/// A response of a plugin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProviderAnswer {
     /// The credentials.
     pub keyring: Keyring,
-    /// Under which of [`cache_keys`] they serve again.
+    /// The one of [`CredentialProvider::cache_keys`] under which they are cached.
     pub key: String,
     /// For how long; zero is not at all.
     pub lifetime: Duration,
@@ -91,7 +100,7 @@ struct Entry {
     api_version: String,
     args: Option<Vec<String>>,
     env: Option<Vec<Variable>>,
-    token_attributes: Option<Value>,
+    token_attributes: Option<TokenAttributesEntry>,
 }
 
 #[derive(Deserialize, Default)]
@@ -101,13 +110,26 @@ struct Variable {
     value: String,
 }
 
-/// Reads a file of plugins. `names` are those of earlier files, and get its own.
+/// A pod's service account, for a plugin with `tokenAttributes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginAccount {
+    /// The service account.
+    pub object: ObjectCoordinates,
+    /// Its annotations with the configured keys.
+    pub annotations: BTreeMap<String, String>,
+    /// Token that is bound to the pod.
+    pub token: Token,
+}
+
+/// Reads a file of plugins. `names` are those of earlier files, and get its own. `tokens` is the
+/// gate `KubeletServiceAccountTokenForCredentialProviders`.
 ///
 /// # Errors
 /// Every fault of the file.
 pub fn read_providers(
     text: &[u8],
     names: &mut BTreeSet<String>,
+    tokens: bool,
 ) -> Result<ReadProviders, Vec<ProviderFault>> {
     let (file, unknown) =
         yaml::from_slice::<ConfigFile>(text).map_err(|error| vec![fault("", error.to_string())])?;
@@ -136,15 +158,8 @@ pub fn read_providers(
             let what = format!("{:?} is there twice: a name is for one plugin", entry.name);
             faults.push(fault(&format!("{path}.name"), what));
         }
-        let sends_token = entry.token_attributes.is_some();
-        match provider(entry, &path, &mut faults) {
-            Some(provider) if sends_token => read.warnings.push(format!(
-                "{path}.tokenAttributes: plugins are sent no service account token in this \
-                 version, and {} is left out",
-                provider.name
-            )),
-            provider => read.providers.extend(provider),
-        }
+        read.providers
+            .extend(provider(entry, &path, tokens, &mut faults));
     }
     if faults.is_empty() {
         Ok(read)
@@ -156,6 +171,7 @@ pub fn read_providers(
 fn provider(
     entry: Entry,
     path: &str,
+    tokens: bool,
     faults: &mut Vec<ProviderFault>,
 ) -> Option<CredentialProvider> {
     let before = faults.len();
@@ -198,6 +214,20 @@ fn provider(
         let what = "missing or negative: write a duration, 0s to keep nothing".to_owned();
         refuse("defaultCacheDuration", what);
     }
+    let attributes = entry.token_attributes.map(|attributes| {
+        let path = format!("{path}.tokenAttributes");
+        if !tokens {
+            faults.push(fault(&path, token::GATE_OFF.to_owned()));
+        }
+        if version != Some(&PLUGIN_VERSIONS[0]) {
+            let what = format!(
+                "Forbidden: tokenAttributes is only supported for {} API version",
+                PLUGIN_VERSIONS[0]
+            );
+            faults.push(fault(&path, what));
+        }
+        attributes.check(&path, faults)
+    });
     if faults.len() > before {
         return None;
     }
@@ -209,6 +239,7 @@ fn provider(
         images,
         cache: cache?.to_std(),
         version: version?,
+        token: attributes.flatten(),
     })
 }
 
@@ -221,27 +252,63 @@ fn fault(field: &str, what: String) -> ProviderFault {
 }
 
 impl CredentialProvider {
-    /// True if the plugin is asked for this image.
+    /// True if the plugin is executed for this image.
     pub fn is_for(&self, image: &ImageName) -> bool {
         let mut images = self.images.iter();
         images.any(|pattern| pattern.matches(&image.registry, &image.repository))
     }
 
-    /// What its program reads from standard input.
-    pub fn request(&self, image: &ImageName) -> String {
-        let request = json!({
+    /// Returns `tokenAttributes`.
+    pub fn token_attributes(&self) -> Option<&TokenAttributes> {
+        self.token.as_ref()
+    }
+
+    /// Returns the text for the standard input of its program.
+    pub fn request(&self, image: &ImageName, account: Option<&PluginAccount>) -> String {
+        let mut request = json!({
             "kind": "CredentialProviderRequest",
             "apiVersion": self.version,
             "image": repository(image),
         });
+        if let Some(account) = account {
+            request["serviceAccountToken"] = json!(account.token.0);
+            if !account.annotations.is_empty() {
+                request["serviceAccountAnnotations"] = json!(account.annotations);
+            }
+        }
         request.to_string()
     }
 
-    /// Reads what its program wrote to standard output.
+    /// Returns the keys under which credentials for an image may be cached: of the image, of its
+    /// registry, and of all images. Credentials for a service account have keys of their own.
+    pub fn cache_keys(&self, image: &ImageName, account: Option<&PluginAccount>) -> [String; 3] {
+        let keys = [repository(image), image.registry.clone(), GLOBAL.to_owned()];
+        let Some((account, token)) = account.zip(self.token.as_ref()) else {
+            return keys;
+        };
+        let token_hash = match token.cache_type {
+            CacheType::ServiceAccount => None,
+            CacheType::Token => Some(hex(&Sha256::digest(account.token.0.as_bytes()))),
+        };
+        let ObjectCoordinates {
+            uid,
+            namespace,
+            name,
+        } = &account.object;
+        let suffix = json!([namespace, name, uid, account.annotations, token_hash]);
+        keys.map(|key| format!("{key} {suffix}"))
+    }
+
+    /// Reads the standard output of its program.
     ///
     /// # Errors
-    /// It is no answer, or not one to the request; what is wrong with it.
-    pub fn answer(&self, image: &ImageName, output: &[u8]) -> Result<ProviderAnswer, String> {
+    /// What is wrong with the output. The text has nothing of the output's values.
+    pub fn answer(
+        &self,
+        image: &ImageName,
+        account: Option<&PluginAccount>,
+        output: &[u8],
+    ) -> Result<ProviderAnswer, String> {
         let answer: Answer = serde_json::from_slice(output).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             format!("no CredentialProviderResponse in JSON (line {line}, column {column})")
@@ -253,7 +320,8 @@ impl CredentialProvider {
                 "{kind:?} of {version:?}, not CredentialProviderResponse of {asked:?}"
             ));
         }
-        let [by_image, by_registry, by_all] = cache_keys(image);
+        self.check_echo(image, account, &answer)?;
+        let [by_image, by_registry, by_all] = self.cache_keys(image, account);
         let key = match answer.cache_key_type.as_str() {
             "Image" => by_image,
             "Registry" => by_registry,
@@ -266,18 +334,18 @@ impl CredentialProvider {
         };
         let mut layer = Layer::default();
         for (pattern, login) in answer.auth.unwrap_or_default() {
-            // one that matches no image is nobody's, as upstream
+            // as upstream, an invalid pattern is ignored
             if let Some(pattern) = Pattern::parse(&pattern) {
                 let auth = ImageAuth {
                     username: login.username,
                     password: login.password,
                     ..ImageAuth::default()
                 };
-                layer
-                    .entries
-                    .entry(pattern)
-                    .or_default()
-                    .push(TrackedAuth { auth, secret: None });
+                layer.entries.entry(pattern).or_default().push(TrackedAuth {
+                    auth,
+                    source: account
+                        .map(|account| CredentialSource::ServiceAccount(account.object.clone())),
+                });
             }
         }
         let lifetime = answer.cache_duration.map(GoDuration::to_std);
@@ -287,12 +355,33 @@ impl CredentialProvider {
             lifetime: lifetime.unwrap_or(self.cache),
         })
     }
+
+    /// As upstream, a token that is the password itself must not serve other pods.
+    fn check_echo(
+        &self,
+        image: &ImageName,
+        account: Option<&PluginAccount>,
+        answer: &Answer,
+    ) -> Result<(), String> {
+        let shared = self.token.as_ref().map(|token| token.cache_type);
+        let (Some(account), Some(CacheType::ServiceAccount)) = (account, shared) else {
+            return Ok(());
+        };
+        let mut logins = answer.auth.iter().flat_map(BTreeMap::values);
+        if logins.any(|login| login.password == account.token.0) {
+            return Err(format!(
+                "Credential provider plugin returned the service account token as the password \
+                 for image {:?}, which is not allowed when service account cache type is not set \
+                 to 'Token'",
+                repository(image)
+            ));
+        }
+        Ok(())
+    }
 }
 
-/// The keys under which credentials for an image may be kept: those of the image, of its
-/// registry, and of all.
-pub fn cache_keys(image: &ImageName) -> [String; 3] {
-    [repository(image), image.registry.clone(), GLOBAL.to_owned()]
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The image without its tag and digest, as plugins get it.

@@ -3,7 +3,7 @@
 use windlass_types::cri::{ImageAuth, ImageInfo};
 
 use super::*;
-use crate::credentials::SecretCoordinates;
+use crate::credentials::ObjectCoordinates;
 
 fn name(image: &str) -> ImageName {
     ImageName::parse(image).expect("name")
@@ -16,11 +16,23 @@ fn credentials(secret: Option<&str>, password: &str) -> TrackedAuth {
             password: password.to_owned(),
             ..ImageAuth::default()
         },
-        secret: secret.map(|name| SecretCoordinates {
-            uid: format!("uid-{name}"),
-            namespace: "team".to_owned(),
-            name: name.to_owned(),
-        }),
+        source: secret.map(|name| CredentialSource::Secret(coordinates(name))),
+    }
+}
+
+fn coordinates(name: &str) -> ObjectCoordinates {
+    ObjectCoordinates {
+        uid: format!("uid-{name}"),
+        namespace: "team".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+/// Credentials that a plugin returned for a service account.
+fn of_account(name: &str, password: &str) -> TrackedAuth {
+    TrackedAuth {
+        source: Some(CredentialSource::ServiceAccount(coordinates(name))),
+        ..credentials(None, password)
     }
 }
 
@@ -41,6 +53,8 @@ fn image_access_by_history_and_credentials() {
     let unknown = ImagePulledRecord::after_pull(None, &name("r.io/a"), "sha256:1", None, at(1));
     let unknown = PullHistory::Pulled(unknown.expect("new"));
     let by_own = || pulled("r.io/a:1", Some(&own));
+    let robot = of_account("robot", "p");
+    let by_account = || pulled("r.io/a:1", Some(&robot));
     let anonymous = pulled("r.io/a:1", None);
     let node_credentials = credentials(None, "p");
     let by_node = pulled("r.io/a:1", Some(&node_credentials));
@@ -77,6 +91,34 @@ fn image_access_by_history_and_credentials() {
         ),
         ("anonymous", anonymous, vec![], found, None),
         ("the node's credentials", by_node, vec![], found, None),
+        (
+            "the same service account with a new password",
+            by_account(),
+            vec![of_account("robot", "q")],
+            found,
+            None,
+        ),
+        (
+            "another service account with the same password",
+            by_account(),
+            vec![of_account("x", "p")],
+            must,
+            None,
+        ),
+        (
+            "a secret with the password of a service account",
+            by_account(),
+            vec![own.clone()],
+            must,
+            None,
+        ),
+        (
+            "a service account with the password of a secret",
+            by_own(),
+            vec![of_account("own", "p")],
+            must,
+            None,
+        ),
         ("the same secret", by_own(), vec![own.clone()], found, None),
         ("no secret", by_own(), vec![], must, None),
         (
@@ -207,6 +249,11 @@ fn record_serialized_has_upstreams_form() {
     assert_eq!(json, expected);
     let json = serde_json::to_string(&record("web:1", None)).expect("json");
     assert!(json.ends_with("{\"nodePodsAccessible\":true}}}"), "{json}");
+    let account = of_account("robot", "p");
+    let json = serde_json::to_string(&record("web:1", Some(&account))).expect("json");
+    let expected = "{\"kubernetesServiceAccounts\":[{\"uid\":\"uid-robot\",\"namespace\":\"team\",\
+                    \"name\":\"robot\"}]}}}";
+    assert!(json.ends_with(expected), "{json}");
 }
 
 #[test]
@@ -244,7 +291,18 @@ fn record_merge_keeps_one_entry_per_secret() {
         .map(|s| s.name.clone())
         .collect();
     assert_eq!(names, ["a", "b"]);
-    let open = merge(both, None).expect("changed");
+    let account = of_account("robot", "p");
+    let all = merge(both, Some(&account)).expect("changed");
+    assert_eq!(merge(all.clone(), Some(&account)), None);
+    let all = merge(all, Some(&of_account("ape", "p"))).expect("changed");
+    let known = &all.credential_mapping["r.io/a"];
+    let accounts = known.kubernetes_service_accounts.iter();
+    let names: Vec<_> = accounts.map(|account| account.name.as_str()).collect();
+    assert_eq!(
+        (names, known.kubernetes_secrets.len()),
+        (vec!["ape", "robot"], 2)
+    );
+    let open = merge(all, None).expect("changed");
     assert_eq!(
         open.credential_mapping["r.io/a"],
         ImagePullCredentials::of(None)

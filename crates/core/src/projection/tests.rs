@@ -27,6 +27,7 @@ fn objects() -> ObjectSnapshot {
     let spec = |audience: Option<&str>| TokenSpec {
         audience: audience.map(str::to_owned),
         expiration_seconds: 3600,
+        account_uid: None,
     };
     ObjectSnapshot {
         config_maps: [("conf".to_owned(), Arc::new(config_map))].into(),

@@ -1,5 +1,7 @@
 //! Plugins that are shell scripts.
 
+mod accounts;
+
 use std::os::unix::fs::PermissionsExt;
 
 use windlass_metrics::Metrics;
@@ -17,6 +19,11 @@ const VERSION: &str = "credentialprovider.kubelet.k8s.io/v1";
 impl World {
     /// Plugins of these names and scripts, for the images of `r.io`.
     fn new(plugins: &[(&str, &str)]) -> Self {
+        Self::with_settings(plugins, "")
+    }
+
+    /// The same with more settings of each plugin.
+    fn with_settings(plugins: &[(&str, &str)], more: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let mut config = "kind: CredentialProviderConfig\n\
                           apiVersion: kubelet.config.k8s.io/v1\nproviders:\n"
@@ -24,7 +31,7 @@ impl World {
         for (name, script) in plugins {
             config += &format!(
                 "- {{name: {name}, matchImages: [r.io], defaultCacheDuration: 1h, apiVersion: \
-                 {VERSION}, args: [{name}-arg], env: [{{name: WHO, value: {name}-env}}]}}\n"
+                 {VERSION}, args: [{name}-arg], env: [{{name: WHO, value: {name}-env}}]{more}}}\n"
             );
             let asked = dir.path().join("asked");
             let script = format!(
@@ -43,7 +50,7 @@ impl World {
     fn load(&self) -> Result<CredentialProviders, CredentialProvidersError> {
         let path = self.dir.path();
         let metrics = self.metrics.plugins.clone();
-        CredentialProviders::load(&path.join("config.yaml"), path, metrics)
+        CredentialProviders::load(&path.join("config.yaml"), path, true, metrics)
     }
 
     fn asked(&self) -> Vec<String> {
@@ -61,7 +68,8 @@ fn answer(user: &str, rest: &str) -> String {
 
 async fn users(providers: &CredentialProviders, image: &str) -> Vec<String> {
     let name = ImageName::parse(image).expect("an image");
-    let found = providers.keyring(&name).await.lookup(image);
+    let keyring = providers.keyring(&name, &Pod::default()).await;
+    let found = keyring.lookup(image);
     found.into_iter().map(|auth| auth.username).collect()
 }
 
@@ -122,7 +130,7 @@ async fn a_plugin_that_fails_says_so_and_leaves_the_others_their_turn() {
     }
     let image = ImageName::parse("r.io/web").expect("an image");
     let reason = providers.plugins[0]
-        .run(&image)
+        .run(&image, None)
         .await
         .expect_err("it fails");
     assert_eq!(reason, "exit status: 3: no metadata server");
@@ -145,7 +153,7 @@ fn what_is_wrong_with_files_and_programs_is_told_with_the_flag() {
     );
     let load = |config: &Path| {
         let metrics = world.metrics.plugins.clone();
-        let error = CredentialProviders::load(config, path, metrics).expect_err("refused");
+        let error = CredentialProviders::load(config, path, true, metrics).expect_err("refused");
         error.to_string()
     };
     let none = load(&path.join("none"));

@@ -1,11 +1,13 @@
 //! Pods with and without the secret of an image, on the runtime that records its calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use windlass_core::credentials::Keyring;
+use windlass_core::credentials::provider::{PluginAccount, read_providers};
+use windlass_core::credentials::{Keyring, ObjectCoordinates};
 use windlass_core::image_access::VerificationPolicy;
-use windlass_core::projection::SecretContent;
+use windlass_core::image_name::ImageName;
+use windlass_core::projection::{SecretContent, Token};
 use windlass_cri::error::CriCode;
 use windlass_store::PullRecords;
 use windlass_types::Pod;
@@ -129,4 +131,51 @@ async fn image_pulled_before_crash_is_verified_after_restart() {
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
+}
+
+/// Credentials that a plugin returns for a service account.
+fn of_account(name: &str, password: &str) -> Keyring {
+    let version = "credentialprovider.kubelet.k8s.io/v1";
+    let config = format!(
+        "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\nproviders:\n\
+         - {{name: p, matchImages: [docker.io], defaultCacheDuration: 1m, apiVersion: {version}, \
+         tokenAttributes: {{serviceAccountTokenAudience: a, requireServiceAccount: true, \
+         cacheType: Token}}}}\n"
+    );
+    let read = read_providers(config.as_bytes(), &mut BTreeSet::new(), true).expect("config");
+    let account = PluginAccount {
+        object: ObjectCoordinates {
+            uid: format!("uid-{name}"),
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+        },
+        annotations: BTreeMap::new(),
+        token: Token("t".to_owned()),
+    };
+    let response = format!(
+        "{{\"kind\":\"CredentialProviderResponse\",\"apiVersion\":\"{version}\",\
+         \"cacheKeyType\":\"Image\",\
+         \"auth\":{{\"docker.io\":{{\"username\":\"{name}\",\"password\":\"{password}\"}}}}}}"
+    );
+    let image = ImageName::parse("web:1").expect("name");
+    let answer = read.providers[0].answer(&image, Some(&account), response.as_bytes());
+    answer.expect("credentials").keyring
+}
+
+#[tokio::test]
+async fn image_pulled_for_account_is_verified_for_other_accounts() {
+    let root = tempfile::tempdir().expect("dir");
+    let world = world(root.path());
+    world.fake.have_credentials(of_account("robot", "p"));
+    let first = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    assert_eq!(first.1, ["pull web:1 as robot"]);
+    world.fake.have_credentials(of_account("robot", "new"));
+    let again = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    assert_eq!(again, ("ok".to_owned(), vec![]), "the account is recorded");
+
+    world.fake.fail("pull web:1 as other", CriCode::Other, "denied");
+    world.fake.have_credentials(of_account("other", "p"));
+    let (outcome, pulls) = run(&world, &pod(&["a"]), PodInputs::default()).await;
+    assert!(outcome.starts_with("ErrImagePull container=a"), "{outcome}");
+    assert_eq!(pulls, ["pull web:1 as other"]);
 }

@@ -381,7 +381,7 @@ impl Checks for Fake {
 
 #[async_trait]
 impl ImageCredentials for Fake {
-    async fn keyring(&self, image: &ImageName) -> Keyring {
+    async fn keyring(&self, image: &ImageName, _: &Pod) -> Keyring {
         let mut model = self.0.lock().expect("lock");
         model.asked.push(image.reference.clone());
         model.keyring.clone()

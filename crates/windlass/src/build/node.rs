@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_config::node::NodeIdentity;
-use windlass_config::{Config, FeatureGates, KubeletFlags};
+use windlass_config::{Config, FeatureGates};
 use windlass_core::admission::{NodeAbilities, SysctlAllowList};
 use windlass_core::node_conditions::NodeHealth;
 use windlass_core::node_object::{
@@ -16,8 +16,10 @@ use windlass_core::shutdown::{PriorityPeriod, ShutdownPeriods};
 use windlass_metrics::Metrics;
 use windlass_objects::{CredentialProviders, CredentialProvidersError};
 use windlass_runtime::ImageCredentials;
-use windlass_types::Timestamp;
 use windlass_types::corev1::{Node, Taint};
+use windlass_types::{Clock, Timestamp};
+
+use crate::cluster::ClusterParts;
 
 /// The version of Kubernetes that this agent's interfaces follow.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
@@ -164,18 +166,32 @@ pub(super) fn credential_dirs(root_dir: &Path) -> windlass_objects::CredentialDi
     }
 }
 
-/// The plugins that the flags name. Blocks on the disk.
-pub(super) fn image_credentials(
-    flags: &KubeletFlags,
+/// Loads the credential provider plugins of the flags. Blocks on the disk.
+pub(super) fn credential_providers(
+    config: &Config,
     metrics: &Metrics,
-) -> Result<Option<Arc<dyn ImageCredentials>>, CredentialProvidersError> {
-    let config = flags.image_credential_provider_config.as_deref();
+) -> Result<Option<CredentialProviders>, CredentialProvidersError> {
+    let flags = &config.flags;
+    let file = flags.image_credential_provider_config.as_deref();
     let bin_dir = flags.image_credential_provider_bin_dir.as_deref();
-    let Some((config, bin_dir)) = config.zip(bin_dir) else {
+    let Some((file, bin_dir)) = file.zip(bin_dir) else {
         return Ok(None);
     };
-    let providers = CredentialProviders::load(config, bin_dir, metrics.plugins.clone())?;
-    Ok(Some(Arc::new(providers)))
+    let tokens = "KubeletServiceAccountTokenForCredentialProviders";
+    let tokens = config.gates.enabled(tokens);
+    CredentialProviders::load(file, bin_dir, tokens, metrics.plugins.clone()).map(Some)
+}
+
+/// Gives plugins access to the API server, if there is one.
+pub(super) fn image_credentials(
+    providers: CredentialProviders,
+    cluster: Option<&ClusterParts>,
+    clock: &Arc<dyn Clock>,
+) -> Arc<dyn ImageCredentials> {
+    Arc::new(match cluster {
+        Some(cluster) => providers.with_api(&cluster.clients, Arc::clone(clock)),
+        None => providers,
+    })
 }
 
 #[cfg(test)]

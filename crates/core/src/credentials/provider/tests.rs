@@ -9,7 +9,30 @@ fn read(providers: &[&str]) -> Result<ReadProviders, Vec<ProviderFault>> {
     let list: String = providers.iter().map(|p| format!("- {p}\n")).collect();
     let kind = "kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\n";
     let text = format!("{kind}providers:\n{list}");
-    read_providers(text.as_bytes(), &mut BTreeSet::new())
+    read_providers(text.as_bytes(), &mut BTreeSet::new(), true)
+}
+
+fn account(token: &str) -> PluginAccount {
+    PluginAccount {
+        object: ObjectCoordinates {
+            uid: "u1".to_owned(),
+            namespace: "team".to_owned(),
+            name: "robot".to_owned(),
+        },
+        annotations: BTreeMap::from([("r.io/role".to_owned(), "pull".to_owned())]),
+        token: Token(token.to_owned()),
+    }
+}
+
+/// A plugin that receives tokens and caches by this type.
+fn with_tokens(cache: &str) -> CredentialProvider {
+    let attributes = format!(
+        "tokenAttributes: {{serviceAccountTokenAudience: r, requireServiceAccount: true, \
+         cacheType: {cache}}}"
+    );
+    let entry = ENTRY.replace("name: ecr", &format!("name: ecr, {attributes}"));
+    let read = read(&[&entry]).expect("a plugin");
+    read.providers.into_iter().next().expect("one")
 }
 
 fn plugin() -> CredentialProvider {
@@ -53,22 +76,14 @@ fn every_fault_of_a_file_names_its_field_and_the_fix() {
     );
     let typo = ENTRY.replace("name: ecr", "name: ecr, nmae: x");
     check(&[&typo], &["providers[0].nmae: unknown field, ignored"]);
-    let token = ENTRY.replace("name: ecr", "name: ecr, tokenAttributes: {}");
-    check(
-        &[&token],
-        &[
-            "providers[0].tokenAttributes: plugins are sent no service account token in this \
-             version, and ecr is left out",
-        ],
-    );
-    let other = read_providers(b"kind: Pod\nproviders: 7", &mut BTreeSet::new());
+    let other = read_providers(b"kind: Pod\nproviders: 7", &mut BTreeSet::new(), true);
     let faults = other.expect_err("no list");
     let text = faults[0].to_string();
     assert!(
         text.contains("line 2") && text.contains("providers"),
         "{text}"
     );
-    let other = read_providers(b"kind: Pod", &mut BTreeSet::new()).expect_err("a pod");
+    let other = read_providers(b"kind: Pod", &mut BTreeSet::new(), true).expect_err("a pod");
     assert_eq!(
         other[0].to_string(),
         "this is \"Pod\" of \"\": write kind CredentialProviderConfig and apiVersion \
@@ -92,7 +107,7 @@ fn a_plugin_is_asked_for_the_images_that_it_names() {
         assert_eq!(asked, expected, "{name}");
     }
     assert_eq!(
-        plugin.request(&image("1.dkr.ecr.io/web:1")),
+        plugin.request(&image("1.dkr.ecr.io/web:1"), None),
         r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"1.dkr.ecr.io/web","kind":"CredentialProviderRequest"}"#
     );
 }
@@ -103,7 +118,7 @@ fn an_answer_gives_credentials_for_a_while_under_the_key_that_it_names() {
         let head = "{\"kind\": \"CredentialProviderResponse\", \
                     \"apiVersion\": \"credentialprovider.kubelet.k8s.io/v1\", ";
         let image = image("1.dkr.ecr.io/web:1");
-        let line = match plugin().answer(&image, format!("{head}{rest}").as_bytes()) {
+        let line = match plugin().answer(&image, None, format!("{head}{rest}").as_bytes()) {
             Ok(answer) => {
                 let users = answer.keyring.lookup("1.dkr.ecr.io/web:1");
                 let users: Vec<&str> = users.iter().map(|a| a.username.as_str()).collect();
@@ -131,8 +146,88 @@ fn an_answer_gives_credentials_for_a_while_under_the_key_that_it_names() {
     let image = image("1.dkr.ecr.io/web:1");
     let old = br#"{"kind": "CredentialProviderResponse", "apiVersion": "v0"}"#;
     assert_eq!(
-        plugin().answer(&image, old).expect_err("another version"),
+        plugin()
+            .answer(&image, None, old)
+            .expect_err("another version"),
         "\"CredentialProviderResponse\" of \"v0\", not CredentialProviderResponse of \
          \"credentialprovider.kubelet.k8s.io/v1\""
+    );
+}
+
+#[test]
+fn request_with_account_has_token_and_annotations() {
+    let image = image("1.dkr.ecr.io/web:1");
+    let request = with_tokens("Token").request(&image, Some(&account("t1")));
+    assert_eq!(
+        request,
+        r#"{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"1.dkr.ecr.io/web","kind":"CredentialProviderRequest","serviceAccountAnnotations":{"r.io/role":"pull"},"serviceAccountToken":"t1"}"#
+    );
+    let plain = PluginAccount {
+        annotations: BTreeMap::new(),
+        ..account("t1")
+    };
+    let request = with_tokens("Token").request(&image, Some(&plain));
+    assert!(!request.contains("Annotations"), "{request}");
+}
+
+#[test]
+fn cache_keys_differ_by_account_and_by_token_if_configured() {
+    let image = image("1.dkr.ecr.io/web:1");
+    let by_account = with_tokens("ServiceAccount");
+    let by_token = with_tokens("Token");
+    let key = |plugin: &CredentialProvider, account: Option<&PluginAccount>| {
+        plugin.cache_keys(&image, account)[1].clone()
+    };
+    let first = account("t1");
+    assert_eq!(key(&by_account, None), "1.dkr.ecr.io");
+    assert_eq!(
+        key(&by_account, Some(&first)),
+        r#"1.dkr.ecr.io ["team","robot","u1",{"r.io/role":"pull"},null]"#
+    );
+    let renewed = account("t2");
+    assert_eq!(
+        key(&by_account, Some(&first)),
+        key(&by_account, Some(&renewed))
+    );
+    assert_ne!(key(&by_token, Some(&first)), key(&by_token, Some(&renewed)));
+    assert!(
+        !key(&by_token, Some(&first)).contains("t1"),
+        "only its hash"
+    );
+    let mut other = vec![account("t1"); 4];
+    other[0].object.uid = "u2".to_owned();
+    other[1].object.name = "other".to_owned();
+    other[2].object.namespace = "other".to_owned();
+    other[3].annotations.clear();
+    for other in &other {
+        let keys = (
+            key(&by_account, Some(&first)),
+            key(&by_account, Some(other)),
+        );
+        assert_ne!(keys.0, keys.1, "{other:?}");
+    }
+}
+
+#[test]
+fn response_for_account_is_tracked_and_must_not_echo_token() {
+    let image = image("1.dkr.ecr.io/web:1");
+    let output = r#"{"kind": "CredentialProviderResponse",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "cacheKeyType": "Image",
+        "auth": {"*.dkr.ecr.io": {"username": "u", "password": "t1"}}}"#;
+    let answer = |cache: &str, token: &str| {
+        let account = account(token);
+        with_tokens(cache).answer(&image, Some(&account), output.as_bytes())
+    };
+    let source = Some(CredentialSource::ServiceAccount(account("t1").object));
+    for (cache, token) in [("ServiceAccount", "other"), ("Token", "t1")] {
+        let answer = answer(cache, token).expect("credentials");
+        let found = answer.keyring.lookup_tracked("1.dkr.ecr.io/web:1");
+        assert_eq!((found.len(), &found[0].source), (1, &source), "{cache}");
+    }
+    assert_eq!(
+        answer("ServiceAccount", "t1").expect_err("the token"),
+        "Credential provider plugin returned the service account token as the password for image \
+         \"1.dkr.ecr.io/web\", which is not allowed when service account cache type is not set to \
+         'Token'"
     );
 }

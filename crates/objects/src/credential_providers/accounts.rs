@@ -1,0 +1,101 @@
+//! Service accounts of pods, and their tokens, for plugins with `tokenAttributes`.
+//!
+//! *owns* the tokens that plugins received · *invariant* a token is of the service account whose UID
+//! was read, and bound to the pod · *bound* [`DEADLINE`] for each request; one token for each pod and
+//! audience until it expires · *restart* tokens are requested again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use windlass_client::{ApiClient, ApiClients, ApiError, At};
+use windlass_core::credentials::ObjectCoordinates;
+use windlass_core::credentials::provider::{MissingAnnotation, PluginAccount, TokenAttributes};
+use windlass_core::pod_references::TokenSpec;
+use windlass_types::corev1::ServiceAccount;
+use windlass_types::{Clock, Pod, PodExt, SharedPod};
+
+use crate::tokens::TokenCache;
+
+/// Max time to read a service account.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A plugin is not executed for a pod.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AccountError {
+    #[error("the pod has no service account")]
+    None,
+    #[error(transparent)]
+    Annotation(#[from] MissingAnnotation),
+    #[error("cannot get service accounts in standalone mode")]
+    Standalone,
+    #[error("cannot read service account {0}: {1}")]
+    Read(String, ApiError),
+    #[error("cannot read service account {0}: the API server did not respond in {DEADLINE:?}")]
+    Timeout(String),
+    #[error("service account {0} has no UID")]
+    NoUid(String),
+    #[error("cannot get a token of service account {0}: {1}")]
+    Token(String, String),
+}
+
+impl AccountError {
+    /// True if the configuration of the plugin excludes the pod.
+    pub(super) fn is_configured(&self) -> bool {
+        matches!(self, Self::None | Self::Annotation(_))
+    }
+}
+
+/// Reads service accounts and requests tokens.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    client: ApiClient,
+    tokens: Arc<TokenCache>,
+}
+
+impl Accounts {
+    pub(super) fn new(clients: &ApiClients, clock: Arc<dyn Clock>) -> Self {
+        let client = clients.main.clone();
+        Self {
+            tokens: Arc::new(TokenCache::new(Some(client.clone()), clock, None)),
+            client,
+        }
+    }
+
+    /// Returns the service account of a pod with a token that is bound to the pod.
+    pub(super) async fn account(
+        &self,
+        pod: &Pod,
+        name: &str,
+        attributes: &TokenAttributes,
+    ) -> Result<PluginAccount, AccountError> {
+        let full_name = format!("{}/{name}", pod.namespace());
+        let at = At::namespaced(pod.namespace(), name);
+        // as upstream, not cached: annotations and UID are those of now
+        let read = timeout(DEADLINE, self.client.get::<ServiceAccount>(at)).await;
+        let account = match read {
+            Ok(Ok(account)) => account.metadata,
+            Ok(Err(error)) => return Err(AccountError::Read(full_name, error)),
+            Err(_) => return Err(AccountError::Timeout(full_name)),
+        };
+        let annotations = attributes.annotations(&account.annotations.unwrap_or_default())?;
+        let Some(uid) = account.uid else {
+            return Err(AccountError::NoUid(full_name));
+        };
+        // no message tells that a pod is gone
+        self.tokens.forget_expired();
+        let spec = TokenSpec::new(&attributes.audience, None).of_account(&uid);
+        let pod = SharedPod::new(pod.clone());
+        let token = self.tokens.token(&pod, &spec).await;
+        let token = token.map_err(|error| AccountError::Token(full_name, error))?;
+        Ok(PluginAccount {
+            object: ObjectCoordinates {
+                uid,
+                namespace: pod.namespace().to_owned(),
+                name: name.to_owned(),
+            },
+            annotations,
+            token,
+        })
+    }
+}
