@@ -173,7 +173,9 @@ async fn image_pulled_for_account_is_verified_for_other_accounts() {
     let again = run(&world, &pod(&["a"]), PodInputs::default()).await;
     assert_eq!(again, ("ok".to_owned(), vec![]), "the account is recorded");
 
-    world.fake.fail("pull web:1 as other", CriCode::Other, "denied");
+    world
+        .fake
+        .fail("pull web:1 as other", CriCode::Other, "denied");
     world.fake.have_credentials(of_account("other", "p"));
     let (outcome, pulls) = run(&world, &pod(&["a"]), PodInputs::default()).await;
     assert!(outcome.starts_with("ErrImagePull container=a"), "{outcome}");
