@@ -115,7 +115,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     if options.write {
         report::write(section, &text)?;
     }
-    Ok(())
+    report.into_result()
 }
 
 /// The command that repeats this run.

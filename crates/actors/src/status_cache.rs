@@ -10,7 +10,14 @@ use windlass_types::{ObservedPod, PodUid};
 
 /// What is known of every pod the runtime has.
 #[derive(Clone, Debug, Default)]
-pub struct StatusCache(Arc<Mutex<BTreeMap<PodUid, Arc<ObservedPod>>>>);
+pub struct StatusCache(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    pods: BTreeMap<PodUid, Arc<ObservedPod>>,
+    /// Counts records.
+    version: u64,
+}
 
 impl StatusCache {
     /// An empty cache.
@@ -20,26 +27,32 @@ impl StatusCache {
 
     /// The last observation of a pod; `None` if the runtime has nothing of it.
     pub fn get(&self, uid: &PodUid) -> Option<Arc<ObservedPod>> {
-        self.with(|pods| pods.get(uid).cloned())
+        self.with(|state| state.pods.get(uid).cloned())
     }
 
     /// All pods.
     pub fn all(&self) -> Vec<Arc<ObservedPod>> {
-        self.with(|pods| pods.values().cloned().collect())
+        self.with(|state| state.pods.values().cloned().collect())
+    }
+
+    /// Grows with each record.
+    pub fn version(&self) -> u64 {
+        self.with(|state| state.version)
     }
 
     /// Records an observation; a pod of which nothing is left is dropped. Only for the PLEG.
     pub fn record(&self, pod: Arc<ObservedPod>) {
-        self.with(|pods| {
+        self.with(|state| {
+            state.version += 1;
             if pod.is_empty() {
-                pods.remove(&pod.uid);
+                state.pods.remove(&pod.uid);
             } else {
-                pods.insert(pod.uid.clone(), pod);
+                state.pods.insert(pod.uid.clone(), pod);
             }
         });
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut BTreeMap<PodUid, Arc<ObservedPod>>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -89,15 +89,10 @@ impl PodRuntime {
 
     /// True if somebody removed the cgroup of a running pod, so that its containers are where no
     /// limit of the pod's holds.
-    pub(crate) async fn lost_cgroup(&self, uid: &PodUid) -> bool {
-        let Some(cgroups) = self.0.cgroups.get().cloned() else {
-            return false;
-        };
-        let pod = uid.clone();
-        let lost = self.in_lane(uid, "looking at the pod's cgroup", move || {
-            Ok(cgroups.is_lost(&pod))
-        });
-        lost.await.unwrap_or(false)
+    pub(crate) fn lost_cgroup(&self, uid: &PodUid) -> bool {
+        // every sync asks: a few lookups of paths in the kernel's memory take no thread
+        let cgroups = self.0.cgroups.get();
+        cgroups.is_some_and(|cgroups| cgroups.is_lost(uid))
     }
 
     /// Kills what is left in a pod's cgroup and removes it.

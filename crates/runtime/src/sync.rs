@@ -63,7 +63,7 @@ impl PodRuntime {
         let mut pass = Pass::new(self, req, actions);
         tracing::debug!(pod = %pass.req.pod.full_name(), actions = %pass.actions, "decided");
         pass.report_back_off();
-        pass.outside = pass.runs_outside_its_cgroup().await;
+        pass.outside = pass.runs_outside_its_cgroup();
         if !pass.actions.is_empty() || pass.outside {
             let starting = Arc::clone(&pass.starting);
             let given_up = async {
@@ -272,10 +272,10 @@ impl<'a> Pass<'a> {
         }
     }
 
-    async fn runs_outside_its_cgroup(&self) -> bool {
+    fn runs_outside_its_cgroup(&self) -> bool {
         let mut containers = self.req.observed.containers.iter();
         containers.any(|c| c.state == ContainerState::Running)
-            && self.runtime.lost_cgroup(&self.pod().uid()).await
+            && self.runtime.lost_cgroup(&self.pod().uid())
     }
 
     async fn network_not_ready(&self) -> StartFailure {

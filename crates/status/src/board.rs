@@ -1,9 +1,12 @@
 //! The board: one entry for each pod, latest wins, readers are told which entries changed.
 //!
 //! Invariant: an entry exists from the moment a worker takes the pod until the worker forgets
-//! it. Readers hold no lock while they work; a slow reader only misses intermediate states.
+//! it. Readers hold no lock while they work; a slow reader only misses intermediate states. An entry
+//! that is published again without a change wakes no reader, and a change costs a reader time for
+//! the pods that changed, not for all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
@@ -53,6 +56,30 @@ impl PodEntryView {
             warnings: Vec::new(),
         }
     }
+
+    /// True if nothing differs. The shared parts are rarely compared by value.
+    fn is_same(&self, other: &Self) -> bool {
+        let Self {
+            pod,
+            status,
+            worker_phase,
+            looked,
+            released,
+            blocker,
+            events,
+            timings,
+            notes,
+            warnings,
+        } = other;
+        (self.worker_phase, self.looked, self.released) == (*worker_phase, *looked, *released)
+            && self.blocker == *blocker
+            && self.events == *events
+            && self.timings == *timings
+            && self.notes == *notes
+            && self.warnings == *warnings
+            && (Arc::ptr_eq(&self.pod, pod) || self.pod == *pod)
+            && (Arc::ptr_eq(&self.status, status) || self.status == *status)
+    }
 }
 
 /// Of pods with one name the one that somebody means who says nothing but that: who is to run
@@ -76,9 +103,12 @@ pub struct BoardChange {
 
 #[derive(Debug, Default)]
 struct State {
-    entries: BTreeMap<PodUid, (u64, PodEntryView)>,
-    /// Counts changes; each entry carries the version of its last one.
+    entries: BTreeMap<PodUid, PodEntryView>,
+    /// Counts changes.
     version: u64,
+    /// For each reader, the pods that changed since it last read.
+    unread: BTreeMap<u64, BTreeSet<PodUid>>,
+    next_reader: u64,
 }
 
 #[derive(Debug)]
@@ -109,53 +139,48 @@ impl PodBoard {
     /// Puts an entry on the board or replaces it; its events stay if `view.events` is empty.
     pub fn publish(&self, mut view: PodEntryView) {
         let uid = view.pod.uid();
-        self.change(|state| {
-            if let Some((_, old)) = state.entries.get_mut(&uid)
-                && view.events.is_empty()
-            {
-                view.events = std::mem::take(&mut old.events);
+        self.change(&uid, |entries| {
+            if let Some(old) = entries.get_mut(&uid) {
+                if view.events.is_empty() {
+                    view.events.clone_from(&old.events);
+                }
+                if old.is_same(&view) {
+                    return false;
+                }
             }
-            state.entries.insert(uid, (state.version, view));
+            entries.insert(uid.clone(), view);
             true
         });
     }
 
     /// Changes one entry in place; nothing happens if the pod is not on the board.
     pub fn update(&self, uid: &PodUid, change: impl FnOnce(&mut PodEntryView)) {
-        self.change(|state| {
-            let version = state.version;
-            match state.entries.get_mut(uid) {
-                Some((at, entry)) => {
-                    change(entry);
-                    *at = version;
-                    true
-                }
-                None => false,
-            }
+        self.change(uid, |entries| {
+            let entry = entries.get_mut(uid);
+            entry.map(change).is_some()
         });
     }
 
     /// Takes a pod off the board.
     pub fn remove(&self, uid: &PodUid) {
-        self.change(|state| state.entries.remove(uid).is_some());
+        self.change(uid, |entries| entries.remove(uid).is_some());
     }
 
     /// All entries, ordered by namespace and name.
     pub fn snapshot(&self) -> Vec<PodEntryView> {
-        let mut all: Vec<_> =
-            self.with(|state| state.entries.values().map(|(_, e)| e.clone()).collect());
+        let mut all: Vec<_> = self.with(|state| state.entries.values().cloned().collect());
         all.sort_by_key(|e: &PodEntryView| e.pod.full_name());
         all
     }
 
     /// The entry of one pod.
     pub fn get(&self, uid: &PodUid) -> Option<PodEntryView> {
-        self.with(|state| state.entries.get(uid).map(|(_, e)| e.clone()))
+        self.with(|state| state.entries.get(uid).cloned())
     }
 
     /// What happened to one pod lately, oldest first.
     pub fn events(&self, uid: &PodUid) -> Vec<PodEvent> {
-        let events = self.with(|state| state.entries.get(uid).map(|(_, e)| e.events.clone()));
+        let events = self.with(|state| state.entries.get(uid).map(|e| e.events.clone()));
         events.unwrap_or_default()
     }
 
@@ -166,8 +191,8 @@ impl PodBoard {
             state
                 .entries
                 .values()
-                .filter(|(_, e)| e.pod.namespace() == namespace && e.pod.name() == name)
-                .map(|(_, e)| e.clone())
+                .filter(|e| e.pod.namespace() == namespace && e.pod.name() == name)
+                .cloned()
                 .collect()
         })
     }
@@ -179,10 +204,18 @@ impl PodBoard {
 
     /// A subscription whose first change is the whole board.
     pub fn subscribe(&self) -> BoardSubscription {
+        let id = self.with(|state| {
+            let id = state.next_reader;
+            state.next_reader += 1;
+            let all = state.entries.keys().cloned().collect();
+            state.unread.insert(id, all);
+            id
+        });
         BoardSubscription {
             board: self.clone(),
             version: self.0.version.subscribe(),
-            seen: None,
+            id,
+            is_first: true,
             known: BTreeSet::new(),
         }
     }
@@ -191,10 +224,17 @@ impl PodBoard {
         f(&mut self.0.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn change(&self, f: impl FnOnce(&mut State) -> bool) {
+    /// Applies `f`, which returns true if the entry of the pod changed.
+    fn change(&self, uid: &PodUid, f: impl FnOnce(&mut BTreeMap<PodUid, PodEntryView>) -> bool) {
         let version = self.with(|state| {
+            if !f(&mut state.entries) {
+                return None;
+            }
+            for unread in state.unread.values_mut() {
+                unread.insert(uid.clone());
+            }
             state.version += 1;
-            f(state).then_some(state.version)
+            Some(state.version)
         });
         if let Some(version) = version {
             self.0.version.send_replace(version);
@@ -207,7 +247,9 @@ impl PodBoard {
 pub struct BoardSubscription {
     board: PodBoard,
     version: watch::Receiver<u64>,
-    seen: Option<u64>,
+    id: u64,
+    is_first: bool,
+    /// Pods that the reader was told of.
     known: BTreeSet<PodUid>,
 }
 
@@ -216,29 +258,39 @@ impl BoardSubscription {
     /// with the whole board. `None` when the board is gone.
     pub async fn next(&mut self) -> Option<BoardChange> {
         loop {
-            if self.seen.is_some() {
+            let is_first = mem::take(&mut self.is_first);
+            if !is_first {
                 self.version.changed().await.ok()?;
             }
             self.version.borrow_and_update();
-            let seen = self.seen;
-            let (change, now_known, version) = self.board.with(|state| {
-                let changed = state
-                    .entries
-                    .values()
-                    .filter(|(at, _)| seen.is_none_or(|seen| *at > seen))
-                    .map(|(_, e)| e.clone())
-                    .collect();
-                let now_known: BTreeSet<_> = state.entries.keys().cloned().collect();
-                let removed = self.known.difference(&now_known).cloned().collect();
-                (BoardChange { changed, removed }, now_known, state.version)
-            });
-            let first = self.seen.is_none();
-            self.seen = Some(version);
-            self.known = now_known;
-            if first || !change.changed.is_empty() || !change.removed.is_empty() {
+            let change = self.take_unread();
+            if is_first || !change.changed.is_empty() || !change.removed.is_empty() {
                 return Some(change);
             }
         }
+    }
+
+    fn take_unread(&mut self) -> BoardChange {
+        let known = &mut self.known;
+        self.board.with(|state| {
+            let unread = state.unread.get_mut(&self.id).map(mem::take);
+            let mut change = BoardChange::default();
+            for uid in unread.unwrap_or_default() {
+                if let Some(entry) = state.entries.get(&uid) {
+                    change.changed.push(entry.clone());
+                    known.insert(uid);
+                } else if known.remove(&uid) {
+                    change.removed.push(uid);
+                }
+            }
+            change
+        })
+    }
+}
+
+impl Drop for BoardSubscription {
+    fn drop(&mut self) {
+        self.board.with(|state| state.unread.remove(&self.id));
     }
 }
 
@@ -308,6 +360,33 @@ mod tests {
             line(&reader.next().await.expect("board")),
             "+[b=Terminating] -[a]"
         );
+    }
+
+    #[tokio::test]
+    async fn reader_is_not_woken_by_entry_without_change() {
+        let board = PodBoard::new();
+        board.publish(view("a", WorkerPhase::Syncing));
+        let mut reader = board.subscribe();
+        let changes = board.changes();
+        reader.next().await.expect("board");
+        board.publish(view("a", WorkerPhase::Syncing));
+        assert!(!changes.has_changed().expect("board"));
+        board.publish(view("b", WorkerPhase::Syncing));
+        assert_eq!(
+            line(&reader.next().await.expect("board")),
+            "+[b=Syncing] -[]"
+        );
+    }
+
+    #[tokio::test]
+    async fn dropped_reader_leaves_nothing_on_the_board() {
+        let board = PodBoard::new();
+        let (first, second) = (board.subscribe(), board.subscribe());
+        drop(first);
+        board.publish(view("a", WorkerPhase::Syncing));
+        assert_eq!(board.with(|state| state.unread.len()), 1);
+        drop(second);
+        assert_eq!(board.with(|state| state.unread.len()), 0);
     }
 
     #[tokio::test]

@@ -129,6 +129,9 @@ pub struct SyncLoop {
     admissions: Admissions,
     check: RuntimeCheck,
     rounds: Rounds,
+    /// The version of the status cache that the gauges of pods show; `None` if the desired pods have
+    /// changed.
+    gauges: Option<u64>,
     /// The runtime's last word on `supplementalGroupsPolicy: Strict`.
     strict_groups: Option<bool>,
     /// The runtime's name, version and gaps are in the log, or about to be.
@@ -164,6 +167,7 @@ impl SyncLoop {
             admissions: Admissions::default(),
             check: RuntimeCheck::default(),
             rounds: Rounds::default(),
+            gauges: None,
             strict_groups: None,
             gaps_reported: false,
             answers: answer_sender,
@@ -197,6 +201,7 @@ impl SyncLoop {
         match event {
             SyncLoopEvent::Config(update) => {
                 tracing::info!(%update, "config");
+                self.gauges = None;
                 let restored = update.op == PodOp::Restore;
                 for dispatch in self.desired.apply(update) {
                     let dispatch = self.admit(dispatch, restored);
@@ -328,7 +333,7 @@ impl SyncLoop {
     }
 
     fn begin_housekeeping(&mut self) {
-        let Some(round) = self.rounds.tick(&self.desired.uids()) else {
+        let Some(round) = self.rounds.tick(|| self.desired.uids()) else {
             return;
         };
         tracing::trace!(%round, "housekeeping");
@@ -465,7 +470,11 @@ impl SyncLoop {
         });
     }
 
-    fn publish_gauges(&self) {
+    fn publish_gauges(&mut self) {
+        let version = Some(self.deps.cache.version());
+        if std::mem::replace(&mut self.gauges, version) == version {
+            return;
+        }
         let statics = self
             .desired
             .pods()

@@ -87,6 +87,7 @@ fn times(ratio: f64) -> String {
 #[derive(Debug, Default)]
 pub(super) struct Report {
     rows: Vec<[String; 6]>,
+    failure: Option<anyhow::Error>,
 }
 
 impl Report {
@@ -133,6 +134,16 @@ impl Report {
         self.push([what, &shown, &other, &range], ratio, Target::times(target));
     }
 
+    /// The run ended with this error; the rows before it are kept.
+    pub(super) fn fail(&mut self, error: anyhow::Error) {
+        self.failure = Some(error);
+    }
+
+    /// Returns the error that ended the run, if any.
+    pub(super) fn into_result(self) -> anyhow::Result<()> {
+        self.failure.map_or(Ok(()), Err)
+    }
+
     fn push(&mut self, [what, ours, bare, ratio]: [&str; 4], value: f64, target: Target) {
         let (shown, verdict) = match value <= target.limit {
             _ if target.limit.is_nan() => (String::new(), ""),
@@ -160,6 +171,9 @@ impl Report {
         writeln!(text, "|---|---|---|---|---|---|")?;
         for row in &self.rows {
             writeln!(text, "| {} |", row.join(" | "))?;
+        }
+        if let Some(failure) = &self.failure {
+            writeln!(text, "\nThe run ended with an error: {failure:#}.")?;
         }
         Ok(text)
     }

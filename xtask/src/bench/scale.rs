@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use tokio::time::Instant;
 use windlass_testbed::containerd::PrivateContainerd;
 
@@ -57,7 +57,7 @@ pub(super) fn command(options: &Options) -> String {
     )
 }
 
-/// Takes all figures.
+/// Takes all figures. A step that fails ends the run, and the report keeps what was measured before.
 pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
     let mut report = Report::default();
     for pods in &options.scale.scale {
@@ -66,7 +66,10 @@ pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<
         let containerd = PrivateContainerd::start("bench", run::step).await?;
         let result = step(options, binary, &containerd, *pods, &mut report).await;
         containerd.stop().await?;
-        result.with_context(|| format!("with {pods} pods"))?;
+        if let Err(error) = result {
+            report.fail(error.context(format!("with {pods} pods")));
+            break;
+        }
     }
     Ok(report)
 }

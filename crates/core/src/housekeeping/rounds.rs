@@ -124,7 +124,7 @@ impl Rounds {
 
     /// It is time for a round. `None` while the last round is in progress, and for most ticks of an
     /// idle node.
-    pub fn tick(&mut self, desired: &BTreeSet<PodUid>) -> Option<Round> {
+    pub fn tick(&mut self, desired: impl FnOnce() -> BTreeSet<PodUid>) -> Option<Round> {
         self.ticks += 1;
         self.idle_ticks = self.idle_ticks.saturating_add(1);
         self.garbage_wanted |= self.ticks % GARBAGE_EVERY == 1;
@@ -133,10 +133,9 @@ impl Rounds {
             return None;
         }
         self.under_way = true;
-        let share_cpu = self.garbage_wanted || self.weighed != *desired;
-        if share_cpu {
-            self.weighed.clone_from(desired);
-        }
+        let desired = desired();
+        let share_cpu = self.garbage_wanted || self.weighed != desired;
+        self.weighed = desired;
         Some(Round {
             scope: self.scope(),
             share_cpu,
@@ -206,12 +205,12 @@ mod tests {
         for (index, (step, expected)) in script.iter().enumerate() {
             let line = match step {
                 Tick(desired) => {
-                    let round = rounds.tick(&set(desired));
+                    let round = rounds.tick(|| set(desired));
                     round.map_or("-".to_owned(), |round| round.to_string())
                 }
                 Quiet(ticks, desired) => {
                     for _ in 0..*ticks {
-                        rounds.tick(&set(desired));
+                        rounds.tick(|| set(desired));
                         rounds.planned(&HousekeepingPlan::default(), &set(desired));
                         rounds.finished();
                     }

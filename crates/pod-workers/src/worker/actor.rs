@@ -231,6 +231,7 @@ impl PodWorkerActor {
                     backoff: self.backoff.clone(),
                     verdicts: self.deps.probes.results.of(&self.uid),
                     status: self.report.status(),
+                    known: self.report.known(),
                     network_ready: self.runtime.network_error.is_none(),
                 };
                 spawn_io("sync-pod", async move {

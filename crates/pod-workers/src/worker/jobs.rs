@@ -161,14 +161,16 @@ pub struct SyncJob {
     pub verdicts: Arc<PodVerdicts>,
     /// Its status as it was reported last.
     pub status: Arc<PodStatus>,
+    /// What that status was made from; `None` before the first sync.
+    pub known: Option<Arc<ObservedPod>>,
     /// The pod network can be used.
     pub network_ready: bool,
 }
 
 /// Compares the pod with what runs and carries out the difference.
 ///
-/// `progress` is told how the pod was found and when it has its start slot; a sync that starts
-/// nothing needs none. What the pod refers to is resolved before it takes a slot: an object that
+/// `progress` is told how the pod was found, if that is new, and when it has its start slot; a sync
+/// that starts nothing needs none. What the pod refers to is resolved before it takes a slot: an object that
 /// is missing delays no other pod.
 pub async fn sync(
     deps: &WorkerDeps,
@@ -182,7 +184,9 @@ pub async fn sync(
         Err(error) => return SyncReport::of(Err(error.into())),
     };
     let observed = with_last_words(deps, &job.pod, observed).await;
-    progress(Progress::Observed(Arc::clone(&observed)));
+    if job.known.as_ref() != Some(&observed) {
+        progress(Progress::Observed(Arc::clone(&observed)));
+    }
     // its worker, which hears how the pod was found, ends it
     if past_deadline(deps, &job, &observed) {
         return SyncReport::of(Ok(observed));
@@ -250,7 +254,9 @@ pub async fn sync(
         };
     }
     let slot = start_slot(deps, &uid, starts).await;
-    progress(Progress::Dispatched(deps.clock.now()));
+    if starts {
+        progress(Progress::Dispatched(deps.clock.now()));
+    }
     let pod = SharedPod::clone(&job.pod);
     let request = SyncPodRequest {
         pod: job.pod,

@@ -286,6 +286,11 @@ impl Report {
         Arc::clone(&self.status)
     }
 
+    /// The observation that the status was made from; `None` before the first sync.
+    pub fn known(&self) -> Option<Arc<ObservedPod>> {
+        self.synced_once.then(|| Arc::clone(&self.observed))
+    }
+
     /// Verdicts of probes changed.
     pub fn probed(&mut self, deps: &WorkerDeps) {
         if let Some(pod) = self.pod.clone().filter(|_| self.looked) {
