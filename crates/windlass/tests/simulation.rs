@@ -186,6 +186,28 @@ fn a_pod_whose_status_cannot_be_read_can_still_be_stopped() {
 }
 
 #[test]
+fn idle_pods_are_synchronized_without_a_change_of_the_board() {
+    simulate(11, async |sim| {
+        sim.runtime.add_image("busybox:1");
+        let names: Vec<String> = (0..20).map(|i| format!("pod-{i}")).collect();
+        sim.start_agent().await;
+        sim.desire(names.iter().map(|name| pod(name).build())).await;
+        sim.until("all run", 60 * SECOND, |sim| {
+            names.iter().all(|name| sim.phase(name) == "Running")
+        })
+        .await;
+        sim.pass(10 * SECOND).await;
+        let changes = sim.agent().expect("agent").board.changes();
+        let version = *changes.borrow();
+        let jobs = sim.metrics.pod_worker_duration.with_label_values(&["sync"]);
+        let syncs = jobs.get_sample_count();
+        sim.pass(300 * SECOND).await;
+        assert!(jobs.get_sample_count() >= syncs + 60, "pods synchronized");
+        assert_eq!(*changes.borrow(), version, "versions of the board");
+    });
+}
+
+#[test]
 fn an_edited_pod_is_replaced_only_after_the_old_one_stopped() {
     simulate(7, async |sim| {
         latencies(sim);
