@@ -35,7 +35,7 @@ pub enum SyncLoopEvent {
 
 impl SyncLoopEvent {
     /// True if a source, the runtime, a volume or a probe reports a change.
-    pub fn is_change(&self) -> bool {
+    pub(crate) fn is_change(&self) -> bool {
         match self {
             Self::Config(_)
             | Self::Pleg(_, _)
