@@ -60,6 +60,7 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
     let root = containerd.cgroup_root();
     let tree = HostTree::open(PathBuf::from("/sys/fs/cgroup")).expect("cgroups");
     let layout = containerd.cgroup_layout();
+    let kubepods = layout.kubepods();
     let slices: Option<Arc<dyn Slices>> = match layout.driver() {
         CgroupDriver::Systemd => Some(Arc::new(SystemdSlices::system())),
         CgroupDriver::Cgroupfs => None,
@@ -207,7 +208,7 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
     assert_eq!(ephemeral.used, Some(expected), "layer, logs and emptyDir");
 
     let node = stats.node(Wanted::ALL).await.expect("figures");
-    check_node(&node, &root);
+    check_node(&node, &kubepods);
 
     client.stop_pod_sandbox(&sandbox).await.expect("stopped");
     let gone = until(&stats, Wanted::ALL, "the end", |pod| {
@@ -220,7 +221,7 @@ async fn on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doi
 }
 
 #[track_caller]
-fn check_node(node: &NodeUsage, root: &str) {
+fn check_node(node: &NodeUsage, kubepods: &str) {
     let memory = node.cgroup.memory.as_ref().expect("memory");
     assert!(Some(memory.working_set) < memory.limit, "{memory:?}");
     assert!(node.cgroup.cpu.as_ref().is_some_and(|cpu| cpu.total_ns > 0));
@@ -240,7 +241,7 @@ fn check_node(node: &NodeUsage, root: &str) {
     assert!(node.max_pid > node.running_processes && node.running_processes > Some(1));
     let pods = node.system.iter().find(|it| it.name == "pods");
     let pods = pods.expect("the cgroup of all pods");
-    assert_eq!(pods.cgroup.path, format!("{root}/kubepods"));
+    assert_eq!(pods.cgroup.path, kubepods);
     assert!(pods.started_at > node.started_at);
     assert_eq!(node.classes.len(), 2);
 }
