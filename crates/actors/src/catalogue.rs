@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-pub use windlass_core::status::Verdict;
-pub use windlass_core::volume_plan::Releaser;
-use windlass_core::volume_source::PodVolumes;
+pub use windlass_types::PhaseOverride;
+pub use windlass_volume_plan::volume_plan::Releaser;
+use windlass_volume_plan::volume_source::PodVolumes;
 use windlass_types::corev1::Node;
-pub use windlass_types::view::{RejectedManifest, WorkerPhase};
+pub use windlass_types::view::{RejectedManifest, PodWorkerState};
 use windlass_types::{
     DeviceName, ObservedPod, PodExt, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate,
     ProbeKind, ReadyVolumes, Reason, Retry, SharedPod, VolumesNotReady,
@@ -87,7 +87,7 @@ pub struct KillPod {
     /// For a pod without a configuration: what runs.
     pub orphan: Option<Arc<ObservedPod>>,
     /// A phase that was decided for the pod (rejected, evicted, node shutdown); it ends with it.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<PhaseOverride>,
 }
 
 /// Message: the SyncLoop tells PodWorkers what to do with one pod (coalesced per UID).
@@ -160,7 +160,7 @@ pub struct GetPodWorkers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerStanding {
     /// Its phase.
-    pub phase: WorkerPhase,
+    pub phase: PodWorkerState,
     /// Its pod is a static one; `None` if only the runtime has the pod.
     pub is_static: Option<bool>,
 }
@@ -366,7 +366,7 @@ pub struct ProbeTargets {
     pub pod_ip: Option<std::net::IpAddr>,
     /// How far its worker is: while it terminates, liveness and startup probes rest; after that
     /// all do.
-    pub phase: WorkerPhase,
+    pub phase: PodWorkerState,
 }
 
 impl ProbeTargets {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use windlass_types::{GrowthTurn, Pod, Timestamp};
+use windlass_types::{ExpansionDecision, Pod, Timestamp};
 
 /// What the API server says of claims whose volumes are to grow, and what it is told of them
 /// (upstream `NodeExpander`). A claim is named within the namespace of the pod that uses it.
@@ -20,7 +20,7 @@ pub trait ClaimSizes: Send + Sync + Debug + 'static {
         claim: &str,
         capacity: u64,
         failed_before: bool,
-    ) -> Result<GrowthTurn, String>;
+    ) -> Result<ExpansionDecision, String>;
 
     /// The volume has this many bytes now (upstream `MarkNodeExpansionFinishedWithRecovery`).
     async fn grown(&self, pod: &Pod, claim: &str, bytes: u64) -> Result<(), String>;

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
-use windlass_core::pleg::ListingAge;
+use windlass_pod_lifecycle::pleg::ListingAge;
 
 /// The last successful listing of the runtime.
 #[derive(Clone, Debug)]

@@ -7,29 +7,29 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use windlass_types::{ContainerVerdict, PodUid, PodVerdicts, ProbeKind};
+use windlass_types::{ContainerProbeResult, PodUid, PodProbeResults, ProbeKind};
 
 /// The verdicts on every pod that is probed.
 #[derive(Clone, Debug, Default)]
-pub struct ProbeResults(Arc<Mutex<BTreeMap<PodUid, Arc<PodVerdicts>>>>);
+pub struct ProbeResults(Arc<Mutex<BTreeMap<PodUid, Arc<PodProbeResults>>>>);
 
 impl ProbeResults {
     /// Begins with the verdicts that an earlier life of the agent left.
-    pub fn new(restored: BTreeMap<PodUid, PodVerdicts>) -> Self {
+    pub fn new(restored: BTreeMap<PodUid, PodProbeResults>) -> Self {
         let shared = restored.into_iter().map(|(uid, v)| (uid, Arc::new(v)));
         Self(Arc::new(Mutex::new(shared.collect())))
     }
 
     /// The verdicts on one pod; none if nothing of it is probed.
-    pub fn of(&self, uid: &PodUid) -> Arc<PodVerdicts> {
+    pub fn of(&self, uid: &PodUid) -> Arc<PodProbeResults> {
         self.with(|pods| pods.get(uid).cloned()).unwrap_or_default()
     }
 
     /// The verdicts on all pods.
-    pub fn all(&self) -> BTreeMap<PodUid, PodVerdicts> {
+    pub fn all(&self) -> BTreeMap<PodUid, PodProbeResults> {
         self.with(|pods| {
             let all = pods.iter();
-            all.map(|(uid, verdicts)| (uid.clone(), PodVerdicts::clone(verdicts)))
+            all.map(|(uid, verdicts)| (uid.clone(), PodProbeResults::clone(verdicts)))
                 .collect()
         })
     }
@@ -40,7 +40,7 @@ impl ProbeResults {
         kind: ProbeKind,
         uid: &PodUid,
         container: &str,
-        verdict: ContainerVerdict,
+        verdict: ContainerProbeResult,
     ) -> bool {
         self.with(|pods| {
             let pod = Arc::make_mut(pods.entry(uid.clone()).or_default());
@@ -69,7 +69,7 @@ impl ProbeResults {
         });
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut BTreeMap<PodUid, Arc<PodVerdicts>>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut BTreeMap<PodUid, Arc<PodProbeResults>>) -> R) -> R {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use windlass_core::volume_source::{PodVolume, PodVolumes, VolumeSource};
+use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource};
 use windlass_types::{PodExt, PodUid, ReadyVolumes, SharedPod};
 
 /// Written by the VolumeManager, read by who asks it. Clones share it. A pod that is looked at again
@@ -57,7 +57,7 @@ impl SettledVolumes {
 
 #[cfg(test)]
 mod tests {
-    use windlass_core::volume_source::BoundClaim;
+    use windlass_volume_plan::volume_source::BoundClaim;
     use windlass_types::Pod;
     use windlass_types::corev1::EmptyDirVolumeSource;
 

@@ -21,9 +21,9 @@ use windlass_auth::{
     TokenVerdict, protect,
 };
 use windlass_client::ApiResult;
-use windlass_core::access::AccessSettings;
+use windlass_credentials::access::AccessSettings;
 use windlass_metrics::Metrics;
-use windlass_types::{NodeRight, UserInfo};
+use windlass_types::{NodePermission, UserInfo};
 
 #[derive(Debug)]
 struct Desk;
@@ -44,7 +44,7 @@ impl TokenReviews for Desk {
 
 #[async_trait]
 impl AccessReviews for Desk {
-    async fn review(&self, user: &UserInfo, right: NodeRight, _: &str) -> ApiResult<AccessVerdict> {
+    async fn review(&self, user: &UserInfo, right: NodePermission, _: &str) -> ApiResult<AccessVerdict> {
         println!("  the desk is asked whether {} may {right}", user.name);
         Ok(AccessVerdict {
             allowed: user.name == "prometheus" && right.subresource == "metrics",

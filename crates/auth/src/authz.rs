@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 use windlass_client::ApiError;
 use windlass_metrics::AccessMetrics;
 use windlass_pacing::RateLimit;
-use windlass_types::{NodeRight, UserInfo};
+use windlass_types::{NodePermission, UserInfo};
 
 use crate::answers::{Answers, Asker, Bounds, Got, Key, key};
 use crate::retry;
@@ -65,7 +65,7 @@ impl Authorizer {
     pub(crate) async fn allows(
         &self,
         user: &UserInfo,
-        right: NodeRight,
+        right: NodePermission,
     ) -> Result<bool, AuthzFault> {
         match self {
             Self::Everything => Ok(true),
@@ -111,7 +111,7 @@ impl Rights {
         }
     }
 
-    async fn review(&self, user: &UserInfo, right: NodeRight) -> Result<bool, AuthzFault> {
+    async fn review(&self, user: &UserInfo, right: NodePermission) -> Result<bool, AuthzFault> {
         let key = question(user, right);
         let ask = Arc::clone(&self.ask);
         let ask = || ask.review(user.clone(), right, key);
@@ -123,7 +123,7 @@ impl Rights {
 }
 
 /// The digest of user and right.
-fn question(user: &UserInfo, right: NodeRight) -> Key {
+fn question(user: &UserInfo, right: NodePermission) -> Key {
     let counts = [user.groups.len().to_string()];
     let fixed = [right.verb, right.subresource, &user.name, &user.uid];
     let groups = counts.iter().chain(&user.groups).map(String::as_str);
@@ -144,7 +144,7 @@ impl Ask {
     async fn review(
         self: Arc<Self>,
         user: UserInfo,
-        right: NodeRight,
+        right: NodePermission,
         key: Key,
     ) -> (Result<bool, AuthzFault>, Duration) {
         let attempts = self.attempts(&user, right, &key);
@@ -163,7 +163,7 @@ impl Ask {
     async fn attempts(
         &self,
         user: &UserInfo,
-        right: NodeRight,
+        right: NodePermission,
         key: &Key,
     ) -> Result<AccessVerdict, ApiError> {
         let mut pauses = retry::pauses(key);

@@ -1,7 +1,7 @@
 //! Who asks this node, and whether they may.
 //!
 //! A request passes when an authenticator says who makes it and the authorizer allows one of the
-//! rights that [`windlass_core::access`] names for it. Everything fails closed: no answer is no.
+//! rights that [`windlass_credentials::access`] names for it. Everything fails closed: no answer is no.
 //!
 //! For whoever serves something on a node that the cluster's users and RBAC are to guard. The service
 //! behind the gate may be any `tower` service of axum's bodies.
@@ -62,7 +62,7 @@
 //! use std::time::Duration;
 //! use windlass_auth::{Auth, AuthSettings, Authorization, Reviews, protect};
 //! use windlass_client::ApiClients;
-//! use windlass_core::access::AccessSettings;
+//! use windlass_credentials::access::AccessSettings;
 //!
 //! # async fn run(
 //! #     clients: Option<ApiClients>, metrics: windlass_metrics::Metrics,

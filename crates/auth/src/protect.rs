@@ -13,10 +13,10 @@ use axum::response::IntoResponse;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, Request, Response, StatusCode};
 use tower::{Service, ServiceExt};
-use windlass_core::access::{AccessSettings, PathFault, rights};
+use windlass_credentials::access::{AccessSettings, PathFault, rights};
 use windlass_https::Peer;
 use windlass_metrics::AccessMetrics;
-use windlass_types::{Clock, NodeRight, UserInfo};
+use windlass_types::{Clock, NodePermission, UserInfo};
 
 use crate::authn::{Authenticator, AuthnFault, Tokens};
 use crate::authz::{Authorization, Authorizer, AuthzFault, Rights};
@@ -62,14 +62,14 @@ pub enum Refusal {
         /// Name of the caller.
         user: String,
         /// What would have been enough, each.
-        rights: Vec<NodeRight>,
+        rights: Vec<NodePermission>,
     },
     /// 500: nobody could say.
     Unknown {
         /// Name of the caller.
         user: String,
         /// What was asked for.
-        right: NodeRight,
+        right: NodePermission,
     },
 }
 

@@ -10,7 +10,7 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use windlass_client::{ApiClient, ApiResult};
-use windlass_types::{NodeRight, UserInfo};
+use windlass_types::{NodePermission, UserInfo};
 
 /// What is said of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub trait AccessReviews: fmt::Debug + Send + Sync + 'static {
     async fn review(
         &self,
         user: &UserInfo,
-        right: NodeRight,
+        right: NodePermission,
         node: &str,
     ) -> ApiResult<AccessVerdict>;
 }
@@ -104,7 +104,7 @@ impl AccessReviews for ApiReviews {
     async fn review(
         &self,
         user: &UserInfo,
-        right: NodeRight,
+        right: NodePermission,
         node: &str,
     ) -> ApiResult<AccessVerdict> {
         let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());

@@ -10,9 +10,9 @@ use std::error::Error;
 use std::sync::Arc;
 
 use windlass_cgroups::{CgroupTree, HostTree, MemoryTree, PodCgroups};
-use windlass_core::cgroup_names::CgroupLayout;
-use windlass_core::pod_cgroup::{CgroupValues, NodeLimits};
-use windlass_core::resources::QosClass;
+use windlass_runtime_config::cgroup_names::CgroupLayout;
+use windlass_runtime_config::pod_cgroup::{CgroupValues, NodeLimits};
+use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 

@@ -2,7 +2,7 @@
 //!
 //! For whoever gives pods cgroups of their own below a root that they own: names as the Go kubelet
 //! has them, limits on pods and on all of them together, on cgroup v1 and v2 alike. Names and
-//! values are decided in `windlass_core::cgroup_names` and `windlass_core::pod_cgroup`; here they
+//! values are decided in `windlass_runtime_config::cgroup_names` and `windlass_runtime_config::pod_cgroup`; here they
 //! are made true.
 //!
 //! # The way in
@@ -19,9 +19,9 @@
 //! use std::sync::Arc;
 //!
 //! use windlass_cgroups::{MemoryTree, PodCgroups};
-//! use windlass_core::cgroup_names::CgroupLayout;
-//! use windlass_core::pod_cgroup::CgroupValues;
-//! use windlass_core::resources::QosClass;
+//! use windlass_runtime_config::cgroup_names::CgroupLayout;
+//! use windlass_runtime_config::pod_cgroup::CgroupValues;
+//! use windlass_pod_inputs::resources::QosClass;
 //! use windlass_types::PodUid;
 //! use windlass_types::cri::CgroupDriver;
 //!

@@ -10,9 +10,9 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use windlass_core::cgroup_names::CgroupLayout;
-use windlass_core::pod_cgroup::CgroupValues;
-use windlass_core::resources::QosClass;
+use windlass_runtime_config::cgroup_names::CgroupLayout;
+use windlass_runtime_config::pod_cgroup::CgroupValues;
+use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 

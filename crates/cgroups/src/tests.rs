@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use windlass_core::cgroup_names::CgroupLayout;
-use windlass_core::pod_cgroup::{CgroupValues, NodeLimits};
-use windlass_core::resources::QosClass;
+use windlass_runtime_config::cgroup_names::CgroupLayout;
+use windlass_runtime_config::pod_cgroup::{CgroupValues, NodeLimits};
+use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 

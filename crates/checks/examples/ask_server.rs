@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use windlass_checks::{Checks, NetChecks};
-use windlass_core::http_target::{HttpTarget, Scheme};
-use windlass_core::probe::{judge_http, judge_tcp};
+use windlass_pod_lifecycle::http_target::{HttpTarget, Scheme};
+use windlass_pod_lifecycle::probe::{judge_http, judge_tcp};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use windlass_checks::{Checks, NetChecks};
-use windlass_core::http_target::{HttpTarget, Scheme};
+use windlass_pod_lifecycle::http_target::{HttpTarget, Scheme};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\
     Connection: close\r\n\r\nok";

@@ -1,8 +1,8 @@
 //! HTTP, TCP and gRPC health requests to containers, as probes and lifecycle hooks make them.
 //!
 //! For whoever needs many small requests that say exactly what a kubelet's would, to servers that
-//! may be slow, broken or hostile. What is asked is decided in `windlass_core::probe` and
-//! `windlass_core::http_target`; what an answer means is decided there too. Here it is only carried
+//! may be slow, broken or hostile. What is asked is decided in `windlass_pod_lifecycle::probe` and
+//! `windlass_pod_lifecycle::http_target`; what an answer means is decided there too. Here it is only carried
 //! out.
 //!
 //! # The way in
@@ -10,7 +10,7 @@
 //! * [`Checks`] is the port: one method for each protocol
 //! * [`NetChecks`] does it over sockets
 //! * [`HttpAnswer`], [`GrpcHealth`] and [`CheckError`] are what comes back;
-//!   `windlass_core::probe::judge_http` turns it into a verdict
+//!   `windlass_pod_lifecycle::probe::judge_http` turns it into a verdict
 //!
 //! # Example
 //!
@@ -18,7 +18,7 @@
 //! use std::time::Duration;
 //!
 //! use windlass_checks::{Checks, NetChecks};
-//! use windlass_core::probe::judge_tcp;
+//! use windlass_pod_lifecycle::probe::judge_tcp;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,4 +60,4 @@ mod port;
 
 pub use net::NetChecks;
 pub use port::Checks;
-pub use windlass_core::probe::{CheckError, GrpcHealth, HttpAnswer};
+pub use windlass_pod_lifecycle::probe::{CheckError, GrpcHealth, HttpAnswer};

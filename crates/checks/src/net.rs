@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::timeout;
-use windlass_core::http_target::{HttpTarget, MAX_REDIRECTS, Redirect, Scheme};
-use windlass_core::probe::http_error;
+use windlass_pod_lifecycle::http_target::{HttpTarget, MAX_REDIRECTS, Redirect, Scheme};
+use windlass_pod_lifecycle::probe::http_error;
 
 use crate::port::Checks;
 use crate::{CheckError, GrpcHealth, HttpAnswer};

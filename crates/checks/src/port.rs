@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_core::http_target::HttpTarget;
-use windlass_core::probe::{CheckError, GrpcHealth, HttpAnswer};
+use windlass_pod_lifecycle::http_target::HttpTarget;
+use windlass_pod_lifecycle::probe::{CheckError, GrpcHealth, HttpAnswer};
 
 /// Requests to containers. Every one is on a connection of its own and ends with it.
 #[async_trait]

@@ -70,7 +70,7 @@ pub mod checks;
 mod collector;
 pub mod node;
 
-use windlass_core::duration;
+use windlass_units::duration;
 
 pub use collector::CollectorAddress;
 pub use duration::GoDuration;

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use windlass_core::yaml::{self, YamlError};
+use windlass_manifests::yaml::{self, YamlError};
 
 use crate::collector;
 use crate::fields;

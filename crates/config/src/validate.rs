@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Component, Path};
 
-use windlass_core::admission::SysctlAllowList;
-use windlass_core::image_access::VerificationPolicy;
-use windlass_core::quantity::Quantity;
+use windlass_node_rules::admission::SysctlAllowList;
+use windlass_credentials::image_access::VerificationPolicy;
+use windlass_units::quantity::Quantity;
 
 use crate::collector::CollectorAddress;
 use crate::duration::GoDuration;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_timelines::{Outcome, Timelines, Touch, TouchKind, What};
+use windlass_timelines::{Outcome, Timelines, Touch, RecordKind, What};
 use windlass_types::cri::{
     CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
     ImageInfo, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
@@ -85,7 +85,7 @@ impl Watch {
         if operation == "ExecSync" && for_pod.is_none() {
             return None;
         }
-        let kind = TouchKind::Call;
+        let kind = RecordKind::RuntimeCall;
         let of = |id: &str| self.calls.owner(id);
         let (pod, what) = match object {
             CallObject::Runtime => (None, What::new(kind, operation)),

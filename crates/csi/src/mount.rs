@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
-use windlass_core::volume_source::{CsiVolume, PodVolume, VolumeSource};
+use windlass_volume_plan::volume_source::{CsiVolume, PodVolume, VolumeSource};
 use windlass_types::{DeviceName, MountedVolume, PodExt, PodUid, SharedPod};
 
 use crate::drivers::CsiDrivers;

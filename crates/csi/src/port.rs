@@ -6,7 +6,7 @@ use std::fmt::{self, Debug};
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use windlass_core::volume_source::SecretRef;
+use windlass_volume_plan::volume_source::SecretRef;
 use windlass_types::{Retry, SharedPod};
 
 /// The node service of one registered driver. Every call ends with an error at its deadline rather

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use tokio::sync::watch;
-use windlass_core::plugin_registration::{
+use windlass_node_rules::plugin_registration::{
     PluginVersion, SocketId, check_driver_name, highest_supported_version,
 };
 use windlass_metrics::Metrics;

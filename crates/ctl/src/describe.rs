@@ -110,7 +110,7 @@ fn head(page: &mut Page, view: &PodView, now: Timestamp) {
     );
     page.field(0, "Status", &summary(view, now).status);
     page.optional(0, "Phase", status.phase.as_deref());
-    page.field(0, "Worker", &view.entry.worker_phase);
+    page.field(0, "Worker", &view.entry.worker_state);
     page.optional(0, "Reason", status.reason.as_deref());
     page.optional(0, "Message", status.message.as_deref());
     page.field(0, "IP", status.pod_ip.as_deref().unwrap_or("<none>"));

@@ -36,7 +36,7 @@ pub(crate) fn of(view: &PodView) -> Explanation {
         pod: view.pod.name().to_owned(),
         uid: view.pod.uid().to_string(),
         phase: view.status().phase,
-        worker_phase: view.entry.worker_phase.clone(),
+        worker_state: view.entry.worker_state.clone(),
         blocker: blocker.map(|blocker| BlockerView {
             reason: blocker.reason,
             container: blocker.container,
@@ -108,7 +108,7 @@ mod tests {
             pod: "web".to_owned(),
             uid: "u".to_owned(),
             phase: Some(phase.to_owned()),
-            worker_phase: "Syncing".to_owned(),
+            worker_state: "Sync".to_owned(),
             blocker,
             notes: Vec::new(),
             touches: Vec::new(),

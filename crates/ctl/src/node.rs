@@ -108,7 +108,7 @@ mod tests {
             server: "https://api:6443/".into(),
             has_identity: true,
             ready: Some("True".into()),
-            contact: Some(proto::ApiContact {
+            contact: Some(proto::HeartbeatStatus {
                 error: error.map(str::to_owned),
                 since: Some(at(700)),
                 last: Some(at(990)),

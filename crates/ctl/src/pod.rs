@@ -82,7 +82,7 @@ pub(crate) async fn find(
 /// Of two with one name, the one that does not terminate.
 pub(crate) fn choose<'a>(pods: &'a [PodView], name: &str) -> Option<&'a PodView> {
     let exact = pods.iter().filter(|view| view.pod.name() == name);
-    if let Some(found) = exact.min_by_key(|view| view.entry.worker_phase != "Syncing") {
+    if let Some(found) = exact.min_by_key(|view| view.entry.worker_state != "Sync") {
         return Some(found);
     }
     let mut short = pods.iter().filter(|view| {
@@ -136,7 +136,7 @@ pub(crate) mod tests {
         let entry = PodEntry {
             pod_json: pod.to_string().into(),
             source: "file".to_owned(),
-            worker_phase: "Syncing".to_owned(),
+            worker_state: "Sync".to_owned(),
             ..PodEntry::default()
         };
         PodView::decode(entry).expect("pod")

@@ -73,7 +73,7 @@ pub(crate) fn summary(view: &PodView, now: Timestamp) -> Summary {
         }
     }
     let leaving =
-        view.pod.metadata.deletion_timestamp.is_some() || view.entry.worker_phase == "Terminating";
+        view.pod.metadata.deletion_timestamp.is_some() || view.entry.worker_state == "Terminating";
     if leaving && !over {
         text = "Terminating".to_owned();
     }

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use windlass_core::timeline::{Bar, Episode, waterfall};
+use windlass_pod_status::timeline::{Bar, Episode, waterfall};
 use windlass_types::Timestamp;
-use windlass_types::why::{PodTimeline, TouchEnd, TouchView};
+use windlass_types::why::{PodTimeline, RecordState, TimelineRecord};
 
 use crate::age::{age, human};
 use crate::args::ExplainArgs;
@@ -85,7 +85,7 @@ fn row(bar: &Bar<'_>) -> Vec<String> {
     ]
 }
 
-fn name(touch: &TouchView) -> String {
+fn name(touch: &TimelineRecord) -> String {
     let subject = touch.subject.as_ref();
     let subject = subject.map_or_else(String::new, |subject| format!(" {subject}"));
     format!("{} {}{subject}", touch.kind, touch.name)
@@ -94,25 +94,25 @@ fn name(touch: &TouchView) -> String {
 /// `====` went well, `!!!!` failed, `~~~~` was given up, `===>` is under way, `|` took no time.
 fn cells(bar: &Bar<'_>) -> String {
     let (mark, last) = match bar.touch.end {
-        TouchEnd::Done => ("=", "="),
-        TouchEnd::Failed => ("!", "!"),
-        TouchEnd::Cancelled => ("~", "~"),
-        TouchEnd::Running => ("=", ">"),
+        RecordState::Succeeded => ("=", "="),
+        RecordState::Failed => ("!", "!"),
+        RecordState::Cancelled => ("~", "~"),
+        RecordState::Running => ("=", ">"),
     };
     let drawn = match bar.cells {
-        0 if bar.touch.end == TouchEnd::Failed => "!".to_owned(),
+        0 if bar.touch.end == RecordState::Failed => "!".to_owned(),
         0 => "|".to_owned(),
         cells => mark.repeat(cells - 1) + last,
     };
     format!("{:1$}{drawn}", "", bar.from)
 }
 
-fn remark(touch: &TouchView) -> String {
+fn remark(touch: &TimelineRecord) -> String {
     let mut words = Vec::new();
     if touch.count > 1 {
         words.push(format!("x{}", touch.count));
     }
-    if touch.end != TouchEnd::Done {
+    if touch.end != RecordState::Succeeded {
         words.push(touch.end.as_str().to_owned());
     }
     if let Some(message) = &touch.message {
@@ -143,7 +143,7 @@ pub(crate) fn short(time: Duration) -> String {
 }
 
 /// One touch on one line, for `explain`.
-pub(crate) fn line(touch: &TouchView, now: Timestamp) -> String {
+pub(crate) fn line(touch: &TimelineRecord, now: Timestamp) -> String {
     let took = touch.seconds.map(Duration::try_from_secs_f64);
     let took = took.map_or_else(String::new, |took| {
         format!(", took {}", short(took.unwrap_or_default()))

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use windlass_proto::windlass_v1 as proto;
-use windlass_types::top::{ContainerTop, NodeTop, PodTop, Used};
+use windlass_types::top::{ContainerTop, NodeTop, PodTop, CpuMemoryUsage};
 
 use crate::args::TopArgs;
 use crate::client::Client;
@@ -80,9 +80,9 @@ fn chosen(usage: proto::GetUsageResponse, args: &TopArgs) -> NodeTop {
     top.busiest_first()
 }
 
-fn used(usage: Option<proto::Usage>) -> Used {
+fn used(usage: Option<proto::Usage>) -> CpuMemoryUsage {
     let usage = usage.unwrap_or_default();
-    Used {
+    CpuMemoryUsage {
         cpu_nano_cores: usage.cpu_nano_cores,
         memory_bytes: usage.memory_bytes,
     }
@@ -113,7 +113,7 @@ fn row(namespace: &str, name: &str, container: &str, figures: [String; 2]) -> Ve
 }
 
 /// Processors and memory as `kubectl top` writes them, `-` for what is not known.
-fn figures(usage: Used) -> [String; 2] {
+fn figures(usage: CpuMemoryUsage) -> [String; 2] {
     let (cpu, memory) = (usage.cpu_nano_cores, usage.memory_bytes);
     let none = || "-".to_owned();
     [

@@ -30,7 +30,7 @@ fn web() -> proto::PodEntry {
     proto::PodEntry {
         pod_json: pod.to_string().into(),
         source: "file".to_owned(),
-        worker_phase: "Syncing".to_owned(),
+        worker_state: "Sync".to_owned(),
         blocker: Some(proto::Blocker {
             reason: "ErrImageNeverPull".to_owned(),
             container: Some("app".to_owned()),
@@ -124,7 +124,7 @@ fn explanation() -> Explanation {
         pod: "web-n1".to_owned(),
         uid: "u".to_owned(),
         phase: Some("Pending".to_owned()),
-        worker_phase: "Syncing".to_owned(),
+        worker_state: "Sync".to_owned(),
         blocker: Some(BlockerView {
             reason: "ErrImageNeverPull".to_owned(),
             container: Some("app".to_owned()),
@@ -194,7 +194,7 @@ async fn answers_go_to_stdout_and_errors_are_one_line_with_exit_code_1() {
         &socket,
         "explain pod web-n1 -o json",
         "0 {\n  \"namespace\": \"default\",\n  \"pod\": \"web-n1\",\n  \"uid\": \"u\",\n  \
-         \"phase\": \"Pending\",\n  \"workerPhase\": \"Syncing\",\n  \"blocker\": {\n    \
+         \"phase\": \"Pending\",\n  \"workerState\": \"Sync\",\n  \"blocker\": {\n    \
          \"reason\": \"ErrImageNeverPull\",\n    \"container\": \"app\",\n    \
          \"message\": \"image web is not on the node\",\n    \
          \"since\": \"1970-01-01T00:00:00Z\",\n    \"nextRetry\": null,\n    \

@@ -3,7 +3,7 @@
 use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use windlass_auth::{named, of_authorization, of_websocket};
-use windlass_core::access::{self, AccessSettings};
+use windlass_credentials::access::{self, AccessSettings};
 
 /// `METHOD path`. A path that is let through has one meaning only, and no `GET` executes.
 pub(crate) fn rights(data: &[u8]) {
@@ -19,7 +19,7 @@ pub(crate) fn rights(data: &[u8]) {
         parts.next(),
         Some("exec" | "attach" | "run" | "portForward")
     );
-    let wanted = |right: &windlass_types::NodeRight| right.verb == "create";
+    let wanted = |right: &windlass_types::NodePermission| right.verb == "create";
     assert!(!executes || rights.iter().all(wanted));
     assert!(!parts.any(|part| part == ".."));
 }

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use http::Uri;
-use windlass_core::http_target::{HttpTarget, Redirect, Scheme};
+use windlass_pod_lifecycle::http_target::{HttpTarget, Redirect, Scheme};
 use windlass_node_api::queries::{NodeQuery, PodLogOptions, StreamQuery};
 use windlass_server::any_authority::Rewriter;
 use windlass_types::Timestamp;

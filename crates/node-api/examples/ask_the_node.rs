@@ -15,7 +15,7 @@ use axum::http::Request;
 use serde_json::{from_value, json};
 use tower::ServiceExt;
 use windlass_actors::{StatusCache, SystemClock};
-use windlass_core::paths::NodePaths;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_metrics::Metrics;
 use windlass_node_api::{

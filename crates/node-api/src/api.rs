@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use windlass_actors::StatusCache;
-use windlass_core::paths::NodePaths;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{RuntimeService, RuntimeStreams};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::LogReader;

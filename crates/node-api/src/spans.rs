@@ -14,7 +14,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::USER_AGENT;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use windlass_core::hash::{fnv1a_64, fnv1a_128};
+use windlass_units::hash::{fnv1a_64, fnv1a_128};
 use windlass_https::Peer;
 use windlass_timelines::within;
 use windlass_types::{

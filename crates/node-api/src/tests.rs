@@ -18,7 +18,7 @@ use windlass_stats::{LogUsage, MachineFacts, NoFigures, StatsError, StatsSource,
 use windlass_status::{PodBoard, PodEntryView};
 use windlass_streams::{Limits, Sessions};
 use windlass_testing::FakeRuntime;
-use windlass_timelines::{Outcome, Timelines, TouchKind, What};
+use windlass_timelines::{Outcome, Timelines, RecordKind, What};
 use windlass_types::view::Blocker;
 use windlass_types::why::PodTimeline;
 use windlass_types::{Clock, Reason, Timestamp};
@@ -139,7 +139,7 @@ impl World {
                 machine: Arc::new(MachineFacts::default()),
                 health: Arc::new(Healthy(true)),
                 metrics: Metrics::new().expect("metrics"),
-                paths: windlass_core::paths::NodePaths {
+                paths: windlass_pod_inputs::paths::NodePaths {
                     root_dir: "/nowhere".into(),
                     pod_logs_dir: "/nowhere".into(),
                 },
@@ -262,9 +262,9 @@ async fn what_touched_a_pod_and_what_holds_it_up_is_told() {
         let what = What::of(kind, name, "c");
         why.timelines.instant(&uid, what, outcome);
     };
-    touched(TouchKind::Source, "ADD", Outcome::Done);
+    touched(RecordKind::Source, "ADD", Outcome::Done);
     let missing = Outcome::failed("not found");
-    touched(TouchKind::Wait, "references", missing);
+    touched(RecordKind::Wait, "references", missing);
 
     let (status, text) = world.get("/windlass/v1/pods/default/web/timeline").await;
     assert_eq!(status, StatusCode::OK);

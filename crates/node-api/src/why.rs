@@ -14,7 +14,7 @@ use axum::routing::get;
 use serde::Serialize;
 use windlass_stats::Wanted;
 use windlass_stats::usage::{CgroupUsage, NodeUsage, PodUsage};
-use windlass_types::top::{ContainerTop, NodeTop, PodTop, Used};
+use windlass_types::top::{ContainerTop, NodeTop, PodTop, CpuMemoryUsage};
 
 use crate::NodeApi;
 use crate::answer::{json, text};
@@ -72,9 +72,9 @@ fn of_node(name: &str, node: &NodeUsage, pods: Vec<PodUsage>) -> NodeTop {
     }
 }
 
-fn used(cgroup: Option<&CgroupUsage>) -> Used {
+fn used(cgroup: Option<&CgroupUsage>) -> CpuMemoryUsage {
     let (cpu, memory) = cgroup.map_or((None, None), |it| (it.cpu.as_ref(), it.memory.as_ref()));
-    Used {
+    CpuMemoryUsage {
         cpu_nano_cores: cpu.and_then(|cpu| cpu.nano_cores),
         memory_bytes: memory.map(|memory| memory.working_set),
     }

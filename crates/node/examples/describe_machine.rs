@@ -8,8 +8,8 @@ use std::error::Error;
 use std::io::{self, Write};
 
 use windlass_actors::SystemClock;
-use windlass_core::node_conditions::NodeHealth;
-use windlass_core::node_object::{
+use windlass_node_rules::node_conditions::NodeHealth;
+use windlass_node_rules::node_object::{
     NodeObjectInput, NodeSettings, ResourceSettings, RuntimeFacts, initial_node,
 };
 use windlass_node::MachineRoots;

@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use windlass_actors::NodeSeen;
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, At, Delete, Patch};
-use windlass_core::csi_node::{
+use windlass_node_rules::csi_node::{
     CsiNodePlan, NodeDriver, NodeOwner, node_with_driver, node_without_drivers, plan_csi_node,
 };
-use windlass_core::node_object::node_patch;
+use windlass_node_rules::node_object::node_patch;
 use windlass_csi::{Announcement, Announcements, CsiDrivers, NodeInfo, RegisteredDriver};
 use windlass_types::corev1::Node;
 use windlass_types::storagev1::CSINode;

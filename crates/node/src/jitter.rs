@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_core::hash::fnv1a_64;
+use windlass_units::hash::fnv1a_64;
 
 /// A fraction in `0..1` for the `n`th time something happens on a node.
 pub(crate) fn fraction(node: &str, what: &str, n: u64) -> f64 {

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use windlass_actors::NodeSeen;
 use windlass_client::ApiClient;
 use windlass_types::Clock;
-use windlass_types::view::ApiContact;
+use windlass_types::view::HeartbeatStatus;
 
 pub use actor::NodeLease;
 
@@ -37,7 +37,7 @@ pub struct NodeLeaseDeps {
     /// The clock whose time is written into the lease.
     pub clock: Arc<dyn Clock>,
     /// Who wants to know whether the API server answers.
-    pub contact: watch::Sender<Option<ApiContact>>,
+    pub contact: watch::Sender<Option<HeartbeatStatus>>,
 }
 
 impl NodeLeaseDeps {

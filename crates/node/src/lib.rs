@@ -5,7 +5,7 @@
 //!
 //! # The way in
 //!
-//! * [`MachineRoots`] reads what the machine is; `windlass_core::node_object` makes the Node of it
+//! * [`MachineRoots`] reads what the machine is; `windlass_node_rules::node_object` makes the Node of it
 //! * [`NodeStatus`] is the actor that registers the Node, takes over one that exists, and reports the
 //!   status when it changes
 //! * [`NodeLease`] renews the lease, the sign of life that the control plane counts on

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use windlass_core::node_object::MachineFacts;
+use windlass_node_rules::node_object::MachineFacts;
 use windlass_types::Timestamp;
 
 /// Where facts about the machine come from.

@@ -2,7 +2,7 @@
 //!
 //! `logind` speaks D-Bus, `watch` keeps hold of it and tells what it says, `drain` stops one
 //! group of pods after the other, `record` keeps the times, and the actor connects them. Which pods end when is decided in
-//! [`windlass_core::shutdown`]. Where there is no D-Bus (in a container) a shutdown is not
+//! [`windlass_pod_lifecycle::shutdown`]. Where there is no D-Bus (in a container) a shutdown is not
 //! delayed, and one line says so.
 
 mod actor;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use windlass_actors::{NodeSeen, RuntimeState, ShutdownState, VolumesInUse};
 use windlass_client::ApiClients;
-use windlass_core::node_object::NodeSettings;
+use windlass_node_rules::node_object::NodeSettings;
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_types::{Clock, EventRecorder};

@@ -10,16 +10,16 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_actors::{NodeSeen, ObjectsChanged, SlotSender};
 use windlass_client::{ApiClients, Selector};
-use windlass_core::credentials::Keyring;
-use windlass_core::node_facts::NodeFacts;
-use windlass_core::object_reads::ChangeDetection;
-use windlass_core::pod_references::{BundleRef, Need, References, pod_references};
-use windlass_core::projection::{
+use windlass_credentials::credentials::Keyring;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_inputs::pod_references::{BundleRef, Need, References, pod_references};
+use windlass_pod_inputs::projection::{
     ConfigMapContent, ObjectSnapshot, ProjectionInput, Referent, SecretContent, TrustBundle,
     project_volumes,
 };
-use windlass_core::service_env::{ServiceLink, service_env};
-use windlass_core::volume_source::{PodVolume, projected_volumes};
+use windlass_pod_inputs::service_env::{ServiceLink, service_env};
+use windlass_volume_plan::volume_source::{PodVolume, projected_volumes};
 use windlass_csi::CsiObjects;
 use windlass_metrics::VolumeMetrics;
 use windlass_runtime::{InputsError, PodInputs, PodObjects};

@@ -15,8 +15,8 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiObject, At};
-use windlass_core::cache_lag::PodRequest;
-use windlass_core::volume_source::{ClaimState, Lookup, bound_volume};
+use windlass_pod_inputs::cache_lag::PodRequest;
+use windlass_volume_plan::volume_source::{ClaimState, Lookup, bound_volume};
 use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
 use windlass_types::{PodUid, Retry};
 

@@ -20,11 +20,11 @@ use tokio::process::Command;
 use tokio::sync::{Mutex as Turn, Semaphore};
 use tokio::time::{Instant, timeout};
 use windlass_client::ApiClients;
-use windlass_core::credentials::Keyring;
-use windlass_core::credentials::provider::{
+use windlass_credentials::credentials::Keyring;
+use windlass_credentials::credentials::provider::{
     AccountPlan, CredentialProvider, PluginAccount, read_providers,
 };
-use windlass_core::image_name::ImageName;
+use windlass_manifests::image_name::ImageName;
 use windlass_metrics::PluginMetrics;
 use windlass_runtime::ImageCredentials;
 use windlass_types::{Clock, Pod, PodExt};

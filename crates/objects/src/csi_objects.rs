@@ -11,8 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use windlass_client::{ApiClient, ApiClients, ApiError, ApiErrorKind, At};
-use windlass_core::pod_references::TokenSpec;
-use windlass_core::volume_source::SecretRef;
+use windlass_pod_inputs::pod_references::TokenSpec;
+use windlass_volume_plan::volume_source::SecretRef;
 use windlass_csi::{
     Attachment, CsiDriverSpec, CsiObjects, FsGroupPolicy, ObjectError, PodToken, TokenRequest,
 };

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_actors::{NodeSeen, ObjectsChanged, SlotSender};
 use windlass_client::{ApiClient, Selector};
-use windlass_core::object_reads::ChangeDetection;
-use windlass_core::pod_references::{Need, Use};
+use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_inputs::pod_references::{Need, Use};
 use windlass_types::PodUid;
 
 use crate::reads::{Found, Reads};

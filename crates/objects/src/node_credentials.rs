@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
-use windlass_core::credentials::{CredentialFault, DockerConfigFormat, Keyring};
+use windlass_credentials::credentials::{CredentialFault, DockerConfigFormat, Keyring};
 
 /// How long what was read serves (upstream's lifetime of the default provider).
 const LIFETIME: Duration = Duration::from_secs(5 * 60);

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use windlass_actors::NodeSeen;
 use windlass_client::{ApiClient, ApiErrorKind, ApiObject, At};
-use windlass_core::cache_lag::PodRequest;
-use windlass_core::object_reads::{
+use windlass_pod_inputs::cache_lag::PodRequest;
+use windlass_pod_inputs::object_reads::{
     Answer, Look, Reading, Remembered, Worth, look, object_ttl, worth,
 };
 use windlass_types::PodUid;

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use tokio::task::AbortHandle;
 use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
 use windlass_client::{ApiClient, ApiError, ApiObject, ReflectEvent, Selector, reflect};
-use windlass_core::cache_lag::PodRequest;
+use windlass_pod_inputs::cache_lag::PodRequest;
 use windlass_types::PodUid;
 
 use crate::announced::Announced;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_client::{ApiError, ApiErrorKind};
-use windlass_core::cache_lag::{
+use windlass_pod_inputs::cache_lag::{
     PodRequest, Refusal, RefusalDecision, RefusalStatus, refusal_decision,
 };
 

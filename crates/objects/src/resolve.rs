@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use windlass_core::pod_references::{Need, References, Use};
-use windlass_core::projection::{ConfigMapContent, Referent, SecretContent, TrustBundle};
-use windlass_core::service_env::ServiceLink;
-use windlass_core::volume_source::ClaimFault;
+use windlass_pod_inputs::pod_references::{Need, References, Use};
+use windlass_pod_inputs::projection::{ConfigMapContent, Referent, SecretContent, TrustBundle};
+use windlass_pod_inputs::service_env::ServiceLink;
+use windlass_volume_plan::volume_source::ClaimFault;
 use windlass_runtime::InputsError;
 use windlass_types::certificatesv1beta1::ClusterTrustBundle;
 use windlass_types::corev1::{ConfigMap, Secret, Service};
@@ -189,7 +189,7 @@ pub(crate) fn runtime_class_error(name: &str) -> InputsError {
 
 #[cfg(test)]
 mod tests {
-    use windlass_core::pod_references::pod_references;
+    use windlass_pod_inputs::pod_references::pod_references;
     use windlass_types::Pod;
 
     use super::*;

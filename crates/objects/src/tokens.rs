@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use windlass_actors::{ObjectsChanged, SlotSender, spawn_io};
 use windlass_client::{ApiClient, ApiError, At};
-use windlass_core::cache_lag::PodRequest;
-use windlass_core::pod_references::TokenSpec;
-use windlass_core::projection::Token;
+use windlass_pod_inputs::cache_lag::PodRequest;
+use windlass_pod_inputs::pod_references::TokenSpec;
+use windlass_pod_inputs::projection::Token;
 use windlass_types::corev1::ServiceAccount;
 use windlass_types::{Clock, Pod, PodExt, PodUid, Retry, SharedPod, Timestamp};
 

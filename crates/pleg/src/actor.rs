@@ -23,7 +23,7 @@ use windlass_actors::{
     PlegHealth, PlegMessage, PodChanged, RuntimeName, SlotReceiver, SlotSender, StatusCache,
     answers, slots, spawn_io,
 };
-use windlass_core::pleg::{RuntimePods, diff};
+use windlass_pod_lifecycle::pleg::{RuntimePods, diff};
 use windlass_cri::{CriResult, HungCalls, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_pacing::Limiter;

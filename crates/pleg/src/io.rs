@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::future::{try_join_all, try_join3};
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{AnswerSender, RuntimeName, SlotSender};
-use windlass_core::pleg::{RuntimePods, observe};
+use windlass_pod_lifecycle::pleg::{RuntimePods, observe};
 use windlass_cri::{CriCode, CriError, CriResult, RuntimeLoad, RuntimeService};
 use windlass_types::cri::{ContainerDetail, ContainerSummary, ListFilter, RuntimeEvent};
 use windlass_types::{Clock, ObservedPod, PodUid};

@@ -14,7 +14,7 @@ use windlass_actors::{
     ActorKind, Merge, PlegHandle, PlegHealth, PodChanged, RuntimeName, SlotReceiver, StatusCache,
     mailbox, slots, start_actor,
 };
-use windlass_core::pleg::ListingAge;
+use windlass_pod_lifecycle::pleg::ListingAge;
 use windlass_cri::{HungCalls, RuntimeService, WatchedRuntime};
 use windlass_metrics::Metrics;
 use windlass_pleg::{Pleg, PlegDeps};

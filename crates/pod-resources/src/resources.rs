@@ -15,7 +15,7 @@ use windlass_proto::podresources_v1alpha1 as v1alpha1;
 use windlass_status::{PodBoard, PodEntryView, present};
 use windlass_types::PodExt;
 use windlass_types::corev1::{Pod, PodStatus};
-use windlass_types::view::WorkerPhase;
+use windlass_types::view::PodWorkerState;
 
 use crate::service::Pace;
 
@@ -128,12 +128,12 @@ fn is_active(entry: &PodEntryView) -> bool {
         let phase = status.phase.as_deref();
         matches!(phase, Some("Succeeded" | "Failed"))
     };
-    match entry.worker_phase {
-        WorkerPhase::Syncing => {
+    match entry.worker_state {
+        PodWorkerState::SyncPod => {
             !ended(&entry.status) && !entry.pod.status.as_ref().is_some_and(ended)
         }
-        WorkerPhase::Terminating => true,
-        WorkerPhase::Terminated => false,
+        PodWorkerState::TerminatingPod => true,
+        PodWorkerState::TerminatedPod => false,
     }
 }
 

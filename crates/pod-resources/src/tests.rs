@@ -22,7 +22,7 @@ use windlass_proto::pods_v1alpha1::pods_server::Pods as PodsService;
 use windlass_proto::pods_v1alpha1::{EventType, GetPodRequest, ListPodsRequest, WatchPodsRequest};
 use windlass_status::{PodBoard, PodEntryView};
 use windlass_types::corev1::{Pod, PodStatus};
-use windlass_types::view::WorkerPhase;
+use windlass_types::view::PodWorkerState;
 
 use crate::pod_bytes::tests::line as pod_line;
 use crate::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};
@@ -121,7 +121,7 @@ fn refusal(status: &Status) -> String {
 }
 
 /// A pod with a sidecar, an init container and an app container.
-fn entry(name: &str, phase: WorkerPhase, status: &str) -> PodEntryView {
+fn entry(name: &str, phase: PodWorkerState, status: &str) -> PodEntryView {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": name, "namespace": "default", "uid": format!("u-{name}")},
         "spec": {
@@ -136,7 +136,7 @@ fn entry(name: &str, phase: WorkerPhase, status: &str) -> PodEntryView {
             phase: Some(status.to_owned()),
             ..PodStatus::default()
         }),
-        worker_phase: phase,
+        worker_state: phase,
         looked: true,
         ..PodEntryView::new(Arc::new(pod))
     }
@@ -148,16 +148,16 @@ async fn active_pods_are_listed_with_their_sidecars_and_app_containers() {
     assert_eq!(world.list().await, "");
     world
         .board
-        .publish(entry("web", WorkerPhase::Syncing, "Running"));
+        .publish(entry("web", PodWorkerState::SyncPod, "Running"));
     world
         .board
-        .publish(entry("ends", WorkerPhase::Terminating, "Failed"));
+        .publish(entry("ends", PodWorkerState::TerminatingPod, "Failed"));
     world
         .board
-        .publish(entry("failed", WorkerPhase::Syncing, "Failed"));
+        .publish(entry("failed", PodWorkerState::SyncPod, "Failed"));
     world
         .board
-        .publish(entry("gone", WorkerPhase::Terminated, "Running"));
+        .publish(entry("gone", PodWorkerState::TerminatedPod, "Running"));
     assert_eq!(
         world.list().await,
         "default/ends[side,app] default/web[side,app]"
@@ -200,7 +200,7 @@ async fn active_pods_are_listed_with_their_sidecars_and_app_containers() {
 #[tokio::test]
 async fn without_the_gate_pods_that_have_ended_are_listed_too() {
     let world = World::with(false);
-    let failed = entry("failed", WorkerPhase::Syncing, "Failed");
+    let failed = entry("failed", PodWorkerState::SyncPod, "Failed");
     world.board.publish(failed);
     assert_eq!(world.list().await, "default/failed[side,app]");
     assert!(world.get("default", "failed").await.ends_with("not found"));
@@ -350,7 +350,7 @@ fn told(bytes: &[u8]) -> String {
 
 /// A pod without containers, as the board has it.
 fn bare(name: &str, looked: bool, status: &str) -> PodEntryView {
-    let entry = entry(name, WorkerPhase::Syncing, status);
+    let entry = entry(name, PodWorkerState::SyncPod, status);
     let mut pod = Pod::clone(&entry.pod);
     pod.spec = None;
     PodEntryView {

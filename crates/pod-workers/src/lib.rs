@@ -11,7 +11,7 @@
 //!   and [`WorkerDeps`] are what it and they work with
 //! * [`registry::state::Registry`] decides who has a worker and who waits: pure, usable alone
 //! * [`StartPacer`] lets so many pods start at a time, in order: usable alone
-//! * a worker's phases and retries are `windlass_core::pod_worker`, pure as well
+//! * a worker's phases and retries are `windlass_pod_lifecycle::pod_worker`, pure as well
 //!
 //! # Example
 //!
@@ -64,7 +64,7 @@
 //!
 //! * `registry` who has a worker, who waits for a predecessor of the same name, who is to come back
 //!   after it stopped
-//! * `worker` the `PodWorker` actor around `windlass_core::pod_worker`, and its jobs
+//! * `worker` the `PodWorker` actor around `windlass_pod_lifecycle::pod_worker`, and its jobs
 //! * `pacer` how many pods start at a time, in order
 
 mod pacer;

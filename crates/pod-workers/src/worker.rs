@@ -15,15 +15,15 @@ use windlass_actors::{
     MailboxSender, PlegHandle, PodWorkersMessage, ProbesHandle, RuntimeName, RuntimeState,
     VolumesHandle,
 };
-use windlass_core::backoff::BackoffPolicy;
-use windlass_core::status::{Failures, StatusInput};
+use windlass_pod_lifecycle::backoff::BackoffPolicy;
+use windlass_pod_status::status::{Failures, StatusInput};
 use windlass_cri::HungCalls;
 use windlass_metrics::Metrics;
 use windlass_runtime::{PodObjects, PodRuntime};
 use windlass_status::{EventRecorder, PodBoard};
 use windlass_store::BackoffFile;
 use windlass_timelines::Timelines;
-use windlass_types::{Clock, ObservedPod, Pod, PodVerdicts};
+use windlass_types::{Clock, ObservedPod, Pod, PodProbeResults};
 
 use crate::pacer::StartPacer;
 
@@ -71,7 +71,7 @@ impl WorkerDeps {
         &'a self,
         pod: &'a Pod,
         observed: &'a ObservedPod,
-        verdicts: &'a PodVerdicts,
+        verdicts: &'a PodProbeResults,
         failures: &'a Failures,
     ) -> StatusInput<'a> {
         StatusInput {

@@ -20,7 +20,7 @@ use windlass_checks::NetChecks;
 use windlass_cri::{CriClient, CriOptions};
 use windlass_metrics::Metrics;
 use windlass_probes::{ProbeDeps, ProbeManager};
-use windlass_types::view::{EventType, WorkerPhase};
+use windlass_types::view::{EventType, PodWorkerState};
 use windlass_types::{
     Clock, ContainerState, EventRecorder, ObservedContainer, ObservedPod, Pod, PodExt, PodUid,
     ProbeKind, Reason,
@@ -89,7 +89,7 @@ async fn probe() -> Result<(), Box<dyn Error>> {
         }),
         pod: Arc::new(pod),
         pod_ip: Some(address.ip()),
-        phase: WorkerPhase::Syncing,
+        phase: PodWorkerState::SyncPod,
     };
     lane.put("u1".into(), ProbePod::Probe(targets));
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use windlass_actors::AnswerSender;
 use windlass_checks::{CheckError, Checks};
-use windlass_core::probe::{
+use windlass_pod_lifecycle::probe::{
     ExecFailure, MAX_TRIES, ProbeHandler, ProbeOutcome, ProbeSpec, judge_exec, judge_grpc,
     judge_http, judge_tcp,
 };

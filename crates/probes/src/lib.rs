@@ -3,7 +3,7 @@
 //! For whoever wants containers asked on time, and verdicts after thresholds, as a kubelet does it:
 //! by command, HTTP, TCP or gRPC. A manager for each kind; verdicts are in
 //! `windlass_actors::ProbeResults`. What a probe asks, when, and what its answers come to is
-//! decided in `windlass_core::probe`, and whom it asks in `windlass_core::probe_targets`.
+//! decided in `windlass_pod_lifecycle::probe`, and whom it asks in `windlass_pod_lifecycle::probe_targets`.
 //!
 //! # The way in
 //!
@@ -65,7 +65,7 @@
 //! # What it does not do
 //!
 //! It restarts nothing and takes nobody out of service: it says so, and others act. Before a first
-//! verdict there is none: what is believed until then is decided by `windlass_core::probe_targets`.
+//! verdict there is none: what is believed until then is decided by `windlass_pod_lifecycle::probe_targets`.
 //!
 //! # Inside
 //!

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use windlass_actors::{ProbeChange, ProbeResults, ProbeTargets, ProbeUpdate, SlotSender};
 use windlass_checks::Checks;
-use windlass_core::probe::{ProbeOutcome, ProbeSpec, ProbeState, schedule};
-use windlass_core::probe_targets::{
+use windlass_pod_lifecycle::probe::{ProbeOutcome, ProbeSpec, ProbeState, schedule};
+use windlass_pod_lifecycle::probe_targets::{
     Belief, ProbePlan, ProbeTarget, ProbeTargetsInput, Standing, first_belief, outlived_an_agent,
     probe_plan, probe_targets,
 };
@@ -19,7 +19,7 @@ use windlass_metrics::{Metrics, ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_store::VerdictFile;
 use windlass_types::view::EventType;
 use windlass_types::{
-    Clock, ContainerId, ContainerState, ContainerVerdict, EventRecorder, ObservedContainer, PodExt,
+    Clock, ContainerId, ContainerState, ContainerProbeResult, EventRecorder, ObservedContainer, PodExt,
     PodUid, ProbeKind, Reason, SharedPod, Timestamp, later,
 };
 
@@ -441,7 +441,7 @@ impl Probes {
         let Some(file) = self.deps.file.clone() else {
             return self.recorded(id, ok);
         };
-        let verdict = ContainerVerdict {
+        let verdict = ContainerProbeResult {
             id: probe.instance.clone(),
             ok,
         };
@@ -463,7 +463,7 @@ impl Probes {
             return;
         }
         let (uid, name) = (probe.uid.clone(), probe.container.clone());
-        let verdict = ContainerVerdict {
+        let verdict = ContainerProbeResult {
             id: probe.instance.clone(),
             ok,
         };
@@ -493,7 +493,7 @@ impl Probes {
 
     /// A verdict that changes nothing for anybody.
     fn record(&self, uid: &PodUid, container: &str, instance: &ContainerId, ok: bool) {
-        let verdict = ContainerVerdict {
+        let verdict = ContainerProbeResult {
             id: instance.clone(),
             ok,
         };

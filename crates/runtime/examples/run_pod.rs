@@ -12,10 +12,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::SystemClock;
 use windlass_checks::NetChecks;
-use windlass_core::manifest::Origin;
-use windlass_core::node_facts::NodeFacts;
-use windlass_core::paths::NodePaths;
-use windlass_core::{pleg, static_pod};
+use windlass_manifests::manifest::Origin;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_manifests::static_pod;
+use windlass_pod_lifecycle::pleg;
 use windlass_cri::{CriClient, CriOptions, CriResult, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::{

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use windlass_cgroups::{CgroupError, CgroupTree, PodCgroups, Slices};
-use windlass_core::cgroup_names::CgroupLayout;
-use windlass_core::pod_cgroup::{NodeLimits, pod_cgroup};
-use windlass_core::resources::{QosClass, qos_class};
+use windlass_runtime_config::cgroup_names::CgroupLayout;
+use windlass_runtime_config::pod_cgroup::{NodeLimits, pod_cgroup};
+use windlass_pod_inputs::resources::{QosClass, qos_class};
 use windlass_cri::error::CriError;
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{Pod, PodExt, PodUid, Retry};

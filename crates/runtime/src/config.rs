@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use windlass_core::admission::STRICT_NOT_SUPPORTED;
-use windlass_core::config_error::ConfigError;
-use windlass_core::container_config::{
+use windlass_node_rules::admission::STRICT_NOT_SUPPORTED;
+use windlass_runtime_config::config_error::ConfigError;
+use windlass_runtime_config::container_config::{
     ContainerInput, ImageUser, SubPath, container_config, gets_hosts_file, sub_paths,
 };
-use windlass_core::dns::pod_dns;
-use windlass_core::env::{EnvError, EnvFile, EnvFiles, LARGEST_FILES, wanted_files};
-use windlass_core::hosts::{hosts_file, pod_hostname};
-use windlass_core::image_volumes::MountedImages;
-use windlass_core::sandbox_config::{
+use windlass_runtime_config::dns::pod_dns;
+use windlass_pod_inputs::env::{EnvError, EnvFile, EnvFiles, LARGEST_FILES, wanted_files};
+use windlass_runtime_config::hosts::{hosts_file, pod_hostname};
+use windlass_runtime_config::image_volumes::MountedImages;
+use windlass_runtime_config::sandbox_config::{
     SandboxInput, sandbox_config, supplemental_groups_policy, wants_user_namespace,
 };
 use windlass_types::corev1::Container;

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use windlass_cgroups::CgroupError;
-use windlass_core::container_config::SubPath;
-use windlass_core::paths::UnsafeName;
+use windlass_runtime_config::container_config::SubPath;
+use windlass_pod_inputs::paths::UnsafeName;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodUid, Retry};
 use windlass_volumes::{LaneError, RemoveError, SubPathError, VolumeError};
@@ -35,7 +35,7 @@ pub trait PodFiles: Send + Sync + Debug + 'static {
     /// Text of a file of the node, such as `resolv.conf`.
     async fn read_node_file(&self, path: &Path) -> Result<String, FilesError>;
     /// Text of a file in a volume of the pod, which the pod may have written: `path` is resolved
-    /// as if the volume were the root directory. At most [`windlass_core::env::LARGEST_FILE`].
+    /// as if the volume were the root directory. At most [`windlass_pod_inputs::env::LARGEST_FILE`].
     async fn read_volume_file(
         &self,
         uid: &PodUid,

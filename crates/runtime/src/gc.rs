@@ -1,6 +1,6 @@
 //! Removes what is dead: containers beyond the kept ones, empty sandboxes, logs of unknown pods.
 //!
-//! What may go is decided in `windlass_core::container_gc`; what runs is never touched here.
+//! What may go is decided in `windlass_pod_lifecycle::container_gc`; what runs is never touched here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use windlass_core::container_gc::{GcInput, GcPlan, plan};
-use windlass_core::paths;
+use windlass_pod_lifecycle::container_gc::{GcInput, GcPlan, plan};
+use windlass_pod_inputs::paths;
 use windlass_types::cri::{ContainerSummary, ListFilter, SandboxSummary};
 use windlass_types::{ContainerId, ObservedPod, PodUid, SandboxId};
 

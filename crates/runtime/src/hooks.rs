@@ -1,6 +1,6 @@
 //! Lifecycle hooks: what a container's user wants done after its start and before its stop.
 //!
-//! What a hook does and how its failure reads is decided in [`windlass_core::hook`]; when it runs
+//! What a hook does and how its failure reads is decided in [`windlass_pod_lifecycle::hook`]; when it runs
 //! and how long it is waited for, in [`crate::kill`] and [`crate::start`]. A hook runs in the
 //! future of whoever waits for it: dropped, it is cancelled, and nothing of it outlives its pod's
 //! job. Its events leave out what it said, which may be secret.
@@ -10,13 +10,13 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use windlass_core::container_config::restored_container;
-use windlass_core::hook::{
+use windlass_runtime_config::container_config::restored_container;
+use windlass_pod_lifecycle::hook::{
     HookAction, HttpHook, SLEEP_CUT_SHORT, failure, fallback_message, judge_exec, judge_http,
 };
-use windlass_core::http_target::HttpTarget;
-use windlass_core::probe::ExecFailure;
-use windlass_core::stop::MINIMUM_GRACE;
+use windlass_pod_lifecycle::http_target::HttpTarget;
+use windlass_pod_lifecycle::probe::ExecFailure;
+use windlass_pod_lifecycle::stop::MINIMUM_GRACE;
 use windlass_cri::error::{CriCode, CriError};
 use windlass_metrics::Metrics;
 use windlass_types::corev1::{Container, LifecycleHandler};

@@ -5,10 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_core::backoff::{BackoffPolicy, BackoffTable, pull_key};
-use windlass_core::credentials::{Keyring, TrackedAuth};
-use windlass_core::go_duration::go_duration;
-use windlass_core::image_name::{ImageName, ImageNameError, PullDecision, PullPolicy, should_pull};
+use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, pull_key};
+use windlass_credentials::credentials::{Keyring, TrackedAuth};
+use windlass_units::go_duration::go_duration;
+use windlass_manifests::image_name::{ImageName, ImageNameError, PullDecision, PullPolicy, should_pull};
 use windlass_cri::error::CriError;
 use windlass_types::corev1::Container;
 use windlass_types::cri::{ImageInfo, SandboxConfig};

@@ -7,10 +7,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use windlass_core::credentials::Keyring;
-use windlass_core::env::EnvSources;
-use windlass_core::image_name::ImageName;
-use windlass_core::volume_source::PodVolumes;
+use windlass_credentials::credentials::Keyring;
+use windlass_pod_inputs::env::EnvSources;
+use windlass_manifests::image_name::ImageName;
+use windlass_volume_plan::volume_source::PodVolumes;
 use windlass_types::{Pod, PodUid, Reason, Retry, SharedPod};
 
 /// Everything a pod's sandbox and containers need from outside the pod.

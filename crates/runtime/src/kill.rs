@@ -1,7 +1,7 @@
 //! Stops a pod: all containers at once, each with its hook and in its turn, then sandboxes.
 //!
 //! A preStop hook begins at once, also that of a sidecar whose turn comes late. What a hook and
-//! the wait for others take is taken off the container's grace period ([`windlass_core::stop`]).
+//! the wait for others take is taken off the container's grace period ([`windlass_pod_lifecycle::stop`]).
 //! Dropping a stop at any await is safe: asked for again it goes on with what still runs, and a
 //! hook that had its time is not run again.
 
@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_core::stop::{Stop, is_overdue_after};
-use windlass_core::termination_order::TerminationOrder;
+use windlass_pod_lifecycle::stop::{Stop, is_overdue_after};
+use windlass_pod_lifecycle::termination_order::TerminationOrder;
 use windlass_cri::error::{CriError, CriResult};
 use windlass_types::cri::ListFilter;
 use windlass_types::metav1::ObjectMeta;

@@ -56,7 +56,7 @@
 //!
 //! # What it does not do
 //!
-//! It does not look: what runs is observed by the caller (`windlass_core::pleg::observe` puts it
+//! It does not look: what runs is observed by the caller (`windlass_pod_lifecycle::pleg::observe` puts it
 //! together). It does not wait for an API server: what a pod refers to comes with the request,
 //! resolved ([`PodInputs`]), and its volumes are set up before (`windlass-volume-manager`). When to
 //! come back is the caller's part too (`windlass-pod-workers`).

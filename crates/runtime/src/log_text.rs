@@ -1,6 +1,6 @@
 //! The end of a CRI log as a termination message.
 
-use windlass_core::cri_log::parse_line;
+use windlass_pod_lifecycle::cri_log::parse_line;
 
 /// The text of the last lines of a log's end. What is not a log line, such as a first line cut
 /// by the block, is left out.

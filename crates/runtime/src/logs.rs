@@ -27,7 +27,7 @@ use futures::{FutureExt, Stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use windlass_core::cri_log::LogStream;
+use windlass_pod_lifecycle::cri_log::LogStream;
 use windlass_types::Timestamp;
 
 use file::LogFile;

@@ -1,9 +1,9 @@
 //! What has to be done for a container's mounts before it is created: parts of volumes are bound,
 //! images that it mounts are pulled, and the runtime is asked what it can do, if a mount needs that.
 
-use windlass_core::config_error::ConfigError;
-use windlass_core::container_config::{SubPath, wants_recursive_read_only};
-use windlass_core::image_volumes::{MountedImages, check_runtime, wanted_images};
+use windlass_runtime_config::config_error::ConfigError;
+use windlass_runtime_config::container_config::{SubPath, wants_recursive_read_only};
+use windlass_runtime_config::image_volumes::{MountedImages, check_runtime, wanted_images};
 use windlass_types::PodExt;
 use windlass_types::corev1::Container;
 use windlass_types::cri::{ContainerConfig, MountedImage};

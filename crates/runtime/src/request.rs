@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use windlass_core::actions::PodActions;
-use windlass_core::backoff::BackoffTable;
+use windlass_pod_lifecycle::actions::PodActions;
+use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_cri::error::CriError;
 use windlass_types::pod::SharedPod;
 use windlass_types::view::StartTimings;
 use windlass_types::{
-    MountedVolumes, ObservedPod, PodExt, PodUid, PodVerdicts, Reason, Retry, Timestamp,
+    MountedVolumes, ObservedPod, PodExt, PodUid, PodProbeResults, Reason, Retry, Timestamp,
 };
 
 use crate::files::FilesError;
@@ -30,7 +30,7 @@ pub struct SyncPodRequest {
     /// Delays in force.
     pub backoff: BackoffTable,
     /// What the probes say.
-    pub verdicts: Arc<PodVerdicts>,
+    pub verdicts: Arc<PodProbeResults>,
     /// The runtime says that it can set up pod networks.
     pub network_ready: bool,
 }

@@ -4,10 +4,10 @@
 //! reset, it is not through, and those go last.
 
 use futures::future::join_all;
-use windlass_core::actions::ContainerToReset;
-use windlass_core::backoff::restart_key;
-use windlass_core::paths;
-use windlass_core::stop::MINIMUM_GRACE;
+use windlass_pod_lifecycle::actions::ContainerToReset;
+use windlass_pod_lifecycle::backoff::restart_key;
+use windlass_pod_inputs::paths;
+use windlass_pod_lifecycle::stop::MINIMUM_GRACE;
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, Reason};
 

@@ -1,13 +1,13 @@
 //! Starts one container: image, configuration, create, start, log link.
 
-use windlass_core::actions::{
+use windlass_pod_lifecycle::actions::{
     ContainerKind, ContainerToStart, ephemeral_containers, find_container,
 };
-use windlass_core::backoff::restart_key;
-use windlass_core::image_name::PullPolicy;
-use windlass_core::image_volumes::MountedImages;
-use windlass_core::paths;
-use windlass_core::stop::grace_period;
+use windlass_pod_lifecycle::backoff::restart_key;
+use windlass_manifests::image_name::PullPolicy;
+use windlass_runtime_config::image_volumes::MountedImages;
+use windlass_pod_inputs::paths;
+use windlass_pod_lifecycle::stop::grace_period;
 use windlass_cri::error::CriError;
 use windlass_types::corev1::Container;
 use windlass_types::cri::ContainerConfig;

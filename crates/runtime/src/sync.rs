@@ -8,12 +8,12 @@ use futures::future::{Either, join_all, select};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use windlass_core::actions::{
+use windlass_pod_lifecycle::actions::{
     ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions, is_sidecar,
 };
-use windlass_core::backoff::pull_resync_at;
-use windlass_core::go_duration::go_duration;
-use windlass_core::stop::grace_period;
+use windlass_pod_lifecycle::backoff::pull_resync_at;
+use windlass_units::go_duration::go_duration;
+use windlass_pod_lifecycle::stop::grace_period;
 use windlass_cri::for_pod;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::view::{EventType, StartTimings};

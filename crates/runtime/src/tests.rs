@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use windlass_core::backoff::BackoffTable;
-use windlass_core::node_facts::NodeFacts;
+use windlass_pod_lifecycle::backoff::BackoffTable;
+use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_metrics::Metrics;
 use windlass_types::corev1::{Container, PodSpec};
 use windlass_types::metav1::ObjectMeta;
@@ -231,7 +231,7 @@ pub(crate) fn seen(
         message: String::new(),
         image: "web:1".into(),
         image_id: "sha256:web:1".into(),
-        hash: Some(windlass_core::hash::container_hash(&spec)),
+        hash: Some(windlass_units::hash::container_hash(&spec)),
         restart_count,
         log_path: format!("/var/log/pods/default_web_u1/{name}/{restart_count}.log"),
         user: None,

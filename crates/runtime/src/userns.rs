@@ -2,13 +2,13 @@
 //!
 //! *owns* which IDs of the node are whose · *bound* the IDs of the node · *restart* the notes in
 //! the pods' directories are read before the first ID is given out, so that what runs keeps its
-//! own. What is decided is in [`windlass_core::userns`].
+//! own. What is decided is in [`windlass_runtime_config::userns`].
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::OnceCell;
-use windlass_core::sandbox_config::wants_user_namespace;
-use windlass_core::userns::{
+use windlass_runtime_config::sandbox_config::wants_user_namespace;
+use windlass_runtime_config::userns::{
     IdRange, RangeError, UserNamespaces, UsernsError, check_handler, mapping_file,
 };
 use windlass_types::cri::{IdMapping, RuntimeStatus, UserNamespace};

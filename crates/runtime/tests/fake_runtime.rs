@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use support::{Agent, TokioClock, all_running, in_memory};
 use tokio_util::sync::CancellationToken;
-use windlass_core::backoff::BackoffTable;
-use windlass_core::node_facts::NodeFacts;
+use windlass_pod_lifecycle::backoff::BackoffTable;
+use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_cri::CriCode;
 use windlass_runtime::{KillPodRequest, MemoryFiles, SyncPodRequest};
 use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};

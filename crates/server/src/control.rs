@@ -18,14 +18,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
-use windlass_core::paths::NodePaths;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_metrics::Metrics;
 use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_runtime::logs::{LogError, LogOptions, LogReader, LogSource};
 use windlass_stats::{StatsSource, Wanted};
 use windlass_status::{BoardSubscription, PodBoard, PodEntryView};
-use windlass_types::view::{NodeStanding, RejectedManifest};
+use windlass_types::view::{NodeSummary, RejectedManifest};
 use windlass_types::{Clock, PodExt, PodUid};
 
 use crate::convert;
@@ -40,7 +40,7 @@ const REQUESTS_PER_CONNECTION: usize = 16;
 /// Where it comes from what the agent is a node of. Must not block.
 pub trait NodeSource: Send + Sync + std::fmt::Debug + 'static {
     /// At this moment.
-    fn standing(&self) -> NodeStanding;
+    fn standing(&self) -> NodeSummary;
 }
 
 /// What the service reads from.

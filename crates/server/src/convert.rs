@@ -1,11 +1,11 @@
 //! From the board's view of a pod to the control API's messages.
 
 use bytes::Bytes;
-use windlass_core::status::who_goes_on;
+use windlass_pod_status::status::who_goes_on;
 use windlass_proto::windlass_v1 as proto;
 use windlass_stats::usage::{CgroupUsage, NodeUsage, PodUsage};
 use windlass_status::PodEntryView;
-use windlass_types::view::{Blocker, NodeStanding, PodEvent, StartTimings};
+use windlass_types::view::{Blocker, NodeSummary, PodEvent, StartTimings};
 use windlass_types::{PodExt, Timestamp};
 
 use crate::why::blocker_message;
@@ -18,7 +18,7 @@ pub(crate) fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::
     Ok(proto::PodEntry {
         pod_json: Bytes::from(serde_json::to_vec(&pod)?),
         source: source.to_string(),
-        worker_phase: view.worker_phase.to_string(),
+        worker_state: view.worker_state.to_string(),
         blocker: view.blocker.as_ref().map(|b| blocker(b, view)),
         events: view.events.iter().map(event).collect(),
         timings: Some(timings(&view.timings)),
@@ -28,7 +28,7 @@ pub(crate) fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::
 }
 
 /// What the agent is a node of.
-pub(crate) fn node(standing: NodeStanding) -> proto::GetNodeResponse {
+pub(crate) fn node(standing: NodeSummary) -> proto::GetNodeResponse {
     proto::GetNodeResponse {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         name: standing.name,
@@ -36,7 +36,7 @@ pub(crate) fn node(standing: NodeStanding) -> proto::GetNodeResponse {
             server: cluster.server,
             has_identity: cluster.has_identity,
             ready: cluster.ready,
-            contact: cluster.contact.map(|contact| proto::ApiContact {
+            contact: cluster.contact.map(|contact| proto::HeartbeatStatus {
                 error: contact.error,
                 since: Some(timestamp(contact.since)),
                 last: contact.last.map(timestamp),

@@ -1,8 +1,8 @@
 //! Why a pod is as it is: its timeline, and what keeps it from what was asked. The control API and
 //! the node's own API answer with the same.
 
-use windlass_core::status::{probe_complaint, who_goes_on};
-use windlass_core::timeline::led_to;
+use windlass_pod_status::status::{probe_complaint, who_goes_on};
+use windlass_pod_status::timeline::led_to;
 use windlass_status::{PodBoard, PodEntryView, present};
 use windlass_timelines::Timelines;
 use windlass_types::PodExt;
@@ -45,7 +45,7 @@ impl Why {
             pod: entry.pod.name().to_owned(),
             uid: uid.to_string(),
             phase: entry.status.phase.clone(),
-            worker_phase: entry.worker_phase.to_string(),
+            worker_state: entry.worker_state.to_string(),
             blocker: blocker.map(|blocker| {
                 let message = blocker_message(blocker, entry);
                 BlockerView::new(blocker, message, who_goes_on(blocker))

@@ -18,7 +18,7 @@ use windlass_actors::{
     ActorKind, ConfigChanged, Mailbox, SourceSnapshot, SystemClock, mailbox, run_actors,
     start_actor,
 };
-use windlass_core::merge::Mode;
+use windlass_manifests::merge::Mode;
 use windlass_metrics::Metrics;
 use windlass_sources::{
     FileSource, FileSourceConfig, HttpSource, HttpSourceConfig, PodStorage, PodStorageDeps,

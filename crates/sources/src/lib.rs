@@ -52,7 +52,7 @@
 //!
 //! It runs nothing, and sources do not see each other: a file and a URL may both ask for a pod of
 //! one name, and the workers decide. What a manifest means is decided in
-//! `windlass_core::static_pod`, what a merge says in `windlass_core::merge`.
+//! `windlass_manifests::static_pod`, what a merge says in `windlass_manifests::merge`.
 //!
 //! # Inside
 //!

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use windlass_actors::SystemClock;
-use windlass_core::paths::NodePaths;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{CriCode, CriError, CriResult, ImageFsInfo, RuntimeFs, RuntimeStats};
 use windlass_stats::{
     HostStats, HostStatsConfig, KernelRoots, RunningPod, RunningPods, StatsSource, Summary,

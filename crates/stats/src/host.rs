@@ -21,7 +21,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use windlass_core::paths::NodePaths;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{ImageFsInfo, RuntimeFs, RuntimeStats};
 use windlass_types::{Clock, ContainerId, PodUid, SandboxId, Timestamp};
 

@@ -1,13 +1,13 @@
 //! Where the cgroups of pods and containers are.
 //!
-//! Pods are where this agent puts them (`windlass_core::cgroup_names`), with either driver; only
+//! Pods are where this agent puts them (`windlass_runtime_config::cgroup_names`), with either driver; only
 //! the runtime knows which it uses. Containers are below their pod under a name that contains
 //! their ID, whatever the runtime calls them. What was found is remembered until it is gone.
 
 use std::collections::{HashMap, HashSet};
 
-use windlass_core::cgroup_names::CgroupLayout;
-use windlass_core::resources::QosClass;
+use windlass_runtime_config::cgroup_names::CgroupLayout;
+use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use windlass_actors::SystemClock;
 use windlass_status::{BoardSubscription, EventLog, EventRecorder, PodBoard, PodEntryView};
 use windlass_types::corev1::PodStatus;
-use windlass_types::view::{EventType, WorkerPhase};
+use windlass_types::view::{EventType, PodWorkerState};
 use windlass_types::{Pod, PodExt, Reason};
 
 #[tokio::main]
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "Stopping container web",
     );
     board.update(&pod.uid(), |entry| {
-        entry.worker_phase = WorkerPhase::Terminating
+        entry.worker_state = PodWorkerState::TerminatingPod
     });
     look(&mut reader).await?;
 
@@ -69,7 +69,7 @@ async fn look(reader: &mut BoardSubscription) -> Result<(), Box<dyn Error>> {
         println!(
             "  {} {phase}, worker {}",
             entry.pod.full_name(),
-            entry.worker_phase
+            entry.worker_state
         );
         for event in &entry.events {
             println!("    {}x {}: {}", event.count, event.reason, event.message);

@@ -13,7 +13,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use windlass_core::event_series::{Occurrence, node_reference, pod_reference};
+use windlass_pod_status::event_series::{Occurrence, node_reference, pod_reference};
 use windlass_metrics::Metrics;
 use windlass_types::corev1::ObjectReference;
 use windlass_types::view::EventType;

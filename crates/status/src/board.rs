@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 use windlass_types::corev1::PodStatus;
-use windlass_types::view::{Blocker, PodEvent, StartTimings, WorkerPhase};
+use windlass_types::view::{Blocker, PodEvent, StartTimings, PodWorkerState};
 use windlass_types::{PodExt, PodUid, SharedPod};
 
 /// Everything a user can be told about one pod.
@@ -22,7 +22,7 @@ pub struct PodEntryView {
     /// Its status in the API's form.
     pub status: Arc<PodStatus>,
     /// How far its worker is.
-    pub worker_phase: WorkerPhase,
+    pub worker_state: PodWorkerState,
     /// The runtime was asked about the pod. Before that the status says nothing of what runs and
     /// is not to be reported.
     pub looked: bool,
@@ -46,7 +46,7 @@ impl PodEntryView {
         Self {
             pod,
             status: Arc::default(),
-            worker_phase: WorkerPhase::Syncing,
+            worker_state: PodWorkerState::SyncPod,
             looked: false,
             released: false,
             blocker: None,
@@ -62,7 +62,7 @@ impl PodEntryView {
         let Self {
             pod,
             status,
-            worker_phase,
+            worker_state,
             looked,
             released,
             blocker,
@@ -71,7 +71,7 @@ impl PodEntryView {
             notes,
             warnings,
         } = other;
-        (self.worker_phase, self.looked, self.released) == (*worker_phase, *looked, *released)
+        (self.worker_state, self.looked, self.released) == (*worker_state, *looked, *released)
             && self.blocker == *blocker
             && self.events == *events
             && self.timings == *timings
@@ -86,7 +86,7 @@ impl PodEntryView {
 /// before who ends, who is still there before who has finished, and the youngest of equals.
 pub fn present(entries: &[PodEntryView]) -> Option<&PodEntryView> {
     entries.iter().max_by_key(|entry| {
-        let runs = entry.worker_phase == WorkerPhase::Syncing;
+        let runs = entry.worker_state == PodWorkerState::SyncPod;
         let created = entry.pod.metadata.creation_timestamp.as_ref();
         (runs, !entry.released, created)
     })
@@ -300,12 +300,12 @@ mod tests {
 
     use super::*;
 
-    fn view(name: &str, phase: WorkerPhase) -> PodEntryView {
+    fn view(name: &str, phase: PodWorkerState) -> PodEntryView {
         let mut pod = Pod::default();
         pod.metadata.uid = Some(name.into());
         pod.metadata.name = Some(name.into());
         PodEntryView {
-            worker_phase: phase,
+            worker_state: phase,
             looked: true,
             ..PodEntryView::new(Arc::new(pod))
         }
@@ -315,7 +315,7 @@ mod tests {
         let changed: Vec<_> = change
             .changed
             .iter()
-            .map(|e| format!("{}={}", e.pod.name(), e.worker_phase))
+            .map(|e| format!("{}={}", e.pod.name(), e.worker_state))
             .collect();
         let removed: Vec<_> = change.removed.iter().map(PodUid::as_str).collect();
         format!("+[{}] -[{}]", changed.join(" "), removed.join(" "))
@@ -333,10 +333,10 @@ mod tests {
         let check = |entries: &[PodEntryView], expected: Option<&str>| {
             assert_eq!(present(entries).map(|it| it.pod.name()), expected);
         };
-        let ends = of("ends", WorkerPhase::Terminating, false, 2);
-        let done = of("done", WorkerPhase::Terminated, true, 3);
-        let runs = of("runs", WorkerPhase::Syncing, false, 1);
-        let later = of("later", WorkerPhase::Syncing, false, 4);
+        let ends = of("ends", PodWorkerState::TerminatingPod, false, 2);
+        let done = of("done", PodWorkerState::TerminatedPod, true, 3);
+        let runs = of("runs", PodWorkerState::SyncPod, false, 1);
+        let later = of("later", PodWorkerState::SyncPod, false, 4);
         check(&[], None);
         check(std::slice::from_ref(&done), Some("done"));
         check(&[ends.clone(), done.clone()], Some("ends"));
@@ -347,14 +347,14 @@ mod tests {
     #[tokio::test]
     async fn a_slow_reader_sees_the_latest_state_and_every_removal() {
         let board = PodBoard::new();
-        board.publish(view("a", WorkerPhase::Syncing));
+        board.publish(view("a", PodWorkerState::SyncPod));
         let mut reader = board.subscribe();
         assert_eq!(
             line(&reader.next().await.expect("board")),
-            "+[a=Syncing] -[]"
+            "+[a=Sync] -[]"
         );
-        board.publish(view("b", WorkerPhase::Syncing));
-        board.publish(view("b", WorkerPhase::Terminating));
+        board.publish(view("b", PodWorkerState::SyncPod));
+        board.publish(view("b", PodWorkerState::TerminatingPod));
         board.remove(&"a".into());
         assert_eq!(
             line(&reader.next().await.expect("board")),
@@ -365,16 +365,16 @@ mod tests {
     #[tokio::test]
     async fn reader_is_not_woken_by_entry_without_change() {
         let board = PodBoard::new();
-        board.publish(view("a", WorkerPhase::Syncing));
+        board.publish(view("a", PodWorkerState::SyncPod));
         let mut reader = board.subscribe();
         let changes = board.changes();
         reader.next().await.expect("board");
-        board.publish(view("a", WorkerPhase::Syncing));
+        board.publish(view("a", PodWorkerState::SyncPod));
         assert!(!changes.has_changed().expect("board"));
-        board.publish(view("b", WorkerPhase::Syncing));
+        board.publish(view("b", PodWorkerState::SyncPod));
         assert_eq!(
             line(&reader.next().await.expect("board")),
-            "+[b=Syncing] -[]"
+            "+[b=Sync] -[]"
         );
     }
 
@@ -383,7 +383,7 @@ mod tests {
         let board = PodBoard::new();
         let (first, second) = (board.subscribe(), board.subscribe());
         drop(first);
-        board.publish(view("a", WorkerPhase::Syncing));
+        board.publish(view("a", PodWorkerState::SyncPod));
         assert_eq!(board.with(|state| state.unread.len()), 1);
         drop(second);
         assert_eq!(board.with(|state| state.unread.len()), 0);
@@ -394,12 +394,12 @@ mod tests {
         let board = PodBoard::new();
         let mut reader = board.subscribe();
         assert_eq!(line(&reader.next().await.expect("board")), "+[] -[]");
-        board.publish(view("x", WorkerPhase::Syncing));
+        board.publish(view("x", PodWorkerState::SyncPod));
         board.remove(&"x".into());
-        board.publish(view("y", WorkerPhase::Syncing));
+        board.publish(view("y", PodWorkerState::SyncPod));
         assert_eq!(
             line(&reader.next().await.expect("board")),
-            "+[y=Syncing] -[]"
+            "+[y=Sync] -[]"
         );
     }
 }

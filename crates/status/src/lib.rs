@@ -50,7 +50,7 @@
 //!
 //! # What it does not do
 //!
-//! It computes no status (`windlass_core::status`) and keeps no history: an entry goes with its
+//! It computes no status (`windlass_pod_status::status`) and keeps no history: an entry goes with its
 //! pod, and all of it with the process. What runs is not looked up here.
 
 mod api_events;

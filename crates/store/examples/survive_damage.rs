@@ -8,7 +8,7 @@
 
 use std::error::Error;
 
-use windlass_core::backoff::{BackoffPolicy, BackoffTable};
+use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable};
 use windlass_store::{BackoffFile, Store};
 use windlass_types::{PodUid, Timestamp};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use windlass_core::backoff::BackoffTable;
+use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::PodUid;
 
 use crate::error::StoreError;

@@ -19,10 +19,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use windlass_core::image_access::{
+use windlass_credentials::image_access::{
     ImagePullCredentials, ImagePullIntent, ImagePulledRecord, PullHistory, intent_is_for,
 };
-use windlass_core::image_name::ImageName;
+use windlass_manifests::image_name::ImageName;
 use windlass_types::Timestamp;
 use windlass_types::cri::ImageInfo;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use windlass_core::hash::fnv1a_64;
+use windlass_units::hash::fnv1a_64;
 
 use crate::error::StoreError;
 

@@ -3,8 +3,8 @@
 use std::fs;
 
 use serde::{Deserialize, Serialize};
-use windlass_core::backoff::{BackoffPolicy, BackoffTable};
-use windlass_types::{ContainerVerdict, PodUid, PodVerdicts, ProbeKind, Timestamp};
+use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable};
+use windlass_types::{ContainerProbeResult, PodUid, PodProbeResults, ProbeKind, Timestamp};
 
 use crate::{BackoffFile, Store, StoreError, VerdictFile};
 
@@ -202,7 +202,7 @@ async fn verdicts_survive_a_new_agent_until_the_pod_is_forgotten() {
     let (file, before) = VerdictFile::open(store.clone()).expect("open");
     assert!(before.is_empty());
     let (a, b) = (PodUid::from("a"), PodUid::from("b"));
-    let verdict = |ok| ContainerVerdict {
+    let verdict = |ok| ContainerProbeResult {
         id: "c1".into(),
         ok,
     };
@@ -217,7 +217,7 @@ async fn verdicts_survive_a_new_agent_until_the_pod_is_forgotten() {
     }
     file.flush().await.expect("flush");
     let (_, after) = VerdictFile::open(store).expect("open again");
-    let mut expected = PodVerdicts::default();
+    let mut expected = PodProbeResults::default();
     for kind in ProbeKind::ALL {
         expected
             .of_mut(kind)

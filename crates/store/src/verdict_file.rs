@@ -3,18 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use windlass_types::{ContainerVerdict, PodUid, PodVerdicts, ProbeKind};
+use windlass_types::{ContainerProbeResult, PodUid, PodProbeResults, ProbeKind};
 
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::table_file::TableFile;
 
 /// The verdicts on all pods.
-pub type VerdictTables = BTreeMap<PodUid, PodVerdicts>;
+pub type VerdictTables = BTreeMap<PodUid, PodProbeResults>;
 
 /// Handle to the file. Clones share it; recording never blocks on the disk.
 #[derive(Clone, Debug)]
-pub struct VerdictFile(TableFile<PodVerdicts>);
+pub struct VerdictFile(TableFile<PodProbeResults>);
 
 impl VerdictFile {
     /// Reads the file and returns it together with what was recorded before. Blocks on the disk.
@@ -32,7 +32,7 @@ impl VerdictFile {
         kind: ProbeKind,
         uid: &PodUid,
         container: &str,
-        verdict: ContainerVerdict,
+        verdict: ContainerProbeResult,
     ) {
         self.0.update(uid, |verdicts| {
             let mut verdicts = verdicts.unwrap_or_default();

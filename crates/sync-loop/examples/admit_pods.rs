@@ -8,7 +8,7 @@
 use std::error::Error;
 
 use serde_json::{Value, json};
-use windlass_core::admission::{NodeAbilities, SysctlAllowList};
+use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};
 use windlass_sync_loop::admissions::{Admissions, Surroundings};
 use windlass_sync_loop::desired::DesiredPods;
 use windlass_types::corev1::Node;

@@ -25,15 +25,15 @@ use windlass_actors::{
     SlotReceiver, SourcesReady, StatusCache, UpdateKind, UpdatePod, VolumesChanged, VolumesHandle,
     answers, spawn_io,
 };
-use windlass_core::admission::NodeAbilities;
-use windlass_core::housekeeping::{HousekeepingPlan, Rounds, Scope, content_may_go};
-use windlass_core::pod_cgroup::burstable_shares;
-use windlass_core::runtime_gaps::runtime_gaps;
+use windlass_node_rules::admission::NodeAbilities;
+use windlass_pod_lifecycle::housekeeping::{HousekeepingPlan, Rounds, Scope, content_may_go};
+use windlass_runtime_config::pod_cgroup::burstable_shares;
+use windlass_runtime_config::runtime_gaps::runtime_gaps;
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::PodRuntime;
 use windlass_store::{AdmittedPods, BackoffFile};
-use windlass_timelines::{Outcome, Timelines, TouchKind, What};
+use windlass_timelines::{Outcome, Timelines, RecordKind, What};
 use windlass_types::corev1::Node;
 use windlass_types::cri::RuntimeStatus;
 use windlass_types::view::EventType;
@@ -219,7 +219,7 @@ impl SyncLoop {
                 for change in &update.changes {
                     tracing::info!(pod = %uid, probe = %change.kind, container = change.container,
                         ok = change.ok, "probe verdict");
-                    let what = What::of(TouchKind::Probe, change.kind.as_str(), &change.container);
+                    let what = What::of(RecordKind::Probe, change.kind.as_str(), &change.container);
                     let outcome = match change.ok {
                         true => Outcome::Done,
                         false => Outcome::failed("it does not pass"),
@@ -267,7 +267,7 @@ impl SyncLoop {
         if let (Dispatch::Run(pod) | Dispatch::Reject(pod, _), Some(decided)) =
             (&dispatch, &decided)
         {
-            let what = What::new(TouchKind::Admission, "admit");
+            let what = What::new(RecordKind::Admission, "admit");
             let outcome = Outcome::of(&decided.as_ref().map_err(|rejection| &rejection.message));
             self.deps.timelines.instant(&pod.uid(), what, outcome);
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use windlass_core::admission::{
+use windlass_node_rules::admission::{
     AdmissionInput, NodeAbilities, NodeLoad, Pressure, Rejection, admit,
 };
 use windlass_types::corev1::Node;
@@ -153,7 +153,7 @@ fn was_started(pod: &Pod) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use windlass_core::admission::SysctlAllowList;
+    use windlass_node_rules::admission::SysctlAllowList;
     use windlass_types::corev1::{NodeStatus, PodSpec, PodStatus};
     use windlass_types::metav1::Time;
     use windlass_types::{Timestamp, names};

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use windlass_actors::{KillPod, UpdateKind, UpdatePod, Verdict, VolumesChanged};
-use windlass_core::admission::Rejection;
-use windlass_core::status::Phase;
+use windlass_actors::{KillPod, UpdateKind, UpdatePod, PhaseOverride, VolumesChanged};
+use windlass_node_rules::admission::Rejection;
+use windlass_types::Phase;
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 
 /// Grace period of a pod whose volume holds too much (upstream
@@ -25,7 +25,7 @@ pub(crate) fn volumes_changed(changed: VolumesChanged) -> UpdateKind {
     };
     match (changed.over_limit, changed.no_room) {
         (Some(message), _) => {
-            let verdict = Verdict {
+            let verdict = PhaseOverride {
                 phase: Phase::Failed,
                 reason: "Evicted".to_owned(),
                 message: message.clone(),
@@ -54,7 +54,7 @@ pub enum Dispatch {
     /// The API server has the pod in a terminal phase: it never runs again.
     End(SharedPod),
     /// The pod is not admitted: it fails without ever running.
-    Reject(SharedPod, Verdict),
+    Reject(SharedPod, PhaseOverride),
     /// The pod vanished from its source.
     Remove(PodUid),
 }
@@ -133,7 +133,7 @@ mod tests {
             let line = match volumes_changed(changed) {
                 UpdateKind::Kill(kill) => {
                     let verdict = kill.verdict.expect("a verdict");
-                    let Verdict {
+                    let PhaseOverride {
                         reason, message, ..
                     } = verdict;
                     format!("{reason} within {:?}: {message}", kill.grace)

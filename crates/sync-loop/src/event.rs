@@ -1,7 +1,7 @@
 //! The closed list of what makes the loop turn.
 
 use windlass_actors::{PodChanged, ProbeUpdate, VolumesChanged};
-use windlass_core::housekeeping::HousekeepingPlan;
+use windlass_pod_lifecycle::housekeeping::HousekeepingPlan;
 use windlass_cri::CriResult;
 use windlass_types::cri::RuntimeStatus;
 use windlass_types::{PodUid, PodUpdate};

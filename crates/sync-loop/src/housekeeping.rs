@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
-use windlass_actors::{Releaser, WorkerPhase, WorkerStanding};
-use windlass_core::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
+use windlass_actors::{Releaser, PodWorkerState, WorkerStanding};
+use windlass_pod_lifecycle::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
 use windlass_cri::CriResult;
 use windlass_metrics::Metrics;
 use windlass_runtime::{FilesError, KnownPods, PodRuntime};
@@ -48,7 +48,7 @@ impl Snapshots {
     fn finished(&self, workers: &BTreeMap<PodUid, WorkerStanding>) -> BTreeSet<PodUid> {
         let through = |uid: &&PodUid| {
             let standing = workers.get(*uid);
-            standing.is_none_or(|standing| standing.phase == WorkerPhase::Terminated)
+            standing.is_none_or(|standing| standing.phase == PodWorkerState::TerminatedPod)
         };
         self.ended.iter().filter(through).cloned().collect()
     }
@@ -153,7 +153,7 @@ fn publish_working_pods(
         };
         let labels = (standing.phase, config, label(is_static));
         *counts.entry(labels).or_insert(0) += 1;
-        if desired && standing.phase != WorkerPhase::Terminated {
+        if desired && standing.phase != PodWorkerState::TerminatedPod {
             active[usize::from(is_static != Some(true))].1 += 1;
         }
     }
@@ -170,9 +170,9 @@ fn publish_working_pods(
         ("runtime_only", None),
     ];
     for (phase, lifecycle) in [
-        (WorkerPhase::Syncing, "sync"),
-        (WorkerPhase::Terminating, "terminating"),
-        (WorkerPhase::Terminated, "terminated"),
+        (PodWorkerState::SyncPod, "sync"),
+        (PodWorkerState::TerminatingPod, "terminating"),
+        (PodWorkerState::TerminatedPod, "terminated"),
     ] {
         for (config, is_static) in kinds {
             let count = counts.get(&(phase, config, label(is_static)));
@@ -296,9 +296,9 @@ mod tests {
     fn pods_are_counted_by_where_they_come_from_even_when_they_are_on_their_way_out() {
         let standing = |phase, is_static| WorkerStanding { phase, is_static };
         let (sync, ending, ended) = (
-            WorkerPhase::Syncing,
-            WorkerPhase::Terminating,
-            WorkerPhase::Terminated,
+            PodWorkerState::SyncPod,
+            PodWorkerState::TerminatingPod,
+            PodWorkerState::TerminatedPod,
         );
         let workers = [
             // has not published itself yet

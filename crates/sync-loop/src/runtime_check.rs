@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use windlass_actors::RuntimeState;
-use windlass_core::pleg::ListingAge;
+use windlass_pod_lifecycle::pleg::ListingAge;
 use windlass_cri::CriResult;
 use windlass_types::cri::RuntimeStatus;
 

@@ -27,7 +27,7 @@ use anyhow::{Context, bail};
 use flate2::Compression;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
-use windlass_core::cgroup_names::CgroupLayout;
+use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_proto::cri_v1;
 use windlass_proto::cri_v1::image_service_client::ImageServiceClient;
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;

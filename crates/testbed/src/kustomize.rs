@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
-use windlass_core::yaml;
+use windlass_manifests::yaml;
 
 /// The overlays of `deploy/` that people apply.
 pub const OVERLAYS: [&str; 3] = ["side-by-side", "opt-in", "leave"];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_core::defaults;
+use windlass_manifests::defaults;
 use windlass_types::corev1::{
     Container, ContainerPort, EmptyDirVolumeSource, EnvVar, PodSpec, PodStatus, Volume, VolumeMount,
 };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use windlass_checks::{CheckError, Checks, GrpcHealth, HttpAnswer};
-use windlass_core::http_target::HttpTarget;
+use windlass_pod_lifecycle::http_target::HttpTarget;
 
 /// What a server in a container does with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,11 +30,11 @@ use windlass::cluster::ClusterParts;
 use windlass::wiring::{self, Agent, AgentParts, SourceParts};
 use windlass_actors::{SimClock, SourceSnapshot};
 use windlass_client::ApiClients;
-use windlass_core::admission::{NodeAbilities, SysctlAllowList};
-use windlass_core::node_facts::NodeFacts;
-use windlass_core::node_object::{MachineFacts, NodeSettings, ResourceSettings};
-use windlass_core::object_reads::ChangeDetection;
-use windlass_core::paths::NodePaths;
+use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_node_rules::node_object::{MachineFacts, NodeSettings, ResourceSettings};
+use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_csi::CsiDrivers;
 use windlass_fake_api::{FakeApiServer, User};
 use windlass_metrics::Metrics;
@@ -485,8 +485,8 @@ impl NodeSim {
             format!(
                 "{} {} {} {}{}",
                 view.pod.uid(),
-                view.worker_phase,
-                windlass_core::status::status_line(&view.status),
+                view.worker_state,
+                windlass_pod_status::status::status_line(&view.status),
                 view.blocker
                     .map(|blocker| blocker.to_string())
                     .unwrap_or_default(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use windlass_actors::SimClock;
-use windlass_timelines::{Outcome, Timelines, TouchKind, What};
+use windlass_timelines::{Outcome, Timelines, RecordKind, What};
 use windlass_types::{Pod, PodExt, Timestamp};
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -24,9 +24,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let uid = pod.uid();
 
     timelines.seen(&pod);
-    timelines.instant(&uid, What::new(TouchKind::Source, "ADD"), Outcome::Done);
+    timelines.instant(&uid, What::new(RecordKind::Source, "ADD"), Outcome::Done);
     for attempt in 1..=3 {
-        let call = timelines.begin(&uid, What::new(TouchKind::Call, "RunPodSandbox"));
+        let call = timelines.begin(&uid, What::new(RecordKind::RuntimeCall, "RunPodSandbox"));
         sleep(Duration::from_millis(400)).await;
         // the same touch that fails again is counted on the record that is there
         call.end(match attempt {
@@ -34,12 +34,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
             _ => Outcome::failed("no network"),
         });
     }
-    let pull = timelines.begin(&uid, What::of(TouchKind::Call, "PullImage", "nginx"));
+    let pull = timelines.begin(&uid, What::of(RecordKind::RuntimeCall, "PullImage", "nginx"));
     sleep(Duration::from_secs(2)).await;
     pull.end(Outcome::Done);
     timelines.started(&uid, Ok(()));
     // dropped before its end: it counts as cancelled
-    drop(timelines.begin(&uid, What::new(TouchKind::Job, "syncPod")));
+    drop(timelines.begin(&uid, What::new(RecordKind::Sync, "syncPod")));
     timelines.forget(&uid);
 
     let found = timelines.find("default", "web");

@@ -16,7 +16,7 @@
 //! use std::sync::Arc;
 //!
 //! use windlass_actors::SystemClock;
-//! use windlass_timelines::{Outcome, Timelines, TouchKind, What};
+//! use windlass_timelines::{Outcome, Timelines, RecordKind, What};
 //! use windlass_types::{Pod, PodExt};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -29,7 +29,7 @@
 //!
 //! timelines.seen(&pod);
 //! for _ in 0..3 {
-//!     let call = timelines.begin(&pod.uid(), What::new(TouchKind::Call, "RunPodSandbox"));
+//!     let call = timelines.begin(&pod.uid(), What::new(RecordKind::RuntimeCall, "RunPodSandbox"));
 //!     call.end(Outcome::failed("no network"));
 //! }
 //! let timeline = timelines.find("default", "web").ok_or("nobody has seen it")?;
@@ -46,7 +46,7 @@
 //! * A record costs a lock and no waiting. A [`Touch`] that is dropped before its end counts as cancelled.
 //! * A timeline takes 8 KiB at most: what happened until the pod was ready stays, what came later is a
 //!   ring, and how many records made room is told. What is kept, and how much, is
-//!   `windlass_core::timeline`.
+//!   `windlass_pod_status::timeline`.
 //! * The last 32 pods that left can still be found by name.
 //! * Names of traces follow from the pod and the time: a simulation has the same ones each time.
 //!
@@ -61,5 +61,5 @@ mod trace;
 
 pub use context::{traceparent, within};
 pub use timelines::{Timelines, Touch};
-pub use windlass_core::timeline::{Outcome, What};
-pub use windlass_types::why::TouchKind;
+pub use windlass_pod_status::timeline::{Outcome, What};
+pub use windlass_types::why::RecordKind;

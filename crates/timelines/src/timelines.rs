@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_core::timeline::{Outcome, Timeline, TouchId, What};
+use windlass_pod_status::timeline::{Outcome, Timeline, TouchId, What};
 use windlass_types::why::PodTimeline;
 use windlass_types::{Clock, Pod, PodExt, PodUid, SpanSink, Timestamp};
 

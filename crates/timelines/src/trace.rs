@@ -6,9 +6,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_core::hash::{fnv1a_64, fnv1a_128};
-use windlass_core::timeline::{Outcome, TouchId, What};
-use windlass_types::why::TouchKind;
+use windlass_units::hash::{fnv1a_64, fnv1a_128};
+use windlass_pod_status::timeline::{Outcome, TouchId, What};
+use windlass_types::why::RecordKind;
 use windlass_types::{
     FinishedSpan, Pod, PodExt, PodUid, SpanId, SpanKind, SpanSink, Timestamp, TraceId, TraceParent,
 };
@@ -87,7 +87,7 @@ impl Tracer {
         id: TouchId,
         now: Timestamp,
     ) -> Option<Span> {
-        let job = what.kind == TouchKind::Job;
+        let job = what.kind == RecordKind::Sync;
         let parent = traceparent().or_else(|| start.map(|start| start.root));
         let id = match parent {
             Some(TraceParent { trace, span }) => {
@@ -128,7 +128,7 @@ impl Tracer {
             id: span.id,
             parent: span.parent,
             kind: match what.kind {
-                TouchKind::Call | TouchKind::Status => SpanKind::Client,
+                RecordKind::RuntimeCall | RecordKind::ApiRequest => SpanKind::Client,
                 _ => SpanKind::Internal,
             },
             name: Cow::Borrowed(what.name),

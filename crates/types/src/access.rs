@@ -17,14 +17,14 @@ pub struct UserInfo {
 
 /// One right on this node, as a SubjectAccessReview asks for it: `verb` on `nodes/<subresource>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeRight {
+pub struct NodePermission {
     /// `get`, `create`, `update`, `patch`, `delete`, or empty for a method that maps to none.
     pub verb: &'static str,
     /// `proxy`, `stats`, `metrics`, `log`, `pods`, `healthz`, `configz`, `statusz`, `checkpoint`.
     pub subresource: &'static str,
 }
 
-impl std::fmt::Display for NodeRight {
+impl std::fmt::Display for NodePermission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} nodes/{}", self.verb, self.subresource)
     }

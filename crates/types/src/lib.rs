@@ -53,8 +53,9 @@ mod event;
 mod update;
 
 pub mod cri;
-mod growth;
+mod expansion;
 mod observed;
+mod phase;
 mod probe;
 mod volume;
 
@@ -65,23 +66,24 @@ mod retry;
 pub mod span;
 pub mod top;
 pub mod view;
-pub mod why;
+pub mod explain;
 
-pub use access::{NodeRight, UserInfo};
+pub use access::{NodePermission, UserInfo};
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
-pub use growth::{Growing, GrowthFault, GrowthTurn};
+pub use expansion::{ExpansionTask, ExpansionError, ExpansionDecision};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
 pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser};
+pub use phase::{Phase, PhaseOverride};
 pub use pod::{Pod, PodExt, RestartPolicy, SharedPod};
 pub use port::{Clock, EventRecorder};
-pub use probe::{ContainerVerdict, PodVerdicts, ProbeKind};
+pub use probe::{ContainerProbeResult, PodProbeResults, ProbeKind};
 pub use reason::Reason;
 pub use retry::Retry;
 pub use span::{FinishedSpan, SpanId, SpanKind, SpanSink, TraceId, TraceParent};
 pub use time::{Timestamp, api_time, later};
 pub use update::{PodOp, PodSource, PodUpdate};
 pub use volume::{
-    DeviceName, FoundVolume, MountedContent, MountedVolume, MountedVolumes, ReadyVolumes,
+    DeviceName, DiscoveredVolume, MountedContent, MountedVolume, MountedVolumes, ReadyVolumes,
     VolumesNotReady,
 };
 

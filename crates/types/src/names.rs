@@ -43,3 +43,21 @@ pub const ANN_RESTORED: &str = "windlass.dev/restored";
 pub const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
 /// Directory of the per-container log symlinks that log shippers read.
 pub const CONTAINER_LOGS_DIR: &str = "/var/log/containers";
+
+/// `net/ipv4/conf/eth0.1/x` and `net.ipv4.conf.eth0/1.x` name the same parameter: whichever
+/// separator comes first is the separator. The runtime wants dots.
+pub fn dotted_sysctl(name: &str) -> String {
+    if name
+        .find(['.', '/'])
+        .is_none_or(|at| name.as_bytes()[at] == b'.')
+    {
+        return name.to_owned();
+    }
+    name.chars()
+        .map(|c| match c {
+            '/' => '.',
+            '.' => '/',
+            c => c,
+        })
+        .collect()
+}

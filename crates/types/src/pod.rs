@@ -128,3 +128,8 @@ impl PodExt for Pod {
             .unwrap_or(30)
     }
 }
+/// True for a sidecar: an init container with `restartPolicy: Always`.
+pub fn is_sidecar(init_container: &Container) -> bool {
+    init_container.restart_policy.as_deref() == Some("Always")
+}
+

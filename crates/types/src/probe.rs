@@ -40,7 +40,7 @@ impl fmt::Display for ProbeKind {
 
 /// What one probe of one container instance has come to, after its thresholds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContainerVerdict {
+pub struct ContainerProbeResult {
     /// The instance it is about; it says nothing of a later one.
     pub id: ContainerId,
     /// Succeeds.
@@ -50,21 +50,21 @@ pub struct ContainerVerdict {
 /// The verdicts on a pod's containers by container name. A probe that has not come to one is
 /// absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodVerdicts {
+pub struct PodProbeResults {
     /// Of the liveness probes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub liveness: BTreeMap<String, ContainerVerdict>,
+    pub liveness: BTreeMap<String, ContainerProbeResult>,
     /// Of the readiness probes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub readiness: BTreeMap<String, ContainerVerdict>,
+    pub readiness: BTreeMap<String, ContainerProbeResult>,
     /// Of the startup probes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub startup: BTreeMap<String, ContainerVerdict>,
+    pub startup: BTreeMap<String, ContainerProbeResult>,
 }
 
-impl PodVerdicts {
+impl PodProbeResults {
     /// The verdicts of one kind.
-    pub fn of(&self, kind: ProbeKind) -> &BTreeMap<String, ContainerVerdict> {
+    pub fn of(&self, kind: ProbeKind) -> &BTreeMap<String, ContainerProbeResult> {
         match kind {
             ProbeKind::Liveness => &self.liveness,
             ProbeKind::Readiness => &self.readiness,
@@ -73,7 +73,7 @@ impl PodVerdicts {
     }
 
     /// The verdicts of one kind, to be changed.
-    pub fn of_mut(&mut self, kind: ProbeKind) -> &mut BTreeMap<String, ContainerVerdict> {
+    pub fn of_mut(&mut self, kind: ProbeKind) -> &mut BTreeMap<String, ContainerProbeResult> {
         match kind {
             ProbeKind::Liveness => &mut self.liveness,
             ProbeKind::Readiness => &mut self.readiness,

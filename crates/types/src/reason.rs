@@ -222,11 +222,11 @@ reasons! {
     /// The container runtime does not answer.
     RuntimeNotReady = "RuntimeNotReady",
     /// The container runtime does not answer a call about the pod.
-    RuntimeCallHangs = "RuntimeCallHangs",
+    RuntimeCallHung = "RuntimeCallHung",
     /// The pod waits for a start slot.
     WaitingForStartSlot = "WaitingForStartSlot",
     /// An earlier pod of the same name still terminates.
-    WaitingForPredecessor = "WaitingForPredecessor",
+    WaitingForPodTermination = "WaitingForPodTermination",
     /// Nothing of the pod runs, and the API server has not said yet that it is still wanted.
     WaitingForApiServer = "WaitingForApiServer",
     /// The pod is being stopped.

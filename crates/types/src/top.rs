@@ -11,7 +11,7 @@ pub struct NodeTop {
     /// Name of the node.
     pub node: String,
     /// What it uses.
-    pub usage: Used,
+    pub usage: CpuMemoryUsage,
     /// Its pods.
     pub pods: Vec<PodTop>,
 }
@@ -19,7 +19,7 @@ pub struct NodeTop {
 /// Figures; `null` for what is not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Used {
+pub struct CpuMemoryUsage {
     /// Billionths of a processor. A rate needs two looks.
     pub cpu_nano_cores: Option<u64>,
     /// The working set, bytes.
@@ -34,7 +34,7 @@ pub struct PodTop {
     /// Name.
     pub pod: String,
     /// What it uses.
-    pub usage: Used,
+    pub usage: CpuMemoryUsage,
     /// Its containers that run.
     pub containers: Vec<ContainerTop>,
 }
@@ -45,7 +45,7 @@ pub struct ContainerTop {
     /// Name in the pod's spec.
     pub name: String,
     /// What it uses.
-    pub usage: Used,
+    pub usage: CpuMemoryUsage,
 }
 
 impl NodeTop {

@@ -42,16 +42,16 @@ pub struct RejectedManifest {
 
 /// What the agent is a node of.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeStanding {
+pub struct NodeSummary {
     /// Name of the node.
     pub name: String,
     /// The cluster; `None` for a stand-alone agent.
-    pub cluster: Option<ClusterStanding>,
+    pub cluster: Option<ClusterSummary>,
 }
 
 /// How the agent stands with its cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ClusterStanding {
+pub struct ClusterSummary {
     /// URL of the API server; empty in simulations.
     pub server: String,
     /// Nothing is asked before there is a client certificate.
@@ -59,7 +59,7 @@ pub struct ClusterStanding {
     /// Status of the condition `Ready` of the node object; `None` before the object was seen.
     pub ready: Option<String>,
     /// Whether the API server answers; `None` before it was asked.
-    pub contact: Option<ApiContact>,
+    pub contact: Option<HeartbeatStatus>,
     /// Whether the node's pods can be watched; `None` before the first answer.
     pub pod_watch: Option<PodWatch>,
 }
@@ -75,7 +75,7 @@ pub struct PodWatch {
 
 /// Whether the API server answers the node's heartbeat.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ApiContact {
+pub struct HeartbeatStatus {
     /// Why it does not, from the newest attempt.
     pub error: Option<String>,
     /// Since when it has been so.
@@ -86,7 +86,7 @@ pub struct ApiContact {
 
 /// Phase of a pod worker; it never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum WorkerPhase {
+pub enum PodWorkerState {
     /// Making the runtime match the pod.
     Syncing,
     /// Stopping the pod.
@@ -95,7 +95,7 @@ pub enum WorkerPhase {
     Terminated,
 }
 
-impl WorkerPhase {
+impl PodWorkerState {
     /// `Syncing`, `Terminating` or `Terminated`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ impl WorkerPhase {
     }
 }
 
-impl fmt::Display for WorkerPhase {
+impl fmt::Display for PodWorkerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

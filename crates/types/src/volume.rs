@@ -69,7 +69,7 @@ impl fmt::Display for DeviceName {
 
 /// A volume of a pod as it lies on the node, whoever set it up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FoundVolume {
+pub struct DiscoveredVolume {
     /// Directory of its kind, such as `kubernetes.io~csi`.
     pub plugin_dir: String,
     /// Its own directory.

@@ -19,12 +19,12 @@ use windlass_actors::{
     ActorKind, ClaimSizes, NodeSeen, SettledVolumes, SimClock, SourcesReady, VolumesHandle,
     mailbox, slots, start_actor,
 };
-use windlass_core::paths::NodePaths;
-use windlass_core::volume_plan::Releaser;
-use windlass_core::volume_source::plain_volumes;
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_volume_plan::volume_plan::Releaser;
+use windlass_volume_plan::volume_source::plain_volumes;
 use windlass_metrics::Metrics;
 use windlass_types::view::EventType;
-use windlass_types::{EventRecorder, GrowthTurn, Pod, PodExt, Reason, SharedPod, Timestamp};
+use windlass_types::{EventRecorder, ExpansionDecision, Pod, PodExt, Reason, SharedPod, Timestamp};
 use windlass_volume_manager::{
     DriversCame, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
 };
@@ -120,7 +120,7 @@ impl EventRecorder for Elsewhere {
 
 #[async_trait]
 impl ClaimSizes for Elsewhere {
-    async fn turn(&self, _: &Pod, _: &str, _: u64, _: bool) -> Result<GrowthTurn, String> {
+    async fn turn(&self, _: &Pod, _: &str, _: u64, _: bool) -> Result<ExpansionDecision, String> {
         Err("there is no API server".to_owned())
     }
 

@@ -24,8 +24,8 @@ use windlass_actors::{
     SlotSender, SourcesReady, TearDownVolumes, VolumeManagerMessage, VolumesChanged, VolumesInUse,
     answers, spawn_io,
 };
-use windlass_core::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
-use windlass_core::volume_source::PodVolumes;
+use windlass_volume_plan::volume_plan::{AskId, Done, Input, Moment, Step, VolumePlan};
+use windlass_volume_plan::volume_source::PodVolumes;
 use windlass_metrics::Metrics;
 use windlass_types::corev1::Node;
 use windlass_types::view::EventType;

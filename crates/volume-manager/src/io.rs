@@ -1,9 +1,9 @@
 //! Carries out one step with the plugins.
 
 use windlass_actors::ClaimSizes;
-use windlass_core::volume_plan::{Done, Expanded, Step, StepError, Survey, VolumeKey, VolumeWork};
-use windlass_core::volume_source::{NotGrownEnd, PodVolume, not_grown};
-use windlass_types::{GrowthTurn, PodExt, PodUid, Retry, SharedPod, Timestamp};
+use windlass_volume_plan::volume_plan::{Done, Expanded, Step, StepError, Survey, VolumeKey, VolumeWork};
+use windlass_volume_plan::volume_source::{NotGrownEnd, PodVolume, not_grown};
+use windlass_types::{ExpansionDecision, PodExt, PodUid, Retry, SharedPod, Timestamp};
 use windlass_volumes::{VolumeError, VolumePlugins, VolumeRequest};
 
 /// Carries out a step that works on volumes; `None` for one whose end nobody waits for.
@@ -77,9 +77,9 @@ async fn expand(
     let (pod, claim) = (&work.pod, size.claim.as_str());
     let turn = claims.turn(pod, claim, size.wanted, failed_before).await;
     let growing = match turn.map_err(not_told)? {
-        GrowthTurn::Grow(growing) => growing,
-        GrowthTurn::Has(bytes) => return Ok(Expanded::Has(bytes)),
-        GrowthTurn::NotNow => return Ok(Expanded::NotNow),
+        ExpansionDecision::Expand(growing) => growing,
+        ExpansionDecision::AlreadyExpanded(bytes) => return Ok(Expanded::Has(bytes)),
+        ExpansionDecision::Deferred => return Ok(Expanded::NotNow),
     };
     let Err(error) = plugins.expand(&request(work, now), growing.bytes).await else {
         if !growing.told {

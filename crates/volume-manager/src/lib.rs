@@ -1,7 +1,7 @@
 //! Which volumes pods want, which they have, and the steps in between.
 //!
 //! For whoever sets volumes of many pods up at once, with retries, shared devices and answers in words. What
-//! is to be done is decided by `windlass_core::volume_plan`; each step is one call of
+//! is to be done is decided by `windlass_volume_plan::volume_plan`; each step is one call of
 //! `windlass_volumes::VolumePlugins`.
 //!
 //! # The way in
@@ -18,8 +18,8 @@
 //! use std::time::Duration;
 //!
 //! use windlass_actors::{Mailbox, VolumeManagerMessage, VolumesHandle, start_actor};
-//! use windlass_core::volume_plan::Releaser;
-//! use windlass_core::volume_source::plain_volumes;
+//! use windlass_volume_plan::volume_plan::Releaser;
+//! use windlass_volume_plan::volume_source::plain_volumes;
 //! use windlass_types::{PodExt, SharedPod};
 //! use windlass_volume_manager::{VolumeManager, VolumeManagerDeps};
 //!

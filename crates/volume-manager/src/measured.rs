@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
-use windlass_core::volume_plan::{StepError, Survey};
-use windlass_core::volume_source::PodVolume;
-use windlass_core::volume_usage::{plugin_name, plugin_of_dir};
+use windlass_volume_plan::volume_plan::{StepError, Survey};
+use windlass_volume_plan::volume_source::PodVolume;
+use windlass_volume_plan::volume_usage::{plugin_name, plugin_of_dir};
 use windlass_metrics::VolumeMetrics;
-use windlass_timelines::{Outcome, Timelines, TouchKind, What};
+use windlass_timelines::{Outcome, Timelines, RecordKind, What};
 use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
-use windlass_volumes::{FoundVolume, Measured, VolumeError, VolumePlugins, VolumeRequest};
+use windlass_volumes::{DiscoveredVolume, Measured, VolumeError, VolumePlugins, VolumeRequest};
 
 use crate::usage::VolumeUsages;
 
@@ -70,7 +70,7 @@ impl MeasuredVolumes {
         (step, volume): (&'static str, &str),
         work: impl Future<Output = Result<T, VolumeError>>,
     ) -> Result<T, VolumeError> {
-        let what = What::of(TouchKind::Volume, step, volume);
+        let what = What::of(RecordKind::Volume, step, volume);
         let touch = self.timelines.begin(uid, what);
         let result = touch.within(work).await;
         touch.end(Outcome::of(&result));
@@ -92,7 +92,7 @@ impl MeasuredVolumes {
 
 #[async_trait]
 impl VolumePlugins for MeasuredVolumes {
-    async fn find(&self, uid: &PodUid) -> Result<Vec<FoundVolume>, VolumeError> {
+    async fn find(&self, uid: &PodUid) -> Result<Vec<DiscoveredVolume>, VolumeError> {
         self.inner.find(uid).await
     }
 
@@ -154,7 +154,7 @@ impl VolumePlugins for MeasuredVolumes {
         self.inner.is_node_full(volume).await
     }
 
-    async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
+    async fn tear_down(&self, uid: &PodUid, volume: &DiscoveredVolume) -> Result<(), VolumeError> {
         let begin = Instant::now();
         let unmounted = self.inner.tear_down(uid, volume);
         let step = ("unmount", volume.name.as_str());
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn what_an_earlier_life_left_is_counted_and_that_it_cannot_be_read() {
         let metrics = Metrics::new().unwrap().volumes;
-        let found = |name: &str| FoundVolume {
+        let found = |name: &str| DiscoveredVolume {
             plugin_dir: "kubernetes.io~empty-dir".to_owned(),
             name: name.to_owned(),
             block: false,

@@ -15,15 +15,15 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{SlotSender, VolumesChanged, spawn_io};
-use windlass_core::volume_source::{PodVolume, VolumeSource};
-use windlass_core::volume_usage::{
+use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
+use windlass_volume_plan::volume_usage::{
     EmptyDirLimit, LOOK_PERIOD, STATS_PERIOD, VolumeStats, claim_of, empty_dir_limits, next_round,
     plugin_name,
 };
 use windlass_metrics::{ClaimStats, Metrics, VolumeWorld};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
-use windlass_volumes::{FoundVolume, VolumePlugins};
+use windlass_volumes::{DiscoveredVolume, VolumePlugins};
 
 /// Volumes that are measured at a time for one who asks.
 const AT_A_TIME: usize = 4;
@@ -160,7 +160,7 @@ impl VolumeUsages {
     }
 
     /// A volume was taken from its pod.
-    pub(crate) fn gone(&self, uid: &PodUid, found: &FoundVolume) {
+    pub(crate) fn gone(&self, uid: &PodUid, found: &DiscoveredVolume) {
         let mut pods = self.lock();
         let Some(of_pod) = pods.get_mut(uid) else {
             return;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{from_value, json};
-use windlass_core::paths::NodePaths;
-use windlass_core::projection::{PayloadFile, VolumePayload, VolumePayloads};
-use windlass_core::volume_source::plain_volumes;
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_pod_inputs::projection::{PayloadFile, VolumePayload, VolumePayloads};
+use windlass_volume_plan::volume_source::plain_volumes;
 use windlass_types::{PodExt, SharedPod, Timestamp};
 use windlass_volumes::{HostVolumes, Lanes, VolumePlugins, VolumeRequest};
 

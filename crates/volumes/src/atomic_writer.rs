@@ -21,7 +21,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, readlinkat, renameat};
 use rustix::fs::{symlinkat, unlinkat};
 use rustix::io::Errno;
-use windlass_core::projection::PayloadFile;
+use windlass_pod_inputs::projection::PayloadFile;
 use windlass_types::Timestamp;
 
 use crate::error::VolumeError;

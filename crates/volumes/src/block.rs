@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 use rustix::mount::{UnmountFlags, unmount};
-use windlass_core::volume_source::LocalVolume;
+use windlass_volume_plan::volume_source::LocalVolume;
 use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
 
 use crate::error::VolumeError;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rustix::mount::{UnmountFlags, unmount};
-use windlass_core::paths::NodePaths;
-use windlass_core::volume_source::CSI_PLUGIN;
-use windlass_core::volume_usage::{StatsSource, VolumeStats};
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_volume_plan::volume_source::CSI_PLUGIN;
+use windlass_volume_plan::volume_usage::{StatsSource, VolumeStats};
 use windlass_csi::{
     CsiDrivers, CsiObjects, CsiPaths, CsiVolumes, CsiVolumesDeps, FileLane, FileWork, UsageUnit,
     VolumeHost, VolumeUsage,
 };
-use windlass_types::{FoundVolume, PodUid, SharedPod};
+use windlass_types::{DiscoveredVolume, PodUid, SharedPod};
 
 use crate::block::release_node;
 use crate::error::VolumeError;
@@ -51,7 +51,7 @@ pub(crate) fn csi_volumes(machine: &Arc<Machine>, config: CsiConfig) -> CsiVolum
 }
 
 /// True for a volume of a CSI driver.
-pub(crate) fn is_csi(volume: &FoundVolume) -> bool {
+pub(crate) fn is_csi(volume: &DiscoveredVolume) -> bool {
     volume.plugin_dir == CSI_DIR
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn measured(driver: &str, usage: &VolumeUsage) -> Option<Measured> {
 }
 
 /// Device of a volume of a pod, as its notes say. Blocks.
-pub(crate) fn found_device(paths: &NodePaths, uid: &PodUid, volume: &mut FoundVolume) {
+pub(crate) fn found_device(paths: &NodePaths, uid: &PodUid, volume: &mut DiscoveredVolume) {
     let paths = CsiPaths::new(paths.clone());
     volume.device = paths.found_device(uid, &volume.name, volume.block);
 }

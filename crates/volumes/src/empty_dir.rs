@@ -12,7 +12,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Gid, Mode, OFlags, fchmod, fchown, openat, statfs};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
-use windlass_core::empty_dir::EmptyDirMedium;
+use windlass_volume_plan::empty_dir::EmptyDirMedium;
 
 use crate::error::VolumeError;
 use crate::mounts::mounted;

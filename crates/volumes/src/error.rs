@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_types::{GrowthFault, Retry};
+use windlass_types::{ExpansionError, Retry};
 
 use crate::lane::LaneError;
 
@@ -116,11 +116,11 @@ impl VolumeError {
     }
 
     /// Which failure this is if a volume was to be grown.
-    pub fn growth_fault(&self) -> GrowthFault {
+    pub fn growth_fault(&self) -> ExpansionError {
         match self {
             Self::Csi(error) => error.growth_fault(),
-            Self::Lane(_) => GrowthFault::Uncertain,
-            _ => GrowthFault::Failed,
+            Self::Lane(_) => ExpansionError::Uncertain,
+            _ => ExpansionError::Failed,
         }
     }
 

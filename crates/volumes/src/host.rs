@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use windlass_core::paths::{NodePaths, check_component};
-use windlass_core::volume_source::{PodVolume, VolumeSource};
+use windlass_pod_inputs::paths::{NodePaths, check_component};
+use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_csi::{CsiPaths, CsiVolumes, is_csi_device};
 use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
 
@@ -21,7 +21,7 @@ use crate::local;
 use crate::machine::{HostVolumesConfig, Machine};
 use crate::nfs;
 use crate::pod_volumes::{VolumeSite, place_of, set_up_volume, tear_down_volume};
-use crate::port::{FoundVolume, VolumePlugins, VolumeRequest};
+use crate::port::{DiscoveredVolume, VolumePlugins, VolumeRequest};
 use crate::subpath::clean_sub_paths;
 use crate::usage::{Measured, Meter};
 
@@ -74,7 +74,7 @@ impl HostVolumes {
 
 #[async_trait]
 impl VolumePlugins for HostVolumes {
-    async fn find(&self, uid: &PodUid) -> Result<Vec<FoundVolume>, VolumeError> {
+    async fn find(&self, uid: &PodUid) -> Result<Vec<DiscoveredVolume>, VolumeError> {
         check_uid(uid)?;
         let dir = self.paths.pod_dir(uid);
         let (paths, of) = (self.paths.clone(), uid.clone());
@@ -197,7 +197,7 @@ impl VolumePlugins for HostVolumes {
         }
     }
 
-    async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
+    async fn tear_down(&self, uid: &PodUid, volume: &DiscoveredVolume) -> Result<(), VolumeError> {
         check_uid(uid)?;
         let (dir, volume) = (self.paths.pod_dir(uid), volume.clone());
         let lane = lane_in(uid, &volume.plugin_dir);
@@ -292,11 +292,11 @@ fn check_uid(uid: &PodUid) -> Result<(), VolumeError> {
 }
 
 /// `<pod>/<above>/<kind>/<volume>`.
-fn volumes_in(pod_dir: &Path, above: &str, block: bool) -> Result<Vec<FoundVolume>, VolumeError> {
+fn volumes_in(pod_dir: &Path, above: &str, block: bool) -> Result<Vec<DiscoveredVolume>, VolumeError> {
     let mut found = Vec::new();
     for plugin_dir in names_in(&pod_dir.join(above))? {
         for name in names_in(&pod_dir.join(above).join(&plugin_dir))? {
-            found.push(FoundVolume {
+            found.push(DiscoveredVolume {
                 plugin_dir: plugin_dir.clone(),
                 name,
                 block,

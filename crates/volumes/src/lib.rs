@@ -8,7 +8,7 @@
 //!
 //! * [`VolumePlugins`] is the port, [`HostVolumes`] this machine behind it; [`MemoryVolumes`] is a model
 //!   for tests
-//! * [`VolumeRequest`] is one volume of a pod, as `windlass_core::volume_source` resolves it
+//! * [`VolumeRequest`] is one volume of a pod, as `windlass_volume_plan::volume_source` resolves it
 //! * [`Lanes`] is where blocking work runs: one call at a time for each pod, with a deadline
 //! * [`remove_tree`], [`set_volume_ownership`], [`prepare_sub_path`] and [`mounts_beneath`] are useful alone
 //!
@@ -86,7 +86,7 @@ pub use machine::HostVolumesConfig;
 pub use memory::{MemoryVolumes, VolumeStep};
 pub use mount_info::{MountPoint, mounts_beneath};
 pub use ownership::{GroupPolicy, VolumeGroup, WalkProgress, Walked, set_volume_ownership};
-pub use port::{FoundVolume, VolumePlugins, VolumeRequest};
+pub use port::{DiscoveredVolume, VolumePlugins, VolumeRequest};
 pub use programs::{ProgramError, Programs};
 pub use remove::remove_tree;
 pub use shared::make_shared;

@@ -11,8 +11,8 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{UnmountFlags, unmount};
-use windlass_core::paths::check_component;
-use windlass_core::volume_source::{LOCAL_PLUGIN, LocalVolume};
+use windlass_pod_inputs::paths::check_component;
+use windlass_volume_plan::volume_source::{LOCAL_PLUGIN, LocalVolume};
 use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, Reason};
 
 use crate::error::VolumeError;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use windlass_core::paths::{NodePaths, escape_plugin};
-use windlass_core::selinux_mount::{SelinuxMounts, mount_label};
-use windlass_core::volume_source::LOCAL_PLUGIN;
+use windlass_pod_inputs::paths::{NodePaths, escape_plugin};
+use windlass_volume_plan::selinux_mount::{SelinuxMounts, mount_label};
+use windlass_volume_plan::volume_source::LOCAL_PLUGIN;
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodExt, Reason};
 

@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_core::paths::NodePaths;
-use windlass_core::projection::VolumePayload;
-use windlass_core::volume_source::{PodVolume, VolumeSource};
-use windlass_core::volume_usage::{StatsSource, VolumeStats};
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_pod_inputs::projection::VolumePayload;
+use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
+use windlass_volume_plan::volume_usage::{StatsSource, VolumeStats};
 use windlass_types::{DeviceName, MountedContent, MountedVolume, PodExt, PodUid};
 
 use crate::error::VolumeError;
-use crate::port::{FoundVolume, VolumePlugins, VolumeRequest};
+use crate::port::{DiscoveredVolume, VolumePlugins, VolumeRequest};
 use crate::usage::Measured;
 
 /// How often a call that hangs looks whether it still has to.
@@ -54,7 +54,7 @@ pub struct MemoryVolumes {
 #[derive(Default)]
 struct State {
     pods: BTreeSet<PodUid>,
-    volumes: BTreeMap<(PodUid, FoundVolume), Lying>,
+    volumes: BTreeMap<(PodUid, DiscoveredVolume), Lying>,
     staged: BTreeSet<DeviceName>,
     /// Devices that the node has no room for.
     full: BTreeSet<DeviceName>,
@@ -279,8 +279,8 @@ fn subjects(uid: &PodUid, name: &str) -> [String; 2] {
 }
 
 /// Where the volume lies, if it lies anywhere.
-fn place(volume: &PodVolume) -> Option<FoundVolume> {
-    Some(FoundVolume {
+fn place(volume: &PodVolume) -> Option<DiscoveredVolume> {
+    Some(DiscoveredVolume {
         plugin_dir: volume.source.plugin_dir()?.to_owned(),
         name: volume.dir_name().to_owned(),
         block: volume.source.is_block(),
@@ -290,7 +290,7 @@ fn place(volume: &PodVolume) -> Option<FoundVolume> {
 
 #[async_trait]
 impl VolumePlugins for MemoryVolumes {
-    async fn find(&self, uid: &PodUid) -> Result<Vec<FoundVolume>, VolumeError> {
+    async fn find(&self, uid: &PodUid) -> Result<Vec<DiscoveredVolume>, VolumeError> {
         self.half(VolumeStep::Find, &[uid.to_string()]).await?;
         let state = self.lock();
         let found = state.volumes.keys().filter(|(of, _)| of == uid);
@@ -417,7 +417,7 @@ impl VolumePlugins for MemoryVolumes {
         device.is_some_and(|device| self.lock().full.contains(&device))
     }
 
-    async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError> {
+    async fn tear_down(&self, uid: &PodUid, volume: &DiscoveredVolume) -> Result<(), VolumeError> {
         let line = format!("unmount {uid}/{}", volume.name);
         let place = (uid.clone(), volume.clone());
         let subjects = subjects(uid, &volume.name);

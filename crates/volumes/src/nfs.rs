@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use windlass_core::volume_source::NfsVolume;
+use windlass_volume_plan::volume_source::NfsVolume;
 use windlass_types::{MountedContent, MountedVolume, PodExt, PodUid};
 
 use crate::error::VolumeError;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{UnmountFlags, unmount};
-use windlass_core::empty_dir::{EmptyDirMedium, empty_dir_medium, memory_volume_size};
-use windlass_core::projection::VolumePayload;
-use windlass_core::volume_source::{PodVolume, VolumeSource};
+use windlass_volume_plan::empty_dir::{EmptyDirMedium, empty_dir_medium, memory_volume_size};
+use windlass_pod_inputs::projection::VolumePayload;
+use windlass_volume_plan::volume_source::{PodVolume, VolumeSource};
 use windlass_types::corev1::EmptyDirVolumeSource;
 use windlass_types::{MountedContent, MountedVolume, Pod, PodExt, Timestamp};
 
@@ -16,7 +16,7 @@ use crate::host_path::check_host_path;
 use crate::mount_info::mounts_beneath;
 use crate::nested::{make_nested_mount_points, nested_mount_points};
 use crate::ownership::{GroupPolicy, VolumeGroup};
-use crate::port::FoundVolume;
+use crate::port::DiscoveredVolume;
 use crate::remove::remove_tree;
 
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
@@ -133,7 +133,7 @@ pub(crate) fn pod_group(pod: &Pod, read_only: bool) -> Option<VolumeGroup> {
 
 /// Unmounts a volume of a pod and whatever containers left mounted in it, deepest first. Content
 /// of the pod's own goes with it.
-pub(crate) fn tear_down_volume(pod_dir: &Path, found: &FoundVolume) -> Result<(), VolumeError> {
+pub(crate) fn tear_down_volume(pod_dir: &Path, found: &DiscoveredVolume) -> Result<(), VolumeError> {
     let dir = place_of(pod_dir, found);
     if found.plugin_dir == EMPTY_DIR {
         forget(&notes_of(pod_dir, &found.name))?;
@@ -151,7 +151,7 @@ pub(crate) fn tear_down_volume(pod_dir: &Path, found: &FoundVolume) -> Result<()
 }
 
 /// Where a volume lies below its pod's directory.
-pub(crate) fn place_of(pod_dir: &Path, found: &FoundVolume) -> PathBuf {
+pub(crate) fn place_of(pod_dir: &Path, found: &DiscoveredVolume) -> PathBuf {
     let above = if found.block {
         "volumeDevices"
     } else {

@@ -2,15 +2,15 @@
 //!
 //! Every call may be repeated at any time, also by a new agent after `kill -9`, and ends: with an
 //! error at its deadline rather than never. [`crate::HostVolumes`] is the node, models implement
-//! it for simulations. Who calls what when is decided in `windlass_core::volume_plan` and kept by
+//! it for simulations. Who calls what when is decided in `windlass_volume_plan::volume_plan` and kept by
 //! the VolumeManager.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use windlass_core::volume_source::PodVolume;
-pub use windlass_types::FoundVolume;
+use windlass_volume_plan::volume_source::PodVolume;
+pub use windlass_types::DiscoveredVolume;
 use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodUid, SharedPod, Timestamp};
 
 use crate::error::VolumeError;
@@ -31,7 +31,7 @@ pub struct VolumeRequest {
 #[async_trait]
 pub trait VolumePlugins: Send + Sync + Debug + 'static {
     /// Volumes of one pod that lie on the node; none if it has no directory.
-    async fn find(&self, uid: &PodUid) -> Result<Vec<FoundVolume>, VolumeError>;
+    async fn find(&self, uid: &PodUid) -> Result<Vec<DiscoveredVolume>, VolumeError>;
 
     /// Pods that have a directory.
     async fn find_pods(&self) -> Result<Vec<PodUid>, VolumeError>;
@@ -62,7 +62,7 @@ pub trait VolumePlugins: Send + Sync + Debug + 'static {
 
     /// Takes a volume from a pod, with what its containers left mounted in it, and with its content
     /// where that belongs to the pod. One that is not there is fine.
-    async fn tear_down(&self, uid: &PodUid, volume: &FoundVolume) -> Result<(), VolumeError>;
+    async fn tear_down(&self, uid: &PodUid, volume: &DiscoveredVolume) -> Result<(), VolumeError>;
 
     /// The pod is to lose its volumes: what is under way for it and may take long, such as giving a
     /// large volume to a group, ends early with an error. What cannot be ended goes on.

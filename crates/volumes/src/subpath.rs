@@ -17,7 +17,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
-use windlass_core::container_config::{SUB_PATHS_DIR, SubPath};
+use windlass_runtime_config::container_config::{SUB_PATHS_DIR, SubPath};
 
 use crate::error::VolumeError;
 use crate::mount_info::mounts_beneath;

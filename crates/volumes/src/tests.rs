@@ -13,18 +13,18 @@ use std::path::Path;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use windlass_core::projection::{PayloadFile, VolumePayload, VolumePayloads};
+use windlass_pod_inputs::projection::{PayloadFile, VolumePayload, VolumePayloads};
 use windlass_types::corev1::{
     ConfigMapVolumeSource, Container, EmptyDirVolumeSource, HostPathVolumeSource,
     PodSecurityContext, PodSpec, Volume, VolumeMount,
 };
 use windlass_types::{Pod, Timestamp};
 
-use windlass_core::volume_source::{PayloadKind, VolumeSource, plain_volume, plain_volumes};
+use windlass_volume_plan::volume_source::{PayloadKind, VolumeSource, plain_volume, plain_volumes};
 
 use crate::pod_volumes::{VolumeSite, set_up_volume, tear_down_volume};
 use crate::{
-    FoundVolume, RemoveError, VolumeError, check_host_path, mount_info, mounts_beneath, remove_tree,
+    DiscoveredVolume, RemoveError, VolumeError, check_host_path, mount_info, mounts_beneath, remove_tree,
 };
 
 /// Volumes that show nothing of the API server.
@@ -48,7 +48,7 @@ fn tear_down_pod_volumes(dir: &Path) -> Result<(), VolumeError> {
     for kind in fs::read_dir(dir.join("volumes")).expect("volumes") {
         let kind = kind.expect("kind");
         for volume in fs::read_dir(kind.path()).expect("kind") {
-            let found = FoundVolume {
+            let found = DiscoveredVolume {
                 plugin_dir: kind.file_name().into_string().expect("text"),
                 name: volume
                     .expect("volume")

@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use windlass_core::volume_usage::{StatsSource, VolumeStats};
+use windlass_volume_plan::volume_usage::{StatsSource, VolumeStats};
 
 use crate::error::VolumeError;
 use crate::lane::{Lane, LaneError, Lanes};

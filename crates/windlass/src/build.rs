@@ -16,17 +16,17 @@ use windlass_checks::NetChecks;
 use windlass_config::checks::{CgroupVersion, cgroup_version};
 use windlass_config::node::{MachineNet, NodeIdentity, identify};
 use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
-use windlass_core::backoff::BackoffPolicy;
-use windlass_core::container_gc::GcPolicy;
-use windlass_core::dns::check_host_resolv_conf;
-use windlass_core::image_access::VerificationPolicy;
-use windlass_core::log_rotation::RotationPolicy;
-use windlass_core::node_facts::NodeFacts;
-use windlass_core::node_object::reserved_too_much;
-use windlass_core::object_reads::ChangeDetection;
-use windlass_core::paths::NodePaths;
-use windlass_core::quantity::{Quantity, lookup};
-use windlass_core::selinux_mount::{SelinuxMounts, file_label_of};
+use windlass_pod_lifecycle::backoff::BackoffPolicy;
+use windlass_pod_lifecycle::container_gc::GcPolicy;
+use windlass_runtime_config::dns::check_host_resolv_conf;
+use windlass_credentials::image_access::VerificationPolicy;
+use windlass_pod_lifecycle::log_rotation::RotationPolicy;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_node_rules::node_object::reserved_too_much;
+use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_units::quantity::{Quantity, lookup};
+use windlass_volume_plan::selinux_mount::{SelinuxMounts, file_label_of};
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
 use windlass_metrics::Metrics;
@@ -471,7 +471,7 @@ mod tests {
     use std::time::Duration;
 
     use windlass_config::KubeletFlags;
-    use windlass_core::container_gc::GcPolicy;
+    use windlass_pod_lifecycle::container_gc::GcPolicy;
 
     use super::{cpu_count, gc_policy, memory_capacity};
 

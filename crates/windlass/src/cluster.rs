@@ -14,7 +14,7 @@ use windlass_certs::{
 };
 use windlass_client::{ApiClients, ClientLimits};
 use windlass_config::{Config, KubeletConfiguration};
-use windlass_core::node_object::NodeSettings;
+use windlass_node_rules::node_object::NodeSettings;
 use windlass_csi::CsiObjects;
 use windlass_metrics::CertificateMetrics;
 use windlass_metrics::Metrics;

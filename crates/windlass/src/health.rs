@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_config::KubeletConfiguration;
-use windlass_core::pleg::{LISTING_THRESHOLD, ListingAge};
+use windlass_pod_lifecycle::pleg::{LISTING_THRESHOLD, ListingAge};
 use windlass_server::{HealthCheck, HealthSource};
 use windlass_types::{Clock, Timestamp};
 

@@ -19,7 +19,7 @@ use windlass::health::AgentHealth;
 use windlass::wiring::Agent;
 use windlass_client::ApiClient;
 use windlass_config::{Config, KubeletConfiguration};
-use windlass_core::paths::NodePaths;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_metrics::Metrics;
 use windlass_node_api::Verbosity;
 use windlass_pod_resources::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};

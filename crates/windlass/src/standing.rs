@@ -9,7 +9,7 @@ use windlass_certs::certificate::Certificate;
 use windlass_certs::{Credentials, ServingPair};
 use windlass_metrics::Metrics;
 use windlass_server::NodeSource;
-use windlass_types::view::{ApiContact, ClusterStanding, NodeStanding, PodWatch};
+use windlass_types::view::{HeartbeatStatus, ClusterSummary, NodeSummary, PodWatch};
 use windlass_types::{Clock, Timestamp};
 
 /// The node and, if it is one of a cluster, what is known of that.
@@ -33,14 +33,14 @@ pub struct ClusterView {
     /// The node object.
     pub node: watch::Receiver<NodeSeen>,
     /// Whether the API server answers.
-    pub contact: watch::Receiver<Option<ApiContact>>,
+    pub contact: watch::Receiver<Option<HeartbeatStatus>>,
     /// Whether the node's pods can be watched.
     pub pod_watch: watch::Receiver<Option<PodWatch>>,
 }
 
 impl NodeSource for AgentNode {
-    fn standing(&self) -> NodeStanding {
-        NodeStanding {
+    fn standing(&self) -> NodeSummary {
+        NodeSummary {
             name: self.name.clone(),
             cluster: self.cluster.as_ref().map(ClusterView::standing),
         }
@@ -57,9 +57,9 @@ impl AgentNode {
 }
 
 impl ClusterView {
-    fn standing(&self) -> ClusterStanding {
+    fn standing(&self) -> ClusterSummary {
         let config = self.credentials.as_ref().map(|it| &it.config);
-        ClusterStanding {
+        ClusterSummary {
             server: config.map_or_else(String::new, |config| config.server().to_string()),
             has_identity: config
                 .is_none_or(|config| config.has_header() || config.identity().is_present()),

@@ -24,10 +24,10 @@ use windlass_actors::{
     VolumesHandle, mailbox, slots, spawn_io, start_actor,
 };
 use windlass_checks::Checks;
-use windlass_core::admission::NodeAbilities;
-use windlass_core::node_facts::NodeFacts;
-use windlass_core::object_reads::ChangeDetection;
-use windlass_core::shutdown::ShutdownPeriods;
+use windlass_node_rules::admission::NodeAbilities;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_cri::{HungCalls, ImageService, RuntimeService, WatchedImages, WatchedRuntime};
 use windlass_csi::CsiDrivers;
 use windlass_metrics::Metrics;

@@ -146,7 +146,7 @@ fn a_sandbox_that_hangs_past_every_deadline_ends_as_one_pod() {
         desire(sim, [pod("web")]).await;
         sim.pass(20 * MINUTE).await;
         assert_eq!(sim.phase("web"), "Pending");
-        assert_eq!(sim.blocker("web"), "RuntimeCallHangs");
+        assert_eq!(sim.blocker("web"), "RuntimeCallHung");
         sim.runtime.clear_faults();
         sim.until("web runs", 5 * MINUTE, |sim| runs(sim, "web"))
             .await;

@@ -51,7 +51,7 @@ fn told(sim: &NodeSim, name: &str) -> Vec<String> {
     let events = sim.view(name).map(|view| view.events).unwrap_or_default();
     let hangs = events
         .iter()
-        .filter(|event| event.reason == Reason::RuntimeCallHangs);
+        .filter(|event| event.reason == Reason::RuntimeCallHung);
     hangs
         .map(|event| format!("{}x {}", event.count, event.message))
         .collect()
@@ -88,7 +88,7 @@ async fn neighbours_are_well(sim: &mut NodeSim, sick: &[&str], round: u32) {
 /// Waits until the pod says which call hangs, by blocker and event in the same words.
 async fn says(sim: &NodeSim, name: &str, call: &str) {
     sim.until(&format!("{name} says that {call} hangs"), TOLD, |sim| {
-        blocker_text(sim, name).starts_with(&format!("RuntimeCallHangs: {call} of "))
+        blocker_text(sim, name).starts_with(&format!("RuntimeCallHung: {call} of "))
     })
     .await;
     let told = told(sim, name);
@@ -97,7 +97,7 @@ async fn says(sim: &NodeSim, name: &str, call: &str) {
     // and how often it was asked, if more than once
     let text = blocker_text(sim, name);
     assert!(
-        text.starts_with(&format!("RuntimeCallHangs: {words}")),
+        text.starts_with(&format!("RuntimeCallHung: {words}")),
         "{text}"
     );
     assert!(words.contains("the container runtime, not the pod's manifest, is at fault"));
@@ -131,7 +131,7 @@ fn hang(
         }
         assert_eq!(
             sim.blocker("sick"),
-            "RuntimeCallHangs",
+            "RuntimeCallHung",
             "as long as it hangs"
         );
         // a start is tried again with a container of its own
@@ -326,7 +326,7 @@ fn many_sandboxes_whose_status_never_comes_delay_nobody() {
             sim.pass(3 * SECOND).await;
         }
         for name in &sick {
-            assert_eq!(sim.blocker(name), "RuntimeCallHangs");
+            assert_eq!(sim.blocker(name), "RuntimeCallHung");
         }
     });
 }
@@ -543,7 +543,7 @@ fn a_pod_whose_calls_hang_costs_the_node_nothing_but_a_runtime_that_cannot_be_li
             sim.pass(20 * SECOND).await;
             assert_eq!(node_condition(sim), WELL);
         }
-        assert_eq!(sim.blocker("sick"), "RuntimeCallHangs");
+        assert_eq!(sim.blocker("sick"), "RuntimeCallHung");
 
         sim.runtime.inject(Fault::hang(Operation::ListContainers));
         sim.pass(2 * MINUTE).await;

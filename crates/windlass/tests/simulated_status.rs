@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_core::status::probe_complaint;
+use windlass_pod_status::status::probe_complaint;
 use windlass_cri::CriCode;
 use windlass_testing::fake_runtime::{Behaviour, Exec, Operation, Pull};
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use windlass_core::status::who_goes_on;
+use windlass_pod_status::status::who_goes_on;
 use windlass_cri::CriCode;
 use windlass_status::PodEntryView;
 use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
-use windlass_types::view::WorkerPhase;
-use windlass_types::why::TouchView;
+use windlass_types::view::PodWorkerState;
+use windlass_types::why::TimelineRecord;
 use windlass_types::{PodExt, Timestamp};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ fn prepare(sim: &NodeSim) {
     }
 }
 
-fn touches(sim: &NodeSim, name: &str) -> Vec<TouchView> {
+fn touches(sim: &NodeSim, name: &str) -> Vec<TimelineRecord> {
     let timelines = sim.agent().map(|agent| &agent.timelines);
     let timeline = timelines.and_then(|it| it.find("default", name));
     timeline.map(|it| it.touches).unwrap_or_default()
@@ -105,7 +105,7 @@ fn fault(view: &PodEntryView) -> Option<&'static str> {
     let ready = conditions
         .into_iter()
         .any(|it| it.type_ == "Ready" && it.status == "True");
-    let as_asked = phase == Some("Succeeded") || view.worker_phase == WorkerPhase::Syncing && ready;
+    let as_asked = phase == Some("Succeeded") || view.worker_state == PodWorkerState::SyncPod && ready;
     match &view.blocker {
         None if as_asked || view.released => None,
         None => Some("it is not as asked and nothing is said to hold it up"),

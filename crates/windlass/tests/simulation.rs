@@ -223,7 +223,7 @@ fn an_edited_pod_is_replaced_only_after_the_old_one_stopped() {
                 .board
                 .get(&"edited".into())
                 .and_then(|entry| entry.blocker);
-            held.is_some_and(|b| b.reason.as_str() == "WaitingForPredecessor")
+            held.is_some_and(|b| b.reason.as_str() == "WaitingForPodTermination")
         })
         .await;
         sim.until("replaced", MINUTE, |sim| {

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::advance;
 use windlass_auth::{Auth, AuthSettings, Authorization};
 use windlass_client::At;
-use windlass_core::access::AccessSettings;
+use windlass_credentials::access::AccessSettings;
 use windlass_fake_api::{FakeApiServer, On, User};
 use windlass_metrics::Metrics;
 

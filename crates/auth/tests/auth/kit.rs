@@ -8,7 +8,7 @@ use http::Request;
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
 use tokio::time::Instant;
 use windlass_auth::{Auth, AuthSettings, Authorization, Reviews};
-use windlass_core::access::AccessSettings;
+use windlass_credentials::access::AccessSettings;
 use windlass_fake_api::FakeApiServer;
 use windlass_metrics::Metrics;
 use windlass_types::{Clock, Timestamp, later};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_client::ClientIdentity;
-use windlass_core::hash::fnv1a_64;
+use windlass_units::hash::fnv1a_64;
 use windlass_types::Timestamp;
 
 /// Pauses after failed attempts: 2 s, doubled up to 32 s, where upstream's series ends too.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use nix::{libc, setsockopt_impl, sockopt_impl};
 use tokio::net::{TcpSocket, TcpStream};
-use windlass_core::http_target::join_host_port;
+use windlass_pod_lifecycle::http_target::join_host_port;
 
 use super::names::Names;
 use crate::CheckError;

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tonic::transport::{Endpoint, Uri};
 use tonic::{Code, Status};
-use windlass_core::http_target::{Purpose, join_host_port};
+use windlass_pod_lifecycle::http_target::{Purpose, join_host_port};
 use windlass_proto::health_v1::HealthCheckRequest;
 use windlass_proto::health_v1::health_check_response::ServingStatus;
 use windlass_proto::health_v1::health_client::HealthClient;

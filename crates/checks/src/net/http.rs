@@ -3,7 +3,7 @@
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use windlass_core::probe::MAX_OUTPUT;
+use windlass_pod_lifecycle::probe::MAX_OUTPUT;
 
 use super::answer::{Body, HTTP, Head, HeadEnd, not_http};
 use super::dial::Ends;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep};
-use windlass_core::http_target::Scheme;
+use windlass_pod_lifecycle::http_target::Scheme;
 
 use super::*;
 

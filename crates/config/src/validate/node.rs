@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use windlass_core::quantity::Quantity;
+use windlass_units::quantity::Quantity;
 
 use super::Rules;
 use crate::duration::GoDuration;

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
-use windlass_core::volume_source::SecretRef;
+use windlass_volume_plan::volume_source::SecretRef;
 use windlass_types::SharedPod;
 
 use super::*;

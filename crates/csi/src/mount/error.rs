@@ -5,8 +5,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_core::paths::UnsafeName;
-use windlass_types::{DeviceName, GrowthFault, Retry};
+use windlass_pod_inputs::paths::UnsafeName;
+use windlass_types::{DeviceName, ExpansionError, Retry};
 
 use crate::port::{CsiError, ObjectError};
 
@@ -187,17 +187,17 @@ impl MountError {
     }
 
     /// Which failure this is if a volume was to be grown.
-    pub fn growth_fault(&self) -> GrowthFault {
+    pub fn growth_fault(&self) -> ExpansionError {
         match self {
             Self::Driver {
                 source: CsiError::NotRegistered { .. },
                 ..
-            } => GrowthFault::Away,
-            Self::NoExpansion(_) => GrowthFault::Unsupported,
-            Self::Infeasible(_) => GrowthFault::Infeasible,
-            Self::Expand(CsiError::Refused { code, .. }) if code == IN_USE => GrowthFault::InUse,
-            Self::Expand(CsiError::Uncertain { .. }) | Self::Files(_) => GrowthFault::Uncertain,
-            _ => GrowthFault::Failed,
+            } => ExpansionError::Away,
+            Self::NoExpansion(_) => ExpansionError::Unsupported,
+            Self::Infeasible(_) => ExpansionError::Infeasible,
+            Self::Expand(CsiError::Refused { code, .. }) if code == IN_USE => ExpansionError::InUse,
+            Self::Expand(CsiError::Uncertain { .. }) | Self::Files(_) => ExpansionError::Uncertain,
+            _ => ExpansionError::Failed,
         }
     }
 

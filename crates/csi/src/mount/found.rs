@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use windlass_core::volume_source::CSI_PLUGIN;
+use windlass_volume_plan::volume_source::CSI_PLUGIN;
 use windlass_types::{DeviceName, PodUid};
 
 use super::error::MountError;
@@ -62,7 +62,7 @@ impl CsiPaths {
         for pod in dirs_in(&self.pods_dir())? {
             let plugin = pod
                 .join("volumes")
-                .join(windlass_core::paths::escape_plugin(CSI_PLUGIN));
+                .join(windlass_pod_inputs::paths::escape_plugin(CSI_PLUGIN));
             for dir in dirs_in(&plugin)? {
                 let notes = load(&dir).filter(|notes| !notes.is_inline());
                 if notes.and_then(|notes| notes.device()).as_ref() == Some(device) {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use windlass_core::volume_source::PodVolume;
+use windlass_volume_plan::volume_source::PodVolume;
 use windlass_types::{PodUid, SharedPod};
 
 use super::error::MountError;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use windlass_core::volume_source::{CsiVolume, SecretRef};
+use windlass_volume_plan::volume_source::{CsiVolume, SecretRef};
 use windlass_types::PodExt;
 
 use super::error::MountError;

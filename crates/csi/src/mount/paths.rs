@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use windlass_core::paths::{NodePaths, UnsafeName, check_component};
-use windlass_core::volume_source::CSI_PLUGIN;
+use windlass_pod_inputs::paths::{NodePaths, UnsafeName, check_component};
+use windlass_volume_plan::volume_source::CSI_PLUGIN;
 use windlass_types::{DeviceName, PodUid};
 
 /// The notes beside a volume.

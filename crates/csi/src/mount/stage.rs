@@ -86,7 +86,7 @@ impl CsiVolumes {
 
     pub(super) async fn unstage_mount(&self, device: &CsiDevice) -> Result<(), MountError> {
         const STEP: &str = "attacher.UnmountDevice failed";
-        windlass_core::paths::check_component("CSI driver name", &device.driver)?;
+        windlass_pod_inputs::paths::check_component("CSI driver name", &device.driver)?;
         let target = self.deps.paths.global_mount(device);
         let lane = device_lane(device);
         let (dir, name) = (target.clone(), device.name());

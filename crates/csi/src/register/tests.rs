@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use windlass_core::plugin_registration::SocketId;
+use windlass_node_rules::plugin_registration::SocketId;
 use windlass_metrics::Metrics;
 use windlass_plugins::{CSI_PLUGIN, Plugin, PluginHandler, PluginRegistry, keep_plugins};
 use windlass_testbed::csi_driver::{CsiDriver, DriverOptions, Fault, Method, Trouble};

@@ -71,7 +71,7 @@ Labels:           app=web
 Annotations:      <none>
 Status:           CrashLoopBackOff
 Phase:            Running
-Worker:           Syncing
+Worker:           Sync
 IP:               10.88.0.4
 QoS Class:        Burstable
 Restart Policy:   Always

@@ -207,7 +207,7 @@ fn a_pod_that_is_being_stopped_says_so() {
         ("Succeeded", over, "Completed"),
     ] {
         let mut view = view(&pod(phase, &[], &[app], &json!({})));
-        view.entry.worker_phase = "Terminating".to_owned();
+        view.entry.worker_state = "Terminating".to_owned();
         let now = "2026-11-21T04:00:00Z".parse().expect("time");
         assert_eq!(summary(&view, now).status, expected);
     }

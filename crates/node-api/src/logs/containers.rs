@@ -5,7 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
-use windlass_core::cri_log::LogStream;
+use windlass_pod_lifecycle::cri_log::LogStream;
 use windlass_runtime::logs::{LogError, LogSource};
 use windlass_server::log_target::{LogQuestion, NoLog, log_target, watch_end};
 

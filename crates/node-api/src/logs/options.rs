@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_core::cri_log::LogStream;
+use windlass_pod_lifecycle::cri_log::LogStream;
 use windlass_runtime::logs::LogOptions;
 use windlass_types::Timestamp;
 

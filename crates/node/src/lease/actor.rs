@@ -2,7 +2,7 @@
 //!
 //! * owns: the lease as the API server last answered it
 //! * hears: `NodeSeen`, its own timer and answers
-//! * says: `ApiContact`, whether the API server answers; for the node the lease speaks
+//! * says: `HeartbeatStatus`, whether the API server answers; for the node the lease speaks
 //! * invariant: one renewal is under way; the next begins a quarter of the duration after it
 //!   began, at the latest when it has ended
 //! * bound and overflow: one request at a time; of `NodeSeen` the newest counts
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{AnswerSender, Answers, Delivery, NodeSeen, answers, spawn_io};
 use windlass_types::coordinationv1::Lease;
-use windlass_types::view::ApiContact;
+use windlass_types::view::HeartbeatStatus;
 
 use super::NodeLeaseDeps;
 use super::io::{self, LeaseError};
@@ -114,11 +114,11 @@ impl NodeLease {
     fn tell(&self, error: Option<String>) {
         let now = self.deps.clock.now();
         self.deps.contact.send_modify(|known| {
-            let same = |c: &&ApiContact| c.error.is_some() == error.is_some();
+            let same = |c: &&HeartbeatStatus| c.error.is_some() == error.is_some();
             let since = known.as_ref().filter(same).map_or(now, |c| c.since);
             let before = known.as_ref().and_then(|c| c.last);
             let last = if error.is_none() { Some(now) } else { before };
-            *known = Some(ApiContact { error, since, last });
+            *known = Some(HeartbeatStatus { error, since, last });
         });
     }
 }

@@ -17,7 +17,7 @@ struct World {
     server: FakeApiServer,
     seen: watch::Sender<NodeSeen>,
     clock: SimClock,
-    heard: watch::Receiver<Option<ApiContact>>,
+    heard: watch::Receiver<Option<HeartbeatStatus>>,
 }
 
 impl World {

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use windlass_actors::{
     AnswerSender, Answers, Delivery, PodWorkersHandle, ShutdownState, answers, spawn_io,
 };
-use windlass_core::shutdown::ShutdownPeriods;
+use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_status::PodBoard;
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Reason};

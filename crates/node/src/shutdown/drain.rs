@@ -2,9 +2,9 @@
 
 use tokio::time::{Instant, timeout_at};
 use windlass_actors::{KillPod, PodWorkersHandle, UpdateKind, UpdatePod};
-use windlass_core::shutdown::{ShutdownGroup, ShutdownPlan, shutdown_verdict};
+use windlass_pod_lifecycle::shutdown::{ShutdownGroup, ShutdownPlan, shutdown_verdict};
 use windlass_status::PodBoard;
-use windlass_types::view::WorkerPhase;
+use windlass_types::view::PodWorkerState;
 use windlass_types::{PodExt, PodUid, SharedPod};
 
 /// The pods that a shutdown has to stop: all that have not been stopped, those that are being
@@ -12,7 +12,7 @@ use windlass_types::{PodExt, PodUid, SharedPod};
 pub(super) fn active_pods(board: &PodBoard) -> impl Iterator<Item = SharedPod> + use<> {
     let entries = board.snapshot().into_iter();
     entries
-        .filter(|entry| entry.worker_phase != WorkerPhase::Terminated)
+        .filter(|entry| entry.worker_state != PodWorkerState::TerminatedPod)
         .map(|entry| entry.pod)
 }
 

@@ -11,10 +11,10 @@ use windlass_actors::{
     ActorKind, PodWorkersHandle, ShutdownState, SlotReceiver, UpdatePod, mailbox, slots,
     start_actor,
 };
-use windlass_core::shutdown::ShutdownPeriods;
+use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_metrics::Metrics;
 use windlass_status::{PodBoard, PodEntryView};
-use windlass_types::view::WorkerPhase;
+use windlass_types::view::PodWorkerState;
 use windlass_types::{EventRecorder, Pod, PodExt, PodUid, Reason, SharedPod};
 
 use super::drain::{active_pods, drain};
@@ -63,7 +63,7 @@ fn bed(pods: &[(&str, i32)]) -> Bed {
         recorder: Recorder::default(),
     };
     for (name, priority) in pods {
-        bed.publish(&pod(name, *priority), WorkerPhase::Syncing, false);
+        bed.publish(&pod(name, *priority), PodWorkerState::SyncPod, false);
     }
     bed
 }
@@ -79,9 +79,9 @@ fn periods() -> ShutdownPeriods {
 }
 
 impl Bed {
-    fn publish(&self, pod: &SharedPod, worker_phase: WorkerPhase, released: bool) {
+    fn publish(&self, pod: &SharedPod, worker_state: PodWorkerState, released: bool) {
         self.board.publish(PodEntryView {
-            worker_phase,
+            worker_state,
             released,
             looked: true,
             ..PodEntryView::new(Arc::clone(pod))
@@ -125,7 +125,7 @@ async fn on_actor_thread<F: Future>(test: F) {
 async fn pods_end_in_order_with_their_grace_before_the_machine_may_go() {
     on_actor_thread(async {
         let mut bed = bed(&[("web", 0), ("system", CRITICAL)]);
-        bed.publish(&pod("done", 0), WorkerPhase::Terminated, true);
+        bed.publish(&pod("done", 0), PodWorkerState::TerminatedPod, true);
         let logind = FakeLogind::new(Duration::from_secs(60));
         let dir = tempfile::tempdir().expect("dir");
         let config = bed.config(logind.bus(), dir.path());
@@ -138,8 +138,8 @@ async fn pods_end_in_order_with_their_grace_before_the_machine_may_go() {
         assert_eq!(bed.killed().await, "web 20s Failed Terminated");
         assert!(logind.is_delayed());
         // stopped, but its volumes are still there
-        bed.publish(&pod("web", 0), WorkerPhase::Terminated, false);
-        bed.publish(&pod("web", 0), WorkerPhase::Terminated, true);
+        bed.publish(&pod("web", 0), PodWorkerState::TerminatedPod, false);
+        bed.publish(&pod("web", 0), PodWorkerState::TerminatedPod, true);
         assert_eq!(bed.killed().await, "system 5s Failed Terminated");
         assert!(logind.is_delayed());
         bed.board.remove(&"system".into());
@@ -259,8 +259,8 @@ async fn a_group_that_does_not_end_has_its_time_and_no_more() {
 #[test]
 fn pods_that_are_already_being_stopped_are_part_of_a_shutdown() {
     let bed = bed(&[("running", 0)]);
-    bed.publish(&pod("stopping", 0), WorkerPhase::Terminating, false);
-    bed.publish(&pod("stopped", 0), WorkerPhase::Terminated, false);
+    bed.publish(&pod("stopping", 0), PodWorkerState::TerminatingPod, false);
+    bed.publish(&pod("stopped", 0), PodWorkerState::TerminatedPod, false);
     let names: Vec<String> = active_pods(&bed.board)
         .map(|pod| pod.name().to_owned())
         .collect();

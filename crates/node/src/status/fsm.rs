@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use windlass_actors::RuntimeState;
-use windlass_core::node_conditions::{NodeEvent, NodeHealth, RUNTIME_SILENCE, RuntimeHealth};
-use windlass_core::node_object::{
+use windlass_node_rules::node_conditions::{NodeEvent, NodeHealth, RUNTIME_SILENCE, RuntimeHealth};
+use windlass_node_rules::node_object::{
     MachineFacts, NodeObjectInput, NodeReport, NodeStatusPlan, RuntimeFacts, plan_node_status,
     updated_node,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use windlass_client::{ApiError, ApiErrorKind, ApiResult, At, Patch};
-use windlass_core::node_object::{
+use windlass_node_rules::node_object::{
     MachineFacts, NodeStatusPlan, RuntimeFacts, initial_node, node_patch, plan_node_status,
     reconciled_node, updated_node,
 };

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 use windlass_actors::{SimClock, VolumesInUse, start_actor};
-use windlass_core::node_object::{MachineFacts, ResourceSettings};
+use windlass_node_rules::node_object::{MachineFacts, ResourceSettings};
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_types::corev1::{Node, NodeCondition, Taint};
 use windlass_types::view::EventType;
@@ -303,7 +303,7 @@ async fn an_existing_node_is_taken_over_and_foreign_things_are_kept() {
         assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "linux");
         assert_eq!(node["metadata"]["annotations"]["foreign"], "1");
         assert_eq!(
-            node["metadata"]["annotations"][windlass_core::node_object::ANN_ATTACH_DETACH],
+            node["metadata"]["annotations"][windlass_node_rules::node_object::ANN_ATTACH_DETACH],
             "true"
         );
         assert_eq!(node["spec"]["podCIDR"], "10.1.0.0/24");

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use futures::future::join_all;
 use windlass_actors::ClaimSizes;
-use windlass_core::pod_references::References;
-use windlass_core::volume_source::{
+use windlass_pod_inputs::pod_references::References;
+use windlass_volume_plan::volume_source::{
     ClaimFault, ClaimInput, PodVolume, PodVolumes, VolumeSource, by_claim, claim_name,
     claimed_volume, is_used,
 };
 use windlass_runtime::InputsError;
 use windlass_types::corev1::Volume;
-use windlass_types::{GrowthTurn, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
+use windlass_types::{ExpansionDecision, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp};
 
 use super::ObjectCache;
 use crate::claims::ClaimKey;
@@ -143,7 +143,7 @@ impl ClaimSizes for ObjectCache {
         claim: &str,
         capacity: u64,
         failed_before: bool,
-    ) -> Result<GrowthTurn, String> {
+    ) -> Result<ExpansionDecision, String> {
         let key = key(pod, claim);
         self.claims.turn(&key, capacity, failed_before).await
     }

@@ -1,12 +1,12 @@
 //! What is asked and told of claims that grow. Nothing here decides: see
-//! `windlass_core::volume_source::growth`.
+//! `windlass_volume_plan::volume_source::growth`.
 
 use std::future::Future;
 
 use windlass_client::{ApiError, ApiErrorKind, At, Patch};
-use windlass_core::volume_source::{Lookup, failed_claim, growing_claim, grown_claim, growth};
+use windlass_volume_plan::volume_source::{Lookup, failed_claim, growing_claim, grown_claim, growth};
 use windlass_types::corev1::PersistentVolumeClaim;
-use windlass_types::{GrowthTurn, Timestamp};
+use windlass_types::{ExpansionDecision, Timestamp};
 
 use super::{ANSWER_DEADLINE, ClaimKey, Claims};
 
@@ -17,10 +17,10 @@ impl Claims {
         key: &ClaimKey,
         capacity: u64,
         failed_before: bool,
-    ) -> Result<GrowthTurn, String> {
+    ) -> Result<ExpansionDecision, String> {
         let claim = self.read_anew(key).await?;
         let turn = growth(&claim, capacity, failed_before);
-        if let GrowthTurn::Grow(growing) = turn
+        if let ExpansionDecision::Expand(growing) = turn
             && growing.followed
             && !growing.told
             && let Some(patch) = growing_claim(&claim)

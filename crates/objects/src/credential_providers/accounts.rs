@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use windlass_client::{ApiClient, ApiClients, ApiError, At};
-use windlass_core::credentials::ObjectCoordinates;
-use windlass_core::credentials::provider::{MissingAnnotation, PluginAccount, TokenAttributes};
-use windlass_core::pod_references::TokenSpec;
+use windlass_credentials::credentials::ObjectCoordinates;
+use windlass_credentials::credentials::provider::{MissingAnnotation, PluginAccount, TokenAttributes};
+use windlass_pod_inputs::pod_references::TokenSpec;
 use windlass_types::corev1::ServiceAccount;
 use windlass_types::{Clock, Pod, PodExt, SharedPod};
 

@@ -4,7 +4,7 @@ use windlass_actors::ClaimSizes;
 use windlass_fake_api::On;
 use windlass_types::corev1::{Node, PersistentVolume, PersistentVolumeClaim};
 use windlass_types::storagev1::CSIDriver;
-use windlass_types::{Growing, GrowthTurn, Timestamp};
+use windlass_types::{ExpansionTask, ExpansionDecision, Timestamp};
 
 use super::*;
 
@@ -355,7 +355,7 @@ async fn a_volume_that_grew_is_seen_with_the_next_sync_and_told_when_its_file_sy
         let statuses = told().allocated_resource_statuses;
         statuses.and_then(|all| all.get("storage").cloned())
     };
-    let turn = GrowthTurn::Grow(Growing {
+    let turn = ExpansionDecision::Expand(ExpansionTask {
         bytes: 2 << 30,
         told: false,
         followed: true,
@@ -381,7 +381,7 @@ async fn a_volume_that_grew_is_seen_with_the_next_sync_and_told_when_its_file_sy
     );
     assert_eq!(
         world.cache.turn(&pod, "data", 2 << 30, true).await,
-        Ok(GrowthTurn::NotNow)
+        Ok(ExpansionDecision::Deferred)
     );
     // what cannot be told is an error in upstream's words
     let faults = world.server.faults();

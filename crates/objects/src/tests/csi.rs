@@ -1,6 +1,6 @@
 //! What mounting a volume of a CSI driver asks of the API server.
 
-use windlass_core::volume_source::SecretRef;
+use windlass_volume_plan::volume_source::SecretRef;
 use windlass_csi::{Attachment, CsiDriverSpec, CsiObjects, FsGroupPolicy, TokenRequest};
 use windlass_fake_api::On;
 use windlass_types::storagev1::{CSIDriver, VolumeAttachment};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_core::hash::fnv1a_64;
+use windlass_units::hash::fnv1a_64;
 use windlass_types::Timestamp;
 
 /// A token is renewed after this even if it lives longer.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use windlass_core::plugin_registration::SocketId;
+use windlass_node_rules::plugin_registration::SocketId;
 
 /// Directories below each other that are looked into: nobody nests more than one.
 const DEPTH: usize = 8;

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::transport::Channel;
-use windlass_core::plugin_registration::{SocketId, retry_pause};
+use windlass_node_rules::plugin_registration::{SocketId, retry_pause};
 use windlass_metrics::Metrics;
 use windlass_proto::pluginregistration_v1::registration_client::RegistrationClient;
 use windlass_proto::pluginregistration_v1::{InfoRequest, PluginInfo, RegistrationStatus};

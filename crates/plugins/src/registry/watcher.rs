@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use notify::event::ModifyKind;
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
-use windlass_core::plugin_registration::SocketId;
+use windlass_node_rules::plugin_registration::SocketId;
 
 use super::scan::scan;
 

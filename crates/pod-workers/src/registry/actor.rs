@@ -14,9 +14,9 @@ use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
     ActorKind, Delivery, Mailbox, PodWorkersMessage, RuntimeState, SlotReceiver, SlotSender,
-    UpdatePod, WorkerPhase, WorkerStanding, slots,
+    UpdatePod, PodWorkerState, WorkerStanding, slots,
 };
-use windlass_core::backoff::BackoffTable;
+use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_types::{PodExt, PodUid};
 
 use super::state::{Registry, RegistryEffect};
@@ -144,8 +144,8 @@ impl PodWorkers {
             .chain(waiting)
             .map(|uid| {
                 let shown = self.deps.board.get(&uid);
-                let phase = shown.as_ref().map(|entry| entry.worker_phase);
-                let phase = phase.unwrap_or(WorkerPhase::Syncing);
+                let phase = shown.as_ref().map(|entry| entry.worker_state);
+                let phase = phase.unwrap_or(PodWorkerState::SyncPod);
                 let standing = WorkerStanding {
                     phase: self.registry.phase_of(&uid, phase),
                     is_static: shown.map(|entry| entry.pod.is_static()),

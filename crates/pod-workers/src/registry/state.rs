@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use windlass_actors::{KillPod, UpdatePod, WorkerPhase};
+use windlass_actors::{KillPod, UpdatePod, PodWorkerState};
 use windlass_types::{PodExt, PodFullName, PodUid, SharedPod};
 
 /// What the registry wants done.
@@ -250,9 +250,9 @@ impl Registry {
     }
 
     /// The phase that the registry itself knows: finished workers are `Terminated`.
-    pub fn phase_of(&self, uid: &PodUid, of_worker: WorkerPhase) -> WorkerPhase {
+    pub fn phase_of(&self, uid: &PodUid, of_worker: PodWorkerState) -> PodWorkerState {
         if self.is_finished(uid) {
-            WorkerPhase::Terminated
+            PodWorkerState::TerminatedPod
         } else {
             of_worker
         }

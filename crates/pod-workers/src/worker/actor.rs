@@ -18,14 +18,14 @@ use windlass_actors::{
     AnswerSender, Answers, Delivery, KillPod, Merge, PodWorkersMessage, ProbePod, ProbeTargets,
     RuntimeState, SlotReceiver, UpdatePod, WorkerFinished, answers, spawn_io,
 };
-use windlass_core::backoff::BackoffTable;
-use windlass_core::deadline::{self, Deadline};
-use windlass_core::pod_worker::{Effect, Input, Job, JobId, JobResult, Phase, PodWorker};
-use windlass_core::stop::{grace_left, was_begun_before};
+use windlass_pod_lifecycle::backoff::BackoffTable;
+use windlass_pod_lifecycle::deadline::{self, Deadline};
+use windlass_pod_lifecycle::pod_worker::{Effect, Input, Job, JobId, JobResult, Phase, PodWorker};
+use windlass_pod_lifecycle::stop::{grace_left, was_begun_before};
 use windlass_cri::{HungCall, for_pod};
-use windlass_timelines::{Outcome, TouchKind, What};
+use windlass_timelines::{Outcome, RecordKind, What};
 use windlass_types::view::EventType;
-use windlass_types::{PodExt, PodUid, PodVerdicts, Reason, SharedPod};
+use windlass_types::{PodExt, PodUid, PodProbeResults, Reason, SharedPod};
 
 use super::WorkerDeps;
 use super::jobs::{self, JobAnswer, Progress, SyncJob, SyncReport};
@@ -78,7 +78,7 @@ pub(crate) struct PodWorkerActor {
     /// What the probe managers were told last.
     probed: Option<ProbeTargets>,
     /// The verdicts that the status shows.
-    verdicts: Arc<PodVerdicts>,
+    verdicts: Arc<PodProbeResults>,
     /// Calls that hang, as far as there was an event of them.
     hung: Vec<HungCall>,
     kill_reason: String,
@@ -221,7 +221,7 @@ impl PodWorkerActor {
         let deps = Arc::clone(&self.deps);
         let answers = self.answers.clone();
         let uid = self.uid.clone();
-        let what = What::new(TouchKind::Job, job.name());
+        let what = What::new(RecordKind::Sync, job.name());
         let touch = deps.timelines.begin(&uid, what);
         match job {
             Job::Sync => {
@@ -409,7 +409,7 @@ impl PodWorkerActor {
                     pod,
                     None,
                     EventType::Warning,
-                    Reason::RuntimeCallHangs,
+                    Reason::RuntimeCallHung,
                     &call.to_string(),
                 );
             }

@@ -1,6 +1,6 @@
 //! Which containers have ended since a status was made: each end is counted once.
 
-use windlass_core::actions::ContainerKind;
+use windlass_pod_lifecycle::actions::ContainerKind;
 use windlass_metrics::Metrics;
 use windlass_types::corev1::{ContainerStateTerminated, ContainerStatus, PodStatus};
 

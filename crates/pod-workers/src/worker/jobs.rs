@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{InspectError, Releaser};
-use windlass_core::actions::{ActionsInput, PodActions, compute_pod_actions};
-use windlass_core::backoff::BackoffTable;
-use windlass_core::deadline::{Deadline, DeadlineInput, deadline};
-use windlass_core::pod_worker::JobId;
-use windlass_core::status::{Failures, StatusInput, generate_status};
-use windlass_core::stop::with_unseen_ends;
-use windlass_core::volume_source::{PodVolume, PodVolumes, VolumeSource, is_live};
+use windlass_pod_lifecycle::actions::{ActionsInput, PodActions, compute_pod_actions};
+use windlass_pod_lifecycle::backoff::BackoffTable;
+use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
+use windlass_pod_lifecycle::pod_worker::JobId;
+use windlass_pod_status::status::{Failures, StatusInput, generate_status};
+use windlass_pod_lifecycle::stop::with_unseen_ends;
+use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource, is_live};
 use windlass_runtime::{
     InputsError, KillPodError, KillPodRequest, PodInputs, StartFailure, SyncPodOutcome,
     SyncPodRequest,
 };
-use windlass_timelines::{Outcome, Touch, TouchKind, What};
+use windlass_timelines::{Outcome, Touch, RecordKind, What};
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
-    ContainerState, ObservedPod, Pod, PodExt, PodUid, PodVerdicts, ReadyVolumes, Reason, Retry,
+    ContainerState, ObservedPod, Pod, PodExt, PodUid, PodProbeResults, ReadyVolumes, Reason, Retry,
     SharedPod, Timestamp, VolumesNotReady, later, names,
 };
 
@@ -158,7 +158,7 @@ pub struct SyncJob {
     /// Its delays.
     pub backoff: BackoffTable,
     /// What the probes say.
-    pub verdicts: Arc<PodVerdicts>,
+    pub verdicts: Arc<PodProbeResults>,
     /// Its status as it was reported last.
     pub status: Arc<PodStatus>,
     /// What that status was made from; `None` before the first sync.
@@ -353,7 +353,7 @@ async fn observed_after(
 
 /// A sync that starts something waits; what one that does not refreshes in passing holds nobody up.
 fn waits(deps: &WorkerDeps, uid: &PodUid, for_what: &'static str, starts: bool) -> Option<Touch> {
-    let what = || What::new(TouchKind::Wait, for_what);
+    let what = || What::new(RecordKind::Wait, for_what);
     starts.then(|| deps.timelines.begin(uid, what()))
 }
 
@@ -497,7 +497,7 @@ fn wait_for_predecessor(
 ) -> SyncReport {
     let failure = StartFailure {
         container: None,
-        reason: Reason::WaitingForPredecessor,
+        reason: Reason::WaitingForPodTermination,
         message: format!("the pod of the same name with UID {predecessor} still runs"),
         retry: Retry::Soon,
         retry_at: deps.clock.now().checked_add(PREDECESSOR_RETRY).ok(),

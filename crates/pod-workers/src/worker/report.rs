@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_actors::{ProbeTargets, RuntimeState, WorkerPhase};
-use windlass_core::actions::BackingOff;
-use windlass_core::deadline::{Deadline, DeadlineInput, deadline};
-use windlass_core::pod_worker::Phase as MachinePhase;
-use windlass_core::status::{
-    BlockerInput, Failures, StatusInput, Verdict, blocker, generate_status,
+use windlass_actors::{ProbeTargets, RuntimeState, PodWorkerState};
+use windlass_pod_lifecycle::actions::BackingOff;
+use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
+use windlass_pod_lifecycle::pod_worker::Phase as MachinePhase;
+use windlass_pod_status::status::{
+    BlockerInput, Failures, StatusInput, PhaseOverride, blocker, generate_status,
 };
-use windlass_core::timeline::start_end;
-use windlass_core::unsupported::unsupported_fields;
+use windlass_pod_status::timeline::start_end;
+use windlass_runtime_config::unsupported::unsupported_fields;
 use windlass_cri::HungCall;
 use windlass_metrics::Metrics;
 use windlass_status::PodEntryView;
@@ -47,7 +47,7 @@ pub struct Report {
     timings: StartTimings,
     stopping: Option<Blocker>,
     notes: Vec<String>,
-    verdict: Option<Verdict>,
+    verdict: Option<PhaseOverride>,
     next_sync: Option<Timestamp>,
     synced_once: bool,
     /// The pod was ready or over: its start is told to have ended.
@@ -127,7 +127,7 @@ impl Report {
     }
 
     /// A phase was decided for the pod; the first decision stands.
-    pub fn decided(&mut self, verdict: Option<Verdict>) {
+    pub fn decided(&mut self, verdict: Option<PhaseOverride>) {
         self.verdict = self.verdict.take().or(verdict);
     }
 
@@ -257,7 +257,7 @@ impl Report {
     }
 
     /// What of the pod can be probed at present; `None` before anybody looked.
-    pub fn probe_targets(&self, phase: WorkerPhase) -> Option<ProbeTargets> {
+    pub fn probe_targets(&self, phase: PodWorkerState) -> Option<ProbeTargets> {
         let pod = self.pod.clone().filter(|_| self.looked)?;
         let ip = self.status.pod_ip.as_deref();
         Some(ProbeTargets {
@@ -302,7 +302,7 @@ impl Report {
     pub fn publish(&mut self, phase: MachinePhase, runtime: &RuntimeState, deps: &WorkerDeps) {
         let Some(pod) = self.pod.clone() else { return };
         let now = deps.clock.now();
-        let worker_phase = phase_of(phase);
+        let worker_state = phase_of(phase);
         if let Some(end) = start_end(&self.status).filter(|_| !self.started) {
             self.started = true;
             // what runs or ran without a start of ours was there before
@@ -311,17 +311,17 @@ impl Report {
                 false => deps.timelines.started(&pod.uid(), end),
             }
         }
-        if worker_phase != WorkerPhase::Syncing || !self.synced_once {
+        if worker_state != PodWorkerState::SyncPod || !self.synced_once {
             // only now can nothing of the pod run any more
-            let terminal = worker_phase == WorkerPhase::Terminated;
+            let terminal = worker_state == PodWorkerState::TerminatedPod;
             self.renew_status(&pod, deps, terminal, now);
         }
-        self.blocker = self.find_blocker(&pod, worker_phase, runtime, deps, now);
+        self.blocker = self.find_blocker(&pod, worker_state, runtime, deps, now);
         deps.board.publish(PodEntryView {
             pod,
             status: Arc::clone(&self.status),
-            worker_phase,
-            looked: self.looked || worker_phase == WorkerPhase::Terminated,
+            worker_state,
+            looked: self.looked || worker_state == PodWorkerState::TerminatedPod,
             released: phase == MachinePhase::Terminated { released: true },
             blocker: self.blocker.clone(),
             events: Vec::new(),
@@ -334,17 +334,17 @@ impl Report {
     fn find_blocker(
         &self,
         pod: &Pod,
-        phase: WorkerPhase,
+        phase: PodWorkerState,
         runtime: &RuntimeState,
         deps: &WorkerDeps,
         now: Timestamp,
     ) -> Option<Blocker> {
         // what hangs is the reason for whatever else could be told, but of a pod that has stopped
         let hung = deps.hung.of(&pod.uid());
-        if let Some(call) = hung.first().filter(|_| phase != WorkerPhase::Terminated) {
+        if let Some(call) = hung.first().filter(|_| phase != PodWorkerState::TerminatedPod) {
             return Some(hung_blocker(call));
         }
-        if phase == WorkerPhase::Terminating
+        if phase == PodWorkerState::TerminatingPod
             && let Some(stopping) = &self.stopping
         {
             return Some(stopping.clone());
@@ -364,7 +364,7 @@ impl Report {
             })
         };
         // of a pod that has stopped, or never ran, nothing waits
-        let waits = phase != WorkerPhase::Terminated;
+        let waits = phase != PodWorkerState::TerminatedPod;
         if let Some(error) = runtime.runtime_error.as_ref().filter(|_| waits) {
             let next = now.saturating_add(Duration::from_secs(5)).ok();
             return wait(Reason::RuntimeNotReady, error.clone(), next);
@@ -397,7 +397,7 @@ fn hung_blocker(call: &HungCall) -> Blocker {
         attempts => format!(" (asked {attempts} times)"),
     };
     Blocker {
-        reason: Reason::RuntimeCallHangs,
+        reason: Reason::RuntimeCallHung,
         container: None,
         message: format!("{call}{attempts}"),
         since: call.since,
@@ -407,11 +407,11 @@ fn hung_blocker(call: &HungCall) -> Blocker {
 }
 
 /// The phase as others see it.
-pub fn phase_of(phase: MachinePhase) -> WorkerPhase {
+pub fn phase_of(phase: MachinePhase) -> PodWorkerState {
     match phase {
-        MachinePhase::Syncing => WorkerPhase::Syncing,
-        MachinePhase::Terminating { .. } => WorkerPhase::Terminating,
-        MachinePhase::Terminated { .. } => WorkerPhase::Terminated,
+        MachinePhase::Syncing => PodWorkerState::SyncPod,
+        MachinePhase::Terminating { .. } => PodWorkerState::TerminatingPod,
+        MachinePhase::Terminated { .. } => PodWorkerState::TerminatedPod,
     }
 }
 
@@ -425,7 +425,7 @@ pub(crate) fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDep
     deps.board.publish(PodEntryView {
         status: Arc::new(status),
         blocker: Some(Blocker {
-            reason: Reason::WaitingForPredecessor,
+            reason: Reason::WaitingForPodTermination,
             container: None,
             message: format!("the pod of the same name with UID {behind} is still being stopped"),
             since: now,

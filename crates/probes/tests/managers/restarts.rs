@@ -6,15 +6,15 @@ use windlass_store::{Store, VerdictFile};
 use windlass_testing::PodBuilder;
 use windlass_testing::fake_checks::Server;
 use windlass_types::corev1::{ContainerStatus, PodStatus};
-use windlass_types::{ContainerId, ContainerVerdict, PodUid, PodVerdicts, ProbeKind};
+use windlass_types::{ContainerId, ContainerProbeResult, PodUid, PodProbeResults, ProbeKind};
 
 use crate::world::{Found, IP, SECOND, pod_with, run, tcp, with_verdicts, world};
 
-fn known(verdicts: &[(ProbeKind, &str, bool)]) -> BTreeMap<PodUid, PodVerdicts> {
-    let mut pod = PodVerdicts::default();
+fn known(verdicts: &[(ProbeKind, &str, bool)]) -> BTreeMap<PodUid, PodProbeResults> {
+    let mut pod = PodProbeResults::default();
     for (kind, id, ok) in verdicts {
         let id = ContainerId::from(*id);
-        let verdict = ContainerVerdict { id, ok: *ok };
+        let verdict = ContainerProbeResult { id, ok: *ok };
         pod.of_mut(*kind).insert("app".to_owned(), verdict);
     }
     [(PodUid::from("web-uid"), pod)].into()

@@ -7,7 +7,7 @@ use windlass_testing::PodBuilder;
 use windlass_testing::fake_checks::Server;
 use windlass_testing::fake_runtime::{Fault, Operation};
 use windlass_types::cri::{ContainerConfig, SandboxConfig};
-use windlass_types::view::WorkerPhase;
+use windlass_types::view::PodWorkerState;
 use windlass_types::{ContainerState, ProbeKind};
 
 use crate::world::{Found, IP, MINUTE, SECOND, exec, pod_with, tcp, world};
@@ -225,7 +225,7 @@ async fn while_a_pod_stops_only_its_readiness_is_asked() {
         world.tell(&pod, &found);
         world.pass(5 * SECOND).await;
         world.told();
-        world.tell_in(WorkerPhase::Terminating, &pod, &found);
+        world.tell_in(PodWorkerState::TerminatingPod, &pod, &found);
         world.checks.set(IP, 1, Server::Refuses);
         world.pass(60 * SECOND).await;
         assert_eq!(world.asked(1).len(), 1);
@@ -236,8 +236,8 @@ async fn while_a_pod_stops_only_its_readiness_is_asked() {
         world.pass(30 * SECOND).await;
         assert_eq!(world.told(), ["Readiness app failed"]);
         found[0].state = ContainerState::Exited;
-        world.tell_in(WorkerPhase::Terminating, &pod, &found);
-        world.tell_in(WorkerPhase::Terminated, &pod, &found);
+        world.tell_in(PodWorkerState::TerminatingPod, &pod, &found);
+        world.tell_in(PodWorkerState::TerminatedPod, &pod, &found);
         let asked = world.asked(2).len();
         world.pass(60 * SECOND).await;
         assert_eq!(world.asked(2).len(), asked);

@@ -17,10 +17,10 @@ use windlass_probes::{ProbeDeps, ProbeManager};
 use windlass_store::VerdictFile;
 use windlass_testing::{FakeChecks, FakeRuntime};
 use windlass_types::corev1::{Container, ExecAction, Probe, TCPSocketAction};
-use windlass_types::view::{EventType, WorkerPhase};
+use windlass_types::view::{EventType, PodWorkerState};
 use windlass_types::{
     Clock, ContainerId, ContainerState, EventRecorder, ObservedContainer, ObservedPod, Pod, PodExt,
-    PodUid, PodVerdicts, ProbeKind, Reason, SandboxId, Timestamp,
+    PodUid, PodProbeResults, ProbeKind, Reason, SandboxId, Timestamp,
 };
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -88,7 +88,7 @@ pub(crate) struct World {
 
 /// Runs a test with managers that know the verdicts of an earlier life of the agent.
 pub(crate) async fn with_verdicts(
-    restored: BTreeMap<PodUid, PodVerdicts>,
+    restored: BTreeMap<PodUid, PodProbeResults>,
     test: impl AsyncFnOnce(&mut World),
 ) {
     run(restored, None, test).await;
@@ -100,7 +100,7 @@ pub(crate) async fn world(test: impl AsyncFnOnce(&mut World)) {
 }
 
 pub(crate) async fn run(
-    restored: BTreeMap<PodUid, PodVerdicts>,
+    restored: BTreeMap<PodUid, PodProbeResults>,
     file: Option<VerdictFile>,
     test: impl AsyncFnOnce(&mut World),
 ) {
@@ -112,7 +112,7 @@ pub(crate) async fn run(
 }
 
 impl World {
-    fn spawn(restored: BTreeMap<PodUid, PodVerdicts>, file: Option<VerdictFile>) -> Self {
+    fn spawn(restored: BTreeMap<PodUid, PodProbeResults>, file: Option<VerdictFile>) -> Self {
         let metrics = Metrics::new().expect("metrics");
         let epoch = "2026-01-01T00:00:00Z".parse().expect("time");
         let clock = Arc::new(SimClock::starting_at(epoch));
@@ -171,11 +171,11 @@ impl World {
 
     /// The worker tells what it found of a pod.
     pub(crate) fn tell(&self, pod: &Pod, found: &[Found]) {
-        self.tell_in(WorkerPhase::Syncing, pod, found);
+        self.tell_in(PodWorkerState::SyncPod, pod, found);
     }
 
     /// The same, in another phase.
-    pub(crate) fn tell_in(&self, phase: WorkerPhase, pod: &Pod, found: &[Found]) {
+    pub(crate) fn tell_in(&self, phase: PodWorkerState, pod: &Pod, found: &[Found]) {
         let containers = found.iter().map(observed).collect();
         let targets = ProbeTargets {
             pod: Arc::new(pod.clone()),

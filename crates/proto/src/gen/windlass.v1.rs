@@ -120,7 +120,7 @@ pub struct Cluster {
     pub ready: ::core::option::Option<::prost::alloc::string::String>,
     /// Absent before the API server was asked.
     #[prost(message, optional, tag = "4")]
-    pub contact: ::core::option::Option<ApiContact>,
+    pub contact: ::core::option::Option<HeartbeatStatus>,
     /// Absent before the first answer to a list or watch of the node's pods.
     #[prost(message, optional, tag = "5")]
     pub pod_watch: ::core::option::Option<PodWatch>,
@@ -135,7 +135,7 @@ pub struct PodWatch {
     pub since: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ApiContact {
+pub struct HeartbeatStatus {
     /// Why the node's heartbeat fails; absent if it succeeds.
     #[prost(string, optional, tag = "1")]
     pub error: ::core::option::Option<::prost::alloc::string::String>,
@@ -168,7 +168,7 @@ pub struct PodEntry {
     pub source: ::prost::alloc::string::String,
     /// `Syncing`, `Terminating` or `Terminated`.
     #[prost(string, tag = "3")]
-    pub worker_phase: ::prost::alloc::string::String,
+    pub worker_state: ::prost::alloc::string::String,
     /// The one thing that keeps the pod from what was asked; absent when nothing does.
     #[prost(message, optional, tag = "4")]
     pub blocker: ::core::option::Option<Blocker>,

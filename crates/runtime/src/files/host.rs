@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::fs::OFlags;
-use windlass_core::container_config::SubPath;
-use windlass_core::paths::{self, NodePaths};
+use windlass_runtime_config::container_config::SubPath;
+use windlass_pod_inputs::paths::{self, NodePaths};
 use windlass_types::names::CONTAINER_LOGS_DIR;
 use windlass_types::pod::SharedPod;
 use windlass_types::{PodExt, PodUid};

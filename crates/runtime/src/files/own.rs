@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
-use windlass_core::env::LARGEST_FILE;
-use windlass_core::paths::NodePaths;
+use windlass_pod_inputs::env::LARGEST_FILE;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_types::PodUid;
 
 use super::FilesError;

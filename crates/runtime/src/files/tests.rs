@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_cgroups::MemoryTree;
-use windlass_core::paths::NodePaths;
-use windlass_core::pod_cgroup::NodeLimits;
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_metrics::Metrics;
 use windlass_types::cri::CgroupDriver;
 use windlass_types::{PodUid, SharedPod};
@@ -259,7 +259,7 @@ async fn what_a_pod_wrote_is_read_within_its_volume_and_no_further() {
         .arg(volume.join("fifo"))
         .status();
     assert!(fifo.expect("mkfifo").success());
-    let large = vec![b'x'; windlass_core::env::LARGEST_FILE + 1];
+    let large = vec![b'x'; windlass_pod_inputs::env::LARGEST_FILE + 1];
     fs::write(volume.join("large"), large).expect("write");
 
     let check = async |path: &str, expected: &str| {

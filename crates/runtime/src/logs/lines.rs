@@ -1,7 +1,7 @@
 //! Turns bytes of a log file into what a reader asked for.
 
 use bytes::Bytes;
-use windlass_core::cri_log::{LogStream, RawLine, TIME_LENGTH, format_time, split_line};
+use windlass_pod_lifecycle::cri_log::{LogStream, RawLine, TIME_LENGTH, format_time, split_line};
 
 use super::LogOptions;
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{self, JoinSet};
 use tokio_util::sync::CancellationToken;
-use windlass_core::log_rotation::{LogStep, RotationPolicy};
+use windlass_pod_lifecycle::log_rotation::{LogStep, RotationPolicy};
 use windlass_cri::RuntimeService;
 use windlass_types::{Clock, ContainerId};
 

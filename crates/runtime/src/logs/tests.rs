@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
-use windlass_core::cri_log::LogStream;
+use windlass_pod_lifecycle::cri_log::LogStream;
 
 use super::{LogError, LogOptions, LogReader, LogSource, READERS, THREADS};
 

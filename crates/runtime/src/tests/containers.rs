@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use windlass_core::backoff::{BackoffPolicy, BackoffTable, restart_key};
+use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use windlass_cri::error::CriCode;
 use windlass_types::corev1::{
     Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, EphemeralContainer, Probe,
 };
-use windlass_types::{ContainerState, ContainerVerdict, Pod, PodVerdicts};
+use windlass_types::{ContainerState, ContainerProbeResult, Pod, PodProbeResults};
 
 use super::{World, at, container, line, observed, pod, pod_of, request, seen, sidecar};
 use crate::SyncPodRequest;
@@ -105,8 +105,8 @@ async fn a_container_that_fails_a_probe_is_stopped_within_the_probes_grace_and_s
         });
         let mut pod = pod_of(Vec::new(), vec![probed]);
         pod.spec.as_mut().expect("spec").restart_policy = Some(policy.into());
-        let mut verdicts = PodVerdicts::default();
-        let verdict = ContainerVerdict {
+        let mut verdicts = PodProbeResults::default();
+        let verdict = ContainerProbeResult {
             id: "a0".into(),
             ok: false,
         };

@@ -8,10 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use windlass_checks::Checks;
-use windlass_core::credentials::Keyring;
-use windlass_core::http_target::HttpTarget;
-use windlass_core::image_name::ImageName;
-use windlass_core::probe::{CheckError, GrpcHealth, HttpAnswer};
+use windlass_credentials::credentials::Keyring;
+use windlass_pod_lifecycle::http_target::HttpTarget;
+use windlass_manifests::image_name::ImageName;
+use windlass_pod_lifecycle::probe::{CheckError, GrpcHealth, HttpAnswer};
 use windlass_cri::error::{CriCode, CriError, CriResult};
 use windlass_cri::port::{ImageService, RuntimeEventStream, RuntimeService};
 use windlass_types::cri::{

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use windlass_core::credentials::{DockerConfigFormat, Keyring};
-use windlass_core::projection::{ConfigMapContent, SecretContent};
+use windlass_credentials::credentials::{DockerConfigFormat, Keyring};
+use windlass_pod_inputs::projection::{ConfigMapContent, SecretContent};
 use windlass_cri::error::CriCode;
 use windlass_types::Pod;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use windlass_core::backoff::BackoffTable;
+use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_cri::error::CriCode;
 use windlass_types::{MountedContent, MountedVolume, MountedVolumes, Pod};
 

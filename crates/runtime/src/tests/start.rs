@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_core::backoff::{BackoffPolicy, BackoffTable, restart_key};
+use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use windlass_cri::error::CriCode;
 use windlass_types::corev1::{EnvVar, EnvVarSource, SecretKeySelector};
 use windlass_types::{ContainerState, PodUid};
@@ -397,7 +397,7 @@ async fn a_termination_message_comes_from_its_file_or_from_the_log() {
     let world = World::new();
     let mut spec = pod(&["a"]);
     let mut exited = seen("a", "a0", ContainerState::Exited, 2);
-    let paths = windlass_core::paths::NodePaths::default();
+    let paths = windlass_pod_inputs::paths::NodePaths::default();
     assert_eq!(
         world.runtime.termination_message(&spec, &exited).await,
         None

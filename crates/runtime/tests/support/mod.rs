@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use windlass_checks::NetChecks;
-use windlass_core::backoff::BackoffTable;
-use windlass_core::node_facts::NodeFacts;
-use windlass_core::pleg::observe;
-use windlass_core::projection::VolumePayloads;
-use windlass_core::volume_source::{PodVolumes, plain_volumes};
+use windlass_pod_lifecycle::backoff::BackoffTable;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_lifecycle::pleg::observe;
+use windlass_pod_inputs::projection::VolumePayloads;
+use windlass_volume_plan::volume_source::{PodVolumes, plain_volumes};
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
 use windlass_runtime::{

@@ -11,8 +11,8 @@ use windlass_metrics::{ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_stats::usage::{NodeUsage, PodUsage};
 use windlass_stats::{NoFigures, StatsError};
-use windlass_timelines::{Outcome, Timelines, TouchKind, What};
-use windlass_types::view::{ApiContact, Blocker, ClusterStanding, EventType, PodEvent, PodWatch};
+use windlass_timelines::{Outcome, Timelines, RecordKind, What};
+use windlass_types::view::{HeartbeatStatus, Blocker, ClusterSummary, EventType, PodEvent, PodWatch};
 use windlass_types::why::{Explanation, PodTimeline};
 use windlass_types::{Reason, Timestamp};
 
@@ -76,14 +76,14 @@ impl HealthSource for Healthy {
 struct Node;
 
 impl NodeSource for Node {
-    fn standing(&self) -> NodeStanding {
-        NodeStanding {
+    fn standing(&self) -> NodeSummary {
+        NodeSummary {
             name: "n1".into(),
-            cluster: Some(ClusterStanding {
+            cluster: Some(ClusterSummary {
                 server: "https://api:6443".into(),
                 has_identity: true,
                 ready: Some("True".into()),
-                contact: Some(ApiContact {
+                contact: Some(HeartbeatStatus {
                     error: Some("refused".into()),
                     since: Timestamp::UNIX_EPOCH,
                     last: None,
@@ -316,8 +316,8 @@ async fn pods_are_listed_with_status_and_filtered() {
     let pods = within(world.client.list_pods(filter(None, Some("web")))).await;
     let entry = pods.expect("pods").into_inner().pods.remove(0);
     assert_eq!(
-        (entry.source.as_str(), entry.worker_phase.as_str()),
-        ("file", "Syncing")
+        (entry.source.as_str(), entry.worker_state.as_str()),
+        ("file", "Sync")
     );
     let blocker = entry.blocker.expect("blocker");
     assert_eq!(blocker.reason, "ErrImagePull");
@@ -543,7 +543,7 @@ async fn why_a_pod_is_as_it_is_is_told_by_the_name_of_its_manifest_too() {
     });
     let timelines = &world.why.timelines;
     timelines.seen(&entry.pod);
-    let job = What::new(TouchKind::Job, "syncPod");
+    let job = What::new(RecordKind::Sync, "syncPod");
     timelines.instant(&entry.pod.uid(), job, Outcome::failed("no"));
     world.board.publish(entry);
     for name in ["web", "web-n1"] {

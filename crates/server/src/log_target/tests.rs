@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use windlass_status::{PodBoard, PodEntryView};
 use windlass_types::PodExt;
-use windlass_types::view::WorkerPhase;
+use windlass_types::view::PodWorkerState;
 
 use super::{LogQuestion, ended, log_target};
 
 /// A pod `web` with containers `app` and `proxy`; `app` has the given status.
-fn entry(phase: WorkerPhase, app: &Value) -> PodEntryView {
+fn entry(phase: PodWorkerState, app: &Value) -> PodEntryView {
     let pod = json!({
         "metadata": {"name": "web", "namespace": "default", "uid": phase.as_str()},
         "spec": {"containers": [{"name": "app"}, {"name": "proxy"}], "initContainers": [{"name": "init"}],
@@ -30,7 +30,7 @@ fn entry(phase: WorkerPhase, app: &Value) -> PodEntryView {
     let status = json!({"containerStatuses": [app], "ephemeralContainerStatuses": [debug]});
     PodEntryView {
         status: Arc::new(serde_json::from_value(status).expect("status")),
-        worker_phase: phase,
+        worker_state: phase,
         looked: true,
         ..PodEntryView::new(Arc::new(serde_json::from_value(pod).expect("pod")))
     }
@@ -67,7 +67,7 @@ fn check(entries: &[PodEntryView], container: &str, previous: bool, expected: &s
 
 #[test]
 fn the_instance_follows_from_state_and_restart_count() {
-    let of = |status: Value| [entry(WorkerPhase::Syncing, &status)];
+    let of = |status: Value| [entry(PodWorkerState::SyncPod, &status)];
     check(
         &of(running(0, false)),
         "app",
@@ -146,7 +146,7 @@ fn an_end_that_nobody_saw_has_no_log() {
     ];
     for (state, last, present, previous) in cases {
         let status = json!({"restartCount": 2, "state": state, "lastState": last});
-        let entries = [entry(WorkerPhase::Syncing, &status)];
+        let entries = [entry(PodWorkerState::SyncPod, &status)];
         check(&entries, "app", false, &present);
         check(&entries, "app", true, &previous);
     }
@@ -155,7 +155,7 @@ fn an_end_that_nobody_saw_has_no_log() {
 #[tokio::test(start_paused = true)]
 async fn a_target_has_ended_when_its_instance_has_or_its_pod_is_gone() {
     let board = PodBoard::new();
-    let running_now = entry(WorkerPhase::Syncing, &running(1, true));
+    let running_now = entry(PodWorkerState::SyncPod, &running(1, true));
     board.publish(running_now.clone());
     let question = LogQuestion {
         namespace: "default",
@@ -167,7 +167,7 @@ async fn a_target_has_ended_when_its_instance_has_or_its_pod_is_gone() {
     let mut waiting_for = std::pin::pin!(ended(&board, &target));
     let later = tokio::time::timeout(std::time::Duration::from_secs(5), &mut waiting_for);
     assert!(later.await.is_err(), "it runs");
-    board.publish(entry(WorkerPhase::Syncing, &running(2, true)));
+    board.publish(entry(PodWorkerState::SyncPod, &running(2, true)));
     waiting_for.await;
     board.publish(running_now);
     let mut waiting_for = std::pin::pin!(ended(&board, &target));
@@ -179,7 +179,7 @@ async fn a_target_has_ended_when_its_instance_has_or_its_pod_is_gone() {
 
 #[test]
 fn what_is_missing_is_named() {
-    let entries = [entry(WorkerPhase::Syncing, &running(0, false))];
+    let entries = [entry(PodWorkerState::SyncPod, &running(0, false))];
     check(&[], "app", false, "pod default/web not found");
     check(
         &entries,
@@ -204,8 +204,8 @@ fn what_is_missing_is_named() {
 #[test]
 fn of_two_pods_with_one_name_the_present_one_counts() {
     let entries = [
-        entry(WorkerPhase::Terminating, &running(7, true)),
-        entry(WorkerPhase::Syncing, &running(1, true)),
+        entry(PodWorkerState::TerminatingPod, &running(7, true)),
+        entry(PodWorkerState::SyncPod, &running(1, true)),
     ];
     check(&entries, "app", false, "web_default app/1.log running=true");
 }

@@ -6,9 +6,9 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use windlass_core::hash::fnv1a_128;
-use windlass_core::manifest::{MAX_MANIFEST_BYTES, ManifestError, Origin, Problem, check_size};
-use windlass_core::static_pod::{self, Loaded};
+use windlass_units::hash::fnv1a_128;
+use windlass_manifests::manifest::{MAX_MANIFEST_BYTES, ManifestError, Origin, Problem, check_size};
+use windlass_manifests::static_pod::{self, Loaded};
 
 /// What a pass found.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use windlass_actors::RejectedManifest;
-use windlass_core::static_pod::Loaded;
+use windlass_manifests::static_pod::Loaded;
 use windlass_types::{PodExt, SharedPod, Timestamp};
 
 use super::io::{FileScan, Scan};

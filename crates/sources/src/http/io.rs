@@ -13,7 +13,7 @@ use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use windlass_core::manifest::MAX_MANIFEST_BYTES;
+use windlass_manifests::manifest::MAX_MANIFEST_BYTES;
 
 /// Deadline of a request with its body: upstream's.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,8 +1,8 @@
 //! Which pods the URL asks for, fetch after fetch. Pure.
 
 use windlass_actors::RejectedManifest;
-use windlass_core::manifest::Origin;
-use windlass_core::static_pod;
+use windlass_manifests::manifest::Origin;
+use windlass_manifests::static_pod;
 use windlass_types::SharedPod;
 
 use super::io::FetchError;

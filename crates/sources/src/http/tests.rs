@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use windlass_actors::{ActorKind, Mailbox, SourceSnapshot, mailbox};
-use windlass_core::manifest::MAX_MANIFEST_BYTES;
+use windlass_manifests::manifest::MAX_MANIFEST_BYTES;
 use windlass_metrics::Metrics;
 use windlass_types::{PodExt, PodOp};
 

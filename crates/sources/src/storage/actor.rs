@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use windlass_actors::{
     ConfigChanged, Delivery, Mailbox, MailboxSender, RejectedManifest, SourceSnapshot,
 };
-use windlass_core::merge::{self, Mode, RejectedPod, SourceUpdate};
-use windlass_timelines::{Outcome, Timelines, TouchKind, What};
+use windlass_manifests::merge::{self, Mode, RejectedPod, SourceUpdate};
+use windlass_timelines::{Outcome, Timelines, RecordKind, What};
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, PodExt, PodOp, PodSource, PodUpdate, Reason};
 
@@ -105,7 +105,7 @@ impl PodStorage {
         for pod in &update.pods {
             timelines.seen(pod);
             let (op, source) = (update.op.as_str(), update.source.as_str());
-            let what = What::of(TouchKind::Source, op, source);
+            let what = What::of(RecordKind::Source, op, source);
             timelines.instant(&pod.uid(), what, Outcome::Done);
         }
     }

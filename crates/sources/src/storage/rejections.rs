@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_actors::RejectedManifest;
-use windlass_core::merge::RejectedPod;
+use windlass_manifests::merge::RejectedPod;
 use windlass_types::{PodExt, PodSource};
 
 /// Refusals of the sources and of the merger, by source.

@@ -10,7 +10,7 @@ use windlass_actors::{
     ActorKind, ConfigChanged, Mailbox, MailboxSender, RejectedManifest, SourceSnapshot,
     SystemClock, mailbox,
 };
-use windlass_core::merge::Mode;
+use windlass_manifests::merge::Mode;
 use windlass_metrics::Metrics;
 use windlass_timelines::Timelines;
 use windlass_types::view::EventType;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use windlass_core::resources::QosClass;
+use windlass_pod_inputs::resources::QosClass;
 use windlass_types::Timestamp;
 
 use super::{HostStats, HostStatsConfig, NodeState};

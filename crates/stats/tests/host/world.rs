@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
-use windlass_core::paths::NodePaths;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{CriResult, ImageFsInfo, RuntimeFs, RuntimeStats};
 use windlass_stats::usage::FsUsage;
 use windlass_stats::{

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use windlass_core::event_series::Occurrence;
+use windlass_pod_status::event_series::Occurrence;
 use windlass_metrics::Counter;
 use windlass_types::Timestamp;
 

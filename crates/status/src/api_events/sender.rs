@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, At, Patch};
-use windlass_core::event_series::{Correlated, EventSeries, Reporter};
-use windlass_core::hash::fnv1a_64;
+use windlass_pod_status::event_series::{Correlated, EventSeries, Reporter};
+use windlass_units::hash::fnv1a_64;
 use windlass_types::corev1::Event;
 
 use super::queue::EventQueue;

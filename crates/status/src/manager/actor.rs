@@ -24,10 +24,10 @@ use windlass_actors::{
     spawn_io,
 };
 use windlass_client::ApiClient;
-use windlass_core::mirror::NodeOwner;
-use windlass_core::status_sync::{Answer, Call, Failure, Request};
+use windlass_pod_status::mirror::NodeOwner;
+use windlass_pod_status::status_sync::{Answer, Call, Failure, Request};
 use windlass_metrics::Metrics;
-use windlass_timelines::{Outcome, Timelines, TouchKind, What};
+use windlass_timelines::{Outcome, Timelines, RecordKind, What};
 use windlass_types::{Clock, PodUid, Timestamp};
 
 use super::book::{Book, Key};
@@ -122,7 +122,7 @@ impl StatusManager {
         let patch_since = matches!(request.call, Call::Patch(_)).then_some(request.since);
         let client = self.deps.client.clone();
         let answers = self.answers.clone();
-        let what = What::new(TouchKind::Status, request.call.verb());
+        let what = What::new(RecordKind::ApiRequest, request.call.verb());
         let uid = self.book.pod(&key);
         let touch = uid.map(|uid| self.deps.timelines.begin(&uid, what));
         spawn_io("pod-request", async move {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use windlass_actors::ApiPodSeen;
-use windlass_core::mirror::{Cluster, is_mirror, mirrored};
-use windlass_core::status_sync::{
+use windlass_pod_status::mirror::{Cluster, is_mirror, mirrored};
+use windlass_pod_status::status_sync::{
     Answer, Failure, FailureKind, Input, Next, Proposal, Refused, Request, Role, StatusSync,
     Urgency,
 };
@@ -86,7 +86,7 @@ impl Book {
         let proposal = Proposal {
             pod: entry.pod,
             status: entry.status,
-            worker: entry.worker_phase,
+            worker: entry.worker_state,
             looked: entry.looked,
             released: entry.released,
         };

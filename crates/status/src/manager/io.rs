@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, At, Delete, Patch};
-use windlass_core::status_sync::{Answer, Call, Failure, FailureKind, Request};
+use windlass_pod_status::status_sync::{Answer, Call, Failure, FailureKind, Request};
 use windlass_types::{Pod, SharedPod};
 
 /// Deadline of one request, waiting for the client's rate included. A server that takes 5 s is

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use windlass_actors::ApiPodSeen;
-use windlass_core::pod_start::{PodStart, pod_start};
+use windlass_pod_lifecycle::pod_start::{PodStart, pod_start};
 use windlass_metrics::StartMetrics;
 use windlass_types::{PodExt, PodUid, Timestamp};
 

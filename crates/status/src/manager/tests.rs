@@ -15,12 +15,12 @@ use windlass_fake_api::{FakeApiServer, On, RequestRecord};
 use windlass_metrics::Metrics;
 use windlass_timelines::Timelines;
 use windlass_types::corev1::{Node, PodStatus};
-use windlass_types::view::WorkerPhase;
+use windlass_types::view::PodWorkerState;
 use windlass_types::{Clock, Pod, PodExt, PodUid, SharedPod, Timestamp};
 
 use super::{StatusManager, StatusManagerDeps};
 use crate::board::{PodBoard, PodEntryView};
-use WorkerPhase::{Syncing, Terminated, Terminating};
+use PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
 
 /// A node with a status manager, and the server it reports to.
 struct Cluster {
@@ -102,10 +102,10 @@ impl Cluster {
     }
 
     /// The worker of a pod says something.
-    fn says(&self, pod: &Pod, text: &str, worker: WorkerPhase, released: bool) {
+    fn says(&self, pod: &Pod, text: &str, worker: PodWorkerState, released: bool) {
         self.board.publish(PodEntryView {
             status: Arc::new(status(text)),
-            worker_phase: worker,
+            worker_state: worker,
             looked: true,
             released,
             ..PodEntryView::new(Arc::new(pod.clone()))
@@ -204,14 +204,14 @@ async fn each_change_is_one_patch_and_what_others_wrote_stays() {
             let gate = json!([{"type": "example.com/gate", "status": "True"}]);
             pod.status.get_or_insert_default().conditions = decode(gate);
         });
-        c.says(&pod, "Pending w", Syncing, false);
+        c.says(&pod, "Pending w", SyncPod, false);
         c.until("pending", |c| c.done("PATCH").len() == 1).await;
         for _ in 0..5 {
-            c.says(&pod, "Pending w", Syncing, false);
+            c.says(&pod, "Pending w", SyncPod, false);
             c.quiet().await;
         }
         assert_eq!(c.requests("PATCH").len(), 1);
-        c.says(&pod, "Running r", Syncing, false);
+        c.says(&pod, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert_eq!(c.requests("PATCH").len(), 2);
@@ -253,18 +253,18 @@ async fn a_start_counts_once_and_only_if_it_was_seen_from_its_begin() {
             });
             line.map(str::to_owned)
         };
-        c.says(&pod, "Pending w", Syncing, false);
+        c.says(&pod, "Pending w", SyncPod, false);
         c.until("pending", |c| c.phase("a") == "Pending").await;
         c.quiet().await;
         assert_eq!(starts(&c), None);
         for pod in [&pod, &adopted] {
-            c.says(pod, "Running s", Syncing, false);
+            c.says(pod, "Running s", SyncPod, false);
         }
         c.until("running", |c| c.phase("b") == "Running").await;
         c.until("told", |c| starts(c).is_some()).await;
-        c.says(&pod, "Pending w", Syncing, false);
+        c.says(&pod, "Pending w", SyncPod, false);
         c.until("pending", |c| c.phase("a") == "Pending").await;
-        c.says(&pod, "Running s", Syncing, false);
+        c.says(&pod, "Running s", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
         c.quiet().await;
         assert_eq!(starts(&c).as_deref(), Some("1"));
@@ -276,7 +276,7 @@ async fn a_start_counts_once_and_only_if_it_was_seen_from_its_begin() {
 async fn what_somebody_else_overwrites_is_put_right() {
     with_cluster(async |c| {
         let pod = c.pod("a");
-        c.says(&pod, "Running r", Syncing, false);
+        c.says(&pod, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         c.server.modify::<Pod>(Some("default"), "a", |pod| {
@@ -292,18 +292,18 @@ async fn what_somebody_else_overwrites_is_put_right() {
 async fn a_deleted_pod_goes_through_its_terminal_phase_and_then_for_good() {
     with_cluster(async |c| {
         let pod = c.pod("a");
-        c.says(&pod, "Running r", Syncing, false);
+        c.says(&pod, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
         c.server.delete::<Pod>(Some("default"), "a", Some(30));
         // the verdict is known, but the container runs
-        c.says(&pod, "Failed r", Terminating, false);
+        c.says(&pod, "Failed r", TerminatingPod, false);
         c.quiet().await;
         assert_eq!(c.phase("a"), "Running");
-        c.says(&pod, "Failed 137", Terminated, false);
+        c.says(&pod, "Failed 137", TerminatedPod, false);
         c.until("terminal", |c| c.phase("a") == "Failed").await;
         c.quiet().await;
         assert!(c.requests("DELETE").is_empty());
-        c.says(&pod, "Failed 137", Terminated, true);
+        c.says(&pod, "Failed 137", TerminatedPod, true);
         c.board.remove(&pod.uid());
         c.until("gone", |c| c.get("a").is_none()).await;
         let [delete] = &c.requests("DELETE")[..] else {
@@ -321,9 +321,9 @@ async fn a_deleted_pod_goes_through_its_terminal_phase_and_then_for_good() {
 async fn a_terminal_phase_is_never_left() {
     with_cluster(async |c| {
         let pod = c.pod("a");
-        c.says(&pod, "Succeeded 0", Terminated, true);
+        c.says(&pod, "Succeeded 0", TerminatedPod, true);
         c.until("succeeded", |c| c.phase("a") == "Succeeded").await;
-        c.says(&pod, "Running r", Syncing, false);
+        c.says(&pod, "Running r", SyncPod, false);
         c.quiet().await;
         assert_eq!(c.phase("a"), "Succeeded");
         assert_eq!(c.requests("PATCH").len(), 1);
@@ -347,23 +347,23 @@ async fn a_pod_that_only_the_api_knows_is_left_alone() {
 async fn a_new_pod_of_the_same_name_never_gets_the_old_ones_status() {
     with_cluster(async |c| {
         let old = c.pod("a");
-        c.says(&old, "Pending w", Syncing, false);
+        c.says(&old, "Pending w", SyncPod, false);
         c.until("pending", |c| c.done("PATCH").len() == 1).await;
         // the watch does not tell of the replacement before the status is sent
         c.server.faults().silence_watches();
         c.server.delete::<Pod>(Some("default"), "a", Some(0));
         let new = c.pod("a");
         assert_ne!(old.metadata.uid, new.metadata.uid);
-        c.says(&old, "Running r", Syncing, false);
+        c.says(&old, "Running r", SyncPod, false);
         c.until("refused", |c| c.requests("PATCH").len() == 2).await;
         assert_eq!(c.requests("PATCH")[1].status, 409);
-        c.says(&old, "Failed 1", Terminated, true);
+        c.says(&old, "Failed 1", TerminatedPod, true);
         tokio::time::sleep(Duration::from_secs(25)).await;
         assert_eq!(c.requests("PATCH").len(), 2);
         assert_eq!(c.phase("a"), "Pending");
         assert!(c.requests("DELETE").is_empty());
         // once the watch is back, the new one is heard
-        c.says(&new, "Running r", Syncing, false);
+        c.says(&new, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
     })
     .await;
@@ -374,7 +374,7 @@ async fn after_ten_minutes_without_a_server_one_patch_for_each_pod_catches_up() 
     with_cluster(async |c| {
         let pods: Vec<Pod> = (0..30).map(|i| c.pod(&format!("p{i}"))).collect();
         for pod in &pods {
-            c.says(pod, "Pending w", Syncing, false);
+            c.says(pod, "Pending w", SyncPod, false);
         }
         c.until("all pending", |c| c.done("PATCH").len() == 30)
             .await;
@@ -384,12 +384,12 @@ async fn after_ten_minutes_without_a_server_one_patch_for_each_pod_catches_up() 
         for i in 0..20 {
             for pod in &pods {
                 let said = if i % 2 == 0 { "Running r" } else { "Pending w" };
-                c.says(pod, said, Syncing, false);
+                c.says(pod, said, SyncPod, false);
             }
             tokio::time::sleep(Duration::from_secs(30)).await;
         }
         for pod in &pods {
-            c.says(pod, "Running r", Syncing, false);
+            c.says(pod, "Running r", SyncPod, false);
         }
         c.server.faults().clear();
         let back = tokio::time::Instant::now();
@@ -415,9 +415,9 @@ async fn a_server_that_asks_for_patience_gets_it() {
         let patches = On::any().method("PATCH").times(1);
         c.server.faults().error_retry_after(patches, 429, 20);
         let began = tokio::time::Instant::now();
-        c.says(&pod, "Pending w", Syncing, false);
+        c.says(&pod, "Pending w", SyncPod, false);
         c.until("refused", |c| c.requests("PATCH").len() == 1).await;
-        c.says(&pod, "Running r", Syncing, false);
+        c.says(&pod, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
         assert!(began.elapsed() >= Duration::from_secs(20));
         assert_eq!(c.requests("PATCH").len(), 2);
@@ -434,11 +434,11 @@ async fn pods_whose_requests_hang_do_not_hold_up_the_others_for_ever() {
         c.server.faults().hang(On::path(path).method("PATCH"));
         c.quiet().await;
         for pod in &hung {
-            c.says(pod, "Running r", Syncing, false);
+            c.says(pod, "Running r", SyncPod, false);
         }
         c.quiet().await;
         let began = tokio::time::Instant::now();
-        c.says(&well, "Running r", Syncing, false);
+        c.says(&well, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("well") == "Running").await;
         assert!(
             began.elapsed() < Duration::from_secs(16),
@@ -463,7 +463,7 @@ async fn a_slow_server_is_told_everything() {
         c.server.faults().slow(slow, Duration::from_secs(5));
         let began = tokio::time::Instant::now();
         for pod in &pods {
-            c.says(pod, "Running r", Syncing, false);
+            c.says(pod, "Running r", SyncPod, false);
         }
         c.until("all", |c| {
             pods.iter().all(|p| c.phase(p.name()) == "Running")
@@ -496,13 +496,13 @@ async fn deletions_and_ends_go_before_readiness_and_that_before_the_rest() {
         c.server.faults().hang(patches("hung*".to_owned()));
         c.quiet().await;
         for pod in &hung {
-            c.says(pod, "Running r", Syncing, false);
+            c.says(pod, "Running r", SyncPod, false);
         }
         c.quiet().await;
         // all places are taken; these three wait
-        c.says(&rest, "Pending w", Syncing, false);
-        c.says(&ready, "Running r", Syncing, false);
-        c.says(&ends, "Succeeded 0", Terminated, true);
+        c.says(&rest, "Pending w", SyncPod, false);
+        c.says(&ready, "Running r", SyncPod, false);
+        c.says(&ends, "Succeeded 0", TerminatedPod, true);
         c.until("all three", |c| c.done("PATCH").len() == 6).await;
         let order: Vec<String> = c.done("PATCH").into_iter().map(|r| r.path).collect();
         let names: Vec<&str> = order
@@ -549,7 +549,7 @@ impl Cluster {
 async fn a_static_pod_has_a_mirror_with_its_status_for_as_long_as_it_is_there() {
     with_cluster(async |c| {
         let pod = static_pod("h1");
-        c.says(&pod, "Running r", Syncing, false);
+        c.says(&pod, "Running r", SyncPod, false);
         c.until("a mirror", |c| c.mirror() == "h1 Running").await;
         let first = c.get("s-n1").expect("a mirror");
         let owners = first.metadata.owner_references.clone().unwrap_or_default();
@@ -570,17 +570,17 @@ async fn a_static_pod_has_a_mirror_with_its_status_for_as_long_as_it_is_there() 
         // the manifest changes: while the old pod stops, the mirror is its own
         let next = static_pod("h2");
         c.sources.send_replace(SourcesReady(true));
-        c.says(&pod, "Running r", Terminating, false);
-        c.says(&next, "Pending w", Syncing, false);
+        c.says(&pod, "Running r", TerminatingPod, false);
+        c.says(&next, "Pending w", SyncPod, false);
         c.quiet().await;
         assert_eq!(c.mirror(), "h1 Running");
-        c.says(&pod, "Running 0", Terminated, true);
+        c.says(&pod, "Running 0", TerminatedPod, true);
         c.board.remove(&pod.uid());
         c.until("the new pod's mirror", |c| c.mirror() == "h2 Pending")
             .await;
 
         // the manifest is removed
-        c.says(&next, "Pending w", Terminating, false);
+        c.says(&next, "Pending w", TerminatingPod, false);
         c.quiet().await;
         assert_eq!(c.mirror(), "h2 Pending");
         c.board.remove(&next.uid());
@@ -604,7 +604,7 @@ async fn a_node_that_is_unknown_or_going_has_no_new_mirrors() {
     with_cluster(async |c| {
         let known = c.node.send_replace(NodeSeen(None));
         c.quiet().await;
-        c.says(&static_pod("h1"), "Running r", Syncing, false);
+        c.says(&static_pod("h1"), "Running r", SyncPod, false);
         c.quiet().await;
         let going = known.0.as_deref().cloned().map(|mut node| {
             node.metadata.deletion_timestamp = decode(json!("1970-01-01T00:00:01Z"));
@@ -623,8 +623,8 @@ async fn a_node_that_is_unknown_or_going_has_no_new_mirrors() {
 async fn a_mirror_without_a_static_pod_goes_only_when_every_source_has_spoken() {
     with_cluster(async |c| {
         let owner = c.node.borrow().0.clone().expect("a node");
-        let owner = windlass_core::mirror::NodeOwner::of(&owner).expect("an owner");
-        let mirror = |hash: &str| windlass_core::mirror::mirror_of(&static_pod(hash), &owner);
+        let owner = windlass_pod_status::mirror::NodeOwner::of(&owner).expect("an owner");
+        let mirror = |hash: &str| windlass_pod_status::mirror::mirror_of(&static_pod(hash), &owner);
         let orphan = c.server.create(&mirror("h0"));
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert_eq!(c.get("s-n1").map(|m| m.uid()), Some(orphan.uid()));
@@ -634,7 +634,7 @@ async fn a_mirror_without_a_static_pod_goes_only_when_every_source_has_spoken() 
         // one whose static pod runs is taken over as it is
         let adopted = c.server.create(&mirror("h1"));
         c.quiet().await;
-        c.says(&static_pod("h1"), "Running r", Syncing, false);
+        c.says(&static_pod("h1"), "Running r", SyncPod, false);
         c.until("its status", |c| c.mirror() == "h1 Running").await;
         c.quiet().await;
         assert_eq!(c.get("s-n1").map(|m| m.uid()), Some(adopted.uid()));
@@ -649,7 +649,7 @@ async fn a_static_pods_status_catches_up_in_one_patch_when_the_server_comes() {
         c.server.faults().down(On::any());
         let pod = static_pod("h1");
         for said in ["Pending w", "Running r", "Pending w", "Running r"] {
-            c.says(&pod, said, Syncing, false);
+            c.says(&pod, said, SyncPod, false);
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
         c.server.faults().clear();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use windlass_core::image_access::{ImagePullCredentials, PullHistory};
+use windlass_credentials::image_access::{ImagePullCredentials, PullHistory};
 use windlass_types::Timestamp;
 use windlass_types::cri::ImageInfo;
 

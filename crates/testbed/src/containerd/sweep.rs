@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use rustix::mount::{UnmountFlags, unmount};
 use sha2::{Digest, Sha256};
-use windlass_core::cgroup_names::CgroupLayout;
+use windlass_runtime_config::cgroup_names::CgroupLayout;
 use windlass_types::cri::CgroupDriver;
 
 use super::{network, process};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_actors::SimClock;
-use windlass_types::why::{PodTimeline, TouchKind};
+use windlass_types::why::{PodTimeline, RecordKind};
 use windlass_types::{FinishedSpan, TraceId};
 
 use super::*;
@@ -35,7 +35,7 @@ fn timelines(sink: Option<Arc<Kept>>) -> Timelines {
     Timelines::new(Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH)), sink)
 }
 
-fn what(kind: TouchKind, name: &'static str) -> What {
+fn what(kind: RecordKind, name: &'static str) -> What {
     What::new(kind, name)
 }
 
@@ -49,8 +49,8 @@ async fn what_is_dropped_before_its_end_was_cancelled() {
     let timelines = timelines(None);
     timelines.seen(&pod("u", "web"));
     let uid = "u".into();
-    let call = timelines.begin(&uid, what(TouchKind::Call, "RunPodSandbox"));
-    let job = timelines.begin(&uid, what(TouchKind::Job, "syncPod"));
+    let call = timelines.begin(&uid, what(RecordKind::RuntimeCall, "RunPodSandbox"));
+    let job = timelines.begin(&uid, what(RecordKind::Sync, "syncPod"));
     tokio::time::advance(Duration::from_millis(1500)).await;
     call.end(Outcome::failed("no network"));
     drop(job);
@@ -67,10 +67,10 @@ async fn a_pod_that_is_gone_is_found_by_name_until_many_others_went() {
     for number in 0..40 {
         let uid = PodUid::from(number.to_string());
         timelines.seen(&pod(uid.as_str(), &format!("web-{number}")));
-        timelines.instant(&uid, what(TouchKind::Source, "ADD"), Outcome::Done);
+        timelines.instant(&uid, what(RecordKind::Source, "ADD"), Outcome::Done);
         timelines.forget(&uid);
         // the API server is told after the worker has finished
-        timelines.instant(&uid, what(TouchKind::Status, "delete"), Outcome::Done);
+        timelines.instant(&uid, what(RecordKind::ApiRequest, "delete"), Outcome::Done);
     }
     let found = timelines.find("default", "web-39");
     assert_eq!(
@@ -89,10 +89,10 @@ async fn a_pod_that_comes_back_has_a_timeline_of_its_own() {
     let timelines = timelines(None);
     let uid = "u".into();
     timelines.seen(&pod("u", "web"));
-    timelines.instant(&uid, what(TouchKind::Source, "REMOVE"), Outcome::Done);
+    timelines.instant(&uid, what(RecordKind::Source, "REMOVE"), Outcome::Done);
     timelines.forget(&uid);
     timelines.seen(&pod("u", "web"));
-    timelines.instant(&uid, what(TouchKind::Source, "ADD"), Outcome::Done);
+    timelines.instant(&uid, what(RecordKind::Source, "ADD"), Outcome::Done);
     assert_eq!(lines(timelines.find("default", "web")), ["source ADD"]);
 }
 
@@ -101,7 +101,7 @@ async fn a_touch_that_outlives_its_pod_ends_where_it_began() {
     let timelines = timelines(None);
     let uid = "u".into();
     timelines.seen(&pod("u", "web"));
-    let delete = timelines.begin(&uid, what(TouchKind::Status, "delete"));
+    let delete = timelines.begin(&uid, what(RecordKind::ApiRequest, "delete"));
     timelines.forget(&uid);
     timelines.seen(&pod("u", "web"));
     delete.end(Outcome::Done);
@@ -129,7 +129,7 @@ async fn a_pod_that_was_adopted_has_no_trace_of_a_start_and_an_endless_start_end
     timelines.adopted(&adopted);
     timelines.started(&adopted, Ok(()));
     timelines.seen(&pod("stuck", "bad"));
-    let job = || timelines.begin(&stuck, what(TouchKind::Job, "syncPod"));
+    let job = || timelines.begin(&stuck, what(RecordKind::Sync, "syncPod"));
     job().end(Outcome::failed("no image"));
     tokio::time::advance(LONGEST_START + Duration::from_secs(1)).await;
     job().end(Outcome::failed("no image"));
@@ -141,9 +141,9 @@ async fn a_pod_that_was_adopted_has_no_trace_of_a_start_and_an_endless_start_end
 async fn nothing_is_kept_of_a_pod_that_nobody_has_shown() {
     let timelines = timelines(None);
     let uid = "orphan".into();
-    timelines.instant(&uid, what(TouchKind::Call, "StopPodSandbox"), Outcome::Done);
+    timelines.instant(&uid, what(RecordKind::RuntimeCall, "StopPodSandbox"), Outcome::Done);
     timelines
-        .begin(&uid, what(TouchKind::Job, "syncTerminatingPod"))
+        .begin(&uid, what(RecordKind::Sync, "syncTerminatingPod"))
         .end(Outcome::Done);
     assert!(timelines.of(&uid).is_none());
 }
@@ -165,10 +165,10 @@ async fn a_start_is_one_trace_and_each_later_job_one_of_its_own() {
     let timelines = timelines(Some(Arc::clone(&kept)));
     let uid = "u".into();
     timelines.seen(&pod("u", "web"));
-    timelines.instant(&uid, what(TouchKind::Source, "ADD"), Outcome::Done);
-    let job = timelines.begin(&uid, what(TouchKind::Job, "syncPod"));
+    timelines.instant(&uid, what(RecordKind::Source, "ADD"), Outcome::Done);
+    let job = timelines.begin(&uid, what(RecordKind::Sync, "syncPod"));
     job.within(async {
-        let call = timelines.begin(&uid, what(TouchKind::Call, "RunPodSandbox"));
+        let call = timelines.begin(&uid, what(RecordKind::RuntimeCall, "RunPodSandbox"));
         let asked = call.within(async { traceparent() }).await.expect("traced");
         call.end(Outcome::failed("no network"));
         let spans = kept.0.lock().expect("lock");
@@ -199,9 +199,9 @@ async fn a_start_is_one_trace_and_each_later_job_one_of_its_own() {
     }
     // a call that no job asked for is in no trace
     timelines
-        .begin(&uid, what(TouchKind::Call, "PodSandboxStatus"))
+        .begin(&uid, what(RecordKind::RuntimeCall, "PodSandboxStatus"))
         .end(Outcome::Done);
-    let job = timelines.begin(&uid, what(TouchKind::Job, "syncPod"));
+    let job = timelines.begin(&uid, what(RecordKind::Sync, "syncPod"));
     job.end(Outcome::Done);
     assert_eq!(shape(&kept)[4..], ["syncPod of -"]);
     let spans = kept.0.lock().expect("lock");
@@ -223,7 +223,7 @@ async fn a_pod_that_goes_before_it_is_ready_ends_its_trace() {
 async fn without_a_sink_no_work_is_part_of_a_trace() {
     let timelines = timelines(None);
     timelines.seen(&pod("u", "web"));
-    let job = timelines.begin(&"u".into(), what(TouchKind::Job, "syncPod"));
+    let job = timelines.begin(&"u".into(), what(RecordKind::Sync, "syncPod"));
     assert!(job.within(async { traceparent() }).await.is_none());
     job.end(Outcome::Done);
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use serde_json::json;
 use windlass_actors::{ActorKind, SimClock, SlotReceiver, slots};
-use windlass_core::volume_source::{VolumeSource, plain_volumes};
-use windlass_core::volume_usage::StatsSource;
+use windlass_volume_plan::volume_source::{VolumeSource, plain_volumes};
+use windlass_volume_plan::volume_usage::StatsSource;
 use windlass_timelines::Timelines;
 use windlass_types::{DeviceName, MountedContent, MountedVolume};
 use windlass_volumes::{Measured, VolumeError, VolumeRequest};
@@ -38,7 +38,7 @@ impl Scripted {
 
 #[async_trait]
 impl VolumePlugins for Scripted {
-    async fn find(&self, _: &PodUid) -> Result<Vec<FoundVolume>, VolumeError> {
+    async fn find(&self, _: &PodUid) -> Result<Vec<DiscoveredVolume>, VolumeError> {
         Ok(Vec::new())
     }
 
@@ -76,7 +76,7 @@ impl VolumePlugins for Scripted {
         Ok(())
     }
 
-    async fn tear_down(&self, _: &PodUid, _: &FoundVolume) -> Result<(), VolumeError> {
+    async fn tear_down(&self, _: &PodUid, _: &DiscoveredVolume) -> Result<(), VolumeError> {
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl Scene {
 
     async fn tear_down(&self, pod: &Pod) {
         for volume in plain_volumes(pod, &Default::default()) {
-            let found = FoundVolume {
+            let found = DiscoveredVolume {
                 plugin_dir: volume.source.plugin_dir().unwrap_or_default().to_owned(),
                 name: volume.dir_name().to_owned(),
                 block: false,

@@ -10,7 +10,7 @@ use rustix::fs::{
     openat, openat2,
 };
 use rustix::io::Errno;
-use windlass_core::projection::PayloadFile;
+use windlass_pod_inputs::projection::PayloadFile;
 
 use super::{DIRECTORY, Files};
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use windlass_core::projection::PayloadFile;
+use windlass_pod_inputs::projection::PayloadFile;
 use windlass_types::Timestamp;
 
 use super::{Files, STEPS, Step, Write, WriteOptions, Written, keep_payload, write_payload};

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, mount};
-use windlass_core::paths::NodePaths;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_csi::{UsageEntry, UsageUnit, VolumeUsage};
 
 use super::*;

@@ -2,9 +2,9 @@
 
 use std::sync::mpsc;
 
-use windlass_core::paths::NodePaths;
-use windlass_core::projection::VolumePayload;
-use windlass_core::volume_source::{LocalVolume, PayloadKind, PodVolume, VolumeSource};
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_pod_inputs::projection::VolumePayload;
+use windlass_volume_plan::volume_source::{LocalVolume, PayloadKind, PodVolume, VolumeSource};
 use windlass_types::{Pod, Timestamp};
 
 use super::*;

@@ -1,6 +1,6 @@
 //! What the model takes for a mistake.
 
-use windlass_core::volume_source::{LocalVolume, PodVolume, VolumeSource};
+use windlass_volume_plan::volume_source::{LocalVolume, PodVolume, VolumeSource};
 use windlass_types::{Pod, SharedPod, Timestamp};
 
 use super::*;

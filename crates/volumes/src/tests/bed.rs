@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::mount::{UnmountFlags, unmount};
-use windlass_core::paths::NodePaths;
-use windlass_core::volume_source::{LocalVolume, NfsVolume, PodVolume, VolumeSource};
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_volume_plan::volume_source::{LocalVolume, NfsVolume, PodVolume, VolumeSource};
 use windlass_types::corev1::{PodSecurityContext, PodSpec};
 use windlass_types::view::EventType;
 use windlass_types::{EventRecorder, Pod, PodUid, Reason, Timestamp};
 
 use crate::{
-    FoundVolume, HostVolumes, HostVolumesConfig, Lanes, Programs, VolumeError, VolumePlugins,
+    DiscoveredVolume, HostVolumes, HostVolumesConfig, Lanes, Programs, VolumeError, VolumePlugins,
     VolumeRequest, mounts_beneath,
 };
 
@@ -184,7 +184,7 @@ impl Asked {
     }
 
     /// What lies on the node of the pod, as the agent finds it.
-    pub(super) async fn found(&self, agent: &HostVolumes) -> Vec<FoundVolume> {
+    pub(super) async fn found(&self, agent: &HostVolumes) -> Vec<DiscoveredVolume> {
         agent.find(&self.uid).await.expect("find")
     }
 

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
-use windlass_core::projection::{PayloadFile, VolumePayload};
-use windlass_core::volume_source::{PayloadKind, VolumeSource};
+use windlass_pod_inputs::projection::{PayloadFile, VolumePayload};
+use windlass_volume_plan::volume_source::{PayloadKind, VolumeSource};
 use windlass_types::corev1::{Container, EmptyDirVolumeSource, ResourceRequirements};
 
 use super::bed::{Asked, Bed, LoopDevice, local};

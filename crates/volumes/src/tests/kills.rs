@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use windlass_core::projection::{PayloadFile, VolumePayload};
-use windlass_core::volume_source::{PayloadKind, VolumeSource};
+use windlass_pod_inputs::projection::{PayloadFile, VolumePayload};
+use windlass_volume_plan::volume_source::{PayloadKind, VolumeSource};
 use windlass_types::corev1::EmptyDirVolumeSource;
 
 use super::bed::{Asked, Bed, LoopDevice, local, nfs};
 use super::temp;
 use crate::VolumeError;
 use crate::empty_dir::{EmptyDir, STEPS};
-use windlass_core::empty_dir::EmptyDirMedium;
+use windlass_volume_plan::empty_dir::EmptyDirMedium;
 
 /// More steps than any plugin has.
 const ENOUGH: usize = 20;

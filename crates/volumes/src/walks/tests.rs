@@ -34,7 +34,7 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let lanes = Arc::new(Lanes::new(Duration::from_secs(600)));
-        let machine = Machine::new(windlass_core::paths::NodePaths::default(), lanes);
+        let machine = Machine::new(windlass_pod_inputs::paths::NodePaths::default(), lanes);
         let told = Arc::new(Told::default());
         let recorder: Arc<dyn EventRecorder> = told.clone();
         machine.events.set(recorder).expect("first");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use windlass_cgroups::{HostTree, SystemdSlices};
 use windlass_config::KubeletConfiguration;
-use windlass_core::pod_cgroup::NodeLimits;
+use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_runtime::CgroupSettings;
 use windlass_types::corev1::Node;
 use windlass_types::cri::CgroupDriver;

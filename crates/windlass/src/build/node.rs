@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use windlass_config::node::NodeIdentity;
 use windlass_config::{Config, FeatureGates};
-use windlass_core::admission::{NodeAbilities, SysctlAllowList};
-use windlass_core::node_conditions::NodeHealth;
-use windlass_core::node_object::{
+use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};
+use windlass_node_rules::node_conditions::NodeHealth;
+use windlass_node_rules::node_object::{
     MachineFacts, NodeObjectInput, NodeSettings, ResourceSettings, RuntimeFacts, initial_node,
 };
-use windlass_core::shutdown::{PriorityPeriod, ShutdownPeriods};
+use windlass_pod_lifecycle::shutdown::{PriorityPeriod, ShutdownPeriods};
 use windlass_metrics::Metrics;
 use windlass_objects::{CredentialProviders, CredentialProvidersError};
 use windlass_runtime::ImageCredentials;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use windlass_config::KubeletConfiguration;
-use windlass_core::userns::{IdRange, RangeError, parse_getsubids};
+use windlass_runtime_config::userns::{IdRange, RangeError, parse_getsubids};
 
 /// The user whose subordinate IDs are the pods'.
 const USER: &str = "kubelet";

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use windlass::wiring::Agent;
 use windlass_actors::StatusCache;
 use windlass_config::Config;
-use windlass_core::paths::NodePaths;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{CriClient, WatchedStats};
 use windlass_stats::pods::{RunningPod, RunningPods, VolumeFigure, VolumeFigures};
 use windlass_stats::usage::FsUsage;

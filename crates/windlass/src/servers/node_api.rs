@@ -15,8 +15,8 @@ use windlass_certs::ServingNames;
 use windlass_certs::self_signed::self_signed;
 use windlass_config::tls::TlsNumbers;
 use windlass_config::{Config, KubeletConfiguration, shown_flags};
-use windlass_core::access::AccessSettings;
-use windlass_core::paths::NodePaths;
+use windlass_credentials::access::AccessSettings;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::WatchedStreams;
 use windlass_https::{
     Limits, ServingCertificate, TlsChoice, TlsProfile, TlsSource, Transport, files, serve,

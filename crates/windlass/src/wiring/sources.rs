@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use windlass_actors::{
     ActorKind, ConfigChanged, MailboxSender, RejectedManifest, SourceSnapshot, mailbox, start_actor,
 };
-use windlass_core::merge::Mode;
+use windlass_manifests::merge::Mode;
 use windlass_metrics::Metrics;
 use windlass_sources::{
     FileSource, FileSourceConfig, HttpSource, HttpSourceConfig, PodStorage, PodStorageDeps,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_core::paths::NodePaths;
-use windlass_core::volume_source::plain_volumes;
-use windlass_core::volume_usage::{StatsSource, VolumeStats};
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_volume_plan::volume_source::plain_volumes;
+use windlass_volume_plan::volume_usage::{StatsSource, VolumeStats};
 use windlass_testing::csi_driver::{CsiDriver, DriverOptions, Method};
 use windlass_types::corev1::Pod;
 use windlass_types::{PodExt, PodUid};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use windlass_core::resources::QosClass;
+use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 

@@ -84,11 +84,11 @@ async fn round(bed: &mut Bed) -> Round {
 /// Text of the pod's event and of its blocker about a call that hangs.
 async fn told(bed: &Bed, pod: &str) -> Result<(String, String), String> {
     let entry = bed.entry(pod).await;
-    let hangs = |event: &&windlass_proto::windlass_v1::Event| event.reason == "RuntimeCallHangs";
+    let hangs = |event: &&windlass_proto::windlass_v1::Event| event.reason == "RuntimeCallHung";
     let event = entry.events.iter().find(hangs);
     let blocker = entry
         .blocker
-        .filter(|blocker| blocker.reason == "RuntimeCallHangs");
+        .filter(|blocker| blocker.reason == "RuntimeCallHung");
     match (event, blocker) {
         (Some(event), Some(blocker)) => Ok((event.message.clone(), blocker.message)),
         (event, blocker) => Err(format!("{event:?} and {blocker:?}")),
@@ -127,7 +127,7 @@ async fn on_containerd_a_status_call_that_hangs_for_ever_is_told_and_delays_no_o
     );
     assert!(event.starts_with(&words), "{event}");
     let explained = bed.ctl_output(&["explain", "pod", "sick-node"]).await;
-    assert!(explained.contains("RuntimeCallHangs"), "{explained}");
+    assert!(explained.contains("RuntimeCallHung"), "{explained}");
     assert!(explained.contains(&words), "{explained}");
 
     let with = round(&mut bed).await;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use windlass_core::resources::QosClass;
+use windlass_pod_inputs::resources::QosClass;
 use windlass_testing::environment::uses_systemd_driver;
 use windlass_types::PodUid;
 

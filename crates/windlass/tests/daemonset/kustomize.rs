@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, ServiceAcc
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use windlass_core::yaml;
+use windlass_manifests::yaml;
 use windlass_testing::kustomize::objects;
 
 /// The objects of an overlay, in the order of its files.

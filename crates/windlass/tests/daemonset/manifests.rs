@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 use windlass_config::{KubeletFlags, load};
-use windlass_core::yaml;
+use windlass_manifests::yaml;
 use windlass_testing::control_plane::Assets;
 use windlass_testing::kustomize::OVERLAYS;
 use windlass_testing::node_images::{AGENT, RUNTIME};

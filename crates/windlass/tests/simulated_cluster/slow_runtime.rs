@@ -66,7 +66,7 @@ fn messages(sim: &NodeSim, reasons: &[&str]) -> Vec<String> {
 fn assert_no_hung_calls(sim: &NodeSim) {
     let blamed = messages(
         sim,
-        &["RuntimeCallHangs", "ExceededGracePeriod", "FailedKillPod"],
+        &["RuntimeCallHung", "ExceededGracePeriod", "FailedKillPod"],
     );
     assert!(
         blamed.is_empty(),

@@ -107,7 +107,7 @@ fn differences(sim: &NodeSim) -> Vec<String> {
             let kind = &pod.containers()[0].name;
             let starts = sim.runtime.starts(&pod.uid(), kind);
             let status = pod.status.clone().unwrap_or_default();
-            let line = windlass_core::status::status_line(&status);
+            let line = windlass_pod_status::status::status_line(&status);
             wrong.push(format!("{} {starts} starts: {line}", pod.name()));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windlass_core::status::status_line;
+use windlass_pod_status::status::status_line;
 use windlass_testing::fake_runtime::Operation;
 use windlass_testing::{NodeSim, PodBuilder};
 use windlass_types::corev1::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use windlass_core::volume_source::PodVolume;
+use windlass_volume_plan::volume_source::PodVolume;
 use windlass_types::{Pod, PodExt};
 
 use super::world::{World, inline, persistent, pod};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_core::volume_source::PodVolume;
+use windlass_volume_plan::volume_source::PodVolume;
 
 use super::world::{World, inline, persistent, pod, secret};
 use crate::port::{

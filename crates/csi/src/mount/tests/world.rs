@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use serde_json::json;
 use tempfile::TempDir;
-use windlass_core::paths::NodePaths;
-use windlass_core::volume_source::{CsiVolume, PodVolume, SecretRef, VolumeSource};
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_volume_plan::volume_source::{CsiVolume, PodVolume, SecretRef, VolumeSource};
 use windlass_types::{DeviceName, MountedVolume, Pod, PodExt, PodUid, Retry, SharedPod};
 
 use crate::mount::paths::CsiPaths;

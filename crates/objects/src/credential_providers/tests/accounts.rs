@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use windlass_actors::SystemClock;
-use windlass_core::credentials::{CredentialSource, TrackedAuth};
+use windlass_credentials::credentials::{CredentialSource, TrackedAuth};
 use windlass_fake_api::{FakeApiServer, On};
 use windlass_types::corev1::ServiceAccount;
 

@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
-use windlass_core::log_rotation::{COMPRESSED, UNFINISHED, last_of, rotation};
+use windlass_pod_lifecycle::log_rotation::{COMPRESSED, UNFINISHED, last_of, rotation};
 use windlass_types::Timestamp;
 
 use crate::logs::file::directory_beneath;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use flate2::read::GzDecoder;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use windlass_core::log_rotation::RotationPolicy;
+use windlass_pod_lifecycle::log_rotation::RotationPolicy;
 use windlass_cri::CriCode;
 use windlass_types::{Clock, ContainerId, Timestamp};
 

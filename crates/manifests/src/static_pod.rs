@@ -1,0 +1,151 @@
+//! A manifest becomes static pods: parse, default, name, validate, refuse API references.
+//!
+//! One pure function for both static sources. A static pod gets the node's name as suffix so
+//! that its mirror is unique in the cluster, and a UID that is a hash of what was decoded, of
+//! the node and of the origin: white space does not change it, any field does, and a changed
+//! manifest is therefore another pod that replaces the first. The hash is taken before
+//! defaulting, so that an agent that learns a new default restarts nothing.
+
+mod references;
+#[cfg(test)]
+mod tests;
+
+use std::cell::LazyCell;
+use std::sync::Arc;
+
+use windlass_types::corev1::{PodStatus, Toleration};
+use windlass_types::pod::SharedPod;
+use windlass_types::{Pod, PodSource, names};
+
+use windlass_units::hash::fnv1a_128;
+use crate::manifest::{self, ManifestError, Origin, ParsedPod, Problem};
+use crate::{defaults, validation, yaml};
+
+pub use references::ApiReference;
+pub(crate) use references::api_references;
+
+/// Unknown fields of one pod that are listed one by one.
+const MOST_WARNINGS: usize = 20;
+
+/// What a good manifest holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Loaded {
+    /// The pods, ready for the merger. Empty only for an empty PodList.
+    pub pods: Vec<SharedPod>,
+    /// What the user should know although the pods run: unknown fields.
+    pub warnings: Vec<String>,
+}
+
+/// Reads the static pods of a manifest. One bad pod refuses the whole manifest, because half of
+/// a manifest is rarely what was meant; other manifests are not concerned.
+pub fn load(bytes: &[u8], origin: &Origin, node_name: &str) -> Result<Loaded, ManifestError> {
+    let mut loaded = Loaded::default();
+    let positions = LazyCell::new(|| yaml::Locator::new(bytes));
+    for parsed in manifest::parse(bytes, origin)? {
+        let ParsedPod {
+            mut pod,
+            document,
+            path,
+            unknown_fields,
+        } = parsed;
+        let locate = |field: &str| positions.locate(document, &yaml::join(&path, field));
+        make_static(&mut pod, origin, node_name);
+
+        let mut errors = validation::validate(&pod);
+        if !errors.is_empty() {
+            for error in &mut errors {
+                error.position = locate(&error.field);
+                error.field = yaml::join(&path, &error.field);
+            }
+            return Err(ManifestError::new(origin, Problem::Invalid(errors)));
+        }
+        let mut references = api_references(&pod);
+        if !references.is_empty() {
+            for reference in &mut references {
+                reference.position = locate(&reference.field);
+                reference.field = yaml::join(&path, &reference.field);
+            }
+            return Err(ManifestError::new(
+                origin,
+                Problem::ApiReferences(references),
+            ));
+        }
+        let more = unknown_fields.len().saturating_sub(MOST_WARNINGS);
+        for field in unknown_fields.into_iter().take(MOST_WARNINGS) {
+            let line = positions
+                .locate(document, &field)
+                .map_or(String::new(), |p| format!("line {}: ", p.line));
+            loaded.warnings.push(format!(
+                "{origin}: {line}unknown field {field:?} is ignored"
+            ));
+        }
+        if more > 0 {
+            loaded
+                .warnings
+                .push(format!("{origin}: {more} more unknown fields are ignored"));
+        }
+        loaded.pods.push(Arc::new(pod));
+    }
+    Ok(loaded)
+}
+
+/// Turns a decoded pod into a static pod of this node (upstream `applyDefaults`).
+///
+/// The annotation with the first-seen time is the merger's.
+pub(crate) fn make_static(pod: &mut Pod, origin: &Origin, node_name: &str) {
+    let uid = match pod.metadata.uid.take().filter(|uid| !uid.is_empty()) {
+        Some(uid) => uid,
+        None => manifest_hash(pod, origin, node_name),
+    };
+    defaults::apply(pod);
+
+    let meta = &mut pod.metadata;
+    meta.uid = Some(uid.clone());
+    // A missing name stays missing: validation asks for it.
+    if let Some(name) = meta.name.as_mut().filter(|name| !name.is_empty()) {
+        *name = format!("{name}-{}", node_name.to_lowercase());
+    }
+    if meta.namespace.as_deref().unwrap_or_default().is_empty() {
+        meta.namespace = Some("default".to_owned());
+    }
+    let annotations = meta.annotations.get_or_insert_default();
+    // Only the API server's copy of a static pod is a mirror, never the pod itself.
+    annotations.remove(names::ANN_CONFIG_MIRROR);
+    annotations.insert(names::ANN_CONFIG_HASH.to_owned(), uid);
+    annotations.insert(
+        names::ANN_CONFIG_SOURCE.to_owned(),
+        origin.source().as_str().to_owned(),
+    );
+
+    let spec = pod.spec.get_or_insert_default();
+    spec.node_name = Some(node_name.to_owned());
+    if origin.source() == PodSource::File {
+        // Node problems do not evict what runs the node.
+        let everything = Toleration {
+            operator: Some("Exists".to_owned()),
+            effect: Some("NoExecute".to_owned()),
+            ..Toleration::default()
+        };
+        let tolerations = spec.tolerations.get_or_insert_default();
+        if !tolerations.contains(&everything) {
+            tolerations.push(everything);
+        }
+    }
+    // A status copied out of a cluster says nothing about this node.
+    pod.status = Some(PodStatus {
+        phase: Some("Pending".to_owned()),
+        ..PodStatus::default()
+    });
+}
+
+/// Hex FNV-1a-128 over the decoded pod as JSON, the node and the origin.
+fn manifest_hash(pod: &Pod, origin: &Origin, node_name: &str) -> String {
+    // Serialization of a decoded object cannot fail; an empty dump would still hash the origin.
+    let mut dump = serde_json::to_vec(pod).unwrap_or_default();
+    let kind = match origin {
+        Origin::File(_) => "file",
+        Origin::Url(_) => "url",
+    };
+    dump.extend_from_slice(format!("host:{node_name}{kind}:{origin}").as_bytes());
+    format!("{:032x}", fnv1a_128(&dump))
+}

@@ -1,0 +1,224 @@
+//! What pods take of the node: each pod is summed once, the node's load is kept by adding and
+//! taking away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use windlass_types::corev1::{Container, ResourceRequirements};
+use windlass_types::{Pod, PodExt, PodUid};
+
+use windlass_types::pod::is_sidecar;
+use windlass_units::quantity::{Quantity, lookup};
+use windlass_pod_inputs::resources::pod_request;
+
+/// Port bindings without an address are on all of them.
+const ALL_ADDRESSES: &str = "0.0.0.0";
+
+/// A port of the host that a container binds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostPort {
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: String,
+    /// Number, above 0.
+    pub port: i32,
+    /// Address; `0.0.0.0` for all.
+    pub address: String,
+}
+
+/// What one pod takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PodDemand {
+    /// Requests with overhead by resource name: CPU in thousandths, all else in whole units.
+    pub requests: BTreeMap<String, i64>,
+    /// Ports of the host.
+    pub ports: BTreeSet<HostPort>,
+}
+
+/// What all admitted pods take together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeLoad {
+    pods: BTreeMap<PodUid, PodDemand>,
+    requests: BTreeMap<String, i64>,
+    /// How many pods hold each port: two may while one replaces the other.
+    ports: BTreeMap<HostPort, usize>,
+}
+
+/// A load seen by one of its pods, or by a stranger.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OthersLoad<'a> {
+    load: &'a NodeLoad,
+    own: Option<&'a PodDemand>,
+}
+
+impl PodDemand {
+    /// Sums what a pod takes. Amounts that cannot be read count as absent.
+    pub(crate) fn of(pod: &Pod) -> Self {
+        #[cfg(test)]
+        COMPUTED.with(|n| n.set(n.get() + 1));
+        let overhead = PodExt::spec(pod).overhead.as_ref();
+        let mut requests = BTreeMap::new();
+        for name in resource_names(pod) {
+            let own = pod_request(pod, name).unwrap_or(Quantity::ZERO);
+            let extra = lookup(overhead, name).ok().flatten();
+            let amount = in_units(name, own + extra.unwrap_or(Quantity::ZERO));
+            if amount > 0 {
+                requests.insert(name.to_owned(), amount);
+            }
+        }
+        let sidecars = pod.init_containers().iter().filter(|c| is_sidecar(c));
+        Self {
+            requests,
+            ports: sidecars
+                .chain(pod.containers())
+                .flat_map(host_ports)
+                .collect(),
+        }
+    }
+}
+
+impl NodeLoad {
+    /// The load of a set of pods.
+    pub fn of<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+        let mut load = Self::default();
+        for pod in pods {
+            load.add(pod);
+        }
+        load
+    }
+
+    /// Adds a pod; one that is there already is replaced.
+    pub fn add(&mut self, pod: &Pod) {
+        let uid = pod.uid();
+        self.remove(&uid);
+        let demand = PodDemand::of(pod);
+        for (name, amount) in &demand.requests {
+            let sum = self.requests.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+        for port in &demand.ports {
+            *self.ports.entry(port.clone()).or_default() += 1;
+        }
+        self.pods.insert(uid, demand);
+    }
+
+    /// Takes a pod away; nothing happens if it is not there.
+    pub fn remove(&mut self, uid: &PodUid) {
+        let Some(demand) = self.pods.remove(uid) else {
+            return;
+        };
+        for (name, amount) in demand.requests {
+            if let Some(sum) = self.requests.get_mut(&name) {
+                *sum -= amount;
+            }
+        }
+        for port in demand.ports {
+            if let Some(holders) = self.ports.get_mut(&port) {
+                *holders -= 1;
+                if *holders == 0 {
+                    self.ports.remove(&port);
+                }
+            }
+        }
+    }
+
+    /// True if the pod is counted.
+    pub fn contains(&self, uid: &PodUid) -> bool {
+        self.pods.contains_key(uid)
+    }
+
+    /// The load without what one pod takes of it.
+    pub(super) fn without(&self, uid: &PodUid) -> OthersLoad<'_> {
+        OthersLoad {
+            load: self,
+            own: self.pods.get(uid),
+        }
+    }
+}
+
+impl OthersLoad<'_> {
+    /// Number of pods.
+    pub(super) fn pods(self) -> i64 {
+        let count = self.load.pods.len() - usize::from(self.own.is_some());
+        i64::try_from(count).unwrap_or(i64::MAX)
+    }
+
+    /// What they request of one resource.
+    pub(super) fn requested(self, name: &str) -> i64 {
+        let all = self.load.requests.get(name).copied().unwrap_or(0);
+        let own = self.own.and_then(|o| o.requests.get(name).copied());
+        all - own.unwrap_or(0)
+    }
+
+    /// One of them holds the port on the same address, or one side wants all addresses.
+    pub(super) fn conflicts(self, wanted: &HostPort) -> bool {
+        let first = HostPort {
+            address: String::new(),
+            ..wanted.clone()
+        };
+        let same_port =
+            |held: &HostPort| held.port == wanted.port && held.protocol == wanted.protocol;
+        let mut held = self
+            .load
+            .ports
+            .range(first..)
+            .take_while(|(p, _)| same_port(p));
+        held.any(|(port, holders)| {
+            let own = self.own.is_some_and(|o| o.ports.contains(port));
+            let by_others = *holders > usize::from(own);
+            let pair = [port.address.as_str(), wanted.address.as_str()];
+            by_others && (pair[0] == pair[1] || pair.contains(&ALL_ADDRESSES))
+        })
+    }
+}
+
+/// Resources that count: the node's own three, and what is counted by name.
+pub(super) fn is_counted(name: &str) -> bool {
+    matches!(name, "cpu" | "memory" | "ephemeral-storage")
+        || name.contains('/')
+        || name.starts_with("hugepages-")
+        || name.starts_with("attachable-volumes-")
+}
+
+/// An amount in the unit it is compared in: CPU in thousandths, all else whole.
+pub(super) fn in_units(name: &str, amount: Quantity) -> i64 {
+    if name == "cpu" {
+        amount.milli_value()
+    } else {
+        amount.value()
+    }
+}
+
+fn resource_names(pod: &Pod) -> BTreeSet<&str> {
+    let spec = PodExt::spec(pod);
+    let containers = pod.containers().iter().chain(pod.init_containers());
+    let lists = containers
+        .filter_map(|c| c.resources.as_ref())
+        .chain(spec.resources.as_ref())
+        .flat_map(|r: &ResourceRequirements| [r.requests.as_ref(), r.limits.as_ref()])
+        .chain([spec.overhead.as_ref()]);
+    lists
+        .flatten()
+        .flat_map(|list| list.keys().map(String::as_str))
+        .filter(|name| is_counted(name))
+        .collect()
+}
+
+fn host_ports(container: &Container) -> impl Iterator<Item = HostPort> + '_ {
+    let or = |text: &Option<String>, default: &str| {
+        let text = text.as_deref().filter(|t| !t.is_empty());
+        text.unwrap_or(default).to_owned()
+    };
+    let ports = container.ports.iter().flatten();
+    ports.filter_map(move |p| {
+        Some(HostPort {
+            protocol: or(&p.protocol, "TCP"),
+            port: p.host_port.filter(|n| *n > 0)?,
+            address: or(&p.host_ip, ALL_ADDRESSES),
+        })
+    })
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often a pod was summed on this thread.
+    pub(super) static COMPUTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}

@@ -1,0 +1,179 @@
+//! Capacity and allocatable.
+//!
+//! Allocatable is capacity less what is reserved (kubeReserved, systemReserved, hard eviction),
+//! never negative; huge pages are taken out of allocatable memory. Resources of others
+//! (extended resources, attachable volumes) keep their capacity.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use windlass_types::corev1::NodeStatus;
+
+use super::MachineFacts;
+use windlass_units::quantity::{Quantity, QuantityFormat};
+
+/// What of the machine pods may use, as configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourceSettings {
+    /// `maxPods`.
+    pub max_pods: u32,
+    /// `podsPerCore`; 0 is no limit.
+    pub pods_per_core: u32,
+    /// `kubeReserved`.
+    pub kube_reserved: BTreeMap<String, String>,
+    /// `systemReserved`.
+    pub system_reserved: BTreeMap<String, String>,
+    /// `evictionHard`; empty if allocatable is to ignore it.
+    pub eviction_hard: BTreeMap<String, String>,
+    /// `localStorageCapacityIsolation`: ephemeral storage is a resource.
+    pub local_storage: bool,
+}
+
+type ResourceList = BTreeMap<String, ApiQuantity>;
+
+const CPU: &str = "cpu";
+const MEMORY: &str = "memory";
+const PODS: &str = "pods";
+const STORAGE: &str = "ephemeral-storage";
+const HUGE_PAGES: &str = "hugepages-";
+
+/// Writes capacity and allocatable of a status; returns the resources that are missing.
+pub(super) fn fill(
+    status: &mut NodeStatus,
+    machine: &MachineFacts,
+    settings: &ResourceSettings,
+) -> Vec<&'static str> {
+    let capacity = status.capacity.get_or_insert_default();
+    let ours = capacity_of(machine, settings);
+    capacity.retain(|name, _| !name.starts_with(HUGE_PAGES) || ours.contains_key(name));
+    for (name, amount) in &ours {
+        put(capacity, name, *amount);
+    }
+    let allocatable = status.allocatable.get_or_insert_default();
+    let gone = |name: &str| is_extended(name) || name.starts_with(HUGE_PAGES);
+    allocatable.retain(|name, _| capacity.contains_key(name) || !gone(name));
+    let huge: i64 = ours
+        .iter()
+        .filter(|(name, _)| name.starts_with(HUGE_PAGES))
+        .map(|(_, amount)| amount.value())
+        .sum();
+    for (name, amount) in capacity.iter() {
+        let Ok(total) = amount.0.parse::<Quantity>() else {
+            continue;
+        };
+        let reserved = reserved(name, total, settings);
+        let rest = match name.as_str() {
+            CPU => Quantity::from_milli((total.milli_value() - reserved.milli_value()).max(0)),
+            MEMORY => bytes((total.value() - reserved.value() - huge).max(0)),
+            STORAGE => bytes((total.value() - reserved.value()).max(0)),
+            _ => total,
+        };
+        put(allocatable, name, rest);
+    }
+    let required = [CPU, MEMORY, PODS, STORAGE];
+    let required = &required[..required.len() - usize::from(!settings.local_storage)];
+    let missing = required
+        .iter()
+        .filter(|name| !capacity.contains_key(**name));
+    missing.copied().collect()
+}
+
+/// What is reserved (kubeReserved, systemReserved, hard eviction) beyond what the machine has,
+/// which upstream does not start with either.
+pub fn reserved_too_much(machine: &MachineFacts, settings: &ResourceSettings) -> Vec<String> {
+    let capacity = capacity_of(machine, settings);
+    let asked = capacity
+        .into_iter()
+        .map(|(name, total)| (reserved(&name, total, settings), name, total));
+    asked
+        .filter(|(reserved, _, total)| reserved > total)
+        .map(|(reserved, name, total)| format!("{name}: {reserved} of {total}"))
+        .collect()
+}
+
+/// Sets extended resources to zero: nobody vouches for them until a device plugin reports.
+pub(super) fn reset_extended(status: &mut NodeStatus) {
+    let lists = [status.capacity.as_mut(), status.allocatable.as_mut()];
+    for list in lists.into_iter().flatten() {
+        for (_, amount) in list.iter_mut().filter(|(name, _)| is_extended(name)) {
+            "0".clone_into(&mut amount.0);
+        }
+    }
+}
+
+fn capacity_of(machine: &MachineFacts, settings: &ResourceSettings) -> BTreeMap<String, Quantity> {
+    let mut list = BTreeMap::new();
+    let count = |n: u32| Quantity::from_units(i64::from(n), QuantityFormat::DecimalSi);
+    let size = |n: u64| bytes(i64::try_from(n).unwrap_or(i64::MAX));
+    let mut put = |name: &str, amount: Quantity| {
+        list.insert(name.to_owned(), amount);
+    };
+    if machine.cpus > 0 {
+        put(CPU, count(machine.cpus));
+    }
+    if machine.memory > 0 {
+        put(MEMORY, size(machine.memory));
+    }
+    if settings.local_storage && machine.storage > 0 {
+        put(STORAGE, size(machine.storage));
+    }
+    let pods = match settings.pods_per_core {
+        0 => settings.max_pods,
+        per_core => settings.max_pods.min(machine.cpus.saturating_mul(per_core)),
+    };
+    put(PODS, count(pods));
+    for (page_kib, pages) in &machine.huge_pages {
+        let page = page_kib.saturating_mul(1024);
+        put(
+            &format!("{HUGE_PAGES}{}", size(page)),
+            size(page.saturating_mul(*pages)),
+        );
+    }
+    list
+}
+
+fn reserved(name: &str, total: Quantity, settings: &ResourceSettings) -> Quantity {
+    let of = |list: &BTreeMap<String, String>| -> Quantity {
+        let text = list.get(name);
+        text.and_then(|text| text.parse().ok()).unwrap_or_default()
+    };
+    let signal = match name {
+        MEMORY => "memory.available",
+        STORAGE => "nodefs.available",
+        _ => "",
+    };
+    let eviction = settings.eviction_hard.get(signal);
+    let eviction = eviction.map_or(Quantity::ZERO, |text| threshold(text, total));
+    of(&settings.system_reserved) + of(&settings.kube_reserved) + eviction
+}
+
+/// An eviction threshold: an amount, or a percentage of the capacity. Upstream holds the
+/// percentage in single precision, so the same bytes come out.
+fn threshold(text: &str, total: Quantity) -> Quantity {
+    match text.strip_suffix('%') {
+        Some(percent) => {
+            let share = percent.parse::<f32>().unwrap_or(0.0) / 100.0;
+            bytes((total.value() as f64 * f64::from(share)) as i64)
+        }
+        None => text.parse().unwrap_or_default(),
+    }
+}
+
+fn bytes(n: i64) -> Quantity {
+    Quantity::from_units(n, QuantityFormat::BinarySi)
+}
+
+/// An amount that is only spelled differently is left as it is.
+fn put(list: &mut ResourceList, name: &str, amount: Quantity) {
+    let old = list
+        .get(name)
+        .and_then(|old| old.0.parse::<Quantity>().ok());
+    if old != Some(amount) {
+        list.insert(name.to_owned(), ApiQuantity(amount.to_string()));
+    }
+}
+
+/// A resource with a domain that is not Kubernetes' own.
+fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+}

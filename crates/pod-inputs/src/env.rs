@@ -1,0 +1,483 @@
+//! A container's environment and the `$(VAR)` references in it, its command and its arguments.
+//!
+//! Mirrors upstream's `makeEnvironmentVariables` and its `expansion` package. Upstream's result
+//! has the random order of a Go map; here it is `envFrom`, then `env` as written, then services.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use windlass_types::corev1::{Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
+use windlass_types::{Pod, PodExt};
+
+use crate::node_facts::NodeFacts;
+use crate::projection::{ConfigMapContent, SecretContent};
+use windlass_units::quantity::{Quantity, QuantityError, lookup};
+use crate::node_facts::by_family;
+
+mod files;
+mod variables;
+
+pub use files::{EnvFile, EnvFileKey, EnvFiles, LARGEST_FILE, LARGEST_FILES, wanted_files};
+pub use variables::expand;
+pub(crate) use variables::expand_words;
+
+use variables::Variables;
+
+/// Values from outside the pod, all of the pod's own namespace.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct EnvSources {
+    /// Data of ConfigMaps by name.
+    pub config_maps: BTreeMap<String, Arc<ConfigMapContent>>,
+    /// Data of Secrets by name, decoded.
+    pub secrets: BTreeMap<String, Arc<SecretContent>>,
+    /// Variables that announce services; the container's own win.
+    pub services: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for EnvSources {
+    /// Names only: the values may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnvSources")
+            .field("config_maps", &self.config_maps.keys())
+            .field("secrets", &self.secrets.keys())
+            .field("services", &self.services.keys())
+            .finish()
+    }
+}
+
+/// The data of one object as variables have it: what is no text gets replacement characters,
+/// because a variable cannot hold anything else.
+#[derive(Clone, Copy)]
+enum Data<'a> {
+    Text(&'a BTreeMap<String, Arc<str>>),
+    Bytes(&'a BTreeMap<String, Arc<[u8]>>),
+}
+
+impl EnvSources {
+    fn data(&self, kind: EnvObject, name: &str) -> Option<Data<'_>> {
+        match kind {
+            EnvObject::ConfigMap => self.config_maps.get(name).map(|o| Data::Text(&o.data)),
+            EnvObject::Secret => self.secrets.get(name).map(|o| Data::Bytes(&o.data)),
+        }
+    }
+}
+
+impl<'a> Data<'a> {
+    fn get(self, key: &str) -> Option<String> {
+        match self {
+            Self::Text(data) => data.get(key).map(|value| value.to_string()),
+            Self::Bytes(data) => data.get(key).map(|value| text(value)),
+        }
+    }
+
+    fn entries(self) -> Vec<(&'a str, String)> {
+        match self {
+            Self::Text(data) => data.iter().map(|(k, v)| (&**k, v.to_string())).collect(),
+            Self::Bytes(data) => data.iter().map(|(k, v)| (&**k, text(v))).collect(),
+        }
+    }
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).into_owned()
+}
+
+/// What an environment is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct EnvInput<'a> {
+    /// The pod.
+    pub pod: &'a Pod,
+    /// The container.
+    pub container: &'a Container,
+    /// Addresses of the pod, primary first; empty for host network.
+    pub pod_ips: &'a [IpAddr],
+    /// The node.
+    pub node: &'a NodeFacts,
+    /// Values from outside the pod.
+    pub sources: &'a EnvSources,
+    /// What the pod's own files say.
+    pub files: &'a EnvFiles,
+}
+
+/// A kind of object that variables come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnvObject {
+    /// ConfigMap.
+    ConfigMap,
+    /// Secret.
+    Secret,
+}
+
+impl EnvObject {
+    /// The word for it in the API server's (and upstream's) `not found`.
+    fn resource(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+        }
+    }
+}
+
+impl fmt::Display for EnvObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        })
+    }
+}
+
+/// A variable that cannot be given a value. Objects and keys that are missing are told in
+/// upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnvError {
+    /// The agent does not have the ConfigMap or Secret.
+    #[error("{} {name:?} not found", kind.resource())]
+    MissingObject {
+        /// Which kind.
+        kind: EnvObject,
+        /// Name.
+        name: String,
+    },
+    /// The ConfigMap or Secret has no such key.
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    MissingKey {
+        /// Which kind.
+        kind: EnvObject,
+        /// Namespace.
+        namespace: String,
+        /// Name.
+        name: String,
+        /// The key.
+        key: String,
+    },
+    /// Not a field that can be handed to a container.
+    #[error("{field}: unsupported field {path:?}")]
+    UnsupportedField {
+        /// Where it is referred to.
+        field: String,
+        /// The path.
+        path: String,
+    },
+    /// Not a resource that can be handed to a container.
+    #[error("{field}: unsupported container resource {resource:?}")]
+    UnsupportedResource {
+        /// Where it is referred to.
+        field: String,
+        /// The resource.
+        resource: String,
+    },
+    /// `resourceFieldRef` names no container of the pod.
+    #[error("{field}: container {container} not found")]
+    UnknownContainer {
+        /// Where it is referred to.
+        field: String,
+        /// The name.
+        container: String,
+    },
+    /// `fileKeyRef` names a volume that is not set up.
+    #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
+    NoVolumeOfFile(String),
+    /// A file that cannot be read or means nothing. Why is for the log: the text of a pod's
+    /// status is upstream's.
+    #[error("couldn't parse env file")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: String,
+    },
+    /// A file without a variable that is not optional.
+    #[error("environment variable key {key:?} not found in file {path:?}")]
+    MissingFileKey {
+        /// The variable.
+        key: String,
+        /// The file.
+        path: String,
+    },
+    /// A resource amount or divisor cannot be read.
+    #[error("{field}: {source}")]
+    Quantity {
+        /// Where it is referred to.
+        field: String,
+        /// Why.
+        source: QuantityError,
+    },
+    /// More than Linux hands to a process.
+    #[error("{field}: more than 8 MiB, which no process can be given")]
+    TooLarge {
+        /// `env`, `command` or `args`.
+        field: &'static str,
+    },
+}
+
+/// The environment of a container, in order, each name once.
+///
+/// # Errors
+/// The first variable that cannot be given a value, or too much for any process.
+pub fn environment(input: EnvInput<'_>) -> Result<Vec<(String, String)>, EnvError> {
+    let services = &input.sources.services;
+    let mut env = Variables::default();
+    add_env_from(input, &mut env)?;
+    for var in input.container.env.iter().flatten() {
+        let value = match (var.value.as_deref(), &var.value_from) {
+            (Some(text), _) if !text.is_empty() => Some(expand(text, |name| {
+                let service = || services.get(name).map(String::as_str);
+                env.get(name).or_else(service)
+            })),
+            (_, Some(source)) => value_from(input, &var.name, source)?,
+            _ => Some(String::new()),
+        };
+        if let Some(value) = value {
+            env.set(&var.name, value)?;
+        }
+    }
+    for (name, value) in services {
+        if env.get(name).is_none() {
+            env.set(name, value.clone())?;
+        }
+    }
+    Ok(env.into_list())
+}
+
+/// The value of a downward API field. `field` says where it is referred to, for the error.
+///
+/// # Errors
+/// The path is not one that can be handed to a container.
+pub(crate) fn pod_field(
+    input: EnvInput<'_>,
+    selector: &ObjectFieldSelector,
+    field: &str,
+) -> Result<String, EnvError> {
+    let path = selector.field_path.as_str();
+    let unsupported = || EnvError::UnsupportedField {
+        field: field.to_owned(),
+        path: path.to_owned(),
+    };
+    if !matches!(selector.api_version.as_deref(), None | Some("" | "v1")) {
+        return Err(unsupported());
+    }
+    let pod = input.pod;
+    let spec = PodExt::spec(pod);
+    // a pod on the host network has the node's addresses; the status has the same order
+    let pod_ips = match pod.host_network() {
+        true => input.node.node_ips.clone(),
+        false => by_family(input.pod_ips, &input.node.node_ips),
+    };
+    if let Some((map, key)) = subscript(path) {
+        let map = match map {
+            "metadata.labels" => pod.metadata.labels.as_ref(),
+            "metadata.annotations" => pod.metadata.annotations.as_ref(),
+            _ => return Err(unsupported()),
+        };
+        return Ok(map.and_then(|m| m.get(key)).cloned().unwrap_or_default());
+    }
+    Ok(match path {
+        "metadata.name" => pod.name().to_owned(),
+        "metadata.namespace" => pod.namespace().to_owned(),
+        "metadata.uid" => pod.uid().to_string(),
+        "spec.nodeName" | "spec.host" => match spec.node_name.as_deref() {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => input.node.node_name.clone(),
+        },
+        "spec.serviceAccountName" => spec.service_account_name.clone().unwrap_or_default(),
+        "status.hostIP" => first(&input.node.node_ips),
+        "status.hostIPs" => join(&input.node.node_ips),
+        "status.podIP" => first(&pod_ips),
+        "status.podIPs" => join(&pod_ips),
+        _ => return Err(unsupported()),
+    })
+}
+
+/// The value of a container's resource, counted in its divisor. A limit that is not set is the
+/// pod's, else what the node can give; a request that is not set is the limit.
+///
+/// # Errors
+/// The resource or container is unknown, or an amount cannot be read.
+pub(crate) fn resource_field(
+    input: EnvInput<'_>,
+    selector: &ResourceFieldSelector,
+    field: &str,
+) -> Result<String, EnvError> {
+    let container = referred_container(input, selector, field)?;
+    let quantity_error = |source| EnvError::Quantity {
+        field: field.to_owned(),
+        source,
+    };
+    let unsupported = || EnvError::UnsupportedResource {
+        field: field.to_owned(),
+        resource: selector.resource.clone(),
+    };
+    let (kind, name) = selector.resource.split_once('.').ok_or_else(unsupported)?;
+    let known =
+        matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+    if !known || !matches!(kind, "limits" | "requests") {
+        return Err(unsupported());
+    }
+    let resources = container.resources.clone().unwrap_or_default();
+    let limit = lookup(resources.limits.as_ref(), name).map_err(quantity_error)?;
+    let amount = match kind {
+        "requests" => lookup(resources.requests.as_ref(), name)
+            .map_err(quantity_error)?
+            .or(limit),
+        _ => match limit.filter(|q| !q.is_zero()) {
+            None => own_limit(input.pod, name)
+                .map_err(quantity_error)?
+                .or_else(|| node_allocatable(input.node, name)),
+            limit => limit,
+        },
+    };
+    let divisor = match &selector.divisor {
+        Some(text) if !text.0.is_empty() => text.0.parse().map_err(quantity_error)?,
+        _ => Quantity::ZERO,
+    };
+    Ok(amount
+        .unwrap_or_default()
+        .in_units_of(divisor, name == "cpu")
+        .to_string())
+}
+
+/// `spec.resources` of the pod as a whole, which knows no disk.
+fn own_limit(pod: &Pod, name: &str) -> Result<Option<Quantity>, QuantityError> {
+    let resources = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    let limit = lookup(limits.filter(|_| matches!(name, "cpu" | "memory")), name)?;
+    Ok(limit.filter(|q| !q.is_zero()))
+}
+
+fn node_allocatable(node: &NodeFacts, name: &str) -> Option<Quantity> {
+    let bytes = |n| Quantity::from_units(n, windlass_units::quantity::QuantityFormat::BinarySi);
+    match name {
+        "cpu" => Some(Quantity::from_milli(node.allocatable_cpu_milli)),
+        "memory" => Some(bytes(node.allocatable_memory)),
+        "ephemeral-storage" => Some(bytes(node.allocatable_ephemeral_storage)),
+        _ => None,
+    }
+}
+
+fn referred_container<'a>(
+    input: EnvInput<'a>,
+    selector: &ResourceFieldSelector,
+    field: &str,
+) -> Result<&'a Container, EnvError> {
+    let name = selector.container_name.as_deref().unwrap_or_default();
+    if name.is_empty() {
+        return Ok(input.container);
+    }
+    let all = input
+        .pod
+        .containers()
+        .iter()
+        .chain(input.pod.init_containers());
+    all.into_iter()
+        .find(|c| c.name == name)
+        .ok_or_else(|| EnvError::UnknownContainer {
+            field: field.to_owned(),
+            container: name.to_owned(),
+        })
+}
+
+/// Every key becomes a variable: since all printable names are valid (1.34), upstream leaves
+/// none out.
+fn add_env_from(input: EnvInput<'_>, env: &mut Variables) -> Result<(), EnvError> {
+    let sources = input.sources;
+    for from in input.container.env_from.iter().flatten() {
+        let (kind, name, optional) = if let Some(r) = &from.config_map_ref {
+            (EnvObject::ConfigMap, &r.name, r.optional)
+        } else if let Some(r) = &from.secret_ref {
+            (EnvObject::Secret, &r.name, r.optional)
+        } else {
+            continue;
+        };
+        let Some(data) = sources.data(kind, name) else {
+            if optional.unwrap_or(false) {
+                continue;
+            }
+            return Err(EnvError::MissingObject {
+                kind,
+                name: name.clone(),
+            });
+        };
+        let prefix = from.prefix.as_deref().unwrap_or_default();
+        for (key, value) in data.entries() {
+            env.set(&format!("{prefix}{key}"), value)?;
+        }
+    }
+    Ok(())
+}
+
+/// `None` if an optional source has nothing: the variable is then not defined at all.
+fn value_from(
+    input: EnvInput<'_>,
+    variable: &str,
+    source: &EnvVarSource,
+) -> Result<Option<String>, EnvError> {
+    let field = |kind: &str| format!("env[{variable}].valueFrom.{kind}");
+    if let Some(selector) = &source.field_ref {
+        return pod_field(input, selector, &field("fieldRef")).map(Some);
+    }
+    if let Some(selector) = &source.resource_field_ref {
+        return resource_field(input, selector, &field("resourceFieldRef")).map(Some);
+    }
+    if let Some(r) = &source.config_map_key_ref {
+        let object = (EnvObject::ConfigMap, r.name.as_str());
+        return key_value(input, object, &r.key, r.optional);
+    }
+    if let Some(r) = &source.secret_key_ref {
+        let object = (EnvObject::Secret, r.name.as_str());
+        return key_value(input, object, &r.key, r.optional);
+    }
+    if let Some(selector) = source
+        .file_key_ref
+        .as_ref()
+        .filter(|_| input.node.env_files)
+    {
+        return files::file_value(input.files, selector);
+    }
+    Ok(Some(String::new()))
+}
+
+fn key_value(
+    input: EnvInput<'_>,
+    (kind, name): (EnvObject, &str),
+    key: &str,
+    optional: Option<bool>,
+) -> Result<Option<String>, EnvError> {
+    let data = input.sources.data(kind, name);
+    if let Some(value) = data.and_then(|d| d.get(key)) {
+        return Ok(Some(value));
+    }
+    if optional.unwrap_or(false) {
+        return Ok(None);
+    }
+    let name = name.to_owned();
+    Err(match data {
+        None => EnvError::MissingObject { kind, name },
+        Some(_) => EnvError::MissingKey {
+            kind,
+            namespace: input.pod.namespace().to_owned(),
+            name,
+            key: key.to_owned(),
+        },
+    })
+}
+
+/// Splits `metadata.labels['x']`.
+fn subscript(path: &str) -> Option<(&str, &str)> {
+    let (map, rest) = path.split_once("['")?;
+    Some((map, rest.strip_suffix("']")?))
+}
+
+fn first(ips: &[IpAddr]) -> String {
+    ips.first().map(ToString::to_string).unwrap_or_default()
+}
+
+fn join(ips: &[IpAddr]) -> String {
+    let texts: Vec<_> = ips.iter().map(ToString::to_string).collect();
+    texts.join(",")
+}
+
+#[cfg(test)]
+mod tests;

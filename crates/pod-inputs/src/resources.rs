@@ -1,0 +1,376 @@
+//! Requests and limits in the words of the kernel: CPU shares and quota, memory limit, OOM score.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use windlass_types::corev1::{Container, ResourceRequirements};
+use windlass_types::cri::LinuxResources;
+use windlass_types::{Pod, PodExt, names};
+
+use windlass_types::pod::is_sidecar;
+use crate::node_facts::NodeFacts;
+use windlass_units::quantity::{Quantity, QuantityError, lookup};
+
+const MIN_SHARES: i64 = 2;
+const MAX_SHARES: i64 = 262_144;
+const SHARES_PER_CPU: i64 = 1024;
+/// The kernel refuses quotas below 1 ms.
+const MIN_QUOTA_MICROS: i64 = 1000;
+
+/// OOM score of pods that are to be killed last.
+const OOM_GUARANTEED: i64 = -997;
+/// OOM score of pods that are to be killed first.
+const OOM_BEST_EFFORT: i64 = 1000;
+/// Priority from which a pod counts as critical.
+pub(crate) const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+
+/// `status.qosClass`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QosClass {
+    /// Every container's limits equal its requests, for CPU and memory.
+    Guaranteed,
+    /// Something is requested or limited.
+    Burstable,
+    /// Nothing is.
+    BestEffort,
+}
+
+impl QosClass {
+    /// The API's text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Guaranteed => "Guaranteed",
+            Self::Burstable => "Burstable",
+            Self::BestEffort => "BestEffort",
+        }
+    }
+}
+
+impl fmt::Display for QosClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An amount in a pod's resources cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {source}")]
+pub struct ResourceError {
+    /// Which amount.
+    pub field: String,
+    /// Why.
+    pub source: QuantityError,
+}
+
+/// Checks every amount of a pod. The other functions here read what is no amount as absent, so
+/// this comes first.
+///
+/// # Errors
+/// The first amount that cannot be read.
+pub(crate) fn check_amounts(pod: &Pod) -> Result<(), ResourceError> {
+    let containers = pod.init_containers().iter().chain(pod.containers());
+    for container in containers {
+        check_list(
+            &format!("container {}", container.name),
+            container.resources.as_ref(),
+        )?;
+    }
+    check_list("spec", PodExt::spec(pod).resources.as_ref())?;
+    check_map("spec.overhead", PodExt::spec(pod).overhead.as_ref())
+}
+
+/// The pod's QoS class (upstream `ComputePodQOS`): from its pod-level resources if it has some,
+/// else from all its containers.
+pub fn qos_class(pod: &Pod) -> QosClass {
+    let pod_level = PodExt::spec(pod).resources.as_ref();
+    let lists: Vec<Option<&ResourceRequirements>> = match pod_level {
+        Some(resources) => vec![Some(resources)],
+        None => {
+            let all = pod.containers().iter().chain(pod.init_containers());
+            all.map(|c| c.resources.as_ref()).collect()
+        }
+    };
+    let mut any = false;
+    let mut guaranteed = true;
+    for resources in lists {
+        for name in ["cpu", "memory"] {
+            let limit = positive(limit(resources, name));
+            let request = positive(request(resources, name));
+            any |= limit.is_some() || request.is_some();
+            guaranteed &= limit.is_some() && limit == request;
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => QosClass::BestEffort,
+        (true, true) => QosClass::Guaranteed,
+        (true, false) => QosClass::Burstable,
+    }
+}
+
+/// CPU shares of a request; 2 for none.
+pub fn cpu_shares(milli_cpu: i64) -> i64 {
+    let shares = milli_cpu.saturating_mul(SHARES_PER_CPU) / 1000;
+    shares.clamp(MIN_SHARES, MAX_SHARES)
+}
+
+/// CFS quota of a limit for one period, in microseconds; 0 (no quota) for no limit.
+pub fn cpu_quota(milli_cpu: i64, period_micros: i64) -> i64 {
+    if milli_cpu == 0 {
+        return 0;
+    }
+    (milli_cpu.saturating_mul(period_micros) / 1000).max(MIN_QUOTA_MICROS)
+}
+
+/// The request, in milli-CPU, that CPU shares stand for; 0 for none told.
+pub(crate) fn milli_cpu_of_shares(shares: i64) -> i64 {
+    if shares < MIN_SHARES {
+        return 0;
+    }
+    let shares = shares.min(MAX_SHARES);
+    (shares * 1000 + SHARES_PER_CPU - 1) / SHARES_PER_CPU
+}
+
+/// The limit, in milli-CPU, that a CFS quota stands for; 0 for no limit.
+pub(crate) fn milli_cpu_of_quota(quota_micros: i64, period_micros: i64) -> i64 {
+    if quota_micros <= 0 || period_micros <= 0 {
+        return 0;
+    }
+    quota_micros.saturating_mul(1000) / period_micros
+}
+
+/// `oom_score_adj` of a container: the more of the node's memory it asked for, the later it is
+/// killed. A sidecar is never killed before the smallest regular container. What the pod requests
+/// beyond its containers counts for each of them in equal parts.
+pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity: i64) -> i64 {
+    if is_node_critical(pod) {
+        return OOM_GUARANTEED;
+    }
+    match qos_class(pod) {
+        QosClass::Guaranteed => return OOM_GUARANTEED,
+        QosClass::BestEffort => return OOM_BEST_EFFORT,
+        QosClass::Burstable => {}
+    }
+    let memory = |c: &Container| request(c.resources.as_ref(), "memory").map_or(0, Quantity::value);
+    let score = |bytes: i64| {
+        let share = 1000 * i128::from(bytes) / i128::from(memory_capacity.max(1));
+        OOM_BEST_EFFORT - i64::try_from(share).unwrap_or(i64::MAX)
+    };
+    let spare = spare_memory_of_each(pod);
+    let mut adjust = score(memory(container) + spare);
+    // a regular container may have a restart policy of its own too
+    let is_init = pod
+        .init_containers()
+        .iter()
+        .any(|c| c.name == container.name);
+    if is_init && is_sidecar(container) {
+        let smallest = pod.containers().iter().map(memory).min().unwrap_or(0);
+        adjust = adjust.min(score(smallest + spare));
+    }
+    adjust.clamp(OOM_BEST_EFFORT + OOM_GUARANTEED, OOM_BEST_EFFORT - 1)
+}
+
+/// Each container's part of the memory that the pod requests at pod level beyond what its containers
+/// request (upstream `remainingPodMemReqPerContainer`); 0 without such a request.
+fn spare_memory_of_each(pod: &Pod) -> i64 {
+    let pod_level = request(PodExt::spec(pod).resources.as_ref(), "memory");
+    let Some(pod_level) = positive(pod_level) else {
+        return 0;
+    };
+    let containers = pod.containers().len() + pod.init_containers().len();
+    let requested = containers_total(pod, "memory", request).map_or(0, Quantity::value);
+    (pod_level.value() - requested) / i64::try_from(containers).unwrap_or(i64::MAX).max(1)
+}
+
+/// Kernel settings of one container.
+pub(crate) fn container_resources(
+    pod: &Pod,
+    container: &Container,
+    node: &NodeFacts,
+) -> LinuxResources {
+    let own = container.resources.as_ref();
+    let pod_level = PodExt::spec(pod).resources.as_ref();
+    // a container without its own limit is bound by the pod's
+    let limit_of = |name| positive(limit(own, name)).or_else(|| positive(limit(pod_level, name)));
+    let mut resources = linux_resources(
+        Amounts {
+            cpu_request: request(own, "cpu"),
+            cpu_limit: limit_of("cpu"),
+            memory_limit: limit_of("memory"),
+        },
+        node,
+    );
+    resources.oom_score_adj = oom_score_adj(pod, container, node.memory_capacity);
+    resources
+}
+
+/// Kernel settings of a whole pod without its overhead, for runtimes that size a VM by them.
+pub(crate) fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
+    linux_resources(
+        Amounts {
+            cpu_request: pod_total(pod, "cpu", request),
+            cpu_limit: pod_total(pod, "cpu", limit),
+            memory_limit: pod_total(pod, "memory", limit),
+        },
+        node,
+    )
+}
+
+/// Kernel settings of the pod's `spec.overhead`, `None` without one.
+pub(crate) fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxResources> {
+    let overhead = PodExt::spec(pod).overhead.as_ref()?;
+    let amount = |name| lookup(Some(overhead), name).ok().flatten();
+    Some(linux_resources(
+        Amounts {
+            cpu_request: amount("cpu"),
+            cpu_limit: amount("cpu"),
+            memory_limit: amount("memory"),
+        },
+        node,
+    ))
+}
+
+/// The pod's request of one resource (upstream `PodRequests` without overhead): what the regular
+/// containers and sidecars need together, or what an init container needs at its turn.
+pub(crate) fn pod_request(pod: &Pod, name: &str) -> Option<Quantity> {
+    pod_total(pod, name, request)
+}
+
+/// The pod's limit of one resource (upstream `PodLimits` without overhead).
+pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Quantity> {
+    pod_total(pod, name, limit)
+}
+
+/// A pod the node cannot work without (`system-node-critical`).
+pub(crate) fn is_node_critical(pod: &Pod) -> bool {
+    let class = PodExt::spec(pod).priority_class_name.as_deref();
+    is_critical(pod) && class == Some("system-node-critical")
+}
+
+/// A pod that other pods make room for: static, a mirror of a static one, or of a priority from
+/// 2 000 000 000 (upstream `IsCriticalPod`).
+pub(crate) fn is_critical(pod: &Pod) -> bool {
+    let priority = PodExt::spec(pod).priority;
+    pod.is_static()
+        || pod.annotation(names::ANN_CONFIG_MIRROR).is_some()
+        || priority.is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY)
+}
+
+/// What [`linux_resources`] needs to know.
+#[derive(Clone, Copy)]
+struct Amounts {
+    cpu_request: Option<Quantity>,
+    cpu_limit: Option<Quantity>,
+    memory_limit: Option<Quantity>,
+}
+
+fn linux_resources(amounts: Amounts, node: &NodeFacts) -> LinuxResources {
+    let milli = |q: Option<Quantity>| q.map_or(0, Quantity::milli_value);
+    let cpu_limit = milli(amounts.cpu_limit);
+    let mut resources = LinuxResources {
+        cpu_shares: cpu_shares(milli(amounts.cpu_request.or(amounts.cpu_limit))),
+        memory_limit: amounts.memory_limit.map_or(0, Quantity::value),
+        ..LinuxResources::default()
+    };
+    if node.cpu_cfs_quota {
+        resources.cpu_period = micros(node.cpu_cfs_quota_period);
+        resources.cpu_quota = cpu_quota(cpu_limit, resources.cpu_period);
+    }
+    if node.cgroup_v2 && !node.single_process_oom_kill {
+        resources
+            .unified
+            .insert("memory.oom.group".to_owned(), "1".to_owned());
+    }
+    resources
+}
+
+type Pick = fn(Option<&ResourceRequirements>, &str) -> Option<Quantity>;
+
+fn pod_total(pod: &Pod, name: &str, pick: Pick) -> Option<Quantity> {
+    let pod_level = PodExt::spec(pod).resources.as_ref();
+    if let Some(amount) = pick(pod_level, name) {
+        return Some(amount);
+    }
+    containers_total(pod, name, pick)
+}
+
+/// The same without what is set at pod level (upstream `AggregateContainerRequests`).
+fn containers_total(pod: &Pod, name: &str, pick: Pick) -> Option<Quantity> {
+    let amount = |c: &Container| pick(c.resources.as_ref(), name);
+    let mut total = pod
+        .containers()
+        .iter()
+        .filter_map(amount)
+        .reduce(|a, b| a + b);
+    let mut sidecars: Option<Quantity> = None;
+    let mut peak: Option<Quantity> = None;
+    for container in pod.init_containers() {
+        let own = amount(container);
+        let at_its_turn = if is_sidecar(container) {
+            sidecars = plus(sidecars, own);
+            sidecars
+        } else {
+            plus(own, sidecars)
+        };
+        peak = peak.max(at_its_turn);
+    }
+    total = plus(total, sidecars);
+    total.max(peak)
+}
+
+fn plus(a: Option<Quantity>, b: Option<Quantity>) -> Option<Quantity> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    }
+}
+
+fn limit(resources: Option<&ResourceRequirements>, name: &str) -> Option<Quantity> {
+    lookup(resources?.limits.as_ref(), name).ok().flatten()
+}
+
+/// A request that is not set is the limit: the API server fills it in, files may not have it.
+fn request(resources: Option<&ResourceRequirements>, name: &str) -> Option<Quantity> {
+    let own = lookup(resources?.requests.as_ref(), name).ok().flatten();
+    own.or_else(|| limit(resources, name))
+}
+
+fn positive(amount: Option<Quantity>) -> Option<Quantity> {
+    amount.filter(|q| *q > Quantity::ZERO)
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+fn check_list(owner: &str, resources: Option<&ResourceRequirements>) -> Result<(), ResourceError> {
+    let Some(resources) = resources else {
+        return Ok(());
+    };
+    check_map(
+        &format!("{owner} resources.requests"),
+        resources.requests.as_ref(),
+    )?;
+    check_map(
+        &format!("{owner} resources.limits"),
+        resources.limits.as_ref(),
+    )
+}
+
+fn check_map(
+    field: &str,
+    amounts: Option<&BTreeMap<String, ApiQuantity>>,
+) -> Result<(), ResourceError> {
+    for (name, amount) in amounts.into_iter().flatten() {
+        let parsed = amount.0.parse::<Quantity>();
+        parsed.map_err(|source| ResourceError {
+            field: format!("{field}.{name}"),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! When a container is started again, and when a sandbox has to be replaced.
+//!
+//! Mirrors upstream `ShouldContainerBeRestarted`, `ContainerShouldRestart` and
+//! `PodSandboxChanged`. A container's own `restartPolicy` and `restartPolicyRules` come before
+//! the pod's policy; the action `RestartAllContainers` restarts the others too, see `reset`.
+
+use windlass_types::corev1::{Container, ContainerRestartRule};
+use windlass_types::pod::RestartPolicy;
+use windlass_types::{ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, SandboxId};
+
+/// True if a container that exited with this code is to run again.
+pub(crate) fn restarts_after_exit(pod: &Pod, container: &Container, exit_code: i32) -> bool {
+    if matching_rule(container, exit_code).is_some() {
+        return true;
+    }
+    match policy_of(pod, container) {
+        RestartPolicy::Always => true,
+        RestartPolicy::OnFailure => exit_code != 0,
+        RestartPolicy::Never => false,
+    }
+}
+
+/// The first of the container's own rules that the exit code matches.
+pub(super) fn matching_rule(
+    container: &Container,
+    exit_code: i32,
+) -> Option<&ContainerRestartRule> {
+    let rules = container.restart_policy_rules.as_deref()?;
+    rules.iter().find(|rule| {
+        let Some(on) = &rule.exit_codes else {
+            return false;
+        };
+        let listed = on.values.iter().flatten().any(|v| *v == exit_code);
+        match on.operator.as_str() {
+            "In" => listed,
+            "NotIn" => !listed,
+            _ => false,
+        }
+    })
+}
+
+/// True if a container whose newest instance is `latest` is to be started.
+pub(crate) fn should_be_started(
+    pod: &Pod,
+    container: &Container,
+    latest: Option<&ObservedContainer>,
+) -> bool {
+    let Some(latest) = latest else { return true };
+    match latest.state {
+        ContainerState::Created | ContainerState::Unknown => true,
+        ContainerState::Running => false,
+        ContainerState::Exited => restarts_after_exit(pod, container, latest.exit_code),
+    }
+}
+
+/// True if nothing in the pod may ever run twice.
+pub(crate) fn never_restarts(pod: &Pod) -> bool {
+    pod.restart_policy() == RestartPolicy::Never
+        && pod.containers().iter().all(|c| {
+            c.restart_policy_rules.iter().flatten().next().is_none()
+                && policy_of(pod, c) == RestartPolicy::Never
+        })
+}
+
+/// The policy in force for one container.
+pub(crate) fn policy_of(pod: &Pod, container: &Container) -> RestartPolicy {
+    match container.restart_policy.as_deref() {
+        Some("Always") => RestartPolicy::Always,
+        Some("OnFailure") => RestartPolicy::OnFailure,
+        Some("Never") => RestartPolicy::Never,
+        _ => pod.restart_policy(),
+    }
+}
+
+/// The sandbox to use, or the attempt of the one to create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SandboxVerdict {
+    /// The newest sandbox serves.
+    Keep(SandboxId, u32),
+    /// A new one is needed.
+    Create {
+        /// Its attempt.
+        attempt: u32,
+    },
+}
+
+/// Compares the sandboxes with the pod: exactly one may be ready, the newest, with the network
+/// namespace asked for and an IP.
+pub(crate) fn sandbox_verdict(pod: &Pod, observed: &ObservedPod) -> SandboxVerdict {
+    let Some(newest) = observed.newest_sandbox() else {
+        return SandboxVerdict::Create { attempt: 0 };
+    };
+    let ready = observed.sandboxes.iter().filter(|s| s.ready).count();
+    let serves = ready == 1
+        && newest.ready
+        && newest.host_network == pod.host_network()
+        && (newest.host_network || !newest.ips.is_empty());
+    if serves {
+        SandboxVerdict::Keep(newest.id.clone(), newest.attempt)
+    } else {
+        SandboxVerdict::Create {
+            attempt: newest.attempt + 1,
+        }
+    }
+}

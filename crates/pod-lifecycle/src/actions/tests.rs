@@ -1,0 +1,788 @@
+//! Tables of pods against what was found, compared by the one-line answer, and a model runtime
+//! that carries answers out.
+
+pub(crate) mod model;
+
+use proptest::prelude::*;
+use windlass_types::corev1::{
+    Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, EphemeralContainer, PodSpec,
+    Probe,
+};
+use windlass_types::metav1::ObjectMeta;
+use windlass_types::{ContainerProbeResult, ObservedSandbox, PodUid};
+
+use super::*;
+
+pub(crate) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + seconds).expect("in range")
+}
+
+/// `Policy name[:init|:sidecar|:ephemeral|:Always|:OnFailure|:Never][+flag…]…`. Flags: `startup`
+/// and `liveness` are probes (with a grace period of 7 s), `all88` and `again42` are rules that
+/// restart all containers or this one after that exit code.
+pub(crate) fn pod(text: &str) -> Pod {
+    let mut words = text.split_whitespace();
+    let policy = words.next().expect("policy").to_owned();
+    let mut spec = PodSpec {
+        restart_policy: Some(policy),
+        ..PodSpec::default()
+    };
+    for word in words {
+        let mut parts = word.split('+');
+        let word = parts.next().unwrap_or_default();
+        let (name, kind) = word.split_once(':').unwrap_or((word, ""));
+        if name == "hostNetwork" {
+            spec.host_network = Some(true);
+            continue;
+        }
+        let mut container = Container {
+            name: name.to_owned(),
+            image: Some("img".to_owned()),
+            ..Container::default()
+        };
+        for flag in parts {
+            match flag {
+                "startup" => container.startup_probe = Some(probe()),
+                "liveness" => container.liveness_probe = Some(probe()),
+                "all88" => container.restart_policy_rules = Some(rule("RestartAllContainers", 88)),
+                "again42" => container.restart_policy_rules = Some(rule("Restart", 42)),
+                other => panic!("no such flag: {other}"),
+            }
+        }
+        match kind {
+            "ephemeral" => {
+                let debugger = EphemeralContainer {
+                    name: container.name,
+                    image: container.image,
+                    ..EphemeralContainer::default()
+                };
+                spec.ephemeral_containers
+                    .get_or_insert_default()
+                    .push(debugger);
+            }
+            "init" => spec.init_containers.get_or_insert_default().push(container),
+            "sidecar" => {
+                container.restart_policy = Some("Always".to_owned());
+                spec.init_containers.get_or_insert_default().push(container);
+            }
+            "" => spec.containers.push(container),
+            own => {
+                container.restart_policy = Some(own.to_owned());
+                spec.containers.push(container);
+            }
+        }
+    }
+    Pod {
+        metadata: ObjectMeta {
+            name: Some("p".to_owned()),
+            namespace: Some("ns".to_owned()),
+            uid: Some("u".to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    }
+}
+
+fn probe() -> Probe {
+    Probe {
+        termination_grace_period_seconds: Some(7),
+        ..Probe::default()
+    }
+}
+
+fn rule(action: &str, code: i32) -> Vec<ContainerRestartRule> {
+    vec![ContainerRestartRule {
+        action: action.to_owned(),
+        exit_codes: Some(ContainerRestartRuleOnExitCodes {
+            operator: "In".to_owned(),
+            values: Some(vec![code]),
+        }),
+    }]
+}
+
+/// `liveness:a=yes startup:s=no`, each about the newest instance.
+pub(crate) fn verdicts(found: &ObservedPod, text: &str) -> PodProbeResults {
+    let mut verdicts = PodProbeResults::default();
+    for word in text.split_whitespace() {
+        let (kind, rest) = word.split_once(':').expect("kind:name");
+        let (name, ok) = rest.split_once('=').expect("name=yes");
+        let kind = match kind {
+            "liveness" => ProbeKind::Liveness,
+            "startup" => ProbeKind::Startup,
+            other => panic!("no such probe: {other}"),
+        };
+        let verdict = ContainerProbeResult {
+            id: found.latest(name).expect("an instance").id.clone(),
+            ok: ok == "yes",
+        };
+        verdicts.of_mut(kind).insert(name.to_owned(), verdict);
+    }
+    verdicts
+}
+
+/// Oldest first. Sandboxes: `sb<attempt>[!|-noip|-host]`, `!` is not ready. Containers:
+/// `name[#count]=run|created|unknown|exit<code>[~][@<sandbox attempt>]`; `~` is another hash;
+/// without `@` it lives in the sandbox before it.
+pub(crate) fn observed(pod: &Pod, text: &str) -> ObservedPod {
+    let mut found = ObservedPod {
+        uid: PodUid::from("u"),
+        ..ObservedPod::default()
+    };
+    let mut sandbox = 0_u32;
+    for (i, word) in text.split_whitespace().enumerate() {
+        let created_at = at(10 * i as i64);
+        if let Some(rest) = word.strip_prefix("sb") {
+            sandbox = rest[..1].parse().expect("attempt");
+            let host = rest.ends_with("-host");
+            found.sandboxes.insert(
+                0,
+                ObservedSandbox {
+                    id: SandboxId::from(format!("sb{sandbox}")),
+                    attempt: sandbox,
+                    ready: !rest.ends_with('!'),
+                    created_at,
+                    host_network: host,
+                    ips: if host || rest.ends_with("-noip") {
+                        Vec::new()
+                    } else {
+                        vec!["10.0.0.1".parse().expect("ip")]
+                    },
+                },
+            );
+            continue;
+        }
+        let (name, state) = word.split_once('=').expect("name=state");
+        let (name, count) = name.split_once('#').unwrap_or((name, "0"));
+        let (state, home) = match state.split_once('@') {
+            Some((state, home)) => (state, home.parse().expect("attempt")),
+            None => (state, sandbox),
+        };
+        let (state, changed) = match state.strip_suffix('~') {
+            Some(state) => (state, true),
+            None => (state, false),
+        };
+        let spec = pod
+            .containers()
+            .iter()
+            .chain(pod.init_containers())
+            .find(|c| c.name == name);
+        let hash = spec.map(container_hash).unwrap_or_default();
+        let exit_code = state.strip_prefix("exit").map(|c| c.parse().expect("code"));
+        found.containers.insert(
+            0,
+            ObservedContainer {
+                id: ContainerId::from(format!("c{i}")),
+                name: name.to_owned(),
+                sandbox_id: SandboxId::from(format!("sb{home}")),
+                state: match state {
+                    "run" => ContainerState::Running,
+                    "created" => ContainerState::Created,
+                    "unknown" => ContainerState::Unknown,
+                    _ => ContainerState::Exited,
+                },
+                created_at,
+                started_at: (state != "created").then_some(created_at),
+                finished_at: exit_code.map(|_| at(10 * i as i64 + 5)),
+                exit_code: exit_code.unwrap_or_default(),
+                reason: String::new(),
+                message: String::new(),
+                image: "img".to_owned(),
+                image_id: "sha256:1".to_owned(),
+                hash: Some(if changed { hash ^ 1 } else { hash }),
+                restart_count: count.parse().expect("count"),
+                log_path: String::new(),
+                user: None,
+                stop_signal: String::new(),
+                recursive_read_only: Vec::new(),
+                resources: None,
+            },
+        );
+    }
+    found
+}
+
+fn decide(pod: &Pod, found: &ObservedPod, backoff: &BackoffTable, now: Timestamp) -> PodActions {
+    compute_pod_actions(ActionsInput {
+        pod,
+        observed: found,
+        backoff,
+        verdicts: &PodProbeResults::default(),
+        policy: BackoffPolicy::DEFAULT,
+        now,
+    })
+}
+
+fn check(asked: &str, found: &str, expected: &str) {
+    check_probed(asked, found, "", expected);
+}
+
+/// As [`check`], with what probes say.
+fn check_probed(asked: &str, found: &str, said: &str, expected: &str) {
+    let pod = pod(asked);
+    let found_pod = observed(&pod, found);
+    let actions = compute_pod_actions(ActionsInput {
+        pod: &pod,
+        observed: &found_pod,
+        backoff: &BackoffTable::default(),
+        verdicts: &verdicts(&found_pod, said),
+        policy: BackoffPolicy::DEFAULT,
+        now: at(5000),
+    });
+    assert_eq!(actions.to_string(), expected, "{asked} | {found} | {said}");
+    assert_eq!(actions.is_empty(), expected == "nothing");
+}
+
+#[test]
+fn the_sandbox_is_created_when_missing_and_replaced_when_useless() {
+    check("Always a b", "", "sandbox#0 start(a#?) start(b#?)");
+    check("Always i:init a", "", "sandbox#0 init(i#?)");
+    check("Always a", "sb0 a=run", "nothing");
+    check("Always a", "sb0", "start(a#?)");
+    check("Always a", "sb0! a=exit0", "kill-pod sandbox#1 start(a#1)");
+    check(
+        "Always a",
+        "sb3! a#7=exit1",
+        "kill-pod sandbox#4 start(a#8)",
+    );
+    check(
+        "Always a",
+        "sb0-noip a=run",
+        "kill-pod sandbox#1 start(a#1)",
+    );
+    check(
+        "Always a",
+        "sb0-host a=run",
+        "kill-pod sandbox#1 start(a#1)",
+    );
+    check("Always hostNetwork a", "sb0-host a=run", "nothing");
+    check(
+        "Always hostNetwork a",
+        "sb0 a=run",
+        "kill-pod sandbox#1 start(a#1)",
+    );
+    // Two ready sandboxes: which one is the pod's cannot be told.
+    check("Always a", "sb0 sb1 a=run", "kill-pod sandbox#2 start(a#1)");
+    // The only ready one is not the newest.
+    check(
+        "Always a",
+        "sb0 a=run sb1!",
+        "kill-pod sandbox#2 start(a#1)",
+    );
+    check("Always a", "sb0! sb1 a=run", "nothing");
+}
+
+#[test]
+fn a_new_sandbox_is_not_made_for_a_pod_that_is_done_or_may_not_run_twice() {
+    check("Never a", "sb0! a=exit0", "nothing");
+    check("Never a", "sb0! a=run", "kill-pod");
+    check("Never a", "sb0-noip a=exit1", "kill-pod");
+    check("Never i:init a", "sb0! i=exit0", "nothing");
+    // Never got as far as running anything.
+    check("Never a", "sb0!", "kill-pod sandbox#1 start(a#?)");
+    check("Never a", "sb0! a=created", "kill-pod sandbox#1 start(a#1)");
+    check("OnFailure a", "sb0! a=exit0", "nothing");
+    check(
+        "OnFailure a b",
+        "sb0! a=exit0 b=exit1",
+        "kill-pod sandbox#1 start(b#1)",
+    );
+    check(
+        "OnFailure a b",
+        "sb0! a=exit0 b=run",
+        "kill-pod sandbox#1 start(b#1)",
+    );
+    check("OnFailure i:init a", "sb0! i=exit0 a=exit0", "nothing");
+    check(
+        "OnFailure i:init a",
+        "sb0! i=exit0",
+        "kill-pod sandbox#1 init(i#1)",
+    );
+    check(
+        "Never a:Always",
+        "sb0! a=exit0",
+        "kill-pod sandbox#1 start(a#1)",
+    );
+    check(
+        "Always a:Never b",
+        "sb0! a=exit0 b=run",
+        "kill-pod sandbox#1 start(b#1)",
+    );
+}
+
+#[test]
+fn app_containers_follow_their_restart_policy() {
+    check("Always a", "sb0 a=exit0", "start(a#1)");
+    check("Always a", "sb0 a=exit0 a#1=exit0", "start(a#2)");
+    check("OnFailure a b", "sb0 a=exit0 b=run", "nothing");
+    check("OnFailure a b", "sb0 a=exit3 b=run", "start(a#1)");
+    check("Never a b", "sb0 a=exit3 b=run", "nothing");
+    check("Never a b", "sb0 a=exit3", "start(b#?)");
+    check("Never a:OnFailure b", "sb0 a=exit3 b=run", "start(a#1)");
+    check("Always a:Never b", "sb0 a=exit3 b=run", "nothing");
+}
+
+#[test]
+fn a_pod_whose_containers_are_all_done_is_killed_once() {
+    check("Never a", "sb0 a=exit1", "kill-pod");
+    check("OnFailure a b", "sb0 a=exit0 b=exit0", "kill-pod");
+    check("Never a", "sb0! a=exit1", "nothing");
+    check("Never s:sidecar a", "sb0 s=run a=exit0", "kill-pod");
+    check("Never s:sidecar a", "sb0 s=exit1 a=exit0", "kill-pod");
+}
+
+#[test]
+fn a_changed_definition_restarts_whatever_the_policy() {
+    check("Always a b", "sb0 a=run~ b=run", "kill(a) start(a#1)");
+    check("Never a b", "sb0 a=run~ b=run", "kill(a) start(a#1)");
+    check("Never a b", "sb0 a=exit0~ b=run", "nothing");
+    check(
+        "Always s:sidecar a",
+        "sb0 s=run~ a=run",
+        "kill(s) init(s#1)",
+    );
+    check("Always i:init a", "sb0 i=run~", "nothing");
+}
+
+#[test]
+fn an_unknown_container_is_killed_before_its_successor_starts() {
+    check("Always a", "sb0 a=unknown", "kill(a) start(a#1)");
+    check("Never a", "sb0 a=unknown", "kill(a) start(a#1)");
+    check("Always i:init a", "sb0 i=unknown", "kill(i) init(i#1)");
+    check("Never i:init a", "sb0 i=unknown", "kill-pod");
+    check(
+        "Never s:sidecar a",
+        "sb0 s=unknown a=run",
+        "kill(s) init(s#1)",
+    );
+}
+
+#[test]
+fn a_container_that_was_created_but_never_started_is_replaced_under_the_same_count() {
+    check("Always a", "sb0 a=created", "remove(a) start(a#0)");
+    check("Never a", "sb0 a=created", "remove(a) start(a#0)");
+    check(
+        "Always a",
+        "sb0 a=exit1 a#1=created",
+        "remove(a) start(a#1)",
+    );
+    check("Always i:init a", "sb0 i=created", "remove(i) init(i#0)");
+    check("Always s:sidecar a", "sb0 s=created", "remove(s) init(s#0)");
+    check(
+        "Always a",
+        "sb0! a=created",
+        "kill-pod sandbox#1 start(a#1)",
+    );
+}
+
+#[test]
+fn there_is_never_more_than_one_live_instance() {
+    check("Always a", "sb0 a=run a#1=run", "kill(a)");
+    check("Always a", "sb0 a=run a#1=exit1", "kill(a) start(a#2)");
+    check("Always a", "sb0! a=run sb1 a#1=run", "kill(a)");
+    check("Always a", "sb0! a=run sb1", "kill(a) start(a#1)");
+    check("Never a", "sb0! a=run sb1", "kill-pod");
+    check("Always a", "sb0 a=run gone=run", "kill(gone)");
+    check("Always a", "sb0 a=run gone=exit0", "nothing");
+}
+
+#[test]
+fn init_containers_run_one_after_the_other() {
+    check("Always i:init j:init a", "sb0", "init(i#?)");
+    check("Always i:init j:init a", "sb0 i=run", "nothing");
+    check("Always i:init j:init a", "sb0 i=exit0", "init(j#?)");
+    check("Always i:init j:init a", "sb0 i=exit0 j=run", "nothing");
+    check(
+        "Always i:init j:init a b",
+        "sb0 i=exit0 j=exit0",
+        "start(a#?) start(b#?)",
+    );
+    // Completed ones may be gone from the runtime.
+    check("Always i:init j:init a", "sb0 j=exit0", "start(a#?)");
+    check("Always i:init a", "sb0 a=run", "nothing");
+    check("Always i:init a", "sb0 a=exit1", "start(a#1)");
+    check("Always i:init a", "sb0 i=unknown a=run", "kill(i)");
+}
+
+#[test]
+fn a_failed_init_container_runs_again_or_fails_the_pod() {
+    check("Always i:init a", "sb0 i=exit1", "init(i#1)");
+    check(
+        "OnFailure i:init j:init a",
+        "sb0 i=exit0 j#2=exit1",
+        "init(j#3)",
+    );
+    check("Never i:init a", "sb0 i=exit1", "kill-pod");
+    check("Never i:init a", "sb0! i=exit1", "nothing");
+}
+
+#[test]
+fn a_new_sandbox_reruns_every_init_container() {
+    check(
+        "Always i:init j:init a",
+        "sb0! i=exit0 j=exit0 a=exit137",
+        "kill-pod sandbox#1 init(i#1)",
+    );
+    let before = "sb0! i=exit0 j=exit0 a=exit137 sb1";
+    let all = "Always i:init j:init a";
+    check(all, before, "init(i#1)");
+    check(all, &format!("{before} i#1=run"), "nothing");
+    check(all, &format!("{before} i#1=exit0"), "init(j#1)");
+    check(all, &format!("{before} i#1=exit0 j#1=exit0"), "start(a#1)");
+}
+
+#[test]
+fn sidecars_start_in_order_and_run_as_long_as_the_pod() {
+    check("Always s:sidecar i:init a", "sb0", "init(s#?)");
+    check("Always s:sidecar i:init a", "sb0 s=run", "init(i#?)");
+    check("Always s:sidecar i:init a", "sb0 s=run i=run", "nothing");
+    check(
+        "Always s:sidecar i:init a",
+        "sb0 s=exit1 i=run",
+        "init(s#1)",
+    );
+    check(
+        "Always s:sidecar i:init a",
+        "sb0 s=run i=exit0",
+        "start(a#?)",
+    );
+    check(
+        "Always i:init s:sidecar a",
+        "sb0 i=exit0 s=run",
+        "start(a#?)",
+    );
+    check(
+        "Always s:sidecar t:sidecar a",
+        "sb0 s=run t=run a=run",
+        "nothing",
+    );
+    check("Never s:sidecar a", "sb0 s=exit0 a=run", "init(s#1)");
+    check(
+        "Always s:sidecar t:sidecar a",
+        "sb0 a=run",
+        "init(s#?) init(t#?)",
+    );
+    check(
+        "Always s:sidecar a",
+        "sb0 s=exit1 a=exit1",
+        "init(s#1) start(a#1)",
+    );
+}
+
+#[test]
+fn what_follows_a_sidecar_waits_until_its_startup_probe_passes() {
+    let probed = "Always s:sidecar+startup i:init a";
+    check(probed, "sb0 s=run", "nothing");
+    check_probed(probed, "sb0 s=run", "startup:s=yes", "init(i#?)");
+    check_probed(probed, "sb0 s=run", "startup:s=no", "kill(s) init(s#1)");
+    let last = "Always i:init s:sidecar+startup a";
+    check(last, "sb0 i=exit0 s=run", "nothing");
+    check_probed(last, "sb0 i=exit0 s=run", "startup:s=yes", "start(a#?)");
+    // What came after it once is not held back when it restarts.
+    check(last, "sb0 i=exit0 s=run a=run", "nothing");
+    check(last, "sb0 i=exit0 s=run a=exit1", "start(a#1)");
+    check(last, "sb0 i=exit0 s=exit1 a=run", "init(s#1)");
+    // In a new sandbox it holds everything back again.
+    check(
+        last,
+        "sb0! i=exit0 s=exit1 a=exit1 sb1 i#1=exit0 s#1=run",
+        "nothing",
+    );
+    check("Always s:sidecar a", "sb0 s=created", "remove(s) init(s#0)");
+}
+
+#[test]
+fn a_sidecar_that_fails_a_probe_is_restarted_whatever_the_pods_policy() {
+    let probed = "Never s:sidecar+liveness a";
+    check_probed(probed, "sb0 s=run a=run", "liveness:s=yes", "nothing");
+    check_probed(
+        probed,
+        "sb0 s=run a=run",
+        "liveness:s=no",
+        "kill(s) init(s#1)",
+    );
+    // Nothing begins behind a sidecar that is about to be killed.
+    check_probed(probed, "sb0 s=run", "liveness:s=no", "kill(s) init(s#1)");
+    check_probed(probed, "sb0 s=run a=exit0", "liveness:s=no", "kill-pod");
+}
+
+#[test]
+fn a_container_that_fails_a_probe_is_killed_and_restarted_as_its_policy_says() {
+    let check = |asked: &str, said, expected| {
+        check_probed(asked, "sb0 a=run b=run", said, expected);
+    };
+    let (alive, dead) = ("liveness:a=yes", "liveness:a=no");
+    check("Always a+liveness b", alive, "nothing");
+    check("Always a+liveness b", dead, "kill(a) start(a#1)");
+    check(
+        "OnFailure a+startup b",
+        "startup:a=no",
+        "kill(a) start(a#1)",
+    );
+    check("Never a+liveness b", dead, "kill(a)");
+    check("Never a:Always+liveness b", dead, "kill(a) start(a#1)");
+    check("Always a:Never+liveness b", dead, "kill(a)");
+    // A verdict that is left of a probe that the spec no longer has.
+    check("Always a b", dead, "nothing");
+    check_probed("Never a+liveness", "sb0 a=run", dead, "kill(a)");
+    check_probed(
+        "Always a+liveness",
+        "sb0 a=run~",
+        dead,
+        "kill(a) start(a#1)",
+    );
+}
+
+#[test]
+fn a_verdict_on_an_earlier_instance_says_nothing_of_this_one() {
+    let pod = pod("Always a+liveness");
+    let said = verdicts(&observed(&pod, "sb0 a=run"), "liveness:a=no");
+    let found = observed(&pod, "sb0 a=exit137 a#1=run");
+    let actions = compute_pod_actions(ActionsInput {
+        pod: &pod,
+        observed: &found,
+        backoff: &BackoffTable::default(),
+        verdicts: &said,
+        policy: BackoffPolicy::DEFAULT,
+        now: at(5000),
+    });
+    assert_eq!(actions.to_string(), "nothing");
+}
+
+#[test]
+fn a_probe_that_restarts_a_container_gives_it_the_probes_own_grace_period() {
+    let kill = |asked: &str, found: &str, said: &str| {
+        let pod = pod(asked);
+        let found = observed(&pod, found);
+        let actions = compute_pod_actions(ActionsInput {
+            pod: &pod,
+            observed: &found,
+            backoff: &BackoffTable::default(),
+            verdicts: &verdicts(&found, said),
+            policy: BackoffPolicy::DEFAULT,
+            now: at(5000),
+        });
+        let kill = &actions.containers_to_kill[0];
+        let grace = kill.grace.map(|g| g.as_secs());
+        (kill.message.clone(), grace)
+    };
+    for (asked, said, message) in [
+        (
+            "Always a+liveness",
+            "liveness:a=no",
+            "Container a failed liveness probe, will be restarted",
+        ),
+        (
+            "Always a+startup",
+            "startup:a=no",
+            "Container a failed startup probe, will be restarted",
+        ),
+        (
+            "Never a+liveness",
+            "liveness:a=no",
+            "Container a failed liveness probe",
+        ),
+        (
+            "Always a:sidecar+startup b",
+            "startup:a=no",
+            "Init container a failed startup probe",
+        ),
+    ] {
+        let expected = (message.to_owned(), Some(7));
+        assert_eq!(kill(asked, "sb0 a=run", said), expected);
+    }
+    assert_eq!(kill("Always a+liveness", "sb0 a=run~", "").1, None);
+}
+
+#[test]
+fn an_ephemeral_container_is_started_once_and_disturbs_nobody() {
+    let debug = "Always i:init a e:ephemeral";
+    check("Always a e:ephemeral", "", "sandbox#0 start(a#?)");
+    check("Always a e:ephemeral", "sb0 a=run", "ephemeral(e#?)");
+    check("Always a e:ephemeral", "sb0 a=run e=run", "nothing");
+    check("Always a e:ephemeral", "sb0 a=run e=exit1", "nothing");
+    check("Always a e:ephemeral", "sb0 a=run e=unknown", "nothing");
+    check(
+        "Always a e:ephemeral f:ephemeral",
+        "sb0 a=run e=run",
+        "ephemeral(f#?)",
+    );
+    // The agent died between creating and starting it.
+    check(
+        "Always a e:ephemeral",
+        "sb0 a=run e=created",
+        "remove(e) ephemeral(e#0)",
+    );
+    check(debug, "sb0 i=run", "ephemeral(e#?)");
+    check(debug, "sb0 i=exit1", "ephemeral(e#?) init(i#1)");
+    // It was in a sandbox that is gone.
+    check(debug, "sb0! i=exit0 a=exit1 e=exit1 sb1 i#1=run", "nothing");
+}
+
+#[test]
+fn an_ephemeral_container_keeps_no_pod_from_ending() {
+    check("Never a e:ephemeral", "sb0 a=exit0 e=run", "kill-pod");
+    check("Never a e:ephemeral", "sb0 a=exit0", "kill-pod");
+    check(
+        "Never i:init a e:ephemeral",
+        "sb0 i=exit1 e=run",
+        "kill-pod",
+    );
+    check("Never a e:ephemeral", "sb0! a=exit0 e=exit0", "nothing");
+}
+
+#[test]
+fn an_ephemeral_container_that_the_runtime_forgot_does_not_run_again() {
+    let mut pod = pod("Always a e:ephemeral");
+    pod.status = serde_json::from_value(serde_json::json!({
+        "ephemeralContainerStatuses": [{"name": "e", "containerID": "containerd://gone",
+            "image": "", "imageID": "", "ready": false, "restartCount": 0}]}))
+    .expect("a status");
+    let found = observed(&pod, "sb0 a=run");
+    let line = decide(&pod, &found, &BackoffTable::default(), at(5000)).to_string();
+    assert_eq!(line, "nothing");
+}
+
+#[test]
+fn exit_code_rules_come_before_the_policy() {
+    check(
+        "Never a:Never+again42 b",
+        "sb0 a=exit42 b=run",
+        "start(a#1)",
+    );
+    check("Never a:Never+again42 b", "sb0 a=exit1 b=run", "nothing");
+    check("Never i:init+again42 a", "sb0 i=exit42", "init(i#1)");
+    check("Never i:init+again42 a", "sb0 i=exit1", "kill-pod");
+}
+
+#[test]
+fn a_rule_of_one_container_begins_the_whole_pod_anew() {
+    let asked = "Never i:init s:sidecar a:Never+all88 b";
+    let found = "sb0 i=exit0 s=run a=exit88 b=exit1";
+    check(asked, found, "reset(i) reset(s) reset(b) reset(a)");
+    check(asked, "sb0 i=exit0 s=run a=exit1 b=run", "nothing");
+    // While one of those that ask for it is left, the reset goes on.
+    check(asked, "sb0 a=exit88", "reset(a)");
+    check(asked, "sb0", "init(i#?)");
+    // An older instance is removed with the newest, and asks for nothing by itself.
+    check(
+        asked,
+        "sb0 a=exit88 a#1=exit88 b=run",
+        "reset(a) reset(b) reset(a)",
+    );
+    check(asked, "sb0 i=exit0 s=run a=exit88 a#1=run b=run", "nothing");
+    let sidecar = "Always s:sidecar+all88 a";
+    check(sidecar, "sb0 s=exit88 a=run", "reset(a) reset(s)");
+    check("Never i:init+all88 a", "sb0 i=exit88", "reset(i)");
+    // The sandbox that died meanwhile is replaced afterwards.
+    check(sidecar, "sb0! s=exit88 a=exit137", "reset(a) reset(s)");
+    check(sidecar, "sb0!", "kill-pod sandbox#1 init(s#?)");
+    check(
+        "Always a+all88 e:ephemeral",
+        "sb0 a=exit88 e=run",
+        "reset(a)",
+    );
+}
+
+#[test]
+fn a_reset_waits_for_the_back_off_of_the_container_that_asks_for_it() {
+    let pod = pod("Never a:Never+all88 b");
+    let mut table = BackoffTable::default();
+    let key = restart_key(&pod, &pod.containers()[0]);
+    table.next(&key, BackoffPolicy::DEFAULT, at(10));
+    for (found, waiting) in [
+        // a died at 15, b at 25
+        ("sb0 a=exit88 b=run", "wait(a 10s)"),
+        ("sb0 a=exit88 b=exit0", "wait(a 10s)"),
+    ] {
+        let found = observed(&pod, found);
+        assert_eq!(decide(&pod, &found, &table, at(24)).to_string(), waiting);
+        let due = decide(&pod, &found, &table, at(25)).to_string();
+        assert_eq!(due, "reset(b) reset(a)");
+    }
+}
+
+#[test]
+fn a_restart_waits_for_the_end_of_its_delay() {
+    let pod = pod("Always a b");
+    let found = observed(&pod, "sb0 b=run a#1=exit1");
+    let mut table = BackoffTable::default();
+    let key = restart_key(&pod, &pod.containers()[0]);
+    table.next(&key, BackoffPolicy::DEFAULT, at(0));
+    table.next(&key, BackoffPolicy::DEFAULT, at(10));
+    // The instance died at 25, the delay is 20 s.
+    let waiting = decide(&pod, &found, &table, at(44));
+    assert_eq!(waiting.to_string(), "wait(a 20s)");
+    assert_eq!(waiting.backing_off[0].until, at(45));
+    let due = decide(&pod, &found, &table, at(45));
+    assert_eq!(due.to_string(), "start(a#2)");
+    assert!(due.containers_to_start[0].restart, "counts as a failure");
+}
+
+#[test]
+fn a_waiting_container_keeps_its_pod_and_sidecars_alive() {
+    let pod = pod("OnFailure s:sidecar a");
+    let found = observed(&pod, "sb0 s=run a=exit1");
+    let mut table = BackoffTable::default();
+    let key = restart_key(&pod, &pod.containers()[0]);
+    table.next(&key, BackoffPolicy::DEFAULT, at(20));
+    let line = decide(&pod, &found, &table, at(26)).to_string();
+    assert_eq!(line, "wait(a 10s)");
+}
+
+#[test]
+fn the_kill_messages_read_as_upstream_writes_them() {
+    let pod = pod("Always a");
+    let message = |found| {
+        let found = observed(&pod, found);
+        let actions = decide(&pod, &found, &BackoffTable::default(), at(5000));
+        actions.containers_to_kill[0].message.clone()
+    };
+    assert_eq!(
+        message("sb0 a=run~"),
+        "Container a definition changed, will be restarted"
+    );
+    assert_eq!(
+        message("sb0 a=unknown"),
+        "Container is in \"unknown\" state, try killing it before restart"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn whatever_is_found_no_second_live_instance_and_no_app_before_init(
+        asked in model::any_pod(),
+        found in model::any_found(),
+    ) {
+        let pod = pod(&asked);
+        let found = observed(&pod, &found);
+        let actions = decide(&pod, &found, &BackoffTable::default(), at(5000));
+        model::assert_safe(&pod, &found, &PodProbeResults::default(), &actions);
+    }
+
+    #[test]
+    fn who_does_what_is_asked_is_soon_asked_for_nothing(
+        asked in model::any_pod(),
+        found in model::any_found(),
+        luck in proptest::collection::vec(0_u8..9, 0..12),
+    ) {
+        let pod = pod(&asked);
+        let mut world = model::World::new(&pod, observed(&pod, &found));
+        world.live(&luck);
+        world.rest();
+    }
+
+    #[test]
+    fn acting_on_the_answers_converges(
+        asked in model::any_pod(),
+        found in model::any_found(),
+        luck in proptest::collection::vec(0_u8..9, 1..40),
+    ) {
+        let pod = pod(&asked);
+        let mut world = model::World::new(&pod, observed(&pod, &found));
+        world.live(&luck);
+        world.settle();
+    }
+}

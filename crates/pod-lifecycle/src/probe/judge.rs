@@ -1,0 +1,117 @@
+//! What an answer comes to, in upstream's words.
+
+use std::time::Duration;
+
+use windlass_types::cri::ExecOutput;
+
+use super::{CheckError, ExecFailure, GrpcHealth, HttpAnswer, MAX_OUTPUT, ProbeOutcome};
+use windlass_units::go_duration::go_duration;
+use crate::http_target::{HttpTarget, join_host_port};
+
+/// Upstream `DoHTTPProbe`. An answer whose body breaks off counts for nothing, as upstream has
+/// it; one that does not come at all is a failure.
+pub fn judge_http(target: &HttpTarget, answer: &Result<HttpAnswer, CheckError>) -> ProbeOutcome {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(CheckError::Body(text) | CheckError::Node(text)) => {
+            return ProbeOutcome::Error(text.clone());
+        }
+        Err(CheckError::Redirected(text)) => return ProbeOutcome::Failure(text.clone()),
+        Err(error) => {
+            return ProbeOutcome::Failure(http_error(&target.url(), error));
+        }
+    };
+    match answer.status {
+        200..=299 => ProbeOutcome::Success,
+        300..=399 => ProbeOutcome::Warning(format!(
+            "Probe terminated redirects, Response body: {}",
+            text(&answer.body)
+        )),
+        status => ProbeOutcome::Failure(format!("HTTP probe failed with statuscode: {status}")),
+    }
+}
+
+/// Why a request got no answer, as Go's HTTP client says it.
+pub fn http_error(url: &str, error: &CheckError) -> String {
+    match error {
+        CheckError::TimedOut(_) | CheckError::ConnectTimedOut(_) => format!(
+            "Get {url:?}: context deadline exceeded \
+             (Client.Timeout exceeded while awaiting headers)"
+        ),
+        CheckError::PlainHttp => {
+            format!("Get {url:?}: http: server gave HTTP response to HTTPS client")
+        }
+        CheckError::Redirected(text) => text.clone(),
+        CheckError::Body(text) | CheckError::Node(text) | CheckError::Failed(text) => {
+            format!("Get {url:?}: {text}")
+        }
+    }
+}
+
+/// Upstream `DoTCPProbe`.
+pub fn judge_tcp(host: &str, port: u16, answer: &Result<(), CheckError>) -> ProbeOutcome {
+    match answer {
+        Ok(()) => ProbeOutcome::Success,
+        Err(CheckError::TimedOut(_) | CheckError::ConnectTimedOut(_)) => ProbeOutcome::Failure(
+            format!("dial tcp {}: i/o timeout", join_host_port(host, port)),
+        ),
+        Err(CheckError::Node(text)) => ProbeOutcome::Error(text.clone()),
+        Err(error) => ProbeOutcome::Failure(error.to_string()),
+    }
+}
+
+/// Upstream `grpcProber.Probe`: everything that is not SERVING is a failure.
+pub fn judge_grpc(host: &str, port: u16, answer: &Result<GrpcHealth, CheckError>) -> ProbeOutcome {
+    let address = join_host_port(host, port);
+    let text = match answer {
+        Ok(GrpcHealth::Serving) => return ProbeOutcome::Success,
+        Err(CheckError::Node(text)) => return ProbeOutcome::Error(text.clone()),
+        Ok(GrpcHealth::NotServing(status)) => {
+            format!("service unhealthy (responded with {status:?})")
+        }
+        Ok(GrpcHealth::Unimplemented(message)) => format!(
+            "error: this server does not implement the grpc health protocol \
+             (grpc.health.v1.Health): {message}"
+        ),
+        Ok(GrpcHealth::Refused(error)) => format!("error: health rpc probe failed: {error}"),
+        Err(CheckError::TimedOut(timeout)) => format!(
+            "timeout: health rpc did not complete within {}",
+            go_duration(*timeout)
+        ),
+        Err(CheckError::ConnectTimedOut(timeout)) => format!(
+            "timeout: failed to connect service {address:?} within {}: context deadline exceeded",
+            go_duration(*timeout)
+        ),
+        Err(error) => format!("error: failed to connect service at {address:?}: {error}"),
+    };
+    ProbeOutcome::Failure(text)
+}
+
+/// Upstream `execProber.Probe`. Output is standard output, then standard error.
+pub fn judge_exec(
+    command: &[String],
+    timeout: Duration,
+    answer: &Result<ExecOutput, ExecFailure>,
+) -> ProbeOutcome {
+    match answer {
+        Ok(output) if output.exit_code == 0 => ProbeOutcome::Success,
+        Ok(output) => {
+            let mut bytes = output.stdout.clone();
+            bytes.truncate(MAX_OUTPUT);
+            let room = MAX_OUTPUT - bytes.len();
+            bytes.extend(output.stderr.iter().take(room));
+            ProbeOutcome::Failure(text(&bytes))
+        }
+        Err(ExecFailure::TimedOut) => ProbeOutcome::Failure(format!(
+            "command timed out: {:?} timed out after {}",
+            command.join(" "),
+            go_duration(timeout)
+        )),
+        Err(ExecFailure::Failed(text)) => ProbeOutcome::Error(text.clone()),
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.len().min(MAX_OUTPUT);
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}

@@ -1,0 +1,255 @@
+//! The status a pod reports (upstream `generateAPIPodStatus`), and its one current blocker.
+//!
+//! A status is computed from the pod, what the runtime has of it, what went wrong in the last
+//! sync and the status reported before. It is a proposal: whether a terminal phase may already
+//! be published while containers of the pod still run is for the status sender to decide.
+//! Fields that belong to the API server or its controllers (foreign conditions, resource
+//! claims, nominated node) are copied from the pod.
+
+mod blocker;
+mod conditions;
+mod containers;
+mod fields;
+mod phase;
+mod readiness;
+mod reset;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use windlass_types::corev1::{ContainerStatus, HostIP, PodIP, PodStatus};
+use windlass_types::metav1::Time;
+use windlass_types::{ObservedPod, Pod, PodExt, PodProbeResults, Reason, Timestamp};
+
+use windlass_pod_lifecycle::actions::BackingOff;
+use windlass_node_rules::admission::REJECTION_PREFIX;
+use windlass_pod_inputs::resources::qos_class;
+use windlass_pod_lifecycle::stop::with_unseen_ends;
+
+pub use blocker::{BlockerInput, blocker, probe_complaint, who_goes_on};
+pub use phase::Phase;
+
+/// What went wrong in the last sync: by container name, `""` for the pod as a whole.
+pub type Failures = BTreeMap<String, (Reason, String)>;
+
+/// Everything a status is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusInput<'a> {
+    /// The pod as asked.
+    pub pod: &'a Pod,
+    /// The pod as found.
+    pub observed: &'a ObservedPod,
+    /// What went wrong in the last sync.
+    pub failures: &'a Failures,
+    /// Restarts that are delayed, from the last [`windlass_pod_lifecycle::actions::PodActions`].
+    pub backing_off: &'a [BackingOff],
+    /// What the probes say.
+    pub verdicts: &'a PodProbeResults,
+    /// The status reported before; `None` falls back to the one in the pod.
+    pub previous: Option<&'a PodStatus>,
+    /// IPs of the node, its primary family first.
+    pub host_ips: &'a [IpAddr],
+    /// Feature gate `ContainerStopSignals`: the signal that stops a container is shown.
+    pub stop_signals: bool,
+    /// Scheme of container IDs, for example `containerd`.
+    pub runtime_name: &'a str,
+    /// The pod's containers have been stopped and none will be started again.
+    pub terminal: bool,
+    /// A decision from outside the pod that fails it (deadline, eviction, admission).
+    pub verdict: Option<&'a PhaseOverride>,
+    /// The present.
+    pub now: Timestamp,
+}
+
+/// Computes the status to report.
+pub fn generate_status(input: StatusInput<'_>) -> PodStatus {
+    // whatever was observed last, nothing of a terminated pod runs
+    let runs = input.observed.running().next().is_some();
+    let ended = (input.terminal && runs).then(|| with_unseen_ends(input.observed));
+    let input = StatusInput {
+        observed: ended.as_ref().unwrap_or(input.observed),
+        ..input
+    };
+    let pod = input.pod;
+    let empty = PodStatus::default();
+    let api = pod.status.as_ref().unwrap_or(&empty);
+    let previous = input.previous.unwrap_or(api);
+
+    let lists = containers::statuses(&input, previous);
+    let all: Vec<&ContainerStatus> = lists.init.iter().chain(&lists.app).collect();
+    let (phase, reason, message) = phase_and_reason(&input, previous, api, &all);
+    let never_ran = input.observed.sandboxes.is_empty() && input.observed.containers.is_empty();
+    if never_ran
+        && is_rejected(phase, message.as_deref())
+        && all.iter().all(|c| c.container_id.is_none())
+    {
+        return rejected_status(&input, previous, reason, message);
+    }
+    let mut status = PodStatus {
+        phase: Some(phase.as_str().to_owned()),
+        reason,
+        message,
+        conditions: None,
+        container_statuses: Some(lists.app),
+        init_container_statuses: non_empty(lists.init),
+        ephemeral_container_statuses: non_empty(lists.ephemeral),
+        qos_class: Some(qos_class(pod).as_str().to_owned()),
+        start_time: Some(start_time(&input, previous)),
+        observed_generation: pod.metadata.generation,
+        resource_claim_statuses: api.resource_claim_statuses.clone(),
+        extended_resource_claim_status: api.extended_resource_claim_status.clone(),
+        nominated_node_name: api.nominated_node_name.clone(),
+        ..PodStatus::default()
+    };
+    set_ips(&mut status, &input, previous);
+    status.conditions = Some(conditions::conditions(&input, &status, previous, phase));
+    status
+}
+
+/// Whether admission rejected the pod; after an agent restart, the message shows it.
+fn is_rejected(phase: Phase, message: Option<&str>) -> bool {
+    phase == Phase::Failed && message.is_some_and(|text| text.starts_with(REJECTION_PREFIX))
+}
+
+/// The status of a rejected pod has nothing of containers, addresses or conditions (upstream
+/// `rejectPod`).
+fn rejected_status(
+    input: &StatusInput<'_>,
+    previous: &PodStatus,
+    reason: Option<String>,
+    message: Option<String>,
+) -> PodStatus {
+    PodStatus {
+        phase: Some(Phase::Failed.as_str().to_owned()),
+        reason,
+        message,
+        conditions: non_empty(conditions::foreign(input)),
+        qos_class: Some(qos_class(input.pod).as_str().to_owned()),
+        start_time: Some(start_time(input, previous)),
+        observed_generation: input.pod.metadata.generation,
+        ..PodStatus::default()
+    }
+}
+
+/// When the node first saw the pod: it is written once.
+fn start_time(input: &StatusInput<'_>, previous: &PodStatus) -> Time {
+    let api = input.pod.status.as_ref();
+    previous
+        .start_time
+        .clone()
+        .or_else(|| api?.start_time.clone())
+        .unwrap_or_else(|| Time(whole_seconds(input.now)))
+}
+
+/// Phase, reason and message. A terminal phase is never left again.
+fn phase_and_reason(
+    input: &StatusInput<'_>,
+    previous: &PodStatus,
+    api: &PodStatus,
+    all: &[&ContainerStatus],
+) -> (Phase, Option<String>, Option<String>) {
+    let old = previous.phase.as_deref().and_then(Phase::parse);
+    let settled = settled_phase(previous, api);
+    if settled.is_none()
+        && let Some(verdict) = input.verdict
+    {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        return (verdict.phase, text(&verdict.reason), text(&verdict.message));
+    }
+    let phase = settled.unwrap_or_else(|| phase::phase(input, all));
+    if old != Some(phase) {
+        return (phase, None, None);
+    }
+    let or_api = |mine: &Option<String>, apis: &Option<String>| {
+        let filled = |t: &&String| !t.is_empty();
+        mine.as_ref().filter(filled).or(apis.as_ref()).cloned()
+    };
+    (
+        phase,
+        or_api(&previous.reason, &api.reason),
+        or_api(&previous.message, &api.message),
+    )
+}
+
+/// The terminal phase that was reached before: no verdict changes it.
+fn settled_phase(previous: &PodStatus, api: &PodStatus) -> Option<Phase> {
+    let phases = [api.phase.as_deref(), previous.phase.as_deref()];
+    let mut phases = phases.into_iter().flatten().filter_map(Phase::parse);
+    phases.find(|phase| phase.is_terminal())
+}
+
+/// Host and pod IPs, the node's primary family first, at most one of each family. A pod keeps
+/// its IPs after its sandbox is gone; one on the host network has the node's and never changes
+/// them, except that a second family may be added.
+fn set_ips(status: &mut PodStatus, input: &StatusInput<'_>, previous: &PodStatus) {
+    let hosts = by_family(input.host_ips, input.host_ips);
+    status.host_ip = hosts.first().map(IpAddr::to_string);
+    status.host_ips = non_empty(
+        hosts
+            .iter()
+            .map(|ip| HostIP { ip: ip.to_string() })
+            .collect(),
+    );
+    let before: Vec<IpAddr> = previous
+        .pod_ips
+        .iter()
+        .flatten()
+        .filter_map(|p| p.ip.parse().ok())
+        .collect();
+    let mut ips = if input.pod.host_network() {
+        if before.is_empty() {
+            hosts.clone()
+        } else {
+            before
+        }
+    } else if input.observed.ips.is_empty() && !input.observed.sandboxes.iter().any(|s| s.ready) {
+        before
+    } else {
+        by_family(&input.observed.ips, input.host_ips)
+    };
+    if input.pod.host_network()
+        && let ([only], [_, second]) = (ips.as_slice(), hosts.as_slice())
+        && only.is_ipv4() != second.is_ipv4()
+    {
+        ips.push(*second);
+    }
+    status.pod_ip = ips.first().map(IpAddr::to_string);
+    status.pod_ips = non_empty(ips.iter().map(|ip| PodIP { ip: ip.to_string() }).collect());
+}
+
+/// One line of a status, for logs and tests: phase, the conditions that are true, containers.
+pub fn status_line(status: &PodStatus) -> String {
+    let mut words = vec![status.phase.clone().unwrap_or_default()];
+    if let Some(reason) = &status.reason {
+        words.push(format!("({reason})"));
+    }
+    let truth: Vec<&str> = status
+        .conditions
+        .iter()
+        .flatten()
+        .filter(|c| c.status == "True")
+        .map(|c| c.type_.as_str())
+        .collect();
+    words.push(format!("[{}]", truth.join(" ")));
+    let lists = [
+        &status.init_container_statuses,
+        &status.container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
+    for container in lists.into_iter().flatten().flatten() {
+        words.push(containers::line(container));
+    }
+    words.join(" ")
+}
+
+/// The API's times have whole seconds; a status that is compared with its published self must
+/// have them too.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+fn non_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}

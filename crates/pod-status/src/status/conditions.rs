@@ -1,0 +1,270 @@
+//! The conditions of a pod that the node agent owns, and those it hands through.
+
+use windlass_types::PodExt;
+use windlass_types::corev1::{Container, ContainerStatus, PodCondition, PodStatus};
+use windlass_types::metav1::Time;
+
+use super::phase::Phase;
+use super::{StatusInput, reset, settled_phase, whole_seconds};
+use windlass_pod_lifecycle::actions::{SandboxVerdict, restarts_all_containers, sandbox_verdict};
+use windlass_types::pod::is_sidecar;
+
+/// Types computed here; the rest is foreign and kept as the API server has it.
+const OWNED: [&str; 6] = [
+    READY_TO_START,
+    INITIALIZED,
+    READY,
+    CONTAINERS_READY,
+    SCHEDULED,
+    ALL_RESTARTING,
+];
+const READY_TO_START: &str = "PodReadyToStartContainers";
+const INITIALIZED: &str = "Initialized";
+const READY: &str = "Ready";
+const CONTAINERS_READY: &str = "ContainersReady";
+const SCHEDULED: &str = "PodScheduled";
+pub(super) const ALL_RESTARTING: &str = "AllContainersRestarting";
+/// Set by whoever disrupts the pod, node agent included: kept wherever it was seen.
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// Its reason if this agent ends the pod.
+const BY_KUBELET: &str = "TerminationByKubelet";
+
+/// Status, reason and message of a condition.
+struct Truth {
+    value: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Truth {
+    const YES: Self = Self {
+        value: true,
+        reason: "",
+        message: String::new(),
+    };
+
+    fn no(reason: &'static str, message: String) -> Self {
+        Self {
+            value: false,
+            reason,
+            message,
+        }
+    }
+}
+
+pub(super) fn conditions(
+    input: &StatusInput<'_>,
+    status: &PodStatus,
+    previous: &PodStatus,
+    phase: Phase,
+) -> Vec<PodCondition> {
+    let pod = input.pod;
+    let before: &[PodCondition] = previous.conditions.as_deref().unwrap_or_default();
+    let mut list = foreign(input);
+    let disrupted = before.iter().find(|c| c.type_ == DISRUPTION_TARGET);
+    if let Some(disrupted) = disrupted {
+        list.retain(|c| c.type_ != DISRUPTION_TARGET);
+        list.push(disrupted.clone());
+    }
+    if let Some(disrupted) = disrupted_here(input, previous, &list) {
+        list.retain(|c| c.type_ != DISRUPTION_TARGET);
+        list.push(disrupted);
+    }
+
+    let containers_ready = containers_ready(input, status, phase);
+    let ready = if containers_ready.value {
+        readiness_gates(input, &list)
+    } else {
+        Truth {
+            message: containers_ready.message.clone(),
+            ..containers_ready
+        }
+    };
+    let sandbox = match sandbox_verdict(pod, input.observed) {
+        SandboxVerdict::Keep(..) => Truth::YES,
+        SandboxVerdict::Create { .. } => Truth::no("", String::new()),
+    };
+    let mut owned = vec![
+        (READY_TO_START, sandbox),
+        (INITIALIZED, initialized(input, status, previous, phase)),
+        (READY, ready),
+        (CONTAINERS_READY, containers_ready),
+        (SCHEDULED, Truth::YES),
+    ];
+    if reset::could_happen(pod) {
+        owned.push((ALL_RESTARTING, all_restarting(input, phase)));
+    }
+    for (type_, truth) in owned {
+        let value = if truth.value { "True" } else { "False" };
+        let since = before
+            .iter()
+            .find(|c| c.type_ == type_ && c.status == value)
+            .and_then(|c| c.last_transition_time.clone());
+        let text = |text: String| (!text.is_empty()).then_some(text);
+        list.push(PodCondition {
+            type_: type_.to_owned(),
+            status: value.to_owned(),
+            reason: text(truth.reason.to_owned()),
+            message: text(truth.message),
+            last_transition_time: since.or_else(|| Some(Time(whole_seconds(input.now)))),
+            last_probe_time: None,
+            // it is about what happened, not about what is asked
+            observed_generation: pod.metadata.generation.filter(|_| type_ != ALL_RESTARTING),
+        });
+    }
+    list
+}
+
+/// The conditions that others write, as the API server has them.
+pub(super) fn foreign(input: &StatusInput<'_>) -> Vec<PodCondition> {
+    let status = input.pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref());
+    let conditions = conditions.unwrap_or_default().iter();
+    conditions
+        .filter(|c| !OWNED.contains(&c.type_.as_str()))
+        .cloned()
+        .collect()
+}
+
+/// The condition of a pod that this agent ends before its time. It replaces what somebody else
+/// said before, whose transition time stays: the pod was disrupted then.
+fn disrupted_here(
+    input: &StatusInput<'_>,
+    previous: &PodStatus,
+    list: &[PodCondition],
+) -> Option<PodCondition> {
+    let message = input.verdict?.disruption.as_ref()?;
+    let empty = PodStatus::default();
+    let api = input.pod.status.as_ref().unwrap_or(&empty);
+    if settled_phase(previous, api).is_some() {
+        return None;
+    }
+    let before = |c: &&PodCondition| c.type_ == DISRUPTION_TARGET && c.status == "True";
+    let since = list.iter().find(before);
+    let since = since.and_then(|c| c.last_transition_time.clone());
+    Some(PodCondition {
+        type_: DISRUPTION_TARGET.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(BY_KUBELET.to_owned()),
+        message: Some(message.clone()),
+        last_transition_time: since.or_else(|| Some(Time(whole_seconds(input.now)))),
+        last_probe_time: None,
+        observed_generation: input.pod.metadata.generation,
+    })
+}
+
+/// Sidecars and app containers are ready.
+fn containers_ready(input: &StatusInput<'_>, status: &PodStatus, phase: Phase) -> Truth {
+    match phase {
+        Phase::Succeeded => return Truth::no("PodCompleted", String::new()),
+        Phase::Failed => return Truth::no("PodFailed", String::new()),
+        Phase::Pending | Phase::Running => {}
+    }
+    let pod = input.pod;
+    let sidecars = pod.init_containers().iter().filter(|c| is_sidecar(c));
+    let unready: Vec<&str> = sidecars
+        .chain(pod.containers())
+        .filter(|c| !find(status, c).is_some_and(|s| s.ready))
+        .map(|c| c.name.as_str())
+        .collect();
+    if unready.is_empty() {
+        return Truth::YES;
+    }
+    Truth::no(
+        "ContainersNotReady",
+        format!("containers with unready status: [{}]", unready.join(" ")),
+    )
+}
+
+/// All `readinessGates` are true.
+fn readiness_gates(input: &StatusInput<'_>, conditions: &[PodCondition]) -> Truth {
+    let mut messages = Vec::new();
+    for gate in PodExt::spec(input.pod).readiness_gates.iter().flatten() {
+        let type_ = &gate.condition_type;
+        match conditions.iter().find(|c| c.type_ == *type_) {
+            None => messages.push(format!(
+                "corresponding condition of pod readiness gate \"{type_}\" does not exist."
+            )),
+            Some(c) if c.status != "True" => messages.push(format!(
+                "the status of pod readiness gate \"{type_}\" is not \"True\", but {}",
+                c.status
+            )),
+            Some(_) => {}
+        }
+    }
+    if messages.is_empty() {
+        Truth::YES
+    } else {
+        Truth::no("ReadinessGatesNotReady", messages.join(", "))
+    }
+}
+
+/// All init containers have completed, or started if they are sidecars. Once true it stays:
+/// neither a sidecar that restarts nor a new sandbox undoes it.
+fn initialized(
+    input: &StatusInput<'_>,
+    status: &PodStatus,
+    previous: &PodStatus,
+    phase: Phase,
+) -> Truth {
+    if phase == Phase::Succeeded {
+        return Truth {
+            reason: "PodCompleted",
+            ..Truth::YES
+        };
+    }
+    let ran = |c: &ContainerStatus| {
+        let state = c.state.as_ref();
+        state.is_some_and(|s| s.running.is_some() || s.terminated.is_some())
+    };
+    let mut before = previous.conditions.iter().flatten();
+    if status.container_statuses.iter().flatten().any(ran)
+        || before.any(|c| c.type_ == INITIALIZED && c.status == "True")
+    {
+        return Truth::YES;
+    }
+    let incomplete: Vec<&str> = input
+        .pod
+        .init_containers()
+        .iter()
+        .filter(|c| {
+            !find(status, c).is_some_and(|s| match is_sidecar(c) {
+                true => s.started == Some(true),
+                false => s.ready,
+            })
+        })
+        .map(|c| c.name.as_str())
+        .collect();
+    if incomplete.is_empty() {
+        return Truth::YES;
+    }
+    Truth::no(
+        "ContainersNotInitialized",
+        format!(
+            "containers with incomplete status: [{}]",
+            incomplete.join(" ")
+        ),
+    )
+}
+
+/// An exit asks for a restart of all containers, and they have not all been removed yet.
+fn all_restarting(input: &StatusInput<'_>, phase: Phase) -> Truth {
+    match phase {
+        Phase::Succeeded => Truth::no("PodCompleted", String::new()),
+        Phase::Failed => Truth::no("PodFailed", String::new()),
+        Phase::Pending | Phase::Running if restarts_all_containers(input.pod, input.observed) => {
+            Truth {
+                value: true,
+                reason: "RestartAllContainersStarted",
+                message: "container exited with restart policy rule".to_owned(),
+            }
+        }
+        Phase::Pending | Phase::Running => Truth::no("", String::new()),
+    }
+}
+
+fn find<'a>(status: &'a PodStatus, container: &Container) -> Option<&'a ContainerStatus> {
+    let lists = [&status.container_statuses, &status.init_container_statuses];
+    let mut all = lists.into_iter().flatten().flatten();
+    all.find(|s| s.name == container.name)
+}

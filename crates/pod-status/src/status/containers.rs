@@ -1,0 +1,382 @@
+//! Container statuses (upstream `convertToAPIContainerStatuses` and the probe manager's part).
+
+use windlass_types::corev1::{
+    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, PodStatus,
+};
+use windlass_types::metav1::Time;
+use windlass_types::{ContainerState, ObservedContainer, PodExt, Reason, Timestamp};
+
+use super::readiness::set_readiness;
+use super::{StatusInput, fields, reset, whole_seconds};
+use windlass_pod_lifecycle::actions::{as_container, ephemeral_containers, restarts_all_containers, should_be_started};
+use windlass_types::pod::is_sidecar;
+use windlass_units::go_duration::go_duration;
+use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
+
+/// Upstream's words for a container that ran and is gone.
+const GONE: &str = "The container could not be located when the pod was deleted.  The container used \
+                    to be Running";
+/// Upstream's words for an init container that is gone though the pod got past it.
+const PAST: &str = "Unable to get init container status from container runtime and pod has been \
+                    initialized, treat it as exited normally";
+
+/// The three lists of a pod status.
+pub(super) struct Lists {
+    /// In spec order.
+    pub(super) init: Vec<ContainerStatus>,
+    /// By name.
+    pub(super) app: Vec<ContainerStatus>,
+    /// By name.
+    pub(super) ephemeral: Vec<ContainerStatus>,
+}
+
+/// Which list a container is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Init,
+    App,
+    Ephemeral,
+}
+
+pub(super) fn statuses(input: &StatusInput<'_>, previous: &PodStatus) -> Lists {
+    let removing = reset::underway(input, previous);
+    let list = |kind, specs: &[Container], before: &Option<Vec<ContainerStatus>>| {
+        let before = before.as_deref().unwrap_or_default();
+        let one = |spec: &Container| {
+            let old = before.iter().find(|s| s.name == spec.name);
+            status(input, kind, spec, old, removing)
+        };
+        specs.iter().map(one).collect::<Vec<_>>()
+    };
+    let pod = input.pod;
+    let ephemeral = ephemeral_containers(pod).iter().map(as_container);
+    let ephemeral: Vec<Container> = ephemeral.collect();
+    let mut lists = Lists {
+        init: list(
+            Kind::Init,
+            pod.init_containers(),
+            &previous.init_container_statuses,
+        ),
+        app: list(Kind::App, pod.containers(), &previous.container_statuses),
+        ephemeral: list(
+            Kind::Ephemeral,
+            &ephemeral,
+            &previous.ephemeral_container_statuses,
+        ),
+    };
+    lists.app.sort_by(|a, b| a.name.cmp(&b.name));
+    lists.ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
+    lists
+}
+
+/// The status of one container. `removing`: all containers of the pod are restarted, and what is
+/// missing was removed for that.
+fn status(
+    input: &StatusInput<'_>,
+    kind: Kind,
+    spec: &Container,
+    old: Option<&ContainerStatus>,
+    removing: bool,
+) -> ContainerStatus {
+    let latest = input.observed.latest(&spec.name);
+    let mut status = match latest {
+        Some(latest) => from_runtime(input, spec, latest, old, removing),
+        None => without_runtime(input, kind, spec, old, removing),
+    };
+    let ended = status
+        .state
+        .as_ref()
+        .is_some_and(|s| s.terminated.is_some());
+    // What has completed, and an ephemeral container that has ended, is not started again.
+    let over = match kind {
+        Kind::Init => latest.is_some_and(is_completed) && !is_sidecar(spec),
+        Kind::App => false,
+        Kind::Ephemeral => ended,
+    };
+    if !over
+        && !input.terminal
+        && input.pod.metadata.deletion_timestamp.is_none()
+        && should_be_started(input.pod, spec, latest)
+        && let Some((reason, message)) = waiting_reason(input, &spec.name)
+    {
+        if ended {
+            status.last_state = status.state.take();
+        }
+        status.state = Some(waiting(reason, Some(message)));
+    }
+    set_readiness(input, kind, spec, old, &mut status);
+    status
+}
+
+fn is_completed(instance: &ObservedContainer) -> bool {
+    instance.state == ContainerState::Exited && instance.exit_code == 0
+}
+
+/// Why the next start of a container has not happened. A delayed restart was not tried at all,
+/// so it comes before what went wrong in an earlier try.
+fn waiting_reason(input: &StatusInput<'_>, name: &str) -> Option<(Reason, String)> {
+    if let Some(wait) = input.backing_off.iter().find(|b| b.name == name) {
+        let pod = input.pod;
+        let message = format!(
+            "back-off {} restarting failed container={name} pod={}({})",
+            go_duration(wait.delay),
+            pod.full_name(),
+            pod.uid()
+        );
+        return Some((wait.reason, message));
+    }
+    input.failures.get(name).cloned()
+}
+
+/// The status of a container the runtime knows.
+fn from_runtime(
+    input: &StatusInput<'_>,
+    spec: &Container,
+    latest: &ObservedContainer,
+    old: Option<&ContainerStatus>,
+    removing: bool,
+) -> ContainerStatus {
+    let id = container_id(input, latest);
+    let same = old.filter(|o| o.container_id.as_ref() == Some(&id));
+    let other_ended = old.filter(|o| same.is_none() && is_terminated(&o.state));
+    let old_running = old.filter(|o| o.state.as_ref().is_some_and(|s| s.running.is_some()));
+    let known = old.map_or(0, |o| o.restart_count);
+    let mut restarts = i32::try_from(latest.restart_count).unwrap_or(i32::MAX);
+    let state = match latest.state {
+        ContainerState::Running => {
+            // the runtime may have forgotten what ran before, and begun to count anew
+            if other_ended.is_some() && restarts <= known {
+                restarts = known.saturating_add(1);
+            }
+            running(latest)
+        }
+        ContainerState::Exited => terminated(input, latest),
+        ContainerState::Created => waiting(default_reason(input), None),
+        // The end of a container that ran must not look like a container that never ran.
+        ContainerState::Unknown if old_running.is_some() => {
+            restarts = restarts.max(known.saturating_add(1));
+            let reason = match removing {
+                true => Reason::RestartingAllContainers,
+                false => Reason::ContainerStatusUnknown,
+            };
+            lost(reason, UNSEEN_END)
+        }
+        ContainerState::Unknown => same
+            .and_then(|o| o.state.clone())
+            .filter(|s| s.terminated.is_some())
+            .unwrap_or_else(|| waiting(default_reason(input), None)),
+    };
+    let older = input
+        .observed
+        .instances(&spec.name)
+        .skip(1)
+        .find(|i| i.state == ContainerState::Exited);
+    let last_state = match older {
+        Some(older) => Some(terminated(input, older)),
+        None => match other_ended {
+            Some(ended) => ended.state.clone(),
+            None => old.and_then(|o| o.last_state.clone()),
+        },
+    };
+    ContainerStatus {
+        name: spec.name.clone(),
+        restart_count: restarts.max(known),
+        image: latest.image.clone(),
+        image_id: latest.image_id.clone(),
+        container_id: Some(id),
+        state: Some(state),
+        last_state,
+        allocated_resources: fields::allocated(spec, same),
+        resources: Some(fields::resources(spec, latest, same)),
+        stop_signal: fields::stop_signal(latest).filter(|_| input.stop_signals),
+        user: fields::user(latest),
+        volume_mounts: fields::volume_mounts(spec, Some(latest)),
+        ..ContainerStatus::default()
+    }
+}
+
+/// The status of a container the runtime does not know: never created, or removed.
+fn without_runtime(
+    input: &StatusInput<'_>,
+    kind: Kind,
+    spec: &Container,
+    old: Option<&ContainerStatus>,
+    removing: bool,
+) -> ContainerStatus {
+    let mut status = ContainerStatus {
+        name: spec.name.clone(),
+        image: spec.image.clone().unwrap_or_default(),
+        state: Some(waiting(default_reason(input), None)),
+        restart_count: old.map_or(0, |o| o.restart_count),
+        last_state: old.and_then(|o| o.last_state.clone()),
+        volume_mounts: fields::volume_mounts(spec, None),
+        ..ContainerStatus::default()
+    };
+    let Some(old) = old else {
+        if kind == Kind::Init {
+            assume_completed(input, spec, &mut status);
+        }
+        return status;
+    };
+    let was_running = old.state.as_ref().is_some_and(|s| s.running.is_some());
+    let had_ended = is_terminated(&old.state);
+    if removing && kind != Kind::Ephemeral && (was_running || had_ended) {
+        reset::removed(&mut status, old);
+        return status;
+    }
+    if had_ended {
+        return old.clone();
+    }
+    if reset::waits(old) {
+        status.state.clone_from(&old.state);
+        return status;
+    }
+    if kind == Kind::Ephemeral && was_running {
+        // it runs once: it has ended, and will not wait for another run
+        return ContainerStatus {
+            state: Some(lost(Reason::ContainerStatusUnknown, GONE)),
+            ..old.clone()
+        };
+    }
+    if kind == Kind::Init && assume_completed(input, spec, &mut status) {
+        return status;
+    }
+    if was_running && !is_terminated(&status.last_state) {
+        // As the last state: the container waits, but it is not one that never ran.
+        status.last_state = Some(lost(Reason::ContainerStatusUnknown, GONE));
+        if input.pod.metadata.deletion_timestamp.is_none() {
+            status.restart_count = status.restart_count.saturating_add(1);
+        }
+    }
+    status
+}
+
+/// An ordinary init container that the runtime does not know has completed if an app container was
+/// created: nothing else lets the pod get that far.
+fn assume_completed(
+    input: &StatusInput<'_>,
+    spec: &Container,
+    status: &mut ContainerStatus,
+) -> bool {
+    let apps = input.pod.containers();
+    let past = || {
+        apps.iter()
+            .any(|c| input.observed.latest(&c.name).is_some())
+    };
+    // what is missing while all containers are removed says nothing
+    let removing = restarts_all_containers(input.pod, input.observed);
+    if is_sidecar(spec) || !past() || removing {
+        return false;
+    }
+    status.state = Some(ApiState {
+        terminated: Some(ContainerStateTerminated {
+            reason: Some(Reason::Completed.as_str().to_owned()),
+            message: Some(PAST.to_owned()),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ApiState::default()
+    });
+    true
+}
+
+fn is_terminated(state: &Option<ApiState>) -> bool {
+    state.as_ref().is_some_and(|s| s.terminated.is_some())
+}
+
+fn default_reason(input: &StatusInput<'_>) -> Reason {
+    if input.pod.init_containers().is_empty() {
+        Reason::ContainerCreating
+    } else {
+        Reason::PodInitializing
+    }
+}
+
+fn waiting(reason: Reason, message: Option<String>) -> ApiState {
+    ApiState {
+        waiting: Some(ContainerStateWaiting {
+            reason: Some(reason.as_str().to_owned()),
+            message: message.filter(|m| !m.is_empty()),
+        }),
+        ..ApiState::default()
+    }
+}
+
+fn running(instance: &ObservedContainer) -> ApiState {
+    ApiState {
+        running: Some(ContainerStateRunning {
+            started_at: instance.started_at.map(time),
+        }),
+        ..ApiState::default()
+    }
+}
+
+fn terminated(input: &StatusInput<'_>, instance: &ObservedContainer) -> ApiState {
+    let reason = match (instance.reason.as_str(), instance.exit_code) {
+        ("", 0) => Reason::Completed.as_str(),
+        ("", _) => Reason::Error.as_str(),
+        (text, _) => text,
+    };
+    ApiState {
+        terminated: Some(ContainerStateTerminated {
+            container_id: Some(container_id(input, instance)),
+            exit_code: instance.exit_code,
+            started_at: instance.started_at.map(time),
+            finished_at: instance.finished_at.map(time),
+            reason: Some(reason.to_owned()),
+            message: Some(instance.message.clone()).filter(|m| !m.is_empty()),
+            signal: None,
+        }),
+        ..ApiState::default()
+    }
+}
+
+fn lost(reason: Reason, message: &str) -> ApiState {
+    ApiState {
+        terminated: Some(ContainerStateTerminated {
+            exit_code: UNSEEN_EXIT_CODE,
+            reason: Some(reason.as_str().to_owned()),
+            message: Some(message.to_owned()),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ApiState::default()
+    }
+}
+
+fn container_id(input: &StatusInput<'_>, instance: &ObservedContainer) -> String {
+    format!("{}://{}", input.runtime_name, instance.id)
+}
+
+fn time(time: Timestamp) -> Time {
+    Time(whole_seconds(time))
+}
+
+/// One container as `name:state#restarts`, `*` for ready, the last state in brackets.
+pub(super) fn line(status: &ContainerStatus) -> String {
+    let state = |state: &Option<ApiState>| match state {
+        Some(s) if s.running.is_some() => "running".to_owned(),
+        Some(ApiState {
+            terminated: Some(t),
+            ..
+        }) => format!(
+            "{}={}",
+            t.reason.as_deref().unwrap_or("terminated"),
+            t.exit_code
+        ),
+        Some(ApiState {
+            waiting: Some(w), ..
+        }) => w.reason.clone().unwrap_or_else(|| "waiting".to_owned()),
+        _ => String::new(),
+    };
+    let last = match state(&status.last_state) {
+        last if last.is_empty() => last,
+        last => format!("<{last}>"),
+    };
+    format!(
+        "{}:{}{last}#{}{}",
+        status.name,
+        state(&status.state),
+        status.restart_count,
+        if status.ready { "*" } else { "" }
+    )
+}

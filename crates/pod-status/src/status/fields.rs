@@ -1,0 +1,147 @@
+//! What a container status says beside states: resources in force, user, stop signal, mounts.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use windlass_types::corev1::{
+    Container, ContainerStatus, ContainerUser, LinuxContainerUser, ResourceRequirements,
+    VolumeMount, VolumeMountStatus,
+};
+use windlass_types::cri::LinuxResources;
+use windlass_types::{ContainerState, ObservedContainer};
+
+use windlass_units::quantity::{Quantity, QuantityFormat, lookup};
+use windlass_pod_inputs::resources::{milli_cpu_of_quota, milli_cpu_of_shares};
+
+/// Requests from here down make no difference to the kernel (2 shares).
+const LEAST_CPU_REQUEST: i64 = 2;
+/// Limits from here down make no difference to the kernel (a quota of 1 ms in 100 ms).
+const LEAST_CPU_LIMIT: i64 = 10;
+
+/// What the runtime says is in force. It does not tell the memory request, and an older runtime
+/// tells nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct InForce {
+    cpu_request: Option<Quantity>,
+    cpu_limit: Option<Quantity>,
+    memory_limit: Option<Quantity>,
+}
+
+impl InForce {
+    fn of(told: Option<&LinuxResources>) -> Self {
+        let Some(told) = told else {
+            return Self::default();
+        };
+        let positive = |milli: i64| (milli > 0).then(|| Quantity::from_milli(milli));
+        let bytes = (told.memory_limit > 0).then_some(told.memory_limit);
+        Self {
+            cpu_request: positive(milli_cpu_of_shares(told.cpu_shares)),
+            cpu_limit: positive(milli_cpu_of_quota(told.cpu_quota, told.cpu_period)),
+            memory_limit: bytes.map(|b| Quantity::from_units(b, QuantityFormat::BinarySi)),
+        }
+    }
+}
+
+/// `resources` of a container the runtime knows: what the runtime says is in force while it runs,
+/// then what was said of this instance before, then what is asked.
+///
+/// `before` is the status of the same instance.
+pub(super) fn resources(
+    spec: &Container,
+    instance: &ObservedContainer,
+    before: Option<&ContainerStatus>,
+) -> ResourceRequirements {
+    let mut resources = spec.resources.clone().unwrap_or_default();
+    if instance.state != ContainerState::Running {
+        return resources;
+    }
+    let now = InForce::of(instance.resources.as_ref());
+    let running = before.filter(|b| b.state.as_ref().is_some_and(|s| s.running.is_some()));
+    let before = running.and_then(|b| b.resources.as_ref());
+    if let Some(limits) = &mut resources.limits {
+        let old = before.and_then(|b| b.limits.as_ref());
+        settle(limits, "cpu", now.cpu_limit, LEAST_CPU_LIMIT, old);
+        settle(limits, "memory", now.memory_limit, 0, old);
+    }
+    if let Some(requests) = &mut resources.requests {
+        let old = before.and_then(|b| b.requests.as_ref());
+        settle(requests, "cpu", now.cpu_request, LEAST_CPU_REQUEST, old);
+        settle(requests, "memory", None, 0, old);
+    }
+    resources
+}
+
+/// One amount of a list that so far holds what is asked. `least` is the largest number of
+/// thousandths that the kernel cannot tell from none.
+fn settle(
+    list: &mut BTreeMap<String, ApiQuantity>,
+    name: &str,
+    told: Option<Quantity>,
+    least: i64,
+    before: Option<&BTreeMap<String, ApiQuantity>>,
+) {
+    let Some(told) = told else {
+        if let Some(before) = before.and_then(|b| b.get(name)) {
+            list.insert(name.to_owned(), before.clone());
+        }
+        return;
+    };
+    let asked = lookup(Some(list), name).ok().flatten();
+    let tiny = |amount: Quantity| amount.milli_value() <= least;
+    // the same amount keeps the spelling of whoever asked for it
+    if asked == Some(told) || tiny(told) && asked.is_none_or(tiny) {
+        return;
+    }
+    list.insert(name.to_owned(), ApiQuantity(told.to_string()));
+}
+
+/// `allocatedResources`: the requests that the container was created with. A pod is not resized in
+/// place, so what is asked later waits for the next instance.
+pub(super) fn allocated(
+    spec: &Container,
+    before: Option<&ContainerStatus>,
+) -> Option<BTreeMap<String, ApiQuantity>> {
+    let before = before.and_then(|b| b.allocated_resources.clone());
+    before.or_else(|| spec.resources.as_ref()?.requests.clone())
+}
+
+/// `user`, if the runtime tells it.
+pub(super) fn user(instance: &ObservedContainer) -> Option<ContainerUser> {
+    let user = instance.user.as_ref()?;
+    Some(ContainerUser {
+        linux: Some(LinuxContainerUser {
+            uid: user.uid,
+            gid: user.gid,
+            supplemental_groups: super::non_empty(user.supplemental_groups.clone()),
+        }),
+    })
+}
+
+/// `stopSignal`, if the runtime tells it.
+pub(super) fn stop_signal(instance: &ObservedContainer) -> Option<String> {
+    Some(instance.stop_signal.clone()).filter(|signal| !signal.is_empty())
+}
+
+/// `volumeMounts`, in the order of the spec. What a mount became is what the runtime says of the
+/// `latest` instance; before there is one, no mount is read-only with everything below it.
+pub(super) fn volume_mounts(
+    spec: &Container,
+    latest: Option<&ObservedContainer>,
+) -> Option<Vec<VolumeMountStatus>> {
+    let recursive = |m: &VolumeMount| {
+        let paths = latest.map_or(&[][..], |latest| &latest.recursive_read_only);
+        let path = m.mount_path.trim_start_matches('/');
+        match paths.iter().any(|p| p.trim_start_matches('/') == path) {
+            true => "Enabled",
+            false => "Disabled",
+        }
+    };
+    let one = |m: &VolumeMount| VolumeMountStatus {
+        name: m.name.clone(),
+        mount_path: m.mount_path.clone(),
+        read_only: m.read_only.filter(|r| *r),
+        recursive_read_only: m.read_only.filter(|r| *r).map(|_| recursive(m).to_owned()),
+        volume_status: None,
+    };
+    super::non_empty(spec.volume_mounts.iter().flatten().map(one).collect())
+}

@@ -1,0 +1,378 @@
+//! What a container status says beside its states, and the containers that the runtime lost.
+
+use std::collections::BTreeMap;
+
+use windlass_types::ObservedUser;
+use windlass_types::corev1::{
+    ContainerState as ApiState, EphemeralContainer, ResourceRequirements, VolumeMount,
+};
+use windlass_types::cri::LinuxResources;
+
+use super::*;
+use windlass_pod_inputs::resources::{milli_cpu_of_quota, milli_cpu_of_shares};
+
+type Amounts = BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
+
+fn amounts(text: &str) -> Option<Amounts> {
+    let pairs = text.split_whitespace().filter_map(|w| w.split_once('='));
+    let list: Amounts = pairs
+        .map(|(name, amount)| {
+            let amount = k8s_openapi::apimachinery::pkg::api::resource::Quantity(amount.into());
+            (name.to_owned(), amount)
+        })
+        .collect();
+    (!list.is_empty()).then_some(list)
+}
+
+fn text(list: &Option<Amounts>) -> String {
+    let list = list.iter().flatten();
+    let words: Vec<String> = list.map(|(name, q)| format!("{name}={}", q.0)).collect();
+    words.join(" ")
+}
+
+/// A running container that asks for these amounts.
+fn asking(requests: &str, limits: &str) -> Case {
+    Case::new("Always a", "sb0 a=run").with(|c| {
+        c.spec("a").resources = Some(ResourceRequirements {
+            requests: amounts(requests),
+            limits: amounts(limits),
+            ..ResourceRequirements::default()
+        });
+    })
+}
+
+fn told(shares: i64, quota: i64, memory: i64) -> Option<LinuxResources> {
+    Some(LinuxResources {
+        cpu_shares: shares,
+        cpu_quota: quota,
+        cpu_period: 100_000,
+        memory_limit: memory,
+        ..LinuxResources::default()
+    })
+}
+
+/// `requests | limits | allocated`.
+fn shown(status: &PodStatus) -> String {
+    let a = &status.container_statuses.as_ref().expect("list")[0];
+    let resources = a.resources.as_ref().expect("resources");
+    format!(
+        "{} | {} | {}",
+        text(&resources.requests),
+        text(&resources.limits),
+        text(&a.allocated_resources)
+    )
+}
+
+#[test]
+fn resources_are_those_the_runtime_tells_in_the_words_of_the_spec() {
+    let case = |requests, limits, told| {
+        let case = asking(requests, limits).with(|c| c.observed.containers[0].resources = told);
+        shown(&case.status())
+    };
+    // What is in force is what was asked.
+    assert_eq!(
+        case(
+            "cpu=0.25 memory=64M",
+            "cpu=0.5 memory=64M",
+            told(256, 50_000, 64_000_000)
+        ),
+        "cpu=0.25 memory=64M | cpu=0.5 memory=64M | cpu=0.25 memory=64M"
+    );
+    // What is in force is something else.
+    assert_eq!(
+        case(
+            "cpu=250m memory=64Mi",
+            "cpu=500m memory=64Mi",
+            told(512, 75_000, 128 << 20)
+        ),
+        "cpu=500m memory=64Mi | cpu=750m memory=128Mi | cpu=250m memory=64Mi"
+    );
+    // Amounts too small for the kernel are as asked; others are never invented.
+    assert_eq!(
+        case("cpu=1m", "cpu=2m", told(2, 1000, 0)),
+        "cpu=1m | cpu=2m | cpu=1m"
+    );
+    assert_eq!(
+        case("memory=64Mi", "", told(2, 0, 0)),
+        "memory=64Mi |  | memory=64Mi"
+    );
+    assert_eq!(case("", "", told(2, 0, 0)), " |  | ");
+    // An older runtime tells nothing.
+    assert_eq!(case("cpu=1", "cpu=2", None), "cpu=1 | cpu=2 | cpu=1");
+}
+
+#[test]
+fn a_running_container_keeps_the_resources_it_was_created_with() {
+    let first = asking("cpu=1 memory=1Gi", "memory=2Gi").status_at(1000);
+    let later = |found: &str| {
+        let (first, found) = (first.clone(), found.to_owned());
+        let case = asking("cpu=2 memory=3Gi", "memory=4Gi").with(|c| c.previous = Some(first));
+        let case = case.with(|c| c.observed = observed(&c.pod, &found));
+        shown(&case.status())
+    };
+    assert_eq!(
+        later("sb0 a=run"),
+        "cpu=1 memory=1Gi | memory=2Gi | cpu=1 memory=1Gi"
+    );
+    assert_eq!(
+        later("sb0 a=exit1 a#1=run"),
+        "cpu=2 memory=3Gi | memory=4Gi | cpu=2 memory=3Gi"
+    );
+}
+
+#[test]
+fn shares_and_quotas_read_back_as_the_amounts_they_came_from() {
+    for milli in [2, 10, 100, 250, 333, 1000, 1500, 64_000] {
+        let shares = windlass_pod_inputs::resources::cpu_shares(milli);
+        assert_eq!(milli_cpu_of_shares(shares), milli, "{shares} shares");
+        let quota = windlass_pod_inputs::resources::cpu_quota(milli, 100_000);
+        assert_eq!(milli_cpu_of_quota(quota, 100_000), milli.max(10));
+    }
+    let none = [(0, 100_000), (-1, 100_000), (1000, 0)];
+    assert!(none.iter().all(|(q, p)| milli_cpu_of_quota(*q, *p) == 0));
+    assert_eq!(milli_cpu_of_shares(0), 0);
+}
+
+#[test]
+fn user_and_stop_signal_are_shown_where_the_runtime_tells_them() {
+    let case = Case::new("Always a", "sb0 a=run").with(|c| {
+        let a = &mut c.observed.containers[0];
+        a.stop_signal = "SIGUSR1".into();
+        a.user = Some(ObservedUser {
+            uid: 1000,
+            gid: 3000,
+            supplemental_groups: vec![3000, 4000],
+        });
+    });
+    let status = case.status();
+    let a = &status.container_statuses.as_ref().expect("list")[0];
+    let user = a.user.as_ref().and_then(|u| u.linux.as_ref());
+    let user = user.expect("a user");
+    assert_eq!((user.uid, user.gid), (1000, 3000));
+    assert_eq!(
+        user.supplemental_groups.as_deref(),
+        Some([3000, 4000].as_slice())
+    );
+    assert_eq!(a.stop_signal, None, "its gate is off");
+    let status = case.with(|c| c.stop_signals = true).status();
+    let a = &status.container_statuses.as_ref().expect("list")[0];
+    assert_eq!(a.stop_signal.as_deref(), Some("SIGUSR1"));
+    let silent = Case::new("Always a", "sb0 a=run").with(|c| c.stop_signals = true);
+    let silent = silent.status();
+    let a = &silent.container_statuses.as_ref().expect("list")[0];
+    assert_eq!((&a.user, &a.stop_signal), (&None, &None));
+}
+
+#[test]
+fn a_mount_is_told_read_only_with_all_below_it_once_the_runtime_made_it_so() {
+    let check = |found: &str, made: &[&str], expected: &str| {
+        let case = Case::new("Always a", found).with(|c| {
+            c.spec("a").volume_mounts = Some(vec![VolumeMount {
+                name: "data".into(),
+                mount_path: "data".into(),
+                read_only: Some(true),
+                recursive_read_only: Some("IfPossible".into()),
+                ..VolumeMount::default()
+            }]);
+            for instance in &mut c.observed.containers {
+                instance.recursive_read_only = made.iter().map(|p| (*p).to_owned()).collect();
+            }
+        });
+        let status = case.status();
+        let a = &status.container_statuses.as_ref().expect("list")[0];
+        let mount = a.volume_mounts.iter().flatten().next().expect("mount");
+        assert_eq!(mount.recursive_read_only.as_deref(), Some(expected));
+    };
+    check("", &[], "Disabled");
+    check("sb0 a=run", &[], "Disabled");
+    check("sb0 a=run", &["/other"], "Disabled");
+    check("sb0 a=run", &["/data"], "Enabled");
+    check("sb0 a=exit0", &["/data"], "Enabled");
+}
+
+#[test]
+fn mounts_are_listed_whether_or_not_the_container_runs() {
+    for found in ["", "sb0 a=run", "sb0 a=exit0"] {
+        let case = Case::new("Never a", found).with(|c| {
+            let mount = |name: &str, read_only| VolumeMount {
+                name: name.into(),
+                mount_path: format!("/{name}"),
+                read_only,
+                ..VolumeMount::default()
+            };
+            let mounts = vec![mount("data", None), mount("config", Some(true))];
+            c.spec("a").volume_mounts = Some(mounts);
+        });
+        let status = case.status();
+        let a = &status.container_statuses.as_ref().expect("list")[0];
+        let lines: Vec<String> = a
+            .volume_mounts
+            .iter()
+            .flatten()
+            .map(|m| {
+                let recursive = m.recursive_read_only.as_deref().unwrap_or("-");
+                format!("{} {} {:?} {recursive}", m.name, m.mount_path, m.read_only)
+            })
+            .collect();
+        assert_eq!(
+            lines,
+            ["data /data None -", "config /config Some(true) Disabled"]
+        );
+    }
+}
+
+fn ephemeral(found: &str) -> Case {
+    Case::new("Always a", found).with(|c| {
+        let debugger = EphemeralContainer {
+            name: "e".into(),
+            image: Some("img".into()),
+            ..EphemeralContainer::default()
+        };
+        c.pod.spec.get_or_insert_default().ephemeral_containers = Some(vec![debugger]);
+    })
+}
+
+#[test]
+fn an_ephemeral_container_runs_once_and_is_never_ready() {
+    ephemeral("sb0 a=run").shows(&format!("Running {ALL} a:running#0* e:ContainerCreating#0"));
+    ephemeral("sb0 a=run")
+        .failure("e", Reason::ErrImagePull, "no such host")
+        .shows(&format!("Running {ALL} a:running#0* e:ErrImagePull#0"));
+    let running = ephemeral("sb0 a=run e=run");
+    running.shows(&format!("Running {ALL} a:running#0* e:running#0"));
+    let status = running.status();
+    let e = &status
+        .ephemeral_container_statuses
+        .as_ref()
+        .expect("a list")[0];
+    assert_eq!((e.ready, e.started), (false, None));
+    // Its end is no failure of the pod, and a failure of its start from before is over.
+    ephemeral("sb0 a=run e=exit7")
+        .failure("e", Reason::RunContainerError, "earlier")
+        .shows(&format!("Running {ALL} a:running#0* e:Error=7#0"));
+    ephemeral("sb0 a=exit0 e=run")
+        .with(|c| c.pod.spec.get_or_insert_default().restart_policy = Some("Never".into()))
+        .shows(&format!("Succeeded {STARTED} a:Completed=0#0 e:running#0"));
+    // The runtime forgot it: it has run.
+    ephemeral("sb0 a=run")
+        .with(|c| c.previous = Some(ephemeral("sb0 a=run e=exit7").status_at(1000)))
+        .shows(&format!("Running {ALL} a:running#0* e:Error=7#0"));
+    let lost = ephemeral("sb0 a=run").with(|c| {
+        c.previous = Some(ephemeral("sb0 a=run e=run").status_at(1000));
+    });
+    lost.shows(&format!(
+        "Running {ALL} a:running#0* e:ContainerStatusUnknown=137#0"
+    ));
+    let status = lost.status();
+    let e = &status
+        .ephemeral_container_statuses
+        .as_ref()
+        .expect("a list")[0];
+    assert!(e.container_id.is_some(), "what it was stays known");
+}
+
+#[test]
+fn a_lost_container_is_told_in_upstreams_words() {
+    let message = |status: &PodStatus, pick: fn(&ContainerStatus) -> &Option<ApiState>| {
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        let first = lists.into_iter().flatten().flatten().next();
+        let state = pick(first.expect("one")).clone().expect("state");
+        state.terminated.expect("ended").message.expect("message")
+    };
+    let gone = Case::new("Always a", "sb0").after("sb0 a=run").status();
+    assert_eq!(
+        message(&gone, |c| &c.last_state),
+        "The container could not be located when the pod was deleted.  The container used to be \
+         Running"
+    );
+    let unknown = Case::new("Always a", "sb0 a=unknown").after("sb0 a=run");
+    assert_eq!(
+        message(&unknown.status(), |c| &c.state),
+        "The container could not be located when the pod was terminated"
+    );
+    let init = Case::new("Always i:init a", "sb0 a=run").status();
+    assert_eq!(
+        message(&init, |c| &c.state),
+        "Unable to get init container status from container runtime and pod has been \
+         initialized, treat it as exited normally"
+    );
+}
+
+#[test]
+fn an_instance_after_one_the_runtime_forgot_counts_on() {
+    // Everything of the pod was removed, logs included.
+    Case::new("Always a", "sb0 sb1 a=run")
+        .with(|c| c.observed.sandboxes.truncate(1))
+        .after("sb0 a#3=exit1")
+        .shows(&format!("Running {ALL} a:running<Error=1>#4*"));
+    // The same instance is not counted again.
+    Case::new("Always a", "sb0 a#3=run")
+        .after("sb0 a#3=run")
+        .shows(&format!("Running {ALL} a:running#3*"));
+}
+
+#[test]
+fn of_every_blocker_it_is_known_who_goes_on() {
+    let check = |reason, container: Option<&str>, retried: bool, expected: &str| {
+        let blocker = Blocker {
+            reason,
+            container: container.map(str::to_owned),
+            message: String::new(),
+            since: Timestamp::UNIX_EPOCH,
+            next_retry: retried.then_some(Timestamp::UNIX_EPOCH),
+        };
+        assert_eq!(who_goes_on(&blocker), expected);
+    };
+    let agent = "the agent, by itself";
+    check(Reason::CrashLoopBackOff, Some("a"), true, agent);
+    check(Reason::ContainersNotReady, Some("a"), true, agent);
+    let hangs = "the container runtime, by answering; the agent goes on asking";
+    check(Reason::RuntimeCallHung, None, true, hangs);
+    let probe = "the container, when its probe passes";
+    check(Reason::ContainersNotReady, Some("a"), false, probe);
+    let gates = "whoever sets the pod's readiness gates";
+    check(Reason::ContainersNotReady, None, false, gates);
+    let user = "whoever made the pod: nothing happens by itself";
+    check(Reason::InvalidImageName, Some("a"), false, user);
+    check(Reason::Error, None, false, user);
+}
+
+#[test]
+fn status_of_a_rejected_pod_is_phase_reason_and_message() {
+    let rejection = windlass_node_rules::admission::Rejection::new("OutOfcpu", "no room");
+    let case = Case::new("Always a", "").with(|c| {
+        c.verdict = Some(rejection.into());
+        let condition = |type_: &str| PodCondition {
+            type_: type_.into(),
+            status: "True".into(),
+            ..PodCondition::default()
+        };
+        c.pod.status.get_or_insert_default().conditions = Some(vec![
+            condition("PodScheduled"),
+            condition("example.com/own"),
+        ]);
+    });
+    let status = case.status();
+    let expected = PodStatus {
+        phase: Some("Failed".into()),
+        reason: Some("OutOfcpu".into()),
+        message: Some("Pod was rejected: no room".into()),
+        qos_class: Some("BestEffort".into()),
+        start_time: status.start_time.clone(),
+        ..PodStatus::default()
+    };
+    let without_conditions = PodStatus {
+        conditions: None,
+        ..status.clone()
+    };
+    assert_eq!(without_conditions, expected);
+    let types = |status: &PodStatus| {
+        let conditions = status.conditions.iter().flatten();
+        conditions.map(|c| c.type_.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(types(&status), ["example.com/own"]);
+
+    // an agent that finds such a pod adds nothing to it
+    let found = Case::new("Always a", "").with(|c| c.pod.status = Some(status.clone()));
+    assert_eq!(found.status(), status);
+}

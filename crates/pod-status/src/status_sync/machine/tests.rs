@@ -1,0 +1,465 @@
+//! The machine by its answers: what it waits for, and what it sends.
+
+use std::sync::Arc;
+
+use windlass_types::Pod;
+use windlass_types::metav1::Time;
+use windlass_types::names;
+use windlass_types::view::PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
+
+use super::*;
+use windlass_pod_lifecycle::actions::tests::pod;
+use crate::mirror::NodeOwner;
+use crate::status_sync::tests::{at, proposal, status};
+
+/// A machine and a clock; every step answers with one line.
+struct Bench {
+    machine: StatusSync,
+    now: i64,
+}
+
+impl Bench {
+    fn new(role: Role) -> Self {
+        Self {
+            machine: StatusSync::new(role, "u"),
+            now: 100,
+        }
+    }
+
+    /// Handles an input and sends what is due.
+    fn step(&mut self, input: Input) -> String {
+        let next = self.machine.handle(input, at(self.now));
+        match self.machine.start(at(self.now)) {
+            Some(request) => call(&request.call),
+            None => next.to_string(),
+        }
+    }
+
+    fn tick_at(&mut self, second: i64) -> String {
+        self.now = second;
+        self.step(Input::Tick)
+    }
+
+    fn fails(&mut self, kind: FailureKind) -> String {
+        let failure = Failure {
+            kind,
+            retry_after: None,
+        };
+        self.step(Input::Answered(Err(failure)))
+    }
+}
+
+/// The verb, and of a patch its phase or the types of its conditions.
+fn call(call: &Call) -> String {
+    match call {
+        Call::Patch(patch) => {
+            let uid = patch["metadata"]["uid"].as_str().unwrap_or_default();
+            let status = &patch["status"];
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let types: Vec<_> = conditions.filter_map(|c| c["type"].as_str()).collect();
+            format!("patch {uid} {} {types:?}", status["phase"])
+        }
+        other => other.to_string(),
+    }
+}
+
+fn object(uid: &str, version: u32, said: &str) -> Pod {
+    let mut object = pod("Never web");
+    object.metadata.uid = Some(uid.to_owned());
+    object.metadata.resource_version = Some(version.to_string());
+    object.status = Some(status(said));
+    object
+}
+
+fn seen(uid: &str, version: u32, said: &str) -> Input {
+    Input::Seen(Arc::new(object(uid, version, said)))
+}
+
+fn answer(uid: &str, version: u32, said: &str) -> Input {
+    let object = Arc::new(object(uid, version, said));
+    Input::Answered(Ok(Answer::Object(object)))
+}
+
+fn says(said: &str, worker: PodWorkerState) -> Input {
+    Input::Local(Some(proposal("Never web", status(said), worker)))
+}
+
+const NEW: &str = "Pending | PodScheduled=True@1 |";
+const PENDING: &str = "Pending | PodScheduled=True@1 Ready=False@100 | web=w";
+const RUNNING: &str = "Running | PodScheduled=True@1 Ready=True@101 | web=r";
+
+#[test]
+fn a_change_is_sent_once_and_a_repeat_costs_nothing() {
+    let mut bench = Bench::new(Role::Pod);
+    assert_eq!(bench.step(seen("u", 1, NEW)), "idle");
+    assert_eq!(
+        bench.step(says(PENDING, SyncPod)),
+        r#"patch u null ["Ready"]"#
+    );
+    assert_eq!(bench.step(answer("u", 2, PENDING)), "idle");
+    assert_eq!(bench.step(seen("u", 2, PENDING)), "idle");
+    assert_eq!(bench.step(says(PENDING, SyncPod)), "idle");
+    assert_eq!(
+        bench.step(says(RUNNING, SyncPod)),
+        r#"patch u "Running" ["Ready"]"#
+    );
+}
+
+#[test]
+fn while_a_request_is_in_flight_only_the_latest_state_is_kept() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, NEW));
+    assert_eq!(
+        bench.step(says(PENDING, SyncPod)),
+        r#"patch u null ["Ready"]"#
+    );
+    assert_eq!(bench.step(says(RUNNING, SyncPod)), "idle");
+    let last = "Succeeded | PodScheduled=True@1 Ready=False@100 | web=t0";
+    assert_eq!(bench.step(says(last, SyncPod)), "idle");
+    assert_eq!(
+        bench.step(answer("u", 2, PENDING)),
+        r#"patch u "Succeeded" []"#
+    );
+}
+
+#[test]
+fn what_goes_first_is_what_frees_then_what_changes_a_pods_use() {
+    let urgency = |said: &str, worker| {
+        let mut machine = StatusSync::new(Role::Pod, "u");
+        machine.handle(seen("u", 1, "Pending | Ready=False@1 | web=w"), at(1));
+        machine.handle(says(said, worker), at(1)).to_string()
+    };
+    assert_eq!(
+        urgency("Failed | Ready=False@1 | web=t1", TerminatedPod),
+        "send(Frees)"
+    );
+    assert_eq!(
+        urgency("Running | Ready=False@1 | web=r", SyncPod),
+        "send(Changes)"
+    );
+    assert_eq!(
+        urgency("Pending | Ready=True@2 | web=w", SyncPod),
+        "send(Changes)"
+    );
+    assert_eq!(
+        urgency("Pending | Ready=False@1,Why | web=w", SyncPod),
+        "send(Tells)"
+    );
+}
+
+#[test]
+fn failures_are_tried_again_with_growing_delays_and_the_newest_state() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, NEW));
+    bench.step(says(PENDING, SyncPod));
+    let mut delays = Vec::new();
+    for _ in 0..7 {
+        bench.fails(FailureKind::Other);
+        let Next::Wait(until) = bench.machine.handle(says(RUNNING, SyncPod), at(bench.now)) else {
+            panic!("waits");
+        };
+        delays.push(until.duration_since(at(bench.now)).as_secs_f64());
+        assert_eq!(
+            bench.tick_at(until.as_second()).split('@').next(),
+            Some("wait")
+        );
+        assert_eq!(
+            bench.tick_at(until.as_second() + 1),
+            r#"patch u "Running" ["Ready"]"#
+        );
+    }
+    for (delay, full) in delays.iter().zip([1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]) {
+        assert!((full * 0.75..=full).contains(delay), "{delays:?}");
+    }
+}
+
+#[test]
+fn the_server_may_ask_for_more_patience() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, NEW));
+    bench.step(says(PENDING, SyncPod));
+    let failure = Failure {
+        kind: FailureKind::Other,
+        retry_after: Some(Duration::from_secs(40)),
+    };
+    assert_eq!(bench.step(Input::Answered(Err(failure))), "wait@140");
+    // neither a change nor an event of the object shortens that
+    assert_eq!(bench.step(seen("u", 2, NEW)), "wait@140");
+    assert_eq!(bench.step(says(RUNNING, SyncPod)), "wait@140");
+    assert_eq!(bench.step(Input::Reachable), "wait@140");
+}
+
+#[test]
+fn who_waits_for_a_dead_server_goes_on_when_it_answers_somebody() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, NEW));
+    bench.step(says(PENDING, SyncPod));
+    for _ in 0..9 {
+        bench.fails(FailureKind::Unreachable);
+        bench.tick_at(bench.now + 31);
+    }
+    assert_eq!(
+        bench.fails(FailureKind::Unreachable).split('@').next(),
+        Some("wait")
+    );
+    assert_eq!(bench.step(Input::Reachable), r#"patch u null ["Ready"]"#);
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_nobody_wait() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.now = 10_000;
+    bench.step(seen("u", 1, NEW));
+    bench.step(says(PENDING, SyncPod));
+    assert_eq!(bench.fails(FailureKind::Other), "wait@10000");
+    assert_eq!(bench.tick_at(6400), r#"patch u null ["Ready"]"#);
+}
+
+#[test]
+fn a_pod_that_is_gone_is_left_until_the_watch_says_otherwise() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, NEW));
+    bench.step(says(PENDING, SyncPod));
+    assert_eq!(bench.fails(FailureKind::NotFound), "idle");
+    assert_eq!(bench.step(says(RUNNING, SyncPod)), "idle");
+    assert_eq!(bench.tick_at(100_000), "idle");
+    assert_eq!(
+        bench.step(seen("u", 3, NEW)),
+        r#"patch u "Running" ["Ready"]"#
+    );
+}
+
+#[test]
+fn after_a_conflict_the_next_word_of_the_watch_decides() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, NEW));
+    bench.step(says(PENDING, SyncPod));
+    assert_eq!(bench.fails(FailureKind::Conflict), "wait@130");
+    assert_eq!(bench.step(says(RUNNING, SyncPod)), "wait@130");
+    // changed by somebody, but the same pod
+    assert_eq!(
+        bench.step(seen("u", 2, NEW)),
+        r#"patch u "Running" ["Ready"]"#
+    );
+    assert_eq!(bench.fails(FailureKind::Conflict), "wait@130");
+    // another pod has the name
+    assert_eq!(bench.step(Input::Gone("u".into())), "idle");
+}
+
+#[test]
+fn a_status_the_server_calls_invalid_waits_for_another_one() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, NEW));
+    bench.step(says(PENDING, SyncPod));
+    assert_eq!(bench.fails(FailureKind::Invalid), "wait@400");
+    assert_eq!(bench.tick_at(110), "wait@400");
+    assert_eq!(
+        bench.step(says(RUNNING, SyncPod)),
+        r#"patch u "Running" ["Ready"]"#
+    );
+}
+
+#[test]
+fn a_server_that_does_not_keep_what_it_took_is_asked_ever_less_often() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, NEW));
+    assert_eq!(
+        bench.step(says(PENDING, SyncPod)),
+        r#"patch u null ["Ready"]"#
+    );
+    assert_eq!(bench.step(answer("u", 2, NEW)), "wait@110");
+    assert_eq!(bench.tick_at(110), r#"patch u null ["Ready"]"#);
+    assert_eq!(bench.step(answer("u", 3, NEW)), "wait@130");
+}
+
+#[test]
+fn an_event_that_is_older_than_the_answer_is_not_believed() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, NEW));
+    bench.step(says(PENDING, SyncPod));
+    bench.step(answer("u", 5, PENDING));
+    assert_eq!(bench.step(seen("u", 4, NEW)), "idle");
+    assert_eq!(bench.step(seen("u", 5, PENDING)), "idle");
+    // a server that was set back is believed in the end
+    bench.now += 31;
+    assert_eq!(bench.step(seen("u", 3, NEW)), r#"patch u null ["Ready"]"#);
+}
+
+#[test]
+fn a_late_answer_does_not_bring_a_pod_back() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, NEW));
+    bench.step(says(PENDING, SyncPod));
+    assert_eq!(bench.step(Input::Gone("u".into())), "idle");
+    assert_eq!(bench.step(answer("u", 2, PENDING)), "idle");
+    assert_eq!(bench.step(Input::Local(None)), "idle");
+    assert!(bench.machine.is_empty());
+}
+
+#[test]
+fn a_deleted_pod_ends_with_its_terminal_status_and_then_its_deletion() {
+    let mut bench = Bench::new(Role::Pod);
+    let deleted = |version, said: &str| {
+        let mut object = object("u", version, said);
+        object.metadata.deletion_timestamp = Some(Time(at(100)));
+        Arc::new(object)
+    };
+    bench.step(seen("u", 1, RUNNING));
+    assert_eq!(bench.step(Input::Seen(deleted(2, RUNNING))), "idle");
+    // what is withheld is not worth a request
+    let end = "Failed | PodScheduled=True@1 Ready=True@101 | web=r";
+    assert_eq!(bench.step(says(end, TerminatingPod)), "idle");
+    let end = "Failed | PodScheduled=True@1 Ready=False@105 | web=t1";
+    assert_eq!(
+        bench.step(says(end, TerminatedPod)),
+        r#"patch u "Failed" ["Ready"]"#
+    );
+    let answered = Answer::Object(deleted(3, end));
+    assert_eq!(bench.step(Input::Answered(Ok(answered))), "idle");
+    let released = Proposal {
+        released: true,
+        ..proposal("Never web", status(end), TerminatedPod)
+    };
+    assert_eq!(bench.step(Input::Local(Some(released))), "delete(u)");
+    // the worker may be forgotten before the object is
+    assert_eq!(bench.step(Input::Local(None)), "idle");
+    assert_eq!(bench.fails(FailureKind::Unreachable), "wait@100");
+    assert_eq!(bench.tick_at(102), "delete(u)");
+    assert_eq!(bench.step(Input::Answered(Ok(Answer::Deleted))), "wait@112");
+    assert!(!bench.machine.is_empty());
+    assert_eq!(bench.step(Input::Gone("u".into())), "idle");
+    assert!(bench.machine.is_empty());
+}
+
+#[test]
+fn a_pod_the_runtime_was_not_asked_about_yet_is_not_spoken_of() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, RUNNING));
+    let mut adopted = proposal("Never web", status(PENDING), SyncPod);
+    adopted.looked = false;
+    assert_eq!(bench.step(Input::Local(Some(adopted.clone()))), "idle");
+    adopted.looked = true;
+    assert_eq!(
+        bench.step(Input::Local(Some(adopted))),
+        r#"patch u "Pending" ["Ready"]"#
+    );
+}
+
+#[test]
+fn a_contradiction_is_not_sent_and_can_be_asked_for() {
+    let mut bench = Bench::new(Role::Pod);
+    bench.step(seen("u", 1, "Running | Ready=False@1 | web=t1"));
+    assert_eq!(bench.step(says(RUNNING, SyncPod)), "idle");
+    let refused = bench.machine.refused().expect("refused");
+    assert_eq!(refused.container, "web");
+    bench.step(says("Failed | Ready=False@1 | web=t1", TerminatedPod));
+    assert_eq!(bench.machine.refused(), None);
+}
+
+/// A static pod `p` with this hash.
+fn static_pod(hash: &str, said: &str, worker: PodWorkerState) -> Proposal {
+    let mut proposal = proposal("Always web", status(said), worker);
+    let pod = Arc::make_mut(&mut proposal.pod);
+    let hash = (names::ANN_CONFIG_HASH.to_owned(), hash.to_owned());
+    pod.metadata.annotations = Some([hash].into());
+    proposal
+}
+
+fn mirror(uid: &str, version: u32, hash: &str, said: &str) -> SharedPod {
+    let mut object = object(uid, version, said);
+    let hash = (names::ANN_CONFIG_MIRROR.to_owned(), hash.to_owned());
+    object.metadata.annotations = Some([hash].into());
+    Arc::new(object)
+}
+
+fn cluster(sources_ready: bool) -> Input {
+    Input::Cluster(Cluster {
+        node: Some(NodeOwner {
+            name: "n1".into(),
+            uid: "node-uid".into(),
+            deleting: false,
+        }),
+        sources_ready,
+    })
+}
+
+#[test]
+fn a_static_pods_status_goes_to_its_mirror_once_there_is_one() {
+    let mut bench = Bench::new(Role::Mirror);
+    let runs = static_pod("h1", "Running | Ready=True@9 | web=r", SyncPod);
+    assert_eq!(bench.step(Input::Local(Some(runs))), "idle");
+    assert_eq!(bench.step(cluster(false)), "create(p_ns)");
+    let created = Answer::Object(mirror("m1", 1, "h1", NEW));
+    assert_eq!(
+        bench.step(Input::Answered(Ok(created))),
+        r#"patch m1 "Running" ["Ready"]"#
+    );
+}
+
+#[test]
+fn an_outdated_mirror_is_deleted_and_created_anew_whatever_late_events_say() {
+    let mut bench = Bench::new(Role::Mirror);
+    let successor = static_pod("h2", "Pending | Ready=False@9 | web=w", SyncPod);
+    bench.step(cluster(true));
+    bench.step(Input::Seen(mirror("m1", 1, "h1", NEW)));
+    assert_eq!(bench.step(Input::Local(Some(successor))), "delete(m1)");
+    assert_eq!(
+        bench.step(Input::Answered(Ok(Answer::Deleted))),
+        "create(p_ns)"
+    );
+    assert_eq!(bench.step(Input::Seen(mirror("m1", 2, "h1", NEW))), "idle");
+    let created = Answer::Object(mirror("m2", 5, "h2", NEW));
+    assert_eq!(
+        bench.step(Input::Answered(Ok(created))),
+        r#"patch m2 null ["Ready"]"#
+    );
+    assert_eq!(bench.step(Input::Gone("m1".into())), "idle");
+    assert_eq!(bench.machine.object().map(uid_of_shared), Some("m2".into()));
+}
+
+fn uid_of_shared(object: &SharedPod) -> String {
+    object.uid().to_string()
+}
+
+#[test]
+fn a_mirror_without_a_static_pod_is_an_orphan_once_every_source_has_spoken() {
+    let mut bench = Bench::new(Role::Mirror);
+    bench.step(cluster(false));
+    assert_eq!(bench.step(Input::Seen(mirror("m1", 1, "h1", NEW))), "idle");
+    // its static pod may be on its way to the board
+    assert_eq!(bench.step(cluster(true)), "wait@105");
+    assert_eq!(bench.tick_at(104), "wait@105");
+    assert_eq!(bench.tick_at(105), "delete(m1)");
+
+    // one that was seen to leave is gone
+    let mut bench = Bench::new(Role::Mirror);
+    let said = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
+    bench.step(Input::Seen(mirror("m1", 1, "h1", said)));
+    bench.step(Input::Local(Some(static_pod("h1", said, TerminatingPod))));
+    assert_eq!(bench.step(Input::Local(None)), "idle");
+    assert_eq!(bench.step(cluster(true)), "delete(m1)");
+}
+
+#[test]
+fn a_mirror_somebody_deletes_comes_back() {
+    let mut bench = Bench::new(Role::Mirror);
+    let said = "Running | PodScheduled=True@1 Ready=True@9 | web=r";
+    bench.step(cluster(true));
+    bench.step(Input::Local(Some(static_pod("h1", said, SyncPod))));
+    bench.step(Input::Answered(Ok(Answer::Object(mirror(
+        "m1", 1, "h1", said,
+    )))));
+    let mut deleted = Arc::unwrap_or_clone(mirror("m1", 2, "h1", said));
+    deleted.metadata.deletion_timestamp = Some(Time(at(100)));
+    assert_eq!(bench.step(Input::Seen(Arc::new(deleted))), "delete(m1)");
+    assert_eq!(
+        bench.step(Input::Answered(Ok(Answer::Deleted))),
+        "create(p_ns)"
+    );
+    // or it vanishes at once
+    bench.step(Input::Answered(Ok(Answer::Object(mirror(
+        "m2", 4, "h1", said,
+    )))));
+    bench.now += 60;
+    assert_eq!(bench.step(Input::Gone("m2".into())), "create(p_ns)");
+}

@@ -1,0 +1,373 @@
+//! The node agent's findings over the server's status, field by field.
+
+use windlass_types::corev1::{
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodCondition, PodStatus,
+};
+use windlass_types::metav1::Time;
+use windlass_types::view::PodWorkerState;
+use windlass_types::{Pod, PodExt, Reason, Timestamp};
+
+use super::{Proposal, is_terminal};
+use windlass_pod_lifecycle::actions::restarts_after_exit;
+use windlass_types::Phase;
+use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
+
+/// Condition types that only the node agent writes (upstream `PodConditionsByKubelet`).
+const OWNED: [&str; 8] = [
+    "PodReadyToStartContainers",
+    "Initialized",
+    READY,
+    CONTAINERS_READY,
+    SCHEDULED,
+    "PodResizePending",
+    "PodResizeInProgress",
+    ALL_RESTARTING,
+];
+const READY: &str = "Ready";
+const CONTAINERS_READY: &str = "ContainersReady";
+const SCHEDULED: &str = "PodScheduled";
+const ALL_RESTARTING: &str = "AllContainersRestarting";
+/// Written by everyone who ends pods; ours carries this reason.
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+const BY_KUBELET: &str = "TerminationByKubelet";
+
+/// A status that contradicts what the server was told is not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("container {container} has ended for good and cannot be {state} again")]
+pub struct Refused {
+    /// Which container.
+    pub container: String,
+    /// What it is said to be.
+    pub state: &'static str,
+}
+
+/// The status to bring to the server, whose present one is `api`.
+///
+/// `now` dates what changes without a date of its own; times get their whole seconds when they
+/// are written as JSON.
+pub(crate) fn merge_status(
+    api: &PodStatus,
+    proposal: &Proposal,
+    now: Timestamp,
+) -> Result<PodStatus, Refused> {
+    let ended = proposal.worker == PodWorkerState::TerminatedPod;
+    let pod = &*proposal.pod;
+    let mut status = (*proposal.status).clone();
+    carry_containers(&mut status, api, pod, ended)?;
+    if ended && was_rejected(&status, api) {
+        status.container_statuses = None;
+        status.init_container_statuses = None;
+    } else if ended {
+        end_containers(&mut status, pod);
+        end_phase(&mut status, pod);
+    }
+    carry_fields(&mut status, api, proposal, now);
+
+    let settled = is_terminal(api);
+    let withheld = !settled && is_terminal(&status) && !ended && may_run(&status);
+    let ends_now = !settled && is_terminal(&status) && !withheld;
+    carry_phase(&mut status, api, settled, withheld);
+    status.conditions = Some(conditions(&status, api, proposal, ends_now, now));
+    Ok(status)
+}
+
+/// Restart counts grow, last states stay, and what ended for good stays ended.
+fn carry_containers(
+    status: &mut PodStatus,
+    api: &PodStatus,
+    pod: &Pod,
+    ended: bool,
+) -> Result<(), Refused> {
+    let free = any_may_restart(pod);
+    for (mine, theirs, specs, reruns) in [
+        (
+            &mut status.init_container_statuses,
+            &api.init_container_statuses,
+            pod.init_containers(),
+            // a new sandbox runs them all again; the server takes that only as their next end
+            true,
+        ),
+        (
+            &mut status.container_statuses,
+            &api.container_statuses,
+            pod.containers(),
+            false,
+        ),
+        (
+            &mut status.ephemeral_container_statuses,
+            &api.ephemeral_container_statuses,
+            &[],
+            false,
+        ),
+    ] {
+        let Some(list) = mine else {
+            // nothing is known of them here: a rejected pod keeps what it was
+            mine.clone_from(theirs);
+            continue;
+        };
+        for container in list {
+            let name = &container.name;
+            let Some(old) = theirs.iter().flatten().find(|c| c.name == *name) else {
+                continue;
+            };
+            if let Some(state) = ended_for_good(old, specs, pod)
+                && !free
+                && terminated(&container.state).is_none()
+            {
+                if reruns && !ended {
+                    container.clone_from(old);
+                    continue;
+                }
+                if !ended {
+                    let running = container
+                        .state
+                        .as_ref()
+                        .is_some_and(|s| s.running.is_some());
+                    return Err(Refused {
+                        container: name.clone(),
+                        state: if running { "running" } else { "waiting" },
+                    });
+                }
+                container.state = Some(state.clone());
+            }
+            carry_container(container, old);
+        }
+    }
+    Ok(())
+}
+
+fn carry_container(container: &mut ContainerStatus, old: &ContainerStatus) {
+    container.restart_count = container.restart_count.max(old.restart_count);
+    if terminated(&container.last_state).is_some() {
+        return;
+    }
+    // the runtime no longer has the instance that ended before
+    if terminated(&old.state).is_some() && terminated(&container.state).is_none() {
+        container.last_state.clone_from(&old.state);
+    } else if terminated(&old.last_state).is_some() {
+        container.last_state.clone_from(&old.last_state);
+    }
+}
+
+/// The state of a container that ended and will not be restarted.
+fn ended_for_good<'a>(
+    old: &'a ContainerStatus,
+    specs: &[Container],
+    pod: &Pod,
+) -> Option<&'a ContainerState> {
+    let code = terminated(&old.state)?.exit_code;
+    let spec = specs.iter().find(|spec| spec.name == old.name)?;
+    (!restarts_after_exit(pod, spec, code))
+        .then_some(old.state.as_ref())
+        .flatten()
+}
+
+/// A rule of one container may restart all of them, those that are done included.
+fn any_may_restart(pod: &Pod) -> bool {
+    let all = pod.init_containers().iter().chain(pod.containers());
+    all.flat_map(|c| c.restart_policy_rules.iter().flatten())
+        .any(|rule| rule.action == "RestartAllContainers")
+}
+
+/// The pod is over: a container whose end was not seen has failed (upstream `TerminatePod`).
+/// Containers that were never reached stay as they are.
+fn end_containers(status: &mut PodStatus, pod: &Pod) {
+    let lost = || {
+        Some(ContainerState {
+            terminated: Some(ContainerStateTerminated {
+                exit_code: UNSEEN_EXIT_CODE,
+                reason: Some(Reason::ContainerStatusUnknown.as_str().to_owned()),
+                message: Some(UNSEEN_END.to_owned()),
+                ..ContainerStateTerminated::default()
+            }),
+            ..ContainerState::default()
+        })
+    };
+    let unseen = |c: &&mut ContainerStatus| terminated(&c.state).is_none();
+    if initialized(status, pod) {
+        let apps = status.container_statuses.iter_mut().flatten();
+        apps.filter(unseen).for_each(|c| c.state = lost());
+    }
+    let inits = status
+        .init_container_statuses
+        .as_deref()
+        .unwrap_or_default();
+    let reached = inits.iter().rposition(reached).unwrap_or(0) + 1;
+    let inits = status.init_container_statuses.iter_mut().flatten();
+    inits
+        .take(reached)
+        .filter(unseen)
+        .for_each(|c| c.state = lost());
+}
+
+/// A terminated pod has a terminal phase, whatever was known of it last: the API server deletes no
+/// other. A static pod comes back with its manifest, and keeps its phase.
+fn end_phase(status: &mut PodStatus, pod: &Pod) {
+    if !is_terminal(status) && !pod.is_static() {
+        status.phase = Some(Phase::Failed.as_str().to_owned());
+    }
+}
+
+/// The pod failed for a reason of the node's before anything was said of its containers: they
+/// were not lost, there were none. What is shown of such a pod is the reason.
+fn was_rejected(status: &PodStatus, api: &PodStatus) -> bool {
+    fn all(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        lists.into_iter().flatten().flatten()
+    }
+    status
+        .reason
+        .as_ref()
+        .is_some_and(|reason| !reason.is_empty())
+        && all(api).next().is_none()
+        && !all(status).any(|c| reached(c) || c.container_id.is_some())
+}
+
+/// The app containers were, or could have been, started.
+fn initialized(status: &PodStatus, pod: &Pod) -> bool {
+    let completed = |state| terminated(state).is_some_and(|t| t.exit_code == 0);
+    let last = status.init_container_statuses.iter().flatten().next_back();
+    pod.init_containers().is_empty()
+        || status.container_statuses.iter().flatten().any(reached)
+        || last.is_some_and(|c| completed(&c.last_state) || completed(&c.state))
+}
+
+fn reached(container: &ContainerStatus) -> bool {
+    let waits = |state: &ContainerState| state.running.is_none() && state.terminated.is_none();
+    terminated(&container.last_state).is_some() || !container.state.as_ref().is_none_or(waits)
+}
+
+/// What belongs to others, and what is written once.
+fn carry_fields(status: &mut PodStatus, api: &PodStatus, proposal: &Proposal, now: Timestamp) {
+    status
+        .resource_claim_statuses
+        .clone_from(&api.resource_claim_statuses);
+    status
+        .extended_resource_claim_status
+        .clone_from(&api.extended_resource_claim_status);
+    status
+        .node_allocatable_resource_claim_statuses
+        .clone_from(&api.node_allocatable_resource_claim_statuses);
+    status
+        .nominated_node_name
+        .clone_from(&api.nominated_node_name);
+    prefer(&mut status.qos_class, &api.qos_class);
+    prefer(&mut status.start_time, &api.start_time);
+    status.start_time.get_or_insert(Time(now));
+    status.observed_generation = status.observed_generation.max(api.observed_generation);
+    if status.resources.is_none() {
+        status.resources.clone_from(&api.resources);
+    }
+    if status.allocated_resources.is_none() {
+        status
+            .allocated_resources
+            .clone_from(&api.allocated_resources);
+    }
+    if status.host_ip.is_none() {
+        status.host_ip.clone_from(&api.host_ip);
+        status.host_ips.clone_from(&api.host_ips);
+    }
+    // a pod that stops keeps the address it had
+    let stops = proposal.worker != PodWorkerState::SyncPod || is_terminal(status);
+    if status.pod_ip.is_none() && (stops || is_terminal(api)) {
+        status.pod_ip.clone_from(&api.pod_ip);
+        status.pod_ips.clone_from(&api.pod_ips);
+    }
+}
+
+/// The first value stands.
+fn prefer<T: Clone>(mine: &mut Option<T>, first: &Option<T>) {
+    if first.is_some() {
+        mine.clone_from(first);
+    }
+}
+
+/// A terminal phase is never left, and not entered before its time.
+fn carry_phase(status: &mut PodStatus, api: &PodStatus, settled: bool, withheld: bool) {
+    if settled && status.phase == api.phase {
+        status.reason = status.reason.take().or_else(|| api.reason.clone());
+        status.message = status.message.take().or_else(|| api.message.clone());
+    } else if settled || withheld {
+        let pending = || Some("Pending".to_owned());
+        status.phase = api.phase.clone().or_else(pending);
+        status.reason.clone_from(&api.reason);
+        status.message.clone_from(&api.message);
+    }
+}
+
+/// A container runs, may be started yet, or is one of which the runtime cannot say that it
+/// ended.
+fn may_run(status: &PodStatus) -> bool {
+    let lists = [
+        &status.init_container_statuses,
+        &status.container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
+    lists.into_iter().flatten().flatten().any(|c| {
+        let unknown = Reason::ContainerStatusUnknown.as_str();
+        terminated(&c.state).is_none_or(|t| t.reason.as_deref() == Some(unknown))
+    })
+}
+
+/// Foreign conditions as the server has them, then ours. `ends_now`: the server learns of the
+/// terminal phase with this status.
+fn conditions(
+    status: &PodStatus,
+    api: &PodStatus,
+    proposal: &Proposal,
+    ends_now: bool,
+    now: Timestamp,
+) -> Vec<PodCondition> {
+    let before = api.conditions.as_deref().unwrap_or_default();
+    let proposed = proposal.status.conditions.as_deref().unwrap_or_default();
+    let owned = |c: &&PodCondition| OWNED.contains(&c.type_.as_str());
+    let mut list: Vec<PodCondition> = before.iter().filter(|c| !owned(c)).cloned().collect();
+
+    let disruption = proposed.iter().find(|c| c.type_ == DISRUPTION_TARGET);
+    if let Some(disruption) =
+        disruption.filter(|c| ends_now && c.reason.as_deref() == Some(BY_KUBELET))
+    {
+        let mut mine = disruption.clone();
+        // it was decided earlier, but it is true for the world from now on
+        mine.last_transition_time = Some(Time(now));
+        list.retain(|c| c.type_ != DISRUPTION_TARGET);
+        list.push(since(mine, before));
+    }
+    let mut ours: Vec<PodCondition> = proposed.iter().filter(owned).cloned().collect();
+    // a rejected pod has no conditions of the kubelet, as upstream
+    if !ours.is_empty() && !ours.iter().any(|c| c.type_ == SCHEDULED) {
+        ours.extend(before.iter().find(|c| c.type_ == SCHEDULED).cloned());
+    }
+    for mut condition in ours {
+        let over = match status.phase.as_deref() {
+            Some("Succeeded") => Some("PodCompleted"),
+            Some("Failed") => Some("PodFailed"),
+            _ => None,
+        };
+        if let Some(reason) = over
+            && [READY, CONTAINERS_READY, ALL_RESTARTING].contains(&condition.type_.as_str())
+            && condition.status == "True"
+        {
+            condition.status = "False".to_owned();
+            condition.reason = Some(reason.to_owned());
+            condition.message = None;
+            condition.last_transition_time = Some(Time(now));
+        }
+        condition.last_transition_time.get_or_insert(Time(now));
+        list.push(since(condition, before));
+    }
+    list
+}
+
+/// A condition that the server knows with the same status keeps its date.
+fn since(mut condition: PodCondition, before: &[PodCondition]) -> PodCondition {
+    let same = |c: &&PodCondition| c.type_ == condition.type_ && c.status == condition.status;
+    if let Some(time) = before.iter().find(same).map(|c| &c.last_transition_time) {
+        prefer(&mut condition.last_transition_time, time);
+    }
+    condition
+}
+
+fn terminated(state: &Option<ContainerState>) -> Option<&ContainerStateTerminated> {
+    state.as_ref()?.terminated.as_ref()
+}

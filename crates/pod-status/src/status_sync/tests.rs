@@ -1,0 +1,614 @@
+//! Merging and patching, by one line for each case.
+
+use serde_json::json;
+use windlass_types::Timestamp;
+use windlass_types::corev1::{
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, HostIP, PodCondition, PodIP, PodStatus,
+};
+use windlass_types::metav1::Time;
+
+use super::*;
+use windlass_pod_lifecycle::actions::tests::pod;
+
+pub(super) fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+/// `w`, `r`, `t<exit code>`, or `?` for a container the runtime does not know.
+fn state(text: &str) -> Option<ContainerState> {
+    let terminated = |exit_code, reason: &str| ContainerStateTerminated {
+        exit_code,
+        reason: Some(reason.to_owned()),
+        ..ContainerStateTerminated::default()
+    };
+    let mut state = ContainerState::default();
+    match text.split_at(1) {
+        ("w", _) => state.waiting = Some(ContainerStateWaiting::default()),
+        ("r", _) => state.running = Some(ContainerStateRunning::default()),
+        ("?", _) => state.terminated = Some(terminated(137, "ContainerStatusUnknown")),
+        (_, code) => state.terminated = Some(terminated(code.parse().expect("code"), "Error")),
+    }
+    Some(state)
+}
+
+/// `name=state`, then `*restarts`, then `/last state`; separated by spaces.
+fn containers(text: &str) -> Option<Vec<ContainerStatus>> {
+    let one = |word: &str| {
+        let (word, last) = word
+            .split_once('/')
+            .map_or((word, None), |(w, l)| (w, Some(l)));
+        let (word, count) = word.split_once('*').unwrap_or((word, "0"));
+        let (name, now) = word.split_once('=').expect("name=state");
+        ContainerStatus {
+            name: name.to_owned(),
+            state: state(now),
+            last_state: last.and_then(state),
+            restart_count: count.parse().expect("a count"),
+            ..ContainerStatus::default()
+        }
+    };
+    Some(text.split_whitespace().map(one).collect())
+}
+
+/// `Type=True@second,reason`; separated by spaces.
+fn conditions(text: &str) -> Option<Vec<PodCondition>> {
+    let one = |word: &str| {
+        let (word, reason) = word
+            .split_once(',')
+            .map_or((word, None), |(w, r)| (w, Some(r)));
+        let (word, second) = word.split_once('@').expect("a time");
+        let (type_, status) = word.split_once('=').expect("a status");
+        PodCondition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.map(str::to_owned),
+            last_transition_time: Some(Time(at(second.parse().expect("seconds")))),
+            ..PodCondition::default()
+        }
+    };
+    Some(text.split_whitespace().map(one).collect())
+}
+
+/// `phase | conditions | containers | init containers`.
+pub(super) fn status(text: &str) -> PodStatus {
+    let mut parts = text.split('|').map(str::trim);
+    let mut part = || parts.next().unwrap_or_default();
+    PodStatus {
+        phase: Some(part().to_owned()),
+        conditions: conditions(part()),
+        container_statuses: containers(part()),
+        init_container_statuses: containers(part()).filter(|list| !list.is_empty()),
+        start_time: Some(Time(at(1))),
+        ..PodStatus::default()
+    }
+}
+
+fn line(status: &PodStatus) -> String {
+    let condition = |c: &PodCondition| {
+        let second = c
+            .last_transition_time
+            .as_ref()
+            .map_or(0, |t| t.0.as_second());
+        let reason = c.reason.as_ref().map_or(String::new(), |r| format!(",{r}"));
+        format!("{}={}@{second}{reason}", c.type_, c.status)
+    };
+    let state = |state: &Option<ContainerState>| match state {
+        Some(ContainerState {
+            terminated: Some(t),
+            ..
+        }) if t.exit_code == 137 => "?".to_owned(),
+        Some(ContainerState {
+            terminated: Some(t),
+            ..
+        }) => format!("t{}", t.exit_code),
+        Some(ContainerState {
+            running: Some(_), ..
+        }) => "r".to_owned(),
+        _ => "w".to_owned(),
+    };
+    let container = |c: &ContainerStatus| {
+        let count = match c.restart_count {
+            0 => String::new(),
+            n => format!("*{n}"),
+        };
+        let last = c
+            .last_state
+            .as_ref()
+            .map_or(String::new(), |_| format!("/{}", state(&c.last_state)));
+        format!("{}={}{count}{last}", c.name, state(&c.state))
+    };
+    let mut parts = vec![status.phase.clone().unwrap_or_default()];
+    let list = |words: Vec<String>| words.join(" ");
+    parts.push(list(
+        status.conditions.iter().flatten().map(condition).collect(),
+    ));
+    parts.push(list(
+        status
+            .container_statuses
+            .iter()
+            .flatten()
+            .map(container)
+            .collect(),
+    ));
+    if let Some(inits) = &status.init_container_statuses {
+        parts.push(list(inits.iter().map(container).collect()));
+    }
+    parts.join(" | ")
+}
+
+pub(super) fn proposal(asked: &str, said: PodStatus, worker: PodWorkerState) -> Proposal {
+    Proposal {
+        pod: Arc::new(pod(asked)),
+        status: Arc::new(said),
+        worker,
+        looked: true,
+        released: false,
+    }
+}
+
+fn merged(asked: &str, api: &str, said: &str, worker: PodWorkerState) -> String {
+    match merge_status(&status(api), &proposal(asked, status(said), worker), at(99)) {
+        Ok(status) => line(&status),
+        Err(refused) => refused.to_string(),
+    }
+}
+
+use PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
+
+#[test]
+fn conditions_of_others_stay_and_ours_keep_their_date_while_their_status_does() {
+    let api = "Pending | PodScheduled=True@1 example.com/gate=False@2,Why Ready=False@3 | ";
+    let said = "Running | PodScheduled=True@9 Ready=True@9 Initialized=True@9 old.example/x=True@9 | web=r";
+    assert_eq!(
+        merged("Always web", api, said, SyncPod),
+        "Running | example.com/gate=False@2,Why PodScheduled=True@1 Ready=True@9 Initialized=True@9 | web=r"
+    );
+}
+
+#[test]
+fn that_the_pod_is_scheduled_is_never_taken_back() {
+    let api = "Pending | PodScheduled=True@1 | ";
+    assert_eq!(
+        merged(
+            "Always web",
+            api,
+            "Pending | Ready=False@5 | web=w",
+            SyncPod
+        ),
+        "Pending | Ready=False@5 PodScheduled=True@1 | web=w"
+    );
+}
+
+#[test]
+fn a_condition_of_ours_that_is_no_longer_said_goes() {
+    let api = "Running | PodResizePending=True@1 Ready=True@1 | web=r";
+    assert_eq!(
+        merged("Always web", api, "Running | Ready=True@5 | web=r", SyncPod),
+        "Running | Ready=True@1 | web=r"
+    );
+}
+
+#[test]
+fn a_terminal_phase_waits_until_no_container_can_be_running() {
+    let api = "Running | Ready=True@1 | web=r";
+    for (asked, said, worker, phase) in [
+        (
+            "Never web",
+            "Succeeded | Ready=False@5 | web=t0",
+            SyncPod,
+            "Succeeded",
+        ),
+        (
+            "Never web",
+            "Failed | Ready=False@5 | web=r",
+            TerminatingPod,
+            "Running",
+        ),
+        (
+            "Never web",
+            "Failed | Ready=False@5 | web=w",
+            TerminatingPod,
+            "Running",
+        ),
+        (
+            "Never web",
+            "Failed | Ready=False@5 | web=?",
+            SyncPod,
+            "Running",
+        ),
+        (
+            "Never web",
+            "Failed | Ready=False@5 | web=?",
+            TerminatedPod,
+            "Failed",
+        ),
+        (
+            "Never web",
+            "Failed | Ready=False@5 | web=w",
+            TerminatedPod,
+            "Failed",
+        ),
+        // a sidecar runs on
+        (
+            "Never web s:sidecar",
+            "Succeeded | Ready=False@5 | web=t0 | s=r",
+            TerminatingPod,
+            "Running",
+        ),
+    ] {
+        let line = merged(asked, api, said, worker);
+        assert_eq!(line.split(" | ").next(), Some(phase), "{said} {worker}");
+    }
+}
+
+#[test]
+fn terminated_pod_has_terminal_phase_whatever_was_observed() {
+    for (said, expected) in [
+        ("Running | Ready=True@5 | web=r", "Failed"),
+        ("Pending | Ready=False@5 | web=w", "Failed"),
+        ("Succeeded | Ready=False@5 | web=t0", "Succeeded"),
+    ] {
+        let line = merged(
+            "Always web",
+            "Running | Ready=True@1 | web=r",
+            said,
+            TerminatedPod,
+        );
+        assert_eq!(line.split(" | ").next(), Some(expected), "{said}");
+        let line = merged(
+            "Always web",
+            "Running | Ready=True@1 | web=r",
+            said,
+            TerminatingPod,
+        );
+        assert_ne!(line.split(" | ").next(), Some("Failed"), "{said}");
+    }
+}
+
+#[test]
+fn a_terminal_phase_is_never_left() {
+    let mut api = status("Failed | Ready=False@1 | web=t1");
+    api.reason = Some("Evicted".into());
+    for said in ["Running", "Succeeded", "Failed", "Pending"] {
+        let said = status(&format!("{said} | Ready=True@5 | web=t0"));
+        let merged = merge_status(&api, &proposal("Never web", said, TerminatedPod), at(99));
+        let merged = merged.expect("merged");
+        assert_eq!(merged.phase.as_deref(), Some("Failed"));
+        assert_eq!(merged.reason.as_deref(), Some("Evicted"));
+    }
+}
+
+#[test]
+fn a_pod_that_has_ended_is_not_ready_whatever_is_said() {
+    let api = "Running | Ready=True@1 ContainersReady=True@1 | web=r";
+    let said = "Failed | Ready=True@5 ContainersReady=True@5 | web=t1";
+    assert_eq!(
+        merged("Never web", api, said, TerminatedPod),
+        "Failed | Ready=False@99,PodFailed ContainersReady=False@99,PodFailed | web=t1"
+    );
+}
+
+#[test]
+fn a_container_that_ended_for_good_does_not_come_back() {
+    let not_again = "container web has ended for good and cannot be running again";
+    for (asked, was, is, expected) in [
+        ("Never web", "web=t1", "web=r", not_again),
+        ("OnFailure web", "web=t0", "web=r", not_again),
+        ("OnFailure web", "web=t1*1", "web=r*2", "web=r*2/t1"),
+        ("Always web", "web=t0", "web=w*1", "web=w*1/t0"),
+        // a sidecar restarts while the pod is not over
+        (
+            "Never web s:sidecar",
+            "web=r | s=t0",
+            "web=r | s=r*1",
+            "s=r*1/t0",
+        ),
+        // an init container that runs again in a new sandbox: the server takes its next end
+        (
+            "OnFailure web i:init",
+            "web=t1 | i=t0",
+            "web=w | i=r*1",
+            "i=t0",
+        ),
+        (
+            "OnFailure web i:init",
+            "web=t1 | i=t0",
+            "web=w | i=t1*1",
+            "i=t1*1",
+        ),
+        (
+            "Always web i:init",
+            "web=t1 | i=t0",
+            "web=w | i=r*1",
+            "i=r*1/t0",
+        ),
+    ] {
+        let api = format!("Running | Ready=True@1 | {was}");
+        let said = format!("Running | Ready=True@1 | {is}");
+        let line = merged(asked, &api, &said, SyncPod);
+        assert_eq!(
+            line.split(" | ").last(),
+            Some(expected),
+            "{asked}: {was} -> {is}"
+        );
+    }
+    // what else there is to say is said meanwhile
+    assert_eq!(
+        merged(
+            "OnFailure web i:init",
+            "Running | Ready=True@1 | web=r | i=t0",
+            "Pending | Ready=False@5 | web=t1 | i=r*1",
+            SyncPod
+        ),
+        "Pending | Ready=False@5 | web=t1 | i=t0"
+    );
+    // once the pod is over its end is told, with the container as it was
+    assert_eq!(
+        merged(
+            "Never web db",
+            "Running | Ready=True@1 | db=r web=t3",
+            "Failed | Ready=False@5 | db=t0 web=w",
+            TerminatedPod
+        ),
+        "Failed | Ready=False@5 | db=t0 web=t3"
+    );
+}
+
+#[test]
+fn restart_counts_grow_and_last_states_stay() {
+    for (was, is, expected) in [
+        ("web=r*3/t1", "web=r", "web=r*3/t1"),
+        ("web=r*3/t1", "web=r*4/t2", "web=r*4/t2"),
+        ("web=t1*3", "web=w*3", "web=w*3/t1"),
+        ("web=r", "web=r", "web=r"),
+    ] {
+        let api = format!("Running | Ready=True@1 | {was}");
+        let said = format!("Running | Ready=True@1 | {is}");
+        let line = merged("Always web", &api, &said, SyncPod);
+        assert_eq!(line.split(" | ").last(), Some(expected), "{was} -> {is}");
+    }
+}
+
+#[test]
+fn a_container_whose_end_nobody_saw_has_failed_when_the_pod_is_over() {
+    for (asked, said, expected) in [
+        ("Never web", "web=w", "web=?"),
+        ("Never web", "web=t0", "web=t0"),
+        // never reached: the init container did not finish
+        ("Never web i:init", "web=w | i=r", "web=w | i=?"),
+        (
+            "Never web i:init k:init",
+            "web=w | i=w k=w",
+            "web=w | i=? k=w",
+        ),
+        ("Never web i:init", "web=w | i=t0", "web=? | i=t0"),
+        ("Never web i:init", "web=w/t1 | i=w", "web=?/t1 | i=?"),
+    ] {
+        let said = format!("Failed | Ready=False@5 | {said}");
+        let line = merged(asked, "Pending | PodScheduled=True@1", &said, TerminatedPod);
+        let containers = line.split_once("PodScheduled=True@1 | ").map(|(_, c)| c);
+        assert_eq!(containers, Some(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_disruption_is_told_together_with_the_terminal_phase_and_not_before() {
+    let ours = "DisruptionTarget=True@5,TerminationByKubelet Ready=False@5";
+    let api = "Running | Ready=False@1 | web=r";
+    assert_eq!(
+        merged(
+            "Always web",
+            api,
+            &format!("Failed | {ours} | web=r"),
+            TerminatingPod
+        ),
+        "Running | Ready=False@1 | web=r"
+    );
+    assert_eq!(
+        merged(
+            "Always web",
+            api,
+            &format!("Failed | {ours} | web=t1"),
+            TerminatedPod
+        ),
+        "Failed | DisruptionTarget=True@99,TerminationByKubelet Ready=False@1 | web=t1"
+    );
+    // somebody else's stays as it is
+    let foreign = "Running | DisruptionTarget=True@2,EvictionByEvictionAPI Ready=False@1 | web=r";
+    let copied = "Failed | DisruptionTarget=True@2,EvictionByEvictionAPI Ready=False@1 | web=t1";
+    assert_eq!(merged("Always web", foreign, copied, TerminatedPod), copied);
+}
+
+#[test]
+fn fields_of_others_are_copied_and_some_are_written_once() {
+    let mut api = status("Pending | PodScheduled=True@1 | ");
+    api.start_time = Some(Time(at(3)));
+    api.qos_class = Some("Burstable".into());
+    api.nominated_node_name = Some("n2".into());
+    api.observed_generation = Some(4);
+    api.pod_ip = Some("10.0.0.1".into());
+    api.pod_ips = Some(vec![PodIP {
+        ip: "10.0.0.1".into(),
+    }]);
+    let mut said = status("Pending | Ready=False@5 | web=w");
+    said.start_time = Some(Time(at(50)));
+    said.qos_class = Some("BestEffort".into());
+    said.observed_generation = Some(3);
+    let fields = |worker| {
+        let merged = merge_status(&api, &proposal("Always web", said.clone(), worker), at(99));
+        let merged = merged.expect("merged");
+        format!(
+            "{} {} {} {} {}",
+            merged.start_time.map_or(0, |t| t.0.as_second()),
+            merged.qos_class.unwrap_or_default(),
+            merged.nominated_node_name.unwrap_or_default(),
+            merged.observed_generation.unwrap_or_default(),
+            merged.pod_ip.unwrap_or_default(),
+        )
+    };
+    assert_eq!(fields(TerminatingPod), "3 Burstable n2 4 10.0.0.1");
+    // its sandbox is made anew: it has no address for a moment
+    assert_eq!(fields(SyncPod), "3 Burstable n2 4 ");
+}
+
+#[test]
+fn a_rejected_pod_has_no_containers_and_is_told_at_once() {
+    // it had a worker, which ended it without a look at its containers
+    let mut ended = status("Failed | Ready=False@5 | web=w");
+    ended.reason = Some("OutOfcpu".into());
+    let ended = proposal("Always web", ended, TerminatedPod);
+    let new = merge_status(&status("Pending | PodScheduled=True@1"), &ended, at(99));
+    assert_eq!(
+        line(&new.expect("merged")),
+        "Failed | Ready=False@5 PodScheduled=True@1 | "
+    );
+    let mut said = status("Failed");
+    said.container_statuses = None;
+    said.reason = Some("OutOfcpu".into());
+    let rejected = proposal("Always web", said, SyncPod);
+    let new = merge_status(&status("Pending | PodScheduled=True@1"), &rejected, at(99));
+    assert_eq!(new.expect("merged").phase.as_deref(), Some("Failed"));
+    let rejected_line = line(
+        &merge_status(
+            &status("Pending | PodScheduled=True@1 example.com/own=True@1"),
+            &rejected,
+            at(99),
+        )
+        .expect("merged"),
+    );
+    assert_eq!(rejected_line, "Failed | example.com/own=True@1 | ");
+    // what ran when the agent was away is stopped first
+    let ran = merge_status(&status("Running | Ready=True@1 | web=r"), &rejected, at(99));
+    assert_eq!(line(&ran.expect("merged")), "Running |  | web=r");
+}
+
+fn patch(before: &PodStatus, after: &PodStatus) -> String {
+    let mut base = pod("Always web");
+    base.metadata.uid = Some("u1".into());
+    base.status = Some(before.clone());
+    match status_patch(&base, after) {
+        None => "none".to_owned(),
+        Some(patch) => {
+            assert_eq!(patch["metadata"], json!({"uid": "u1"}));
+            patch["status"].to_string()
+        }
+    }
+}
+
+#[test]
+fn a_patch_names_only_what_differs() {
+    let before = status("Pending | Ready=False@1,Why x/y=True@1 | ");
+    for (after, expected) in [
+        ("Pending | Ready=False@1,Why x/y=True@1 | ", "none"),
+        // their order means nothing
+        ("Pending | x/y=True@1 Ready=False@1,Why | ", "none"),
+        (
+            "Running | Ready=False@1,Why x/y=True@1 | ",
+            r#"{"phase":"Running"}"#,
+        ),
+        (
+            "Pending | x/y=True@1 Ready=True@5 | ",
+            r#"{"$setElementOrder/conditions":[{"type":"x/y"},{"type":"Ready"}],"conditions":[{"lastTransitionTime":"1970-01-01T00:00:05Z","reason":null,"status":"True","type":"Ready"}]}"#,
+        ),
+        (
+            "Pending | x/y=True@1 | ",
+            r#"{"$setElementOrder/conditions":[{"type":"x/y"}],"conditions":[{"$patch":"delete","type":"Ready"}]}"#,
+        ),
+    ] {
+        assert_eq!(patch(&before, &status(after)), expected, "{after}");
+    }
+}
+
+#[test]
+fn containers_are_replaced_as_a_whole_and_addresses_merged_in_order() {
+    let mut before = status("Running | | web=r db=r");
+    before.pod_ips = Some(vec![
+        PodIP {
+            ip: "10.0.0.1".into(),
+        },
+        PodIP { ip: "fd::1".into() },
+    ]);
+    before.host_ips = Some(vec![HostIP {
+        ip: "1.1.1.1".into(),
+    }]);
+    let mut after = status("Running | | web=t1");
+    after.pod_ips = Some(vec![
+        PodIP { ip: "fd::1".into() },
+        PodIP {
+            ip: "10.0.0.1".into(),
+        },
+    ]);
+    assert_eq!(
+        patch(&before, &after),
+        concat!(
+            r#"{"$setElementOrder/podIPs":[{"ip":"fd::1"},{"ip":"10.0.0.1"}],"#,
+            r#""containerStatuses":[{"name":"web","ready":false,"restartCount":0,"#,
+            r#""state":{"terminated":{"exitCode":1,"reason":"Error"}}}],"hostIPs":null}"#,
+        )
+    );
+    let mut other = before.clone();
+    other.pod_ips = Some(vec![
+        PodIP {
+            ip: "10.0.0.1".into(),
+        },
+        PodIP { ip: "fd::2".into() },
+    ]);
+    assert_eq!(
+        patch(&before, &other),
+        concat!(
+            r#"{"$setElementOrder/podIPs":[{"ip":"10.0.0.1"},{"ip":"fd::2"}],"#,
+            r#""podIPs":[{"ip":"fd::2"},{"$patch":"delete","ip":"fd::1"}]}"#,
+        )
+    );
+}
+
+#[test]
+fn another_spelling_of_the_same_status_is_no_difference() {
+    let mut before = status("Running | Ready=True@1 | web=r");
+    let mut after = before.clone();
+    after.message = Some(String::new());
+    after.ephemeral_container_statuses = Some(Vec::new());
+    let fraction = Timestamp::new(1, 700_000_000).expect("a time");
+    for (status, cpu, started) in [(&mut before, "500m", at(1)), (&mut after, "0.5", fraction)] {
+        status.start_time = Some(Time(started));
+        for container in status.container_statuses.iter_mut().flatten() {
+            let amount = serde_json::from_value(json!({"cpu": cpu})).expect("a quantity");
+            container.allocated_resources = Some(amount);
+            container.last_state = Some(ContainerState::default());
+        }
+    }
+    for container in before.container_statuses.iter_mut().flatten() {
+        container.last_state = None;
+    }
+    assert_eq!(patch(&before, &after), "none");
+}
+
+#[test]
+fn a_pod_is_deleted_for_good_when_the_server_knows_its_end_and_nothing_is_left_of_it() {
+    let object = |deleted: bool, phase: &str| {
+        let mut object = pod("Never web");
+        object.metadata.deletion_timestamp = deleted.then(|| Time(at(1)));
+        object.status = Some(status(phase));
+        object
+    };
+    let local = |worker, released| Proposal {
+        released,
+        ..proposal("Never web", status("Failed"), worker)
+    };
+    for (deleted, phase, worker, released, expected) in [
+        (true, "Failed", TerminatedPod, true, true),
+        (true, "Succeeded", TerminatedPod, true, true),
+        (true, "Failed", TerminatedPod, false, false),
+        (true, "Failed", TerminatingPod, true, false),
+        (true, "Running", TerminatedPod, true, false),
+        (true, "Pending", TerminatedPod, true, false),
+        (false, "Failed", TerminatedPod, true, false),
+    ] {
+        assert_eq!(
+            can_be_deleted(&object(deleted, phase), &local(worker, released)),
+            expected,
+            "{deleted} {phase} {worker} {released}"
+        );
+    }
+}

@@ -1,0 +1,173 @@
+//! Names of the cgroups that hold pods, as the Go kubelet gives them.
+//!
+//! ```text
+//! kubepods                      all pods
+//! kubepods/pod<uid>             a Guaranteed pod
+//! kubepods/burstable/pod<uid>
+//! kubepods/besteffort/pod<uid>
+//! ```
+//! The systemd driver spells each as a slice within its parents' slices, so that
+//! `kubepods/burstable/pod1-2` is
+//! `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice`.
+
+use windlass_types::PodUid;
+use windlass_types::cri::CgroupDriver;
+
+use windlass_pod_inputs::resources::QosClass;
+
+/// Cgroup of all pods below `cgroupRoot`.
+const KUBEPODS: &str = "kubepods";
+/// What a pod's name in the hierarchy begins with.
+const POD: &str = "pod";
+const SLICE: &str = ".slice";
+
+/// Where the cgroups of pods are: a driver's way to spell names below a root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupLayout {
+    driver: CgroupDriver,
+    /// Parts of `cgroupRoot` and [`KUBEPODS`].
+    kubepods: Vec<String>,
+}
+
+impl CgroupLayout {
+    /// The layout below `cgroupRoot`; empty is the root of the hierarchy.
+    pub fn new(driver: CgroupDriver, cgroup_root: &str) -> Self {
+        let root = cgroup_root.split('/').filter(|part| !part.is_empty());
+        Self {
+            driver,
+            kubepods: root.chain([KUBEPODS]).map(str::to_owned).collect(),
+        }
+    }
+
+    /// The driver.
+    pub fn driver(&self) -> CgroupDriver {
+        self.driver
+    }
+
+    /// Path of the cgroup of all pods, from the root of a hierarchy.
+    pub fn kubepods(&self) -> String {
+        self.path(&[])
+    }
+
+    /// Path of the parent of a class' pods; that of Guaranteed pods is [`Self::kubepods`].
+    pub fn qos(&self, class: QosClass) -> String {
+        self.path(class_part(class).as_slice())
+    }
+
+    /// Path of a pod's cgroup: what the runtime gets as the parent of its containers'.
+    pub fn pod(&self, class: QosClass, uid: &PodUid) -> String {
+        let pod = format!("{POD}{uid}");
+        let parts: Vec<&str> = class_part(class).into_iter().chain([&*pod]).collect();
+        self.path(&parts)
+    }
+
+    /// The pod that owns a cgroup directly below [`Self::qos`], by the name of its directory.
+    pub fn pod_of(&self, class: QosClass, name: &str) -> Option<PodUid> {
+        let uid = match self.driver {
+            CgroupDriver::Cgroupfs => name.strip_prefix(POD)?.to_owned(),
+            CgroupDriver::Systemd => {
+                let class = self.qos(class);
+                let prefix = class.rsplit('/').next()?.strip_suffix(SLICE)?;
+                let pod = name.strip_prefix(prefix)?.strip_prefix('-')?;
+                pod.strip_suffix(SLICE)?
+                    .strip_prefix(POD)?
+                    .replace('_', "-")
+            }
+        };
+        (!uid.is_empty()).then(|| PodUid::from(uid))
+    }
+
+    fn path(&self, below: &[&str]) -> String {
+        let parts = self.kubepods.iter().map(String::as_str);
+        let parts = parts.chain(below.iter().copied());
+        match self.driver {
+            CgroupDriver::Cgroupfs => parts.map(|part| format!("/{part}")).collect(),
+            CgroupDriver::Systemd => slices(parts),
+        }
+    }
+}
+
+/// A dash separates the parts of a slice's name, so it cannot be in one.
+fn slices<'a>(parts: impl Iterator<Item = &'a str>) -> String {
+    let (mut path, mut name) = (String::new(), String::new());
+    for part in parts {
+        if !name.is_empty() {
+            name.push('-');
+        }
+        name.push_str(&part.replace('-', "_"));
+        path.push('/');
+        path.push_str(&name);
+        path.push_str(SLICE);
+    }
+    path
+}
+
+fn class_part(class: QosClass) -> Option<&'static str> {
+    match class {
+        QosClass::Guaranteed => None,
+        QosClass::Burstable => Some("burstable"),
+        QosClass::BestEffort => Some("besteffort"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use CgroupDriver::{Cgroupfs, Systemd};
+    use QosClass::{BestEffort, Burstable, Guaranteed};
+
+    #[test]
+    fn names_are_those_of_the_go_kubelet() {
+        fn check(driver: CgroupDriver, root: &str, class: QosClass, expected: &str) {
+            let uid = PodUid::from("8a7c-11");
+            let layout = CgroupLayout::new(driver, root);
+            let path = layout.pod(class, &uid);
+            assert_eq!(path, expected);
+            let (parent, name) = path.rsplit_once('/').expect("a path");
+            assert_eq!(layout.qos(class), parent);
+            assert_eq!(layout.pod_of(class, name), Some(uid), "{path}");
+        }
+        check(Cgroupfs, "/", Guaranteed, "/kubepods/pod8a7c-11");
+        check(Cgroupfs, "", Burstable, "/kubepods/burstable/pod8a7c-11");
+        check(
+            Cgroupfs,
+            "/a/b",
+            BestEffort,
+            "/a/b/kubepods/besteffort/pod8a7c-11",
+        );
+        check(
+            Systemd,
+            "/",
+            Guaranteed,
+            "/kubepods.slice/kubepods-pod8a7c_11.slice",
+        );
+        check(
+            Systemd,
+            "",
+            Burstable,
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod8a7c_11.slice",
+        );
+        check(
+            Systemd,
+            "/a-b",
+            BestEffort,
+            "/a_b.slice/a_b-kubepods.slice/a_b-kubepods-besteffort.slice/\
+             a_b-kubepods-besteffort-pod8a7c_11.slice",
+        );
+    }
+
+    #[test]
+    fn what_is_no_pods_cgroup_is_nobodys() {
+        fn check(driver: CgroupDriver, class: QosClass, name: &str) {
+            let layout = CgroupLayout::new(driver, "");
+            assert_eq!(layout.pod_of(class, name), None, "{name}");
+        }
+        check(Cgroupfs, Guaranteed, "burstable");
+        check(Cgroupfs, Guaranteed, "pod");
+        check(Cgroupfs, Burstable, "some-pod1");
+        check(Systemd, Guaranteed, "kubepods-burstable.slice");
+        check(Systemd, Burstable, "kubepods-pod1.slice");
+        check(Systemd, Burstable, "kubepods-burstable-pod1.scope");
+    }
+}

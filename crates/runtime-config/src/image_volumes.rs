@@ -1,0 +1,176 @@
+//! Images that are mounted as volumes: which of them a container needs, and whether the runtime
+//! can mount them.
+//!
+//! No answer of the runtime says that it mounts images: one that is too old leaves the field out
+//! and mounts an empty path, or all of the image where a part was asked for. Its version is all
+//! there is to go by, and only the runtimes whose history is known are refused.
+
+use std::collections::BTreeMap;
+
+use windlass_types::corev1::Container;
+use windlass_types::cri::{MountedImage, RuntimeVersion};
+use windlass_types::{MountedContent, MountedVolumes};
+
+use crate::config_error::ConfigError;
+use windlass_manifests::image_name::PullPolicy;
+
+/// Images of one container's volumes, by the volumes' names, as the runtime resolved them.
+pub type MountedImages = BTreeMap<String, MountedImage>;
+
+/// Runtimes that learnt it: name, first version that mounts an image, first that mounts a part.
+const SINCE: [History; 2] = [("containerd", [2, 1], [2, 2]), ("cri-o", [1, 31], [1, 33])];
+
+/// An image that a container mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WantedImageVolume<'a> {
+    /// Name of the volume.
+    pub volume: &'a str,
+    /// The image, as the pod names it.
+    pub reference: &'a str,
+    /// When it is pulled.
+    pub policy: PullPolicy,
+    /// A part of it is asked for.
+    pub in_part: bool,
+}
+
+/// Images that a container mounts, once for each mount.
+pub fn wanted_images<'a>(
+    container: &'a Container,
+    volumes: &'a MountedVolumes,
+) -> Vec<WantedImageVolume<'a>> {
+    let mounts = container.volume_mounts.iter().flatten();
+    let wanted = mounts.filter_map(|mount| match &volumes.get(&mount.name)?.content {
+        MountedContent::Image {
+            reference,
+            pull_policy,
+        } => Some(WantedImageVolume {
+            volume: &mount.name,
+            reference,
+            policy: PullPolicy::of_image(Some(pull_policy), reference),
+            in_part: [&mount.sub_path, &mount.sub_path_expr]
+                .into_iter()
+                .any(|path| path.as_deref().is_some_and(|path| !path.is_empty())),
+        }),
+        MountedContent::Path(_) | MountedContent::Device(_) => None,
+    });
+    wanted.collect()
+}
+
+/// Refuses what this runtime would leave out without a word.
+///
+/// # Errors
+/// The runtime is known to be too old.
+pub fn check_runtime(
+    runtime: &RuntimeVersion,
+    wanted: WantedImageVolume<'_>,
+) -> Result<(), ConfigError> {
+    let Some(((name, whole, part), _)) = known(runtime) else {
+        return Ok(());
+    };
+    let missing = missing(runtime);
+    let (since, what, lacks) = match wanted.in_part {
+        false => (whole, "image volumes", missing.whole),
+        true => (part, "subPath of image volumes", missing.part),
+    };
+    if !lacks {
+        return Ok(());
+    }
+    Err(ConfigError::ImageVolume {
+        volume: wanted.volume.to_owned(),
+        message: format!(
+            "{what} need {name} {}.{} or later, and this node has {}",
+            since[0], since[1], runtime.version
+        ),
+    })
+}
+
+/// What a runtime is known to lack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Images as volumes.
+    pub(crate) whole: bool,
+    /// Parts of images as volumes.
+    pub(crate) part: bool,
+}
+
+/// What this runtime is known to lack; nothing if its history is not known.
+pub(crate) fn missing(runtime: &RuntimeVersion) -> Missing {
+    let missing = known(runtime).map(|((_, whole, part), version)| Missing {
+        whole: version < *whole,
+        part: version < *part,
+    });
+    missing.unwrap_or_default()
+}
+
+/// A runtime, and its first versions with whole images and with parts of images as volumes.
+type History = (&'static str, [u64; 2], [u64; 2]);
+
+/// The history of a runtime, and its version.
+fn known(runtime: &RuntimeVersion) -> Option<(&'static History, [u64; 2])> {
+    let known = SINCE.iter().find(|(name, ..)| *name == runtime.name);
+    known.zip(major_and_minor(&runtime.version))
+}
+
+/// `v1.6.20~ds1` is `[1, 6]`.
+pub(crate) fn major_and_minor(version: &str) -> Option<[u64; 2]> {
+    let version = version.strip_prefix('v').unwrap_or(version);
+    let mut parts = version.splitn(3, '.');
+    let major = parts.next()?.parse().ok()?;
+    let minor = parts.next()?;
+    let digits = minor.find(|c: char| !c.is_ascii_digit());
+    let minor = minor[..digits.unwrap_or(minor.len())].parse().ok()?;
+    Some([major, minor])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_would_leave_an_image_out_is_refused() {
+        let check = |name: &str, version: &str, in_part: bool, expected: &str| {
+            let runtime = RuntimeVersion {
+                name: name.to_owned(),
+                version: version.to_owned(),
+                ..RuntimeVersion::default()
+            };
+            let wanted = WantedImageVolume {
+                volume: "model",
+                reference: "r/m:1",
+                policy: PullPolicy::Always,
+                in_part,
+            };
+            let line = match check_runtime(&runtime, wanted) {
+                Ok(()) => "yes".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(line, expected, "{name} {version}");
+        };
+        check(
+            "containerd",
+            "1.6.20~ds1",
+            false,
+            "volume \"model\": image volumes need containerd 2.1 or later, and this node has \
+             1.6.20~ds1",
+        );
+        check("containerd", "v2.1.0-rc.0", false, "yes");
+        check(
+            "containerd",
+            "v2.1.4",
+            true,
+            "volume \"model\": subPath of image volumes need containerd 2.2 or later, and this \
+             node has v2.1.4",
+        );
+        check("containerd", "3.0", true, "yes");
+        check("cri-o", "1.31.2", false, "yes");
+        check(
+            "cri-o",
+            "1.30.9",
+            false,
+            "volume \"model\": image volumes need cri-o 1.31 or later, and this node has 1.30.9",
+        );
+        // nobody knows what these can
+        check("fake", "0.1.0", true, "yes");
+        check("containerd", "unknown", false, "yes");
+    }
+}

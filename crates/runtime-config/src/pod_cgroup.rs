@@ -1,0 +1,265 @@
+//! What the cgroups of pods, of their classes and of all of them are set to, and the kernel's
+//! words for it (upstream `ResourceConfigForPod`, `setCPUCgroupConfig`, `getCgroupConfig`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use windlass_types::corev1::ResourceRequirements;
+use windlass_types::{Pod, PodExt};
+
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_units::quantity::{Quantity, lookup};
+use windlass_pod_inputs::resources::{self, QosClass, cpu_quota, cpu_shares, pod_limit, pod_request, qos_class};
+
+/// Microseconds of CPU time in a second that make systemd's least step of a quota.
+const SYSTEMD_QUOTA_STEP: u64 = 10_000;
+/// systemd's own period of a quota, in microseconds.
+const SYSTEMD_QUOTA_PERIOD: u64 = 100_000;
+
+/// Settings of one cgroup; what is `None` is left as the kernel made it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CgroupValues {
+    /// Weight against its siblings, in cgroup v1's shares.
+    pub cpu_shares: Option<i64>,
+    /// CPU time in each period and the period, in microseconds; a quota of -1 is no limit.
+    pub cpu_quota: Option<(i64, i64)>,
+    /// Most memory, in bytes.
+    pub memory_limit: Option<i64>,
+    /// Most processes and threads.
+    pub pids_limit: Option<i64>,
+}
+
+impl fmt::Display for CgroupValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shares = self.cpu_shares.map(|v| format!("shares={v}"));
+        let quota = self.cpu_quota.map(|(q, p)| format!("quota={q}/{p}"));
+        let memory = self.memory_limit.map(|v| format!("memory={v}"));
+        let pids = self.pids_limit.map(|v| format!("pids={v}"));
+        let words: Vec<String> = [shares, quota, memory, pids]
+            .into_iter()
+            .flatten()
+            .collect();
+        if words.is_empty() {
+            return f.write_str("nothing");
+        }
+        f.write_str(&words.join(" "))
+    }
+}
+
+/// One file of a cgroup and its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupFile {
+    /// The controller it belongs to.
+    pub controller: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// What to write.
+    pub content: String,
+}
+
+impl fmt::Display for CgroupFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.content)
+    }
+}
+
+impl CgroupValues {
+    /// The properties of a systemd slice that stand for the values, on cgroup v1 or v2. systemd
+    /// counts CPU time in hundredths of a CPU: a quota is rounded up to the next.
+    pub fn slice_properties(&self, v2: bool) -> Vec<(&'static str, u64)> {
+        let amount = |value: i64| u64::try_from(value).unwrap_or(0);
+        let shares = self.cpu_shares.map(|shares| match v2 {
+            true => ("CPUWeight", amount(cpu_weight(shares))),
+            false => ("CPUShares", amount(shares)),
+        });
+        let quota = self.cpu_quota.map(|(quota, period)| {
+            let per_second = match quota {
+                1.. => amount(quota).saturating_mul(1_000_000) / amount(period).max(1),
+                _ => u64::MAX,
+            };
+            let per_second = per_second.checked_next_multiple_of(SYSTEMD_QUOTA_STEP);
+            ("CPUQuotaPerSecUSec", per_second.unwrap_or(u64::MAX))
+        });
+        // its default is left unsaid: a systemd before 242 does not know the property
+        let period = self.cpu_quota.map(|(_, period)| amount(period));
+        let period = period.filter(|period| *period != SYSTEMD_QUOTA_PERIOD);
+        let memory = self.memory_limit.map(|bytes| match v2 {
+            true => ("MemoryMax", amount(bytes)),
+            false => ("MemoryLimit", amount(bytes)),
+        });
+        let pids = self.pids_limit.map(|pids| ("TasksMax", amount(pids)));
+        let period = period.map(|period| ("CPUQuotaPeriodUSec", period));
+        let properties = [shares, quota, period, memory, pids];
+        properties.into_iter().flatten().collect()
+    }
+
+    /// The files of cgroup v1 or v2 that hold the values, in the order they are to be written.
+    pub fn files(&self, v2: bool) -> Vec<CgroupFile> {
+        let mut files = Vec::new();
+        let mut file = |controller, name, content: String| {
+            files.push(CgroupFile {
+                controller,
+                name,
+                content,
+            });
+        };
+        match self.cpu_shares {
+            Some(shares) if v2 => file("cpu", "cpu.weight", cpu_weight(shares).to_string()),
+            Some(shares) => file("cpu", "cpu.shares", shares.to_string()),
+            None => {}
+        }
+        match self.cpu_quota {
+            Some((quota, period)) if v2 => {
+                let quota = Some(quota).filter(|quota| *quota > 0);
+                let quota = quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
+                file("cpu", "cpu.max", format!("{quota} {period}"));
+            }
+            Some((quota, period)) => {
+                file("cpu", "cpu.cfs_period_us", period.to_string());
+                file("cpu", "cpu.cfs_quota_us", quota.to_string());
+            }
+            None => {}
+        }
+        let memory = if v2 {
+            "memory.max"
+        } else {
+            "memory.limit_in_bytes"
+        };
+        if let Some(bytes) = self.memory_limit {
+            file("memory", memory, bytes.to_string());
+        }
+        if let Some(pids) = self.pids_limit {
+            file("pids", "pids.max", pids.to_string());
+        }
+        files
+    }
+}
+
+/// cgroup v2's weight (1 to 10000) for v1's shares (2 to 262144), by the straight line that
+/// upstream draws for pods and classes.
+fn cpu_weight(shares: i64) -> i64 {
+    1 + (shares.clamp(2, 262_144) - 2) * 9999 / 262_142
+}
+
+/// Settings of a pod's cgroup. A Burstable pod is limited only if all its containers are, else
+/// one without a limit would be bound by the others'. `pids_limit` is `podPidsLimit` if it limits.
+pub fn pod_cgroup(pod: &Pod, node: &NodeFacts, pids_limit: Option<i64>) -> CgroupValues {
+    let class = qos_class(pod);
+    let milli = |name, amount: Option<Quantity>| {
+        with_overhead(pod, name, amount).map_or(0, Quantity::milli_value)
+    };
+    let shares = cpu_shares(milli("cpu", pod_request(pod, "cpu")));
+    let limit = |name| {
+        let limits_all = class == QosClass::Guaranteed
+            || (class == QosClass::Burstable && limits_all_containers(pod, name));
+        let limit = pod_limit(pod, name).filter(|limit| *limit > Quantity::ZERO);
+        limit.filter(|_| limits_all)
+    };
+    let period = node.cpu_cfs_quota_period.as_micros();
+    let period = i64::try_from(period).unwrap_or(i64::MAX);
+    let quota = limit("cpu").map(|cpu| match node.cpu_cfs_quota {
+        true => cpu_quota(milli("cpu", Some(cpu)), period),
+        false => -1,
+    });
+    let memory = limit("memory").and_then(|bytes| with_overhead(pod, "memory", Some(bytes)));
+    CgroupValues {
+        cpu_shares: Some(match class {
+            QosClass::BestEffort => resources::cpu_shares(0),
+            QosClass::Burstable | QosClass::Guaranteed => shares,
+        }),
+        cpu_quota: quota.map(|quota| (quota, period)),
+        memory_limit: memory.map(Quantity::value),
+        pids_limit,
+    }
+}
+
+/// Shares of the parent of all Burstable pods: as many as those request that have not ended.
+pub fn burstable_shares<'a>(pods: impl Iterator<Item = &'a Pod>) -> i64 {
+    let has_ended = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+        matches!(phase, Some("Failed" | "Succeeded"))
+    };
+    let burstable = pods.filter(|pod| qos_class(pod) == QosClass::Burstable && !has_ended(pod));
+    let requests = burstable.map(|pod| {
+        let request = with_overhead(pod, "cpu", pod_request(pod, "cpu"));
+        request.map_or(0, Quantity::milli_value)
+    });
+    cpu_shares(requests.fold(0, i64::saturating_add))
+}
+
+/// What all pods of the node may use, in the units of the node object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeLimits {
+    /// CPU, in thousandths.
+    pub milli_cpu: i64,
+    /// Memory in bytes; 0 if it is not known.
+    pub memory: i64,
+    /// Processes; 0 if they are not limited.
+    pub pids: i64,
+}
+
+impl NodeLimits {
+    /// What is left of the node's capacity. `reserved` are `systemReserved` and `kubeReserved` if
+    /// they are enforced. What may be evicted counts as left: eviction comes before the limit.
+    pub fn new(
+        capacity: &BTreeMap<String, ApiQuantity>,
+        pid_max: i64,
+        reserved: &[&BTreeMap<String, String>],
+    ) -> Self {
+        let total = |name| lookup(Some(capacity), name).ok().flatten();
+        let of = |name: &str| {
+            let amounts = reserved
+                .iter()
+                .filter_map(|list| list.get(name)?.parse().ok());
+            amounts.fold(Quantity::ZERO, |sum, amount: Quantity| sum + amount)
+        };
+        let left = |total: i64, reserved: i64| (total - reserved).max(0);
+        Self {
+            milli_cpu: left(
+                total("cpu").map_or(0, Quantity::milli_value),
+                of("cpu").milli_value(),
+            ),
+            memory: left(
+                total("memory").map_or(0, Quantity::value),
+                of("memory").value(),
+            ),
+            pids: left(pid_max, of("pid").value()),
+        }
+    }
+
+    /// Settings of the cgroup of all pods.
+    pub fn values(self) -> CgroupValues {
+        let positive = |amount| Some(amount).filter(|amount| *amount > 0);
+        CgroupValues {
+            cpu_shares: Some(cpu_shares(self.milli_cpu)),
+            cpu_quota: None,
+            memory_limit: positive(self.memory),
+            pids_limit: positive(self.pids),
+        }
+    }
+}
+
+/// True if each container has a limit of the resource, or the pod as a whole has one.
+fn limits_all_containers(pod: &Pod, name: &str) -> bool {
+    let limited = |resources: Option<&ResourceRequirements>| {
+        let limits = resources.and_then(|resources| resources.limits.as_ref());
+        let limit = lookup(limits, name).ok().flatten();
+        limit.is_some_and(|limit| limit > Quantity::ZERO)
+    };
+    let mut all = pod.containers().iter().chain(pod.init_containers());
+    limited(PodExt::spec(pod).resources.as_ref()) || all.all(|c| limited(c.resources.as_ref()))
+}
+
+fn with_overhead(pod: &Pod, name: &str, amount: Option<Quantity>) -> Option<Quantity> {
+    let overhead = lookup(PodExt::spec(pod).overhead.as_ref(), name)
+        .ok()
+        .flatten();
+    match (amount, overhead) {
+        (Some(amount), Some(overhead)) => Some(amount + overhead),
+        (amount, overhead) => amount.or(overhead),
+    }
+}
+
+#[cfg(test)]
+mod tests;

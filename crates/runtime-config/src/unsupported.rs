@@ -1,0 +1,159 @@
+//! What a pod asks for that this version does not act on, in words for its user.
+//!
+//! A field that is ignored silently is worse than one that is refused: the list is shown by
+//! `describe` and logged once for each pod. Fields whose omission would be unsafe are refused
+//! with a [`crate::config_error::ConfigError`] instead and listed here too.
+
+use windlass_types::corev1::Container;
+use windlass_types::{Pod, PodExt};
+
+use windlass_volume_plan::volume_source;
+
+/// One line for each field, pod first, then volumes, then containers in spec order.
+pub fn unsupported_fields(pod: &Pod) -> Vec<String> {
+    let spec = PodExt::spec(pod);
+    let mut lines = Vec::new();
+    pod_fields(pod, &mut lines);
+    for volume in spec.volumes.iter().flatten() {
+        if let Some(kind) = volume_source::unsupported(volume) {
+            lines.push(format!(
+                "volume {}: {kind} volumes are not supported",
+                volume.name
+            ));
+        }
+    }
+    for container in pod.init_containers().iter().chain(pod.containers()) {
+        container_fields(container, &mut lines);
+    }
+    lines
+}
+
+fn pod_fields(pod: &Pod, lines: &mut Vec<String>) {
+    let spec = PodExt::spec(pod);
+    let checks = [
+        (
+            pod.is_static() && has(&spec.readiness_gates),
+            "readinessGates: nobody sets the conditions of a static pod, it never becomes Ready",
+        ),
+        (
+            has(&spec.resource_claims),
+            "resourceClaims: no devices are allocated",
+        ),
+        (
+            spec.resources.is_some(),
+            "resources: pod-level resources bound each container, not the pod as a whole",
+        ),
+    ];
+    lines.extend(
+        checks
+            .iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, text)| (*text).to_owned()),
+    );
+}
+
+fn container_fields(container: &Container, lines: &mut Vec<String>) {
+    let lifecycle = container.lifecycle.as_ref();
+    let resources = container.resources.clone().unwrap_or_default();
+    let huge_pages = [&resources.limits, &resources.requests]
+        .into_iter()
+        .flatten()
+        .any(|list| list.keys().any(|name| name.starts_with("hugepages-")));
+    let checks = [
+        (
+            lifecycle.is_some_and(|l| l.stop_signal.is_some()),
+            "lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
+        ),
+        (huge_pages, "resources: huge pages are not limited"),
+        (
+            has(&resources.claims),
+            "resources.claims: no devices are allocated",
+        ),
+    ];
+    let on = checks.iter().filter(|(on, _)| *on);
+    lines.extend(on.map(|(_, text)| format!("container {}: {text}", container.name)));
+}
+
+fn has<T>(list: &Option<Vec<T>>) -> bool {
+    list.as_ref().is_some_and(|l| !l.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(spec: Value, expected: &[&str]) {
+        let pod: Pod = serde_json::from_value(json!({"spec": spec})).expect("pod");
+        assert_eq!(unsupported_fields(&pod), expected);
+    }
+
+    #[test]
+    fn a_pod_within_this_version_has_no_lines() {
+        check(
+            json!({
+                "securityContext": {"fsGroup": 2000},
+                "volumes": [
+                    {"name": "a", "emptyDir": {}},
+                    {"name": "b", "emptyDir": {"medium": "Memory"}},
+                    {"name": "c", "hostPath": {"path": "/x"}},
+                    {"name": "d", "configMap": {"name": "x"}},
+                    {"name": "e", "secret": {"secretName": "x"}},
+                    {"name": "f", "downwardAPI": {}},
+                    {"name": "g", "projected": {}},
+                    {"name": "h", "persistentVolumeClaim": {"claimName": "x"}},
+                    {"name": "i", "ephemeral": {}},
+                    {"name": "j", "csi": {"driver": "d"}},
+                    {"name": "k", "nfs": {"server": "s", "path": "/"}},
+                    {"name": "l", "image": {"reference": "i"}},
+                ],
+                "runtimeClassName": "gvisor",
+                "imagePullSecrets": [{"name": "registry"}],
+                "containers": [{
+                    "name": "c",
+                    "volumeMounts": [{
+                        "name": "a", "mountPath": "/a", "subPath": "s", "readOnly": true,
+                        "recursiveReadOnly": "Enabled",
+                    }],
+                    "lifecycle": {
+                        "postStart": {"exec": {"command": ["true"]}},
+                        "preStop": {"sleep": {"seconds": 1}},
+                    },
+                    "resources": {"limits": {"cpu": "1"}},
+                    "envFrom": [{"configMapRef": {"name": "x"}}],
+                    "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+                    "restartPolicyRules": [
+                        {"action": "Restart"}, {"action": "RestartAllContainers"},
+                    ],
+                }],
+                "activeDeadlineSeconds": 5,
+                "ephemeralContainers": [{"name": "debug"}],
+            }),
+            &[],
+        );
+    }
+
+    #[test]
+    fn each_field_without_effect_is_named_with_its_consequence() {
+        check(
+            json!({
+                "readinessGates": [{"conditionType": "x"}],
+                "volumes": [
+                    {"name": "huge", "emptyDir": {"medium": "HugePages"}},
+                    {"name": "odd", "glusterfs": {"endpoints": "e", "path": "p"}},
+                ],
+                "containers": [{
+                    "name": "c",
+                    "lifecycle": {"stopSignal": "SIGUSR1"},
+                    "resources": {"limits": {"hugepages-2Mi": "2Mi"}},
+                }],
+            }),
+            &[
+                "volume odd: glusterfs volumes are not supported",
+                "container c: lifecycle.stopSignal: the image's signal is used while the feature gate ContainerStopSignals is off",
+                "container c: resources: huge pages are not limited",
+            ],
+        );
+    }
+}
