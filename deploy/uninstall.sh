@@ -1,13 +1,13 @@
 #!/bin/sh
-# Takes Windlass off every node of the cluster that kubectl talks to: moves its pods away, ends
-# what is left of them, removes what it made on the machines, and last itself. What it cannot clean
-# it names at the end, and keeps: run it again.
-# LEAVE is the file of `cargo xtask manifests`, for images from a registry of your own.
+# Removes Windlass from all nodes of the cluster that kubectl uses: drains its nodes, stops the
+# remaining pods, removes files and mounts from the hosts, then deletes the DaemonSet. Lists the hosts
+# that it could not clean; run it again for these.
+# CLEANUP is the file of `cargo xtask manifests`, for images from a registry of your own.
 set -eu
 here=$(dirname "$0")
-patience=${1:-10m}
-leave=${LEAVE:+--filename=$LEAVE}
-leave=${leave:---kustomize=$here/overlays/leave}
+timeout=${1:-10m}
+cleanup=${CLEANUP:+--filename=$CLEANUP}
+cleanup=${cleanup:---kustomize=$here/overlays/cleanup}
 
 # lines of jsonpath $1 for each node that the selector $2 finds, or for each pod of the DaemonSet
 nodes() {
@@ -25,32 +25,32 @@ second=windlass.dev/side-by-side=true
 
 second_nodes=$(nodes "$name" "$second")
 if [ -n "$second_nodes" ]; then
-  # what a dead machine cannot end is waited for half a minute beyond its time
+  # pods of a dead host are waited for 30 s beyond their deletion
   # shellcheck disable=SC2086
   kubectl drain $second_nodes --ignore-daemonsets --delete-emptydir-data --force \
-    --skip-wait-for-delete-timeout=30 --timeout="$patience" ||
+    --skip-wait-for-delete-timeout=30 --timeout="$timeout" ||
     { echo "nothing is removed: the second nodes are only cordoned" >&2; exit 1; }
 fi
 
-# The machines of second nodes, and those that did not get so far. A pod of the overlay comes to
-# those that live, and to no other.
+# The hosts of second nodes, and those that did not register one. Only Ready hosts are labeled and
+# get a pod of the overlay.
 begun=$(pods '{.spec.nodeName}')
 machines=$(printf '%s\n' "$second_nodes" | sed 's/-windlass$//'; echo "$begun")
 ready=$(nodes "$name={.status.conditions[?(@.type=='Ready')].status}")
 for machine in $machines; do
   if is_among "$machine=True" "$ready"; then
-    kubectl label --overwrite node "$machine" windlass.dev/leave=true
+    kubectl label --overwrite node "$machine" windlass.dev/cleanup=true
   fi
 done
-kubectl apply "$leave"
-kubectl --namespace=windlass rollout status daemonset/windlass --timeout="$patience" || true
+kubectl apply "$cleanup"
+kubectl --namespace=windlass rollout status daemonset/windlass --timeout="$timeout" || true
 
 clean=$(pods "{.spec.nodeName}={.status.containerStatuses[?(@.name=='clean')].ready}")
 second_nodes=$(nodes "$name" "$second") # one may have joined meanwhile
 all=$(nodes "$name")
 left=
 for machine in $(printf '%s\n' "$machines" "$second_nodes" | sed 's/-windlass$//' | sort -u); do
-  # on a machine that the cluster no longer has, there is nothing to be done
+  # a host that left the cluster needs no cleanup
   if is_among "$machine=true" "$clean" || ! is_among "$machine" "$all"; then
     kubectl delete --ignore-not-found node "$machine-windlass"
   else
@@ -61,5 +61,5 @@ if [ -n "$left" ]; then
   echo "not clean:$left. Repeat this when they are Ready, or kubectl delete node those that never will be" >&2
   exit 1
 fi
-kubectl delete "$leave"
-kubectl label node --selector=windlass.dev/leave windlass.dev/leave-
+kubectl delete "$cleanup"
+kubectl label node --selector=windlass.dev/cleanup windlass.dev/cleanup-

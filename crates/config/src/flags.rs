@@ -119,11 +119,10 @@ pub struct KubeletFlags {
     /// the method. With false get is enough for a WebSocket, as for the Go kubelet.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
     pub exec_needs_create: bool,
-    /// Windlass: stop and remove every pod of this node, its static pods and those of a cluster
-    /// too, and exit when nothing is left of them. Containers have 30 s to end; preStop hooks are not
-    /// run. The cluster is not asked and not told.
+    /// Windlass only: stop and remove all pods on this node, including static pods, then exit.
+    /// Skips preStop hooks; does not contact the API server.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
-    pub leave: bool,
+    pub cleanup_and_exit: bool,
     /// Print the version and exit; =raw prints all of it.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "raw")]
     pub version: Option<String>,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use windlass_manifests::yaml;
 
 /// The overlays of `deploy/` that people apply.
-pub const OVERLAYS: [&str; 3] = ["side-by-side", "opt-in", "leave"];
+pub const OVERLAYS: [&str; 3] = ["side-by-side", "opt-in", "cleanup"];
 
 /// The objects that the `kustomization.yaml` of a directory makes, in the order of its files.
 ///

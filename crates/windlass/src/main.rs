@@ -1,7 +1,7 @@
 //! The agent's process: parse → build → spawn → drain.
 
+mod cleanup;
 mod cli;
-mod leave;
 mod logging;
 mod memory;
 mod process;
@@ -71,8 +71,8 @@ fn whole(error: &anyhow::Error) -> String {
 fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut config = windlass_config::load(flags)?;
-    if flags.leave {
-        leave::forget_sources(&mut config);
+    if flags.cleanup_and_exit {
+        cleanup::clear_sources(&mut config);
     }
     let logging = &config.kubelet.logging;
     let verbosity = logging::init(
@@ -91,7 +91,7 @@ fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     windlass_actors::run_actors(&runtime, agent(&config, clock, verbosity))
 }
 
-/// Runs until a signal asks for the end, or `--leave` finds nothing left. Containers that are
+/// Runs until a signal asks for the end, or `--cleanup-and-exit` is done. Containers that are
 /// left go on running.
 async fn agent(
     config: &Config,
@@ -109,8 +109,8 @@ async fn agent(
     let servers = servers::Servers::bind(config).await?;
     let runtime = build::RuntimeClients::connect(config, &metrics)?;
     let mut parts = build::agent_parts(config, Arc::clone(&clock), metrics.clone(), &runtime)?;
-    if config.flags.leave {
-        parts.orphan_grace = leave::GRACE;
+    if config.flags.cleanup_and_exit {
+        parts.orphan_grace = cleanup::GRACE_PERIOD;
     }
     metrics
         .node_name
@@ -153,8 +153,8 @@ async fn agent(
     let releases = memory::release_unused();
     tokio::spawn(agent.shutdown.token().run_until_cancelled_owned(releases));
     let left = async {
-        match config.flags.leave {
-            true => leave::nothing_left(&*cri, &config.flags.root_dir).await,
+        match config.flags.cleanup_and_exit {
+            true => cleanup::wait_until_clean(&*cri, &config.flags.root_dir).await,
             false => std::future::pending().await,
         }
     };

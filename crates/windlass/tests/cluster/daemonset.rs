@@ -168,7 +168,7 @@ async fn on_real_cluster_the_daemon_set_runs_a_deployment_and_leaves_nothing() {
     nothing_left(&bed, &before).await;
 
     let node = bed.get::<Node>(At::cluster("node")).await.unwrap();
-    assert!(!node["metadata"]["labels"].to_string().contains("leave"));
+    assert!(!node["metadata"]["labels"].to_string().contains("cleanup"));
     let still = bed.pod_ready("neighbour").await;
     assert_eq!(main_status(&still), main_status(&neighbour));
     bed.stop().await;

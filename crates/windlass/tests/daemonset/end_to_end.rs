@@ -63,7 +63,7 @@ async fn on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_not
     let second = ready(&mut inner, "web").await;
     assert_eq!(first, second, "the same container, not restarted");
 
-    bed.install("leave", "3");
+    bed.install("cleanup", "3");
     let clean = |table: &PodTable| {
         let found = pod(table, "windlass");
         found.is_some_and(|pod| pod.ready && pod.containers.iter().any(|it| it.name == "clean"))

@@ -116,8 +116,8 @@ impl Machine {
     }
 }
 
-/// Removes what a failed or killed run of the test has left: the part of `clean.sh` that such a
-/// run did not come to, and the processes that `--leave` did not end.
+/// Removes what a failed or killed test run left: files as `clean.sh` does, and the processes that
+/// `--cleanup-and-exit` did not stop.
 ///
 /// # Panics
 /// Windlass is here and no test has put it here: it is not ours to remove.

@@ -86,7 +86,7 @@ fn the_service_account_may_ask_for_a_certificate_and_nothing_else() {
     assert_eq!(names, [("ServiceAccount", "windlass")]);
 
     // the token is in the agent's container only
-    for (name, holders) in [("side-by-side", vec!["windlass"]), ("leave", vec![])] {
+    for (name, holders) in [("side-by-side", vec!["windlass"]), ("cleanup", vec![])] {
         let pod = daemon_set(name);
         assert_eq!(pod.automount_service_account_token, Some(false));
         let volumes = pod.volumes.iter().flatten();
@@ -138,7 +138,7 @@ fn every_container_says_what_it_needs_and_mounts_what_is_there() {
             let mounts = container.volume_mounts.clone().unwrap();
             used.extend(mounts.into_iter().map(|mount| mount.name));
         }
-        // leave replaces the agent and keeps all of its volumes
+        // cleanup replaces the agent and keeps all of its volumes
         assert_eq!(used, volumes, "{name}");
         assert_eq!(
             pod.priority_class_name.as_deref(),
@@ -291,15 +291,15 @@ fn it_comes_to_machines_that_its_images_are_for_and_leaves_those_that_are_labell
         selector("opt-in"),
         format!("{all} windlass.dev/opt-in=true")
     );
-    assert_eq!(selector("leave"), "windlass.dev/leave=true");
+    assert_eq!(selector("cleanup"), "windlass.dev/cleanup=true");
     // for these there are images
     let architectures = "kubernetes.io/arch In amd64,arm64".to_owned();
-    for name in ["side-by-side", "opt-in", "leave"] {
+    for name in ["side-by-side", "opt-in", "cleanup"] {
         let rules = required_affinity(name);
         assert!(rules.contains(&architectures), "{name}: {rules:?}");
     }
     // taints that machines got since
-    let tolerations = daemon_set("leave").tolerations.unwrap();
+    let tolerations = daemon_set("cleanup").tolerations.unwrap();
     let everything = Toleration {
         operator: Some("Exists".to_owned()),
         ..Toleration::default()
@@ -308,17 +308,17 @@ fn it_comes_to_machines_that_its_images_are_for_and_leaves_those_that_are_labell
 }
 
 #[test]
-fn leaving_ends_the_pods_before_it_cleans() {
-    let pod = daemon_set("leave");
+fn cleanup_overlay_removes_pods_before_files() {
+    let pod = daemon_set("cleanup");
     let names: Vec<_> = containers(&pod).map(|it| it.name.as_str()).collect();
-    assert_eq!(names, ["prepare", "containerd", "leave", "clean"]);
+    assert_eq!(names, ["prepare", "containerd", "cleanup", "clean"]);
     let flags = pod.init_containers.as_ref().unwrap()[2]
         .args
         .clone()
         .unwrap();
     let args = std::iter::once("windlass".to_owned()).chain(flags);
     let flags = KubeletFlags::from_args(args.map(Into::into)).unwrap();
-    assert!(flags.leave && flags.kubeconfig.is_none());
+    assert!(flags.cleanup_and_exit && flags.kubeconfig.is_none());
     let installed = agent_args("side-by-side");
     assert!(installed.contains(&format!("--root-dir={}", flags.root_dir.display())));
 }
