@@ -401,7 +401,7 @@ pub struct ProbeChange {
     /// Which container.
     pub container: String,
     /// Succeeds.
-    pub ok: bool,
+    pub success: bool,
 }
 
 impl Merge for ProbeUpdate {

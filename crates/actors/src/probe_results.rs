@@ -44,7 +44,7 @@ impl ProbeResults {
     ) -> bool {
         self.with(|pods| {
             let pod = Arc::make_mut(pods.entry(uid.clone()).or_default());
-            let verdicts = pod.of_mut(kind);
+            let verdicts = pod.for_kind_mut(kind);
             if verdicts.get(container) == Some(&verdict) {
                 return false;
             }
@@ -58,7 +58,7 @@ impl ProbeResults {
     pub fn forget(&self, kind: ProbeKind, uid: &PodUid, container: Option<&str>) {
         self.with(|pods| {
             let Some(pod) = pods.get_mut(uid) else { return };
-            let verdicts = Arc::make_mut(pod).of_mut(kind);
+            let verdicts = Arc::make_mut(pod).for_kind_mut(kind);
             match container {
                 Some(container) => drop(verdicts.remove(container)),
                 None => verdicts.clear(),

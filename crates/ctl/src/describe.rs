@@ -177,11 +177,11 @@ fn start(page: &mut Page, view: &PodView) {
 }
 
 fn warnings(page: &mut Page, view: &PodView) {
-    if view.entry.warnings.is_empty() {
+    if view.entry.unsupported_fields.is_empty() {
         return;
     }
     page.section("Warnings");
-    for field in &view.entry.warnings {
+    for field in &view.entry.unsupported_fields {
         page.line(1, &format!("{field}: not acted upon by this version"));
     }
 }

@@ -43,10 +43,10 @@ pub(crate) fn of(view: &PodView) -> Explanation {
             message: blocker.message,
             since: time(blocker.since).unwrap_or_default(),
             next_retry: time(blocker.next_retry),
-            who: blocker.who,
+            waiting_for: blocker.waiting_for,
         }),
-        notes: view.entry.notes.clone(),
-        touches: Vec::new(),
+        issues: view.entry.issues.clone(),
+        records: Vec::new(),
     }
 }
 
@@ -59,11 +59,11 @@ pub(crate) fn text(pod: &Explanation, now: Timestamp) -> String {
         (None, "Running" | "Succeeded") => format!("pod {path} is as asked ({phase})\n"),
         (None, _) => format!("pod {path} has no blocker ({phase}): it is being worked on\n"),
     };
-    let notes = pod.notes.iter();
-    text.extend(notes.map(|note| format!("  note:       {note}\n")));
-    if !pod.touches.is_empty() {
+    let issues = pod.issues.iter();
+    text.extend(issues.map(|issue| format!("  note:       {issue}\n")));
+    if !pod.records.is_empty() {
         text.push_str("  led to it:\n");
-        let lines = pod.touches.iter().map(|touch| timeline::line(touch, now));
+        let lines = pod.records.iter().map(|touch| timeline::line(touch, now));
         text.extend(lines.map(|line| format!("    {line}\n")));
     }
     text
@@ -89,7 +89,7 @@ fn held_up_by(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
         blocker.message,
         age(Some(since), now),
         api_time(since),
-        blocker.who,
+        blocker.waiting_for,
     )
 }
 
@@ -110,8 +110,8 @@ mod tests {
             phase: Some(phase.to_owned()),
             worker_state: "Sync".to_owned(),
             blocker,
-            notes: Vec::new(),
-            touches: Vec::new(),
+            issues: Vec::new(),
+            records: Vec::new(),
         }
     }
 
@@ -122,7 +122,7 @@ mod tests {
             message: "image nope:1 not found".to_owned(),
             since: "2026-11-21T04:00:00Z".parse().expect("time"),
             next_retry: next_retry.map(|at| at.parse().expect("time")),
-            who: "the agent, by itself".to_owned(),
+            waiting_for: "the agent, by itself".to_owned(),
         }
     }
 
@@ -165,21 +165,21 @@ mod tests {
     fn what_led_to_it_is_told_in_order() {
         let mut pod = pod("Running", None);
         let touch = |kind: &str, name: &str, end: &str, message: Option<&str>, count: u32| {
-            let touch = json!({"kind": kind, "name": name, "subject": "app", "end": end,
-                "message": message, "count": count, "first": "2026-11-21T04:00:00Z",
-                "began": "2026-11-21T04:00:20Z", "seconds": 0.25});
+            let touch = json!({"kind": kind, "name": name, "subject": "app", "state": end,
+                "message": message, "count": count, "firstStartedAt": "2026-11-21T04:00:00Z",
+                "startedAt": "2026-11-21T04:00:20Z", "durationSeconds": 0.25});
             serde_json::from_value(touch).expect("a touch")
         };
-        pod.touches = vec![
-            touch("call", "PullImage", "failed", Some("no"), 4),
-            touch("call", "StopContainer", "running", None, 1),
-            touch("probe", "Startup", "done", None, 1),
+        pod.records = vec![
+            touch("runtime", "PullImage", "failed", Some("no"), 4),
+            touch("runtime", "StopContainer", "running", None, 1),
+            touch("probe", "Startup", "succeeded", None, 1),
         ];
         check(
             &pod,
             "pod default/web is as asked (Running)\n  led to it:\n    \
-             10s ago  call PullImage app, took 250ms: x4 failed no\n    \
-             10s ago  call StopContainer app, took 250ms: running\n    \
+             10s ago  runtime PullImage app, took 250ms: x4 failed no\n    \
+             10s ago  runtime StopContainer app, took 250ms: running\n    \
              10s ago  probe Startup app, took 250ms\n",
         );
     }
@@ -188,7 +188,7 @@ mod tests {
     fn what_holds_nothing_up_is_a_note() {
         let kept = "MountVolume.SetUp failed for volume \"v\" : configmap \"c\" not found";
         let mut running = pod("Running", None);
-        running.notes = vec![kept.to_owned()];
+        running.issues = vec![kept.to_owned()];
         check(
             &running,
             &format!("pod default/web is as asked (Running)\n  note:       {kept}\n"),

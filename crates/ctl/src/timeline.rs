@@ -43,16 +43,16 @@ pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Er
 /// The timeline for a person.
 pub(crate) fn text(timeline: &PodTimeline) -> String {
     let mut text = format!("pod {}/{}", timeline.namespace, timeline.pod);
-    if let Some(gone) = timeline.gone {
-        let _infallible = write!(text, ", gone for {}", age(Some(gone), timeline.now));
+    if let Some(removed) = timeline.removed_at {
+        let _infallible = write!(text, ", removed {} ago", age(Some(removed), timeline.generated_at));
     }
     text.push('\n');
-    for episode in waterfall(&timeline.touches, WIDTH) {
-        text.push_str(&episode_text(&episode, timeline.now));
+    for episode in waterfall(&timeline.records, WIDTH) {
+        text.push_str(&episode_text(&episode, timeline.generated_at));
     }
-    if timeline.forgotten > 0 {
-        let count = timeline.forgotten;
-        let _infallible = writeln!(text, "\n{count} older records had to make room.");
+    if timeline.dropped_records > 0 {
+        let count = timeline.dropped_records;
+        let _infallible = writeln!(text, "\n{count} older records dropped.");
     }
     text
 }
@@ -75,7 +75,7 @@ fn scale() -> String {
 
 fn row(bar: &Bar<'_>) -> Vec<String> {
     let touch = bar.touch;
-    let took = touch.seconds.map(Duration::try_from_secs_f64);
+    let took = touch.duration_seconds.map(Duration::try_from_secs_f64);
     vec![
         short(bar.after),
         name(touch),
@@ -93,14 +93,14 @@ fn name(touch: &TimelineRecord) -> String {
 
 /// `====` went well, `!!!!` failed, `~~~~` was given up, `===>` is under way, `|` took no time.
 fn cells(bar: &Bar<'_>) -> String {
-    let (mark, last) = match bar.touch.end {
+    let (mark, last) = match bar.touch.state {
         RecordState::Succeeded => ("=", "="),
         RecordState::Failed => ("!", "!"),
         RecordState::Cancelled => ("~", "~"),
         RecordState::Running => ("=", ">"),
     };
     let drawn = match bar.cells {
-        0 if bar.touch.end == RecordState::Failed => "!".to_owned(),
+        0 if bar.touch.state == RecordState::Failed => "!".to_owned(),
         0 => "|".to_owned(),
         cells => mark.repeat(cells - 1) + last,
     };
@@ -112,8 +112,8 @@ fn remark(touch: &TimelineRecord) -> String {
     if touch.count > 1 {
         words.push(format!("x{}", touch.count));
     }
-    if touch.end != RecordState::Succeeded {
-        words.push(touch.end.as_str().to_owned());
+    if touch.state != RecordState::Succeeded {
+        words.push(touch.state.as_str().to_owned());
     }
     if let Some(message) = &touch.message {
         words.push(cut(message));
@@ -144,7 +144,7 @@ pub(crate) fn short(time: Duration) -> String {
 
 /// One touch on one line, for `explain`.
 pub(crate) fn line(touch: &TimelineRecord, now: Timestamp) -> String {
-    let took = touch.seconds.map(Duration::try_from_secs_f64);
+    let took = touch.duration_seconds.map(Duration::try_from_secs_f64);
     let took = took.map_or_else(String::new, |took| {
         format!(", took {}", short(took.unwrap_or_default()))
     });
@@ -153,7 +153,7 @@ pub(crate) fn line(touch: &TimelineRecord, now: Timestamp) -> String {
         true => remark,
         false => format!(": {remark}"),
     };
-    let ago = age(Some(touch.began), now);
+    let ago = age(Some(touch.started_at), now);
     format!("{ago} ago  {}{took}{remark}", name(touch))
 }
 
@@ -171,41 +171,41 @@ mod tests {
     fn a_start_is_a_waterfall_and_what_came_hours_later_has_its_own_scale() {
         let at = |text: &str| format!("2026-11-21T{text}Z");
         let touch = |kind: &str, name: &str, end: &str, began: &str, seconds: Option<f64>| {
-            let mut touch = json!({"kind": kind, "name": name, "end": end, "count": 1,
-                "first": at(began), "began": at(began)});
+            let mut touch = json!({"kind": kind, "name": name, "state": end, "count": 1,
+                "firstStartedAt": at(began), "startedAt": at(began)});
             if let Some(seconds) = seconds {
-                touch["seconds"] = seconds.into();
+                touch["durationSeconds"] = seconds.into();
             }
             touch
         };
-        let mut pull = touch("call", "PullImage", "failed", "04:00:00.5", Some(0.25));
+        let mut pull = touch("runtime", "PullImage", "failed", "04:00:00.5", Some(0.25));
         pull["subject"] = "busybox:1".into();
         pull["message"] = "no such\nimage".into();
         pull["count"] = 3.into();
         let timeline = timeline(json!({
-            "namespace": "default", "pod": "web", "uid": "u", "forgotten": 2,
-            "now": at("06:00:05"), "gone": at("06:00:00"),
-            "touches": [
-                touch("source", "ADD", "done", "04:00:00", None),
-                touch("job", "syncPod", "done", "04:00:00", Some(1.0)),
+            "namespace": "default", "pod": "web", "uid": "u", "droppedRecords": 2,
+            "generatedAt": at("06:00:05"), "removedAt": at("06:00:00"),
+            "records": [
+                touch("source", "ADD", "succeeded", "04:00:00", None),
+                touch("sync", "syncPod", "succeeded", "04:00:00", Some(1.0)),
                 pull,
-                touch("job", "syncTerminatingPod", "running", "06:00:00", Some(5.0)),
+                touch("sync", "syncTerminatingPod", "running", "06:00:00", Some(5.0)),
             ],
         }));
         let expected = "\
-pod default/web, gone for 5s
+pod default/web, removed 5s ago
 
 2026-11-21T04:00:00Z (120m ago), 1.00s in all
-AFTER   WHAT                       TOOK    |--------------------------------------|
-0ms     source ADD                 -       |
-0ms     job syncPod                1.00s   ========================================
-500ms   call PullImage busybox:1   250ms                       !!!!!!!!!!             x3 failed no such image
+AFTER   WHAT                          TOOK    |--------------------------------------|
+0ms     source ADD                    -       |
+0ms     sync syncPod                  1.00s   ========================================
+500ms   runtime PullImage busybox:1   250ms                       !!!!!!!!!!             x3 failed no such image
 
 2026-11-21T06:00:00Z (5s ago), 5.00s in all
-AFTER   WHAT                     TOOK    |--------------------------------------|
-0ms     job syncTerminatingPod   5.00s   =======================================>   running
+AFTER   WHAT                      TOOK    |--------------------------------------|
+0ms     sync syncTerminatingPod   5.00s   =======================================>   running
 
-2 older records had to make room.
+2 older records dropped.
 ";
         assert_eq!(text(&timeline), expected);
     }

@@ -131,10 +131,10 @@ fn explanation() -> Explanation {
             message: "image web is not on the node".to_owned(),
             since: Timestamp::UNIX_EPOCH,
             next_retry: None,
-            who: "whoever puts the image on the node".to_owned(),
+            waiting_for: "whoever puts the image on the node".to_owned(),
         }),
-        notes: Vec::new(),
-        touches: Vec::new(),
+        issues: Vec::new(),
+        records: Vec::new(),
     }
 }
 
@@ -198,8 +198,8 @@ async fn answers_go_to_stdout_and_errors_are_one_line_with_exit_code_1() {
          \"reason\": \"ErrImageNeverPull\",\n    \"container\": \"app\",\n    \
          \"message\": \"image web is not on the node\",\n    \
          \"since\": \"1970-01-01T00:00:00Z\",\n    \"nextRetry\": null,\n    \
-         \"who\": \"whoever puts the image on the node\"\n  },\n  \"notes\": [],\n  \
-         \"touches\": []\n}\n",
+         \"waitingFor\": \"whoever puts the image on the node\"\n  },\n  \"issues\": [],\n  \
+         \"records\": []\n}\n",
     )
     .await;
     check(

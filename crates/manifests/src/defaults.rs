@@ -160,7 +160,7 @@ impl Fields<'_> {
 }
 
 /// `Always` for a moving tag (`latest` or none), `IfNotPresent` for anything else.
-pub(crate) fn default_pull_policy(image: &str) -> &'static str {
+pub fn default_pull_policy(image: &str) -> &'static str {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),
         None => (image, None),

@@ -104,7 +104,7 @@ impl PullPolicy {
     }
 
     /// The policy `written` for an image, or its default as above.
-    pub(crate) fn of_image(written: Option<&str>, image: &str) -> Self {
+    pub fn of_image(written: Option<&str>, image: &str) -> Self {
         match written {
             Some("Always") => Self::Always,
             Some("Never") => Self::Never,

@@ -22,7 +22,7 @@ use windlass_types::corev1::{PodSecurityContext, PodSpec};
 use windlass_types::{Pod, PodExt, metav1::ObjectMeta};
 
 pub(crate) use field::{FieldError, FieldErrorKind};
-pub(crate) use names::qualified as qualified_name;
+pub use names::qualified as qualified_name;
 
 use field::Errors;
 

@@ -269,10 +269,10 @@ async fn what_touched_a_pod_and_what_holds_it_up_is_told() {
     let (status, text) = world.get("/windlass/v1/pods/default/web/timeline").await;
     assert_eq!(status, StatusCode::OK);
     let timeline: PodTimeline = serde_json::from_str(&text).expect("JSON");
-    let lines: Vec<String> = timeline.touches.iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = timeline.records.iter().map(ToString::to_string).collect();
     let failed = "wait references c failed: not found";
     assert_eq!(lines, ["source ADD c", failed]);
-    assert_eq!((timeline.uid.as_str(), timeline.gone), ("web-uid", None));
+    assert_eq!((timeline.uid.as_str(), timeline.removed_at), ("web-uid", None));
 
     let (status, text) = world.get("/windlass/v1/pods/default/web/explain").await;
     assert_eq!(status, StatusCode::OK);
@@ -281,9 +281,9 @@ async fn what_touched_a_pod_and_what_holds_it_up_is_told() {
     assert_eq!(blocker["reason"], "FailedMount");
     assert_eq!(blocker["since"], "1970-01-01T00:00:00Z");
     let who = "whoever made the pod: nothing happens by itself";
-    assert_eq!(blocker["who"], who);
-    assert_eq!(explanation["touches"][0]["message"], "not found");
-    assert_eq!(explanation["touches"].as_array().map(Vec::len), Some(1));
+    assert_eq!(blocker["waitingFor"], who);
+    assert_eq!(explanation["records"][0]["message"], "not found");
+    assert_eq!(explanation["records"].as_array().map(Vec::len), Some(1));
 
     for target in ["default/other/timeline", "default/other/explain"] {
         let (status, text) = world.get(&format!("/windlass/v1/pods/{target}")).await;

@@ -27,7 +27,7 @@ use windlass_types::{Pod, PodExt, Reason};
 use windlass_pod_inputs::resources::{QosClass, is_critical, qos_class};
 use windlass_types::{Phase, PhaseOverride};
 
-pub(crate) use affinity::matches_node_selector;
+pub use affinity::matches_node_selector;
 pub use fit::Insufficient;
 pub use load::{HostPort, NodeLoad};
 pub use sysctl::{SysctlAllowList, SysctlPatternError};
@@ -40,7 +40,7 @@ const OS_LABEL: &str = "kubernetes.io/os";
 pub const STRICT_NOT_SUPPORTED: &str =
     "SupplementalGroupsPolicy=Strict is not supported in this node";
 /// What upstream writes before the message in the status of a refused pod.
-pub(crate) const REJECTION_PREFIX: &str = "Pod was rejected: ";
+pub const REJECTION_PREFIX: &str = "Pod was rejected: ";
 
 /// What the decision is made from.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ impl Rejection {
     /// The reason for the event, whose reasons are a closed list: a resource that is not one of
     /// the node's own is in the message only.
     pub fn event_reason(&self) -> Reason {
-        Reason::of_rejection(&self.reason)
+        Reason::from_rejection(&self.reason)
     }
 }
 

@@ -21,7 +21,7 @@ mod variables;
 
 pub use files::{EnvFile, EnvFileKey, EnvFiles, LARGEST_FILE, LARGEST_FILES, wanted_files};
 pub use variables::expand;
-pub(crate) use variables::expand_words;
+pub use variables::expand_words;
 
 use variables::Variables;
 

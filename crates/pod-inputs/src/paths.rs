@@ -89,7 +89,7 @@ impl NodePaths {
     }
 
     /// Where localhost seccomp profiles lie.
-    pub(crate) fn seccomp_dir(&self) -> PathBuf {
+    pub fn seccomp_dir(&self) -> PathBuf {
         self.root_dir.join("seccomp")
     }
 
@@ -112,7 +112,7 @@ impl NodePaths {
 }
 
 /// `<container>/<restart count>.log`, relative to the pod's log directory.
-pub(crate) fn container_log_path(container: &str, restart_count: u32) -> String {
+pub fn container_log_path(container: &str, restart_count: u32) -> String {
     format!("{container}/{restart_count}.log")
 }
 

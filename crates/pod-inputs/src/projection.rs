@@ -22,7 +22,7 @@ mod snapshot;
 mod trust;
 
 pub use path::PathFault;
-pub(crate) use pem::clean_chain;
+pub use pem::clean_chain;
 pub use snapshot::{ConfigMapContent, Credential, ObjectSnapshot, Referent, SecretContent, Token};
 pub use trust::TrustBundle;
 

@@ -24,7 +24,7 @@ const OOM_GUARANTEED: i64 = -997;
 /// OOM score of pods that are to be killed first.
 const OOM_BEST_EFFORT: i64 = 1000;
 /// Priority from which a pod counts as critical.
-pub(crate) const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// `status.qosClass`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub struct ResourceError {
 ///
 /// # Errors
 /// The first amount that cannot be read.
-pub(crate) fn check_amounts(pod: &Pod) -> Result<(), ResourceError> {
+pub fn check_amounts(pod: &Pod) -> Result<(), ResourceError> {
     let containers = pod.init_containers().iter().chain(pod.containers());
     for container in containers {
         check_list(
@@ -124,7 +124,7 @@ pub fn cpu_quota(milli_cpu: i64, period_micros: i64) -> i64 {
 }
 
 /// The request, in milli-CPU, that CPU shares stand for; 0 for none told.
-pub(crate) fn milli_cpu_of_shares(shares: i64) -> i64 {
+pub fn milli_cpu_of_shares(shares: i64) -> i64 {
     if shares < MIN_SHARES {
         return 0;
     }
@@ -133,7 +133,7 @@ pub(crate) fn milli_cpu_of_shares(shares: i64) -> i64 {
 }
 
 /// The limit, in milli-CPU, that a CFS quota stands for; 0 for no limit.
-pub(crate) fn milli_cpu_of_quota(quota_micros: i64, period_micros: i64) -> i64 {
+pub fn milli_cpu_of_quota(quota_micros: i64, period_micros: i64) -> i64 {
     if quota_micros <= 0 || period_micros <= 0 {
         return 0;
     }
@@ -184,7 +184,7 @@ fn spare_memory_of_each(pod: &Pod) -> i64 {
 }
 
 /// Kernel settings of one container.
-pub(crate) fn container_resources(
+pub fn container_resources(
     pod: &Pod,
     container: &Container,
     node: &NodeFacts,
@@ -206,7 +206,7 @@ pub(crate) fn container_resources(
 }
 
 /// Kernel settings of a whole pod without its overhead, for runtimes that size a VM by them.
-pub(crate) fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
+pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
     linux_resources(
         Amounts {
             cpu_request: pod_total(pod, "cpu", request),
@@ -218,7 +218,7 @@ pub(crate) fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
 }
 
 /// Kernel settings of the pod's `spec.overhead`, `None` without one.
-pub(crate) fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxResources> {
+pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxResources> {
     let overhead = PodExt::spec(pod).overhead.as_ref()?;
     let amount = |name| lookup(Some(overhead), name).ok().flatten();
     Some(linux_resources(
@@ -233,12 +233,12 @@ pub(crate) fn overhead_resources(pod: &Pod, node: &NodeFacts) -> Option<LinuxRes
 
 /// The pod's request of one resource (upstream `PodRequests` without overhead): what the regular
 /// containers and sidecars need together, or what an init container needs at its turn.
-pub(crate) fn pod_request(pod: &Pod, name: &str) -> Option<Quantity> {
+pub fn pod_request(pod: &Pod, name: &str) -> Option<Quantity> {
     pod_total(pod, name, request)
 }
 
 /// The pod's limit of one resource (upstream `PodLimits` without overhead).
-pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Quantity> {
+pub fn pod_limit(pod: &Pod, name: &str) -> Option<Quantity> {
     pod_total(pod, name, limit)
 }
 
@@ -250,7 +250,7 @@ pub(crate) fn is_node_critical(pod: &Pod) -> bool {
 
 /// A pod that other pods make room for: static, a mirror of a static one, or of a priority from
 /// 2 000 000 000 (upstream `IsCriticalPod`).
-pub(crate) fn is_critical(pod: &Pod) -> bool {
+pub fn is_critical(pod: &Pod) -> bool {
     let priority = PodExt::spec(pod).priority;
     pod.is_static()
         || pod.annotation(names::ANN_CONFIG_MIRROR).is_some()

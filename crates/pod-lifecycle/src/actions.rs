@@ -28,18 +28,16 @@ use windlass_types::{
     ProbeKind, Reason, SandboxId, Timestamp,
 };
 
-use crate::backoff::{BackoffPolicy, BackoffTable, restart_key};
+use windlass_types::pod::is_sidecar;
 use windlass_units::hash::container_hash;
+
+use crate::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use crate::probe::probe_grace;
 
 pub use ephemeral::{as_container, ephemeral_containers, find_container};
-pub use reset::ContainerToReset;
-pub(crate) use reset::restarts_all_containers;
-pub use restart::is_sidecar;
-pub(crate) use restart::{
-    SandboxVerdict, never_restarts, policy_of, restarts_after_exit, sandbox_verdict,
-    should_be_started,
-};
+pub(crate) use restart::{never_restarts, policy_of};
+pub use reset::{ContainerToReset, restarts_all_containers};
+pub use restart::{SandboxVerdict, restarts_after_exit, sandbox_verdict, should_be_started};
 
 /// Everything the decision looks at.
 #[derive(Clone, Copy, Debug)]
@@ -500,7 +498,7 @@ impl<'a> Decision<'a> {
         .into_iter()
         .filter(|(_, probe)| probe.is_some())
         .map(|(kind, _)| kind)
-        .find(|kind| verdicts.verdict(*kind, &spec.name, &instance.id) == Some(false))
+        .find(|kind| verdicts.result(*kind, &spec.name, &instance.id) == Some(false))
         .map(Fault::Failed)
     }
 
@@ -508,7 +506,7 @@ impl<'a> Decision<'a> {
     fn is_started(&self, spec: &Container, instance: &ObservedContainer) -> bool {
         let verdicts = self.input.verdicts;
         spec.startup_probe.is_none()
-            || verdicts.verdict(ProbeKind::Startup, &spec.name, &instance.id) == Some(true)
+            || verdicts.result(ProbeKind::Startup, &spec.name, &instance.id) == Some(true)
     }
 
     /// Nothing is to run (any more): stop what does.

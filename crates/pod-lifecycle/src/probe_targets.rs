@@ -172,7 +172,7 @@ fn standing(
     let started = || {
         let startup = input
             .verdicts
-            .verdict(ProbeKind::Startup, &container.name, &instance.id);
+            .result(ProbeKind::Startup, &container.name, &instance.id);
         startup == Some(true)
     };
     match waits && !started() {
@@ -215,7 +215,7 @@ pub fn first_belief(
 ) -> Belief {
     let verdict = input
         .verdicts
-        .verdict(input.kind, &instance.name, &instance.id);
+        .result(input.kind, &instance.name, &instance.id);
     if let Some(ok) = verdict {
         return Belief::Kept(ok);
     }

@@ -174,10 +174,10 @@ impl Record {
 
     fn view(&self) -> TimelineRecord {
         TimelineRecord {
-            end: self.outcome.end(),
+            state: self.outcome.end(),
             message: self.outcome.text().map(|text| text.to_string()),
             count: self.count,
-            seconds: self.took.map(|took| took.as_secs_f64()),
+            duration_seconds: self.took.map(|took| took.as_secs_f64()),
             ..view_of(&self.what, self.first, self.began)
         }
     }
@@ -188,12 +188,12 @@ fn view_of(what: &What, first: Timestamp, began: Timestamp) -> TimelineRecord {
         kind: what.kind,
         name: what.name.to_owned(),
         subject: what.subject.as_ref().map(|subject| subject.to_string()),
-        end: RecordState::Running,
+        state: RecordState::Running,
         message: None,
         count: 1,
-        first,
-        began,
-        seconds: None,
+        first_started_at: first,
+        started_at: began,
+        duration_seconds: None,
     }
 }
 
@@ -282,12 +282,12 @@ impl Timeline {
         let open = self.open.iter().map(|open| {
             let so_far = now.duration_since(open.began).as_secs_f64().max(0.0);
             TimelineRecord {
-                seconds: Some(so_far),
+                duration_seconds: Some(so_far),
                 ..view_of(&open.what, open.began, open.began)
             }
         });
         let mut touches: Vec<TimelineRecord> = records.chain(open).collect();
-        touches.sort_by_key(|touch| touch.began);
+        touches.sort_by_key(|touch| touch.started_at);
         touches
     }
 

@@ -110,7 +110,7 @@ async fn verdict(changes: &mut SlotReceiver<PodUid, ProbeUpdate>) -> Result<(), 
         .map_err(|_| "no verdict in time")?
         .ok_or("the manager is gone")?;
     for change in update.changes {
-        let word = if change.ok { "succeeds" } else { "fails" };
+        let word = if change.success { "succeeds" } else { "fails" };
         println!("  {} of container {} {word}", change.kind, change.container);
     }
     Ok(())

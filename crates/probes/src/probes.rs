@@ -443,7 +443,7 @@ impl Probes {
         };
         let verdict = ContainerProbeResult {
             id: probe.instance.clone(),
-            ok,
+            success: ok,
         };
         file.record(self.kind, &probe.uid, &probe.container, verdict);
         self.unwritten.push((id, ok));
@@ -465,7 +465,7 @@ impl Probes {
         let (uid, name) = (probe.uid.clone(), probe.container.clone());
         let verdict = ContainerProbeResult {
             id: probe.instance.clone(),
-            ok,
+            success: ok,
         };
         if self.deps.results.record(self.kind, &uid, &name, verdict) {
             self.tell(&uid, &name, ok);
@@ -495,7 +495,7 @@ impl Probes {
     fn record(&self, uid: &PodUid, container: &str, instance: &ContainerId, ok: bool) {
         let verdict = ContainerProbeResult {
             id: instance.clone(),
-            ok,
+            success: ok,
         };
         if let Some(file) = &self.deps.file {
             file.record(self.kind, uid, container, verdict.clone());
@@ -514,7 +514,7 @@ impl Probes {
         let change = ProbeChange {
             kind: self.kind,
             container: container.to_owned(),
-            ok,
+            success: ok,
         };
         let changes = vec![change];
         self.deps.updates.put(uid.clone(), ProbeUpdate { changes });

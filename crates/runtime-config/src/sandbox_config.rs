@@ -7,6 +7,7 @@ use windlass_types::cri::{
     DnsConfig, NamespaceMode, NamespaceOptions, PortMapping, Protocol, SandboxConfig,
     SandboxSecurity, SecurityProfile, SelinuxOptions, SupplementalGroupsPolicy, UserNamespace,
 };
+use windlass_types::names::dotted_sysctl;
 use windlass_types::{Pod, PodExt, corev1, names};
 
 use crate::config_error::ConfigError;

@@ -22,8 +22,8 @@ pub(crate) fn entry(view: &PodEntryView) -> Result<proto::PodEntry, serde_json::
         blocker: view.blocker.as_ref().map(|b| blocker(b, view)),
         events: view.events.iter().map(event).collect(),
         timings: Some(timings(&view.timings)),
-        warnings: view.warnings.clone(),
-        notes: view.notes.clone(),
+        unsupported_fields: view.unsupported_fields.clone(),
+        issues: view.issues.clone(),
     })
 }
 
@@ -56,7 +56,7 @@ fn blocker(blocker: &Blocker, view: &PodEntryView) -> proto::Blocker {
         message: blocker_message(blocker, view),
         since: Some(timestamp(blocker.since)),
         next_retry: blocker.next_retry.map(timestamp),
-        who: who_goes_on(blocker).to_owned(),
+        waiting_for: who_goes_on(blocker).to_owned(),
     }
 }
 

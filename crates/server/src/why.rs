@@ -50,8 +50,8 @@ impl Why {
                 let message = blocker_message(blocker, entry);
                 BlockerView::new(blocker, message, who_goes_on(blocker))
             }),
-            notes: entry.notes.clone(),
-            touches: timeline.map_or_else(Vec::new, |timeline| led_to(&timeline.touches)),
+            issues: entry.issues.clone(),
+            records: timeline.map_or_else(Vec::new, |timeline| led_to(&timeline.records)),
         }
     }
 

@@ -35,9 +35,9 @@ pub struct PodEntryView {
     /// When its start passed each phase.
     pub timings: StartTimings,
     /// What is not as it should be and keeps it from nothing: volumes that show what they did before.
-    pub notes: Vec<String>,
+    pub issues: Vec<String>,
     /// Fields of its spec that this version does not act on.
-    pub warnings: Vec<String>,
+    pub unsupported_fields: Vec<String>,
 }
 
 impl PodEntryView {
@@ -52,8 +52,8 @@ impl PodEntryView {
             blocker: None,
             events: Vec::new(),
             timings: StartTimings::default(),
-            notes: Vec::new(),
-            warnings: Vec::new(),
+            issues: Vec::new(),
+            unsupported_fields: Vec::new(),
         }
     }
 
@@ -68,15 +68,15 @@ impl PodEntryView {
             blocker,
             events,
             timings,
-            notes,
-            warnings,
+            issues,
+            unsupported_fields,
         } = other;
         (self.worker_state, self.looked, self.released) == (*worker_state, *looked, *released)
             && self.blocker == *blocker
             && self.events == *events
             && self.timings == *timings
-            && self.notes == *notes
-            && self.warnings == *warnings
+            && self.issues == *issues
+            && self.unsupported_fields == *unsupported_fields
             && (Arc::ptr_eq(&self.pod, pod) || self.pod == *pod)
             && (Arc::ptr_eq(&self.status, status) || self.status == *status)
     }

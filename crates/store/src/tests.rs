@@ -220,7 +220,7 @@ async fn verdicts_survive_a_new_agent_until_the_pod_is_forgotten() {
     let mut expected = PodProbeResults::default();
     for kind in ProbeKind::ALL {
         expected
-            .of_mut(kind)
+            .for_kind_mut(kind)
             .insert("app".to_owned(), verdict(true));
     }
     assert_eq!(after, [(a, expected)].into());

@@ -36,7 +36,7 @@ impl VerdictFile {
     ) {
         self.0.update(uid, |verdicts| {
             let mut verdicts = verdicts.unwrap_or_default();
-            let of_kind = verdicts.of_mut(kind);
+            let of_kind = verdicts.for_kind_mut(kind);
             of_kind.insert(container.to_owned(), verdict);
             Some(verdicts)
         });
@@ -46,7 +46,7 @@ impl VerdictFile {
     pub fn forget(&self, kind: ProbeKind, uid: &PodUid, container: Option<&str>) {
         self.0.update(uid, |verdicts| {
             let mut verdicts = verdicts?;
-            let of_kind = verdicts.of_mut(kind);
+            let of_kind = verdicts.for_kind_mut(kind);
             match container {
                 Some(container) => drop(of_kind.remove(container)),
                 None => of_kind.clear(),

@@ -218,9 +218,9 @@ impl SyncLoop {
             SyncLoopEvent::Probe(uid, update) => {
                 for change in &update.changes {
                     tracing::info!(pod = %uid, probe = %change.kind, container = change.container,
-                        ok = change.ok, "probe verdict");
+                        success = change.success, "probe verdict");
                     let what = What::of(RecordKind::Probe, change.kind.as_str(), &change.container);
-                    let outcome = match change.ok {
+                    let outcome = match change.success {
                         true => Outcome::Done,
                         false => Outcome::failed("it does not pass"),
                     };

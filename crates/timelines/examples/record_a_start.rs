@@ -45,10 +45,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let found = timelines.find("default", "web");
     let timeline = found.ok_or("there is no pod of this name")?;
     println!("{}/{}", timeline.namespace, timeline.pod);
-    for touch in &timeline.touches {
+    for touch in &timeline.records {
         println!("  {touch}");
     }
-    if let Some(gone) = timeline.gone {
+    if let Some(gone) = timeline.removed_at {
         println!(
             "  gone after {:#}",
             gone.duration_since(Timestamp::UNIX_EPOCH)

@@ -33,8 +33,8 @@
 //!     call.end(Outcome::failed("no network"));
 //! }
 //! let timeline = timelines.find("default", "web").ok_or("nobody has seen it")?;
-//! assert_eq!(timeline.touches.len(), 1, "three of a kind are one record");
-//! assert_eq!(timeline.touches[0].count, 3);
+//! assert_eq!(timeline.records.len(), 1, "three of a kind are one record");
+//! assert_eq!(timeline.records[0].count, 3);
 //! # Ok(())
 //! # }
 //! ```

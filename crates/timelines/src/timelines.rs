@@ -203,7 +203,7 @@ impl Timelines {
         let named = |entry: &Entry| (&*entry.namespace, &*entry.name) == (namespace, name);
         let here = state.pods.iter().filter(|(_, entry)| named(entry));
         let here = here.map(|(uid, entry)| self.view(uid, entry, None));
-        let last = |timeline: &PodTimeline| timeline.touches.last().map(|touch| touch.began);
+        let last = |timeline: &PodTimeline| timeline.records.last().map(|record| record.started_at);
         here.max_by_key(last).or_else(|| {
             let mut gone = state.gone.iter().rev();
             let (at, uid, entry) = gone.find(|(.., entry)| named(entry))?;
@@ -211,16 +211,16 @@ impl Timelines {
         })
     }
 
-    fn view(&self, uid: &PodUid, entry: &Entry, gone: Option<Timestamp>) -> PodTimeline {
+    fn view(&self, uid: &PodUid, entry: &Entry, removed: Option<Timestamp>) -> PodTimeline {
         let now = self.0.clock.now();
         PodTimeline {
             namespace: entry.namespace.to_string(),
             pod: entry.name.to_string(),
             uid: uid.to_string(),
-            gone,
-            now,
-            forgotten: entry.timeline.forgotten(),
-            touches: entry.timeline.touches(now),
+            removed_at: removed,
+            generated_at: now,
+            dropped_records: entry.timeline.forgotten(),
+            records: entry.timeline.touches(now),
         }
     }
 

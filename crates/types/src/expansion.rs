@@ -1,44 +1,44 @@
-//! What the node does about a claim that is to grow, and how that ends.
+//! Expansion of the volume of a PVC on the node.
 
-/// What is to be done about the volume of a claim.
+/// What the node does about the volume of a PVC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpansionDecision {
-    /// The node grows it.
-    Grow(ExpansionTask),
-    /// The claim has this many bytes, and the node has nothing to do for that.
-    Has(u64),
-    /// It is somebody else's turn, or can never be grown to that size: nothing is done until the
-    /// claim says otherwise.
-    NotNow,
+    /// Expand the volume.
+    Expand(ExpansionTask),
+    /// Nothing: the PVC reports this many bytes already.
+    AlreadyExpanded(u64),
+    /// Nothing until the PVC changes: the controller acts next, or the size is infeasible.
+    Deferred,
 }
 
-/// A growth that the node is to carry out.
+/// An expansion to be carried out by the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpansionTask {
-    /// What it is to have.
+    /// The new size.
     pub bytes: u64,
-    /// The claim says so already: another node was faster, and each has to grow what it mounted.
-    pub told: bool,
-    /// The resizer says how far the growth is, and is told how it ends; an old one does not.
-    pub followed: bool,
-    /// If this fails for good it is infeasible: it failed before, and the claim's user has asked
-    /// for another size since.
-    pub last_try: bool,
+    /// The PVC reports this size already: another node expanded it, and each node has to expand
+    /// what it mounted.
+    pub reported: bool,
+    /// The resizer tracks progress in the PVC status and expects the result; an old one does not.
+    pub tracked: bool,
+    /// An error makes the size infeasible: the driver failed before, and the user has since
+    /// requested another size.
+    pub final_attempt: bool,
 }
 
-/// Why a volume was not grown.
+/// Why an expansion failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpansionError {
-    /// The driver is not there; nothing was tried.
+    /// The driver is not registered; nothing was tried.
     Away,
-    /// The driver does not grow volumes on nodes.
+    /// The driver does not expand volumes on nodes.
     Unsupported,
-    /// Not while it is in use; on this node it is not tried again (gRPC `FailedPrecondition`).
+    /// The volume is in use (gRPC `FailedPrecondition`); no retry on this node.
     InUse,
-    /// Never to this size.
+    /// The driver can never provide this size.
     Infeasible,
-    /// Refused or failed.
+    /// The driver returned an error.
     Failed,
-    /// Nobody knows whether it happened.
+    /// The result is unknown.
     Uncertain,
 }

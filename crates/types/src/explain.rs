@@ -1,5 +1,6 @@
-//! Why a pod is as it is, as JSON: its timeline and the explanation of what keeps it from what was
-//! asked. The node's own API answers with these, and `windlassctl` prints them.
+//! The timeline of a pod and the explanation of its blocker, as JSON.
+//!
+//! The node API serves both, and `windlassctl` prints them.
 
 use std::fmt;
 
@@ -8,40 +9,42 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::view::Blocker;
 
-/// What kind of thing touched a pod.
+/// Kind of a timeline record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordKind {
-    /// A pod source said something of it that was merged.
+    /// An update from a pod source.
     Source,
-    /// The node took it, or did not.
+    /// The admission or rejection of the pod.
     Admission,
-    /// A job of its worker.
-    Job,
-    /// A job waited for something before it went on.
+    /// A sync of the pod worker.
+    Sync,
+    /// The time that a sync waited for something.
     Wait,
-    /// A step of one of its volumes.
+    /// An operation on a volume.
     Volume,
     /// A call of the container runtime.
-    Call,
-    /// A probe's verdict changed.
+    #[serde(rename = "runtime")]
+    RuntimeCall,
+    /// A changed probe result.
     Probe,
-    /// A request to the API server about it.
-    Status,
+    /// A request to the API server.
+    #[serde(rename = "api")]
+    ApiRequest,
 }
 
 impl RecordKind {
-    /// One word, as in the JSON.
+    /// The name in the JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Source => "source",
             Self::Admission => "admission",
-            Self::Job => "job",
+            Self::Sync => "sync",
             Self::Wait => "wait",
             Self::Volume => "volume",
-            Self::Call => "call",
+            Self::RuntimeCall => "runtime",
             Self::Probe => "probe",
-            Self::Status => "status",
+            Self::ApiRequest => "api",
         }
     }
 }
@@ -52,25 +55,25 @@ impl fmt::Display for RecordKind {
     }
 }
 
-/// How a touch ended.
+/// State of a timeline record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordState {
-    /// Well, or it took no time.
-    Done,
-    /// With an error, or a verdict that something is wrong.
+    /// Ended without an error, or took no time.
+    Succeeded,
+    /// Ended with an error, or the probe result is a failure.
     Failed,
-    /// Whoever was at it gave it up.
+    /// Abandoned by its caller.
     Cancelled,
-    /// Not yet.
+    /// In progress.
     Running,
 }
 
 impl RecordState {
-    /// One word, as in the JSON.
+    /// The name in the JSON.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Done => "done",
+            Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
             Self::Running => "running",
@@ -78,35 +81,35 @@ impl RecordState {
     }
 }
 
-/// One thing that touched a pod; repeats are counted, not repeated.
+/// One entry of a pod's timeline; repeats increase its count.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimelineRecord {
-    /// What kind of thing.
+    /// Kind of the operation.
     pub kind: RecordKind,
-    /// What was done, such as `RunPodSandbox`.
+    /// Name of the operation, such as `RunPodSandbox`.
     pub name: String,
-    /// To which part of the pod: a container, a volume, an image.
+    /// The container, volume or image concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// How it ended the last time.
-    pub end: RecordState,
-    /// What came of it, or why it failed.
+    /// State of the last repeat.
+    pub state: RecordState,
+    /// Result or error of the last repeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// How often.
+    /// Number of repeats.
     pub count: u32,
-    /// When it began for the first time.
-    pub first: Timestamp,
-    /// When it began the last time.
-    pub began: Timestamp,
-    /// How long it took the last time, or has taken so far; absent for what takes no time.
+    /// Start of the first repeat.
+    pub first_started_at: Timestamp,
+    /// Start of the last repeat.
+    pub started_at: Timestamp,
+    /// Duration of the last repeat, so far if it is running; absent for what takes no time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seconds: Option<f64>,
+    pub duration_seconds: Option<f64>,
 }
 
 impl fmt::Display for TimelineRecord {
-    /// `call RunPodSandbox web x3 0.412s failed: no network`, without times of day.
+    /// `runtime RunPodSandbox web x3 0.412s failed: no network`, without times of day.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind, self.name)?;
         if let Some(subject) = &self.subject {
@@ -115,11 +118,11 @@ impl fmt::Display for TimelineRecord {
         if self.count > 1 {
             write!(f, " x{}", self.count)?;
         }
-        if let Some(seconds) = self.seconds {
+        if let Some(seconds) = self.duration_seconds {
             write!(f, " {seconds:.3}s")?;
         }
-        if self.end != RecordState::Succeeded {
-            write!(f, " {}", self.end.as_str())?;
+        if self.state != RecordState::Succeeded {
+            write!(f, " {}", self.state.as_str())?;
         }
         match &self.message {
             Some(message) => write!(f, ": {message}"),
@@ -128,77 +131,77 @@ impl fmt::Display for TimelineRecord {
     }
 }
 
-/// What touched a pod, in the order in which it began.
+/// The records of a pod, ordered by their start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodTimeline {
     /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub pod: String,
-    /// Its UID.
+    /// UID of the pod.
     pub uid: String,
-    /// When it left the node; absent while it is there.
+    /// When the pod was removed from the node; absent before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gone: Option<Timestamp>,
-    /// When the agent looked.
-    pub now: Timestamp,
-    /// Records that had to make room for newer ones.
-    pub forgotten: u32,
-    /// What touched it.
-    pub touches: Vec<TimelineRecord>,
+    pub removed_at: Option<Timestamp>,
+    /// When the agent generated this timeline.
+    pub generated_at: Timestamp,
+    /// Number of records dropped in favor of newer ones.
+    pub dropped_records: u32,
+    /// The records.
+    pub records: Vec<TimelineRecord>,
 }
 
-/// A [`Blocker`] with who is to do something about it.
+/// A [`Blocker`] with what resolves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockerView {
-    /// What kind of thing, in Kubernetes' word.
+    /// The reason, spelled as Kubernetes spells it.
     pub reason: String,
-    /// The container it concerns, if one.
+    /// The container concerned, if one.
     pub container: Option<String>,
-    /// The whole story in one sentence.
+    /// The cause in one sentence.
     pub message: String,
-    /// Since when it is the blocker.
+    /// Since when it has been the blocker.
     pub since: Timestamp,
-    /// When the agent tries again by itself.
+    /// Time of the next automatic retry; `null` without one.
     pub next_retry: Option<Timestamp>,
-    /// Who goes on with it, or has to.
-    pub who: String,
+    /// The component or person that resolves it.
+    pub waiting_for: String,
 }
 
 impl BlockerView {
-    /// `blocker` with the words that say who goes on.
-    pub fn new(blocker: &Blocker, message: String, who: &str) -> Self {
+    /// Adds `message` and `waiting_for` to `blocker`.
+    pub fn new(blocker: &Blocker, message: String, waiting_for: &str) -> Self {
         Self {
             reason: blocker.reason.to_string(),
             container: blocker.container.clone(),
             message,
             since: blocker.since,
             next_retry: blocker.next_retry,
-            who: who.to_owned(),
+            waiting_for: waiting_for.to_owned(),
         }
     }
 }
 
-/// What keeps a pod from what was asked.
+/// Why a pod is not in its desired state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// Namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// Name of the pod.
     pub pod: String,
-    /// Its UID.
+    /// UID of the pod.
     pub uid: String,
     /// `status.phase`.
     pub phase: Option<String>,
-    /// How far its worker is.
+    /// State of the pod worker.
     pub worker_state: String,
-    /// The one thing that keeps it from what was asked.
+    /// What blocks the pod; `null` if nothing does.
     pub blocker: Option<BlockerView>,
-    /// What is not as it should be and holds nothing up.
-    pub notes: Vec<String>,
-    /// The last touches that led to the blocker; none without one.
-    pub touches: Vec<TimelineRecord>,
+    /// Problems that block nothing.
+    pub issues: Vec<String>,
+    /// The newest records relevant to the blocker; empty without one.
+    pub records: Vec<TimelineRecord>,
 }

@@ -1,4 +1,4 @@
-//! What the probes of a pod's containers have found.
+//! Probe kinds and probe results of a pod.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::ContainerId;
 
-/// The three probes that a container may have.
+/// Kind of a container probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ProbeKind {
-    /// A container that fails it is restarted.
+    /// A failure restarts the container.
     Liveness,
-    /// A container that fails it gets no traffic.
+    /// A failure removes the container from traffic.
     Readiness,
-    /// The other two wait for it; a container that fails it is restarted.
+    /// A failure restarts the container; the other probes start after success.
     Startup,
 }
 
@@ -38,33 +38,32 @@ impl fmt::Display for ProbeKind {
     }
 }
 
-/// What one probe of one container instance has come to, after its thresholds.
+/// The result of one probe of one container instance, after its thresholds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerProbeResult {
-    /// The instance it is about; it says nothing of a later one.
+    /// The container instance; the result does not apply to a later one.
     pub id: ContainerId,
-    /// Succeeds.
-    pub ok: bool,
+    /// True for success, false for failure.
+    pub success: bool,
 }
 
-/// The verdicts on a pod's containers by container name. A probe that has not come to one is
-/// absent.
+/// Probe results of a pod by container name; a probe without a result is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodProbeResults {
-    /// Of the liveness probes.
+    /// Results of liveness probes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub liveness: BTreeMap<String, ContainerProbeResult>,
-    /// Of the readiness probes.
+    /// Results of readiness probes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub readiness: BTreeMap<String, ContainerProbeResult>,
-    /// Of the startup probes.
+    /// Results of startup probes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub startup: BTreeMap<String, ContainerProbeResult>,
 }
 
 impl PodProbeResults {
-    /// The verdicts of one kind.
-    pub fn of(&self, kind: ProbeKind) -> &BTreeMap<String, ContainerProbeResult> {
+    /// Returns the results of one kind.
+    pub fn for_kind(&self, kind: ProbeKind) -> &BTreeMap<String, ContainerProbeResult> {
         match kind {
             ProbeKind::Liveness => &self.liveness,
             ProbeKind::Readiness => &self.readiness,
@@ -72,8 +71,8 @@ impl PodProbeResults {
         }
     }
 
-    /// The verdicts of one kind, to be changed.
-    pub fn of_mut(&mut self, kind: ProbeKind) -> &mut BTreeMap<String, ContainerProbeResult> {
+    /// Returns the results of one kind for changes.
+    pub fn for_kind_mut(&mut self, kind: ProbeKind) -> &mut BTreeMap<String, ContainerProbeResult> {
         match kind {
             ProbeKind::Liveness => &mut self.liveness,
             ProbeKind::Readiness => &mut self.readiness,
@@ -81,14 +80,15 @@ impl PodProbeResults {
         }
     }
 
-    /// What a probe says of this very instance; `None` if it has not come to a verdict.
-    pub fn verdict(&self, kind: ProbeKind, container: &str, id: &ContainerId) -> Option<bool> {
-        let verdict = self.of(kind).get(container)?;
-        (verdict.id == *id).then_some(verdict.ok)
+    /// Returns the result for exactly this container instance, if there is one.
+    pub fn result(&self, kind: ProbeKind, container: &str, id: &ContainerId) -> Option<bool> {
+        let result = self.for_kind(kind).get(container)?;
+        (result.id == *id).then_some(result.success)
     }
 
-    /// True if no probe has come to a verdict.
+    /// True if no probe has a result.
     pub fn is_empty(&self) -> bool {
-        ProbeKind::ALL.iter().all(|kind| self.of(*kind).is_empty())
+        let mut kinds = ProbeKind::ALL.iter();
+        kinds.all(|kind| self.for_kind(*kind).is_empty())
     }
 }

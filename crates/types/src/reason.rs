@@ -263,7 +263,7 @@ impl Reason {
 
     /// The reason for a text of a refused pod's status; [`Reason::OutOfResource`] for one that
     /// names a resource this list does not have.
-    pub fn of_rejection(text: &str) -> Self {
+    pub fn from_rejection(text: &str) -> Self {
         let known = Self::REJECTIONS.into_iter().find(|r| r.as_str() == text);
         known.unwrap_or(Self::OutOfResource)
     }

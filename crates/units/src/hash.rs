@@ -38,7 +38,7 @@ pub fn container_hash(container: &Container) -> u32 {
 }
 
 /// [`container_hash`] as the annotation carries it: lower-case hex without padding.
-pub(crate) fn container_hash_text(container: &Container) -> String {
+pub fn container_hash_text(container: &Container) -> String {
     format!("{:x}", container_hash(container))
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn deep_hash_32(bytes: &[u8]) -> u32 {
 }
 
 /// A JSON string as Go's `json.Marshal` writes it: also safe to embed in HTML and JavaScript.
-pub(crate) fn go_json_string(text: &str) -> String {
+pub fn go_json_string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     // A &str always serializes; the fallback cannot be reached.
     let json = serde_json::to_string(text).unwrap_or_default();

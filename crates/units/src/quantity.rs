@@ -63,7 +63,7 @@ impl Quantity {
     };
 
     /// A whole number of units.
-    pub(crate) fn from_units(units: i64, format: QuantityFormat) -> Self {
+    pub fn from_units(units: i64, format: QuantityFormat) -> Self {
         Self {
             nano: i128::from(units) * NANO,
             format,
@@ -71,7 +71,7 @@ impl Quantity {
     }
 
     /// A number of thousandths, the usual unit of CPU.
-    pub(crate) fn from_milli(milli: i64) -> Self {
+    pub fn from_milli(milli: i64) -> Self {
         Self {
             nano: i128::from(milli) * (NANO / 1000),
             format: QuantityFormat::DecimalSi,
@@ -102,7 +102,7 @@ impl Quantity {
     ///
     /// Both are first rounded up to thousandths (`milli`) or whole units, as upstream does for
     /// CPU and for everything else.
-    pub(crate) fn in_units_of(self, divisor: Self, milli: bool) -> i64 {
+    pub fn in_units_of(self, divisor: Self, milli: bool) -> i64 {
         let divisor = if divisor.is_zero() {
             Self::from_units(1, QuantityFormat::DecimalSi)
         } else {

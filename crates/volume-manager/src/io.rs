@@ -82,7 +82,7 @@ async fn expand(
         ExpansionDecision::Deferred => return Ok(Expanded::NotNow),
     };
     let Err(error) = plugins.expand(&request(work, now), growing.bytes).await else {
-        if !growing.told {
+        if !growing.reported {
             let told = claims.grown(pod, claim, growing.bytes).await;
             let failed = "mountVolume.NodeExpandVolume update pvc status failed";
             told.map_err(|error| not_told(format!("{failed}: {error}")))?;

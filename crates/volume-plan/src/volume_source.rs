@@ -19,7 +19,7 @@ mod in_tree;
 mod other;
 
 pub use claim::{
-    ClaimFault, ClaimInput, ClaimState, Lookup, bound_volume, claim_name, claimed_volume,
+    ClaimFault, ClaimInput, ClaimState, Lookup, bound_volume, claimed_volume,
 };
 pub(crate) use grown::claim_reference;
 pub use grown::{
@@ -328,7 +328,7 @@ impl PodVolume {
 
 /// The groups of a pod's volumes that its own spec does not name (upstream
 /// `GetExtraSupplementalGroupsForPod`), in order.
-pub(crate) fn extra_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
+pub fn extra_groups(pod: &Pod, volumes: &[PodVolume]) -> Vec<i64> {
     let security = PodExt::spec(pod).security_context.as_ref();
     let own = security.and_then(|security| security.supplemental_groups.as_deref());
     let own = own.unwrap_or_default();

@@ -40,7 +40,7 @@ fn prepare(sim: &NodeSim) {
 fn touches(sim: &NodeSim, name: &str) -> Vec<TimelineRecord> {
     let timelines = sim.agent().map(|agent| &agent.timelines);
     let timeline = timelines.and_then(|it| it.find("default", name));
-    timeline.map(|it| it.touches).unwrap_or_default()
+    timeline.map(|it| it.records).unwrap_or_default()
 }
 
 fn lines(sim: &NodeSim, name: &str) -> Vec<String> {
@@ -63,16 +63,16 @@ fn a_pods_start_is_these_records_in_this_order_and_an_hour_of_rest_adds_none() {
             "wait references 0.000s",
             "wait volumes 0.000s",
             "wait start slot 0.000s",
-            "call RunPodSandbox 0.080s",
-            "job syncPod 0.140s: sandbox#0 start(app#?)",
-            "call ImageStatus busybox:1 0.000s",
-            "call CreateContainer app 0.020s",
-            "call StartContainer app 0.040s",
-            "call ListPodSandbox 0.000s",
-            "call ListContainers 0.000s",
-            "call PodSandboxStatus x2 0.000s",
-            "call ContainerStatus app 0.000s",
-            "job syncPod 0.000s: nothing",
+            "runtime RunPodSandbox 0.080s",
+            "sync syncPod 0.140s: sandbox#0 start(app#?)",
+            "runtime ImageStatus busybox:1 0.000s",
+            "runtime CreateContainer app 0.020s",
+            "runtime StartContainer app 0.040s",
+            "runtime ListPodSandbox 0.000s",
+            "runtime ListContainers 0.000s",
+            "runtime PodSandboxStatus x2 0.000s",
+            "runtime ContainerStatus app 0.000s",
+            "sync syncPod 0.000s: nothing",
         ];
         assert_eq!(start, expected);
         sim.pass(HOUR).await;
@@ -80,16 +80,16 @@ fn a_pods_start_is_these_records_in_this_order_and_an_hour_of_rest_adds_none() {
         let (last, before) = rested.split_last().expect("records");
         assert_eq!(before, &start[..start.len() - 1]);
         // an hour of syncs, once a minute
-        assert_eq!(last, "job syncPod x59 0.000s: nothing");
+        assert_eq!(last, "sync syncPod x59 0.000s: nothing");
         sim.desire([]).await;
         sim.until("web is gone", MINUTE, |sim| sim.view("web").is_none())
             .await;
         let gone = sim
             .agent()
             .and_then(|it| it.timelines.find("default", "web"));
-        assert!(gone.is_some_and(|it| it.gone.is_some()));
+        assert!(gone.is_some_and(|it| it.removed_at.is_some()));
         let end = lines(sim, "web");
-        let jobs = end.iter().filter(|line| line.starts_with("job "));
+        let jobs = end.iter().filter(|line| line.starts_with("sync "));
         let names: Vec<_> = jobs.filter_map(|line| line.split(' ').nth(1)).collect();
         assert_eq!(
             names[1..],

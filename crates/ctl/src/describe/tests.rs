@@ -57,7 +57,7 @@ fn a_page_shows_the_pod_its_containers_and_what_happened() {
         first: at(10),
         last: at(50),
     }];
-    web.entry.warnings = vec!["spec.dnsPolicy".to_owned()];
+    web.entry.unsupported_fields = vec!["spec.dnsPolicy".to_owned()];
     let now = "2026-11-21T04:01:00Z".parse().expect("time");
     let expected = "\
 Name:             web-n1

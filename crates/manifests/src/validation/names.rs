@@ -65,7 +65,7 @@ pub(super) fn label_value(text: &str) -> Verdict<'_> {
 }
 
 /// Key of a label or annotation: a name with an optional DNS prefix.
-pub(crate) fn qualified(text: &str) -> Verdict<'_> {
+pub fn qualified(text: &str) -> Verdict<'_> {
     let name = match text.split_once('/') {
         Some((prefix, name)) => {
             if prefix.is_empty() {

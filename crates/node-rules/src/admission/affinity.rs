@@ -25,7 +25,7 @@ pub(super) fn matches(spec: &PodSpec, node: &Node) -> bool {
 }
 
 /// One term of the selector matches the node.
-pub(crate) fn matches_node_selector(selector: &NodeSelector, node: &Node) -> bool {
+pub fn matches_node_selector(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|t| term(t, node))
 }
 

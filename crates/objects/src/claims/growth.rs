@@ -21,8 +21,8 @@ impl Claims {
         let claim = self.read_anew(key).await?;
         let turn = growth(&claim, capacity, failed_before);
         if let ExpansionDecision::Expand(growing) = turn
-            && growing.followed
-            && !growing.told
+            && growing.tracked
+            && !growing.reported
             && let Some(patch) = growing_claim(&claim)
         {
             self.patch(key, Patch::Merge(patch)).await?;

@@ -357,9 +357,9 @@ async fn a_volume_that_grew_is_seen_with_the_next_sync_and_told_when_its_file_sy
     };
     let turn = ExpansionDecision::Expand(ExpansionTask {
         bytes: 2 << 30,
-        told: false,
-        followed: true,
-        last_try: false,
+        reported: false,
+        tracked: true,
+        final_attempt: false,
     });
     assert_eq!(
         world.cache.turn(&pod, "data", 2 << 30, false).await,

@@ -84,7 +84,7 @@ pub fn expand<'a>(text: &str, resolve: impl Fn(&str) -> Option<&'a str>) -> Stri
 ///
 /// # Errors
 /// The words are too long for any process; `field` is where they are.
-pub(crate) fn expand_words(
+pub fn expand_words(
     field: &'static str,
     words: Option<&Vec<String>>,
     env: &[(String, String)],

@@ -10,7 +10,7 @@ const LINE: usize = 64;
 
 /// The blocks of a certificate chain and nothing else: neither what stands between them nor their
 /// headers (upstream `cleanCertificateChain`).
-pub(crate) fn clean_chain(text: &str) -> Arc<[u8]> {
+pub fn clean_chain(text: &str) -> Arc<[u8]> {
     let blocks: Vec<_> = blocks(text).collect();
     certificates(blocks.iter().map(Vec::as_slice))
 }

@@ -27,7 +27,7 @@ pub struct ContainerToReset {
 
 /// True if the end of some container of the pod asks for a restart of all of them, and they have
 /// not been removed yet (upstream `ShouldAllContainersRestart`).
-pub(crate) fn restarts_all_containers(pod: &Pod, observed: &ObservedPod) -> bool {
+pub fn restarts_all_containers(pod: &Pod, observed: &ObservedPod) -> bool {
     specs(pod).any(|spec| source(spec, observed).is_some())
 }
 

@@ -9,7 +9,7 @@ use windlass_types::pod::RestartPolicy;
 use windlass_types::{ContainerState, ObservedContainer, ObservedPod, Pod, PodExt, SandboxId};
 
 /// True if a container that exited with this code is to run again.
-pub(crate) fn restarts_after_exit(pod: &Pod, container: &Container, exit_code: i32) -> bool {
+pub fn restarts_after_exit(pod: &Pod, container: &Container, exit_code: i32) -> bool {
     if matching_rule(container, exit_code).is_some() {
         return true;
     }
@@ -40,7 +40,7 @@ pub(super) fn matching_rule(
 }
 
 /// True if a container whose newest instance is `latest` is to be started.
-pub(crate) fn should_be_started(
+pub fn should_be_started(
     pod: &Pod,
     container: &Container,
     latest: Option<&ObservedContainer>,
@@ -74,7 +74,7 @@ pub(crate) fn policy_of(pod: &Pod, container: &Container) -> RestartPolicy {
 
 /// The sandbox to use, or the attempt of the one to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SandboxVerdict {
+pub enum SandboxVerdict {
     /// The newest sandbox serves.
     Keep(SandboxId, u32),
     /// A new one is needed.
@@ -86,7 +86,7 @@ pub(crate) enum SandboxVerdict {
 
 /// Compares the sandboxes with the pod: exactly one may be ready, the newest, with the network
 /// namespace asked for and an IP.
-pub(crate) fn sandbox_verdict(pod: &Pod, observed: &ObservedPod) -> SandboxVerdict {
+pub fn sandbox_verdict(pod: &Pod, observed: &ObservedPod) -> SandboxVerdict {
     let Some(newest) = observed.newest_sandbox() else {
         return SandboxVerdict::Create { attempt: 0 };
     };

@@ -114,9 +114,9 @@ pub(crate) fn verdicts(found: &ObservedPod, text: &str) -> PodProbeResults {
         };
         let verdict = ContainerProbeResult {
             id: found.latest(name).expect("an instance").id.clone(),
-            ok: ok == "yes",
+            success: ok == "yes",
         };
-        verdicts.of_mut(kind).insert(name.to_owned(), verdict);
+        verdicts.for_kind_mut(kind).insert(name.to_owned(), verdict);
     }
     verdicts
 }

@@ -38,9 +38,9 @@ fn verdicts(text: &str) -> PodProbeResults {
         let kind = kind_of(kind);
         let verdict = ContainerProbeResult {
             id: ContainerId::from(id),
-            ok: ok == "ok",
+            success: ok == "ok",
         };
-        verdicts.of_mut(kind).insert(name.to_owned(), verdict);
+        verdicts.for_kind_mut(kind).insert(name.to_owned(), verdict);
     }
     verdicts
 }

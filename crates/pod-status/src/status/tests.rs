@@ -40,8 +40,8 @@ impl Case {
     fn probed(&mut self, kind: ProbeKind, name: &str, ok: bool) {
         let latest = self.observed.latest(name).expect("a container");
         let id = latest.id.clone();
-        let verdicts = self.verdicts.of_mut(kind);
-        verdicts.insert(name.to_owned(), ContainerProbeResult { id, ok });
+        let verdicts = self.verdicts.for_kind_mut(kind);
+        verdicts.insert(name.to_owned(), ContainerProbeResult { id, success: ok });
     }
 
     /// A container of the pod as asked.

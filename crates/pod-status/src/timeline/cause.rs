@@ -11,7 +11,7 @@ const SHOWN: usize = 6;
 /// reported of it is left out.
 pub fn led_to(touches: &[TimelineRecord]) -> Vec<TimelineRecord> {
     let tells = |touch: &&TimelineRecord| {
-        touch.end != RecordState::Succeeded
+        touch.state != RecordState::Succeeded
             || matches!(
                 touch.kind,
                 RecordKind::Admission | RecordKind::Sync | RecordKind::Probe

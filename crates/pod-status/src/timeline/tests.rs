@@ -27,7 +27,7 @@ fn did(timeline: &mut Timeline, what: What, outcome: Outcome, millis: i64) {
 fn check(timeline: &Timeline, now: i64, expected: &[&str]) {
     let touches = timeline.touches(at(now));
     let line = |touch: &TimelineRecord| {
-        let after = touch.began.duration_since(at(0)).as_millis();
+        let after = touch.started_at.duration_since(at(0)).as_millis();
         format!("{after} {touch}")
     };
     let lines: Vec<String> = touches.iter().map(line).collect();
@@ -48,8 +48,8 @@ fn what_touched_a_pod_is_told_in_the_order_in_which_it_began() {
         402,
         &[
             "0 source ADD file",
-            "1 job sync 0.401s running",
-            "2 call RunPodSandbox 0.400s running",
+            "1 sync sync 0.401s running",
+            "2 runtime RunPodSandbox 0.400s running",
         ],
     );
     let took = Duration::from_millis(500);
@@ -61,8 +61,8 @@ fn what_touched_a_pod_is_told_in_the_order_in_which_it_began() {
         9000,
         &[
             "0 source ADD file",
-            "1 job sync 0.500s cancelled",
-            "2 call RunPodSandbox 0.500s failed: no network",
+            "1 sync sync 0.500s cancelled",
+            "2 runtime RunPodSandbox 0.500s failed: no network",
         ],
     );
 }
@@ -87,15 +87,15 @@ fn the_same_touch_again_is_counted_and_another_end_or_decision_is_not_the_same()
         &pod,
         70,
         &[
-            "0 job sync 0.010s: start(web#0)",
-            "30 call PullImage y 0.010s",
-            "40 call PullImage x x2 0.010s failed: never",
-            "50 job sync x2 0.010s: nothing",
-            "60 call PullImage x 0.010s",
+            "0 sync sync 0.010s: start(web#0)",
+            "30 runtime PullImage y 0.010s",
+            "40 runtime PullImage x x2 0.010s failed: never",
+            "50 sync sync x2 0.010s: nothing",
+            "60 runtime PullImage x 0.010s",
         ],
     );
     let repeated = &pod.touches(at(70))[2];
-    assert_eq!(repeated.first, at(1));
+    assert_eq!(repeated.first_started_at, at(1));
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn what_comes_after_the_start_leaves_the_start_as_it_was() {
         &pod,
         9000,
         &[
-            "0 call StartContainer web 0.010s",
-            "3000 call StartContainer web x3 0.010s",
+            "0 runtime StartContainer web 0.010s",
+            "3000 runtime StartContainer web x3 0.010s",
         ],
     );
 }
@@ -145,9 +145,9 @@ fn what_is_too_much_pushes_out_the_oldest_that_is_not_of_the_start() {
     }
     let touches = pod.touches(at(5000));
     assert_eq!(touches.len(), MAX_RECORDS);
-    assert_eq!(touches[0].to_string(), "call ImageStatus image-0 0.010s");
+    assert_eq!(touches[0].to_string(), "runtime ImageStatus image-0 0.010s");
     let newest = touches[MAX_RECORDS - 1].to_string();
-    assert_eq!(newest, "call ContainerStatus c999 0.010s");
+    assert_eq!(newest, "runtime ContainerStatus c999 0.010s");
     assert_eq!(pod.forgotten(), 1000 - MAX_LATER as u32);
 }
 
@@ -246,12 +246,12 @@ fn a_blocker_comes_with_what_failed_or_hangs_and_what_was_decided() {
     assert_eq!(
         led,
         [
-            "call PullImage i0 0.010s failed: refused",
-            "call PullImage i1 0.010s failed: refused",
-            "call PullImage i2 0.010s failed: refused",
-            "job sync 0.010s: start(web#?)",
+            "runtime PullImage i0 0.010s failed: refused",
+            "runtime PullImage i1 0.010s failed: refused",
+            "runtime PullImage i2 0.010s failed: refused",
+            "sync sync 0.010s: start(web#?)",
             "probe Readiness web failed: it does not pass",
-            "call StopContainer web 1.000s running",
+            "runtime StopContainer web 1.000s running",
         ]
     );
 }
@@ -292,11 +292,11 @@ fn a_waterfall_has_a_scale_for_each_episode() {
         [
             vec![
                 "+0.000s [0+0] source ADD file",
-                "+0.000s [0+20] job sync 1.000s",
-                "+0.250s [5+10] call RunPodSandbox 0.500s",
-                "+0.999s [19+1] status patch 0.001s",
+                "+0.000s [0+20] sync sync 1.000s",
+                "+0.250s [5+10] runtime RunPodSandbox 0.500s",
+                "+0.999s [19+1] api patch 0.001s",
             ],
-            vec!["+0.000s [0+1] call RunPodSandbox 0.000s"],
+            vec!["+0.000s [0+1] runtime RunPodSandbox 0.000s"],
         ]
     );
     assert_eq!(episodes[0].length, Duration::from_secs(1));

@@ -46,15 +46,15 @@ pub fn waterfall(touches: &[TimelineRecord], width: usize) -> Vec<Episode<'_>> {
     let mut rest = touches;
     let mut episodes = Vec::new();
     while let Some(first) = rest.first() {
-        let mut end = first.began;
+        let mut end = first.started_at;
         let quiet = |touch: &TimelineRecord| {
-            let pause = since(end, touch.began) > QUIET;
+            let pause = since(end, touch.started_at) > QUIET;
             end = end.max(over(touch));
             pause
         };
         let count = rest.iter().position(quiet).unwrap_or(rest.len());
         let (these, later) = rest.split_at(count);
-        episodes.push(episode(first.began, these, width));
+        episodes.push(episode(first.started_at, these, width));
         rest = later;
     }
     episodes
@@ -68,7 +68,7 @@ fn episode(began: Timestamp, touches: &[TimelineRecord], width: usize) -> Episod
         usize::try_from(cells).unwrap_or(width).min(width)
     };
     let bars = touches.iter().map(|touch| {
-        let after = since(began, touch.began);
+        let after = since(began, touch.started_at);
         let from = cell(after).min(width.saturating_sub(1));
         let to = cell(since(began, over(touch)));
         Bar {
@@ -76,7 +76,7 @@ fn episode(began: Timestamp, touches: &[TimelineRecord], width: usize) -> Episod
             after,
             from,
             // what took its time is seen, however short it was
-            cells: touch.seconds.map_or(0, |_| (to - from.min(to)).max(1)),
+            cells: touch.duration_seconds.map_or(0, |_| (to - from.min(to)).max(1)),
         }
     });
     Episode {
@@ -87,9 +87,9 @@ fn episode(began: Timestamp, touches: &[TimelineRecord], width: usize) -> Episod
 }
 
 fn over(touch: &TimelineRecord) -> Timestamp {
-    let took = touch.seconds.unwrap_or_default();
+    let took = touch.duration_seconds.unwrap_or_default();
     let took = Duration::try_from_secs_f64(took).unwrap_or_default();
-    windlass_types::later(touch.began, took)
+    windlass_types::later(touch.started_at, took)
 }
 
 fn since(from: Timestamp, to: Timestamp) -> Duration {

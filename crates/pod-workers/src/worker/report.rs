@@ -326,8 +326,8 @@ impl Report {
             blocker: self.blocker.clone(),
             events: Vec::new(),
             timings: self.timings.clone(),
-            notes: self.notes.clone(),
-            warnings: self.warnings.clone(),
+            issues: self.notes.clone(),
+            unsupported_fields: self.warnings.clone(),
         });
     }
 

@@ -14,8 +14,8 @@ fn known(verdicts: &[(ProbeKind, &str, bool)]) -> BTreeMap<PodUid, PodProbeResul
     let mut pod = PodProbeResults::default();
     for (kind, id, ok) in verdicts {
         let id = ContainerId::from(*id);
-        let verdict = ContainerProbeResult { id, ok: *ok };
-        pod.of_mut(*kind).insert("app".to_owned(), verdict);
+        let verdict = ContainerProbeResult { id, success: *ok };
+        pod.for_kind_mut(*kind).insert("app".to_owned(), verdict);
     }
     [(PodUid::from("web-uid"), pod)].into()
 }

@@ -211,7 +211,7 @@ impl World {
         let mut told = Vec::new();
         while let Some(Some((_, update))) = self.updates.next().now_or_never() {
             for change in update.changes {
-                let word = if change.ok { "ok" } else { "failed" };
+                let word = if change.success { "ok" } else { "failed" };
                 told.push(format!("{} {} {word}", change.kind, change.container));
             }
         }
@@ -221,7 +221,7 @@ impl World {
     /// What is known of an instance.
     pub(crate) fn verdict(&self, pod: &Pod, kind: ProbeKind, name: &str, id: &str) -> Option<bool> {
         let verdicts = self.results.of(&pod.uid());
-        verdicts.verdict(kind, name, &ContainerId::from(id))
+        verdicts.result(kind, name, &ContainerId::from(id))
     }
 
     /// Events since the last time.

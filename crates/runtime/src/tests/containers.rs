@@ -108,7 +108,7 @@ async fn a_container_that_fails_a_probe_is_stopped_within_the_probes_grace_and_s
         let mut verdicts = PodProbeResults::default();
         let verdict = ContainerProbeResult {
             id: "a0".into(),
-            ok: false,
+            success: false,
         };
         verdicts.liveness.insert("a".into(), verdict);
         let found = observed(vec![seen("a", "a0", ContainerState::Running, 0)]);

@@ -398,7 +398,7 @@ async fn a_client_that_does_not_read_holds_nobody_up() {
     // far more than any window or buffer between server and client holds
     for round in 0..2_000 {
         let mut web = view("default", "web", round, "running");
-        web.warnings = vec!["x".repeat(8 * 1024)];
+        web.unsupported_fields = vec!["x".repeat(8 * 1024)];
         world.board.publish(web);
     }
     let pods = within(world.client.list_pods(filter(None, None))).await;
@@ -555,12 +555,12 @@ async fn why_a_pod_is_as_it_is_is_told_by_the_name_of_its_manifest_too() {
         let json = answer.into_inner().json;
         let explanation: Explanation = serde_json::from_slice(&json).expect("JSON");
         let blocker = explanation.blocker.expect("a blocker");
-        assert_eq!(blocker.who, "the agent, when other pods have started");
-        assert_eq!(explanation.touches.len(), 1);
+        assert_eq!(blocker.waiting_for, "the agent, when other pods have started");
+        assert_eq!(explanation.records.len(), 1);
         let answer = world.client.get_timeline(asked()).await.expect("answer");
         let json = answer.into_inner().json;
         let timeline: PodTimeline = serde_json::from_slice(&json).expect("JSON");
-        assert_eq!(timeline.touches[0].to_string(), "job syncPod failed: no");
+        assert_eq!(timeline.records[0].to_string(), "sync syncPod failed: no");
     }
     let other = proto::GetPodRequest {
         namespace: "other".into(),

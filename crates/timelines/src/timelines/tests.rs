@@ -40,7 +40,7 @@ fn what(kind: RecordKind, name: &'static str) -> What {
 }
 
 fn lines(timeline: Option<PodTimeline>) -> Vec<String> {
-    let touches = timeline.expect("a timeline").touches;
+    let touches = timeline.expect("a timeline").records;
     touches.iter().map(ToString::to_string).collect()
 }
 
@@ -55,8 +55,8 @@ async fn what_is_dropped_before_its_end_was_cancelled() {
     call.end(Outcome::failed("no network"));
     drop(job);
     let expected = [
-        "call RunPodSandbox 1.500s failed: no network",
-        "job syncPod 1.500s cancelled",
+        "runtime RunPodSandbox 1.500s failed: no network",
+        "sync syncPod 1.500s cancelled",
     ];
     assert_eq!(lines(timelines.of(&uid)), expected);
 }
@@ -74,10 +74,10 @@ async fn a_pod_that_is_gone_is_found_by_name_until_many_others_went() {
     }
     let found = timelines.find("default", "web-39");
     assert_eq!(
-        found.as_ref().and_then(|it| it.gone),
+        found.as_ref().and_then(|it| it.removed_at),
         Some(Timestamp::UNIX_EPOCH)
     );
-    assert_eq!(lines(found), ["source ADD", "status delete"]);
+    assert_eq!(lines(found), ["source ADD", "api delete"]);
     assert!(timelines.find("default", "web-8").is_some());
     assert!(timelines.find("default", "web-7").is_none());
     assert!(timelines.of(&"39".into()).is_none());
@@ -115,7 +115,7 @@ async fn a_touch_that_outlives_its_pod_ends_where_it_began() {
     let kept: Vec<Vec<String>> = gone
         .map(|touches| touches.iter().map(ToString::to_string).collect())
         .collect();
-    assert_eq!(kept, [vec!["status delete 0.000s"], vec![]]);
+    assert_eq!(kept, [vec!["api delete 0.000s"], vec![]]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ use super::{
     in_tree, other,
 };
 use windlass_node_rules::admission::matches_node_selector;
+use windlass_pod_inputs::pod_references;
 use windlass_units::quantity;
 
 /// Access mode of a volume for one pod.
@@ -263,7 +264,7 @@ fn claimed<'a>(
 
 fn check_mode(input: ClaimInput<'_>, spec: &PersistentVolumeSpec) -> Result<(), ClaimFault> {
     let mode = spec.volume_mode.as_deref().unwrap_or("Filesystem");
-    let uses = super::uses(input.pod, &input.volume.name);
+    let uses = pod_references::uses(input.pod, &input.volume.name);
     let used = match mode {
         BLOCK if uses.mounts => "volumeMounts",
         mode if mode != BLOCK && uses.devices => "volumeDevices",

@@ -43,25 +43,25 @@ pub fn growth(claim: &PersistentVolumeClaim, capacity: u64, failed_before: bool)
     if stage.is_none() && allocated.is_none() {
         return ExpansionDecision::Expand(ExpansionTask {
             bytes: capacity,
-            told: known >= capacity,
-            followed: false,
-            last_try: false,
+            reported: known >= capacity,
+            tracked: false,
+            final_attempt: false,
         });
     }
     let bytes = storage(allocated);
     let asked = claim.spec.as_ref().and_then(|s| s.resources.as_ref());
     let asked = storage(asked.and_then(|resources| resources.requests.as_ref()));
-    let told = known >= bytes && stage.is_none();
+    let reported = known >= bytes && stage.is_none();
     let growing = ExpansionTask {
         bytes,
-        told,
-        followed: true,
-        last_try: failed_before && asked != bytes,
+        reported,
+        tracked: true,
+        final_attempt: failed_before && asked != bytes,
     };
     match stage {
         Some(PENDING | IN_PROGRESS) => ExpansionDecision::Expand(growing),
-        None if told && grows_on_each_node(claim) => ExpansionDecision::Expand(growing),
-        None if told => ExpansionDecision::AlreadyExpanded(bytes),
+        None if reported && grows_on_each_node(claim) => ExpansionDecision::Expand(growing),
+        None if reported => ExpansionDecision::AlreadyExpanded(bytes),
         _ => ExpansionDecision::Deferred,
     }
 }
@@ -125,10 +125,10 @@ impl fmt::Display for NotGrown {
 /// refusal makes the last try infeasible.
 pub fn not_grown(growing: &ExpansionTask, fault: ExpansionError) -> NotGrown {
     let refused = !matches!(fault, ExpansionError::Away | ExpansionError::Uncertain);
-    let infeasible = fault == ExpansionError::Infeasible || (refused && growing.last_try);
-    let told = growing.followed && fault != ExpansionError::Away;
+    let infeasible = fault == ExpansionError::Infeasible || (refused && growing.final_attempt);
+    let told = growing.tracked && fault != ExpansionError::Away;
     let (told, end) = match fault {
-        ExpansionError::Unsupported if growing.told || !growing.followed => (None, NotGrownEnd::Done),
+        ExpansionError::Unsupported if growing.reported || !growing.tracked => (None, NotGrownEnd::Done),
         ExpansionError::InUse => (told.then_some(infeasible), NotGrownEnd::Left),
         _ => (told.then_some(infeasible), NotGrownEnd::Failed { refused }),
     };

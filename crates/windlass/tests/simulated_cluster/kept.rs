@@ -73,7 +73,7 @@ fn sees(sim: &NodeSim, uid: &PodUid, volume: &str) -> String {
 
 /// `explain`'s notes of a pod.
 fn notes(sim: &NodeSim, name: &str) -> Vec<String> {
-    sim.view(name).map(|view| view.notes).unwrap_or_default()
+    sim.view(name).map(|view| view.issues).unwrap_or_default()
 }
 
 fn told(sim: &NodeSim, name: &str, part: &str) -> bool {

@@ -163,7 +163,7 @@ fn assert_in_order(pod: &Pod, found: &ObservedPod, said: &PodProbeResults, actio
                 continue;
             }
             let started = here(&sidecar.name).is_some_and(|c| {
-                let verdict = said.verdict(ProbeKind::Startup, &c.name, &c.id);
+                let verdict = said.result(ProbeKind::Startup, &c.name, &c.id);
                 c.state == ContainerState::Running
                     && (sidecar.startup_probe.is_none() || verdict == Some(true))
             });
@@ -379,13 +379,13 @@ impl<'a> World<'a> {
                 (6 | 7, Some(c)) if c.state == ContainerState::Running => {
                     let verdict = ContainerProbeResult {
                         id: c.id.clone(),
-                        ok: *luck == 6,
+                        success: *luck == 6,
                     };
                     let kind = match i % 2 {
                         0 => ProbeKind::Liveness,
                         _ => ProbeKind::Startup,
                     };
-                    self.verdicts.of_mut(kind).insert(c.name.clone(), verdict);
+                    self.verdicts.for_kind_mut(kind).insert(c.name.clone(), verdict);
                 }
                 _ => self.now += 400,
             }
@@ -406,10 +406,10 @@ impl<'a> World<'a> {
                 if c.state == ContainerState::Running {
                     let verdict = ContainerProbeResult {
                         id: c.id.clone(),
-                        ok: true,
+                        success: true,
                     };
                     for kind in ProbeKind::ALL {
-                        let of_kind = self.verdicts.of_mut(kind);
+                        let of_kind = self.verdicts.for_kind_mut(kind);
                         of_kind.insert(c.name.clone(), verdict.clone());
                     }
                 }

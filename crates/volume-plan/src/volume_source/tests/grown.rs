@@ -107,9 +107,9 @@ fn turn(asked: &str, mode: &str, status: Value, failed_before: bool, expected: &
     let line = match growth(&claim, 3 * GIB, failed_before) {
         ExpansionDecision::Expand(growing) => {
             let flags = [
-                (growing.told, " told"),
-                (growing.followed, " followed"),
-                (growing.last_try, " last-try"),
+                (growing.reported, " reported"),
+                (growing.tracked, " tracked"),
+                (growing.final_attempt, " final"),
             ];
             let flags = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name);
             format!(
@@ -135,13 +135,13 @@ fn the_node_grows_a_volume_when_its_claim_waits_for_it() {
         })
     };
     let pending = at("NodeResizePending");
-    turn("2Gi", once, pending.clone(), false, "grow to 2 followed");
+    turn("2Gi", once, pending.clone(), false, "grow to 2 tracked");
     turn(
         "2Gi",
         once,
         at("NodeResizeInProgress"),
         false,
-        "grow to 2 followed",
+        "grow to 2 tracked",
     );
     turn(
         "2Gi",
@@ -152,9 +152,9 @@ fn the_node_grows_a_volume_when_its_claim_waits_for_it() {
     );
     turn("2Gi", once, at("NodeResizeInfeasible"), false, "not now");
     // its user thought better of it after it failed
-    turn("1Gi", once, pending.clone(), false, "grow to 2 followed");
-    turn("2Gi", once, pending.clone(), true, "grow to 2 followed");
-    turn("1Gi", once, pending, true, "grow to 2 followed last-try");
+    turn("1Gi", once, pending.clone(), false, "grow to 2 tracked");
+    turn("2Gi", once, pending.clone(), true, "grow to 2 tracked");
+    turn("1Gi", once, pending, true, "grow to 2 tracked final");
     // the resizer has not come to it
     let begun = json!({"capacity": {"storage": "1Gi"}, "allocatedResources": {"storage": "2Gi"}});
     turn("2Gi", once, begun, false, "not now");
@@ -169,7 +169,7 @@ fn a_volume_of_several_nodes_grows_on_each_and_others_on_one() {
         "ReadWriteMany",
         done.clone(),
         false,
-        "grow to 2 told followed",
+        "grow to 2 reported tracked",
     );
     let not_required = claim(json!({
         "metadata": {"annotations": {"volume.kubernetes.io/node-expansion-not-required": ""}},
@@ -186,7 +186,7 @@ fn a_volume_of_several_nodes_grows_on_each_and_others_on_one() {
 fn an_old_resizer_only_makes_the_volume_larger() {
     let has = |size: &str| json!({"capacity": {"storage": size}});
     turn("3Gi", "ReadWriteOnce", has("1Gi"), true, "grow to 3");
-    turn("3Gi", "ReadWriteOnce", has("3Gi"), false, "grow to 3 told");
+    turn("3Gi", "ReadWriteOnce", has("3Gi"), false, "grow to 3 reported");
     turn("3Gi", "ReadWriteOnce", json!({}), false, "grow to 3");
 }
 
@@ -195,9 +195,9 @@ fn what_follows_from_a_growth_that_failed() {
     let check = |flags: &str, fault: ExpansionError, expected: &str| {
         let growing = ExpansionTask {
             bytes: 2,
-            told: flags.contains("told"),
-            followed: flags.contains("followed"),
-            last_try: flags.contains("last-try"),
+            reported: flags.contains("reported"),
+            tracked: flags.contains("tracked"),
+            final_attempt: flags.contains("final"),
         };
         let line = not_grown(&growing, fault).to_string();
         assert_eq!(line, expected, "{flags} {fault:?}");
@@ -210,12 +210,12 @@ fn what_follows_from_a_growth_that_failed() {
         (InUse, "error, left"),
         (Unsupported, "error, refused"),
     ] {
-        check("followed", fault, expected);
+        check("tracked", fault, expected);
     }
-    check("followed told", Unsupported, "done");
-    check("followed last-try", Failed, "infeasible, refused");
-    check("followed last-try", Uncertain, "error, failed");
-    check("followed last-try", InUse, "infeasible, left");
+    check("tracked reported", Unsupported, "done");
+    check("tracked final", Failed, "infeasible, refused");
+    check("tracked final", Uncertain, "error, failed");
+    check("tracked final", InUse, "infeasible, left");
     // an old resizer is told of nothing but success
     for (fault, expected) in [
         (Failed, "refused"),
