@@ -24,7 +24,7 @@ use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_runtime::logs::{LogError, LogOptions, LogReader, LogSource};
 use windlass_stats::{StatsSource, Wanted};
-use windlass_status::{BoardSubscription, PodBoard, PodEntryView};
+use windlass_status::{StatusSubscription, PodStatusStore, PodStatusEntry};
 use windlass_types::view::{NodeSummary, RejectedManifest};
 use windlass_types::{Clock, PodExt, PodUid};
 
@@ -40,14 +40,14 @@ const REQUESTS_PER_CONNECTION: usize = 16;
 /// Where it comes from what the agent is a node of. Must not block.
 pub trait NodeSource: Send + Sync + std::fmt::Debug + 'static {
     /// At this moment.
-    fn standing(&self) -> NodeSummary;
+    fn summary(&self) -> NodeSummary;
 }
 
 /// What the service reads from.
 #[derive(Clone, Debug)]
 pub struct ControlService {
     /// The pods.
-    pub board: PodBoard,
+    pub board: PodStatusStore,
     /// Why they are as they are.
     pub why: Why,
     /// Who measures what they use.
@@ -140,7 +140,7 @@ impl Windlass for ControlService {
         &self,
         _: Request<proto::GetNodeRequest>,
     ) -> Result<Response<proto::GetNodeResponse>, Status> {
-        Ok(Response::new(convert::node(self.node.standing())))
+        Ok(Response::new(convert::node(self.node.summary())))
     }
 
     async fn get_timeline(
@@ -286,7 +286,7 @@ fn unreadable(error: &LogError) -> Status {
 
 /// A client's watch and what it knows.
 struct Watch {
-    board: BoardSubscription,
+    board: StatusSubscription,
     filter: proto::ListPodsRequest,
     /// Pods the client was told of.
     sent: BTreeSet<PodUid>,
@@ -327,12 +327,12 @@ impl Watch {
     }
 }
 
-fn matches(view: &PodEntryView, filter: &proto::ListPodsRequest) -> bool {
+fn matches(view: &PodStatusEntry, filter: &proto::ListPodsRequest) -> bool {
     let is = |asked: &Option<String>, value: &str| asked.as_deref().is_none_or(|a| a == value);
     is(&filter.namespace, view.pod.namespace()) && is(&filter.name, view.pod.name())
 }
 
-fn encode(view: &PodEntryView) -> Result<proto::PodEntry, Status> {
+fn encode(view: &PodStatusEntry) -> Result<proto::PodEntry, Status> {
     convert::entry(view).map_err(|error| Status::internal(error.to_string()))
 }
 

@@ -14,7 +14,7 @@ use anyhow::Context;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use windlass_checks::NetChecks;
 use windlass_config::checks::{CgroupVersion, cgroup_version};
-use windlass_config::node::{MachineNet, NodeIdentity, identify};
+use windlass_config::node::{HostNetwork, NodeIdentity, identify};
 use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
 use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_lifecycle::container_gc::GcPolicy;
@@ -35,7 +35,7 @@ use windlass_node::shutdown::{LogindBus, ShutdownRecord};
 use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{ImageAccessOptions, PullOptions, RuntimeOptions};
-use windlass_store::{AdmittedPods, BackoffFile, Store, VerdictFile};
+use windlass_store::{AdmittedPods, BackoffFile, Store, ProbeResultFile};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
 use windlass_volumes::{
@@ -95,7 +95,7 @@ pub fn agent_parts(
     clients: &RuntimeClients,
 ) -> anyhow::Result<AgentParts> {
     let kubelet = &config.kubelet;
-    let identity = identify(&config.flags, &MachineNet::read())?;
+    let identity = identify(&config.flags, &HostNetwork::read())?;
     tracing::info!(node = identity.name, ips = ?identity.ips, "node");
     let settings = Arc::new(node::node_settings(config, &identity));
     let roots = MachineRoots::of_this_machine(config.flags.root_dir.clone());
@@ -149,7 +149,7 @@ pub fn agent_parts(
     let store = Store::open(node.paths.root_dir.join("windlass"))
         .context("the agent's own state under --root-dir")?;
     let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
-    let (verdict_file, verdicts) = VerdictFile::open(store.clone()).context("probe verdicts")?;
+    let (probe_result_file, verdicts) = ProbeResultFile::open(store.clone()).context("probe verdicts")?;
     let (admitted, restored) = match &cluster {
         Some(_) => {
             let (file, pods) = AdmittedPods::open(store).context("admitted pods")?;
@@ -220,7 +220,7 @@ pub fn agent_parts(
         }),
         cluster,
         backoff: Some(backoff),
-        verdict_file: Some(verdict_file),
+        probe_result_file: Some(probe_result_file),
         verdicts,
         log_rotation: log_rotation(kubelet),
         spans: None,

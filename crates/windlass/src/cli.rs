@@ -5,7 +5,7 @@ use std::path::Path;
 
 use windlass::build::node::KUBERNETES_VERSION;
 use windlass_config::KubeletFlags;
-use windlass_config::load::report::{COMMAND_LINE, Verdict, report};
+use windlass_config::load::report::{COMMAND_LINE, SettingStatus, report};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -47,11 +47,11 @@ fn refused(args: &[OsString], error: &str) -> UsageError {
     let settings = report(args.iter().skip(1).cloned());
     let refused = settings
         .iter()
-        .filter(|it| it.verdict == Verdict::Refused && it.origin == COMMAND_LINE);
+        .filter(|it| it.status == SettingStatus::Rejected && it.source == COMMAND_LINE);
     let lines: Vec<String> = refused
         .map(|it| match it.name.as_str() {
-            "" => format!("error: {}", it.remark),
-            name => format!("error: {name}: {}", it.remark),
+            "" => format!("error: {}", it.message),
+            name => format!("error: {name}: {}", it.message),
         })
         .collect();
     match lines.is_empty() {

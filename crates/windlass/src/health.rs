@@ -1,4 +1,4 @@
-//! The named checks behind `/healthz`: does the loop turn, is the runtime being listed.
+//! The named checks behind `/healthz`: age of the last sync loop iteration and of the last relist.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use windlass_types::{Clock, Timestamp};
 
 use crate::wiring::Agent;
 
-/// Upstream's least limit for the age of the last iteration.
-const SYNC_LOOP_LIMIT: Duration = Duration::from_secs(300);
+/// Min limit for the age of the last iteration, as upstream.
+const MIN_SYNC_LOOP_LIMIT: Duration = Duration::from_secs(300);
 
-/// What the checks look at.
+/// Health checks of an agent.
 #[derive(Debug)]
 pub struct AgentHealth {
     agent: Agent,
     clock: Arc<dyn Clock>,
-    /// Twice `syncFrequency` if that is more than five minutes.
+    /// Twice `syncFrequency`, at least five minutes.
     loop_limit: Duration,
-    /// Before the first iteration, age counts from here.
+    /// Start of the age before the first iteration.
     started: Timestamp,
 }
 
 impl AgentHealth {
-    /// The health of an agent that starts now.
+    /// Creates the checks of an agent that starts now.
     pub fn new(agent: Agent, clock: Arc<dyn Clock>, config: &KubeletConfiguration) -> Self {
         let started = clock.now();
-        let loop_limit = SYNC_LOOP_LIMIT.max(config.sync_frequency.to_std() * 2);
+        let loop_limit = MIN_SYNC_LOOP_LIMIT.max(config.sync_frequency.to_std() * 2);
         Self {
             agent,
             clock,
@@ -39,7 +39,7 @@ impl AgentHealth {
 }
 
 impl AgentHealth {
-    /// Whether the loop turns.
+    /// Checks the age of the last sync loop iteration.
     pub fn sync_loop(&self) -> HealthCheck {
         let last = match self.agent.sync_loop_health.last_iteration() {
             0 => self.started.as_second(),
@@ -52,11 +52,11 @@ impl AgentHealth {
 
 impl HealthSource for AgentHealth {
     fn checks(&self) -> Vec<HealthCheck> {
-        let (ListingAge::Never(listing) | ListingAge::Last(listing)) = self.agent.pleg_health.age();
-        let listing = i64::try_from(listing.as_secs()).unwrap_or(i64::MAX);
+        let (ListingAge::Never(relist) | ListingAge::Last(relist)) = self.agent.pleg_health.age();
+        let relist = i64::try_from(relist.as_secs()).unwrap_or(i64::MAX);
         vec![
             self.sync_loop(),
-            check("pleg", "listing of the runtime", listing, LISTING_THRESHOLD),
+            check("pleg", "relist", relist, LISTING_THRESHOLD),
         ]
     }
 
@@ -67,11 +67,11 @@ impl HealthSource for AgentHealth {
 
 fn check(name: &'static str, what: &str, age: i64, limit: Duration) -> HealthCheck {
     let limit = limit.as_secs();
-    // a clock that was set back says nothing of what was before: that is as bad as too long ago
+    // a wall clock that was set back far fails the check, too
     let result = if age.unsigned_abs() <= limit {
         Ok(format!("last {what} {age} s ago"))
     } else {
-        Err(format!("last {what} {age} s ago, the limit is {limit} s"))
+        Err(format!("last {what} {age} s ago, limit {limit} s"))
     };
     HealthCheck { name, result }
 }
@@ -81,15 +81,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_fails_only_beyond_its_limit() {
+    fn check_fails_beyond_age_limit() {
         assert!(check("x", "y", 180, LISTING_THRESHOLD).result.is_ok());
         assert!(
             check("x", "y", -3, LISTING_THRESHOLD).result.is_ok(),
             "the clock was set back"
         );
-        let error = check("pleg", "listing", 181, LISTING_THRESHOLD)
+        let error = check("pleg", "relist", 181, LISTING_THRESHOLD)
             .result
             .expect_err("too old");
-        assert_eq!(error, "last listing 181 s ago, the limit is 180 s");
+        assert_eq!(error, "last relist 181 s ago, limit 180 s");
     }
 }

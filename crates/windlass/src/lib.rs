@@ -1,15 +1,13 @@
-//! The agent as a library: what `main` does in four steps (parse, build, spawn, drain), so that a
-//! simulation can do the same with other edges.
+//! The agent as a library, for `main` and for simulations of the whole agent. Links all crates: to
+//! use one part of the agent, depend on the crate of that part.
 //!
-//! For tests of the whole agent. Who wants a part of it takes the part's crate: this one links them all.
+//! # Entry points
 //!
-//! # The way in
-//!
-//! * [`build`] configuration and machine → [`wiring::AgentParts`]: every port and setting of an agent
-//! * [`wiring::spawn`] parts → running actors, as a [`wiring::Agent`]; the only place that knows every actor
-//! * [`cluster`] what a node of a cluster has besides: clients, credentials, how it reports
+//! * [`build`] configuration and host → [`wiring::AgentParts`]: every port and setting of an agent
+//! * [`wiring::spawn`] parts → running actors, as a [`wiring::Agent`]
+//! * [`cluster`] API clients, credentials and reporting settings of a cluster node
 //! * [`health`] the named checks behind `/healthz`
-//! * [`standing`] which node it is and whether its API server answers, for `windlassctl status`
+//! * [`node_summary`] the node and the state of its API server connection, for `windlassctl status`
 //!
 //! # Example
 //!
@@ -29,28 +27,28 @@
 //!     let clients = build::RuntimeClients::connect(&config, &metrics)?;
 //!     let parts = build::agent_parts(&config, Arc::new(SystemClock), metrics, &clients)?;
 //!     let agent = wiring::spawn(parts);
-//!     // it serves nothing: health, metrics and the node's API are the binary's
+//!     // health, metrics and the node API are served by the binary only
 //!     agent.shutdown.token().cancelled().await;
 //!     Ok(())
 //! })
 //! # }
 //! ```
 //!
-//! `windlass-testing` has the same agent on a virtual clock; `cargo run -p windlass -- --help` is the
-//! program.
+//! `windlass-testing` runs the same agent on a virtual clock. `cargo run -p windlass -- --help` runs the
+//! binary.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! The wiring decides nothing and replaces nothing: a simulation runs the same actors as the program. What
-//! an agent leaves behind when it ends, its successor takes over; containers outlive both.
+//! The wiring has no logic: a simulation runs the same actors as the binary. After an agent restart
+//! the new run takes over all state; containers keep running.
 //!
-//! # What it does not do
+//! # Out of scope
 //!
-//! No logging, no signals, no sockets, no watchdog: those are the program's (`main`, `servers`). Nothing
-//! here is a stable interface.
+//! Logging, signals, sockets and the watchdog belong to the binary (`main`, `servers`). The API is not
+//! stable.
 
 pub mod build;
 pub mod cluster;
 pub mod health;
-pub mod standing;
+pub mod node_summary;
 pub mod wiring;

@@ -1,8 +1,8 @@
-//! Log lines on stderr: text in the manner of klog, or JSON.
+//! Log lines on stderr: klog text or JSON.
 //!
 //! A text line begins with the level's letter, month and day, the time in UTC, the process ID
 //! and the module, as `I1121 04:05:06.123456   812 sync_loop] message field=value`, so that
-//! what reads kubelet logs reads these. Verbosity is klog's scale folded onto five levels.
+//! parsers of kubelet logs work. klog verbosities map to five levels.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -19,7 +19,7 @@ use windlass_config::kubelet::Logging;
 use windlass_node_api::Verbosity;
 use windlass_types::Clock;
 
-/// How lines look.
+/// Log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// One readable line for each event.
@@ -28,7 +28,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// The format that the configuration asks for.
+/// Returns the configured format.
 pub(crate) fn format(logging: &Logging) -> Format {
     match logging.format.as_str() {
         "json" => Format::Json,
@@ -38,8 +38,8 @@ pub(crate) fn format(logging: &Logging) -> Format {
 
 /// Starts logging for the whole process.
 ///
-/// `verbosity` is that of `-v`; a non-empty `RUST_LOG` replaces it until somebody sets another by
-/// what is returned. Fails if logging was started before or `RUST_LOG` cannot be read.
+/// A non-empty `RUST_LOG` overrides `verbosity` (`-v`) until [`Verbosity::set`] is called. Fails if
+/// logging is initialized or `RUST_LOG` is malformed.
 pub(crate) fn init(
     format: Format,
     verbosity: u32,
@@ -52,11 +52,10 @@ pub(crate) fn init(
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
     let colored = std::io::stderr().is_terminal() && !unwanted;
     install(format, filter, colored, clock, std::io::stderr)
-        .map_err(|error| anyhow::anyhow!("logging cannot be started: {error}"))
+        .map_err(|error| anyhow::anyhow!("cannot initialize logging: {error}"))
 }
 
-/// Levels for a verbosity. Below 8 the libraries stay at `info`: their trace of every HTTP/2
-/// frame would bury the agent's own lines.
+/// Levels for a verbosity. Below 8, libraries stay at `info`: they trace every HTTP/2 frame.
 fn directives(verbosity: u32) -> &'static str {
     match verbosity {
         0..=3 => "info",
@@ -91,7 +90,7 @@ where
     Ok(Arc::new(Filter(handle)))
 }
 
-/// What decides which lines are written.
+/// The reloadable level filter.
 struct Filter<S>(reload::Handle<EnvFilter, S>);
 
 impl<S> fmt::Debug for Filter<S> {
@@ -104,7 +103,7 @@ impl<S: Subscriber + 'static> Verbosity for Filter<S> {
     fn set(&self, verbosity: u32) -> Result<(), String> {
         let filter = EnvFilter::try_new(directives(verbosity)).map_err(|it| it.to_string())?;
         self.0.reload(filter).map_err(|it| it.to_string())?;
-        tracing::info!(verbosity, "verbosity of the log");
+        tracing::info!(verbosity, "log verbosity changed");
         Ok(())
     }
 }
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_line_reads_as_klog_writes_it() {
+    fn text_format_matches_klog() {
         let lines = Lines::default();
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter("info")
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn verbosity_changes_while_the_process_runs() {
+    fn verbosity_can_be_changed_at_runtime() {
         use tracing_subscriber::layer::SubscriberExt;
         let lines = Lines::default();
         let (filter, handle) = tracing_subscriber::reload::Layer::new("info".into());
@@ -252,19 +251,19 @@ mod tests {
             .with(filter)
             .with(tracing_subscriber::fmt::layer().with_writer(lines.clone()));
         tracing::subscriber::with_default(subscriber, || {
-            let say = || tracing::debug!(target: "windlass_pleg", "decision");
+            let log = || tracing::debug!(target: "windlass_pleg", "decision");
             let shown = || lines.0.lock().expect("lock").len();
-            say();
+            log();
             assert_eq!(shown(), 0);
             Filter(handle).set(4).expect("set");
             let before = shown();
-            say();
+            log();
             assert!(shown() > before);
         });
     }
 
     #[test]
-    fn verbosity_raises_our_own_levels_first() {
+    fn verbosity_raises_windlass_levels_first() {
         assert_eq!(directives(0), "info");
         assert_eq!(directives(3), "info");
         assert_eq!(directives(4), "info,windlass=debug");

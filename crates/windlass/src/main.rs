@@ -23,8 +23,8 @@ use windlass_metrics::Metrics;
 use windlass_node_api::Verbosity;
 use windlass_types::Clock;
 
-/// How long the end of the process waits for short writes of state.
-const DRAIN: Duration = Duration::from_secs(5);
+/// Time for pending writes of state files at shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let flags = match cli::parse(std::env::args_os()) {
@@ -41,10 +41,10 @@ fn main() -> ExitCode {
     match run(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // before logging is started, or with errors filtered out, stderr has to do
-            let error = whole(&error);
+            // before logging is initialized, or with errors filtered out
+            let error = error_chain(&error);
             if tracing::enabled!(tracing::Level::ERROR) {
-                tracing::error!(error, "windlass cannot run");
+                tracing::error!(error, "agent failed");
             } else {
                 eprintln!("windlass: {error}");
             }
@@ -53,8 +53,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// An error with its chain; a cause that the text before it quotes is not said twice.
-fn whole(error: &anyhow::Error) -> String {
+/// Returns an error with its chain, without causes that the text before them includes.
+fn error_chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if !text.contains(&cause) {
@@ -83,16 +83,15 @@ fn run(flags: &KubeletFlags) -> anyhow::Result<()> {
     for warning in &config.warnings {
         tracing::warn!(%warning, "configuration");
     }
-    for remark in checks::run(&config.kubelet)? {
-        tracing::warn!(remark, "node");
+    for warning in checks::run(&config.kubelet)? {
+        tracing::warn!(warning, "node check");
     }
     process::prepare(&config.kubelet);
     let runtime = process::tokio_runtime()?;
     windlass_actors::run_actors(&runtime, agent(&config, clock, verbosity))
 }
 
-/// Runs until a signal asks for the end, or `--cleanup-and-exit` is done. Containers that are
-/// left go on running.
+/// Runs until a signal arrives or `--cleanup-and-exit` has finished. Containers keep running.
 async fn agent(
     config: &Config,
     clock: Arc<dyn Clock>,
@@ -103,7 +102,7 @@ async fn agent(
     metrics
         .process_start_time
         .set(clock.now().as_second() as f64);
-    process::tell(config, &metrics);
+    process::set_build_info(config, &metrics);
     process::make_root_dir(&config.flags.root_dir)?;
     let _lock = process::lock(config.flags.lock_file.as_deref())?;
     let servers = servers::Servers::bind(config).await?;
@@ -117,19 +116,19 @@ async fn agent(
         .with_label_values(&[&parts.node.node_name])
         .set(1.0);
     #[cfg(feature = "otel")]
-    let sending = match traces::connect(config, &parts.node.node_name, &metrics)? {
+    let exporter = match traces::connect(config, &parts.node.node_name, &metrics)? {
         None => None,
-        Some((sink, sending)) => {
+        Some((sink, exporter)) => {
             parts.spans = Some(Arc::new(sink));
-            Some(sending)
+            Some(exporter)
         }
     };
     #[cfg(not(feature = "otel"))]
     if config.kubelet.tracing.is_some() {
-        tracing::warn!("tracing is configured, and this agent was built without its feature otel");
+        tracing::warn!("tracing is not supported: windlass was built without the feature otel");
     }
     let cri = Arc::clone(&runtime.runtime);
-    let surroundings = servers::Surroundings {
+    let context = servers::ServerContext {
         runtime,
         reviews: parts.cluster.as_ref().map(|it| it.clients.reviews.clone()),
         host_ips: parts.host_ips.clone(),
@@ -139,20 +138,20 @@ async fn agent(
     };
     let agent = wiring::spawn(parts);
     #[cfg(feature = "otel")]
-    if let Some(sending) = sending {
-        agent.shutdown.track(sending.run(agent.shutdown.token()));
+    if let Some(exporter) = exporter {
+        agent.shutdown.track(exporter.run(agent.shutdown.token()));
     }
-    servers.serve(&agent, config, surroundings).await?;
-    announce(config);
+    servers.serve(&agent, config, context).await?;
+    log_startup(config);
     if let Some(interval) = watchdog {
         let health = AgentHealth::new(agent.clone(), clock, &config.kubelet);
         let feed = || sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
         let watching = watchdog::watch(interval, move || health.sync_loop().result, feed);
         tokio::spawn(agent.shutdown.token().run_until_cancelled_owned(watching));
     }
-    let releases = memory::release_unused();
-    tokio::spawn(agent.shutdown.token().run_until_cancelled_owned(releases));
-    let left = async {
+    let trimming = memory::release_unused();
+    tokio::spawn(agent.shutdown.token().run_until_cancelled_owned(trimming));
+    let cleaned = async {
         match config.flags.cleanup_and_exit {
             true => cleanup::wait_until_clean(&*cri, &config.flags.root_dir).await,
             false => std::future::pending().await,
@@ -160,26 +159,26 @@ async fn agent(
     };
     tokio::select! {
         biased;
-        () = left => tracing::info!("nothing is left here"),
+        () = cleaned => tracing::info!("cleanup finished"),
         signal = process::wait_for_signal() => {
             signal?;
-            tracing::info!("stopping; containers go on running");
+            tracing::info!("shutting down, containers keep running");
         }
     }
-    agent.shutdown.finish(DRAIN).await;
+    agent.shutdown.finish(DRAIN_TIMEOUT).await;
     Ok(())
 }
 
-fn announce(config: &Config) {
+fn log_startup(config: &Config) {
     let cluster = config.flags.kubeconfig.as_deref();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         static_pods = config.kubelet.static_pod_path,
         runtime = config.kubelet.container_runtime_endpoint,
         root_dir = %config.flags.root_dir.display(),
-        kubeconfig = %cluster.map_or("none, stand-alone".into(), Path::to_string_lossy),
-        "windlass is running"
+        kubeconfig = %cluster.map_or("none (standalone)".into(), Path::to_string_lossy),
+        "agent started"
     );
-    // without a supervisor nobody listens
+    // fails without a supervisor
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }

@@ -1,7 +1,7 @@
-//! The allocator: one arena, and memory that pods used goes back to the system after they left.
+//! The allocator: one arena, and [`malloc_trim`] after a large decrease of memory usage.
 //!
-//! glibc returns the top of its heap by itself. What lies below memory that is in use stays
-//! resident, which after the deletion of many pods is most of it, until [`malloc_trim`] is called.
+//! glibc returns only the top of its heap to the system. After the deletion of many pods, free memory
+//! below allocations in use would stay resident.
 //!
 //! [`malloc_trim`]: https://man7.org/linux/man-pages/man3/malloc_trim.3.html
 
@@ -9,29 +9,28 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-/// How often the use of memory is read. One reading takes the time of one allocation per free block.
-const PERIOD: Duration = Duration::from_secs(10);
-/// A smaller decrease is not worth the time of a trim.
+/// Interval between readings of memory usage; each costs one allocation per free block.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// Min decrease in bytes that justifies a trim.
 const MIN_DECREASE: usize = 2 << 20;
-/// Parts of the peak by which the use decreases before a trim.
-const PARTS: usize = 8;
+/// A trim requires a decrease by this fraction of the peak.
+const PEAK_FRACTION: usize = 8;
 
-/// When to trim: a while after the use of memory has decreased by a good part of its peak.
+/// Decides when to trim: after memory usage has fallen well below its peak.
 #[derive(Clone, Copy, Debug, Default)]
-struct Trims {
+struct TrimSchedule {
     peak: usize,
     last: usize,
 }
 
-impl Trims {
-    /// Takes the number of bytes in use. True if a trim is due: the use is well below its peak and
-    /// has stopped decreasing.
+impl TrimSchedule {
+    /// Records the number of bytes in use; true if it is well below its peak and no longer falling.
     fn is_due(&mut self, used: usize) -> bool {
         let settled = used.saturating_add(MIN_DECREASE) > self.last;
         self.last = used;
         self.peak = self.peak.max(used);
         let decrease = self.peak - used;
-        let due = settled && decrease >= MIN_DECREASE.max(self.peak / PARTS);
+        let due = settled && decrease >= MIN_DECREASE.max(self.peak / PEAK_FRACTION);
         if due {
             self.peak = used;
         }
@@ -39,14 +38,13 @@ impl Trims {
     }
 }
 
-/// Limits what the allocator keeps. To be called before any thread starts.
+/// Limits the memory that the allocator retains. Call it before any thread starts.
 ///
-/// One arena for all threads: they allocate little at once, and every further arena keeps its own
-/// free lists resident.
+/// One arena for all threads: each further one would keep its own free lists resident.
 #[expect(unsafe_code, reason = "mallopt has no safe wrapper")]
 pub(crate) fn limit_allocator() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: plain setters of the C library's allocator, on the only thread there is yet.
+    // SAFETY: plain setters of the C library's allocator, called on the only thread.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 256 * 1024);
@@ -54,11 +52,11 @@ pub(crate) fn limit_allocator() {
     }
 }
 
-/// Gives memory back to the system whenever a good part of it is no longer used; never ends.
+/// Returns unused memory to the system; never completes.
 pub(crate) async fn release_unused() {
-    let mut ticks = tokio::time::interval(PERIOD);
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut trims = Trims::default();
+    let mut trims = TrimSchedule::default();
     loop {
         ticks.tick().await;
         if trims.is_due(used_bytes()) {
@@ -86,7 +84,7 @@ fn trim() {
     let released = unsafe { libc::malloc_trim(0) } == 1;
     #[cfg(not(target_env = "gnu"))]
     let released = false;
-    tracing::debug!(released, "unused memory given back to the system");
+    tracing::debug!(released, "unused memory released");
 }
 
 #[cfg(test)]
@@ -96,8 +94,8 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     #[test]
-    fn memory_is_trimmed_once_after_its_use_has_decreased() {
-        let mut trims = Trims::default();
+    fn trim_is_due_once_after_usage_decreased() {
+        let mut trims = TrimSchedule::default();
         // MiB in use at each reading, and whether that is followed by a trim
         let readings = [
             (10, false),
@@ -107,7 +105,7 @@ mod tests {
             (20, false),
             (19, true),
             (19, false),
-            // an eighth of a small peak is no reason
+            // an eighth of a small peak is not enough
             (18, false),
             (30, false),
             (26, false),
@@ -120,7 +118,7 @@ mod tests {
 
     #[test]
     #[cfg(target_env = "gnu")]
-    fn what_is_allocated_counts_as_used() {
+    fn allocated_bytes_count_as_used() {
         let before = used_bytes();
         // small blocks: large ones are mapped and not counted
         let blocks: Vec<Box<[u8; 1024]>> = (0..8192).map(|_| Box::new([1; 1024])).collect();

@@ -20,30 +20,28 @@ use windlass_volumes::SLOTS as FILE_SLOTS;
 
 use crate::memory;
 
-/// Threads for I/O. Actors have the main thread; gRPC and timers of a node need little.
+/// Threads for gRPC and timers. Actors run on the main thread.
 const IO_THREADS: usize = 2;
-/// Threads for file operations, which may hang with their file system: all that pods may occupy
-/// (some on the disk, the rest on what may never answer, see `windlass_volumes::Lanes`), all that
-/// readers of logs may, and 32 for manifests, state files and figures. They start on demand, and
-/// idle ones end.
+/// Max threads for file operations, which may hang: those of the volume I/O queues, those of log
+/// readers, and 32 for manifests, state files and stats.
 const FILE_THREADS: usize = FILE_SLOTS + LOG_THREADS + 32;
-/// Stacks: the deepest calls are the YAML and JSON decoders, which bound their own depth.
-const STACK: usize = 512 * 1024;
+/// The deepest calls are the YAML and JSON decoders, which limit their depth.
+const STACK_BYTES: usize = 512 * 1024;
 
-/// The one tokio runtime.
+/// Builds the tokio runtime of the process.
 pub(crate) fn tokio_runtime() -> anyhow::Result<Arc<Runtime>> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(IO_THREADS)
         .max_blocking_threads(FILE_THREADS)
-        .thread_stack_size(STACK)
+        .thread_stack_size(STACK_BYTES)
         .thread_name("windlass-io")
         .enable_all()
         .build()
-        .context("threads cannot be started")?;
+        .context("cannot start threads")?;
     Ok(Arc::new(runtime))
 }
 
-/// Limits and memory. What the machine refuses is said and lived with.
+/// Configures the allocator, the file limit and the OOM score. Failures are logged.
 pub(crate) fn prepare(config: &KubeletConfiguration) {
     memory::limit_allocator();
     let files = u64::try_from(config.max_open_files).unwrap_or(0);
@@ -60,20 +58,20 @@ pub(crate) fn prepare(config: &KubeletConfiguration) {
         .or_else(|_| setrlimit(Resource::Nofile, within))
         .is_err()
     {
-        tracing::warn!(files, "maxOpenFiles cannot be set");
+        tracing::warn!(files, "setting maxOpenFiles failed");
     }
     let adjustment = config.oom_score_adj.to_string();
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", &adjustment) {
-        tracing::warn!(%error, adjustment, "oomScoreAdj cannot be set (CAP_SYS_RESOURCE is missing?)");
+        tracing::warn!(%error, adjustment, "setting oomScoreAdj failed; check for CAP_SYS_RESOURCE");
     }
 }
 
-/// Has the metrics say what this agent is.
-pub(crate) fn tell(config: &Config, metrics: &Metrics) {
+/// Sets the metrics of version, feature gates and cgroup version.
+pub(crate) fn set_build_info(config: &Config, metrics: &Metrics) {
     metrics.about.version(&kubelet_version());
     for (gate, enabled) in config.gates.all() {
         let stage = match gate.stage {
-            // upstream's name of that stage is empty
+            // as upstream
             Stage::Ga => String::new(),
             stage => stage.to_string(),
         };
@@ -87,7 +85,7 @@ pub(crate) fn tell(config: &Config, metrics: &Metrics) {
     }
 }
 
-/// `--root-dir` and the directories in which plugins put their sockets, mode 0750 when they are new.
+/// Creates `--root-dir` and its directories for plugin sockets, with mode 0750.
 pub(crate) fn make_root_dir(path: &Path) -> anyhow::Result<()> {
     for below in ["", "plugins", "plugins_registry"] {
         make_dir(path, &path.join(below))?;
@@ -101,15 +99,10 @@ fn make_dir(root: &Path, path: &Path) -> anyhow::Result<()> {
         .recursive(true)
         .mode(0o750)
         .create(path)
-        .with_context(|| {
-            format!(
-                "--root-dir={}: the directory cannot be made (run as root?)",
-                root.display()
-            )
-        })
+        .with_context(|| format!("cannot create --root-dir={}; run as root", root.display()))
 }
 
-/// Takes `--lock-file`; the lock lives as long as the returned file.
+/// Locks `--lock-file` until the returned file is closed.
 pub(crate) fn lock(path: Option<&Path>) -> anyhow::Result<Option<File>> {
     let Some(path) = path else { return Ok(None) };
     let file = OpenOptions::new()
@@ -142,7 +135,7 @@ mod tests {
     use super::{lock, make_root_dir};
 
     #[test]
-    fn a_lock_file_is_held_by_one_process_and_free_after_its_end() {
+    fn lock_file_has_one_holder_until_closed() {
         let directory = scratch("lock");
         make_root_dir(&directory).expect("made");
         let path = directory.join("windlass.lock");
@@ -158,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn a_root_directory_that_cannot_be_made_is_named_with_the_fix() {
+    fn uncreatable_root_dir_error_names_path_and_fix() {
         let file = scratch("file");
         std::fs::write(&file, "").expect("written");
         let error = make_root_dir(&file.join("below")).expect_err("a file is in the way");
         let text = format!("{error:#}");
-        assert!(text.starts_with("--root-dir="), "{text}");
-        assert!(text.contains("(run as root?)"), "{text}");
+        assert!(text.starts_with("cannot create --root-dir="), "{text}");
+        assert!(text.contains("; run as root"), "{text}");
         std::fs::remove_file(&file).expect("removed");
     }
 

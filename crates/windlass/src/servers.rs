@@ -1,8 +1,6 @@
-//! The node's own API, the health port and the local API: bound before anything is started, served
-//! afterwards.
+//! The node API, the health port and the local API. All are bound before any actor starts.
 //!
-//! The socket in the root directory is also what keeps a second agent away: it is refused while
-//! the first one lives, before the second has touched a pod.
+//! Binding the socket in the root directory fails while another agent runs with the same one.
 
 mod measured;
 mod node_api;
@@ -19,9 +17,9 @@ use windlass::health::AgentHealth;
 use windlass::wiring::Agent;
 use windlass_client::ApiClient;
 use windlass_config::{Config, KubeletConfiguration};
-use windlass_pod_inputs::paths::NodePaths;
 use windlass_metrics::Metrics;
 use windlass_node_api::Verbosity;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_resources::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};
 use windlass_server::{
     ControlService, HealthSource, Why, bind_health, bind_socket, serve_control, serve_health,
@@ -32,16 +30,16 @@ use windlass_types::Clock;
 use measured::host_stats;
 use node_api::NodeApiPorts;
 
-/// What the servers need besides the agent and its configuration.
+/// Dependencies of the servers besides the agent and its configuration.
 #[derive(Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct ServerContext {
     /// The container runtime.
     pub(crate) runtime: RuntimeClients,
-    /// Asks the API server who somebody is and what they may; `None` stand-alone.
+    /// Client for token and access reviews; `None` in standalone mode.
     pub(crate) reviews: Option<ApiClient>,
     /// The node's addresses.
     pub(crate) host_ips: Vec<IpAddr>,
-    /// How much is logged.
+    /// Log verbosity.
     pub(crate) verbosity: Arc<dyn Verbosity>,
     /// The clock.
     pub(crate) clock: Arc<dyn Clock>,
@@ -49,15 +47,15 @@ pub(crate) struct Surroundings {
     pub(crate) metrics: Metrics,
 }
 
-/// What several servers answer from.
+/// Handles that several servers use.
 #[derive(Clone, Debug)]
-struct Known {
+struct SharedHandles {
     health: Arc<dyn HealthSource>,
     stats: Arc<dyn StatsSource>,
     why: Why,
 }
 
-/// Bound, not yet served.
+/// Bound listeners that are not served yet.
 #[derive(Debug)]
 pub(crate) struct Servers {
     api: NodeApiPorts,
@@ -70,7 +68,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Opens the ports and the socket.
+    /// Binds the ports and sockets.
     pub(crate) async fn bind(config: &Config) -> anyhow::Result<Self> {
         let paths = NodePaths {
             root_dir: config.flags.root_dir.clone(),
@@ -94,19 +92,19 @@ impl Servers {
     /// Serves until the agent's shutdown.
     ///
     /// # Errors
-    /// The node's own API has no certificate, or a file that it needs cannot be read.
+    /// The node API has no certificate, or a file that it needs cannot be read.
     pub(crate) async fn serve(
         self,
         agent: &Agent,
         config: &Config,
-        surroundings: Surroundings,
+        context: ServerContext,
     ) -> anyhow::Result<()> {
         let token = agent.shutdown.token();
-        let clock = Arc::clone(&surroundings.clock);
+        let clock = Arc::clone(&context.clock);
         let health = AgentHealth::new(agent.clone(), Arc::clone(&clock), &config.kubelet);
         let health: Arc<dyn HealthSource> = Arc::new(health);
         let paths = self.paths.clone();
-        let clients = &surroundings.runtime;
+        let clients = &context.runtime;
         let stats = host_stats(
             agent,
             config,
@@ -115,7 +113,7 @@ impl Servers {
             Arc::clone(&clients.images),
             Arc::clone(&clock),
         );
-        let known = Known {
+        let shared = SharedHandles {
             health: Arc::clone(&health),
             stats: Arc::new(stats),
             why: Why {
@@ -125,12 +123,12 @@ impl Servers {
             },
         };
         self.api
-            .serve(agent, config, paths, known.clone(), &surroundings)
+            .serve(agent, config, paths, shared.clone(), &context)
             .await?;
         let service = PodResources::new(
             agent.board.clone(),
             config.gates.enabled("KubeletPodResourcesListUseActivePods"),
-            surroundings.metrics.pod_resources.clone(),
+            context.metrics.pod_resources.clone(),
         );
         let server = serve_pod_resources(self.pod_resources, service, token.clone());
         agent.shutdown.track(report_end("PodResources", server));
@@ -146,9 +144,9 @@ impl Servers {
         }
         let service = ControlService {
             board: agent.board.clone(),
-            why: known.why,
-            stats: known.stats,
-            metrics: surroundings.metrics,
+            why: shared.why,
+            stats: shared.stats,
+            metrics: context.metrics,
             health,
             rejected: agent.rejected.clone(),
             node: Arc::new(agent.node.clone()),
@@ -163,7 +161,7 @@ impl Servers {
     }
 }
 
-/// `healthzPort` on `healthzBindAddress`; port 0 turns it off.
+/// Binds `healthzPort` on `healthzBindAddress`; port 0 disables it.
 async fn health_listener(kubelet: &KubeletConfiguration) -> anyhow::Result<Option<TcpListener>> {
     let port = u16::try_from(kubelet.healthz_port)
         .ok()
@@ -174,27 +172,27 @@ async fn health_listener(kubelet: &KubeletConfiguration) -> anyhow::Result<Optio
         .parse()
         .context("healthzBindAddress")?;
     let listener = bind_health(address, port).await;
-    let listener = listener.map_err(|error| not_opened("healthzPort", address, port, error))?;
+    let listener = listener.map_err(|error| bind_error("healthzPort", address, port, error))?;
     Ok(Some(listener))
 }
 
-/// A port that cannot be opened, with what is most likely the cause.
-fn not_opened(field: &str, address: IpAddr, port: u16, error: io::Error) -> anyhow::Error {
+/// Returns the error of a failed bind, with its most likely cause.
+fn bind_error(field: &str, address: IpAddr, port: u16, error: io::Error) -> anyhow::Error {
     let cause = match error.kind() {
         io::ErrorKind::AddrInUse => " (is another kubelet running?)",
         io::ErrorKind::AddrNotAvailable => " (no interface has this address)",
         _ => "",
     };
-    let text = format!("{field} {port} on {address} cannot be opened{cause}");
+    let text = format!("cannot open {field} {port} on {address}{cause}");
     anyhow::Error::new(error).context(text)
 }
 
-/// A server that ends by itself leaves the pods running but is worth an error.
+/// Logs the error of a server that stopped before the agent's shutdown.
 async fn report_end<E: std::fmt::Display>(
     name: &'static str,
     server: impl Future<Output = Result<(), E>>,
 ) {
     if let Err(error) = server.await {
-        tracing::error!(name, %error, "server ended");
+        tracing::error!(name, %error, "server failed");
     }
 }

@@ -1,11 +1,11 @@
-//! Traces leave the agent if `tracing` is configured, as upstream's do.
+//! Export of traces, if `tracing` is configured.
 
 use anyhow::Context;
 use windlass_config::{CollectorAddress, Config};
 use windlass_metrics::Metrics;
 use windlass_telemetry::{Collector, OtlpSink, Sampler, Sending, TelemetryConfig};
 
-/// What takes spans, and what sends them; `None` if nobody asks for traces or is there to take them. Needs a tokio runtime.
+/// Returns the span sink and its exporter; `None` without a configured collector. Requires a tokio runtime.
 pub(crate) fn connect(
     config: &Config,
     node_name: &str,
@@ -25,8 +25,8 @@ pub(crate) fn connect(
             }
             CollectorAddress::Unix(path) => Collector::Unix(path),
             CollectorAddress::Abstract(name) => Collector::Abstract(name),
-            // there was a warning
-            CollectorAddress::Nowhere => return Ok(None),
+            // configuration loading has warned
+            CollectorAddress::Unusable => return Ok(None),
         },
         sampler: Sampler::per_million(tracing.sampling_rate_per_million.unwrap_or(0)),
         host_name: node_name.to_owned(),

@@ -1,28 +1,29 @@
-//! systemd's watchdog (`WatchdogSec=`): as long as the sync loop turns, systemd is told so three times in that
-//! time, so that one look at a clock that was just set is not the agent's end. An agent that it does not hear of is killed and started again; containers go on running.
+//! systemd's watchdog (`WatchdogSec=`): systemd restarts an agent whose sync loop makes no progress.
+//!
+//! It is notified three times per timeout, so that one failed check after a clock step is harmless.
 
 use std::time::Duration;
 
 use anyhow::bail;
 use tokio::time::MissedTickBehavior;
 
-/// systemd's time has to be longer: the least that upstream takes.
-const LEAST: Duration = Duration::from_secs(1);
+/// The timeout has to be longer, as upstream.
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often systemd wants to hear of us, if it does, where `asked` is the time that it waits.
+/// Returns the interval of notifications for a watchdog `timeout`; `None` without a watchdog.
 ///
 /// # Errors
-/// The time is so short that a busy machine would have the agent killed.
-pub(crate) fn interval(asked: Option<Duration>) -> anyhow::Result<Option<Duration>> {
-    match asked.filter(|asked| !asked.is_zero()) {
-        Some(asked) if asked <= LEAST => {
-            bail!("WatchdogSec of the unit: {asked:?} is too little, more than {LEAST:?} is needed")
+/// The timeout is so short that systemd would kill the agent on a busy host.
+pub(crate) fn interval(timeout: Option<Duration>) -> anyhow::Result<Option<Duration>> {
+    match timeout.filter(|timeout| !timeout.is_zero()) {
+        Some(timeout) if timeout <= MIN_TIMEOUT => {
+            bail!("WatchdogSec of the unit must be more than {MIN_TIMEOUT:?}, got {timeout:?}")
         }
-        asked => Ok(asked.map(|asked| asked / 3)),
+        timeout => Ok(timeout.map(|timeout| timeout / 3)),
     }
 }
 
-/// Calls `feed` every `interval` as long as there is nothing wrong; never ends.
+/// Calls `feed` every `interval` while `check` succeeds; never completes.
 pub(crate) async fn watch(
     interval: Duration,
     check: impl Fn() -> Result<String, String>,
@@ -33,9 +34,12 @@ pub(crate) async fn watch(
     loop {
         ticks.tick().await;
         if let Err(error) = check() {
-            tracing::error!(error, "the watchdog is not fed");
+            tracing::error!(
+                error,
+                "systemd watchdog notification skipped: health check failed"
+            );
         } else if let Err(error) = feed() {
-            tracing::warn!(%error, "the watchdog cannot be fed");
+            tracing::warn!(%error, "systemd watchdog notification failed");
         }
     }
 }
@@ -49,21 +53,21 @@ mod tests {
     const MILLISECOND: Duration = Duration::from_millis(1);
 
     #[test]
-    fn systemd_hears_three_times_in_its_time_and_a_time_that_is_too_short_is_refused() {
-        let interval = |asked| interval(asked).map_err(|error| error.to_string());
+    fn watchdog_interval_is_third_of_timeout_and_has_minimum() {
+        let interval = |timeout| interval(timeout).map_err(|error| error.to_string());
         assert_eq!(interval(None), Ok(None));
         assert_eq!(interval(Some(Duration::ZERO)), Ok(None));
-        let asked = Duration::from_secs(30);
-        assert_eq!(interval(Some(asked)), Ok(Some(Duration::from_secs(10))));
-        let error = interval(Some(LEAST)).expect_err("too short");
+        let timeout = Duration::from_secs(30);
+        assert_eq!(interval(Some(timeout)), Ok(Some(Duration::from_secs(10))));
+        let error = interval(Some(MIN_TIMEOUT)).expect_err("too short");
         assert_eq!(
             error,
-            "WatchdogSec of the unit: 1s is too little, more than 1s is needed"
+            "WatchdogSec of the unit must be more than 1s, got 1s"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_watchdog_starves_while_the_loop_does_not_turn() {
+    async fn watchdog_is_not_notified_while_sync_loop_hangs() {
         let (turns, fed) = (Cell::new(true), Cell::new(0));
         let check = || match turns.get() {
             true => Ok("it turns".to_owned()),
@@ -71,7 +75,7 @@ mod tests {
         };
         let feed = || {
             fed.set(fed.get() + 1);
-            // that nobody listens now says nothing of the next time
+            // a failed notification is followed by the next
             Err(std::io::ErrorKind::NotConnected.into())
         };
         let second = Duration::from_secs(1);

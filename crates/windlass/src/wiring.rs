@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    ActorKind, ClaimSizes, ConfigChanged, MailboxSender, NodeSeen, ObjectsChanged, PlegHandle,
+    ActorKind, NodeExpander, ConfigChanged, MailboxSender, NodeUpdate, ObjectsChanged, PlegHandle,
     PlegHealth, PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, ProbeResults,
-    ProbesHandle, RejectedManifest, RuntimeName, RuntimeState, SettledVolumes, Shutdown,
+    ProbesHandle, RejectedManifest, RuntimeName, RuntimeState, MountedVolumeCache, Shutdown,
     ShutdownState, SlotSender, SourceSnapshot, SourcesReady, StatusCache, VolumesChanged,
     VolumesHandle, mailbox, slots, spawn_io, start_actor,
 };
@@ -42,8 +42,8 @@ use windlass_runtime::logs::{LogReader, LogRotation, LogRotationDeps};
 use windlass_runtime::{
     CgroupSettings, ImageCredentials, PodRuntime, PodRuntimeDeps, RuntimeOptions,
 };
-use windlass_status::PodBoard;
-use windlass_store::{AdmittedPods, BackoffFile, BackoffTables, VerdictFile, VerdictTables};
+use windlass_status::PodStatusStore;
+use windlass_store::{AdmittedPods, BackoffFile, BackoffTables, ProbeResultFile, ProbeResultTables};
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 use windlass_timelines::Timelines;
 use windlass_types::corev1::Node;
@@ -55,7 +55,7 @@ use windlass_volume_manager::{
 use windlass_volumes::VolumePlugins;
 
 use crate::cluster::ClusterParts;
-use crate::standing::AgentNode;
+use crate::node_summary::AgentNode;
 use cluster::{ClusterWiring, event_recorder, spawn_cluster};
 use csi::{CsiWiring, drivers_came, spawn_csi};
 use logs::spawn_log_rotation;
@@ -122,9 +122,9 @@ pub struct AgentParts {
     /// Back-off that survives the agent; `None` in simulations without a disk.
     pub backoff: Option<(BackoffFile, BackoffTables)>,
     /// Where the probes' verdicts are kept; `None` in simulations without a disk.
-    pub verdict_file: Option<VerdictFile>,
+    pub probe_result_file: Option<ProbeResultFile>,
     /// The verdicts that an earlier life of the agent left.
-    pub verdicts: VerdictTables,
+    pub verdicts: ProbeResultTables,
     /// How long logs of containers may become; `None` for no limit, and in simulations.
     pub log_rotation: Option<LogRotation>,
     /// Takes traces; `None` if nobody is to.
@@ -158,7 +158,7 @@ pub struct MachineShutdown {
 #[derive(Clone, Debug)]
 pub struct Agent {
     /// What every pod came to.
-    pub board: PodBoard,
+    pub board: PodStatusStore,
     /// What touched every pod.
     pub timelines: Timelines,
     /// The way into PodStorage.
@@ -244,7 +244,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
     parts.images = Arc::new(watched);
     let metrics = parts.metrics.clone();
     let shutdown = Shutdown::new();
-    let board = PodBoard::new();
+    let board = PodStatusStore::new();
     let cache = StatusCache::new();
     let events = event_recorder(&parts, &board);
     if let Some(message) = &parts.resolv_conf_warning {
@@ -256,7 +256,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         events.record_node(EventType::Warning, reason, message);
     }
     parts.volumes.tell_events_to(Arc::clone(&events));
-    let (node_sender, node_seen) = watch::channel(NodeSeen::default());
+    let (node_sender, node_seen) = watch::channel(NodeUpdate::default());
     let (shutdown_sender, machine_state) = watch::channel(ShutdownState::default());
     let (ready_sender, sources_ready) = watch::channel(SourcesReady::default());
     let (object_sender, object_slots) =
@@ -296,7 +296,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         slots::<PodUid, VolumesChanged>(ActorKind::SyncLoop, &metrics);
     let volumes = VolumesHandle {
         mailbox: volume_sender,
-        settled: SettledVolumes::default(),
+        settled: MountedVolumeCache::default(),
     };
     let volume_usages = VolumeUsages::new(VolumeUsagesDeps {
         plugins: Arc::clone(&parts.volumes),
@@ -316,7 +316,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         plugins: Arc::new(plugins),
         clock: Arc::clone(&parts.clock),
         events: Arc::clone(&events),
-        claims: Arc::clone(&objects) as Arc<dyn ClaimSizes>,
+        claims: Arc::clone(&objects) as Arc<dyn NodeExpander>,
         usages: volume_usages.clone(),
         settled: volumes.settled.clone(),
         changed: volumes_sender,
@@ -387,7 +387,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         events: Arc::clone(&events),
         clock: Arc::clone(&parts.clock),
         metrics: metrics.clone(),
-        file: parts.verdict_file,
+        file: parts.probe_result_file,
         restored: parts.verdicts,
     });
 

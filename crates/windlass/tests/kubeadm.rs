@@ -94,7 +94,7 @@ fn what_fails_after_the_actors_are_made_is_an_error_and_no_panic() {
     assert!(!said.contains("panicked"), "{said}");
     let last = said.lines().last().unwrap();
     assert!(
-        last.contains("windlass cannot run") && last.contains("--cert-dir="),
+        last.contains("agent failed") && last.contains("--cert-dir="),
         "{said}"
     );
 }
@@ -119,7 +119,7 @@ fn said_until_it_runs<'a>(kubelet: &Path, args: impl Iterator<Item = &'a str>) -
     let mut all = Vec::new();
     let runs = loop {
         match said.recv_timeout(SOON) {
-            Ok(line) if line.contains("windlass is running") => break true,
+            Ok(line) if line.contains("agent started") => break true,
             Ok(line) => all.push(line),
             Err(_) => break false,
         }

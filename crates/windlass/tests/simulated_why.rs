@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use windlass_pod_status::status::who_goes_on;
 use windlass_cri::CriCode;
-use windlass_status::PodEntryView;
+use windlass_status::PodStatusEntry;
 use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
 use windlass_types::view::PodWorkerState;
@@ -99,7 +99,7 @@ fn a_pods_start_is_these_records_in_this_order_and_an_hour_of_rest_adds_none() {
 }
 
 /// What is wrong with what is said of a pod.
-fn fault(view: &PodEntryView) -> Option<&'static str> {
+fn fault(view: &PodStatusEntry) -> Option<&'static str> {
     let phase = view.status.phase.as_deref();
     let conditions = view.status.conditions.iter().flatten();
     let ready = conditions

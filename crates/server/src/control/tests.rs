@@ -33,7 +33,7 @@ impl Clock for FixedClock {
 
 /// A server on a real socket, and a client of it.
 struct World {
-    board: PodBoard,
+    board: PodStatusStore,
     why: Why,
     shutdown: CancellationToken,
     server: JoinHandle<Result<(), tonic::transport::Error>>,
@@ -76,7 +76,7 @@ impl HealthSource for Healthy {
 struct Node;
 
 impl NodeSource for Node {
-    fn standing(&self) -> NodeSummary {
+    fn summary(&self) -> NodeSummary {
         NodeSummary {
             name: "n1".into(),
             cluster: Some(ClusterSummary {
@@ -102,7 +102,7 @@ impl World {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("windlass.sock");
         let logs = directory.path().join("logs");
-        let board = PodBoard::new();
+        let board = PodStatusStore::new();
         let shutdown = CancellationToken::new();
         let why = Why {
             board: board.clone(),
@@ -202,7 +202,7 @@ async fn within<T>(future: impl Future<Output = T>) -> T {
         .expect("in time")
 }
 
-fn view(namespace: &str, name: &str, restarts: i32, state: &str) -> PodEntryView {
+fn view(namespace: &str, name: &str, restarts: i32, state: &str) -> PodStatusEntry {
     let pod = json!({
         "metadata": {
             "name": name, "namespace": namespace, "uid": format!("{name}-uid"),
@@ -218,10 +218,10 @@ fn view(namespace: &str, name: &str, restarts: i32, state: &str) -> PodEntryView
             "lastState": if restarts > 0 { json!({"terminated": {"exitCode": 1, "containerID": "containerd://first"}}) } else { json!({}) },
         }],
     });
-    PodEntryView {
+    PodStatusEntry {
         status: Arc::new(serde_json::from_value(status).expect("status")),
         looked: true,
-        ..PodEntryView::new(Arc::new(serde_json::from_value(pod).expect("pod")))
+        ..PodStatusEntry::new(Arc::new(serde_json::from_value(pod).expect("pod")))
     }
 }
 

@@ -13,7 +13,7 @@ use windlass_cri::{CriClient, WatchedStats};
 use windlass_stats::pods::{RunningPod, RunningPods, VolumeFigure, VolumeFigures};
 use windlass_stats::usage::FsUsage;
 use windlass_stats::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
-use windlass_status::{PodBoard, present};
+use windlass_status::{PodStatusStore, current_entry};
 use windlass_types::{Clock, ObservedPod, PodExt, PodUid};
 use windlass_volume_manager::VolumeUsages;
 
@@ -55,14 +55,14 @@ pub(super) fn host_stats(
 #[derive(Debug)]
 struct AgentPods {
     cache: StatusCache,
-    board: PodBoard,
+    board: PodStatusStore,
 }
 
 impl RunningPods for AgentPods {
     fn running_pods(&self) -> Vec<RunningPod> {
         let observed = self.cache.all();
         let meant = meant(&observed, |namespace, name| {
-            present(&self.board.find(namespace, name)).map(|entry| entry.pod.uid())
+            current_entry(&self.board.find(namespace, name)).map(|entry| entry.pod.uid())
         });
         let pods = observed.into_iter().map(|observed| {
             let entry = self.board.get(&observed.uid);

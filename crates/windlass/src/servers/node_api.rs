@@ -30,7 +30,7 @@ use windlass_stats::topology::Topology;
 use windlass_streams::Sessions;
 use windlass_types::Clock;
 
-use super::{Known, Surroundings, not_opened};
+use super::{SharedHandles, ServerContext, bind_error};
 
 /// Directory behind `/logs/`.
 const SYSTEM_LOGS: &str = "/var/log";
@@ -68,16 +68,16 @@ impl NodeApiPorts {
         agent: &Agent,
         config: &Config,
         paths: NodePaths,
-        known: Known,
-        surroundings: &Surroundings,
+        shared: SharedHandles,
+        context: &ServerContext,
     ) -> anyhow::Result<()> {
         let shutdown = agent.shutdown.token();
         if self.secure.is_none() && self.read_only.is_none() {
             return Ok(());
         }
-        let deps = node_api(agent, config, paths, known, surroundings, shutdown.clone());
+        let deps = node_api(agent, config, paths, shared, context, shutdown.clone());
         let api = NodeApi::new(deps);
-        let spans = request_spans(agent, &surroundings.clock);
+        let spans = request_spans(agent, &context.clock);
         if let Some(listener) = self.read_only {
             let server = ServerType::ReadOnly;
             let routes = traced(router(api.clone(), server), server, spans.clone());
@@ -86,12 +86,12 @@ impl NodeApiPorts {
             agent.shutdown.track(served);
         }
         if let Some(listener) = self.secure {
-            let tls = tls(agent, config, surroundings).await?;
+            let tls = tls(agent, config, context).await?;
             let auth = Auth::new(
                 auth_settings(agent, config),
-                surroundings.reviews.as_ref().map(Reviews::of),
-                surroundings.metrics.access.clone(),
-                Arc::clone(&surroundings.clock),
+                context.reviews.as_ref().map(Reviews::of),
+                context.metrics.access.clone(),
+                Arc::clone(&context.clock),
             );
             let server = ServerType::ReadWrite;
             let routes = protect(traced(router(api, server), server, spans), auth);
@@ -120,7 +120,7 @@ async fn listener(
     };
     let address: IpAddr = kubelet.address.parse().context("address")?;
     let listener = TcpListener::bind(SocketAddr::new(address, port)).await;
-    let listener = listener.map_err(|error| not_opened(field, address, port, error))?;
+    let listener = listener.map_err(|error| bind_error(field, address, port, error))?;
     Ok(Some(listener))
 }
 
@@ -128,30 +128,30 @@ fn node_api(
     agent: &Agent,
     config: &Config,
     paths: NodePaths,
-    known: Known,
-    surroundings: &Surroundings,
+    shared: SharedHandles,
+    context: &ServerContext,
     shutdown: CancellationToken,
 ) -> NodeApiDeps {
-    let clock = Arc::clone(&surroundings.clock);
-    let client = Arc::clone(&surroundings.runtime.runtime);
+    let clock = Arc::clone(&context.clock);
+    let client = Arc::clone(&context.runtime.runtime);
     let streams = WatchedStreams::new(client, agent.hung_calls.clone());
     NodeApiDeps {
         board: agent.board.clone(),
         cache: agent.pleg.cache.clone(),
-        why: known.why,
+        why: shared.why,
         runtime: Arc::clone(&agent.runtime),
         streams: Arc::new(streams),
         sessions: Sessions::new(windlass_streams::Limits::default(), shutdown.clone()),
-        stats: known.stats,
+        stats: shared.stats,
         machine: Arc::new(machine(config)),
-        health: known.health,
-        metrics: surroundings.metrics.clone(),
+        health: shared.health,
+        metrics: context.metrics.clone(),
         paths,
         system_logs: SYSTEM_LOGS.into(),
         node_name: agent.node.name.clone(),
         configz: Arc::new(config.configz()),
         flagz: Arc::new(shown_flags(std::env::args_os())),
-        verbosity: Arc::clone(&surroundings.verbosity),
+        verbosity: Arc::clone(&context.verbosity),
         version: kubelet_version(),
         started: clock.now(),
         settings: settings(config),
@@ -221,7 +221,7 @@ fn auth_settings(agent: &Agent, config: &Config) -> AuthSettings {
 async fn tls(
     agent: &Agent,
     config: &Config,
-    surroundings: &Surroundings,
+    context: &ServerContext,
 ) -> anyhow::Result<Transport> {
     let kubelet = &config.kubelet;
     let client_ca = match kubelet.authentication.x509.client_ca_file.as_str() {
@@ -236,15 +236,15 @@ async fn tls(
         }
     };
     Ok(Transport::Tls(TlsSource {
-        certificate: serving_certificate(agent, config, surroundings).await?,
+        certificate: serving_certificate(agent, config, context).await?,
         client_ca,
         profile: TlsProfile::new(&tls_choice(kubelet)).context("tlsCipherSuites")?,
-        clock: Arc::clone(&surroundings.clock),
+        clock: Arc::clone(&context.clock),
     }))
 }
 
 fn tls_choice(kubelet: &KubeletConfiguration) -> TlsChoice {
-    let numbers = TlsNumbers::of(kubelet);
+    let numbers = TlsNumbers::from_config(kubelet);
     TlsChoice {
         only_tls13: numbers.only_tls13,
         suites: numbers.suites,
@@ -255,7 +255,7 @@ fn tls_choice(kubelet: &KubeletConfiguration) -> TlsChoice {
 async fn serving_certificate(
     agent: &Agent,
     config: &Config,
-    surroundings: &Surroundings,
+    context: &ServerContext,
 ) -> anyhow::Result<watch::Receiver<Option<ServingCertificate>>> {
     let kubelet = &config.kubelet;
     let (sender, certificate) = watch::channel(None);
@@ -275,13 +275,13 @@ async fn serving_certificate(
     let host = &agent.node.name;
     let names = ServingNames {
         dns: vec![host.clone()],
-        ips: surroundings.host_ips.clone(),
+        ips: context.host_ips.clone(),
     };
     let pair = self_signed(
         &config.flags.cert_dir,
         host,
         &names,
-        surroundings.clock.now(),
+        context.clock.now(),
     );
     let pair = pair.with_context(|| format!("--cert-dir={}", config.flags.cert_dir.display()))?;
     let parsed = ServingCertificate::from_pem(pair.pem()).with_context(|| {

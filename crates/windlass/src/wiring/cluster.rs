@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    ActorKind, ApiPodSeen, MailboxSender, NodeSeen, RuntimeState, ShutdownState, SourceSnapshot,
+    ActorKind, ApiPodUpdate, MailboxSender, NodeUpdate, RuntimeState, ShutdownState, SourceSnapshot,
     SourcesReady, VolumesInUse, mailbox, slots, spawn_io, start_actor,
 };
 use windlass_cri::{ImageService, RuntimeService};
@@ -13,17 +13,17 @@ use windlass_metrics::Metrics;
 use windlass_node::{CsiNodeStanding, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
 use windlass_sources::{ApiSource, ApiSourceConfig};
 use windlass_status::{
-    ApiEvents, EventLog, EventRecorder, PodBoard, StatusManager, StatusManagerDeps,
+    ApiEvents, EventLog, EventRecorder, PodStatusStore, StatusManager, StatusManagerDeps,
 };
 use windlass_timelines::Timelines;
 use windlass_types::{Clock, PodUid};
 
 use super::AgentParts;
 use crate::cluster::ClusterParts;
-use crate::standing::ClusterView;
+use crate::node_summary::ClusterHandles;
 
 /// Events stay on the board of a stand-alone agent; a node of a cluster sends them too.
-pub(super) fn event_recorder(parts: &AgentParts, board: &PodBoard) -> Arc<dyn EventRecorder> {
+pub(super) fn event_recorder(parts: &AgentParts, board: &PodStatusStore) -> Arc<dyn EventRecorder> {
     let log = EventLog::new(board.clone(), Arc::clone(&parts.clock));
     let Some(cluster) = &parts.cluster else {
         return Arc::new(log);
@@ -48,7 +48,7 @@ pub(super) struct ClusterWiring {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
     pub(super) events: Arc<dyn EventRecorder>,
-    pub(super) board: PodBoard,
+    pub(super) board: PodStatusStore,
     pub(super) timelines: Timelines,
     pub(super) storage: MailboxSender<SourceSnapshot>,
     pub(super) runtime_state: watch::Receiver<RuntimeState>,
@@ -56,16 +56,16 @@ pub(super) struct ClusterWiring {
     pub(super) sources_ready: watch::Receiver<SourcesReady>,
     pub(super) volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
     pub(super) csi_node: watch::Receiver<CsiNodeStanding>,
-    pub(super) node_sender: watch::Sender<NodeSeen>,
-    pub(super) node_seen: watch::Receiver<NodeSeen>,
+    pub(super) node_sender: watch::Sender<NodeUpdate>,
+    pub(super) node_seen: watch::Receiver<NodeUpdate>,
 }
 
 /// Starts the actors that only a node of a cluster has.
-pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterView {
+pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterHandles {
     let ClusterWiring {
         cluster, metrics, ..
     } = wiring;
-    let (seen_sender, seen_slots) = slots::<PodUid, ApiPodSeen>(ActorKind::StatusManager, &metrics);
+    let (seen_sender, seen_slots) = slots::<PodUid, ApiPodUpdate>(ActorKind::StatusManager, &metrics);
     start_actor(StatusManager::new(
         StatusManagerDeps {
             client: cluster.clients.main.clone(),
@@ -95,7 +95,7 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterView {
     start_actor(ApiSource::new(source, event_mailbox));
 
     let (contact_sender, contact) = watch::channel(None);
-    let view = ClusterView {
+    let view = ClusterHandles {
         credentials: cluster
             .certificates
             .as_ref()

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::{NodeSeen, spawn_io};
+use windlass_actors::{NodeUpdate, spawn_io};
 use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, keep_attach_limits};
 use windlass_metrics::Metrics;
 use windlass_node::{CsiNodeDeps, CsiNodeStanding, keep_csi_node};
@@ -21,7 +21,7 @@ pub(super) struct CsiWiring<'a> {
     pub(super) drivers: CsiDrivers,
     pub(super) cluster: Option<&'a ClusterParts>,
     pub(super) node_name: String,
-    pub(super) node_seen: watch::Receiver<NodeSeen>,
+    pub(super) node_seen: watch::Receiver<NodeUpdate>,
     pub(super) standing: watch::Sender<CsiNodeStanding>,
     pub(super) metrics: Metrics,
 }

@@ -9,7 +9,7 @@ use windlass_checks::Checks;
 use windlass_cri::RuntimeService;
 use windlass_metrics::Metrics;
 use windlass_probes::{ProbeDeps, ProbeManager};
-use windlass_store::{VerdictFile, VerdictTables};
+use windlass_store::{ProbeResultFile, ProbeResultTables};
 use windlass_types::{Clock, EventRecorder, PodUid, ProbeKind};
 
 /// What the three managers are made of.
@@ -19,8 +19,8 @@ pub(super) struct ProbeWiring {
     pub(super) events: Arc<dyn EventRecorder>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
-    pub(super) file: Option<VerdictFile>,
-    pub(super) restored: VerdictTables,
+    pub(super) file: Option<ProbeResultFile>,
+    pub(super) restored: ProbeResultTables,
 }
 
 /// Starts the managers; the SyncLoop hears what they say.

@@ -10,7 +10,7 @@ use crate::scene::*;
 use crate::{HOUR, MINUTE, SECOND};
 
 fn pod_watch(sim: &NodeSim) -> Option<PodWatch> {
-    let cluster = sim.agent()?.node.standing().cluster?;
+    let cluster = sim.agent()?.node.summary().cluster?;
     cluster.pod_watch
 }
 

@@ -1,54 +1,54 @@
-//! How the agent stands with its cluster: what `windlassctl status` shows, and the lives of the
-//! node's certificates.
+//! The state of the API server connection for `windlassctl status`, and the metrics of the node's
+//! certificates.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use windlass_actors::NodeSeen;
+use windlass_actors::NodeUpdate;
 use windlass_certs::certificate::Certificate;
 use windlass_certs::{Credentials, ServingPair};
 use windlass_metrics::Metrics;
 use windlass_server::NodeSource;
-use windlass_types::view::{HeartbeatStatus, ClusterSummary, NodeSummary, PodWatch};
+use windlass_types::view::{ClusterSummary, HeartbeatStatus, NodeSummary, PodWatch};
 use windlass_types::{Clock, Timestamp};
 
-/// The node and, if it is one of a cluster, what is known of that.
+/// The node and, unless it is standalone, its cluster.
 #[derive(Clone, Debug)]
 pub struct AgentNode {
     /// Name of the node.
     pub name: String,
-    /// The cluster.
-    pub cluster: Option<ClusterView>,
+    /// The cluster; `None` in standalone mode.
+    pub cluster: Option<ClusterHandles>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Where to look.
+/// Sources of a [`ClusterSummary`].
 #[derive(Clone, Debug)]
-pub struct ClusterView {
+pub struct ClusterHandles {
     /// Credentials; `None` in simulations.
     pub credentials: Option<Credentials>,
-    /// The serving certificate, if it comes from the cluster.
+    /// The serving certificate, if the cluster issues it.
     pub serving: Option<watch::Receiver<Option<ServingPair>>>,
     /// The node object.
-    pub node: watch::Receiver<NodeSeen>,
-    /// Whether the API server answers.
+    pub node: watch::Receiver<NodeUpdate>,
+    /// Whether the API server is reachable.
     pub contact: watch::Receiver<Option<HeartbeatStatus>>,
-    /// Whether the node's pods can be watched.
+    /// State of the watch of the node's pods.
     pub pod_watch: watch::Receiver<Option<PodWatch>>,
 }
 
 impl NodeSource for AgentNode {
-    fn standing(&self) -> NodeSummary {
+    fn summary(&self) -> NodeSummary {
         NodeSummary {
             name: self.name.clone(),
-            cluster: self.cluster.as_ref().map(ClusterView::standing),
+            cluster: self.cluster.as_ref().map(ClusterHandles::summary),
         }
     }
 }
 
 impl AgentNode {
-    /// Brings the gauges of the certificates and of the pod watch up to date.
+    /// Updates the gauges of certificates and pod watch.
     pub(crate) fn publish_metrics(&self, metrics: &Metrics) {
         if let Some(cluster) = &self.cluster {
             cluster.publish_metrics(metrics, self.clock.now());
@@ -56,8 +56,8 @@ impl AgentNode {
     }
 }
 
-impl ClusterView {
-    fn standing(&self) -> ClusterSummary {
+impl ClusterHandles {
+    fn summary(&self) -> ClusterSummary {
         let config = self.credentials.as_ref().map(|it| &it.config);
         ClusterSummary {
             server: config.map_or_else(String::new, |config| config.server().to_string()),
@@ -75,7 +75,7 @@ impl ClusterView {
         }
     }
 
-    /// A node with a token has no client certificate whose life could end.
+    /// A node with a bearer token has no client certificate that could expire.
     fn publish_metrics(&self, metrics: &Metrics, now: Timestamp) {
         let failing = self.pod_watch.borrow().clone();
         let failing = failing.filter(|pod_watch| pod_watch.error.is_some());
@@ -97,7 +97,7 @@ impl ClusterView {
     }
 }
 
-/// Whole seconds, as upstream: negative when it is over, infinite without a certificate.
+/// Whole seconds, as upstream: negative once expired, infinite without a certificate.
 fn ttl(end: Option<Timestamp>, now: Timestamp) -> f64 {
     end.map_or(f64::INFINITY, |end| {
         end.duration_since(now).as_secs() as f64
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_life_of_a_certificate_is_whole_seconds_and_without_one_without_end() {
+    fn certificate_ttl_is_whole_seconds_or_infinite() {
         let at = |millis| Timestamp::from_millisecond(millis).expect("time");
         assert_eq!(ttl(Some(at(90_500)), at(30_000)), 60.0);
         assert_eq!(ttl(Some(at(1_000)), at(4_000)), -3.0);
