@@ -1,8 +1,8 @@
 //! Every message that crosses from one actor to another, and the handles that send them.
 //!
 //! A type marked `Message:` here has a row in `docs/actors.md`; `cargo xtask tidy` compares the
-//! two. Commands are imperative, events past tense, queries begin with `Get`. What an actor
-//! says to itself (job answers, timers) stays in its own crate.
+//! two. Commands are imperative, events past tense, queries begin with `Get`. Messages of an actor
+//! to itself (completions, timers) stay in its own crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,36 +20,36 @@ use windlass_types::{
 };
 
 use crate::mailbox::{MailboxSender, SendError};
-use crate::settled::SettledVolumes;
+use crate::mounted_volume_cache::MountedVolumeCache;
 use crate::slots::{Merge, SlotSender};
 
-/// Message: a source tells PodStorage what it has.
+/// Message: a pod source sends its pods to PodStorage.
 #[derive(Debug)]
 pub struct SourceSnapshot {
-    /// Which source.
+    /// The source.
     pub source: PodSource,
     /// `Set` for a complete snapshot, `Restore` for pods from a checkpoint; the API source also
     /// sends `Add`, `Update`, `Remove` where it works incrementally.
     pub op: PodOp,
     /// The pods, defaulted and validated.
     pub pods: Vec<SharedPod>,
-    /// What was refused in this pass, for the user.
+    /// Manifests rejected in this pass, for the user.
     pub rejected: Vec<RejectedManifest>,
 }
 
-/// Message: PodStorage tells the SyncLoop what changed in the set of desired pods.
+/// Message: PodStorage notifies the SyncLoop of a change to the desired pods.
 #[derive(Debug)]
 pub struct ConfigChanged(pub PodUpdate);
 
-/// Message: the PLEG tells the SyncLoop that a pod's runtime state changed, or that a call about
-/// it hangs or no longer does.
+/// Message: the PLEG notifies the SyncLoop of a changed runtime state of a pod, or of a runtime
+/// call that hangs or has returned.
 ///
 /// Coalesced per pod, so it is never dropped; the cache already holds the new state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodChanged {
-    /// What changed, without repeats.
+    /// The changes, without repeats.
     pub events: Vec<PodLifecycleEvent>,
-    /// There is news of calls about the pod that the runtime does not answer.
+    /// The hung runtime calls of the pod changed.
     pub calls: bool,
 }
 
@@ -64,45 +64,45 @@ impl Merge for PodChanged {
     }
 }
 
-/// Why a pod worker is told something.
+/// Kind of an update for a pod worker.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UpdateKind {
     /// The pod is desired, new or changed.
     Run(SharedPod),
-    /// Look again: the runtime changed, or a tick is due.
+    /// Resync: the runtime state changed, or a timer fired.
     Sync,
     /// Stop the pod.
     Kill(KillPod),
 }
 
-/// Stop a pod, with the shortest grace period anyone asked for.
+/// Terminates a pod with the shortest requested grace period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KillPod {
-    /// Grace period; `None` uses the pod's own.
+    /// Grace period; `None` uses that of the pod.
     pub grace: Option<Duration>,
     /// Text for the `Killing` event and `explain`.
     pub reason: String,
-    /// The pod is no longer desired: forget it once it has stopped.
+    /// The pod is no longer desired: remove it after termination.
     pub removed: bool,
-    /// For a pod without a configuration: what runs.
+    /// Observed state of an orphaned pod.
     pub orphan: Option<Arc<ObservedPod>>,
-    /// A phase that was decided for the pod (rejected, evicted, node shutdown); it ends with it.
+    /// Terminal phase of a rejected, evicted or shut down pod.
     pub verdict: Option<PhaseOverride>,
 }
 
-/// Message: the SyncLoop tells PodWorkers what to do with one pod (coalesced per UID).
+/// Message: the SyncLoop sends an update of one pod to PodWorkers (coalesced per UID).
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpdatePod {
-    /// The newest desired pod among what was coalesced.
+    /// The newest desired pod of the coalesced updates.
     pub run: Option<SharedPod>,
-    /// A kill among what was coalesced.
+    /// The merged kill of the coalesced updates.
     pub kill: Option<KillPod>,
-    /// The run came after the kill: the pod is to come back.
+    /// The run is newer than the kill: restart the pod after termination.
     pub run_after_kill: bool,
 }
 
 impl UpdatePod {
-    /// One message of the given kind.
+    /// Creates an update of the given kind.
     pub fn new(kind: UpdateKind) -> Self {
         let mut this = Self {
             run: None,
@@ -135,7 +135,7 @@ impl Merge for UpdatePod {
 }
 
 impl Merge for KillPod {
-    /// The grace period only shrinks, and a removal stays one.
+    /// Keeps the shorter grace period and any removal.
     fn merge(&mut self, newer: Self) {
         self.grace = match (self.grace, newer.grace) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -149,37 +149,37 @@ impl Merge for KillPod {
     }
 }
 
-/// Message: asks PodWorkers for the phase of every worker.
+/// Message: requests the status of every pod worker.
 #[derive(Debug)]
 pub struct GetPodWorkers {
-    /// Where the answer goes.
-    pub reply: oneshot::Sender<BTreeMap<PodUid, WorkerStanding>>,
+    /// Receives the statuses.
+    pub reply: oneshot::Sender<BTreeMap<PodUid, PodWorkerStatus>>,
 }
 
-/// What PodWorkers knows of one worker.
+/// Status of one pod worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkerStanding {
-    /// Its phase.
-    pub phase: PodWorkerState,
-    /// Its pod is a static one; `None` if only the runtime has the pod.
+pub struct PodWorkerStatus {
+    /// State of the worker.
+    pub state: PodWorkerState,
+    /// True for a static pod; `None` for an orphaned pod.
     pub is_static: Option<bool>,
 }
 
-/// Message: the SyncLoop tells PodWorkers whether the runtime can be worked with.
+/// Message: the SyncLoop publishes the readiness of the container runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeState {
     /// Why the runtime cannot be used; jobs wait while this is set.
     pub runtime_error: Option<String>,
     /// Why the pod network cannot be used; pods without host network wait while this is set.
     pub network_error: Option<String>,
-    /// Why nobody knows what runs; jobs go on, the node is not ready.
+    /// Why relists fail; jobs continue, the node is not ready.
     pub pleg_error: Option<String>,
-    /// The last check was answered: an error above is the runtime's own word.
+    /// The runtime responded to the last check: an error above is its own.
     pub answered: bool,
 }
 
 impl RuntimeState {
-    /// Before the first check.
+    /// The state before the first check.
     pub fn unknown() -> Self {
         Self {
             runtime_error: Some("not checked yet".into()),
@@ -195,24 +195,24 @@ impl RuntimeState {
     }
 }
 
-/// Message: the ApiSource tells the StatusManager what the API server has of one pod (mirror pods
-/// included), coalesced per UID.
+/// Message: the ApiSource sends the API object of one pod or mirror pod to the StatusManager
+/// (coalesced per UID).
 #[derive(Clone, Debug, PartialEq)]
-pub enum ApiPodSeen {
-    /// The newest object.
-    Present(SharedPod),
-    /// The object is gone.
-    Gone,
+pub enum ApiPodUpdate {
+    /// The pod was created or changed.
+    Applied(SharedPod),
+    /// The pod was deleted.
+    Deleted,
 }
 
-impl Merge for ApiPodSeen {
+impl Merge for ApiPodUpdate {
     fn merge(&mut self, newer: Self) {
         *self = newer;
     }
 }
 
-/// Message: the object cache tells the SyncLoop that something a pod refers to came, changed or
-/// went (coalesced per pod).
+/// Message: the object cache notifies the SyncLoop of a change to a reference of a pod (coalesced
+/// per pod).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectsChanged;
 
@@ -220,34 +220,34 @@ impl Merge for ObjectsChanged {
     fn merge(&mut self, Self: Self) {}
 }
 
-/// Message: a PodWorker's job asks the VolumeManager for the volumes of its pod. From then on they
-/// are desired, until [`TearDownVolumes`].
+/// Message: a job of a PodWorker requests the volumes of its pod from the VolumeManager. They stay
+/// desired until [`TearDownVolumes`].
 #[derive(Debug)]
 pub struct SetUpVolumes {
     /// The pod.
     pub pod: SharedPod,
-    /// Its volumes; what differs from what is set up is brought up to date.
+    /// Its desired volumes.
     pub volumes: Arc<PodVolumes>,
-    /// How long the asker waits for what is under way.
-    pub patience: Duration,
-    /// Answered when all of them are ready, one has failed, or the patience has ended. Of what
-    /// comes later the SyncLoop hears by [`VolumesChanged`].
+    /// How long the caller waits for operations in progress.
+    pub timeout: Duration,
+    /// Receives the result when all are ready, one failed, or the timeout expired. The SyncLoop
+    /// receives later changes as [`VolumesChanged`].
     pub reply: oneshot::Sender<Result<ReadyVolumes, VolumesNotReady>>,
 }
 
-/// Message: a PodWorker's job, or housekeeping for a pod that nobody asks for, has the
-/// VolumeManager release everything of a pod's volumes.
+/// Message: a job of a PodWorker, or housekeeping for an orphaned pod, requests the teardown of
+/// all volumes of a pod.
 #[derive(Debug)]
 pub struct TearDownVolumes {
-    /// Which pod.
+    /// UID of the pod.
     pub uid: PodUid,
-    /// Who says so.
+    /// The requester.
     pub by: Releaser,
-    /// Answered when nothing is left, or something resists.
+    /// Receives the result when all are torn down, or one failed.
     pub reply: oneshot::Sender<Result<(), VolumesNotReady>>,
 }
 
-/// What the VolumeManager hears through its mailbox.
+/// Mailbox messages of the VolumeManager.
 #[derive(Debug)]
 pub enum VolumeManagerMessage {
     /// See [`SetUpVolumes`].
@@ -256,13 +256,13 @@ pub enum VolumeManagerMessage {
     TearDown(TearDownVolumes),
 }
 
-/// Message: the VolumeManager tells the SyncLoop that volumes of a pod came to be ready, or failed
-/// otherwise than before, after the pod's job was answered (coalesced per pod).
+/// Message: the VolumeManager notifies the SyncLoop of volumes that became ready or failed after
+/// their request timed out (coalesced per pod).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumesChanged {
-    /// A volume holds more than the pod may: the pod is to be evicted, with this message.
+    /// Message of the eviction of a pod with a volume over its size limit.
     pub over_limit: Option<String>,
-    /// The node has no room for its volumes: the pod is to fail, with this message.
+    /// Message of the failure of a pod whose volumes exceed the attach limit of the node.
     pub no_room: Option<String>,
 }
 
@@ -274,65 +274,65 @@ impl Merge for VolumesChanged {
     }
 }
 
-/// Message: the VolumeManager tells NodeStatus which attached devices pods of this node use
-/// (`status.volumesInUse`), before any of them is used.
+/// Message: the VolumeManager publishes the attached devices in use (`status.volumesInUse`)
+/// before their first use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumesInUse(pub BTreeSet<DeviceName>);
 
-/// The way to the VolumeManager.
+/// Handle to the VolumeManager.
 #[derive(Clone, Debug)]
 pub struct VolumesHandle {
     /// Mailbox for requests.
     pub mailbox: MailboxSender<VolumeManagerMessage>,
-    /// What needs none.
-    pub settled: SettledVolumes,
+    /// Volumes that are ready already.
+    pub mounted: MountedVolumeCache,
 }
 
 impl VolumesHandle {
-    /// Has the volumes of a pod set up; a pod without volumes, or that has exactly these, is ready at
-    /// once. Who waits longer than `patience` hears what for.
+    /// Sets up the volumes of a pod and returns them. After `timeout` the error names the operation
+    /// in progress.
     ///
     /// # Errors
-    /// One failed, or is not ready yet.
+    /// A volume failed, or is not ready yet.
     pub async fn set_up(
         &self,
         pod: &SharedPod,
         volumes: &Arc<PodVolumes>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<ReadyVolumes, VolumesNotReady> {
         if volumes.is_empty() {
             return Ok(ReadyVolumes::default());
         }
-        if let Some(ready) = self.settled.get(pod, volumes) {
+        if let Some(ready) = self.mounted.get(pod, volumes) {
             return Ok(ready);
         }
-        // what is on its way changes what the pod has
-        self.settled.forget(&pod.uid());
-        let (reply, answer) = oneshot::channel();
+        // the request changes the volumes of the pod
+        self.mounted.forget(&pod.uid());
+        let (reply, response) = oneshot::channel();
         let message = VolumeManagerMessage::SetUp(SetUpVolumes {
             pod: SharedPod::clone(pod),
             volumes: Arc::clone(volumes),
-            patience,
+            timeout,
             reply,
         });
         self.mailbox.send(message).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
+        response.await.map_err(|_| stopped())?
     }
 
-    /// Has everything of a pod's volumes released, also what an earlier life of the agent left.
+    /// Tears down all volumes of a pod, including those of a previous agent run.
     ///
     /// # Errors
-    /// Something resists, or does not end.
+    /// A volume could not be torn down in time.
     pub async fn tear_down(&self, uid: &PodUid, by: Releaser) -> Result<(), VolumesNotReady> {
-        self.settled.forget(uid);
-        let (reply, answer) = oneshot::channel();
+        self.mounted.forget(uid);
+        let (reply, response) = oneshot::channel();
         let message = VolumeManagerMessage::TearDown(TearDownVolumes {
             uid: uid.clone(),
             by,
             reply,
         });
         self.mailbox.send(message).await.map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
+        response.await.map_err(|_| stopped())?
     }
 }
 
@@ -345,37 +345,37 @@ fn stopped() -> VolumesNotReady {
     }
 }
 
-/// Message: a PodWorker tells the three probe managers what its pod has running, coalesced per
-/// UID. A repeat asks them to probe at once what is not ready yet.
+/// Message: a PodWorker sends the running containers of its pod to the probe managers (coalesced
+/// per UID). A repeat triggers an attempt of every probe that is not ready yet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProbePod {
-    /// Probe what runs of this pod, as far as its phase allows.
+    /// Probe the running containers, as far as the worker state allows.
     Probe(ProbeTargets),
-    /// The pod is released: forget it, verdicts included.
+    /// Stop probing the pod and drop its results.
     Forget,
 }
 
-/// What of a pod can be probed.
+/// Probe targets of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeTargets {
-    /// The pod as asked.
+    /// The desired pod.
     pub pod: SharedPod,
-    /// The pod as found.
+    /// The observed pod.
     pub observed: Arc<ObservedPod>,
-    /// Its primary address, the node's for a pod on the host network.
+    /// Primary address of the pod; that of the node for the host network.
     pub pod_ip: Option<std::net::IpAddr>,
-    /// How far its worker is: while it terminates, liveness and startup probes rest; after that
-    /// all do.
-    pub phase: PodWorkerState,
+    /// State of the worker. Terminating pods have no liveness and startup probes, terminated pods
+    /// none.
+    pub state: PodWorkerState,
 }
 
 impl ProbeTargets {
-    /// True if this is the very same: nobody looked at the pod or changed it in between.
+    /// True if both share the same pod and observation.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.pod, &other.pod)
             && Arc::ptr_eq(&self.observed, &other.observed)
             && self.pod_ip == other.pod_ip
-            && self.phase == other.phase
+            && self.state == other.state
     }
 }
 
@@ -385,22 +385,22 @@ impl Merge for ProbePod {
     }
 }
 
-/// Message: a probe manager tells the SyncLoop that a verdict changed (coalesced per pod);
-/// [`crate::ProbeResults`] already holds it.
+/// Message: a probe manager notifies the SyncLoop of changed probe results (coalesced per pod);
+/// [`crate::ProbeResults`] already holds them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeUpdate {
-    /// What changed, in order.
+    /// The changes in order.
     pub changes: Vec<ProbeChange>,
 }
 
-/// One changed verdict.
+/// A changed probe result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeChange {
-    /// Which probe.
+    /// Kind of the probe.
     pub kind: ProbeKind,
-    /// Which container.
+    /// Name of the container.
     pub container: String,
-    /// Succeeds.
+    /// True for success, false for failure.
     pub success: bool,
 }
 
@@ -414,42 +414,40 @@ impl Merge for ProbeUpdate {
     }
 }
 
-/// The way to the three probe managers, and to what they found.
+/// Handle to the three probe managers and their results.
 #[derive(Clone, Debug)]
 pub struct ProbesHandle {
-    /// A lane for each manager, in the order of [`ProbeKind::ALL`].
-    pub lanes: [SlotSender<PodUid, ProbePod>; 3],
-    /// What they found.
+    /// A sender for each manager, in the order of [`ProbeKind::ALL`].
+    pub managers: [SlotSender<PodUid, ProbePod>; 3],
+    /// Their results.
     pub results: crate::ProbeResults,
 }
 
 impl ProbesHandle {
-    /// Tells all managers what a pod has running; never waits.
+    /// Sends `message` to all managers; never waits.
     pub fn probe(&self, uid: &PodUid, message: &ProbePod) {
-        for lane in &self.lanes {
-            lane.put(uid.clone(), message.clone());
+        for manager in &self.managers {
+            manager.put(uid.clone(), message.clone());
         }
     }
 }
 
-/// Message: NodeStatus tells what the API server has as this node's object; `None` before the
-/// first read.
+/// Message: NodeStatus publishes the Node object of this node; `None` before the first read.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeSeen(pub Option<Arc<Node>>);
+pub struct NodeUpdate(pub Option<Arc<Node>>);
 
-/// Message: NodeShutdown tells everyone how far the machine's shutdown is.
+/// Message: NodeShutdown publishes the state of the host shutdown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownState {
-    /// The machine is about to shut down: no new pod is admitted, the node is not ready.
+    /// The host is about to shut down: new pods are rejected, the node is not ready.
     pub shutting_down: bool,
 }
 
-/// Message: the SyncLoop tells whether every configured source has spoken; until then nothing
-/// may be cleaned up.
+/// Message: the SyncLoop publishes whether all sources are ready; housekeeping waits for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourcesReady(pub bool);
 
-/// What PodWorkers hears through its mailbox.
+/// Mailbox messages of PodWorkers.
 #[derive(Debug)]
 pub enum PodWorkersMessage {
     /// See [`GetPodWorkers`].
@@ -458,48 +456,48 @@ pub enum PodWorkersMessage {
     Finished(WorkerFinished),
 }
 
-/// Message: a PodWorker tells PodWorkers that its pod has stopped and everything is released.
+/// Message: a PodWorker has terminated its pod and cleaned up its resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerFinished {
-    /// Which worker.
+    /// UID of the pod.
     pub uid: PodUid,
 }
 
-/// The way to PodWorkers.
+/// Handle to PodWorkers.
 #[derive(Clone, Debug)]
 pub struct PodWorkersHandle {
-    /// Coalescing lane for desired state and kills.
+    /// Coalescing sender of pod updates.
     pub updates: SlotSender<PodUid, UpdatePod>,
-    /// Mailbox for queries and answers.
+    /// Mailbox for queries and completions.
     pub mailbox: MailboxSender<PodWorkersMessage>,
 }
 
 impl PodWorkersHandle {
-    /// Tells the worker of a pod something; never waits, never loses.
+    /// Sends an update to the worker of a pod; never waits, never fails.
     pub fn update_pod(&self, uid: PodUid, update: UpdatePod) {
         self.updates.put(uid, update);
     }
 
-    /// What PodWorkers knows of every worker.
-    pub async fn standings(&self) -> Result<BTreeMap<PodUid, WorkerStanding>, SendError> {
-        let (reply, answer) = oneshot::channel();
+    /// Returns the status of every worker.
+    pub async fn statuses(&self) -> Result<BTreeMap<PodUid, PodWorkerStatus>, SendError> {
+        let (reply, response) = oneshot::channel();
         self.mailbox
             .send(PodWorkersMessage::Get(GetPodWorkers { reply }))
             .await?;
-        answer.await.map_err(|_| SendError)
+        response.await.map_err(|_| SendError)
     }
 }
 
-/// Message: asks the PLEG to read one pod from the runtime now.
+/// Message: requests an inspection of one pod from the PLEG.
 #[derive(Debug)]
 pub struct InspectPod {
-    /// Which pod.
+    /// UID of the pod.
     pub uid: PodUid,
-    /// Receives an observation that began after this message was sent.
+    /// Receives an observation that started after this message was sent.
     pub reply: oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>,
 }
 
-/// Why a pod could not be read.
+/// Error of an inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InspectError(pub String);
 
@@ -511,16 +509,16 @@ impl std::fmt::Display for InspectError {
 
 impl std::error::Error for InspectError {}
 
-/// Message: asks the PLEG what the runtime has of a pod, as far as it knows.
+/// Message: requests the last observation of a pod from the PLEG.
 #[derive(Debug)]
 pub struct GetObserved {
-    /// Which pod.
+    /// UID of the pod.
     pub uid: PodUid,
-    /// Answered from the cache; before the first listing, as soon as the pod has been read.
+    /// Receives the cached observation; before the first relist, that of an inspection.
     pub reply: oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>,
 }
 
-/// What the PLEG hears through its mailbox.
+/// Mailbox messages of the PLEG.
 #[derive(Debug)]
 pub enum PlegMessage {
     /// See [`InspectPod`].
@@ -529,19 +527,19 @@ pub enum PlegMessage {
     Observed(GetObserved),
 }
 
-/// The way to the PLEG.
+/// Handle to the PLEG.
 #[derive(Clone, Debug)]
 pub struct PlegHandle {
     /// Mailbox for requests.
     pub mailbox: MailboxSender<PlegMessage>,
-    /// What was last seen.
+    /// The last observations.
     pub cache: crate::StatusCache,
 }
 
 impl PlegHandle {
-    /// Reads one pod from the runtime now; the cache holds the same answer.
+    /// Inspects one pod and returns the observation, which the cache holds too.
     pub async fn inspect(&self, uid: &PodUid) -> Result<Arc<ObservedPod>, InspectError> {
-        self.ask(|reply| {
+        self.request(|reply| {
             PlegMessage::Inspect(InspectPod {
                 uid: uid.clone(),
                 reply,
@@ -550,12 +548,12 @@ impl PlegHandle {
         .await
     }
 
-    /// What the runtime is known to have of a pod; empty if nothing.
+    /// Returns the last observation of a pod; empty if the runtime has nothing of it.
     pub async fn observed(&self, uid: &PodUid) -> Result<Arc<ObservedPod>, InspectError> {
         if let Some(pod) = self.cache.get(uid) {
             return Ok(pod);
         }
-        self.ask(|reply| {
+        self.request(|reply| {
             PlegMessage::Observed(GetObserved {
                 uid: uid.clone(),
                 reply,
@@ -564,19 +562,19 @@ impl PlegHandle {
         .await
     }
 
-    async fn ask(
+    async fn request(
         &self,
         message: impl FnOnce(ObservedReply) -> PlegMessage,
     ) -> Result<Arc<ObservedPod>, InspectError> {
         let stopped = || InspectError("the PLEG has stopped".into());
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         self.mailbox
             .send(message(reply))
             .await
             .map_err(|_| stopped())?;
-        answer.await.map_err(|_| stopped())?
+        response.await.map_err(|_| stopped())?
     }
 }
 
-/// Where an observation is sent.
+/// Receiver of an observation.
 type ObservedReply = oneshot::Sender<Result<Arc<ObservedPod>, InspectError>>;

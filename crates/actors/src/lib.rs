@@ -11,7 +11,7 @@
 //! * [`run_actors`] runs actors on this thread and their I/O on a tokio runtime; [`start_actor`]
 //!   starts one, [`spawn_io`] starts I/O by name, [`Shutdown`] ends all of it in order
 //! * [`mailbox()`] is a bounded channel for messages, [`slots()`] a coalescing box with one slot
-//!   for each key, [`answers()`] the lane on which an actor hears of its own jobs
+//!   for each key, [`completions()`] the lane on which an actor hears of its own jobs
 //! * [`StatusCache`], [`ProbeResults`], [`PlegHealth`]: one writer, any number of readers
 //! * [`SystemClock`] is the wall clock, [`SimClock`] follows tokio's, which a test may pause
 //! * the messages, and the handles that send them, are in `catalogue` and at the root
@@ -63,30 +63,30 @@
 mod catalogue;
 mod kind;
 
-pub mod answers;
+pub mod completions;
 pub mod mailbox;
 pub mod slots;
 
-mod claim_sizes;
+mod node_expander;
 mod pleg_health;
 mod probe_results;
 mod runtime_name;
-mod settled;
+mod mounted_volume_cache;
 mod status_cache;
 
 pub mod clock;
 mod spawn;
 
-pub use answers::{AnswerSender, Answers, answers};
+pub use completions::{CompletionSender, Completions, completions};
 pub use catalogue::*;
-pub use claim_sizes::ClaimSizes;
+pub use node_expander::NodeExpander;
 pub use clock::{SimClock, SystemClock};
 pub use kind::ActorKind;
 pub use mailbox::{Delivery, Mailbox, MailboxSender, SendError, TrySendError, mailbox};
 pub use pleg_health::PlegHealth;
 pub use probe_results::ProbeResults;
 pub use runtime_name::RuntimeName;
-pub use settled::SettledVolumes;
+pub use mounted_volume_cache::MountedVolumeCache;
 pub use slots::{Merge, SlotReceiver, SlotSender, slots};
 pub use spawn::{Shutdown, run_actors, spawn_io, start_actor};
 pub use status_cache::StatusCache;

@@ -26,7 +26,7 @@ impl Default for PlegHealth {
 
 impl PlegHealth {
     /// The runtime was listed just now. Only for the PLEG.
-    pub fn listed(&self) {
+    pub fn record_relist(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 

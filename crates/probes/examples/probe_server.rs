@@ -89,7 +89,7 @@ async fn probe() -> Result<(), Box<dyn Error>> {
         }),
         pod: Arc::new(pod),
         pod_ip: Some(address.ip()),
-        phase: PodWorkerState::SyncPod,
+        state: PodWorkerState::SyncPod,
     };
     lane.put("u1".into(), ProbePod::Probe(targets));
 

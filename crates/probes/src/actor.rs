@@ -16,7 +16,7 @@ use actix::{Actor, AsyncContext, Context, SpawnHandle, StreamHandler};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
-use windlass_actors::{AnswerSender, Answers, Delivery, ProbePod, SlotReceiver, answers, spawn_io};
+use windlass_actors::{CompletionSender, Completions, Delivery, ProbePod, SlotReceiver, completions, spawn_io};
 use windlass_types::{PodUid, ProbeKind};
 
 use crate::io::{Answer, ask, write};
@@ -31,20 +31,20 @@ pub struct ProbeManager {
     deps: ProbeDeps,
     probes: Probes,
     timer: Option<(Instant, SpawnHandle)>,
-    answers: AnswerSender<Answer>,
-    streams: Option<(SlotReceiver<PodUid, ProbePod>, Answers<Answer>)>,
+    completions: CompletionSender<Answer>,
+    streams: Option<(SlotReceiver<PodUid, ProbePod>, Completions<Answer>)>,
 }
 
 impl ProbeManager {
     /// A manager that probes nothing yet.
     pub fn new(kind: ProbeKind, deps: ProbeDeps, pods: SlotReceiver<PodUid, ProbePod>) -> Self {
-        let (answer_sender, answer_stream) = answers();
+        let (completion_sender, completion_stream) = completions();
         Self {
             probes: Probes::new(kind, deps.clone()),
             deps,
             timer: None,
-            answers: answer_sender,
-            streams: Some((pods, answer_stream)),
+            completions: completion_sender,
+            streams: Some((pods, completion_stream)),
         }
     }
 
@@ -60,7 +60,7 @@ impl ProbeManager {
         let asked = due.into_iter().map(|question| {
             let runtime = Arc::clone(&self.deps.runtime);
             let checks = Arc::clone(&self.deps.checks);
-            ask(question, runtime, checks, self.answers.clone())
+            ask(question, runtime, checks, self.completions.clone())
         });
         // one task for all of them: to start one for each costs as much as to ask
         let asked: FuturesUnordered<_> = asked.collect();
@@ -70,7 +70,7 @@ impl ProbeManager {
     fn write_what_is_decided(&mut self) {
         let verdicts = self.probes.take_unwritten();
         if let Some(file) = self.deps.file.clone().filter(|_| !verdicts.is_empty()) {
-            spawn_io("verdicts", write(verdicts, file, self.answers.clone()));
+            spawn_io("verdicts", write(verdicts, file, self.completions.clone()));
         }
     }
 
@@ -99,9 +99,9 @@ impl Actor for ProbeManager {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some((pods, answers)) = self.streams.take() {
+        if let Some((pods, completions)) = self.streams.take() {
             ctx.add_stream(pods);
-            ctx.add_stream(answers);
+            ctx.add_stream(completions);
         }
         ctx.run_later(CLAIMED_WITHIN, |this, _| this.probes.forget_unclaimed());
     }

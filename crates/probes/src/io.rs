@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use windlass_actors::AnswerSender;
+use windlass_actors::CompletionSender;
 use windlass_checks::{CheckError, Checks};
 use windlass_pod_lifecycle::probe::{
     ExecFailure, MAX_TRIES, ProbeHandler, ProbeOutcome, ProbeSpec, judge_exec, judge_grpc,
     judge_http, judge_tcp,
 };
 use windlass_cri::{CriCode, RuntimeService};
-use windlass_store::VerdictFile;
+use windlass_store::ProbeResultFile;
 use windlass_types::ContainerId;
 
 use crate::wheel::ProbeId;
@@ -55,13 +55,13 @@ pub(crate) async fn ask(
     question: Question,
     runtime: Arc<dyn RuntimeService>,
     checks: Arc<dyn Checks>,
-    answers: AnswerSender<Answer>,
+    completions: CompletionSender<Answer>,
 ) {
     let begin = Instant::now();
     let id = question.id;
     if let Some(problem) = &question.problem {
         let outcome = ProbeOutcome::Error(problem.to_string());
-        return answers.answer(Answer::Came(id, outcome, begin.elapsed()));
+        return completions.send(Answer::Came(id, outcome, begin.elapsed()));
     }
     let mut tries = 1;
     loop {
@@ -74,10 +74,10 @@ pub(crate) async fn ask(
                     Ok(outcome) => outcome,
                     Err(_) => {
                         let outcome = judge_exec(command, limit, &Err(ExecFailure::TimedOut));
-                        answers.answer(Answer::GivenUp(id, outcome, begin.elapsed()));
+                        completions.send(Answer::GivenUp(id, outcome, begin.elapsed()));
                         // a second command must not join it
                         run.await;
-                        return answers.answer(Answer::Returned(id));
+                        return completions.send(Answer::Returned(id));
                     }
                 }
             }
@@ -85,7 +85,7 @@ pub(crate) async fn ask(
         };
         let again = matches!(outcome, ProbeOutcome::Error(_)) && tries < MAX_TRIES;
         if !again {
-            return answers.answer(Answer::Came(id, outcome, begin.elapsed()));
+            return completions.send(Answer::Came(id, outcome, begin.elapsed()));
         }
         tries += 1;
     }
@@ -95,8 +95,8 @@ pub(crate) async fn ask(
 /// is what its users wait for.
 pub(crate) async fn write(
     verdicts: Vec<(ProbeId, bool)>,
-    file: VerdictFile,
-    answers: AnswerSender<Answer>,
+    file: ProbeResultFile,
+    completions: CompletionSender<Answer>,
 ) {
     match timeout(DISK, file.flush()).await {
         Ok(Ok(())) => {}
@@ -104,7 +104,7 @@ pub(crate) async fn write(
         Ok(Err(error)) => tracing::debug!(%error, "verdicts not on the disk"),
         Err(_) => tracing::warn!(limit = ?DISK, "verdicts not on the disk in time"),
     }
-    answers.answer(Answer::Recorded(verdicts));
+    completions.send(Answer::Recorded(verdicts));
 }
 
 /// The runtime kills the command after its timeout; the call has a deadline of its own.

@@ -16,7 +16,7 @@ use windlass_pod_lifecycle::probe_targets::{
 };
 use windlass_cri::RuntimeService;
 use windlass_metrics::{Metrics, ProbeLabels, ProbeResult, ProbeSeries};
-use windlass_store::VerdictFile;
+use windlass_store::ProbeResultFile;
 use windlass_types::view::EventType;
 use windlass_types::{
     Clock, ContainerId, ContainerState, ContainerProbeResult, EventRecorder, ObservedContainer, PodExt,
@@ -46,7 +46,7 @@ pub struct ProbeDeps {
     /// Where verdicts go.
     pub results: ProbeResults,
     /// Where verdicts survive the agent; `None` in simulations without a disk.
-    pub file: Option<VerdictFile>,
+    pub file: Option<ProbeResultFile>,
     /// Who is told of changed verdicts.
     pub updates: SlotSender<PodUid, ProbeUpdate>,
 }
@@ -160,7 +160,7 @@ impl Probes {
                 pod: &targets.pod,
                 observed: &targets.observed,
                 verdicts: &verdicts,
-                phase: targets.phase,
+                phase: targets.state,
             },
             now,
         };

@@ -9,14 +9,14 @@ use std::error::Error;
 use std::sync::Arc;
 
 use windlass_actors::SystemClock;
-use windlass_status::{BoardSubscription, EventLog, EventRecorder, PodBoard, PodEntryView};
+use windlass_status::{StatusSubscription, EventLog, EventRecorder, PodStatusStore, PodStatusEntry};
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, PodWorkerState};
 use windlass_types::{Pod, PodExt, Reason};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let board = PodBoard::new();
+    let board = PodStatusStore::new();
     let events = EventLog::new(board.clone(), Arc::new(SystemClock));
     let mut reader = board.subscribe();
     look(&mut reader).await?;
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     look(&mut reader).await
 }
 
-async fn look(reader: &mut BoardSubscription) -> Result<(), Box<dyn Error>> {
+async fn look(reader: &mut StatusSubscription) -> Result<(), Box<dyn Error>> {
     let change = reader.next().await.ok_or("the board is gone")?;
     println!(
         "{} changed, {} removed",
@@ -78,12 +78,12 @@ async fn look(reader: &mut BoardSubscription) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn entry(pod: &Arc<Pod>, phase: &str) -> PodEntryView {
-    PodEntryView {
+fn entry(pod: &Arc<Pod>, phase: &str) -> PodStatusEntry {
+    PodStatusEntry {
         status: Arc::new(PodStatus {
             phase: Some(phase.to_owned()),
             ..PodStatus::default()
         }),
-        ..PodEntryView::new(Arc::clone(pod))
+        ..PodStatusEntry::new(Arc::clone(pod))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use windlass_types::view::{EventType, PodEvent};
 use windlass_types::{Clock, EventRecorder, Pod, PodExt, Reason};
 
-use crate::board::PodBoard;
+use crate::status_store::PodStatusStore;
 
 /// Events kept for each pod. A crash-looping pod with pull trouble makes about ten different
 /// ones; 32 leaves room for three containers' worth before the oldest goes.
@@ -14,13 +14,13 @@ const EVENTS_PER_POD: usize = 32;
 /// Records events onto the board and into the log.
 #[derive(Clone, Debug)]
 pub struct EventLog {
-    board: PodBoard,
+    board: PodStatusStore,
     clock: Arc<dyn Clock>,
 }
 
 impl EventLog {
     /// A recorder that writes to `board`.
-    pub fn new(board: PodBoard, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(board: PodStatusStore, clock: Arc<dyn Clock>) -> Self {
         Self { board, clock }
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     use windlass_types::Timestamp;
 
     use super::*;
-    use crate::board::PodEntryView;
+    use crate::status_store::PodStatusEntry;
 
     #[derive(Debug)]
     struct Fixed;
@@ -96,8 +96,8 @@ mod tests {
         let mut pod = Pod::default();
         pod.metadata.uid = Some("u".into());
         let pod = Arc::new(pod);
-        let board = PodBoard::new();
-        board.publish(PodEntryView::new(Arc::clone(&pod)));
+        let board = PodStatusStore::new();
+        board.publish(PodStatusEntry::new(Arc::clone(&pod)));
         let log = EventLog::new(board.clone(), Arc::new(Fixed));
         let record = |container, message: &str| {
             log.record(

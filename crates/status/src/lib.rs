@@ -4,9 +4,9 @@
 //!
 //! # The way in
 //!
-//! * [`PodBoard`] has one entry for each pod ([`PodEntryView`]); pod workers write it, the local
+//! * [`PodStatusStore`] has one entry for each pod ([`PodStatusEntry`]); pod workers write it, the local
 //!   API and the StatusManager read it
-//! * [`BoardSubscription`] is one reader's place: what is new since it last looked, all at once
+//! * [`StatusSubscription`] is one reader's place: what is new since it last looked, all at once
 //! * [`EventLog`] is the [`EventRecorder`] that keeps a bounded, aggregated list of events for each
 //!   pod and puts it on the board; [`ApiEvents`] does the same and sends them to the API server too
 //! * [`StatusManager`] is the actor that brings statuses and mirror pods to the API server
@@ -16,7 +16,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use windlass_status::{PodBoard, PodEntryView};
+//! use windlass_status::{PodStatusStore, PodStatusEntry};
 //! use windlass_types::{Pod, PodExt};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -25,9 +25,9 @@
 //! pod.metadata.uid = Some("u1".to_owned());
 //! pod.metadata.name = Some("web".to_owned());
 //!
-//! let board = PodBoard::new();
+//! let board = PodStatusStore::new();
 //! let mut reader = board.subscribe();
-//! board.publish(PodEntryView::new(Arc::new(pod)));
+//! board.publish(PodStatusEntry::new(Arc::new(pod)));
 //! let change = reader.next().await.ok_or("the board is gone")?;
 //! assert_eq!(change.changed[0].pod.name(), "web");
 //! board.remove(&"u1".into());
@@ -54,12 +54,12 @@
 //! pod, and all of it with the process. What runs is not looked up here.
 
 mod api_events;
-mod board;
+mod status_store;
 mod events;
 mod manager;
 
 pub use api_events::{ApiEvents, EventSender};
-pub use board::{BoardChange, BoardSubscription, PodBoard, PodEntryView, present};
+pub use status_store::{StatusChange, StatusSubscription, PodStatusStore, PodStatusEntry, current_entry};
 pub use events::EventLog;
 pub use manager::{StatusManager, StatusManagerDeps};
 pub use windlass_types::EventRecorder;

@@ -8,7 +8,7 @@
 //! # The way in
 //!
 //! * [`Store`] is a folder of such files: [`Store::save`], [`Store::load`], [`Store::remove`]
-//! * [`BackoffFile`], [`AdmittedPods`] and [`VerdictFile`] are the agent's three tables with a
+//! * [`BackoffFile`], [`AdmittedPods`] and [`ProbeResultFile`] are the agent's three tables with a
 //!   value for each pod; they write off the hot path of their owners
 //! * [`PullRecords`] are the records of image pulls, in the files of upstream's kubelet
 //! * [`StoreError`] is what the disk can refuse
@@ -55,14 +55,14 @@ mod error;
 mod pull_records;
 mod store;
 mod table_file;
-mod verdict_file;
+mod probe_result_file;
 
 pub use admitted_pods::AdmittedPods;
 pub use backoff_file::{BackoffFile, BackoffTables};
 pub use error::StoreError;
 pub use pull_records::{PullFiles, PullRecords};
 pub use store::Store;
-pub use verdict_file::{VerdictFile, VerdictTables};
+pub use probe_result_file::{ProbeResultFile, ProbeResultTables};
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable};
 use windlass_types::{ContainerProbeResult, PodUid, PodProbeResults, ProbeKind, Timestamp};
 
-use crate::{BackoffFile, Store, StoreError, VerdictFile};
+use crate::{BackoffFile, Store, StoreError, ProbeResultFile};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Record {
@@ -199,7 +199,7 @@ async fn a_disk_that_refuses_is_reported_by_flush_and_the_next_change_tries_agai
 #[tokio::test]
 async fn verdicts_survive_a_new_agent_until_the_pod_is_forgotten() {
     let (_dir, store) = store();
-    let (file, before) = VerdictFile::open(store.clone()).expect("open");
+    let (file, before) = ProbeResultFile::open(store.clone()).expect("open");
     assert!(before.is_empty());
     let (a, b) = (PodUid::from("a"), PodUid::from("b"));
     let verdict = |ok| ContainerProbeResult {
@@ -216,7 +216,7 @@ async fn verdicts_survive_a_new_agent_until_the_pod_is_forgotten() {
         file.forget(kind, &b, None);
     }
     file.flush().await.expect("flush");
-    let (_, after) = VerdictFile::open(store).expect("open again");
+    let (_, after) = ProbeResultFile::open(store).expect("open again");
     let mut expected = PodProbeResults::default();
     for kind in ProbeKind::ALL {
         expected

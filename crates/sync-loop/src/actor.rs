@@ -20,10 +20,10 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
-    AnswerSender, Answers, ConfigChanged, Delivery, KillPod, Mailbox, NodeSeen, ObjectsChanged,
+    CompletionSender, Completions, ConfigChanged, Delivery, KillPod, Mailbox, NodeUpdate, ObjectsChanged,
     PlegHealth, PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState,
     SlotReceiver, SourcesReady, StatusCache, UpdateKind, UpdatePod, VolumesChanged, VolumesHandle,
-    answers, spawn_io,
+    completions, spawn_io,
 };
 use windlass_node_rules::admission::NodeAbilities;
 use windlass_pod_lifecycle::housekeeping::{HousekeepingPlan, Rounds, Scope, content_may_go};
@@ -97,7 +97,7 @@ pub struct SyncLoopDeps {
 #[derive(Clone, Debug)]
 pub struct AdmissionDeps {
     /// The node as the API server has it.
-    pub node: watch::Receiver<NodeSeen>,
+    pub node: watch::Receiver<NodeUpdate>,
     /// The node as the agent would register it: what counts before, or without, an API server.
     pub initial_node: Arc<Node>,
     /// What machine and configuration allow.
@@ -136,7 +136,7 @@ pub struct SyncLoop {
     strict_groups: Option<bool>,
     /// The runtime's name, version and gaps are in the log, or about to be.
     gaps_reported: bool,
-    answers: AnswerSender<SyncLoopEvent>,
+    completions: CompletionSender<SyncLoopEvent>,
     streams: Option<Streams>,
 }
 
@@ -147,7 +147,7 @@ struct Streams {
     objects: SlotReceiver<PodUid, ObjectsChanged>,
     volumes: SlotReceiver<PodUid, VolumesChanged>,
     probes: SlotReceiver<PodUid, ProbeUpdate>,
-    answers: Answers<SyncLoopEvent>,
+    completions: Completions<SyncLoopEvent>,
 }
 
 impl SyncLoop {
@@ -160,7 +160,7 @@ impl SyncLoop {
         volumes: SlotReceiver<PodUid, VolumesChanged>,
         probes: SlotReceiver<PodUid, ProbeUpdate>,
     ) -> Self {
-        let (answer_sender, answers) = answers();
+        let (completion_sender, completions) = completions();
         Self {
             deps,
             desired: DesiredPods::default(),
@@ -170,14 +170,14 @@ impl SyncLoop {
             gauges: None,
             strict_groups: None,
             gaps_reported: false,
-            answers: answer_sender,
+            completions: completion_sender,
             streams: Some(Streams {
                 config,
                 pleg,
                 objects,
                 volumes,
                 probes,
-                answers,
+                completions,
             }),
         }
     }
@@ -342,10 +342,10 @@ impl SyncLoop {
         }
         let snapshots = self.snapshots(round.scope);
         let deps = self.deps.clone();
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         spawn_io("housekeeping-plan", async move {
             let plan = housekeeping::decide(&snapshots, &deps).await;
-            answers.answer(SyncLoopEvent::HousekeepingPlanned(plan));
+            completions.send(SyncLoopEvent::HousekeepingPlanned(plan));
         });
     }
 
@@ -401,16 +401,16 @@ impl SyncLoop {
         };
         let snapshots = self.snapshots(scope);
         let deps = self.deps.clone();
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         spawn_io("housekeeping", async move {
             housekeeping::finish(&snapshots, &plan, &deps).await;
-            answers.answer(SyncLoopEvent::HousekeepingDone);
+            completions.send(SyncLoopEvent::HousekeepingDone);
         });
     }
 
     fn check_runtime(&self) {
         let cri = Arc::clone(&self.deps.cri);
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         spawn_io("runtime-check", async move {
             let status = tokio::time::timeout(CHECK_PATIENCE, cri.status()).await;
             let answer = status.unwrap_or_else(|_| {
@@ -418,7 +418,7 @@ impl SyncLoop {
                 let code = CriCode::DeadlineExceeded;
                 Err(CriError::new("status", code, message))
             });
-            answers.answer(SyncLoopEvent::RuntimeChecked(answer));
+            completions.send(SyncLoopEvent::RuntimeChecked(answer));
         });
     }
 
@@ -428,12 +428,12 @@ impl SyncLoop {
             return;
         }
         let (cri, status) = (Arc::clone(&self.deps.cri), status.clone());
-        let later = self.answers.clone();
+        let later = self.completions.clone();
         spawn_io("runtime-gaps", async move {
-            let answers = async { tokio::join!(cri.version(), cri.cgroup_driver()) };
-            let answers = tokio::time::timeout(CHECK_PATIENCE, answers).await;
-            let Ok((Ok(version), Ok(driver))) = answers else {
-                later.answer(SyncLoopEvent::GapsUnknown);
+            let responses = async { tokio::join!(cri.version(), cri.cgroup_driver()) };
+            let responses = tokio::time::timeout(CHECK_PATIENCE, responses).await;
+            let Ok((Ok(version), Ok(driver))) = responses else {
+                later.send(SyncLoopEvent::GapsUnknown);
                 return;
             };
             let gaps = runtime_gaps(&version, &status, driver);
@@ -527,7 +527,7 @@ impl Actor for SyncLoop {
             ctx.add_stream(streams.objects);
             ctx.add_stream(streams.volumes);
             ctx.add_stream(streams.probes);
-            ctx.add_stream(streams.answers);
+            ctx.add_stream(streams.completions);
         }
         ctx.run_interval(SYNC_TICK, |this, ctx| {
             this.iterate(SyncLoopEvent::SyncTick, ctx)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
-use windlass_actors::{Releaser, PodWorkerState, WorkerStanding};
+use windlass_actors::{Releaser, PodWorkerState, PodWorkerStatus};
 use windlass_pod_lifecycle::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
 use windlass_cri::CriResult;
 use windlass_metrics::Metrics;
@@ -45,10 +45,10 @@ pub(crate) struct Snapshots {
 
 impl Snapshots {
     /// Pods that have ended, by their worker and by the API server.
-    fn finished(&self, workers: &BTreeMap<PodUid, WorkerStanding>) -> BTreeSet<PodUid> {
+    fn finished(&self, workers: &BTreeMap<PodUid, PodWorkerStatus>) -> BTreeSet<PodUid> {
         let through = |uid: &&PodUid| {
             let standing = workers.get(*uid);
-            standing.is_none_or(|standing| standing.phase == PodWorkerState::TerminatedPod)
+            standing.is_none_or(|standing| standing.state == PodWorkerState::TerminatedPod)
         };
         self.ended.iter().filter(through).cloned().collect()
     }
@@ -73,7 +73,7 @@ pub(crate) async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> Housek
         }
     }
     let observed = deps.cache.all();
-    let Ok(workers) = deps.workers.standings().await else {
+    let Ok(workers) = deps.workers.statuses().await else {
         return HousekeepingPlan::default();
     };
     publish_working_pods(&workers, snapshots, &deps.metrics);
@@ -133,7 +133,7 @@ fn listed(what: &str, pods: Result<BTreeSet<PodUid>, FilesError>) -> BTreeSet<Po
 
 /// Brings `kubelet_working_pods` and `kubelet_active_pods` up to date.
 fn publish_working_pods(
-    workers: &BTreeMap<PodUid, WorkerStanding>,
+    workers: &BTreeMap<PodUid, PodWorkerStatus>,
     snapshots: &Snapshots,
     metrics: &Metrics,
 ) {
@@ -151,9 +151,9 @@ fn publish_working_pods(
             Some(_) => "orphan",
             None => "runtime_only",
         };
-        let labels = (standing.phase, config, label(is_static));
+        let labels = (standing.state, config, label(is_static));
         *counts.entry(labels).or_insert(0) += 1;
-        if desired && standing.phase != PodWorkerState::TerminatedPod {
+        if desired && standing.state != PodWorkerState::TerminatedPod {
             active[usize::from(is_static != Some(true))].1 += 1;
         }
     }
@@ -196,7 +196,7 @@ fn label(is_static: Option<bool>) -> &'static str {
 pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncLoopDeps) {
     let begin = Instant::now();
     // a pod that is still being stopped is known too
-    let Ok(workers) = deps.workers.standings().await else {
+    let Ok(workers) = deps.workers.statuses().await else {
         return;
     };
     let finished = snapshots.finished(&workers);
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn pods_are_counted_by_where_they_come_from_even_when_they_are_on_their_way_out() {
-        let standing = |phase, is_static| WorkerStanding { phase, is_static };
+        let standing = |state, is_static| PodWorkerStatus { state, is_static };
         let (sync, ending, ended) = (
             PodWorkerState::SyncPod,
             PodWorkerState::TerminatingPod,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_store::{Store, VerdictFile};
+use windlass_store::{Store, ProbeResultFile};
 use windlass_testing::PodBuilder;
 use windlass_testing::fake_checks::Server;
 use windlass_types::corev1::{ContainerStatus, PodStatus};
@@ -193,18 +193,18 @@ async fn verdicts_on_pods_that_nobody_tells_of_are_forgotten() {
 async fn verdicts_are_on_the_disk_until_the_pod_is_released() {
     let dir = tempfile::tempdir().expect("temp dir");
     let store = || Store::open(dir.path().join("state")).expect("store");
-    let (file, _) = VerdictFile::open(store()).expect("file");
+    let (file, _) = ProbeResultFile::open(store()).expect("file");
     run(BTreeMap::new(), Some(file.clone()), async |world| {
         let pod = pod_with(|c| c.readiness_probe = Some(tcp(2)));
         world.tell(&pod, &[world.found("app", "c1")]);
         world.pass(SECOND / 10).await;
         file.flush().await.expect("flush");
-        let (_, read) = VerdictFile::open(store()).expect("file");
+        let (_, read) = ProbeResultFile::open(store()).expect("file");
         assert_eq!(read, known(&[(ProbeKind::Readiness, "c1", true)]));
         world.forget(&pod);
         world.pass(SECOND / 10).await;
         file.flush().await.expect("flush");
-        let (_, read) = VerdictFile::open(store()).expect("file");
+        let (_, read) = ProbeResultFile::open(store()).expect("file");
         assert!(read.is_empty(), "{read:?}");
     })
     .await;
@@ -214,7 +214,7 @@ async fn verdicts_are_on_the_disk_until_the_pod_is_released() {
 async fn a_verdict_is_on_the_disk_when_the_first_hears_of_it() {
     let dir = tempfile::tempdir().expect("temp dir");
     let store = Store::open(dir.path().join("state")).expect("store");
-    let (file, _) = VerdictFile::open(store.clone()).expect("file");
+    let (file, _) = ProbeResultFile::open(store.clone()).expect("file");
     run(BTreeMap::new(), Some(file), async |world| {
         let pod = pod_with(|c| {
             let mut probe = tcp(2);
@@ -236,7 +236,7 @@ async fn a_verdict_is_on_the_disk_when_the_first_hears_of_it() {
             while found(world) != Some(ok) {
                 tokio::time::sleep(SECOND / 1000).await;
             }
-            let (_, read) = VerdictFile::open(store.clone()).expect("file");
+            let (_, read) = ProbeResultFile::open(store.clone()).expect("file");
             let expected = known(&[(ProbeKind::Readiness, "c1", ok)]);
             assert_eq!(read, expected);
         }
@@ -249,9 +249,9 @@ async fn a_disk_that_refuses_makes_nobody_wait() {
     let dir = tempfile::tempdir().expect("temp dir");
     let state = dir.path().join("state");
     let store = Store::open(&state).expect("store");
-    let (file, _) = VerdictFile::open(store).expect("file");
+    let (file, _) = ProbeResultFile::open(store).expect("file");
     // a folder in the file's place refuses the rename, also to root
-    std::fs::create_dir_all(state.join("probe_verdicts/x")).expect("obstacle");
+    std::fs::create_dir_all(state.join("probe_results/x")).expect("obstacle");
     run(BTreeMap::new(), Some(file), async |world| {
         let pod = pod_with(|c| c.readiness_probe = Some(tcp(2)));
         world.tell(&pod, &[world.found("app", "c1")]);

@@ -14,7 +14,7 @@ use windlass_actors::{
 };
 use windlass_metrics::Metrics;
 use windlass_probes::{ProbeDeps, ProbeManager};
-use windlass_store::VerdictFile;
+use windlass_store::ProbeResultFile;
 use windlass_testing::{FakeChecks, FakeRuntime};
 use windlass_types::corev1::{Container, ExecAction, Probe, TCPSocketAction};
 use windlass_types::view::{EventType, PodWorkerState};
@@ -101,7 +101,7 @@ pub(crate) async fn world(test: impl AsyncFnOnce(&mut World)) {
 
 pub(crate) async fn run(
     restored: BTreeMap<PodUid, PodProbeResults>,
-    file: Option<VerdictFile>,
+    file: Option<ProbeResultFile>,
     test: impl AsyncFnOnce(&mut World),
 ) {
     let actors = async {
@@ -112,7 +112,7 @@ pub(crate) async fn run(
 }
 
 impl World {
-    fn spawn(restored: BTreeMap<PodUid, PodProbeResults>, file: Option<VerdictFile>) -> Self {
+    fn spawn(restored: BTreeMap<PodUid, PodProbeResults>, file: Option<ProbeResultFile>) -> Self {
         let metrics = Metrics::new().expect("metrics");
         let epoch = "2026-01-01T00:00:00Z".parse().expect("time");
         let clock = Arc::new(SimClock::starting_at(epoch));
@@ -138,7 +138,7 @@ impl World {
         });
         Self {
             probes: ProbesHandle {
-                lanes,
+                managers: lanes,
                 results: results.clone(),
             },
             checks,
@@ -185,7 +185,7 @@ impl World {
                 ..ObservedPod::default()
             }),
             pod_ip: IP.parse().ok(),
-            phase,
+            state: phase,
         };
         self.probes.probe(&pod.uid(), &ProbePod::Probe(targets));
     }

@@ -1,8 +1,8 @@
 //! The ApiSource actor.
 //!
 //! * owns: the pods as last seen
-//! * hears: `NodeSeen` once, then the events of its own watch
-//! * says: `SourceSnapshot` to PodStorage, `ApiPodSeen` to the StatusManager; whether the pods can
+//! * hears: `NodeUpdate` once, then the events of its own watch
+//! * says: `SourceSnapshot` to PodStorage, `ApiPodUpdate` to the StatusManager; whether the pods can
 //!   be watched, by a `watch`, a log message and an event of the node
 //! * invariant: PodStorage hears of a pod in the order of its resource versions; a failing
 //!   watch changes no pod
@@ -16,7 +16,7 @@ use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFutur
 use futures::StreamExt;
 use tokio::sync::watch;
 use windlass_actors::{
-    ApiPodSeen, Delivery, Mailbox, MailboxSender, NodeSeen, SlotSender, SourceSnapshot, spawn_io,
+    ApiPodUpdate, Delivery, Mailbox, MailboxSender, NodeUpdate, SlotSender, SourceSnapshot, spawn_io,
 };
 use windlass_client::{ApiClient, ReflectEvent, Selector, reflect};
 use windlass_types::view::{EventType, PodWatch};
@@ -33,11 +33,11 @@ pub struct ApiSourceConfig {
     /// Name of this node.
     pub node_name: String,
     /// Whether the node object was read.
-    pub node: watch::Receiver<NodeSeen>,
+    pub node: watch::Receiver<NodeUpdate>,
     /// PodStorage.
     pub storage: MailboxSender<SourceSnapshot>,
     /// The StatusManager.
-    pub seen: SlotSender<PodUid, ApiPodSeen>,
+    pub seen: SlotSender<PodUid, ApiPodUpdate>,
     /// The way of the watch's events to this actor.
     pub events: MailboxSender<ReflectEvent<Pod>>,
     /// Whether the pods can be watched; `None` before the first answer.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use windlass_actors::ApiPodSeen;
+use windlass_actors::ApiPodUpdate;
 use windlass_types::{Pod, PodExt, PodOp, PodUid, SharedPod, names};
 
 /// What the source has to tell.
@@ -13,7 +13,7 @@ pub(crate) enum Say {
     /// PodStorage: these pods, by this operation.
     Storage(PodOp, Vec<SharedPod>),
     /// The StatusManager: what the API server has of one pod.
-    Seen(PodUid, ApiPodSeen),
+    Seen(PodUid, ApiPodUpdate),
 }
 
 impl fmt::Display for Say {
@@ -23,8 +23,8 @@ impl fmt::Display for Say {
                 let uids: Vec<_> = pods.iter().map(|pod| pod.uid().to_string()).collect();
                 write!(f, "{op}[{}]", uids.join(" "))
             }
-            Self::Seen(uid, ApiPodSeen::Present(_)) => write!(f, "seen({uid})"),
-            Self::Seen(uid, ApiPodSeen::Gone) => write!(f, "gone({uid})"),
+            Self::Seen(uid, ApiPodUpdate::Applied(_)) => write!(f, "seen({uid})"),
+            Self::Seen(uid, ApiPodUpdate::Deleted) => write!(f, "gone({uid})"),
         }
     }
 }
@@ -43,14 +43,14 @@ impl ApiPods {
         for pod in pods.into_iter().map(Arc::new) {
             let uid = pod.uid();
             if before.get(&uid) != Some(&pod) {
-                say.push(Say::Seen(uid.clone(), ApiPodSeen::Present(pod.clone())));
+                say.push(Say::Seen(uid.clone(), ApiPodUpdate::Applied(pod.clone())));
             }
             self.pods.insert(uid, pod);
         }
         let gone = before
             .into_keys()
             .filter(|uid| !self.pods.contains_key(uid));
-        say.extend(gone.map(|uid| Say::Seen(uid, ApiPodSeen::Gone)));
+        say.extend(gone.map(|uid| Say::Seen(uid, ApiPodUpdate::Deleted)));
         let to_run = self.pods.values().filter(|pod| !is_mirror(pod)).cloned();
         say.push(Say::Storage(PodOp::Set, to_run.collect()));
         say
@@ -61,7 +61,7 @@ impl ApiPods {
         let pod = Arc::new(pod);
         let uid = pod.uid();
         self.pods.insert(uid.clone(), pod.clone());
-        let mut say = vec![Say::Seen(uid, ApiPodSeen::Present(pod.clone()))];
+        let mut say = vec![Say::Seen(uid, ApiPodUpdate::Applied(pod.clone()))];
         if !is_mirror(&pod) {
             // the merger finds out whether it is an addition, a deletion or only a status
             say.push(Say::Storage(PodOp::Update, vec![pod]));
@@ -76,7 +76,7 @@ impl ApiPods {
         if self.pods.remove(&uid).is_none() {
             return Vec::new();
         }
-        let mut say = vec![Say::Seen(uid, ApiPodSeen::Gone)];
+        let mut say = vec![Say::Seen(uid, ApiPodUpdate::Deleted)];
         if !is_mirror(&pod) {
             say.push(Say::Storage(PodOp::Remove, vec![pod]));
         }

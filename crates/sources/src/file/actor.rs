@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFuture};
 use windlass_actors::{
-    AnswerSender, Answers, Delivery, MailboxSender, SourceSnapshot, answers, spawn_io,
+    CompletionSender, Completions, Delivery, MailboxSender, SourceSnapshot, completions, spawn_io,
 };
 use windlass_types::{Clock, PodSource};
 
@@ -51,8 +51,8 @@ pub struct FileSource {
     watcher: Option<Arc<Watcher>>,
     pass: Pass,
     settling: bool,
-    answers: AnswerSender<Answer>,
-    stream: Option<Answers<Answer>>,
+    completions: CompletionSender<Answer>,
+    stream: Option<Completions<Answer>>,
 }
 
 /// Whether the path is being read.
@@ -78,14 +78,14 @@ impl FileSource {
     pub fn new(config: FileSourceConfig) -> Self {
         // Events name a path's last component, so a trailing slash must go.
         let path: PathBuf = config.path.components().collect();
-        let (sender, stream) = answers();
+        let (sender, stream) = completions();
         Self {
             files: FileSet::new(path, config.period),
             config,
             watcher: None,
             pass: Pass::Idle,
             settling: false,
-            answers: sender,
+            completions: sender,
             stream: Some(stream),
         }
     }
@@ -103,7 +103,7 @@ impl FileSource {
         let node_name = self.config.node_name.clone();
         let mut known = self.files.fingerprints();
         known.retain(|path, _| !removed.contains(path));
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         spawn_io("read-manifests", async move {
             let pass = tokio::task::spawn_blocking(move || {
                 if let Some(watcher) = watcher {
@@ -112,7 +112,7 @@ impl FileSource {
                 scan(&path, &node_name, &known)
             });
             let scan = pass.await.unwrap_or_else(|e| Scan::Failed(e.to_string()));
-            answers.answer(Answer::Scanned(scan, removed));
+            completions.send(Answer::Scanned(scan, removed));
         });
     }
 
@@ -137,10 +137,10 @@ impl FileSource {
         let Some(watcher) = self.watcher.clone() else {
             return;
         };
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         spawn_io("watch-manifests", async move {
             watcher.changed().await;
-            answers.answer(Answer::Changed);
+            completions.send(Answer::Changed);
         });
     }
 

@@ -13,7 +13,7 @@ use actix::{Actor, ActorContext, AsyncContext, Context, StreamHandler, WrapFutur
 use bytes::Bytes;
 use http::{HeaderMap, Uri};
 use windlass_actors::{
-    AnswerSender, Answers, Delivery, MailboxSender, SourceSnapshot, answers, spawn_io,
+    CompletionSender, Completions, Delivery, MailboxSender, SourceSnapshot, completions, spawn_io,
 };
 use windlass_types::PodSource;
 
@@ -42,8 +42,8 @@ pub struct HttpSource {
     fetcher: Fetcher,
     state: HttpState,
     fetching: bool,
-    answers: AnswerSender<Fetched>,
-    stream: Option<Answers<Fetched>>,
+    completions: CompletionSender<Fetched>,
+    stream: Option<Completions<Fetched>>,
 }
 
 /// The answer of a fetch.
@@ -52,13 +52,13 @@ type Fetched = Result<Bytes, FetchError>;
 impl HttpSource {
     /// A source that has not fetched yet.
     pub fn new(config: HttpSourceConfig) -> Self {
-        let (sender, stream) = answers();
+        let (sender, stream) = completions();
         Self {
             fetcher: Fetcher::new(config.url.clone(), config.headers.clone()),
             state: HttpState::new(config.url.to_string(), config.node_name.clone()),
             config,
             fetching: false,
-            answers: sender,
+            completions: sender,
             stream: Some(stream),
         }
     }
@@ -68,9 +68,9 @@ impl HttpSource {
             return;
         }
         let fetcher = self.fetcher.clone();
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         spawn_io("fetch-manifest", async move {
-            answers.answer(fetcher.fetch().await);
+            completions.send(fetcher.fetch().await);
         });
     }
 

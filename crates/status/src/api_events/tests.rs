@@ -10,13 +10,13 @@ use windlass_types::{PodExt, Timestamp};
 
 use super::queue::QUEUE_BOUND;
 use super::*;
-use crate::{PodBoard, PodEntryView};
+use crate::{PodStatusStore, PodStatusEntry};
 
 const EVENTS: &str = "/api/v1/namespaces/*/events*";
 
 struct Bed {
     server: FakeApiServer,
-    board: PodBoard,
+    board: PodStatusStore,
     events: ApiEvents,
     metrics: Metrics,
 }
@@ -32,7 +32,7 @@ fn quiet_bed() -> (Bed, EventSender) {
     let base = Timestamp::from_second(1_800_000_000).expect("time");
     let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(base));
     let metrics = Metrics::new().expect("families");
-    let board = PodBoard::new();
+    let board = PodStatusStore::new();
     let log = EventLog::new(board.clone(), Arc::clone(&clock));
     let (events, sender) = ApiEvents::new(log, Arc::clone(&clock), "n1", &metrics);
     let server = FakeApiServer::with_clock(clock);
@@ -204,7 +204,7 @@ async fn what_is_recorded_is_on_the_board_whatever_the_server_does() {
     let bed = bed();
     bed.server.faults().hang(On::any());
     let pod = Arc::new(pod("a"));
-    bed.board.publish(PodEntryView::new(Arc::clone(&pod)));
+    bed.board.publish(PodStatusEntry::new(Arc::clone(&pod)));
     bed.say("a", "x");
     let events = bed.board.get(&pod.uid()).expect("entry").events;
     assert_eq!(events[0].message, "x");

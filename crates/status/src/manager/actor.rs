@@ -2,7 +2,7 @@
 //!
 //! * owns: a machine for each pod and for each mirror's name, the queue of those with something
 //!   to send
-//! * hears: the board's changes, `ApiPodSeen` (coalesced per UID), `NodeSeen`, `SourcesReady`,
+//! * hears: the board's changes, `ApiPodUpdate` (coalesced per UID), `NodeUpdate`, `SourcesReady`,
 //!   answers of its own requests
 //! * says: nothing to actors; patches, deletions and creations to the API server
 //! * invariant: one request in flight for each pod; it carries the newest state; nothing is sent
@@ -20,7 +20,7 @@ use futures::stream;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
-    AnswerSender, Answers, ApiPodSeen, Delivery, NodeSeen, SlotReceiver, SourcesReady, answers,
+    CompletionSender, Completions, ApiPodUpdate, Delivery, NodeUpdate, SlotReceiver, SourcesReady, completions,
     spawn_io,
 };
 use windlass_client::ApiClient;
@@ -33,13 +33,13 @@ use windlass_types::{Clock, PodUid, Timestamp};
 use super::book::{Book, Key};
 use super::io;
 use super::starts::Starts;
-use crate::board::{BoardChange, BoardSubscription, PodBoard};
+use crate::status_store::{StatusChange, StatusSubscription, PodStatusStore};
 
 /// What the manager works with.
 #[derive(Clone, Debug)]
 pub struct StatusManagerDeps {
     /// What the node says.
-    pub board: PodBoard,
+    pub board: PodStatusStore,
     /// Told of each request.
     pub timelines: Timelines,
     /// The way to the API server: `ApiClients::main`.
@@ -61,10 +61,10 @@ struct Answered {
 
 #[derive(Debug)]
 struct Streams {
-    pods: SlotReceiver<PodUid, ApiPodSeen>,
-    node: watch::Receiver<NodeSeen>,
+    pods: SlotReceiver<PodUid, ApiPodUpdate>,
+    node: watch::Receiver<NodeUpdate>,
     sources: watch::Receiver<SourcesReady>,
-    answers: Answers<Answered>,
+    completions: Completions<Answered>,
 }
 
 /// See the module page.
@@ -74,7 +74,7 @@ pub struct StatusManager {
     book: Book,
     starts: Starts,
     timer: Option<SpawnHandle>,
-    answers: AnswerSender<Answered>,
+    completions: CompletionSender<Answered>,
     streams: Option<Streams>,
 }
 
@@ -83,22 +83,22 @@ impl StatusManager {
     /// included, `node` of its Node object, `sources` whether every pod source has spoken.
     pub fn new(
         deps: StatusManagerDeps,
-        pods: SlotReceiver<PodUid, ApiPodSeen>,
-        node: watch::Receiver<NodeSeen>,
+        pods: SlotReceiver<PodUid, ApiPodUpdate>,
+        node: watch::Receiver<NodeUpdate>,
         sources: watch::Receiver<SourcesReady>,
     ) -> Self {
-        let (sender, answers) = answers();
+        let (sender, completions) = completions();
         Self {
             deps,
             book: Book::default(),
             starts: Starts::default(),
             timer: None,
-            answers: sender,
+            completions: sender,
             streams: Some(Streams {
                 pods,
                 node,
                 sources,
-                answers,
+                completions,
             }),
         }
     }
@@ -121,7 +121,7 @@ impl StatusManager {
         tracing::debug!(pod = %request.name, call = %request.call, "to the API server");
         let patch_since = matches!(request.call, Call::Patch(_)).then_some(request.since);
         let client = self.deps.client.clone();
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         let what = What::new(RecordKind::ApiRequest, request.call.verb());
         let uid = self.book.pod(&key);
         let touch = uid.map(|uid| self.deps.timelines.begin(&uid, what));
@@ -137,7 +137,7 @@ impl StatusManager {
                     result
                 }
             };
-            answers.answer(Answered {
+            completions.send(Answered {
                 key,
                 patch_since,
                 result,
@@ -188,20 +188,20 @@ impl Actor for StatusManager {
         ctx.add_stream(streams.pods);
         ctx.add_stream(WatchStream::new(streams.node));
         ctx.add_stream(WatchStream::new(streams.sources));
-        ctx.add_stream(streams.answers);
+        ctx.add_stream(streams.completions);
     }
 }
 
 /// The board's changes; the first is the whole board.
-fn board_changes(reader: BoardSubscription) -> impl stream::Stream<Item = BoardChange> {
+fn board_changes(reader: StatusSubscription) -> impl stream::Stream<Item = StatusChange> {
     stream::unfold(reader, async |mut reader| {
         let change = reader.next().await?;
         Some((change, reader))
     })
 }
 
-impl StreamHandler<BoardChange> for StatusManager {
-    fn handle(&mut self, change: BoardChange, ctx: &mut Context<Self>) {
+impl StreamHandler<StatusChange> for StatusManager {
+    fn handle(&mut self, change: StatusChange, ctx: &mut Context<Self>) {
         self.starts.board(&change);
         self.turn(ctx, |book, now| book.board(change, now));
     }
@@ -210,8 +210,8 @@ impl StreamHandler<BoardChange> for StatusManager {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<(PodUid, ApiPodSeen)> for StatusManager {
-    fn handle(&mut self, (uid, seen): (PodUid, ApiPodSeen), ctx: &mut Context<Self>) {
+impl StreamHandler<(PodUid, ApiPodUpdate)> for StatusManager {
+    fn handle(&mut self, (uid, seen): (PodUid, ApiPodUpdate), ctx: &mut Context<Self>) {
         let now = self.deps.clock.now();
         self.starts.api(&uid, &seen, now, &self.deps.metrics.starts);
         self.turn(ctx, |book, now| book.api(uid, seen, now));
@@ -220,8 +220,8 @@ impl StreamHandler<(PodUid, ApiPodSeen)> for StatusManager {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<NodeSeen> for StatusManager {
-    fn handle(&mut self, NodeSeen(node): NodeSeen, ctx: &mut Context<Self>) {
+impl StreamHandler<NodeUpdate> for StatusManager {
+    fn handle(&mut self, NodeUpdate(node): NodeUpdate, ctx: &mut Context<Self>) {
         let node = node.as_deref().and_then(NodeOwner::of);
         self.turn(ctx, |book, now| {
             book.cluster(|cluster| cluster.node = node, now);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use windlass_actors::ApiPodSeen;
+use windlass_actors::ApiPodUpdate;
 use windlass_pod_status::mirror::{Cluster, is_mirror, mirrored};
 use windlass_pod_status::status_sync::{
     Answer, Failure, FailureKind, Input, Next, Proposal, Refused, Request, Role, StatusSync,
@@ -11,7 +11,7 @@ use windlass_pod_status::status_sync::{
 };
 use windlass_types::{PodExt, PodFullName, PodUid, Timestamp};
 
-use crate::board::{BoardChange, PodEntryView};
+use crate::status_store::{StatusChange, PodStatusEntry};
 
 /// Requests in flight. At 10 ms for each they are 1600 a second, many times the client's rate;
 /// at 5 s they are 3 a second, so that 110 pods are through in 35 s and none waits for another's
@@ -64,7 +64,7 @@ pub(super) struct Book {
 
 impl Book {
     /// What changed on the board.
-    pub(super) fn board(&mut self, change: BoardChange, now: Timestamp) {
+    pub(super) fn board(&mut self, change: StatusChange, now: Timestamp) {
         for entry in change.changed {
             self.entry(entry, now);
         }
@@ -81,7 +81,7 @@ impl Book {
         }
     }
 
-    fn entry(&mut self, entry: PodEntryView, now: Timestamp) {
+    fn entry(&mut self, entry: PodStatusEntry, now: Timestamp) {
         let uid = entry.pod.uid();
         let proposal = Proposal {
             pod: entry.pod,
@@ -112,15 +112,15 @@ impl Book {
     }
 
     /// What the watch says of one object.
-    pub(super) fn api(&mut self, uid: PodUid, seen: ApiPodSeen, now: Timestamp) {
+    pub(super) fn api(&mut self, uid: PodUid, seen: ApiPodUpdate, now: Timestamp) {
         match seen {
-            ApiPodSeen::Present(pod) if is_mirror(&pod) => {
+            ApiPodUpdate::Applied(pod) if is_mirror(&pod) => {
                 let name = pod.full_name();
                 self.mirror_names.insert(uid, name.clone());
                 self.tell(Key::Mirror(name), Input::Seen(pod), now);
             }
-            ApiPodSeen::Present(pod) => self.tell(Key::Pod(uid), Input::Seen(pod), now),
-            ApiPodSeen::Gone => {
+            ApiPodUpdate::Applied(pod) => self.tell(Key::Pod(uid), Input::Seen(pod), now),
+            ApiPodUpdate::Deleted => {
                 if let Some(name) = self.mirror_names.remove(&uid) {
                     return self.tell(Key::Mirror(name), Input::Gone(uid), now);
                 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use windlass_actors::ApiPodSeen;
+use windlass_actors::ApiPodUpdate;
 use windlass_pod_lifecycle::pod_start::{PodStart, pod_start};
 use windlass_metrics::StartMetrics;
 use windlass_types::{PodExt, PodUid, Timestamp};
 
-use crate::board::BoardChange;
+use crate::status_store::StatusChange;
 
 /// Pods of the API server from their first sight until they have started. Those that had begun
 /// when this agent came are not among them, as by upstream.
@@ -27,7 +27,7 @@ enum Following {
 
 impl Starts {
     /// What the node says.
-    pub(super) fn board(&mut self, change: &BoardChange) {
+    pub(super) fn board(&mut self, change: &StatusChange) {
         for entry in &change.changed {
             if let Some(Following::Start(pulling)) = self.0.get_mut(&entry.pod.uid()) {
                 *pulling = entry.timings.pulling;
@@ -39,11 +39,11 @@ impl Starts {
     pub(super) fn api(
         &mut self,
         uid: &PodUid,
-        seen: &ApiPodSeen,
+        seen: &ApiPodUpdate,
         now: Timestamp,
         metrics: &StartMetrics,
     ) {
-        let ApiPodSeen::Present(pod) = seen else {
+        let ApiPodUpdate::Applied(pod) = seen else {
             self.0.remove(uid);
             return;
         };

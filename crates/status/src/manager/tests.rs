@@ -8,7 +8,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use windlass_actors::{
-    ActorKind, ApiPodSeen, NodeSeen, SimClock, SlotSender, SourcesReady, slots, start_actor,
+    ActorKind, ApiPodUpdate, NodeUpdate, SimClock, SlotSender, SourcesReady, slots, start_actor,
 };
 use windlass_client::{ReflectEvent, Selector, reflect};
 use windlass_fake_api::{FakeApiServer, On, RequestRecord};
@@ -19,14 +19,14 @@ use windlass_types::view::PodWorkerState;
 use windlass_types::{Clock, Pod, PodExt, PodUid, SharedPod, Timestamp};
 
 use super::{StatusManager, StatusManagerDeps};
-use crate::board::{PodBoard, PodEntryView};
+use crate::status_store::{PodStatusStore, PodStatusEntry};
 use PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
 
 /// A node with a status manager, and the server it reports to.
 struct Cluster {
     server: FakeApiServer,
-    board: PodBoard,
-    node: watch::Sender<NodeSeen>,
+    board: PodStatusStore,
+    node: watch::Sender<NodeUpdate>,
     sources: watch::Sender<SourcesReady>,
     metrics: Metrics,
 }
@@ -39,8 +39,8 @@ async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
     let metrics = Metrics::new().expect("metrics");
     let cluster = Cluster {
         server: server.clone(),
-        board: PodBoard::new(),
-        node: watch::Sender::new(NodeSeen(Some(Arc::new(node)))),
+        board: PodStatusStore::new(),
+        node: watch::Sender::new(NodeUpdate(Some(Arc::new(node)))),
         sources: watch::Sender::new(SourcesReady(false)),
         metrics: metrics.clone(),
     };
@@ -71,18 +71,18 @@ async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
 }
 
 /// What the API source does for the manager.
-async fn watch_pods(client: windlass_client::ApiClient, seen: SlotSender<PodUid, ApiPodSeen>) {
+async fn watch_pods(client: windlass_client::ApiClient, seen: SlotSender<PodUid, ApiPodUpdate>) {
     let selector = Selector {
         fields: Some("spec.nodeName=n1".into()),
         ..Selector::default()
     };
     let mut events = Box::pin(reflect::<Pod>(client, selector));
     while let Some(event) = events.next().await {
-        let present = |pod: Pod| seen.put(pod.uid(), ApiPodSeen::Present(SharedPod::new(pod)));
+        let present = |pod: Pod| seen.put(pod.uid(), ApiPodUpdate::Applied(SharedPod::new(pod)));
         match event {
             ReflectEvent::Synced(pods) => pods.into_iter().for_each(present),
             ReflectEvent::Applied(pod) => present(pod),
-            ReflectEvent::Deleted(pod) => seen.put(pod.uid(), ApiPodSeen::Gone),
+            ReflectEvent::Deleted(pod) => seen.put(pod.uid(), ApiPodUpdate::Deleted),
             ReflectEvent::Failed { .. } | ReflectEvent::Resumed => {}
         }
     }
@@ -103,12 +103,12 @@ impl Cluster {
 
     /// The worker of a pod says something.
     fn says(&self, pod: &Pod, text: &str, worker: PodWorkerState, released: bool) {
-        self.board.publish(PodEntryView {
+        self.board.publish(PodStatusEntry {
             status: Arc::new(status(text)),
             worker_state: worker,
             looked: true,
             released,
-            ..PodEntryView::new(Arc::new(pod.clone()))
+            ..PodStatusEntry::new(Arc::new(pod.clone()))
         });
     }
 
@@ -602,7 +602,7 @@ async fn a_static_pod_has_a_mirror_with_its_status_for_as_long_as_it_is_there() 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_unknown_or_going_has_no_new_mirrors() {
     with_cluster(async |c| {
-        let known = c.node.send_replace(NodeSeen(None));
+        let known = c.node.send_replace(NodeUpdate(None));
         c.quiet().await;
         c.says(&static_pod("h1"), "Running r", SyncPod, false);
         c.quiet().await;
@@ -610,7 +610,7 @@ async fn a_node_that_is_unknown_or_going_has_no_new_mirrors() {
             node.metadata.deletion_timestamp = decode(json!("1970-01-01T00:00:01Z"));
             Arc::new(node)
         });
-        c.node.send_replace(NodeSeen(going));
+        c.node.send_replace(NodeUpdate(going));
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(c.requests("POST").is_empty());
         c.node.send_replace(known);

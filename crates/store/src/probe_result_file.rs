@@ -10,19 +10,19 @@ use crate::store::Store;
 use crate::table_file::TableFile;
 
 /// The verdicts on all pods.
-pub type VerdictTables = BTreeMap<PodUid, PodProbeResults>;
+pub type ProbeResultTables = BTreeMap<PodUid, PodProbeResults>;
 
 /// Handle to the file. Clones share it; recording never blocks on the disk.
 #[derive(Clone, Debug)]
-pub struct VerdictFile(TableFile<PodProbeResults>);
+pub struct ProbeResultFile(TableFile<PodProbeResults>);
 
-impl VerdictFile {
+impl ProbeResultFile {
     /// Reads the file and returns it together with what was recorded before. Blocks on the disk.
     ///
     /// # Errors
     /// The file is there and cannot be read.
-    pub fn open(store: Store) -> Result<(Self, VerdictTables), StoreError> {
-        let (file, verdicts) = TableFile::open(store, "probe_verdicts")?;
+    pub fn open(store: Store) -> Result<(Self, ProbeResultTables), StoreError> {
+        let (file, verdicts) = TableFile::open(store, "probe_results")?;
         Ok((Self(file), verdicts))
     }
 

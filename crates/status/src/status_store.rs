@@ -16,7 +16,7 @@ use windlass_types::{PodExt, PodUid, SharedPod};
 
 /// Everything a user can be told about one pod.
 #[derive(Clone, Debug)]
-pub struct PodEntryView {
+pub struct PodStatusEntry {
     /// The pod as asked.
     pub pod: SharedPod,
     /// Its status in the API's form.
@@ -40,7 +40,7 @@ pub struct PodEntryView {
     pub unsupported_fields: Vec<String>,
 }
 
-impl PodEntryView {
+impl PodStatusEntry {
     /// A pod that its worker has only just taken: it syncs, and nothing is known of it.
     pub fn new(pod: SharedPod) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl PodEntryView {
 
 /// Of pods with one name the one that somebody means who says nothing but that: who is to run
 /// before who ends, who is still there before who has finished, and the youngest of equals.
-pub fn present(entries: &[PodEntryView]) -> Option<&PodEntryView> {
+pub fn current_entry(entries: &[PodStatusEntry]) -> Option<&PodStatusEntry> {
     entries.iter().max_by_key(|entry| {
         let runs = entry.worker_state == PodWorkerState::SyncPod;
         let created = entry.pod.metadata.creation_timestamp.as_ref();
@@ -94,16 +94,16 @@ pub fn present(entries: &[PodEntryView]) -> Option<&PodEntryView> {
 
 /// What changed since a subscription last looked.
 #[derive(Clone, Debug, Default)]
-pub struct BoardChange {
+pub struct StatusChange {
     /// New or changed entries.
-    pub changed: Vec<PodEntryView>,
+    pub changed: Vec<PodStatusEntry>,
     /// Pods that left the board.
     pub removed: Vec<PodUid>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    entries: BTreeMap<PodUid, PodEntryView>,
+    entries: BTreeMap<PodUid, PodStatusEntry>,
     /// Counts changes.
     version: u64,
     /// For each reader, the pods that changed since it last read.
@@ -119,15 +119,15 @@ struct Shared {
 
 /// The cloneable handle to the board.
 #[derive(Clone, Debug)]
-pub struct PodBoard(Arc<Shared>);
+pub struct PodStatusStore(Arc<Shared>);
 
-impl Default for PodBoard {
+impl Default for PodStatusStore {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl PodBoard {
+impl PodStatusStore {
     /// An empty board.
     pub fn new() -> Self {
         Self(Arc::new(Shared {
@@ -137,7 +137,7 @@ impl PodBoard {
     }
 
     /// Puts an entry on the board or replaces it; its events stay if `view.events` is empty.
-    pub fn publish(&self, mut view: PodEntryView) {
+    pub fn publish(&self, mut view: PodStatusEntry) {
         let uid = view.pod.uid();
         self.change(&uid, |entries| {
             if let Some(old) = entries.get_mut(&uid) {
@@ -154,7 +154,7 @@ impl PodBoard {
     }
 
     /// Changes one entry in place; nothing happens if the pod is not on the board.
-    pub fn update(&self, uid: &PodUid, change: impl FnOnce(&mut PodEntryView)) {
+    pub fn update(&self, uid: &PodUid, change: impl FnOnce(&mut PodStatusEntry)) {
         self.change(uid, |entries| {
             let entry = entries.get_mut(uid);
             entry.map(change).is_some()
@@ -167,14 +167,14 @@ impl PodBoard {
     }
 
     /// All entries, ordered by namespace and name.
-    pub fn snapshot(&self) -> Vec<PodEntryView> {
+    pub fn snapshot(&self) -> Vec<PodStatusEntry> {
         let mut all: Vec<_> = self.with(|state| state.entries.values().cloned().collect());
-        all.sort_by_key(|e: &PodEntryView| e.pod.full_name());
+        all.sort_by_key(|e: &PodStatusEntry| e.pod.full_name());
         all
     }
 
     /// The entry of one pod.
-    pub fn get(&self, uid: &PodUid) -> Option<PodEntryView> {
+    pub fn get(&self, uid: &PodUid) -> Option<PodStatusEntry> {
         self.with(|state| state.entries.get(uid).cloned())
     }
 
@@ -186,7 +186,7 @@ impl PodBoard {
 
     /// The entries with this namespace and name: two while one replaces the other, of which
     /// [`present`] is the one that counts.
-    pub fn find(&self, namespace: &str, name: &str) -> Vec<PodEntryView> {
+    pub fn find(&self, namespace: &str, name: &str) -> Vec<PodStatusEntry> {
         self.with(|state| {
             state
                 .entries
@@ -203,7 +203,7 @@ impl PodBoard {
     }
 
     /// A subscription whose first change is the whole board.
-    pub fn subscribe(&self) -> BoardSubscription {
+    pub fn subscribe(&self) -> StatusSubscription {
         let id = self.with(|state| {
             let id = state.next_reader;
             state.next_reader += 1;
@@ -211,7 +211,7 @@ impl PodBoard {
             state.unread.insert(id, all);
             id
         });
-        BoardSubscription {
+        StatusSubscription {
             board: self.clone(),
             version: self.0.version.subscribe(),
             id,
@@ -225,7 +225,7 @@ impl PodBoard {
     }
 
     /// Applies `f`, which returns true if the entry of the pod changed.
-    fn change(&self, uid: &PodUid, f: impl FnOnce(&mut BTreeMap<PodUid, PodEntryView>) -> bool) {
+    fn change(&self, uid: &PodUid, f: impl FnOnce(&mut BTreeMap<PodUid, PodStatusEntry>) -> bool) {
         let version = self.with(|state| {
             if !f(&mut state.entries) {
                 return None;
@@ -244,8 +244,8 @@ impl PodBoard {
 
 /// One reader's position on the board.
 #[derive(Debug)]
-pub struct BoardSubscription {
-    board: PodBoard,
+pub struct StatusSubscription {
+    board: PodStatusStore,
     version: watch::Receiver<u64>,
     id: u64,
     is_first: bool,
@@ -253,10 +253,10 @@ pub struct BoardSubscription {
     known: BTreeSet<PodUid>,
 }
 
-impl BoardSubscription {
+impl StatusSubscription {
     /// Waits for something new and returns all of it at once; the first call returns at once
     /// with the whole board. `None` when the board is gone.
-    pub async fn next(&mut self) -> Option<BoardChange> {
+    pub async fn next(&mut self) -> Option<StatusChange> {
         loop {
             let is_first = mem::take(&mut self.is_first);
             if !is_first {
@@ -270,11 +270,11 @@ impl BoardSubscription {
         }
     }
 
-    fn take_unread(&mut self) -> BoardChange {
+    fn take_unread(&mut self) -> StatusChange {
         let known = &mut self.known;
         self.board.with(|state| {
             let unread = state.unread.get_mut(&self.id).map(mem::take);
-            let mut change = BoardChange::default();
+            let mut change = StatusChange::default();
             for uid in unread.unwrap_or_default() {
                 if let Some(entry) = state.entries.get(&uid) {
                     change.changed.push(entry.clone());
@@ -288,7 +288,7 @@ impl BoardSubscription {
     }
 }
 
-impl Drop for BoardSubscription {
+impl Drop for StatusSubscription {
     fn drop(&mut self) {
         self.board.with(|state| state.unread.remove(&self.id));
     }
@@ -300,18 +300,18 @@ mod tests {
 
     use super::*;
 
-    fn view(name: &str, phase: PodWorkerState) -> PodEntryView {
+    fn view(name: &str, phase: PodWorkerState) -> PodStatusEntry {
         let mut pod = Pod::default();
         pod.metadata.uid = Some(name.into());
         pod.metadata.name = Some(name.into());
-        PodEntryView {
+        PodStatusEntry {
             worker_state: phase,
             looked: true,
-            ..PodEntryView::new(Arc::new(pod))
+            ..PodStatusEntry::new(Arc::new(pod))
         }
     }
 
-    fn line(change: &BoardChange) -> String {
+    fn line(change: &StatusChange) -> String {
         let changed: Vec<_> = change
             .changed
             .iter()
@@ -328,10 +328,10 @@ mod tests {
             let created = windlass_types::Timestamp::from_second(second).expect("a time");
             let pod = Arc::make_mut(&mut view.pod);
             pod.metadata.creation_timestamp = Some(windlass_types::metav1::Time(created));
-            PodEntryView { released, ..view }
+            PodStatusEntry { released, ..view }
         };
-        let check = |entries: &[PodEntryView], expected: Option<&str>| {
-            assert_eq!(present(entries).map(|it| it.pod.name()), expected);
+        let check = |entries: &[PodStatusEntry], expected: Option<&str>| {
+            assert_eq!(current_entry(entries).map(|it| it.pod.name()), expected);
         };
         let ends = of("ends", PodWorkerState::TerminatingPod, false, 2);
         let done = of("done", PodWorkerState::TerminatedPod, true, 3);
@@ -346,7 +346,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_reader_sees_the_latest_state_and_every_removal() {
-        let board = PodBoard::new();
+        let board = PodStatusStore::new();
         board.publish(view("a", PodWorkerState::SyncPod));
         let mut reader = board.subscribe();
         assert_eq!(
@@ -364,7 +364,7 @@ mod tests {
 
     #[tokio::test]
     async fn reader_is_not_woken_by_entry_without_change() {
-        let board = PodBoard::new();
+        let board = PodStatusStore::new();
         board.publish(view("a", PodWorkerState::SyncPod));
         let mut reader = board.subscribe();
         let changes = board.changes();
@@ -380,7 +380,7 @@ mod tests {
 
     #[tokio::test]
     async fn dropped_reader_leaves_nothing_on_the_board() {
-        let board = PodBoard::new();
+        let board = PodStatusStore::new();
         let (first, second) = (board.subscribe(), board.subscribe());
         drop(first);
         board.publish(view("a", PodWorkerState::SyncPod));
@@ -391,7 +391,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pod_that_came_and_went_between_two_looks_is_not_mentioned() {
-        let board = PodBoard::new();
+        let board = PodStatusStore::new();
         let mut reader = board.subscribe();
         assert_eq!(line(&reader.next().await.expect("board")), "+[] -[]");
         board.publish(view("x", PodWorkerState::SyncPod));

@@ -9,7 +9,7 @@ use windlass_types::{PodExt, PodUid, ReadyVolumes, SharedPod};
 /// Written by the VolumeManager, read by who asks it. Clones share it. A pod that is looked at again
 /// and again, and of whose volumes nothing changed, wakes nobody.
 #[derive(Clone, Debug, Default)]
-pub struct SettledVolumes(Arc<Mutex<HashMap<PodUid, Settled>>>);
+pub struct MountedVolumeCache(Arc<Mutex<HashMap<PodUid, Settled>>>);
 
 #[derive(Debug)]
 struct Settled {
@@ -18,7 +18,7 @@ struct Settled {
     ready: ReadyVolumes,
 }
 
-impl SettledVolumes {
+impl MountedVolumeCache {
     /// The pod has these volumes, and nothing is due of them. Left out is what has to be asked for each
     /// time: volumes of drivers, which may want to publish again, of claims, which may grow, and what
     /// shows something old.
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn only_the_same_pod_that_asks_for_the_same_volumes_is_answered() {
-        let table = SettledVolumes::default();
+        let table = MountedVolumeCache::default();
         let (asked, ready) = (pod(), ReadyVolumes::default());
         table.put(&asked, &volumes("a"), &ready);
         assert_eq!(table.get(&asked, &volumes("a")), Some(ready));
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_has_to_be_asked_for_each_time_is_not_remembered() {
-        let table = SettledVolumes::default();
+        let table = MountedVolumeCache::default();
         let asked = pod();
         let old = ReadyVolumes {
             kept: vec!["not found".to_owned()],

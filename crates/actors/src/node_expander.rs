@@ -10,7 +10,7 @@ use windlass_types::{ExpansionDecision, Pod, Timestamp};
 ///
 /// Every call ends with an error, in words, at its deadline rather than never, and may be repeated.
 #[async_trait]
-pub trait ClaimSizes: Send + Sync + Debug + 'static {
+pub trait NodeExpander: Send + Sync + Debug + 'static {
     /// Reads the claim anew, for what is to be done about its volume, whose PersistentVolume has
     /// `capacity` bytes. If that is to grow it, the claim is marked `NodeResizeInProgress`.
     /// `failed_before`: the driver has refused to grow it before.
