@@ -14,7 +14,10 @@ const PLATFORM: Platform = Platform::Arm64;
 /// Crates of the short form: the decisions, state files, and cgroups. Few dependencies are built for them.
 const SHORT: &[&str] = &[
     "windlass-types",
-    "windlass-core",
+    "windlass-units",
+    "windlass-manifests",
+    "windlass-pod-lifecycle",
+    "windlass-volume-plan",
     "windlass-store",
     "windlass-cgroups",
 ];

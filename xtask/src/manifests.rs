@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde_json::Value;
-use windlass_core::yaml;
+use windlass_manifests::yaml;
 use windlass_testbed::kustomize::{OVERLAYS, objects};
 
 use crate::run;

@@ -5,6 +5,7 @@ mod documents;
 mod licenses;
 mod manifests;
 mod sources;
+mod wording;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -114,6 +115,31 @@ impl Workspace {
         }
     }
 
+    /// Files with one of these extensions: path relative to the root, and content.
+    fn documents(&self, extensions: &[&str]) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        let mut directories = vec![self.root.clone()];
+        while let Some(directory) = directories.pop() {
+            let Ok(entries) = std::fs::read_dir(&directory) else {
+                continue;
+            };
+            for path in entries.flatten().map(|entry| entry.path()) {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                if path.is_dir() && name != "target" && (name == ".ci" || !name.starts_with('.')) {
+                    directories.push(path);
+                } else if extensions
+                    .iter()
+                    .any(|it| name.ends_with(&format!(".{it}")))
+                {
+                    let relative = self.relative(&path.display().to_string());
+                    found.push((relative, std::fs::read_to_string(&path).unwrap_or_default()));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
     /// A text file of the workspace, empty if there is none.
     fn text(&self, path: &str) -> String {
         std::fs::read_to_string(self.root.join(path)).unwrap_or_default()
@@ -183,6 +209,7 @@ fn check() -> anyhow::Result<Vec<Finding>> {
         documents::code_map,
         documents::coverage,
         licenses::check,
+        wording::wording,
     ];
     Ok(rules.iter().flat_map(|rule| rule(&workspace)).collect())
 }

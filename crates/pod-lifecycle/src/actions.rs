@@ -35,9 +35,9 @@ use crate::backoff::{BackoffPolicy, BackoffTable, restart_key};
 use crate::probe::probe_grace;
 
 pub use ephemeral::{as_container, ephemeral_containers, find_container};
-pub(crate) use restart::{never_restarts, policy_of};
 pub use reset::{ContainerToReset, restarts_all_containers};
 pub use restart::{SandboxVerdict, restarts_after_exit, sandbox_verdict, should_be_started};
+pub(crate) use restart::{never_restarts, policy_of};
 
 /// Everything the decision looks at.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub struct ActionsInput<'a> {
     /// Delays in force.
     pub backoff: &'a BackoffTable,
     /// What the probes say.
-    pub verdicts: &'a PodProbeResults,
+    pub probe_results: &'a PodProbeResults,
     /// Policy of the restart delays.
     pub policy: BackoffPolicy,
     /// The present.
@@ -490,7 +490,7 @@ impl<'a> Decision<'a> {
         if is_changed(spec, instance) {
             return Some(Fault::Changed);
         }
-        let verdicts = self.input.verdicts;
+        let probe_results = self.input.probe_results;
         [
             (ProbeKind::Liveness, &spec.liveness_probe),
             (ProbeKind::Startup, &spec.startup_probe),
@@ -498,15 +498,15 @@ impl<'a> Decision<'a> {
         .into_iter()
         .filter(|(_, probe)| probe.is_some())
         .map(|(kind, _)| kind)
-        .find(|kind| verdicts.result(*kind, &spec.name, &instance.id) == Some(false))
+        .find(|kind| probe_results.result(*kind, &spec.name, &instance.id) == Some(false))
         .map(Fault::Failed)
     }
 
     /// True if what comes after a sidecar may start: it runs, and its startup probe has passed.
     fn is_started(&self, spec: &Container, instance: &ObservedContainer) -> bool {
-        let verdicts = self.input.verdicts;
+        let probe_results = self.input.probe_results;
         spec.startup_probe.is_none()
-            || verdicts.result(ProbeKind::Startup, &spec.name, &instance.id) == Some(true)
+            || probe_results.result(ProbeKind::Startup, &spec.name, &instance.id) == Some(true)
     }
 
     /// Nothing is to run (any more): stop what does.

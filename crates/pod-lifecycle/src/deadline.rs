@@ -105,7 +105,7 @@ mod tests {
     use windlass_types::metav1::Time;
 
     use super::*;
-    use crate::actions::tests::{at, observed, pod};
+    use windlass_pod_text::{at, observed, pod};
 
     /// `told` is the status' start, seconds after the tests' zero; `found` as in the tables of
     /// actions, where each word is ten seconds younger than the one before.

@@ -14,8 +14,8 @@ use windlass_types::{
     ProbeKind, Timestamp,
 };
 
-use windlass_types::pod::is_sidecar;
 use crate::probe::{ProbeSpec, probe_spec};
+use windlass_types::pod::is_sidecar;
 
 /// A container that ran this long before the agent is not new: nobody says that it is not ready
 /// before it was asked (upstream `kubeletRestartGracePeriod`).
@@ -31,7 +31,7 @@ pub struct ProbeTargetsInput<'a> {
     /// The pod as found.
     pub observed: &'a ObservedPod,
     /// What its probes found so far.
-    pub verdicts: &'a PodProbeResults,
+    pub probe_results: &'a PodProbeResults,
     /// How far its worker is.
     pub phase: PodWorkerState,
 }
@@ -171,7 +171,7 @@ fn standing(
     let waits = input.kind != ProbeKind::Startup && gate.is_some();
     let started = || {
         let startup = input
-            .verdicts
+            .probe_results
             .result(ProbeKind::Startup, &container.name, &instance.id);
         startup == Some(true)
     };
@@ -214,7 +214,7 @@ pub fn first_belief(
     agent_start: Timestamp,
 ) -> Belief {
     let verdict = input
-        .verdicts
+        .probe_results
         .result(input.kind, &instance.name, &instance.id);
     if let Some(ok) = verdict {
         return Belief::Kept(ok);

@@ -14,8 +14,7 @@ pub const MINIMUM_GRACE: Duration = Duration::from_secs(2);
 /// Exit code of a container whose end was not seen (upstream `TerminatePod`).
 pub const UNSEEN_EXIT_CODE: i32 = 137;
 /// Message of such a container.
-pub const UNSEEN_END: &str =
-    "The container could not be located when the pod was terminated";
+pub const UNSEEN_END: &str = "The container could not be located when the pod was terminated";
 
 /// No stop of a pod has less; a deletion by force has this much.
 pub(crate) const SHORTEST_GRACE: Duration = Duration::from_secs(1);

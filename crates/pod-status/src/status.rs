@@ -46,7 +46,7 @@ pub struct StatusInput<'a> {
     /// Restarts that are delayed, from the last [`windlass_pod_lifecycle::actions::PodActions`].
     pub backing_off: &'a [BackingOff],
     /// What the probes say.
-    pub verdicts: &'a PodProbeResults,
+    pub probe_results: &'a PodProbeResults,
     /// The status reported before; `None` falls back to the one in the pod.
     pub previous: Option<&'a PodStatus>,
     /// IPs of the node, its primary family first.

@@ -1,7 +1,7 @@
 //! Endpoints: the routes in the sources of the servers, and the right that each needs.
 
 use anyhow::bail;
-use windlass_core::access::{self, AccessSettings};
+use windlass_credentials::access::{self, AccessSettings};
 
 use super::{code, head, table};
 

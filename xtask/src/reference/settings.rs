@@ -7,7 +7,7 @@ use clap::CommandFactory;
 use serde_json::Value;
 use windlass_config::fields::{self, Support};
 use windlass_config::flags::mirror::MIRRORS;
-use windlass_config::load::ACTED_UPON;
+use windlass_config::load::IMPLEMENTED_GATES;
 use windlass_config::{FeatureGates, KubeletConfiguration, KubeletFlags, layers};
 
 use super::{code, head, table};
@@ -61,7 +61,7 @@ pub(super) fn configuration(
 pub(super) fn gates() -> String {
     let gates = FeatureGates::default();
     let rows = gates.all().map(|(gate, on)| {
-        let state = match (ACTED_UPON.contains(&gate.name), gate.locked) {
+        let state = match (IMPLEMENTED_GATES.contains(&gate.name), gate.locked) {
             (true, _) => "acted upon",
             (false, true) => "locked",
             (false, false) if !gate.in_kubelet => "no effect in a kubelet",
@@ -128,9 +128,9 @@ pub(super) fn flags() -> String {
 
 fn support(support: Support) -> String {
     match support {
-        Support::Yes => "acted upon".to_owned(),
-        Support::Partly(rest) => format!("in part: {rest}"),
-        Support::NotYet(missing) => format!("not yet: lacks {missing}"),
+        Support::Full => "acted upon".to_owned(),
+        Support::Partial(rest) => format!("in part: {rest}"),
+        Support::NotImplemented(missing) => format!("not yet: lacks {missing}"),
         Support::Ignored(reason) => format!("ignored: {reason}"),
     }
 }

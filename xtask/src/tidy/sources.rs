@@ -1,5 +1,6 @@
 //! Rules on the Rust files: heads, lengths, and where actix and I/O may appear.
 
+use super::manifests::PURE;
 use super::{Finding, Workspace};
 
 /// A hand-written file is read in one sitting.
@@ -86,11 +87,16 @@ pub(crate) fn actix_places(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// `types` and `core` do not read, write, wait or spawn.
+/// The pure crates do not read, write, wait or spawn.
 pub(crate) fn pure_sources(workspace: &Workspace) -> Vec<Finding> {
     // their examples may: they are programs
-    let pure =
-        |path: &str| path.starts_with("crates/core/src/") || path.starts_with("crates/types/src/");
+    let pure = |path: &str| {
+        let rest = path.strip_prefix("crates/").unwrap_or_default();
+        PURE.iter().any(|name| {
+            rest.strip_prefix(name)
+                .is_some_and(|r| r.starts_with("/src/"))
+        })
+    };
     let fix = "take what it reads as an argument, return what it does as a value";
     let mut findings = Vec::new();
     for (path, text) in workspace
@@ -112,7 +118,7 @@ fn is_actor(path: &str) -> bool {
     path.ends_with("/actor.rs")
 }
 
-fn is_test(path: &str) -> bool {
+pub(super) fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 

@@ -4,210 +4,17 @@
 pub(crate) mod model;
 
 use proptest::prelude::*;
-use windlass_types::corev1::{
-    Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, EphemeralContainer, PodSpec,
-    Probe,
-};
-use windlass_types::metav1::ObjectMeta;
-use windlass_types::{ContainerProbeResult, ObservedSandbox, PodUid};
+
+use windlass_pod_text::{any_found, any_pod, at, observed, pod, probe_results};
 
 use super::*;
-
-pub(crate) fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_second(1_700_000_000 + seconds).expect("in range")
-}
-
-/// `Policy name[:init|:sidecar|:ephemeral|:Always|:OnFailure|:Never][+flag…]…`. Flags: `startup`
-/// and `liveness` are probes (with a grace period of 7 s), `all88` and `again42` are rules that
-/// restart all containers or this one after that exit code.
-pub(crate) fn pod(text: &str) -> Pod {
-    let mut words = text.split_whitespace();
-    let policy = words.next().expect("policy").to_owned();
-    let mut spec = PodSpec {
-        restart_policy: Some(policy),
-        ..PodSpec::default()
-    };
-    for word in words {
-        let mut parts = word.split('+');
-        let word = parts.next().unwrap_or_default();
-        let (name, kind) = word.split_once(':').unwrap_or((word, ""));
-        if name == "hostNetwork" {
-            spec.host_network = Some(true);
-            continue;
-        }
-        let mut container = Container {
-            name: name.to_owned(),
-            image: Some("img".to_owned()),
-            ..Container::default()
-        };
-        for flag in parts {
-            match flag {
-                "startup" => container.startup_probe = Some(probe()),
-                "liveness" => container.liveness_probe = Some(probe()),
-                "all88" => container.restart_policy_rules = Some(rule("RestartAllContainers", 88)),
-                "again42" => container.restart_policy_rules = Some(rule("Restart", 42)),
-                other => panic!("no such flag: {other}"),
-            }
-        }
-        match kind {
-            "ephemeral" => {
-                let debugger = EphemeralContainer {
-                    name: container.name,
-                    image: container.image,
-                    ..EphemeralContainer::default()
-                };
-                spec.ephemeral_containers
-                    .get_or_insert_default()
-                    .push(debugger);
-            }
-            "init" => spec.init_containers.get_or_insert_default().push(container),
-            "sidecar" => {
-                container.restart_policy = Some("Always".to_owned());
-                spec.init_containers.get_or_insert_default().push(container);
-            }
-            "" => spec.containers.push(container),
-            own => {
-                container.restart_policy = Some(own.to_owned());
-                spec.containers.push(container);
-            }
-        }
-    }
-    Pod {
-        metadata: ObjectMeta {
-            name: Some("p".to_owned()),
-            namespace: Some("ns".to_owned()),
-            uid: Some("u".to_owned()),
-            ..ObjectMeta::default()
-        },
-        spec: Some(spec),
-        status: None,
-    }
-}
-
-fn probe() -> Probe {
-    Probe {
-        termination_grace_period_seconds: Some(7),
-        ..Probe::default()
-    }
-}
-
-fn rule(action: &str, code: i32) -> Vec<ContainerRestartRule> {
-    vec![ContainerRestartRule {
-        action: action.to_owned(),
-        exit_codes: Some(ContainerRestartRuleOnExitCodes {
-            operator: "In".to_owned(),
-            values: Some(vec![code]),
-        }),
-    }]
-}
-
-/// `liveness:a=yes startup:s=no`, each about the newest instance.
-pub(crate) fn verdicts(found: &ObservedPod, text: &str) -> PodProbeResults {
-    let mut verdicts = PodProbeResults::default();
-    for word in text.split_whitespace() {
-        let (kind, rest) = word.split_once(':').expect("kind:name");
-        let (name, ok) = rest.split_once('=').expect("name=yes");
-        let kind = match kind {
-            "liveness" => ProbeKind::Liveness,
-            "startup" => ProbeKind::Startup,
-            other => panic!("no such probe: {other}"),
-        };
-        let verdict = ContainerProbeResult {
-            id: found.latest(name).expect("an instance").id.clone(),
-            success: ok == "yes",
-        };
-        verdicts.for_kind_mut(kind).insert(name.to_owned(), verdict);
-    }
-    verdicts
-}
-
-/// Oldest first. Sandboxes: `sb<attempt>[!|-noip|-host]`, `!` is not ready. Containers:
-/// `name[#count]=run|created|unknown|exit<code>[~][@<sandbox attempt>]`; `~` is another hash;
-/// without `@` it lives in the sandbox before it.
-pub(crate) fn observed(pod: &Pod, text: &str) -> ObservedPod {
-    let mut found = ObservedPod {
-        uid: PodUid::from("u"),
-        ..ObservedPod::default()
-    };
-    let mut sandbox = 0_u32;
-    for (i, word) in text.split_whitespace().enumerate() {
-        let created_at = at(10 * i as i64);
-        if let Some(rest) = word.strip_prefix("sb") {
-            sandbox = rest[..1].parse().expect("attempt");
-            let host = rest.ends_with("-host");
-            found.sandboxes.insert(
-                0,
-                ObservedSandbox {
-                    id: SandboxId::from(format!("sb{sandbox}")),
-                    attempt: sandbox,
-                    ready: !rest.ends_with('!'),
-                    created_at,
-                    host_network: host,
-                    ips: if host || rest.ends_with("-noip") {
-                        Vec::new()
-                    } else {
-                        vec!["10.0.0.1".parse().expect("ip")]
-                    },
-                },
-            );
-            continue;
-        }
-        let (name, state) = word.split_once('=').expect("name=state");
-        let (name, count) = name.split_once('#').unwrap_or((name, "0"));
-        let (state, home) = match state.split_once('@') {
-            Some((state, home)) => (state, home.parse().expect("attempt")),
-            None => (state, sandbox),
-        };
-        let (state, changed) = match state.strip_suffix('~') {
-            Some(state) => (state, true),
-            None => (state, false),
-        };
-        let spec = pod
-            .containers()
-            .iter()
-            .chain(pod.init_containers())
-            .find(|c| c.name == name);
-        let hash = spec.map(container_hash).unwrap_or_default();
-        let exit_code = state.strip_prefix("exit").map(|c| c.parse().expect("code"));
-        found.containers.insert(
-            0,
-            ObservedContainer {
-                id: ContainerId::from(format!("c{i}")),
-                name: name.to_owned(),
-                sandbox_id: SandboxId::from(format!("sb{home}")),
-                state: match state {
-                    "run" => ContainerState::Running,
-                    "created" => ContainerState::Created,
-                    "unknown" => ContainerState::Unknown,
-                    _ => ContainerState::Exited,
-                },
-                created_at,
-                started_at: (state != "created").then_some(created_at),
-                finished_at: exit_code.map(|_| at(10 * i as i64 + 5)),
-                exit_code: exit_code.unwrap_or_default(),
-                reason: String::new(),
-                message: String::new(),
-                image: "img".to_owned(),
-                image_id: "sha256:1".to_owned(),
-                hash: Some(if changed { hash ^ 1 } else { hash }),
-                restart_count: count.parse().expect("count"),
-                log_path: String::new(),
-                user: None,
-                stop_signal: String::new(),
-                recursive_read_only: Vec::new(),
-                resources: None,
-            },
-        );
-    }
-    found
-}
 
 fn decide(pod: &Pod, found: &ObservedPod, backoff: &BackoffTable, now: Timestamp) -> PodActions {
     compute_pod_actions(ActionsInput {
         pod,
         observed: found,
         backoff,
-        verdicts: &PodProbeResults::default(),
+        probe_results: &PodProbeResults::default(),
         policy: BackoffPolicy::DEFAULT,
         now,
     })
@@ -225,7 +32,7 @@ fn check_probed(asked: &str, found: &str, said: &str, expected: &str) {
         pod: &pod,
         observed: &found_pod,
         backoff: &BackoffTable::default(),
-        verdicts: &verdicts(&found_pod, said),
+        probe_results: &probe_results(&found_pod, said),
         policy: BackoffPolicy::DEFAULT,
         now: at(5000),
     });
@@ -536,13 +343,13 @@ fn a_container_that_fails_a_probe_is_killed_and_restarted_as_its_policy_says() {
 #[test]
 fn a_verdict_on_an_earlier_instance_says_nothing_of_this_one() {
     let pod = pod("Always a+liveness");
-    let said = verdicts(&observed(&pod, "sb0 a=run"), "liveness:a=no");
+    let said = probe_results(&observed(&pod, "sb0 a=run"), "liveness:a=no");
     let found = observed(&pod, "sb0 a=exit137 a#1=run");
     let actions = compute_pod_actions(ActionsInput {
         pod: &pod,
         observed: &found,
         backoff: &BackoffTable::default(),
-        verdicts: &said,
+        probe_results: &said,
         policy: BackoffPolicy::DEFAULT,
         now: at(5000),
     });
@@ -558,7 +365,7 @@ fn a_probe_that_restarts_a_container_gives_it_the_probes_own_grace_period() {
             pod: &pod,
             observed: &found,
             backoff: &BackoffTable::default(),
-            verdicts: &verdicts(&found, said),
+            probe_results: &probe_results(&found, said),
             policy: BackoffPolicy::DEFAULT,
             now: at(5000),
         });
@@ -753,8 +560,8 @@ proptest! {
 
     #[test]
     fn whatever_is_found_no_second_live_instance_and_no_app_before_init(
-        asked in model::any_pod(),
-        found in model::any_found(),
+        asked in any_pod(),
+        found in any_found(),
     ) {
         let pod = pod(&asked);
         let found = observed(&pod, &found);
@@ -764,8 +571,8 @@ proptest! {
 
     #[test]
     fn who_does_what_is_asked_is_soon_asked_for_nothing(
-        asked in model::any_pod(),
-        found in model::any_found(),
+        asked in any_pod(),
+        found in any_found(),
         luck in proptest::collection::vec(0_u8..9, 0..12),
     ) {
         let pod = pod(&asked);
@@ -776,8 +583,8 @@ proptest! {
 
     #[test]
     fn acting_on_the_answers_converges(
-        asked in model::any_pod(),
-        found in model::any_found(),
+        asked in any_pod(),
+        found in any_found(),
         luck in proptest::collection::vec(0_u8..9, 1..40),
     ) {
         let pod = pod(&asked);

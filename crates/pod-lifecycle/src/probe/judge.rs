@@ -5,8 +5,8 @@ use std::time::Duration;
 use windlass_types::cri::ExecOutput;
 
 use super::{CheckError, ExecFailure, GrpcHealth, HttpAnswer, MAX_OUTPUT, ProbeOutcome};
-use windlass_units::go_duration::go_duration;
 use crate::http_target::{HttpTarget, join_host_port};
+use windlass_units::go_duration::go_duration;
 
 /// Upstream `DoHTTPProbe`. An answer whose body breaks off counts for nothing, as upstream has
 /// it; one that does not come at all is a failure.

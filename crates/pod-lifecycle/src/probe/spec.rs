@@ -8,8 +8,8 @@ use windlass_types::corev1::{Container, Probe};
 use windlass_types::{Pod, PodExt, ProbeKind};
 
 use super::{ProbeHandler, ProbeSpec};
-use windlass_pod_inputs::env::expand;
 use crate::http_target::{HttpTarget, Purpose, container_port, host_or};
+use windlass_pod_inputs::env::expand;
 
 /// Defaults of the v1 API. A pod from a file or a checkpoint may come without them, and 0 is
 /// what the API takes for "not set".

@@ -5,8 +5,8 @@ use windlass_types::ContainerProbeResult;
 use windlass_types::corev1::{ContainerPort, PodStatus, TCPSocketAction};
 
 use super::*;
-use crate::actions::tests::{at, observed, pod};
 use crate::probe::ProbeHandler;
+use windlass_pod_text::{at, observed, pod};
 
 /// A pod as `actions` writes them; `probes` adds `name.kind` words such as `web.liveness`.
 fn probed(asked: &str, probes: &str) -> Pod {
@@ -29,8 +29,8 @@ fn probed(asked: &str, probes: &str) -> Pod {
 }
 
 /// `kind.name=instance:ok|failed` words, for example `startup.web=c1:ok`.
-fn verdicts(text: &str) -> PodProbeResults {
-    let mut verdicts = PodProbeResults::default();
+fn probe_results(text: &str) -> PodProbeResults {
+    let mut probe_results = PodProbeResults::default();
     for word in text.split_whitespace() {
         let (kind, rest) = word.split_once('.').expect("kind.name");
         let (name, rest) = rest.split_once('=').expect("name=instance");
@@ -40,9 +40,9 @@ fn verdicts(text: &str) -> PodProbeResults {
             id: ContainerId::from(id),
             success: ok == "ok",
         };
-        verdicts.for_kind_mut(kind).insert(name.to_owned(), verdict);
+        probe_results.for_kind_mut(kind).insert(name.to_owned(), verdict);
     }
-    verdicts
+    probe_results
 }
 
 fn kind_of(text: &str) -> ProbeKind {
@@ -65,13 +65,13 @@ fn whom_is_asked_follows_what_runs_the_startup_probe_and_the_workers_phase() {
     ) {
         let pod = probed(asked.0, asked.1);
         let observed = observed(&pod, found);
-        let verdicts = verdicts(known);
+        let probe_results = probe_results(known);
         for (kind, expected) in ProbeKind::ALL.into_iter().zip(expected) {
             let targets = probe_targets(ProbeTargetsInput {
                 kind,
                 pod: &pod,
                 observed: &observed,
-                verdicts: &verdicts,
+                probe_results: &probe_results,
                 phase,
             });
             let words: Vec<_> = targets.iter().map(ToString::to_string).collect();
@@ -118,7 +118,13 @@ fn whom_is_asked_follows_what_runs_the_startup_probe_and_the_workers_phase() {
     );
     // while the pod stops, only readiness goes on; after that nothing does
     let stopping = ["a:stopped(c1)", "a:asked(c1)", "a:stopped(c1)"];
-    check(TerminatingPod, all, "sb0 a=run", "startup.a=c1:ok", stopping);
+    check(
+        TerminatingPod,
+        all,
+        "sb0 a=run",
+        "startup.a=c1:ok",
+        stopping,
+    );
     let gone = ["a:stopped(c1)", "a:resting(c1)", "a:stopped(c1)"];
     check(TerminatingPod, all, "sb0 a=exit0", "startup.a=c1:ok", gone);
     check(
@@ -149,7 +155,7 @@ fn believed(kind: &str, known: &str, agent: i64, told: Option<PodStatus>) -> Str
         kind: kind_of(kind),
         pod: &pod,
         observed: &observed,
-        verdicts: &verdicts(known),
+        probe_results: &probe_results(known),
         phase: PodWorkerState::SyncPod,
     };
     let instance = observed.latest("a").expect("it runs");

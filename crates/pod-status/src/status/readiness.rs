@@ -29,7 +29,7 @@ pub(super) fn set_readiness(
     let latest = input.observed.latest(&spec.name);
     let same = old.filter(|o| o.container_id.is_some() && o.container_id == status.container_id);
     let says = |kind, probe: &Option<Probe>, before: Option<bool>| {
-        let verdict = latest.and_then(|l| input.verdicts.result(kind, &spec.name, &l.id));
+        let verdict = latest.and_then(|l| input.probe_results.result(kind, &spec.name, &l.id));
         verdict.unwrap_or(probe.is_none() || before == Some(true))
     };
     let started = running

@@ -17,8 +17,8 @@ use windlass_types::view::{Blocker, EventType, PodEvent};
 use windlass_types::{ContainerProbeResult, ProbeKind};
 
 use super::*;
-use windlass_pod_lifecycle::actions::tests::model::{any_found, any_pod};
-use windlass_pod_lifecycle::actions::tests::{at, observed, pod};
+use windlass_pod_text::{any_found, any_pod};
+use windlass_pod_text::{at, observed, pod};
 
 /// One pod, refined by closures; the defaults are a healthy first sync.
 struct Case {
@@ -26,7 +26,7 @@ struct Case {
     observed: ObservedPod,
     failures: Failures,
     backing_off: Vec<BackingOff>,
-    verdicts: PodProbeResults,
+    probe_results: PodProbeResults,
     previous: Option<PodStatus>,
     stop_signals: bool,
     terminal: bool,
@@ -40,8 +40,8 @@ impl Case {
     fn probed(&mut self, kind: ProbeKind, name: &str, ok: bool) {
         let latest = self.observed.latest(name).expect("a container");
         let id = latest.id.clone();
-        let verdicts = self.verdicts.for_kind_mut(kind);
-        verdicts.insert(name.to_owned(), ContainerProbeResult { id, success: ok });
+        let probe_results = self.probe_results.for_kind_mut(kind);
+        probe_results.insert(name.to_owned(), ContainerProbeResult { id, success: ok });
     }
 
     /// A container of the pod as asked.
@@ -75,7 +75,7 @@ impl Case {
             observed,
             failures: Failures::new(),
             backing_off: Vec::new(),
-            verdicts: PodProbeResults::default(),
+            probe_results: PodProbeResults::default(),
             previous: None,
             stop_signals: false,
             terminal: false,
@@ -128,7 +128,7 @@ impl Case {
             observed: &self.observed,
             failures: &self.failures,
             backing_off: &self.backing_off,
-            verdicts: &self.verdicts,
+            probe_results: &self.probe_results,
             previous: self.previous.as_ref(),
             host_ips: &["192.168.0.1".parse().expect("ip")],
             stop_signals: self.stop_signals,

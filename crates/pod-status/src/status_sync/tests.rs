@@ -9,7 +9,7 @@ use windlass_types::corev1::{
 use windlass_types::metav1::Time;
 
 use super::*;
-use windlass_pod_lifecycle::actions::tests::pod;
+use windlass_pod_text::pod;
 
 pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")

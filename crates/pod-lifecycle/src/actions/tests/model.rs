@@ -2,70 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
 use windlass_types::pod::RestartPolicy;
+use windlass_types::{ContainerProbeResult, ObservedSandbox};
 
 use super::*;
-
-/// A pod of up to two init containers, a sidecar, two app containers and a debugger, some with
-/// probes and rules.
-pub(crate) fn any_pod() -> impl Strategy<Value = String> {
-    let policy = prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")];
-    let inits = prop_oneof![
-        Just(""),
-        Just("i:init"),
-        Just("s:sidecar"),
-        Just("i:init s:sidecar j:init"),
-        Just("s:sidecar i:init"),
-        Just("s:sidecar+startup i:init"),
-        Just("i:init s:sidecar+startup+liveness"),
-        Just("i:init+all88"),
-    ];
-    let apps = prop_oneof![
-        Just("a"),
-        Just("a b"),
-        Just("a+liveness b:Never+all88"),
-        Just("a:OnFailure+all88 b+startup"),
-    ];
-    let debugger = prop_oneof![3 => Just(""), 1 => Just("e:ephemeral")];
-    (policy, inits, apps, debugger).prop_map(|(p, i, a, e)| format!("{p} {i} {a} {e}"))
-}
-
-/// Any history, consistent or not.
-pub(crate) fn any_found() -> impl Strategy<Value = String> {
-    let sandbox = prop_oneof![3 => Just(""), 1 => Just("!"), 1 => Just("-noip")];
-    let container = (
-        prop_oneof![
-            Just("i"),
-            Just("j"),
-            Just("s"),
-            Just("a"),
-            Just("b"),
-            Just("x")
-        ],
-        0..4_u32,
-        prop_oneof![
-            Just("run"),
-            Just("created"),
-            Just("unknown"),
-            Just("exit0"),
-            Just("exit1"),
-            Just("exit88"),
-            Just("run~"),
-        ],
-    )
-        .prop_map(|(n, c, s)| format!("{n}#{c}={s}"));
-    proptest::collection::vec((sandbox, proptest::collection::vec(container, 0..5)), 0..3).prop_map(
-        |sandboxes| {
-            let mut words = Vec::new();
-            for (i, (kind, containers)) in sandboxes.into_iter().enumerate() {
-                words.push(format!("sb{i}{kind}"));
-                words.extend(containers);
-            }
-            words.join(" ")
-        },
-    )
-}
 
 fn is_live(c: &ObservedContainer) -> bool {
     matches!(c.state, ContainerState::Running | ContainerState::Unknown)
@@ -177,7 +117,7 @@ pub(super) struct World<'a> {
     pod: &'a Pod,
     found: ObservedPod,
     backoff: BackoffTable,
-    verdicts: PodProbeResults,
+    probe_results: PodProbeResults,
     /// The highest restart count of each container that has a log.
     counts: BTreeMap<String, u32>,
     now: i64,
@@ -195,7 +135,7 @@ impl<'a> World<'a> {
             pod,
             found,
             backoff: BackoffTable::default(),
-            verdicts: PodProbeResults::default(),
+            probe_results: PodProbeResults::default(),
             counts,
             now: 10_000,
             serial: 0,
@@ -204,7 +144,7 @@ impl<'a> World<'a> {
 
     fn step(&mut self) -> PodActions {
         let actions = self.decide();
-        assert_safe(self.pod, &self.found, &self.verdicts, &actions);
+        assert_safe(self.pod, &self.found, &self.probe_results, &actions);
         self.act(&actions);
         self.now += 1;
         actions
@@ -215,7 +155,7 @@ impl<'a> World<'a> {
             pod: self.pod,
             observed: &self.found,
             backoff: &self.backoff,
-            verdicts: &self.verdicts,
+            probe_results: &self.probe_results,
             policy: BackoffPolicy::DEFAULT,
             now: at(self.now),
         })
@@ -230,7 +170,7 @@ impl<'a> World<'a> {
                 assert_eq!(self.decide(), actions);
                 return;
             }
-            assert_safe(self.pod, &self.found, &self.verdicts, &actions);
+            assert_safe(self.pod, &self.found, &self.probe_results, &actions);
             self.act(&actions);
         }
         panic!("never at rest: {}", self.decide());
@@ -385,7 +325,9 @@ impl<'a> World<'a> {
                         0 => ProbeKind::Liveness,
                         _ => ProbeKind::Startup,
                     };
-                    self.verdicts.for_kind_mut(kind).insert(c.name.clone(), verdict);
+                    self.probe_results
+                        .for_kind_mut(kind)
+                        .insert(c.name.clone(), verdict);
                 }
                 _ => self.now += 400,
             }
@@ -409,7 +351,7 @@ impl<'a> World<'a> {
                         success: true,
                     };
                     for kind in ProbeKind::ALL {
-                        let of_kind = self.verdicts.for_kind_mut(kind);
+                        let of_kind = self.probe_results.for_kind_mut(kind);
                         of_kind.insert(c.name.clone(), verdict.clone());
                     }
                 }

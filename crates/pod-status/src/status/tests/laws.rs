@@ -34,22 +34,22 @@ fn any_asked() -> impl Strategy<Value = Asked> {
 #[derive(Clone, Debug)]
 struct Moment {
     found: String,
-    verdicts: Vec<(bool, usize, bool)>,
+    probe_results: Vec<(bool, usize, bool)>,
     gate: bool,
     over: bool,
 }
 
 fn any_moment() -> impl Strategy<Value = Moment> {
-    let verdicts = proptest::collection::vec((any::<bool>(), 0..5_usize, any::<bool>()), 0..6);
+    let probe_results = proptest::collection::vec((any::<bool>(), 0..5_usize, any::<bool>()), 0..6);
     (
         any_found(),
-        verdicts,
+        probe_results,
         any::<bool>(),
         proptest::bool::weighted(0.1),
     )
-        .prop_map(|(found, verdicts, gate, over)| Moment {
+        .prop_map(|(found, probe_results, gate, over)| Moment {
             found,
-            verdicts,
+            probe_results,
             gate,
             over,
         })
@@ -87,7 +87,7 @@ impl Asked {
             let mark = ("kubernetes.io/config.source".to_owned(), "file".to_owned());
             case.pod.metadata.annotations = Some([mark].into());
         }
-        for (readiness, index, ok) in &moment.verdicts {
+        for (readiness, index, ok) in &moment.probe_results {
             let kind = match readiness {
                 true => ProbeKind::Readiness,
                 false => ProbeKind::Startup,

@@ -8,7 +8,7 @@ use windlass_types::names;
 use windlass_types::view::PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
 
 use super::*;
-use windlass_pod_lifecycle::actions::tests::pod;
+use windlass_pod_text::pod;
 use crate::mirror::NodeOwner;
 use crate::status_sync::tests::{at, proposal, status};
 
