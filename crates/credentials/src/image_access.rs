@@ -13,8 +13,8 @@ use windlass_types::Timestamp;
 use windlass_types::cri::{ImageAuth, ImageInfo};
 
 use crate::credentials::{CredentialSource, ObjectCoordinates, TrackedAuth};
-use windlass_units::hash::go_json_string;
 use windlass_manifests::image_name::ImageName;
+use windlass_units::hash::go_json_string;
 
 /// Max number of Secrets in a record up to which more are added without a pull (upstream's).
 const MAX_ADDED_SECRETS: usize = 100;

@@ -17,9 +17,9 @@ use windlass_types::corev1::{PodStatus, Toleration};
 use windlass_types::pod::SharedPod;
 use windlass_types::{Pod, PodSource, names};
 
-use windlass_units::hash::fnv1a_128;
 use crate::manifest::{self, ManifestError, Origin, ParsedPod, Problem};
 use crate::{defaults, validation, yaml};
+use windlass_units::hash::fnv1a_128;
 
 pub use references::ApiReference;
 pub(crate) use references::api_references;

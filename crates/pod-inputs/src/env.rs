@@ -12,9 +12,9 @@ use windlass_types::corev1::{Container, EnvVarSource, ObjectFieldSelector, Resou
 use windlass_types::{Pod, PodExt};
 
 use crate::node_facts::NodeFacts;
+use crate::node_facts::by_family;
 use crate::projection::{ConfigMapContent, SecretContent};
 use windlass_units::quantity::{Quantity, QuantityError, lookup};
-use crate::node_facts::by_family;
 
 mod files;
 mod variables;

@@ -12,7 +12,6 @@ use windlass_types::corev1::{
 };
 use windlass_types::{Pod, PodExt};
 
-
 /// Lifetime of a token that asks for none, as the API server fills it in.
 const DEFAULT_TOKEN_SECONDS: i64 = 3600;
 

@@ -9,8 +9,8 @@ use windlass_types::corev1::{Container, ResourceRequirements};
 use windlass_types::cri::LinuxResources;
 use windlass_types::{Pod, PodExt, names};
 
-use windlass_types::pod::is_sidecar;
 use crate::node_facts::NodeFacts;
+use windlass_types::pod::is_sidecar;
 use windlass_units::quantity::{Quantity, QuantityError, lookup};
 
 const MIN_SHARES: i64 = 2;
@@ -184,11 +184,7 @@ fn spare_memory_of_each(pod: &Pod) -> i64 {
 }
 
 /// Kernel settings of one container.
-pub fn container_resources(
-    pod: &Pod,
-    container: &Container,
-    node: &NodeFacts,
-) -> LinuxResources {
+pub fn container_resources(pod: &Pod, container: &Container, node: &NodeFacts) -> LinuxResources {
     let own = container.resources.as_ref();
     let pod_level = PodExt::spec(pod).resources.as_ref();
     // a container without its own limit is bound by the pod's

@@ -21,15 +21,17 @@ use std::net::IpAddr;
 
 use windlass_types::corev1::{ContainerStatus, HostIP, PodIP, PodStatus};
 use windlass_types::metav1::Time;
-use windlass_types::{ObservedPod, Pod, PodExt, PodProbeResults, Reason, Timestamp};
+use windlass_types::{
+    ObservedPod, Phase, PhaseOverride, Pod, PodExt, PodProbeResults, Reason, Timestamp,
+};
 
-use windlass_pod_lifecycle::actions::BackingOff;
 use windlass_node_rules::admission::REJECTION_PREFIX;
+use windlass_pod_inputs::node_facts::by_family;
 use windlass_pod_inputs::resources::qos_class;
+use windlass_pod_lifecycle::actions::BackingOff;
 use windlass_pod_lifecycle::stop::with_unseen_ends;
 
 pub use blocker::{BlockerInput, blocker, probe_complaint, who_goes_on};
-pub use phase::Phase;
 
 /// What went wrong in the last sync: by container name, `""` for the pod as a whole.
 pub type Failures = BTreeMap<String, (Reason, String)>;

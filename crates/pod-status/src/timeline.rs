@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_types::Timestamp;
-use windlass_types::why::{RecordState, RecordKind, TimelineRecord};
+use windlass_types::explain::{RecordKind, RecordState, TimelineRecord};
 
 pub use cause::{led_to, start_end};
 pub use waterfall::{Bar, Episode, waterfall};

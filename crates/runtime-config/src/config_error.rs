@@ -2,8 +2,8 @@
 
 use windlass_types::{Reason, Retry};
 
-use windlass_pod_inputs::env::EnvError;
 use crate::hosts::HostnameError;
+use windlass_pod_inputs::env::EnvError;
 use windlass_pod_inputs::paths::UnsafeName;
 use windlass_pod_inputs::resources::ResourceError;
 

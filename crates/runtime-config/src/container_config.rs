@@ -21,12 +21,12 @@ use windlass_types::{MountedVolumes, Pod, names};
 pub use annotations::restored_container;
 
 use crate::config_error::ConfigError;
-use windlass_pod_inputs::env::{EnvFiles, EnvInput, EnvSources, environment, expand_words};
 use crate::image_volumes::MountedImages;
+use crate::sandbox_config::identity_labels;
+use windlass_pod_inputs::env::{EnvFiles, EnvInput, EnvSources, environment, expand_words};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::paths::{check_pod_names, container_log_path};
 use windlass_pod_inputs::resources::{check_amounts, container_resources};
-use crate::sandbox_config::identity_labels;
 use windlass_volume_plan::volume_source::PodVolume;
 
 pub use mounts::{gets_hosts_file, wants_recursive_read_only};

@@ -9,8 +9,10 @@ use windlass_types::corev1::ResourceRequirements;
 use windlass_types::{Pod, PodExt};
 
 use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::resources::{
+    self, QosClass, cpu_quota, cpu_shares, pod_limit, pod_request, qos_class,
+};
 use windlass_units::quantity::{Quantity, lookup};
-use windlass_pod_inputs::resources::{self, QosClass, cpu_quota, cpu_shares, pod_limit, pod_request, qos_class};
 
 /// Microseconds of CPU time in a second that make systemd's least step of a quota.
 const SYSTEMD_QUOTA_STEP: u64 = 10_000;

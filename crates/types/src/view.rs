@@ -84,24 +84,24 @@ pub struct HeartbeatStatus {
     pub last: Option<Timestamp>,
 }
 
-/// Phase of a pod worker; it never goes back.
+/// State of a pod worker; it never returns to an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodWorkerState {
     /// Making the runtime match the pod.
-    Syncing,
+    SyncPod,
     /// Stopping the pod.
-    Terminating,
+    TerminatingPod,
     /// Stopped; resources are being or were released.
-    Terminated,
+    TerminatedPod,
 }
 
 impl PodWorkerState {
-    /// `Syncing`, `Terminating` or `Terminated`.
+    /// `Sync`, `Terminating` or `Terminated`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Syncing => "Syncing",
-            Self::Terminating => "Terminating",
-            Self::Terminated => "Terminated",
+            Self::SyncPod => "Sync",
+            Self::TerminatingPod => "Terminating",
+            Self::TerminatedPod => "Terminated",
         }
     }
 }

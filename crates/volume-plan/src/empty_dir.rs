@@ -5,8 +5,8 @@ use std::fmt;
 use windlass_types::corev1::{EmptyDirVolumeSource, ResourceRequirements};
 use windlass_types::{Pod, PodExt};
 
-use windlass_units::quantity::{Quantity, QuantityFormat};
 use windlass_pod_inputs::resources::pod_limit;
+use windlass_units::quantity::{Quantity, QuantityFormat};
 
 const HUGE_PAGES: &str = "hugepages-";
 const HUGE_PAGES_MEDIUM: &str = "HugePages";

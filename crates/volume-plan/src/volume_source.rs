@@ -18,9 +18,7 @@ mod grown;
 mod in_tree;
 mod other;
 
-pub use claim::{
-    ClaimFault, ClaimInput, ClaimState, Lookup, bound_volume, claimed_volume,
-};
+pub use claim::{ClaimFault, ClaimInput, ClaimState, Lookup, bound_volume, claimed_volume};
 pub(crate) use grown::claim_reference;
 pub use grown::{
     NotGrown, NotGrownEnd, failed_claim, growing_claim, grown_claim, growth, not_grown,

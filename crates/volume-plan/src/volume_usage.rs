@@ -9,9 +9,9 @@ use std::time::Duration;
 use windlass_types::corev1::Volume;
 use windlass_types::{Pod, PodExt};
 
-use windlass_units::quantity::Quantity;
-use windlass_pod_inputs::resources::is_critical;
 use crate::volume_source::{CSI_PLUGIN, PodVolume, VolumeSource};
+use windlass_pod_inputs::resources::is_critical;
+use windlass_units::quantity::Quantity;
 
 /// Pause between two looks at a volume with a limit (upstream `evictionMonitoringPeriod`).
 pub const LOOK_PERIOD: Duration = Duration::from_secs(10);

@@ -13,10 +13,10 @@ use windlass_types::cri::ImageAuth;
 
 use super::pattern::Pattern;
 use super::{CredentialSource, Keyring, Layer, ObjectCoordinates, TrackedAuth};
-use windlass_units::duration::GoDuration;
 use windlass_manifests::image_name::ImageName;
-use windlass_pod_inputs::projection::Token;
 use windlass_manifests::yaml;
+use windlass_pod_inputs::projection::Token;
+use windlass_units::duration::GoDuration;
 
 mod token;
 

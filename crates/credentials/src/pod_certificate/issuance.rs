@@ -9,8 +9,8 @@ use windlass_types::Reason;
 
 use super::due::{Due, Moment};
 use super::{Issued, Outcome, Refusal, Seen, Verdict};
-use windlass_units::hash::fnv1a_64;
 use windlass_pod_inputs::projection::Credential;
+use windlass_units::hash::fnv1a_64;
 
 /// A request that the watch has not shown for so long was deleted (upstream
 /// `assumeDeletedThreshold`).

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use windlass_types::corev1::{Container, ResourceRequirements};
 use windlass_types::{Pod, PodExt, PodUid};
 
+use windlass_pod_inputs::resources::pod_request;
 use windlass_types::pod::is_sidecar;
 use windlass_units::quantity::{Quantity, lookup};
-use windlass_pod_inputs::resources::pod_request;
 
 /// Port bindings without an address are on all of them.
 const ALL_ADDRESSES: &str = "0.0.0.0";

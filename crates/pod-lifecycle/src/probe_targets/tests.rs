@@ -40,7 +40,9 @@ fn probe_results(text: &str) -> PodProbeResults {
             id: ContainerId::from(id),
             success: ok == "ok",
         };
-        probe_results.for_kind_mut(kind).insert(name.to_owned(), verdict);
+        probe_results
+            .for_kind_mut(kind)
+            .insert(name.to_owned(), verdict);
     }
     probe_results
 }

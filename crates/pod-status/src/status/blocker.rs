@@ -12,8 +12,8 @@ use windlass_types::view::{Blocker, PodEvent};
 use windlass_types::{Pod, PodExt, ProbeKind, Reason, Timestamp};
 
 use super::Failures;
-use super::phase::Phase;
 use windlass_pod_lifecycle::actions::{BackingOff, restarts_after_exit};
+use windlass_types::Phase;
 use windlass_types::pod::is_sidecar;
 use windlass_units::go_duration::go_duration;
 

@@ -4,9 +4,9 @@ use windlass_types::PodExt;
 use windlass_types::corev1::{Container, ContainerStatus, PodCondition, PodStatus};
 use windlass_types::metav1::Time;
 
-use super::phase::Phase;
 use super::{StatusInput, reset, settled_phase, whole_seconds};
 use windlass_pod_lifecycle::actions::{SandboxVerdict, restarts_all_containers, sandbox_verdict};
+use windlass_types::Phase;
 use windlass_types::pod::is_sidecar;
 
 /// Types computed here; the rest is foreign and kept as the API server has it.

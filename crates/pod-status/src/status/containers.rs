@@ -9,10 +9,12 @@ use windlass_types::{ContainerState, ObservedContainer, PodExt, Reason, Timestam
 
 use super::readiness::set_readiness;
 use super::{StatusInput, fields, reset, whole_seconds};
-use windlass_pod_lifecycle::actions::{as_container, ephemeral_containers, restarts_all_containers, should_be_started};
+use windlass_pod_lifecycle::actions::{
+    as_container, ephemeral_containers, restarts_all_containers, should_be_started,
+};
+use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
 use windlass_types::pod::is_sidecar;
 use windlass_units::go_duration::go_duration;
-use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
 
 /// Upstream's words for a container that ran and is gone.
 const GONE: &str = "The container could not be located when the pod was deleted.  The container used \

@@ -10,8 +10,8 @@ use windlass_types::corev1::{
 use windlass_types::cri::LinuxResources;
 use windlass_types::{ContainerState, ObservedContainer};
 
-use windlass_units::quantity::{Quantity, QuantityFormat, lookup};
 use windlass_pod_inputs::resources::{milli_cpu_of_quota, milli_cpu_of_shares};
+use windlass_units::quantity::{Quantity, QuantityFormat, lookup};
 
 /// Requests from here down make no difference to the kernel (2 shares).
 const LEAST_CPU_REQUEST: i64 = 2;

@@ -3,7 +3,7 @@
 use windlass_types::corev1::{
     Container, ContainerState as ApiState, ContainerStateTerminated, ContainerStatus,
 };
-use windlass_types::{ContainerState, PodExt};
+use windlass_types::{ContainerState, Phase, PodExt};
 
 use super::{StatusInput, reset};
 use windlass_pod_lifecycle::actions::{restarts_after_exit, restarts_all_containers};

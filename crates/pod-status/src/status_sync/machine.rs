@@ -13,8 +13,8 @@ use windlass_types::view::PodWorkerState;
 use windlass_types::{PodExt, PodFullName, PodUid, SharedPod, Timestamp, later};
 
 use super::{Proposal, Refused, can_be_deleted, is_terminal, merge_status, status_patch, uid_of};
-use windlass_units::hash::fnv1a_64;
 use crate::mirror::{Cluster, MirrorPlan, mirror_plan, mirrors};
+use windlass_units::hash::fnv1a_64;
 
 /// Delay after the first failure; it doubles.
 const FIRST_DELAY: Duration = Duration::from_secs(1);

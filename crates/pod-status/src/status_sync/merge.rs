@@ -9,8 +9,8 @@ use windlass_types::{Pod, PodExt, Reason, Timestamp};
 
 use super::{Proposal, is_terminal};
 use windlass_pod_lifecycle::actions::restarts_after_exit;
-use windlass_types::Phase;
 use windlass_pod_lifecycle::stop::{UNSEEN_END, UNSEEN_EXIT_CODE};
+use windlass_types::Phase;
 
 /// Condition types that only the node agent writes (upstream `PodConditionsByKubelet`).
 const OWNED: [&str; 8] = [

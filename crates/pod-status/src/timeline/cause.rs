@@ -1,7 +1,7 @@
 //! Which touches explain a blocker, and when a start is over.
 
 use windlass_types::corev1::PodStatus;
-use windlass_types::why::{RecordState, RecordKind, TimelineRecord};
+use windlass_types::explain::{RecordKind, RecordState, TimelineRecord};
 
 /// So many touches are shown with a blocker.
 const SHOWN: usize = 6;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use windlass_types::Timestamp;
-use windlass_types::why::TimelineRecord;
+use windlass_types::explain::TimelineRecord;
 
 /// After so long without anything the next touch begins an episode: on one scale with what happened
 /// hours ago everything would be a point.
@@ -76,7 +76,9 @@ fn episode(began: Timestamp, touches: &[TimelineRecord], width: usize) -> Episod
             after,
             from,
             // what took its time is seen, however short it was
-            cells: touch.duration_seconds.map_or(0, |_| (to - from.min(to)).max(1)),
+            cells: touch
+                .duration_seconds
+                .map_or(0, |_| (to - from.min(to)).max(1)),
         }
     });
     Episode {

@@ -10,10 +10,10 @@ use windlass_types::{Pod, PodExt};
 
 use super::ContainerInput;
 use crate::config_error::ConfigError;
-use windlass_pod_inputs::paths::check_component;
 use crate::sandbox_config::{
     pod_namespaces, selinux, supplemental_groups, supplemental_groups_policy,
 };
+use windlass_pod_inputs::paths::check_component;
 
 /// Legacy annotation of AppArmor profiles, followed by the container's name.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";

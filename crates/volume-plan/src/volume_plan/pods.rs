@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use windlass_types::view::EventType;
 use windlass_types::{
-    DeviceName, DiscoveredVolume, MountedVolume, MountedVolumes, PodExt, PodUid, ReadyVolumes, Reason,
-    Retry, SharedPod, VolumesNotReady,
+    DeviceName, DiscoveredVolume, MountedVolume, MountedVolumes, PodExt, PodUid, ReadyVolumes,
+    Reason, Retry, SharedPod, VolumesNotReady,
 };
 
 use super::attach_limit::Unattached;

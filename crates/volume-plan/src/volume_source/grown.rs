@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 use windlass_types::corev1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
-use windlass_types::{ExpansionTask, ExpansionError, ExpansionDecision, Timestamp, api_time};
+use windlass_types::{ExpansionDecision, ExpansionError, ExpansionTask, Timestamp, api_time};
 
 use super::ClaimSize;
 use super::claim::storage;
@@ -35,7 +35,11 @@ const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 
 /// What is to be done about a claim whose PersistentVolume has `capacity` bytes. `failed_before`:
 /// the driver refused to grow the volume on this node before.
-pub fn growth(claim: &PersistentVolumeClaim, capacity: u64, failed_before: bool) -> ExpansionDecision {
+pub fn growth(
+    claim: &PersistentVolumeClaim,
+    capacity: u64,
+    failed_before: bool,
+) -> ExpansionDecision {
     let status = claim.status.as_ref();
     let known = storage(status.and_then(|status| status.capacity.as_ref()));
     let allocated = status.and_then(|status| status.allocated_resources.as_ref());
@@ -128,7 +132,9 @@ pub fn not_grown(growing: &ExpansionTask, fault: ExpansionError) -> NotGrown {
     let infeasible = fault == ExpansionError::Infeasible || (refused && growing.final_attempt);
     let told = growing.tracked && fault != ExpansionError::Away;
     let (told, end) = match fault {
-        ExpansionError::Unsupported if growing.reported || !growing.tracked => (None, NotGrownEnd::Done),
+        ExpansionError::Unsupported if growing.reported || !growing.tracked => {
+            (None, NotGrownEnd::Done)
+        }
         ExpansionError::InUse => (told.then_some(infeasible), NotGrownEnd::Left),
         _ => (told.then_some(infeasible), NotGrownEnd::Failed { refused }),
     };

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use windlass_pod_inputs::pod_references::uses;
+
 use super::*;
 
 mod claim;

@@ -8,9 +8,9 @@ use windlass_types::names;
 use windlass_types::view::PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
 
 use super::*;
-use windlass_pod_text::pod;
 use crate::mirror::NodeOwner;
 use crate::status_sync::tests::{at, proposal, status};
+use windlass_pod_text::pod;
 
 /// A machine and a clock; every step answers with one line.
 struct Bench {

@@ -1,8 +1,8 @@
 //! Volumes that cannot be brought up to date: who has one goes on with it.
 
 use super::*;
-use windlass_pod_inputs::projection::{PayloadFile, VolumePayload};
 use crate::volume_source::PayloadKind;
+use windlass_pod_inputs::projection::{PayloadFile, VolumePayload};
 
 const GONE: &str = "configmap \"c\" not found";
 const TOLD: &str = "MountVolume.SetUp failed for volume \"v\" : configmap \"c\" not found";

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use windlass_types::corev1::{Node, PersistentVolume, PersistentVolumeClaim};
 
+use windlass_pod_inputs::pod_references::claim_name;
+
 use super::*;
 
 /// A volume's source as one line.

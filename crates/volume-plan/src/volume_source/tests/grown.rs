@@ -2,7 +2,7 @@
 
 use windlass_types::ExpansionError::{Away, Failed, InUse, Infeasible, Uncertain, Unsupported};
 use windlass_types::corev1::{PersistentVolume, PersistentVolumeClaim};
-use windlass_types::{ExpansionTask, ExpansionError, ExpansionDecision, Timestamp};
+use windlass_types::{ExpansionDecision, ExpansionError, ExpansionTask, Timestamp};
 
 use super::*;
 
@@ -186,7 +186,13 @@ fn a_volume_of_several_nodes_grows_on_each_and_others_on_one() {
 fn an_old_resizer_only_makes_the_volume_larger() {
     let has = |size: &str| json!({"capacity": {"storage": size}});
     turn("3Gi", "ReadWriteOnce", has("1Gi"), true, "grow to 3");
-    turn("3Gi", "ReadWriteOnce", has("3Gi"), false, "grow to 3 reported");
+    turn(
+        "3Gi",
+        "ReadWriteOnce",
+        has("3Gi"),
+        false,
+        "grow to 3 reported",
+    );
     turn("3Gi", "ReadWriteOnce", json!({}), false, "grow to 3");
 }
 
