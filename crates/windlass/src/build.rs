@@ -1,4 +1,4 @@
-//! From the configuration and the machine to the parts of the agent.
+//! Builds the parts of the agent from configuration and host.
 
 mod cgroups;
 pub mod node;
@@ -16,28 +16,28 @@ use windlass_checks::NetChecks;
 use windlass_config::checks::{CgroupVersion, cgroup_version};
 use windlass_config::node::{HostNetwork, NodeIdentity, identify};
 use windlass_config::{Config, KubeletConfiguration, KubeletFlags};
-use windlass_pod_lifecycle::backoff::BackoffPolicy;
-use windlass_pod_lifecycle::container_gc::GcPolicy;
-use windlass_runtime_config::dns::check_host_resolv_conf;
 use windlass_credentials::image_access::VerificationPolicy;
-use windlass_pod_lifecycle::log_rotation::RotationPolicy;
-use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_node_rules::node_object::reserved_too_much;
-use windlass_pod_inputs::object_reads::ChangeDetection;
-use windlass_pod_inputs::paths::NodePaths;
-use windlass_units::quantity::{Quantity, lookup};
-use windlass_volume_plan::selinux_mount::{SelinuxMounts, file_label_of};
 use windlass_cri::{CriClient, CriOptions};
 use windlass_csi::CsiDrivers;
 use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
+use windlass_node_rules::node_object::reserved_too_much;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_inputs::paths::NodePaths;
+use windlass_pod_lifecycle::backoff::BackoffPolicy;
+use windlass_pod_lifecycle::container_gc::GcPolicy;
+use windlass_pod_lifecycle::log_rotation::RotationPolicy;
 use windlass_runtime::files::{HostFiles, HostFilesConfig};
 use windlass_runtime::logs::LogRotation;
 use windlass_runtime::{ImageAccessOptions, PullOptions, RuntimeOptions};
-use windlass_store::{AdmittedPods, BackoffFile, Store, ProbeResultFile};
+use windlass_runtime_config::dns::check_host_resolv_conf;
+use windlass_store::{AdmittedPods, BackoffFile, ProbeResultFile, Store};
 use windlass_types::Clock;
 use windlass_types::corev1::Node;
+use windlass_units::quantity::{Quantity, lookup};
+use windlass_volume_plan::selinux_mount::{SelinuxMounts, file_label_of};
 use windlass_volumes::{
     CsiConfig, HostVolumes, HostVolumesConfig, make_shared, memory_may_be_swapped,
 };
@@ -45,14 +45,14 @@ use windlass_volumes::{
 use crate::cluster;
 use crate::wiring::{AgentParts, MachineShutdown, ORPHAN_GRACE, SourceParts};
 
-/// Pods that start at a time when `--start-concurrency` is 0. Four keep two cores and the
-/// runtime's metadata lock busy; more only make every pod of a burst slower (measured: the
-/// median of 50 pods is ready at half of the burst's time with 4, near its end with 50).
-const START_CONCURRENCY: usize = 4;
-/// Where logind's drop-in files lie.
+/// Max concurrent pod starts when `--start-concurrency` is 0. Four saturate two cores and the
+/// runtime's metadata lock. More delay the median pod of a burst, from half of its time to nearly
+/// all of it.
+const DEFAULT_START_CONCURRENCY: usize = 4;
+/// Directory of logind's drop-in files.
 const LOGIND_CONF: &str = "/etc/systemd/logind.conf.d";
 
-/// Clients of the container runtime; both are the same where it is its own image service.
+/// Clients of the container runtime and the image service, which may be the same.
 #[derive(Clone, Debug)]
 pub struct RuntimeClients {
     /// `containerRuntimeEndpoint`.
@@ -62,10 +62,10 @@ pub struct RuntimeClients {
 }
 
 impl RuntimeClients {
-    /// Of the configured endpoints; no connection is opened yet.
+    /// Creates clients of the configured endpoints, without opening a connection.
     ///
     /// # Errors
-    /// An endpoint is no address of a socket.
+    /// An endpoint is not the address of a socket.
     pub fn connect(config: &Config, metrics: &Metrics) -> anyhow::Result<Self> {
         let kubelet = &config.kubelet;
         let options = CriOptions {
@@ -87,7 +87,7 @@ impl RuntimeClients {
     }
 }
 
-/// Makes the parts of an agent that runs on this machine. Blocks on the disk.
+/// Builds the parts of an agent on this host. Blocks on the disk.
 pub fn agent_parts(
     config: &Config,
     clock: Arc<dyn Clock>,
@@ -103,7 +103,7 @@ pub fn agent_parts(
     let too_much = reserved_too_much(&machine, &settings.resources);
     anyhow::ensure!(
         too_much.is_empty(),
-        "kubeReserved, systemReserved and evictionHard leave nothing, reserve less: {}",
+        "kubeReserved, systemReserved and evictionHard exceed the capacity, reserve less: {}",
         too_much.join("; ")
     );
     let abilities = node::abilities(config, &machine)?;
@@ -118,14 +118,8 @@ pub fn agent_parts(
     let cluster = match &config.flags.kubeconfig {
         None => None,
         Some(path) => {
-            let surroundings = (&metrics, &clock);
-            Some(cluster::connect(
-                config,
-                path,
-                settings,
-                roots,
-                surroundings,
-            )?)
+            let handles = (&metrics, &clock);
+            Some(cluster::connect(config, path, settings, roots, handles)?)
         }
     };
     let image_credentials =
@@ -147,9 +141,10 @@ pub fn agent_parts(
         None => volumes,
     };
     let store = Store::open(node.paths.root_dir.join("windlass"))
-        .context("the agent's own state under --root-dir")?;
+        .context("state files under --root-dir")?;
     let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
-    let (probe_result_file, verdicts) = ProbeResultFile::open(store.clone()).context("probe verdicts")?;
+    let (probe_result_file, probe_results) =
+        ProbeResultFile::open(store.clone()).context("probe results")?;
     let (admitted, restored) = match &cluster {
         Some(_) => {
             let (file, pods) = AdmittedPods::open(store).context("admitted pods")?;
@@ -164,11 +159,11 @@ pub fn agent_parts(
             .map_or(BackoffPolicy::DEFAULT.max, |period| period.to_std()),
         ..BackoffPolicy::DEFAULT
     };
-    // what it changes upstream besides the configuration's shape
-    let keeps_times = config
+    // upstream records shutdown times only with this gate
+    let records_times = config
         .gates
         .enabled("GracefulNodeShutdownBasedOnPodPriority");
-    let record = keeps_times.then(|| ShutdownRecord {
+    let record = records_times.then(|| ShutdownRecord {
         root_dir: config.flags.root_dir.clone(),
         clock: Arc::clone(&clock),
         metrics: metrics.clone(),
@@ -190,7 +185,7 @@ pub fn agent_parts(
         swap_warning: memory_may_be_swapped(&config.flags.root_dir),
         runtime_options: RuntimeOptions {
             user_namespaces: users::user_namespaces(kubelet).inspect_err(|error| {
-                tracing::error!(%error, "no user IDs for pods with hostUsers: false");
+                tracing::error!(%error, "determining user IDs failed; pods with hostUsers: false are rejected");
             }),
             restart_backoff,
             pull: pull_options(kubelet),
@@ -221,7 +216,7 @@ pub fn agent_parts(
         cluster,
         backoff: Some(backoff),
         probe_result_file: Some(probe_result_file),
-        verdicts,
+        probe_results,
         log_rotation: log_rotation(kubelet),
         spans: None,
         admitted,
@@ -229,13 +224,13 @@ pub fn agent_parts(
         sync_frequency: kubelet.sync_frequency.to_std(),
         orphan_grace: ORPHAN_GRACE,
         start_concurrency: match config.flags.start_concurrency {
-            0 => START_CONCURRENCY,
-            width => width,
+            0 => DEFAULT_START_CONCURRENCY,
+            limit => limit,
         },
     })
 }
 
-/// `None` without the feature gate: every pod may use every image on the node.
+/// Returns `None` without the feature gate: every pod may use every image on the node.
 fn image_access(config: &Config) -> Option<ImageAccessOptions> {
     let enabled = config.gates.enabled("KubeletEnsureSecretPulledImages");
     let kubelet = &config.kubelet;
@@ -244,7 +239,7 @@ fn image_access(config: &Config) -> Option<ImageAccessOptions> {
         &kubelet.preloaded_images_verification_allowlist,
     );
     enabled.then(|| ImageAccessOptions {
-        // validation has refused a list that cannot be read
+        // validation rejects a malformed list
         policy: policy.unwrap_or(VerificationPolicy::AlwaysVerify),
         root_dir: config.flags.root_dir.clone(),
     })
@@ -261,7 +256,7 @@ fn pull_options(kubelet: &KubeletConfiguration) -> PullOptions {
     }
 }
 
-/// `containerLogMaxSize` and its kin; a negative size is no limit.
+/// Returns `None` for a negative `containerLogMaxSize`: no limit.
 fn log_rotation(kubelet: &KubeletConfiguration) -> Option<LogRotation> {
     let size = kubelet.container_log_max_size.parse::<Quantity>().ok()?;
     Some(LogRotation {
@@ -274,7 +269,7 @@ fn log_rotation(kubelet: &KubeletConfiguration) -> Option<LogRotation> {
     })
 }
 
-/// The flags of the container garbage collection; a negative number is no limit.
+/// Container garbage collection policy of the flags; a negative number means no limit.
 fn gc_policy(flags: &KubeletFlags) -> GcPolicy {
     GcPolicy {
         max_per_container: usize::try_from(flags.maximum_dead_containers_per_container)
@@ -288,7 +283,7 @@ fn source_parts(config: &Config, identity: &NodeIdentity) -> anyhow::Result<Sour
     let kubelet = &config.kubelet;
     let url = match kubelet.static_pod_url.as_str() {
         "" => None,
-        // not shown: it may have a password in it
+        // not logged: it may contain a password
         text => Some(text.parse::<Uri>().context("staticPodURL")?),
     };
     Ok(SourceParts {
@@ -308,9 +303,9 @@ fn headers(configured: &BTreeMap<String, Vec<String>>) -> anyhow::Result<HeaderM
     let mut headers = HeaderMap::new();
     for (name, values) in configured {
         let header = HeaderName::try_from(name.as_str())
-            .with_context(|| format!("staticPodURLHeader: {name:?} is no header name"))?;
+            .with_context(|| format!("staticPodURLHeader: {name:?} is not a valid header name"))?;
         for value in values {
-            // the value may be a secret: it is not repeated
+            // not in the error: the value may be a secret
             let value = HeaderValue::try_from(value.as_str())
                 .with_context(|| format!("staticPodURLHeader: a value of {name} is malformed"))?;
             headers.append(header.clone(), value);
@@ -323,7 +318,7 @@ fn node_facts(config: &Config, identity: &NodeIdentity, initial: &Node) -> NodeF
     let kubelet = &config.kubelet;
     let status = initial.status.as_ref();
     let allocatable = status.and_then(|status| status.allocatable.as_ref());
-    // what cannot be read is what the machine has
+    // a malformed quantity defaults to the capacity of the host
     let amount = |name| lookup(allocatable, name).ok().flatten();
     let cgroup_v2 = cgroup_version().is_ok_and(|version| version == CgroupVersion::V2);
     let memory = memory_capacity(&read("/proc/meminfo"));
@@ -366,18 +361,18 @@ fn node_facts(config: &Config, identity: &NodeIdentity, initial: &Node) -> NodeF
     }
 }
 
-/// Puts `--root-dir` on a shared mount if it is not on one. Upstream does not start without; here
-/// pods whose mounts are to be seen elsewhere are refused.
+/// Makes the mount of `--root-dir` shared. On failure upstream does not start; the agent rejects
+/// pods with mount propagation.
 fn root_is_shared(root_dir: &Path) -> bool {
     let shared = make_shared(root_dir);
     if let Err(error) = &shared {
         let root_dir = root_dir.display();
-        tracing::warn!(%error, %root_dir, "not a shared mount: no mountPropagation (run as root?)");
+        tracing::warn!(%error, %root_dir, "making the mount shared failed, mountPropagation not available; run as root");
     }
     shared.is_ok()
 }
 
-/// How volumes get their SELinux label; `None` where nobody says what label files of containers have.
+/// SELinux settings of volumes; `None` without SELinux or a file label in its policy.
 fn selinux_mounts(config: &Config, node: &NodeFacts) -> Option<SelinuxMounts> {
     if !node.selinux_enabled {
         return None;
@@ -394,8 +389,7 @@ fn selinux_mounts(config: &Config, node: &NodeFacts) -> Option<SelinuxMounts> {
     })
 }
 
-/// What is wrong with the node's resolver file. Said once at start, as upstream does; each pod
-/// that is affected says it again.
+/// Returns a problem of the node's resolver file, for an event at startup as upstream.
 fn resolv_conf_warning(node: &NodeFacts) -> Option<String> {
     let path = node.resolv_conf.as_ref()?;
     match std::fs::read_to_string(path) {
@@ -414,7 +408,7 @@ fn nonzero(period: Duration) -> Duration {
     }
 }
 
-/// What cannot be read counts as absent: each caller has a value for that.
+/// Returns an empty text for an unreadable file.
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
@@ -428,7 +422,7 @@ fn memory_capacity(meminfo: &str) -> i64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// CPUs that are online, from the per-CPU lines of `/proc/stat`.
+/// Online CPUs, from the per-CPU lines of `/proc/stat`.
 fn cpu_count(stat: &str) -> i64 {
     let is_cpu = |line: &&str| {
         line.strip_prefix("cpu")
@@ -437,7 +431,7 @@ fn cpu_count(stat: &str) -> i64 {
     (stat.lines().filter(is_cpu).count() as i64).max(1)
 }
 
-/// Size of the file system that holds pods, in bytes; its nearest existing parent counts.
+/// Size in bytes of the file system of the nearest existing parent.
 fn storage_capacity(root_dir: &Path) -> i64 {
     let stat = root_dir
         .ancestors()
@@ -476,7 +470,7 @@ mod tests {
     use super::{cpu_count, gc_policy, memory_capacity};
 
     #[test]
-    fn the_flags_say_how_many_dead_containers_are_kept() {
+    fn gc_policy_follows_flags() {
         fn check(args: &[&str], expected: GcPolicy) {
             let args = std::iter::once("windlass").chain(args.iter().copied());
             let flags = KubeletFlags::from_args(args.map(OsString::from)).expect("valid");
@@ -498,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_is_read_from_its_own_files() {
+    fn host_capacity_is_parsed_from_proc_files() {
         assert_eq!(
             memory_capacity("MemFree: 1 kB\nMemTotal:       24606344 kB\n"),
             25196896256

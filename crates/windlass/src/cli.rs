@@ -7,28 +7,28 @@ use windlass::build::node::KUBERNETES_VERSION;
 use windlass_config::KubeletFlags;
 use windlass_config::load::report::{COMMAND_LINE, SettingStatus, report};
 
-/// What the command line asks for.
+/// Result of parsing the command line.
 #[derive(Debug)]
 pub(crate) enum Invocation {
     /// Run the agent.
     Run(Box<KubeletFlags>),
-    /// Print this and end well: help or version.
+    /// Print help or version and exit.
     Print(String),
 }
 
-/// The command line cannot be understood.
+/// The command line is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UsageError(String);
 
-/// Reads a command line, the program's name first.
+/// Parses a command line, which starts with the program name.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, UsageError> {
     let args: Vec<_> = args.into_iter().collect();
     let as_kubelet = args.first().is_some_and(|program| is_kubelet(program));
     let flags = match KubeletFlags::from_args(args.iter().cloned()) {
         Ok(flags) => flags,
         Err(error) if error.use_stderr() => {
-            return Err(refused(&args, &error.render().to_string()));
+            return Err(rejected_flags(&args, &error.render().to_string()));
         }
         Err(help) => return Ok(Invocation::Print(help.render().to_string())),
     };
@@ -37,18 +37,18 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
         Some("true") => Ok(Invocation::Print(version(as_kubelet))),
         Some("raw") => Ok(Invocation::Print(raw_version())),
         Some(other) => Err(UsageError(format!(
-            "error: --version={other:?}: write --version or --version=raw"
+            "error: --version={other:?}: must be --version or --version=raw"
         ))),
     }
 }
 
-/// Every flag that is refused, with what to do; the parser stops at the first.
-fn refused(args: &[OsString], error: &str) -> UsageError {
+/// Reports every rejected flag; clap stops at the first.
+fn rejected_flags(args: &[OsString], error: &str) -> UsageError {
     let settings = report(args.iter().skip(1).cloned());
-    let refused = settings
+    let rejected = settings
         .iter()
         .filter(|it| it.status == SettingStatus::Rejected && it.source == COMMAND_LINE);
-    let lines: Vec<String> = refused
+    let lines: Vec<String> = rejected
         .map(|it| match it.name.as_str() {
             "" => format!("error: {}", it.message),
             name => format!("error: {name}: {}", it.message),
@@ -64,7 +64,7 @@ fn is_kubelet(program: &OsStr) -> bool {
     Path::new(program).file_name() == Some(OsStr::new("kubelet"))
 }
 
-/// kubeadm runs `kubelet --version` and wants exactly upstream's line.
+/// kubeadm parses the output of `kubelet --version`.
 fn version(as_kubelet: bool) -> String {
     if as_kubelet {
         format!("Kubernetes {KUBERNETES_VERSION}\n")
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_answers_under_both_of_its_names() {
+    fn version_output_depends_on_program_name() {
         let ours = concat!(
             "print Windlass v",
             env!("CARGO_PKG_VERSION"),
@@ -121,7 +121,7 @@ mod tests {
         );
         check(
             &["windlass", "--version=2"],
-            "error: --version=\"2\": write --version or --version=raw",
+            "error: --version=\"2\": must be --version or --version=raw",
         );
         check(
             &["kubelet", "--root-dir=/x", "--version=false"],
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn all_flags_that_are_refused_are_named_with_what_to_do() {
+    fn rejected_flags_are_all_reported_with_fix() {
         let line = [
             "kubelet",
             "--network-plugin=cni",
@@ -144,7 +144,7 @@ mod tests {
             "--max-pods=x",
             "--node-ipp=::1",
         ];
-        let error = parse(line.map(Into::into)).expect_err("refused");
+        let error = parse(line.map(Into::into)).expect_err("rejected");
         assert_eq!(
             error.to_string(),
             "error: --max-pods: invalid value 'x' for '--max-pods <N>': not a whole number\n\

@@ -1,4 +1,4 @@
-//! The parts of an agent that is a node of a cluster: clients, credentials, how it reports.
+//! Parts of a cluster node: API clients, credentials and reporting settings.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,46 +14,46 @@ use windlass_certs::{
 };
 use windlass_client::{ApiClients, ClientLimits};
 use windlass_config::{Config, KubeletConfiguration};
-use windlass_node_rules::node_object::NodeSettings;
 use windlass_csi::CsiObjects;
 use windlass_metrics::CertificateMetrics;
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, MachineRoots, NodeStatusSettings};
+use windlass_node_rules::node_object::NodeSettings;
 use windlass_objects::ApiCsiObjects;
 use windlass_types::Clock;
 
-/// What a node of a cluster has that a stand-alone agent lacks.
+/// The parts that a cluster node has and a standalone agent lacks.
 #[derive(Debug)]
 pub struct ClusterParts {
     /// Clients of the API server.
     pub clients: ApiClients,
-    /// What mounting volumes of CSI drivers asks of the API server.
+    /// API objects that CSI mounts require.
     pub csi: Arc<dyn CsiObjects>,
-    /// How the node is registered and reported.
+    /// Settings of node registration and status updates.
     pub status: NodeStatusSettings,
-    /// Where facts about the machine come from.
+    /// Source of facts about the host.
     pub machine: Machine,
     /// `nodeLeaseDurationSeconds`.
     pub lease_seconds: u32,
-    /// Certificates to keep; `None` in simulations.
+    /// Certificates to rotate; `None` in simulations.
     pub certificates: Option<Certificates>,
 }
 
-/// The node's certificates and how they are kept.
+/// The node's certificates and their rotation settings.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    /// What the agent began with.
+    /// Credentials loaded at startup.
     pub credentials: Credentials,
     /// `rotateCertificates`.
     pub rotate: bool,
-    /// `serverTLSBootstrap`: the certificates of the node's own server come from the cluster.
+    /// `serverTLSBootstrap`: the cluster issues the serving certificates.
     pub serving: Option<(CertificateStore, Vec<IpAddr>)>,
 }
 
-/// Makes the parts from the configuration; no connection is opened yet.
+/// Builds the parts from the configuration, without opening a connection.
 ///
 /// # Errors
-/// There are no credentials that can be used.
+/// There are no usable credentials.
 pub fn connect(
     config: &Config,
     kubeconfig: &Path,
@@ -72,7 +72,7 @@ pub fn connect(
     let clients = ApiClients::connect(&credentials.config, &limits(kubelet))
         .context("--kubeconfig")?
         .with_metrics(metrics);
-    // a device plugin would have left its checkpoint behind
+    // a device plugin manager leaves this checkpoint
     let plugins = roots
         .root_dir
         .join("device-plugins/kubelet_internal_checkpoint");
@@ -100,7 +100,7 @@ pub fn connect(
 }
 
 impl ClusterParts {
-    /// Returns as soon as a request would not be anonymous.
+    /// Completes once there are credentials for requests.
     pub(crate) fn wait_for_identity(&self) -> impl Future<Output = ()> + Send + use<> {
         let certificates = self.certificates.clone();
         async move {
@@ -110,9 +110,8 @@ impl ClusterParts {
         }
     }
 
-    /// Keeps the certificates current for as long as the agent lives; returns the serving
-    /// certificate, if it comes from the cluster.
-    pub(crate) fn keep_certificates(
+    /// Starts the certificate rotations; returns the serving certificate if the cluster issues it.
+    pub(crate) fn spawn_rotations(
         &self,
         clock: &Arc<dyn Clock>,
         metrics: &CertificateMetrics,
@@ -155,7 +154,7 @@ impl ClusterParts {
     }
 }
 
-/// Rates and deadlines of the clients.
+/// Rate limits and timeouts of the clients.
 fn limits(kubelet: &KubeletConfiguration) -> ClientLimits {
     let lease = Duration::from_secs(u64::from(lease_seconds(kubelet)));
     ClientLimits {

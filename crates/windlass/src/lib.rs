@@ -44,8 +44,8 @@
 //!
 //! # Out of scope
 //!
-//! Logging, signals, sockets and the watchdog belong to the binary (`main`, `servers`). The API is not
-//! stable.
+//! Logging, signals, sockets and the watchdog belong to the binary (`main`, `servers`). The API is
+//! not stable.
 
 pub mod build;
 pub mod cluster;

@@ -1,7 +1,7 @@
 //! The allocator: one arena, and [`malloc_trim`] after a large decrease of memory usage.
 //!
-//! glibc returns only the top of its heap to the system. After the deletion of many pods, free memory
-//! below allocations in use would stay resident.
+//! glibc returns only the top of its heap to the system. After the deletion of many pods, free
+//! memory below allocations in use would stay resident.
 //!
 //! [`malloc_trim`]: https://man7.org/linux/man-pages/man3/malloc_trim.3.html
 

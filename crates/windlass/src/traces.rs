@@ -5,7 +5,8 @@ use windlass_config::{CollectorAddress, Config};
 use windlass_metrics::Metrics;
 use windlass_telemetry::{Collector, OtlpSink, Sampler, Sending, TelemetryConfig};
 
-/// Returns the span sink and its exporter; `None` without a configured collector. Requires a tokio runtime.
+/// Returns the span sink and its exporter; `None` without a configured collector. Requires a tokio
+/// runtime.
 pub(crate) fn connect(
     config: &Config,
     node_name: &str,

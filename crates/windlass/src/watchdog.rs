@@ -1,4 +1,5 @@
-//! systemd's watchdog (`WatchdogSec=`): systemd restarts an agent whose sync loop makes no progress.
+//! systemd's watchdog (`WatchdogSec=`): systemd restarts an agent whose sync loop makes no
+//! progress.
 //!
 //! It is notified three times per timeout, so that one failed check after a clock step is harmless.
 

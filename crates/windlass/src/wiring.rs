@@ -1,8 +1,6 @@
-//! Who is connected to whom: the only place that knows every actor.
+//! Creates, connects and starts all actors; the only module that knows every actor.
 //!
-//! Mailboxes are made first, then each actor is given the ends it needs and started; the groups
-//! that know little of the others have files of their own. Nothing here decides anything;
-//! `docs/actors.md` draws the same graph.
+//! Mailboxes are created first, then the actors that use them. `docs/actors.md` shows the graph.
 
 mod cluster;
 mod csi;
@@ -17,24 +15,24 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    ActorKind, NodeExpander, ConfigChanged, MailboxSender, NodeUpdate, ObjectsChanged, PlegHandle,
-    PlegHealth, PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage, ProbeResults,
-    ProbesHandle, RejectedManifest, RuntimeName, RuntimeState, MountedVolumeCache, Shutdown,
-    ShutdownState, SlotSender, SourceSnapshot, SourcesReady, StatusCache, VolumesChanged,
+    ActorKind, ConfigChanged, MailboxSender, MountedVolumeCache, NodeExpander, NodeUpdate,
+    ObjectsChanged, PlegHandle, PlegHealth, PlegMessage, PodChanged, PodWorkersHandle,
+    PodWorkersMessage, ProbeResults, ProbesHandle, RejectedManifest, RuntimeName, RuntimeState,
+    Shutdown, ShutdownState, SlotSender, SourceSnapshot, SourcesReady, StatusCache, VolumesChanged,
     VolumesHandle, mailbox, slots, spawn_io, start_actor,
 };
 use windlass_checks::Checks;
-use windlass_node_rules::admission::NodeAbilities;
-use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_pod_inputs::object_reads::ChangeDetection;
-use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_cri::{HungCalls, ImageService, RuntimeService, WatchedImages, WatchedRuntime};
 use windlass_csi::CsiDrivers;
 use windlass_metrics::Metrics;
 use windlass_node::shutdown::{LogindBus, NodeShutdown, NodeShutdownConfig, ShutdownRecord};
 use windlass_node::{CsiNodeStanding, PodCidrDeps, keep_pod_cidr};
+use windlass_node_rules::admission::NodeAbilities;
 use windlass_objects::{CredentialDirs, ObjectCache, ObjectCacheDeps};
 use windlass_pleg::{Pleg, PlegDeps};
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
 use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartPacer, WorkerDeps};
 use windlass_runtime::files::PodFiles;
@@ -43,7 +41,9 @@ use windlass_runtime::{
     CgroupSettings, ImageCredentials, PodRuntime, PodRuntimeDeps, RuntimeOptions,
 };
 use windlass_status::PodStatusStore;
-use windlass_store::{AdmittedPods, BackoffFile, BackoffTables, ProbeResultFile, ProbeResultTables};
+use windlass_store::{
+    AdmittedPods, BackoffFile, BackoffTables, ProbeResultFile, ProbeResultTables,
+};
 use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 use windlass_timelines::Timelines;
 use windlass_types::corev1::Node;
@@ -64,25 +64,25 @@ use sources::{SourceWiring, spawn_sources};
 
 pub use sources::SourceParts;
 
-/// Grace period of a pod that runs and whose specification nobody has: upstream's.
+/// Grace period of an orphaned pod, as upstream.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 
-/// Everything the actors are made of.
+/// Dependencies and settings of all actors.
 #[derive(Debug)]
 pub struct AgentParts {
     /// The container runtime.
     pub runtime: Arc<dyn RuntimeService>,
-    /// Asks containers over the network.
+    /// Network checks of probes and hooks.
     pub checks: Arc<dyn Checks>,
-    /// Its images.
+    /// The image service.
     pub images: Arc<dyn ImageService>,
     /// Files of pods.
     pub files: Arc<dyn PodFiles>,
     /// Volumes of pods.
     pub volumes: Arc<dyn VolumePlugins>,
-    /// CSI drivers that registered on this node: `volumes` calls them, the registration fills it.
+    /// CSI drivers registered on this node; `volumes` calls them.
     pub csi_drivers: CsiDrivers,
-    /// Where plugins register, `<root-dir>/plugins_registry`; `None` in simulations.
+    /// Directory of plugin sockets, `<root-dir>/plugins_registry`; `None` in simulations.
     pub plugins_registry: Option<PathBuf>,
     /// Cgroups of pods; `None` leaves them to the runtime.
     pub cgroups: Option<CgroupSettings>,
@@ -92,106 +92,105 @@ pub struct AgentParts {
     pub metrics: Metrics,
     /// Facts about the node.
     pub node: Arc<NodeFacts>,
-    /// The node as it would be registered: what pods are admitted against until the API server
-    /// has one.
+    /// The node object to register; pods are admitted against it until the API server has one.
     pub initial_node: Arc<Node>,
-    /// What machine and configuration allow pods.
+    /// What host and configuration allow pods.
     pub abilities: Arc<NodeAbilities>,
-    /// How ConfigMaps and Secrets that pods refer to are kept current.
+    /// How changes of ConfigMaps and Secrets are detected.
     pub change_detection: ChangeDetection,
-    /// Where the node's registry credentials are looked for; `None` in simulations.
+    /// Directories of the node's registry credentials; `None` in simulations.
     pub credential_dirs: Option<CredentialDirs>,
-    /// Asked for credentials when an image is pulled.
+    /// Credential providers for image pulls.
     pub image_credentials: Option<Arc<dyn ImageCredentials>>,
-    /// The machine's shutdown; `None` in simulations.
+    /// Graceful node shutdown; `None` in simulations.
     pub machine_shutdown: Option<MachineShutdown>,
-    /// The cluster, if this is a node of one.
+    /// The cluster; `None` in standalone mode.
     pub cluster: Option<ClusterParts>,
     /// The node's addresses.
     pub host_ips: Vec<IpAddr>,
-    /// `podCIDR`: address range of pods until the node object has one.
+    /// `podCIDR`, in effect until the node object has one.
     pub pod_cidr: String,
-    /// What is wrong with the node's `resolv.conf`, for an event of the node.
+    /// Problem of the node's `resolv.conf`, for an event of the node.
     pub resolv_conf_warning: Option<String>,
-    /// That memory volumes may reach the disk, for an event of the node.
+    /// Warning that memory volumes may be swapped, for an event of the node.
     pub swap_warning: Option<String>,
-    /// Settings of the executor.
+    /// Settings of the pod runtime.
     pub runtime_options: RuntimeOptions,
     /// The pod sources.
     pub sources: SourceParts,
-    /// Back-off that survives the agent; `None` in simulations without a disk.
+    /// State file of restart back-offs; `None` in simulations without a disk.
     pub backoff: Option<(BackoffFile, BackoffTables)>,
-    /// Where the probes' verdicts are kept; `None` in simulations without a disk.
+    /// Where the probes' probe results are kept; `None` in simulations without a disk.
     pub probe_result_file: Option<ProbeResultFile>,
-    /// The verdicts that an earlier life of the agent left.
-    pub verdicts: ProbeResultTables,
-    /// How long logs of containers may become; `None` for no limit, and in simulations.
+    /// Probe results of the previous run.
+    pub probe_results: ProbeResultTables,
+    /// Log rotation; `None` without a limit and in simulations.
     pub log_rotation: Option<LogRotation>,
-    /// Takes traces; `None` if nobody is to.
+    /// Trace exporter.
     pub spans: Option<Arc<dyn SpanSink>>,
-    /// Where admitted pods are remembered; `None` in simulations without a disk.
+    /// Checkpoint of admitted pods; `None` in simulations without a disk.
     pub admitted: Option<AdmittedPods>,
-    /// Pods that an earlier life of the agent admitted.
+    /// Pods admitted by previous runs.
     pub restored: Vec<SharedPod>,
     /// `syncFrequency`.
     pub sync_frequency: Duration,
-    /// Pods that start at a time.
+    /// Max concurrent pod starts.
     pub start_concurrency: usize,
-    /// Grace period of a pod that runs and that no source has.
+    /// Grace period of orphaned pods.
     pub orphan_grace: Duration,
 }
 
-/// How pods are ended before the machine goes down.
+/// Settings of graceful node shutdown.
 #[derive(Clone, Debug)]
 pub struct MachineShutdown {
-    /// Who gets how long.
+    /// Grace periods by priority.
     pub periods: ShutdownPeriods,
-    /// Where logind is.
+    /// Bus of logind.
     pub bus: LogindBus,
     /// Directory of logind's drop-in files.
     pub logind_conf_dir: PathBuf,
-    /// Where the times of a shutdown are kept.
+    /// State file of shutdown times.
     pub record: Option<ShutdownRecord>,
 }
 
 /// Handles to a running agent.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    /// What every pod came to.
+    /// Status of every pod.
     pub board: PodStatusStore,
-    /// What touched every pod.
+    /// Timeline of every pod.
     pub timelines: Timelines,
-    /// The way into PodStorage.
+    /// Mailbox of PodStorage.
     pub sources: MailboxSender<SourceSnapshot>,
     /// The PLEG and its cache.
     pub pleg: PlegHandle,
-    /// What the sources refuse at present.
+    /// Manifests that the sources reject.
     pub rejected: watch::Receiver<Vec<RejectedManifest>>,
-    /// When the loop last turned.
+    /// Time of the last sync loop iteration.
     pub sync_loop_health: SyncLoopHealth,
-    /// When the runtime was last listed.
+    /// Time of the last relist.
     pub pleg_health: PlegHealth,
-    /// The container runtime, with an eye on calls that it does not answer.
+    /// The container runtime, with tracking of hung calls.
     pub runtime: Arc<dyn RuntimeService>,
-    /// Calls that the runtime does not answer.
+    /// Hung calls of the runtime.
     pub hung_calls: HungCalls,
-    /// What volumes hold.
+    /// Usage of volumes.
     pub volume_usages: VolumeUsages,
-    /// Reads logs of containers; its threads rotate them, too.
+    /// Reads and rotates container logs.
     pub logs: LogReader,
-    /// Takes traces; `None` if nobody is to.
+    /// Trace exporter.
     pub spans: Option<Arc<dyn SpanSink>>,
-    /// Which node this is, and of what.
+    /// The node and its cluster.
     pub node: AgentNode,
-    /// Ends everything.
+    /// Stops the agent.
     pub shutdown: Shutdown,
-    lanes: Lanes,
+    mailboxes: Mailboxes,
     metrics: Metrics,
 }
 
-/// The lanes whose depth is a metric.
+/// Mailboxes with a depth metric that no other field has.
 #[derive(Clone, Debug)]
-struct Lanes {
+struct Mailboxes {
     config: MailboxSender<ConfigChanged>,
     changes: SlotSender<PodUid, PodChanged>,
     workers: PodWorkersHandle,
@@ -199,20 +198,20 @@ struct Lanes {
 }
 
 impl Agent {
-    /// What the probes found.
+    /// Returns the probe results.
     pub fn probe_results(&self) -> &ProbeResults {
-        &self.lanes.probes.results
+        &self.mailboxes.probes.results
     }
 
-    /// Brings the gauges that are computed only when someone looks up to date: depth and age of
-    /// every mailbox, and what the sources refuse.
+    /// Updates the gauges that are computed per scrape: depth and age of every mailbox, and
+    /// rejected manifests.
     pub fn publish_metrics(&self) {
         let rejected = self.rejected.borrow();
-        let of_url = rejected
+        let from_url = rejected
             .iter()
             .filter(|r| r.origin.starts_with("http"))
             .count();
-        for (source, count) in [("http", of_url), ("file", rejected.len() - of_url)] {
+        for (source, count) in [("http", from_url), ("file", rejected.len() - from_url)] {
             self.metrics
                 .source_rejected
                 .with_label_values(&[source])
@@ -223,18 +222,20 @@ impl Agent {
         self.volume_usages.publish_metrics();
         self.sources.publish_metrics();
         self.pleg.mailbox.publish_metrics();
-        self.lanes.config.publish_metrics();
-        self.lanes.changes.publish_metrics(&self.metrics);
-        self.lanes.workers.mailbox.publish_metrics();
-        self.lanes.workers.updates.publish_metrics(&self.metrics);
-        for lane in &self.lanes.probes.lanes {
-            lane.publish_metrics(&self.metrics);
+        self.mailboxes.config.publish_metrics();
+        self.mailboxes.changes.publish_metrics(&self.metrics);
+        self.mailboxes.workers.mailbox.publish_metrics();
+        self.mailboxes
+            .workers
+            .updates
+            .publish_metrics(&self.metrics);
+        for manager in &self.mailboxes.probes.managers {
+            manager.publish_metrics(&self.metrics);
         }
     }
 }
 
-/// Starts every actor. Call it on the thread that is to run them, inside an actix system or a
-/// tokio `LocalSet`.
+/// Starts every actor on the current thread, which needs an actix system or a tokio `LocalSet`.
 pub fn spawn(mut parts: AgentParts) -> Agent {
     let hung = HungCalls::new(Arc::clone(&parts.clock));
     let timelines = Timelines::new(Arc::clone(&parts.clock), parts.spans.clone());
@@ -296,7 +297,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         slots::<PodUid, VolumesChanged>(ActorKind::SyncLoop, &metrics);
     let volumes = VolumesHandle {
         mailbox: volume_sender,
-        settled: MountedVolumeCache::default(),
+        mounted: MountedVolumeCache::default(),
     };
     let volume_usages = VolumeUsages::new(VolumeUsagesDeps {
         plugins: Arc::clone(&parts.volumes),
@@ -318,7 +319,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         events: Arc::clone(&events),
         claims: Arc::clone(&objects) as Arc<dyn NodeExpander>,
         usages: volume_usages.clone(),
-        settled: volumes.settled.clone(),
+        settled: volumes.mounted.clone(),
         changed: volumes_sender,
         in_use: in_use_sender,
         node: node_seen.clone(),
@@ -388,7 +389,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         clock: Arc::clone(&parts.clock),
         metrics: metrics.clone(),
         file: parts.probe_result_file,
-        restored: parts.verdicts,
+        restored: parts.probe_results,
     });
 
     let worker = WorkerDeps {
@@ -492,7 +493,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
             standing: standing_sender,
             metrics: metrics.clone(),
         }),
-        // no driver can come: nobody has to know
+        // no driver can register
         None => drop(standing_sender.send_replace(CsiNodeStanding::Initialized)),
     }
     let cluster = parts.cluster.map(|cluster| {
@@ -537,7 +538,7 @@ pub fn spawn(mut parts: AgentParts) -> Agent {
         spans: parts.spans,
         node,
         shutdown,
-        lanes: Lanes {
+        mailboxes: Mailboxes {
             config: config_sender,
             changes: change_sender,
             workers,

@@ -1,25 +1,25 @@
-//! From the configuration and the machine to the cgroups of pods.
+//! Cgroup settings of pods.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use windlass_cgroups::{HostTree, SystemdSlices};
 use windlass_config::KubeletConfiguration;
-use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_runtime::CgroupSettings;
+use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_types::corev1::Node;
 use windlass_types::cri::CgroupDriver;
 
 use super::read;
 
-/// Where the kernel's cgroups are mounted.
+/// Mount point of cgroupfs.
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// The kernel's own limit of processes and threads.
+/// The kernel's limit of processes and threads.
 const PID_MAX: &str = "/proc/sys/kernel/pid_max";
-/// What enforces the limit of all pods, in `enforceNodeAllocatable`.
+/// Value of `enforceNodeAllocatable` that limits all pods together.
 const PODS: &str = "pods";
 
-/// Cgroups of pods, `None` if the runtime chooses them or the machine has none.
+/// Returns `None` if the runtime manages cgroups or the host has none.
 pub(super) fn cgroup_settings(
     kubelet: &KubeletConfiguration,
     node: &Node,
@@ -30,7 +30,7 @@ pub(super) fn cgroup_settings(
     let tree = match HostTree::open(PathBuf::from(CGROUPS)) {
         Ok(tree) => tree,
         Err(error) => {
-            tracing::warn!(%error, "no cgroups on this machine: the runtime places pods");
+            tracing::warn!(%error, "cgroups not available on this host; pods use the cgroups of the runtime");
             return None;
         }
     };
@@ -39,12 +39,12 @@ pub(super) fn cgroup_settings(
     let enforced = kubelet
         .enforce_node_allocatable
         .iter()
-        .any(|word| word == PODS);
+        .any(|key| key == PODS);
     Some(CgroupSettings {
         tree: Arc::new(tree),
         slices: Some(Arc::new(SystemdSlices::system())),
         root: kubelet.cgroup_root.clone(),
-        // the configuration is checked, the default is upstream's
+        // validated; the default is that of upstream
         driver: CgroupDriver::parse(&kubelet.cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
         node: NodeLimits::new(
             &capacity.unwrap_or_default(),
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_says_who_places_pods_and_what_binds_them() {
+    fn cgroup_settings_follow_kubelet_configuration() {
         let mut kubelet = KubeletConfiguration {
             cgroups_per_qos: false,
             ..KubeletConfiguration::default()
@@ -74,14 +74,14 @@ mod tests {
         }
         let node = serde_json::json!({"status": {"capacity": {"memory": "8Gi"}}});
         let node: Node = serde_json::from_value(node).expect("a node");
-        let settings = cgroup_settings(&kubelet, &node).expect("this machine has cgroups");
+        let settings = cgroup_settings(&kubelet, &node).expect("the host has cgroups");
         assert_eq!(settings.driver, CgroupDriver::Systemd);
         assert_eq!(settings.root, "/pods");
         assert_eq!(settings.node.memory, 6 << 30);
         assert_eq!(settings.pids_limit, None);
         kubelet.enforce_node_allocatable = vec!["none".to_owned()];
         kubelet.pod_pids_limit = 64;
-        let settings = cgroup_settings(&kubelet, &node).expect("this machine has cgroups");
+        let settings = cgroup_settings(&kubelet, &node).expect("the host has cgroups");
         assert_eq!(settings.node.memory, 8 << 30);
         assert_eq!(settings.pids_limit, Some(64));
     }

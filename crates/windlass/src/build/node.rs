@@ -1,4 +1,4 @@
-//! What the configuration and the machine make of the node.
+//! Node settings from configuration and host.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use windlass_config::node::NodeIdentity;
 use windlass_config::{Config, FeatureGates};
+use windlass_metrics::Metrics;
 use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};
 use windlass_node_rules::node_conditions::NodeHealth;
 use windlass_node_rules::node_object::{
     MachineFacts, NodeObjectInput, NodeSettings, ResourceSettings, RuntimeFacts, initial_node,
 };
-use windlass_pod_lifecycle::shutdown::{PriorityPeriod, ShutdownPeriods};
-use windlass_metrics::Metrics;
 use windlass_objects::{CredentialProviders, CredentialProvidersError};
+use windlass_pod_lifecycle::shutdown::{PriorityPeriod, ShutdownPeriods};
 use windlass_runtime::ImageCredentials;
 use windlass_types::corev1::{Node, Taint};
 use windlass_types::{Clock, Timestamp};
@@ -24,7 +24,7 @@ use crate::cluster::ClusterParts;
 /// The version of Kubernetes that this agent's interfaces follow.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 
-/// What the node calls its kubelet's version.
+/// Returns the `kubeletVersion` of the node status.
 pub fn kubelet_version() -> String {
     format!(
         "{KUBERNETES_VERSION}+windlass.{}",
@@ -32,8 +32,7 @@ pub fn kubelet_version() -> String {
     )
 }
 
-/// Taint of a node that an external cloud provider has not initialised yet is added where the
-/// object is made; these settings are what configuration and flags say.
+/// Returns the node settings of configuration and flags, without the taint of an external cloud.
 pub fn node_settings(config: &Config, identity: &NodeIdentity) -> NodeSettings {
     let kubelet = &config.kubelet;
     let taints = kubelet.register_with_taints.iter().map(|taint| Taint {
@@ -72,7 +71,7 @@ pub fn node_settings(config: &Config, identity: &NodeIdentity) -> NodeSettings {
     }
 }
 
-/// The node as it would be registered, before anything is known of the runtime.
+/// Returns the node object to register, before the first response of the runtime.
 pub fn node_before_registration(
     settings: &NodeSettings,
     machine: &MachineFacts,
@@ -89,7 +88,7 @@ pub fn node_before_registration(
     initial_node(&input).node
 }
 
-/// What pods are allowed by machine and configuration.
+/// Returns what host and configuration allow pods.
 pub(super) fn abilities(
     config: &Config,
     machine: &MachineFacts,
@@ -109,9 +108,8 @@ pub(super) fn abilities(
     }))
 }
 
-/// Those of upstream's features that this version has: the scheduler places a pod that needs one
-/// only where the node's status declares it, and the API server passes WebSockets only to such a node.
-/// `None` with the gate off.
+/// Features to declare in the node status, which scheduler and API server check. `None` without the
+/// gate.
 fn declared_features(gates: &FeatureGates) -> Option<BTreeSet<String>> {
     let features = [
         "ExtendWebSocketsToKubelet",
@@ -123,14 +121,14 @@ fn declared_features(gates: &FeatureGates) -> Option<BTreeSet<String>> {
         .then(|| on.map(str::to_owned).collect())
 }
 
-/// Major and minor version of `6.1.0-18-amd64`; unreadable counts as ancient.
+/// Major and minor version of `6.1.0-18-amd64`; 0.0 if malformed.
 fn kernel_version(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next().and_then(|n| n.parse().ok()).unwrap_or(0);
     (next(), next())
 }
 
-/// How long pods get when the machine shuts down.
+/// Returns the shutdown grace periods by priority.
 pub(super) fn shutdown_periods(config: &Config) -> ShutdownPeriods {
     let kubelet = &config.kubelet;
     if !config.gates.enabled("GracefulNodeShutdown") {
@@ -157,7 +155,7 @@ pub(super) fn shutdown_periods(config: &Config) -> ShutdownPeriods {
     ShutdownPeriods::by_priority(periods.collect())
 }
 
-/// Where the node's own registry credentials are looked for.
+/// Returns the directories of the node's registry credentials.
 pub(super) fn credential_dirs(root_dir: &Path) -> windlass_objects::CredentialDirs {
     windlass_objects::CredentialDirs {
         root_dir: root_dir.to_owned(),
@@ -182,7 +180,7 @@ pub(super) fn credential_providers(
     CredentialProviders::load(file, bin_dir, tokens, metrics.plugins.clone()).map(Some)
 }
 
-/// Gives plugins access to the API server, if there is one.
+/// Adds API server access to the plugins, unless standalone.
 pub(super) fn image_credentials(
     providers: CredentialProviders,
     cluster: Option<&ClusterParts>,
@@ -202,7 +200,7 @@ mod tests {
     use windlass_config::FeatureGates;
 
     #[test]
-    fn a_node_declares_what_its_gates_leave_on() {
+    fn node_declares_features_of_enabled_gates() {
         let restarts_all = "RestartAllContainersOnContainerExits";
         let websockets = "ExtendWebSocketsToKubelet";
         let check = |off: &[&str], expected: Option<&[&str]>| {
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_version_is_its_first_two_numbers() {
+    fn kernel_version_has_major_and_minor() {
         assert_eq!(kernel_version("6.1.0-18-amd64"), (6, 1));
         assert_eq!(kernel_version("5.15"), (5, 15));
         assert_eq!(kernel_version(""), (0, 0));

@@ -1,21 +1,21 @@
-//! Which user IDs of this machine pods with `hostUsers: false` may have.
+//! Host user IDs for pods with `hostUsers: false`.
 
 use std::process::Command;
 
 use windlass_config::KubeletConfiguration;
 use windlass_runtime_config::userns::{IdRange, RangeError, parse_getsubids};
 
-/// The user whose subordinate IDs are the pods'.
+/// User whose subordinate IDs pods get.
 const USER: &str = "kubelet";
-/// The tool that knows them, also where they are kept on a server.
+/// Program that prints them, also from a directory service.
 const GETSUBIDS: &str = "getsubids";
 
-/// The subordinate IDs of the user `kubelet`, or without such a user or the tool all IDs of the
-/// machine but its own.
+/// Returns the subordinate IDs of the user `kubelet`. Without that user or `getsubids`, returns all
+/// IDs above those of the host.
 ///
 /// # Errors
-/// The user is there but its IDs are not known or do not divide into pods: pods that ask for IDs
-/// of their own are then refused. Upstream does not start.
+/// The user's IDs are unknown or cannot be divided among pods. Pods that require user namespaces
+/// are then rejected; upstream does not start.
 pub(super) fn user_namespaces(kubelet: &KubeletConfiguration) -> Result<IdRange, RangeError> {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let subordinate = if has_user(&passwd, USER) && is_installed(GETSUBIDS) {
@@ -31,7 +31,7 @@ pub(super) fn user_namespaces(kubelet: &KubeletConfiguration) -> Result<IdRange,
     )
 }
 
-/// Users and groups have the same range.
+/// Requires the same range for users and groups.
 fn subordinate_ids() -> Result<(u32, u32), RangeError> {
     let users = getsubids(&[USER], "uids")?;
     let groups = getsubids(&["-g", USER], "gids")?;
@@ -51,8 +51,8 @@ fn getsubids(args: &[&str], what: &str) -> Result<String, RangeError> {
     let output = Command::new(GETSUBIDS).args(args).output();
     let output = output.map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(format!("{}: {}", output.status, said.trim())));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(format!("{}: {}", output.status, stderr.trim())));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -72,7 +72,7 @@ mod tests {
     use super::has_user;
 
     #[test]
-    fn a_user_is_known_by_its_whole_name() {
+    fn has_user_compares_whole_name() {
         let passwd = "root:x:0:0::/root:/bin/sh\nkubelet2:x:5:5::/:/bin/false\n";
         assert!(has_user(passwd, "root"));
         assert!(!has_user(passwd, "kubelet"));

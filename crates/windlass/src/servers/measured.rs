@@ -1,4 +1,4 @@
-//! What measures the node, joined to what the agent knows of pods and volumes.
+//! Stats of the node, combined with the agent's pods and volume usage.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use windlass::wiring::Agent;
 use windlass_actors::StatusCache;
 use windlass_config::Config;
-use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::{CriClient, WatchedStats};
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_stats::pods::{RunningPod, RunningPods, VolumeFigure, VolumeFigures};
 use windlass_stats::usage::FsUsage;
 use windlass_stats::{HostStats, HostStatsConfig, KernelRoots, SystemCgroups};
@@ -17,7 +17,7 @@ use windlass_status::{PodStatusStore, current_entry};
 use windlass_types::{Clock, ObservedPod, PodExt, PodUid};
 use windlass_volume_manager::VolumeUsages;
 
-/// Measures this machine for the node's own API.
+/// Creates the stats source of the node API.
 pub(super) fn host_stats(
     agent: &Agent,
     config: &Config,
@@ -51,7 +51,7 @@ pub(super) fn host_stats(
     })
 }
 
-/// What the PLEG saw last, with the pods it belongs to.
+/// Observed pods of the PLEG cache with their specs.
 #[derive(Debug)]
 struct AgentPods {
     cache: StatusCache,
@@ -61,13 +61,13 @@ struct AgentPods {
 impl RunningPods for AgentPods {
     fn running_pods(&self) -> Vec<RunningPod> {
         let observed = self.cache.all();
-        let meant = meant(&observed, |namespace, name| {
+        let selected = select_by_name(&observed, |namespace, name| {
             current_entry(&self.board.find(namespace, name)).map(|entry| entry.pod.uid())
         });
         let pods = observed.into_iter().map(|observed| {
             let entry = self.board.get(&observed.uid);
             RunningPod {
-                present: meant.contains(&observed.uid),
+                present: selected.contains(&observed.uid),
                 started_at: entry
                     .as_ref()
                     .and_then(|entry| Some(entry.status.start_time.as_ref()?.0)),
@@ -79,11 +79,11 @@ impl RunningPods for AgentPods {
     }
 }
 
-/// Of the pods with one name that have a sandbox the one that `present` says, or the first if it is
-/// none of them.
-fn meant(
+/// Selects among running pods with the same full name the one that `current` returns, else the
+/// first.
+fn select_by_name(
     observed: &[Arc<ObservedPod>],
-    present: impl Fn(&str, &str) -> Option<PodUid>,
+    current: impl Fn(&str, &str) -> Option<PodUid>,
 ) -> HashSet<PodUid> {
     let mut of_name: HashMap<(&str, &str), Vec<&PodUid>> = HashMap::new();
     for pod in observed {
@@ -92,17 +92,17 @@ fn meant(
             of_name.entry(name).or_default().push(&pod.uid);
         }
     }
-    let meant = of_name.into_iter().filter_map(|((namespace, name), uids)| {
+    let selected = of_name.into_iter().filter_map(|((namespace, name), uids)| {
         let known = match uids.len() {
             1 => None,
-            _ => present(namespace, name).filter(|uid| uids.contains(&uid)),
+            _ => current(namespace, name).filter(|uid| uids.contains(&uid)),
         };
         known.or_else(|| uids.first().map(|uid| (*uid).clone()))
     });
-    meant.collect()
+    selected.collect()
 }
 
-/// What volumes hold, as the VolumeManager measured it.
+/// Volume usage as measured by the volume manager.
 #[derive(Debug)]
 struct AgentVolumes(VolumeUsages);
 
@@ -123,7 +123,7 @@ impl VolumeFigures for AgentVolumes {
                 inodes_free: Some(volume.stats.inodes_free),
                 inodes_used: Some(volume.stats.inodes_used),
             },
-            // a driver is asked how much a volume holds, not how it is
+            // volume conditions are not requested
             abnormal: None,
         });
         figures.collect()
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_pods_with_one_name_that_run_one_is_meant() {
+    fn one_running_pod_per_full_name_is_selected() {
         let pod = |uid: &str, name: &str, ready: bool| {
             Arc::new(ObservedPod {
                 uid: uid.into(),
@@ -155,21 +155,21 @@ mod tests {
             })
         };
         #[track_caller]
-        fn check(pods: &[Arc<ObservedPod>], present: Option<&str>, expected: &[&str]) {
-            let meant = meant(pods, |_, _| present.map(PodUid::from));
-            let mut meant: Vec<&str> = meant.iter().map(PodUid::as_str).collect();
-            meant.sort_unstable();
-            assert_eq!(meant, expected);
+        fn check(pods: &[Arc<ObservedPod>], current: Option<&str>, expected: &[&str]) {
+            let selected = select_by_name(pods, |_, _| current.map(PodUid::from));
+            let mut selected: Vec<&str> = selected.iter().map(PodUid::as_str).collect();
+            selected.sort_unstable();
+            assert_eq!(selected, expected);
         }
         let (old, new) = (pod("u1", "web", true), pod("u2", "web", true));
         let (ended, other) = (pod("u0", "web", false), pod("u3", "db", true));
         let both = [ended, old.clone(), new, other];
         check(&both, Some("u2"), &["u2", "u3"]);
         check(&both, Some("u1"), &["u1", "u3"]);
-        // the one that is to run has nothing yet, or nobody knows the two
+        // the current pod has no sandbox yet, or both pods are unknown
         check(&both, Some("u9"), &["u1", "u3"]);
         check(&both, None, &["u1", "u3"]);
-        // an orphan
+        // an orphaned pod
         check(&[old], Some("u9"), &["u1"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Port 10250 and the read-only port: bound before anything is started, served afterwards.
+//! Port 10250 and the read-only port. Both are bound before any actor starts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -16,7 +16,6 @@ use windlass_certs::self_signed::self_signed;
 use windlass_config::tls::TlsNumbers;
 use windlass_config::{Config, KubeletConfiguration, shown_flags};
 use windlass_credentials::access::AccessSettings;
-use windlass_pod_inputs::paths::NodePaths;
 use windlass_cri::WatchedStreams;
 use windlass_https::{
     Limits, ServingCertificate, TlsChoice, TlsProfile, TlsSource, Transport, files, serve,
@@ -25,19 +24,20 @@ use windlass_node::MachineRoots;
 use windlass_node_api::{
     Journals, NodeApi, NodeApiDeps, NodeApiSettings, RequestSpans, ServerType, router, traced,
 };
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_stats::MachineFacts;
 use windlass_stats::topology::Topology;
 use windlass_streams::Sessions;
 use windlass_types::Clock;
 
-use super::{SharedHandles, ServerContext, bind_error};
+use super::{ServerContext, SharedHandles, bind_error};
 
 /// Directory behind `/logs/`.
 const SYSTEM_LOGS: &str = "/var/log";
-/// Where the kernel tells of each processor.
-const PROCESSORS: &str = "/sys/bus/cpu/devices";
+/// The kernel's directory of CPUs.
+const CPU_DEVICES: &str = "/sys/bus/cpu/devices";
 
-/// Both ports, opened.
+/// The bound ports.
 #[derive(Debug)]
 pub(super) struct NodeApiPorts {
     secure: Option<TcpListener>,
@@ -45,7 +45,7 @@ pub(super) struct NodeApiPorts {
 }
 
 impl NodeApiPorts {
-    /// Opens `port` and `readOnlyPort` on `address`, as far as `enableServer` and the ports say.
+    /// Binds `port` and `readOnlyPort` on `address`, if enabled.
     pub(super) async fn bind(kubelet: &KubeletConfiguration) -> anyhow::Result<Self> {
         if !kubelet.enable_server {
             return Ok(Self {
@@ -62,7 +62,7 @@ impl NodeApiPorts {
     /// Serves until the agent's shutdown.
     ///
     /// # Errors
-    /// A certificate cannot be used, or a file of the configuration not read.
+    /// A certificate is unusable, or a configured file unreadable.
     pub(super) async fn serve(
         self,
         agent: &Agent,
@@ -102,14 +102,14 @@ impl NodeApiPorts {
     }
 }
 
-/// What makes spans of requests, if anybody takes them.
+/// Returns the recorder of request spans, if traces are exported.
 fn request_spans(agent: &Agent, clock: &Arc<dyn Clock>) -> Option<Arc<RequestSpans>> {
     let sink = Arc::clone(agent.spans.as_ref()?);
     let spans = RequestSpans::new(sink, Arc::clone(clock), &agent.node.name);
     Some(Arc::new(spans))
 }
 
-/// A port that is 0 is not served.
+/// Returns `None` for port 0.
 async fn listener(
     kubelet: &KubeletConfiguration,
     field: &str,
@@ -180,7 +180,7 @@ fn settings(config: &Config) -> NodeApiSettings {
 
 fn machine(config: &Config) -> MachineFacts {
     let facts = MachineRoots::of_this_machine(config.flags.root_dir.clone()).read();
-    let topology = Topology::read(Path::new(PROCESSORS));
+    let topology = Topology::read(Path::new(CPU_DEVICES));
     MachineFacts {
         cpu_cores: u64::from(facts.cpus),
         physical_cores: topology.cores,
@@ -198,16 +198,19 @@ fn machine(config: &Config) -> MachineFacts {
 
 fn auth_settings(agent: &Agent, config: &Config) -> AuthSettings {
     let kubelet = &config.kubelet;
-    let (who, may) = (&kubelet.authentication, &kubelet.authorization);
+    let (authn, authz) = (&kubelet.authentication, &kubelet.authorization);
     AuthSettings {
         node_name: agent.node.name.clone(),
-        anonymous: who.anonymous.enabled,
-        token_ttl: who.webhook.enabled.then(|| who.webhook.cache_ttl.to_std()),
-        authorization: match may.mode.as_str() {
+        anonymous: authn.anonymous.enabled,
+        token_ttl: authn
+            .webhook
+            .enabled
+            .then(|| authn.webhook.cache_ttl.to_std()),
+        authorization: match authz.mode.as_str() {
             "AlwaysAllow" => Authorization::AlwaysAllow,
             _ => Authorization::Webhook {
-                allowed: may.webhook.cache_authorized_ttl.to_std(),
-                refused: may.webhook.cache_unauthorized_ttl.to_std(),
+                allowed: authz.webhook.cache_authorized_ttl.to_std(),
+                refused: authz.webhook.cache_unauthorized_ttl.to_std(),
             },
         },
         access: AccessSettings {
@@ -216,13 +219,8 @@ fn auth_settings(agent: &Agent, config: &Config) -> AuthSettings {
     }
 }
 
-/// The server's certificate: from `tlsCertFile`, from the cluster, or signed by itself; and the
-/// clients' CA.
-async fn tls(
-    agent: &Agent,
-    config: &Config,
-    context: &ServerContext,
-) -> anyhow::Result<Transport> {
+/// Builds the transport from the serving certificate and the client CA.
+async fn tls(agent: &Agent, config: &Config, context: &ServerContext) -> anyhow::Result<Transport> {
     let kubelet = &config.kubelet;
     let client_ca = match kubelet.authentication.x509.client_ca_file.as_str() {
         "" => None,
@@ -277,19 +275,14 @@ async fn serving_certificate(
         dns: vec![host.clone()],
         ips: context.host_ips.clone(),
     };
-    let pair = self_signed(
-        &config.flags.cert_dir,
-        host,
-        &names,
-        context.clock.now(),
-    );
+    let pair = self_signed(&config.flags.cert_dir, host, &names, context.clock.now());
     let pair = pair.with_context(|| format!("--cert-dir={}", config.flags.cert_dir.display()))?;
     let parsed = ServingCertificate::from_pem(pair.pem()).with_context(|| {
         let dir = config.flags.cert_dir.display();
-        format!("{dir}/kubelet.crt and kubelet.key (remove both to have new ones made)")
+        format!("{dir}/kubelet.crt and kubelet.key (remove both to regenerate them)")
     })?;
     sender.send_replace(Some(parsed));
-    // nobody replaces it: the channel stays open for as long as it is served
+    // keeps the channel open while the certificate is in use
     agent.shutdown.track(async move { sender.closed().await });
     Ok(certificate)
 }

@@ -1,12 +1,11 @@
-//! What a node of a cluster has besides: where events go, and the actors that talk to the API
-//! server.
+//! Actors of a cluster node that use the API server, and the event recorder.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    ActorKind, ApiPodUpdate, MailboxSender, NodeUpdate, RuntimeState, ShutdownState, SourceSnapshot,
-    SourcesReady, VolumesInUse, mailbox, slots, spawn_io, start_actor,
+    ActorKind, ApiPodUpdate, MailboxSender, NodeUpdate, RuntimeState, ShutdownState,
+    SourceSnapshot, SourcesReady, VolumesInUse, mailbox, slots, spawn_io, start_actor,
 };
 use windlass_cri::{ImageService, RuntimeService};
 use windlass_metrics::Metrics;
@@ -22,7 +21,7 @@ use super::AgentParts;
 use crate::cluster::ClusterParts;
 use crate::node_summary::ClusterHandles;
 
-/// Events stay on the board of a stand-alone agent; a node of a cluster sends them too.
+/// Returns a recorder that also sends events to the API server, unless standalone.
 pub(super) fn event_recorder(parts: &AgentParts, board: &PodStatusStore) -> Arc<dyn EventRecorder> {
     let log = EventLog::new(board.clone(), Arc::clone(&parts.clock));
     let Some(cluster) = &parts.cluster else {
@@ -39,7 +38,7 @@ pub(super) fn event_recorder(parts: &AgentParts, board: &PodStatusStore) -> Arc<
     Arc::new(recorder)
 }
 
-/// What the actors of a cluster's node share.
+/// Dependencies of the actors of a cluster node.
 pub(super) struct ClusterWiring {
     pub(super) cluster: ClusterParts,
     pub(super) node_name: String,
@@ -60,12 +59,13 @@ pub(super) struct ClusterWiring {
     pub(super) node_seen: watch::Receiver<NodeUpdate>,
 }
 
-/// Starts the actors that only a node of a cluster has.
+/// Starts the actors of a cluster node.
 pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterHandles {
     let ClusterWiring {
         cluster, metrics, ..
     } = wiring;
-    let (seen_sender, seen_slots) = slots::<PodUid, ApiPodUpdate>(ActorKind::StatusManager, &metrics);
+    let (seen_sender, seen_slots) =
+        slots::<PodUid, ApiPodUpdate>(ActorKind::StatusManager, &metrics);
     start_actor(StatusManager::new(
         StatusManagerDeps {
             client: cluster.clients.main.clone(),
@@ -95,12 +95,12 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterHandles {
     start_actor(ApiSource::new(source, event_mailbox));
 
     let (contact_sender, contact) = watch::channel(None);
-    let view = ClusterHandles {
+    let handles = ClusterHandles {
         credentials: cluster
             .certificates
             .as_ref()
             .map(|it| it.credentials.clone()),
-        serving: cluster.keep_certificates(&wiring.clock, &metrics.certificates),
+        serving: cluster.spawn_rotations(&wiring.clock, &metrics.certificates),
         node: wiring.node_seen.clone(),
         contact,
         pod_watch,
@@ -129,11 +129,11 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterHandles {
         events: wiring.events,
         metrics,
     });
-    // everything else waits for the node object
+    // all other actors wait for the node object
     tokio::task::spawn_local(async move {
         identity.await;
         start_actor(lease);
         start_actor(status);
     });
-    view
+    handles
 }

@@ -1,4 +1,4 @@
-//! Plugins that register, which are CSI drivers, and the cluster that is told of them.
+//! Plugin registration, which serves CSI drivers, and their CSINode entries.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use windlass_volume_manager::DriversCame;
 
 use crate::cluster::ClusterParts;
 
-/// What the registration of drivers is made of.
+/// Dependencies of driver registration.
 pub(super) struct CsiWiring<'a> {
     /// `<root-dir>/plugins_registry`.
     pub(super) registry: PathBuf,
@@ -26,16 +26,16 @@ pub(super) struct CsiWiring<'a> {
     pub(super) metrics: Metrics,
 }
 
-/// Changes with each driver that registers.
+/// Returns a counter that changes with each driver registration.
 pub(super) fn drivers_came(drivers: &CsiDrivers) -> watch::Receiver<DriversCame> {
     let (sender, receiver) = watch::channel(DriversCame::default());
     let mut registered = drivers.subscribe();
     spawn_io("csi-drivers", async move {
         let mut known = registered.borrow_and_update().len();
-        // ends with the agent
+        // until the agent stops
         while registered.changed().await.is_ok() {
             let now = registered.borrow_and_update().len();
-            // one that went, and came back since, came as well
+            // a driver may have re-registered in between
             if now >= known {
                 sender.send_modify(|came| came.0 += 1);
             }
@@ -45,7 +45,7 @@ pub(super) fn drivers_came(drivers: &CsiDrivers) -> watch::Receiver<DriversCame>
     receiver
 }
 
-/// Starts the tasks. Plugins are looked for at once, with or without a cluster.
+/// Starts the tasks. Plugins register in standalone mode, too.
 pub(super) fn spawn_csi(wiring: CsiWiring<'_>) {
     let announcements = wiring.cluster.map(|_| Announcements::default());
     let registration = CsiRegistration::new(
@@ -70,7 +70,7 @@ pub(super) fn spawn_csi(wiring: CsiWiring<'_>) {
             keep_csi_node(CsiNodeDeps {
                 node_name: wiring.node_name,
                 client: cluster.clients.main.clone(),
-                // it is seen when there is an identity
+                // set once there are credentials
                 node: wiring.node_seen,
                 drivers: wiring.drivers,
                 announcements,

@@ -1,5 +1,4 @@
-//! Which logs there are to be rotated: those of containers that run or have ended, as the PLEG last
-//! saw them.
+//! Log rotation of the running and exited containers in the PLEG cache.
 
 use std::path::PathBuf;
 
@@ -16,7 +15,7 @@ pub(super) fn spawn_log_rotation(deps: LogRotationDeps, cache: StatusCache) {
     spawn_io("log-rotation", rotate_logs(deps, logs));
 }
 
-/// What has not been started has no log yet.
+/// Returns `None` for a container that never started.
 fn log_of(container: &ObservedContainer) -> Option<ContainerLog> {
     let runs = match container.state {
         ContainerState::Running => true,

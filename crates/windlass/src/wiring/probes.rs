@@ -12,7 +12,7 @@ use windlass_probes::{ProbeDeps, ProbeManager};
 use windlass_store::{ProbeResultFile, ProbeResultTables};
 use windlass_types::{Clock, EventRecorder, PodUid, ProbeKind};
 
-/// What the three managers are made of.
+/// Dependencies of the probe managers.
 pub(super) struct ProbeWiring {
     pub(super) runtime: Arc<dyn RuntimeService>,
     pub(super) checks: Arc<dyn Checks>,
@@ -23,15 +23,15 @@ pub(super) struct ProbeWiring {
     pub(super) restored: ProbeResultTables,
 }
 
-/// Starts the managers; the SyncLoop hears what they say.
+/// Starts the managers; returns their handle and the updates for the sync loop.
 pub(super) fn spawn_probes(
     wiring: &ProbeWiring,
 ) -> (ProbesHandle, SlotReceiver<PodUid, ProbeUpdate>) {
     let metrics = &wiring.metrics;
     let results = ProbeResults::new(wiring.restored.clone());
-    let (updates, heard) = slots(ActorKind::SyncLoop, metrics);
-    let lanes = ProbeKind::ALL.map(|kind| {
-        let (lane, pods) = slots(actor_of(kind), metrics);
+    let (updates, update_slots) = slots(ActorKind::SyncLoop, metrics);
+    let managers = ProbeKind::ALL.map(|kind| {
+        let (manager, pods) = slots(actor_of(kind), metrics);
         let deps = ProbeDeps {
             runtime: Arc::clone(&wiring.runtime),
             checks: Arc::clone(&wiring.checks),
@@ -43,9 +43,9 @@ pub(super) fn spawn_probes(
             updates: updates.clone(),
         };
         start_actor(ProbeManager::new(kind, deps, pods));
-        lane
+        manager
     });
-    (ProbesHandle { lanes, results }, heard)
+    (ProbesHandle { managers, results }, update_slots)
 }
 
 fn actor_of(kind: ProbeKind) -> ActorKind {

@@ -1,4 +1,4 @@
-//! The sources of pods that are the same on every node, and PodStorage behind them.
+//! PodStorage and the file and HTTP sources that feed it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use windlass_sources::{
 use windlass_timelines::Timelines;
 use windlass_types::{Clock, EventRecorder, PodOp, PodSource, SharedPod, names};
 
-/// Which pod sources there are.
+/// Settings of the pod sources.
 #[derive(Clone, Debug, Default)]
 pub struct SourceParts {
-    /// Name of the node, part of a static pod's name.
+    /// Name of the node, a suffix of static pod names.
     pub node_name: String,
     /// `staticPodPath`.
     pub file: Option<PathBuf>,
@@ -33,14 +33,14 @@ pub struct SourceParts {
     pub url_headers: HeaderMap,
     /// `httpCheckFrequency`.
     pub url_period: Duration,
-    /// The API server.
+    /// Whether the API server is a source.
     pub api: bool,
-    /// Sources that are fed through [`super::Agent::sources`] from outside, as simulations do.
+    /// Sources that simulations feed through [`super::Agent::sources`].
     pub fed: BTreeSet<PodSource>,
 }
 
 impl SourceParts {
-    /// All of them.
+    /// Returns all configured sources.
     pub(super) fn configured(&self) -> BTreeSet<PodSource> {
         let file = self.file.as_ref().map(|_| PodSource::File);
         let http = self.url.as_ref().map(|_| PodSource::Http);
@@ -53,7 +53,7 @@ impl SourceParts {
     }
 }
 
-/// What PodStorage and its sources are made of.
+/// Dependencies of PodStorage and its sources.
 pub(super) struct SourceWiring {
     pub(super) sources: SourceParts,
     pub(super) restored: Vec<SharedPod>,
@@ -64,7 +64,7 @@ pub(super) struct SourceWiring {
     pub(super) sync_loop: MailboxSender<ConfigChanged>,
 }
 
-/// Starts PodStorage and what feeds it. The way into it, and what it refuses.
+/// Starts PodStorage and its sources; returns its mailbox and the rejected manifests.
 pub(super) fn spawn_sources(
     wiring: SourceWiring,
 ) -> (
@@ -108,8 +108,8 @@ pub(super) fn spawn_sources(
     (storage, rejected)
 }
 
-/// What an earlier life of the agent admitted is the first that PodStorage hears of. What runs is
-/// looked after from the start; what does not waits until the API server confirms it.
+/// Sends the checkpointed pods before any source does. Running ones are managed at once, others
+/// wait until the API server confirms them.
 fn restore(pods: Vec<SharedPod>, storage: &MailboxSender<SourceSnapshot>) {
     if pods.is_empty() {
         return;
@@ -128,6 +128,6 @@ fn restore(pods: Vec<SharedPod>, storage: &MailboxSender<SourceSnapshot>) {
         rejected: Vec::new(),
     };
     if storage.try_send(snapshot).is_err() {
-        tracing::error!("admitted pods not restored");
+        tracing::error!("restoring admitted pods failed");
     }
 }
