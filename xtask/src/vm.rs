@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use windlass_testbed::debian::{self, Package};
 
-use crate::run;
+use xtask_run as run;
 use machine::{Hardware, Machine};
 
 /// What runs the machine and makes its disks.
@@ -43,15 +43,15 @@ const TESTS: &str = "test(/(^|::)on_containerd_/)";
 /// The tests of `--short`: one for each part of the node that cgroup v2 or systemd changes, and the
 /// life of a pod.
 const SHORT: &[&str] = &[
-    "on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along",
-    "on_containerd_a_status_has_every_field_it_should",
-    "on_containerd_a_pod_looks_as_the_go_kubelet_makes_it",
-    "on_containerd_a_container_is_as_isolated_as_its_pod_says",
-    "on_containerd_a_job_succeeds_and_a_crash_looper_waits_in_back_off",
-    "on_containerd_the_web_example_serves_its_page_and_logs_where_shippers_look",
+    "on_containerd_pod_cgroup_is_created_and_removed",
+    "on_containerd_pod_status_has_all_fields",
+    "on_containerd_pod_matches_the_go_kubelet",
+    "on_containerd_container_isolation_follows_pod_spec",
+    "on_containerd_job_succeeds_and_crash_loop_backs_off",
+    "on_containerd_web_example_serves_page_and_writes_logs",
     "on_containerd_a_container_that_burns_a_processor_and_memory_is_seen_doing_so",
-    "on_containerd_memory_has_its_size_and_volumes_their_group_also_after_a_kill",
-    "on_containerd_mounts_travel_as_far_as_the_pod_says",
+    "on_containerd_tmpfs_size_and_fs_group_survive_kill",
+    "on_containerd_mount_propagation_follows_pod_spec",
     "on_containerd_dual_stack_pods_have_both_addresses",
 ];
 /// How long the short form may take.

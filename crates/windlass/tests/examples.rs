@@ -96,7 +96,7 @@ async fn http_get(ip: &str) -> String {
 }
 
 #[tokio::test]
-async fn on_containerd_the_web_example_serves_its_page_and_logs_where_shippers_look() {
+async fn on_containerd_web_example_serves_page_and_writes_logs() {
     let mut node = Node::start("t-web").await;
     node.write("web.yaml", example("web.yaml"));
     let web = node.ready("web").await;
@@ -119,7 +119,7 @@ async fn on_containerd_the_web_example_serves_its_page_and_logs_where_shippers_l
 }
 
 #[tokio::test]
-async fn on_containerd_a_job_succeeds_and_a_crash_looper_waits_in_back_off() {
+async fn on_containerd_job_succeeds_and_crash_loop_backs_off() {
     let mut node = Node::start("t-job").await;
     node.write("job.yaml", example("job.yaml"));
     node.write("crash-looper.yaml", example("crash-looper.yaml"));

@@ -32,7 +32,7 @@ const ARGS: [&str; 4] = [
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_link_named_kubelet_starts_with_kubeadms_line_and_files() {
+fn agent_starts_as_kubelet_with_kubeadm_flags_and_files() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let here = |text: &str| text.replace('@', at.to_str().unwrap());
@@ -69,7 +69,7 @@ fn a_link_named_kubelet_starts_with_kubeadms_line_and_files() {
 }
 
 #[test]
-fn what_fails_after_the_actors_are_made_is_an_error_and_no_panic() {
+fn failure_after_actor_start_is_error_not_panic() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     std::fs::write(at.join("file"), "").unwrap();

@@ -81,7 +81,7 @@ fn patches(sim: &NodeSim, name: &str) -> usize {
 }
 
 #[test]
-fn a_manifest_edited_while_agent_and_api_server_are_down_replaces_the_pod_that_runs() {
+fn manifest_edit_during_downtime_replaces_running_pod() {
     // the API server is itself a static pod: to mend it must not need it
     on_a_ready_node(1, async |sim| {
         let broken = static_pod("kube-apiserver").uid("broken");
@@ -104,7 +104,7 @@ fn a_manifest_edited_while_agent_and_api_server_are_down_replaces_the_pod_that_r
 }
 
 #[test]
-fn a_manifest_edited_while_its_mirror_is_deleted_has_one_mirror_of_the_new_pod() {
+fn manifest_edit_during_mirror_deletion_creates_one_mirror_pod() {
     on_a_ready_node(12, async |sim| {
         let mirrored = |sim: &NodeSim| {
             let hash = get(sim, "etcd").filter(|m| m.metadata.deletion_timestamp.is_none());
@@ -138,7 +138,7 @@ fn a_manifest_edited_while_its_mirror_is_deleted_has_one_mirror_of_the_new_pod()
 }
 
 #[test]
-fn pods_without_a_word_from_their_source_are_left_alone_while_the_api_server_is_down() {
+fn pods_of_silent_source_survive_api_server_outage() {
     on_a_ready_node(2, async |sim| {
         let web = create(sim, pod("web"));
         sim.desire([static_pod("etcd").build()]).await;
@@ -157,7 +157,7 @@ fn pods_without_a_word_from_their_source_are_left_alone_while_the_api_server_is_
 }
 
 #[test]
-fn a_stop_that_failed_is_tried_again_although_the_clock_was_set_back() {
+fn failed_stop_is_retried_after_clock_set_back() {
     on_a_ready_node(3, async |sim| {
         let uid = create(sim, pod("web"));
         sim.until("it runs", 5 * SECOND, |sim| ready(sim, "web"))
@@ -176,7 +176,7 @@ fn a_stop_that_failed_is_tried_again_although_the_clock_was_set_back() {
 }
 
 #[test]
-fn a_pod_whose_object_is_replaced_during_an_outage_ends_and_the_new_one_runs() {
+fn pod_replaced_during_outage_terminates_and_new_pod_runs() {
     on_a_ready_node(13, async |sim| {
         sim.runtime
             .set_behaviour("default/db/app", Behaviour::stubborn());
@@ -203,7 +203,7 @@ fn a_pod_whose_object_is_replaced_during_an_outage_ends_and_the_new_one_runs() {
 }
 
 #[test]
-fn a_refused_pod_that_is_changed_at_once_does_not_run() {
+fn rejected_pod_does_not_run_after_update() {
     on_a_ready_node(4, async |sim| {
         let mut greedy = Vec::new();
         for i in 0..20 {
@@ -236,7 +236,7 @@ fn a_refused_pod_that_is_changed_at_once_does_not_run() {
 }
 
 #[test]
-fn a_pod_that_finished_during_an_outage_does_not_run_again_though_nobody_was_told() {
+fn pod_finished_during_outage_does_not_run_again() {
     for restored in [false, true] {
         on_a_ready_node(5, async |sim| {
             sim.runtime
@@ -282,7 +282,7 @@ async fn restore(sim: &NodeSim, pods: impl IntoIterator<Item = Pod>) {
 }
 
 #[test]
-fn a_running_pod_that_never_restarts_survives_an_agent_that_starts_without_api_server() {
+fn running_restart_never_pod_survives_start_without_api_server() {
     on_a_ready_node(9, async |sim| {
         let uid = create(sim, pod("job").restart_policy("Never"));
         sim.until("it runs", 5 * SECOND, |sim| ready(sim, "job"))
@@ -303,7 +303,7 @@ fn a_running_pod_that_never_restarts_survives_an_agent_that_starts_without_api_s
 }
 
 #[test]
-fn what_a_reboot_left_of_a_restored_pod_is_not_started_before_the_api_server_wants_it() {
+fn restored_pod_after_reboot_waits_for_api_server() {
     on_a_ready_node(10, async |sim| {
         let uid = create(sim, pod("db"));
         sim.until("it runs", 5 * SECOND, |sim| ready(sim, "db"))
@@ -328,7 +328,7 @@ fn what_a_reboot_left_of_a_restored_pod_is_not_started_before_the_api_server_wan
 }
 
 #[test]
-fn an_agent_that_starts_again_changes_no_status_of_a_pod_that_went_on() {
+fn agent_restart_changes_no_status_of_running_pod() {
     on_a_ready_node(6, async |sim| {
         sim.runtime
             .set_behaviour("default/crash/app", Behaviour::exits(SECOND, 1));
@@ -362,7 +362,7 @@ fn an_agent_that_starts_again_changes_no_status_of_a_pod_that_went_on() {
 }
 
 #[test]
-fn a_crash_loop_with_objects_goes_on_without_the_api_server_as_one_without() {
+fn crash_loop_with_references_continues_without_api_server() {
     on_a_ready_node(11, async |sim| {
         for name in ["bare", "rich"] {
             let key = format!("default/{name}/app");
@@ -411,7 +411,7 @@ fn a_crash_loop_with_objects_goes_on_without_the_api_server_as_one_without() {
 }
 
 #[test]
-fn a_status_that_somebody_empties_is_said_again_as_it_was() {
+fn cleared_status_is_reported_again() {
     on_a_ready_node(7, async |sim| {
         create(sim, pod("web"));
         sim.until("it runs", 5 * SECOND, |sim| ready(sim, "web"))
@@ -430,7 +430,7 @@ fn a_status_that_somebody_empties_is_said_again_as_it_was() {
 }
 
 #[test]
-fn a_pod_is_ready_when_the_condition_its_gate_names_is_true() {
+fn pod_is_ready_when_readiness_gate_condition_is_true() {
     on_a_ready_node(8, async |sim| {
         let gate = json!([{ "conditionType": "lb" }]);
         create(

@@ -51,7 +51,7 @@ async fn desire(sim: &mut NodeSim, pods: impl IntoIterator<Item = PodBuilder>) {
 }
 
 #[test]
-fn a_container_removed_behind_the_agents_back_is_started_again() {
+fn externally_removed_container_is_restarted() {
     beside_a_bystander(1, async |sim| {
         desire(sim, [pod("web")]).await;
         sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
@@ -77,7 +77,7 @@ fn a_container_removed_behind_the_agents_back_is_started_again() {
 }
 
 #[test]
-fn a_container_in_an_unknown_state_is_stopped_before_its_successor_starts() {
+fn container_in_unknown_state_is_stopped_before_restart() {
     beside_a_bystander(2, async |sim| {
         desire(sim, [pod("web")]).await;
         sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
@@ -92,7 +92,7 @@ fn a_container_in_an_unknown_state_is_stopped_before_its_successor_starts() {
 }
 
 #[test]
-fn a_container_killed_for_memory_is_reported_as_that() {
+fn oom_killed_container_is_reported_as_oom_killed() {
     beside_a_bystander(3, async |sim| {
         desire(sim, [pod("web").restart_policy("Never")]).await;
         sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
@@ -105,7 +105,7 @@ fn a_container_killed_for_memory_is_reported_as_that() {
 }
 
 #[test]
-fn a_pod_that_cannot_be_stopped_says_so_and_holds_back_only_its_successor() {
+fn unstoppable_pod_is_reported_and_blocks_only_same_name() {
     beside_a_bystander(4, async |sim| {
         desire(sim, [pod("web")]).await;
         sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
@@ -139,7 +139,7 @@ fn a_pod_that_cannot_be_stopped_says_so_and_holds_back_only_its_successor() {
 }
 
 #[test]
-fn a_sandbox_that_hangs_past_every_deadline_ends_as_one_pod() {
+fn hung_sandbox_creation_results_in_one_pod() {
     beside_a_bystander(5, async |sim| {
         sim.runtime
             .inject(Fault::hang(Operation::RunPodSandbox).on("default/web"));
@@ -161,7 +161,7 @@ fn a_sandbox_that_hangs_past_every_deadline_ends_as_one_pod() {
 }
 
 #[test]
-fn a_pod_whose_directory_cannot_be_made_says_so_until_it_can() {
+fn pod_directory_error_is_reported_until_resolved() {
     beside_a_bystander(6, async |sim| {
         sim.files.fail_pod(&uid("web"), Some("no space left"));
         desire(sim, [pod("web")]).await;
@@ -175,7 +175,7 @@ fn a_pod_whose_directory_cannot_be_made_says_so_until_it_can() {
 }
 
 #[test]
-fn a_volume_that_hangs_does_not_keep_its_pod_from_being_removed() {
+fn hung_volume_does_not_block_pod_removal() {
     beside_a_bystander(7, async |sim| {
         sim.files.hang_pod(&uid("web"), true);
         desire(sim, [pod("web")]).await;
@@ -191,7 +191,7 @@ fn a_volume_that_hangs_does_not_keep_its_pod_from_being_removed() {
 }
 
 #[test]
-fn garbage_that_cannot_be_removed_is_tried_again_and_delays_nothing() {
+fn failed_garbage_collection_is_retried_without_delays() {
     beside_a_bystander(8, async |sim| {
         desire(sim, [pod("web")]).await;
         sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
@@ -213,7 +213,7 @@ fn garbage_that_cannot_be_removed_is_tried_again_and_delays_nothing() {
 }
 
 #[test]
-fn a_lost_event_stream_is_opened_again_and_nothing_is_missed() {
+fn lost_event_stream_is_reopened_without_loss() {
     beside_a_bystander(9, async |sim| {
         desire(sim, [pod("web")]).await;
         sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
@@ -233,7 +233,7 @@ fn a_lost_event_stream_is_opened_again_and_nothing_is_missed() {
 }
 
 #[test]
-fn a_runtime_that_vanishes_in_the_middle_of_a_stop_ends_it_when_it_is_back() {
+fn stop_completes_after_runtime_outage() {
     beside_a_bystander(10, async |sim| {
         sim.runtime
             .set_behaviour("default/web/app", Behaviour::stubborn());

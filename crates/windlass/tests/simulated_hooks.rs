@@ -124,7 +124,7 @@ fn waiting(sim: &NodeSim) -> Option<(String, String)> {
 }
 
 #[test]
-fn a_pod_is_gone_half_a_second_after_its_hook_and_its_stop() {
+fn pod_is_removed_within_half_second_after_hook_and_stop() {
     on_a_node(1, async |sim| {
         sim.runtime
             .set_exec("app drain", Exec::default().taking(3 * SECOND));
@@ -146,7 +146,7 @@ fn a_pod_is_gone_half_a_second_after_its_hook_and_its_stop() {
 }
 
 #[test]
-fn a_hook_that_outlives_the_grace_is_left_and_the_container_has_two_seconds() {
+fn pre_stop_hook_beyond_grace_period_leaves_min_stop_timeout() {
     on_a_node(2, async |sim| {
         sim.runtime.set_exec("app drain", Exec::hangs());
         sim.runtime.set_behaviour("app", Behaviour::stubborn());
@@ -163,7 +163,7 @@ fn a_hook_that_outlives_the_grace_is_left_and_the_container_has_two_seconds() {
 }
 
 #[test]
-fn a_hook_that_fails_holds_nothing_up() {
+fn failed_hook_delays_nothing() {
     on_a_node(3, async |sim| {
         sim.runtime.set_exec("app drain", Exec::exits(1));
         let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
@@ -177,7 +177,7 @@ fn a_hook_that_fails_holds_nothing_up() {
 }
 
 #[test]
-fn a_shorter_grace_reaches_a_pod_whose_hook_hangs() {
+fn shortened_grace_period_applies_to_hung_hook() {
     on_a_node(4, async |sim| {
         sim.runtime.set_exec("app drain", Exec::hangs());
         let uid = running(sim, pod(json!({"preStop": exec("drain")})).grace(600)).await;
@@ -198,7 +198,7 @@ fn a_shorter_grace_reaches_a_pod_whose_hook_hangs() {
 }
 
 #[test]
-fn a_deletion_by_force_waits_a_second_for_the_hook_and_two_for_the_container() {
+fn force_deletion_limits_hook_and_stop_timeout() {
     on_a_node(5, async |sim| {
         sim.runtime.set_exec("app drain", Exec::hangs());
         sim.runtime.set_behaviour("app", Behaviour::stubborn());
@@ -219,7 +219,7 @@ fn a_deletion_by_force_waits_a_second_for_the_hook_and_two_for_the_container() {
 }
 
 #[test]
-fn a_container_that_has_exited_has_no_pre_stop_hook() {
+fn exited_container_runs_no_pre_stop_hook() {
     on_a_node(6, async |sim| {
         sim.runtime
             .set_behaviour("app", Behaviour::exits(SECOND, 1));
@@ -238,7 +238,7 @@ fn a_container_that_has_exited_has_no_pre_stop_hook() {
 }
 
 #[test]
-fn a_container_that_fails_its_liveness_probe_has_its_hook_and_the_probes_own_grace() {
+fn failed_liveness_runs_hook_with_probe_grace_period() {
     on_a_node(19, async |sim| {
         sim.runtime.set_exec("app alive", Exec::exits(1));
         sim.runtime.set_exec("app drain", Exec::hangs());
@@ -272,7 +272,7 @@ fn a_container_that_fails_its_liveness_probe_has_its_hook_and_the_probes_own_gra
 }
 
 #[test]
-fn a_sleep_ends_with_its_container() {
+fn sleep_hook_ends_with_container() {
     on_a_node(7, async |sim| {
         let uid = running(sim, pod(json!({"preStop": {"sleep": {"seconds": 25}}}))).await;
         let since = delete(sim, None);
@@ -303,7 +303,7 @@ fn with_sidecars() -> PodBuilder {
 }
 
 #[test]
-fn sidecars_end_last_and_in_reverse_while_the_grace_lasts() {
+fn sidecars_stop_last_in_reverse_within_grace_period() {
     on_a_node(8, async |sim| {
         let takes = |seconds: u32| Behaviour {
             stops_after: seconds * SECOND,
@@ -335,7 +335,7 @@ fn sidecars_end_last_and_in_reverse_while_the_grace_lasts() {
 }
 
 #[test]
-fn a_stubborn_main_leaves_the_sidecars_two_seconds_and_the_pod_ends_with_its_grace() {
+fn stubborn_app_container_leaves_sidecars_min_stop_timeout() {
     on_a_node(9, async |sim| {
         for name in ["app", "first", "second"] {
             sim.runtime.set_behaviour(name, Behaviour::stubborn());
@@ -350,7 +350,7 @@ fn a_stubborn_main_leaves_the_sidecars_two_seconds_and_the_pod_ends_with_its_gra
 }
 
 #[test]
-fn what_follows_waits_for_a_post_start_hook_and_a_deletion_does_not() {
+fn post_start_hook_delays_next_container_not_deletion() {
     on_a_node(10, async |sim| {
         sim.runtime.set_exec("app warm", Exec::hangs());
         let pod = pod(json!({"postStart": exec("warm"), "preStop": exec("drain")}))
@@ -368,7 +368,7 @@ fn what_follows_waits_for_a_post_start_hook_and_a_deletion_does_not() {
 }
 
 #[test]
-fn a_post_start_hook_that_fails_restarts_its_container_with_a_back_off() {
+fn failed_post_start_hook_restarts_container_with_back_off() {
     on_a_node(11, async |sim| {
         sim.runtime.script_execs(
             "app warm",
@@ -407,7 +407,7 @@ fn a_post_start_hook_that_fails_restarts_its_container_with_a_back_off() {
 }
 
 #[test]
-fn a_hook_that_hangs_in_one_pod_delays_no_other() {
+fn hung_hook_delays_no_other_pod() {
     on_a_node(12, async |sim| {
         sim.runtime.set_exec("hung warm", Exec::hangs());
         for number in 0..8 {
@@ -427,7 +427,7 @@ fn a_hook_that_hangs_in_one_pod_delays_no_other() {
 }
 
 #[test]
-fn an_agent_killed_in_a_post_start_hook_leaves_the_container_alone() {
+fn agent_kill_during_post_start_hook_keeps_container() {
     on_a_node(13, async |sim| {
         sim.runtime
             .set_exec("app warm", Exec::default().taking(MINUTE));
@@ -475,7 +475,7 @@ fn killed_while_stopping(seed: u64, after: u32, knew: bool) -> (f64, Vec<String>
 }
 
 #[test]
-fn an_agent_killed_in_a_pre_stop_hook_goes_on_with_what_is_left_of_the_grace() {
+fn agent_kill_during_pre_stop_hook_resumes_remaining_grace() {
     // the mark of the deletion says 30 s, without fractions; two more belong to the container
     let (ended, calls) = killed_while_stopping(14, 10, true);
     assert_eq!(calls, ["0s exec app#0", "11s exec app#0", "30s stop app#0"]);
@@ -483,21 +483,21 @@ fn an_agent_killed_in_a_pre_stop_hook_goes_on_with_what_is_left_of_the_grace() {
 }
 
 #[test]
-fn an_agent_that_comes_back_after_the_grace_still_stops_the_container_in_order() {
+fn restart_after_grace_period_stops_containers_in_order() {
     let (ended, calls) = killed_while_stopping(15, 29, true);
     assert_eq!(calls, ["0s exec app#0", "30s exec app#0", "31s stop app#0"]);
     assert!((32.0..33.5).contains(&ended), "{ended}");
 }
 
 #[test]
-fn a_pod_whose_deletion_nobody_heard_of_has_all_of_its_grace() {
+fn unobserved_deletion_keeps_full_grace_period() {
     let (ended, calls) = killed_while_stopping(16, 60, false);
     assert_eq!(calls, ["61s exec app#0", "91s stop app#0"]);
     assert!((92.0..93.5).contains(&ended), "{ended}");
 }
 
 #[test]
-fn a_runtime_that_does_not_answer_a_command_holds_a_stop_up_for_the_grace_only() {
+fn hung_exec_hook_delays_stop_by_grace_period_only() {
     on_a_node(17, async |sim| {
         let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
         sim.runtime.inject(Fault::hang(Operation::ExecSync));
@@ -509,7 +509,7 @@ fn a_runtime_that_does_not_answer_a_command_holds_a_stop_up_for_the_grace_only()
 }
 
 #[test]
-fn a_request_that_nobody_answers_is_waited_for_until_the_grace_is_over() {
+fn hung_http_hook_delays_stop_by_grace_period_only() {
     on_a_node(18, async |sim| {
         let get = json!({"preStop": {"httpGet": {"path": "/bye", "port": 8080}}});
         let uid = running(sim, pod(get)).await;

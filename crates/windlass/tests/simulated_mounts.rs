@@ -50,7 +50,7 @@ fn state(sim: &NodeSim, pod: &str, container: &str) -> String {
 }
 
 #[test]
-fn a_container_waits_for_the_image_that_it_mounts_and_no_other_does() {
+fn image_volume_pull_delays_only_its_container() {
     simulate(31, async |sim| {
         sim.runtime.add_image("busybox:1");
         sim.runtime.set_pull(MODEL, Pull::not_found(MODEL));
@@ -86,7 +86,7 @@ fn a_container_waits_for_the_image_that_it_mounts_and_no_other_does() {
 }
 
 #[test]
-fn the_status_tells_which_mounts_became_read_only_with_all_below_them() {
+fn status_reports_recursive_read_only_mounts() {
     let check = |can: bool, expected: &str| {
         simulate(32, async |sim| {
             sim.runtime.add_image("busybox:1");
@@ -120,7 +120,7 @@ fn the_status_tells_which_mounts_became_read_only_with_all_below_them() {
 }
 
 #[test]
-fn a_part_that_leads_out_of_its_volume_keeps_its_container_waiting_until_it_does_not() {
+fn escaping_subpath_blocks_container_until_fixed() {
     simulate(33, async |sim| {
         sim.runtime.add_image("busybox:1");
         sim.files.lead_out("current", true);

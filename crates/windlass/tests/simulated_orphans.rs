@@ -95,7 +95,7 @@ async fn leave_every_shape(sim: &mut NodeSim) {
 }
 
 #[test]
-fn every_shape_of_orphan_goes_promptly_and_leaves_nothing() {
+fn orphaned_pods_of_every_state_are_removed() {
     simulate(1, async |sim| {
         leave_every_shape(sim).await;
         let kept = sim.runtime.running(&uid("kept"), "app");
@@ -117,7 +117,7 @@ fn every_shape_of_orphan_goes_promptly_and_leaves_nothing() {
 }
 
 #[test]
-fn nothing_goes_before_the_sources_have_spoken() {
+fn orphans_are_kept_until_all_sources_ready() {
     simulate(2, async |sim| {
         leave_every_shape(sim).await;
         let before = left(sim, &SHAPES);
@@ -136,7 +136,7 @@ fn nothing_goes_before_the_sources_have_spoken() {
 }
 
 #[test]
-fn a_pod_that_is_asked_for_a_moment_later_runs_in_the_end_whenever_that_was() {
+fn orphaned_pod_desired_later_runs_eventually() {
     for moment in 0..40 {
         simulate(100 + moment, async |sim| {
             latencies(sim);
@@ -166,7 +166,7 @@ fn a_pod_that_is_asked_for_a_moment_later_runs_in_the_end_whenever_that_was() {
 }
 
 #[test]
-fn a_clean_up_that_is_killed_anywhere_is_finished_by_the_next_agent() {
+fn interrupted_housekeeping_is_finished_after_restart() {
     for step in 0..60 {
         simulate(200 + step, async |sim| {
             leave_every_shape(sim).await;
@@ -188,7 +188,7 @@ fn a_clean_up_that_is_killed_anywhere_is_finished_by_the_next_agent() {
 }
 
 #[test]
-fn what_a_removed_pod_had_goes_promptly_and_logs_do_not_pile_up() {
+fn removed_pod_is_cleaned_up_including_logs() {
     simulate(3, async |sim| {
         latencies(sim);
         for generation in 0..30 {
@@ -211,7 +211,7 @@ fn what_a_removed_pod_had_goes_promptly_and_logs_do_not_pile_up() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_tried_each_minute_and_not_at_once() {
+fn failed_removal_is_retried_once_a_minute() {
     simulate(4, async |sim| {
         leave_every_shape(sim).await;
         let stuck = windlass_testing::fake_runtime::Fault::fail(
@@ -240,7 +240,7 @@ fn what_cannot_be_removed_is_tried_each_minute_and_not_at_once() {
 }
 
 #[test]
-fn orphans_are_counted_and_a_mounted_directory_is_an_error_until_it_is_free() {
+fn orphaned_pod_metrics_count_mounted_directories() {
     simulate(5, async |sim| {
         leave_every_shape(sim).await;
         sim.files.mount(&uid("stopped"), true);
@@ -273,7 +273,7 @@ fn orphans_are_counted_and_a_mounted_directory_is_an_error_until_it_is_free() {
 }
 
 #[test]
-fn what_hangs_keeps_nothing_of_others_from_going() {
+fn hung_removal_delays_no_other_pod() {
     simulate(16, async |sim| {
         latencies(sim);
         let all = ["a-hangs", "b", "kept"];
@@ -334,7 +334,7 @@ fn has_cgroup(tree: &MemoryTree, name: &str) -> bool {
 }
 
 #[test]
-fn a_pod_lives_in_its_cgroup_which_outlives_the_agent_and_goes_with_the_pod() {
+fn pod_cgroup_survives_restart_and_is_removed_with_pod() {
     with_cgroups(10, async |sim, tree| {
         let burstable = pod("web").container_with("side", "busybox:1", |c| {
             let resources = serde_json::json!({"requests": {"cpu": "500m"}});
@@ -376,7 +376,7 @@ fn a_pod_lives_in_its_cgroup_which_outlives_the_agent_and_goes_with_the_pod() {
 }
 
 #[test]
-fn a_pod_whose_cgroup_vanished_is_restarted_in_a_new_one() {
+fn pod_with_removed_cgroup_is_restarted_in_new_one() {
     with_cgroups(11, async |sim, tree| {
         sim.desire([pod("web").build(), pod("other").build()]).await;
         sim.until("both run", MINUTE, |sim| {
@@ -401,7 +401,7 @@ fn a_pod_whose_cgroup_vanished_is_restarted_in_a_new_one() {
 }
 
 #[test]
-fn a_pod_of_an_agent_that_made_no_cgroups_runs_on_untouched() {
+fn pod_without_cgroup_of_previous_run_is_unchanged() {
     simulate(12, async |sim| {
         latencies(sim);
         sim.desire([pod("old").build()]).await;
@@ -433,7 +433,7 @@ fn a_pod_of_an_agent_that_made_no_cgroups_runs_on_untouched() {
 }
 
 #[test]
-fn a_cgroup_that_nobodys_pod_is_in_goes_and_its_processes_with_it() {
+fn orphaned_cgroup_is_removed_with_its_processes() {
     with_cgroups(13, async |sim, tree| {
         sim.desire([pod("kept").build()]).await;
         sim.until("runs", MINUTE, |sim| runs(sim, "kept")).await;
@@ -447,7 +447,7 @@ fn a_cgroup_that_nobodys_pod_is_in_goes_and_its_processes_with_it() {
 }
 
 #[test]
-fn a_pod_that_the_runtime_has_keeps_what_is_its_own_although_nobody_can_read_it() {
+fn pod_with_unreadable_status_keeps_files_and_cgroup() {
     with_cgroups(15, async |sim, tree| {
         let both = ["kept", "unread"];
         sim.desire(both.map(|name| pod(name).build())).await;
@@ -470,7 +470,7 @@ fn a_pod_that_the_runtime_has_keeps_what_is_its_own_although_nobody_can_read_it(
 }
 
 #[test]
-fn a_pod_waits_for_its_cgroup_and_says_so() {
+fn pod_waiting_for_cgroup_reports_blocker() {
     with_cgroups(14, async |sim, tree| {
         sim.desire([pod("first").build()]).await;
         sim.until("runs", MINUTE, |sim| runs(sim, "first")).await;
@@ -496,7 +496,7 @@ fn a_pod_waits_for_its_cgroup_and_says_so() {
 }
 
 #[test]
-fn containers_that_ended_with_their_agent_are_still_read_by_the_next() {
+fn container_exits_during_downtime_are_reported() {
     simulate(15, async |sim| {
         latencies(sim);
         sim.desire([pod("job").restart_policy("Never").build()])

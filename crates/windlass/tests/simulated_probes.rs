@@ -74,7 +74,7 @@ fn gaps(sim: &NodeSim, operation: Operation, subject: &str) -> Vec<i64> {
 }
 
 #[test]
-fn a_container_that_fails_its_liveness_is_stopped_with_the_probes_grace_and_started_ever_later() {
+fn failed_liveness_uses_probe_grace_period_and_back_off() {
     simulate(1, async |sim| {
         sim.runtime.add_image(IMAGE);
         sim.runtime.set_behaviour("app", Behaviour::stubborn());
@@ -108,7 +108,7 @@ fn a_container_that_fails_its_liveness_is_stopped_with_the_probes_grace_and_star
 }
 
 #[test]
-fn readiness_follows_the_container_and_restarts_nothing() {
+fn readiness_changes_restart_no_container() {
     simulate(2, async |sim| {
         sim.runtime.add_image(IMAGE);
         sim.runtime.set_exec("app", Exec::exits(1));
@@ -136,7 +136,7 @@ fn readiness_follows_the_container_and_restarts_nothing() {
 }
 
 #[test]
-fn a_startup_probe_holds_the_others_back_and_its_failure_restarts_the_container() {
+fn startup_probe_gates_others_and_failure_restarts_container() {
     simulate(3, async |sim| {
         sim.runtime.add_image(IMAGE);
         sim.runtime.set_exec("app start", Exec::exits(1));
@@ -170,7 +170,7 @@ fn a_startup_probe_holds_the_others_back_and_its_failure_restarts_the_container(
 }
 
 #[test]
-fn two_hundred_pods_are_asked_on_time_while_twenty_of_them_hang() {
+fn probes_of_200_pods_run_on_time_despite_20_hung() {
     simulate(4, async |sim| {
         sim.runtime.add_image(IMAGE);
         let name = |i: usize| format!("p{i}");
@@ -228,7 +228,7 @@ fn two_hundred_pods_are_asked_on_time_while_twenty_of_them_hang() {
 }
 
 #[test]
-fn a_runtime_that_forgets_commands_has_one_of_them_for_each_probe() {
+fn hung_exec_probe_has_one_attempt_in_flight() {
     simulate(5, async |sim| {
         sim.runtime.add_image(IMAGE);
         sim.runtime.set_request_timeout(MINUTE);
@@ -255,7 +255,7 @@ fn a_runtime_that_forgets_commands_has_one_of_them_for_each_probe() {
 }
 
 #[test]
-fn a_killed_agent_takes_ready_from_nobody_and_asks_no_startup_probe_again() {
+fn agent_kill_keeps_readiness_and_startup_results() {
     simulate(6, async |sim| {
         sim.runtime.add_image(IMAGE);
         let app = json!([{
@@ -298,7 +298,7 @@ fn a_killed_agent_takes_ready_from_nobody_and_asks_no_startup_probe_again() {
 }
 
 #[test]
-fn a_container_that_failed_is_restarted_by_the_next_agent_and_one_that_is_not_ready_stays_so() {
+fn restored_probe_failures_restart_or_stay_not_ready() {
     simulate(7, async |sim| {
         sim.runtime.add_image(IMAGE);
         sim.runtime.set_exec("app", Exec::exits(0));
@@ -360,7 +360,7 @@ async fn in_a_cluster(sim: &mut NodeSim, builder: PodBuilder) -> PodUid {
 }
 
 #[test]
-fn readiness_is_told_until_the_last_container_of_a_deleted_pod_has_ended() {
+fn readiness_is_reported_until_last_container_exits() {
     simulate_cluster(8, async |sim| {
         sim.runtime.set_behaviour("app", Behaviour::stubborn());
         let app = json!([{
@@ -402,7 +402,7 @@ fn readiness_is_told_until_the_last_container_of_a_deleted_pod_has_ended() {
 }
 
 #[test]
-fn without_recorded_verdicts_the_api_servers_word_stands_until_a_probe_speaks() {
+fn reported_readiness_stands_until_first_probe_result() {
     simulate_cluster(9, async |sim| {
         let mut startup = tcp(1, 1);
         startup["failureThreshold"] = json!(1000);
@@ -420,7 +420,7 @@ fn without_recorded_verdicts_the_api_servers_word_stands_until_a_probe_speaks() 
         let checkpoint: Pod = sim.api.get(Some("default"), "web").expect("the pod");
         sim.kill_agent().await;
         // another agent ran here before
-        sim.verdicts.clear();
+        sim.probe_results.clear();
         sim.checkpoint = vec![checkpoint.into()];
         sim.start_agent().await;
         let end = sim.now().saturating_add(MINUTE).expect("in range");

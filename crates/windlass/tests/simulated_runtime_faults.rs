@@ -169,7 +169,7 @@ async fn ran(sim: &mut NodeSim, operation: Operation) {
 }
 
 #[test]
-fn a_sandbox_that_is_never_made_is_told_and_delays_nobody() {
+fn hung_run_pod_sandbox_is_reported_and_delays_no_pod() {
     let provoke = async |sim: &mut NodeSim| starts(sim, Operation::RunPodSandbox).await;
     hang(
         1,
@@ -181,7 +181,7 @@ fn a_sandbox_that_is_never_made_is_told_and_delays_nobody() {
 }
 
 #[test]
-fn a_container_that_is_never_created_is_told_and_delays_nobody() {
+fn hung_create_container_is_reported_and_delays_no_pod() {
     let provoke = async |sim: &mut NodeSim| starts(sim, Operation::CreateContainer).await;
     hang(
         2,
@@ -193,7 +193,7 @@ fn a_container_that_is_never_created_is_told_and_delays_nobody() {
 }
 
 #[test]
-fn a_container_that_is_never_started_is_told_and_delays_nobody() {
+fn hung_start_container_is_reported_and_delays_no_pod() {
     let provoke = async |sim: &mut NodeSim| starts(sim, Operation::StartContainer).await;
     hang(
         3,
@@ -205,7 +205,7 @@ fn a_container_that_is_never_started_is_told_and_delays_nobody() {
 }
 
 #[test]
-fn a_sandbox_whose_status_never_comes_is_told_and_delays_nobody() {
+fn hung_sandbox_status_is_reported_and_delays_no_pod() {
     let provoke = async |sim: &mut NodeSim| {
         ran(sim, Operation::PodSandboxStatus).await;
         let app = sim.runtime.running(&uid("sick"), "app").expect("runs");
@@ -221,7 +221,7 @@ fn a_sandbox_whose_status_never_comes_is_told_and_delays_nobody() {
 }
 
 #[test]
-fn a_container_whose_status_never_comes_is_told_and_delays_nobody() {
+fn hung_container_status_is_reported_and_delays_no_pod() {
     let provoke = async |sim: &mut NodeSim| {
         ran(sim, Operation::ContainerStatus).await;
         let app = sim.runtime.running(&uid("sick"), "app").expect("runs");
@@ -237,7 +237,7 @@ fn a_container_whose_status_never_comes_is_told_and_delays_nobody() {
 }
 
 #[test]
-fn a_container_that_is_never_stopped_is_told_and_delays_nobody() {
+fn hung_stop_container_is_reported_and_delays_no_pod() {
     let provoke = async |sim: &mut NodeSim| {
         ran(sim, Operation::StopContainer).await;
         desire(sim, &[]).await;
@@ -250,7 +250,7 @@ fn a_container_that_is_never_stopped_is_told_and_delays_nobody() {
 }
 
 #[test]
-fn a_sandbox_that_is_never_stopped_is_told_and_delays_nobody() {
+fn hung_stop_pod_sandbox_is_reported_and_delays_no_pod() {
     let provoke = async |sim: &mut NodeSim| {
         ran(sim, Operation::StopPodSandbox).await;
         desire(sim, &[]).await;
@@ -266,7 +266,7 @@ fn a_sandbox_that_is_never_stopped_is_told_and_delays_nobody() {
 }
 
 #[test]
-fn a_dead_container_that_is_never_removed_is_told_and_delays_nobody() {
+fn hung_remove_container_is_reported_and_delays_no_pod() {
     let provoke = async |sim: &mut NodeSim| {
         ran(sim, Operation::RemoveContainer).await;
         // of two dead instances the older goes
@@ -285,7 +285,7 @@ fn a_dead_container_that_is_never_removed_is_told_and_delays_nobody() {
 }
 
 #[test]
-fn an_image_that_is_never_looked_up_is_told_and_delays_nobody() {
+fn hung_image_status_is_reported_and_delays_no_pod() {
     simulate(8, async |sim| {
         prepare(sim);
         sim.runtime.add_image("sick:1");
@@ -303,7 +303,7 @@ fn an_image_that_is_never_looked_up_is_told_and_delays_nobody() {
 }
 
 #[test]
-fn many_sandboxes_whose_status_never_comes_delay_nobody() {
+fn many_hung_sandbox_statuses_delay_no_pod() {
     simulate(9, async |sim| {
         prepare(sim);
         let sick: Vec<String> = (0..16).map(|n| format!("sick{n}")).collect();
@@ -332,7 +332,7 @@ fn many_sandboxes_whose_status_never_comes_delay_nobody() {
 }
 
 #[test]
-fn a_pod_whose_status_never_comes_can_be_stopped() {
+fn pod_with_hung_status_can_be_stopped() {
     simulate(10, async |sim| {
         prepare(sim);
         ran(sim, Operation::PodSandboxStatus).await;
@@ -348,7 +348,7 @@ fn a_pod_whose_status_never_comes_can_be_stopped() {
 }
 
 #[test]
-fn a_command_that_hangs_within_its_own_time_is_not_the_runtimes_fault() {
+fn slow_exec_within_timeout_is_not_a_hung_call() {
     simulate(11, async |sim| {
         prepare(sim);
         sim.runtime.set_exec("app", Exec::hangs());
@@ -381,7 +381,7 @@ fn a_command_that_hangs_within_its_own_time_is_not_the_runtimes_fault() {
 }
 
 #[test]
-fn calls_whose_answer_is_lost_are_made_good() {
+fn calls_with_lost_responses_recover() {
     for (seed, operation) in [
         Operation::RunPodSandbox,
         Operation::CreateContainer,
@@ -430,7 +430,7 @@ fn calls_whose_answer_is_lost_are_made_good() {
 }
 
 #[test]
-fn a_lost_event_is_made_good_by_the_next_listing() {
+fn lost_event_is_recovered_by_next_relist() {
     simulate(40, async |sim| {
         prepare(sim);
         desire(sim, &["web"]).await;
@@ -456,7 +456,7 @@ fn a_lost_event_is_made_good_by_the_next_listing() {
 }
 
 #[test]
-fn late_events_are_overtaken_by_what_the_agent_reads_itself() {
+fn late_events_are_superseded_by_inspection() {
     simulate(42, async |sim| {
         prepare(sim);
         sim.runtime.delay_events(3 * SECOND);
@@ -485,7 +485,7 @@ fn late_events_are_overtaken_by_what_the_agent_reads_itself() {
 }
 
 #[test]
-fn doubled_events_and_a_stream_that_breaks_change_nothing() {
+fn duplicate_events_and_broken_stream_change_nothing() {
     simulate(41, async |sim| {
         prepare(sim);
         desire(sim, &["web"]).await;
@@ -523,7 +523,7 @@ fn node_condition(sim: &NodeSim) -> String {
 const WELL: &str = "True kubelet is posting ready status";
 
 #[test]
-fn a_pod_whose_calls_hang_costs_the_node_nothing_but_a_runtime_that_cannot_be_listed_does() {
+fn hung_relist_makes_node_not_ready_but_hung_pod_does_not() {
     simulate_cluster(50, async |sim| {
         prepare(sim);
         sim.start_agent().await;

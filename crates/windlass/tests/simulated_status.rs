@@ -107,7 +107,7 @@ fn blocker(sim: &NodeSim) -> String {
 }
 
 #[test]
-fn a_pod_is_ready_when_its_probe_passes_and_its_gate_is_open_until_its_probe_fails() {
+fn readiness_requires_probe_success_and_readiness_gate() {
     on_a_ready_node(1, async |sim| {
         let ready = "default/web/app";
         let fails = || Exec::prints(1, "not yet");
@@ -155,7 +155,7 @@ fn a_pod_is_ready_when_its_probe_passes_and_its_gate_is_open_until_its_probe_fai
 }
 
 #[test]
-fn a_pod_stays_ready_over_a_restart_of_the_agent_until_it_is_probed_again() {
+fn readiness_survives_restart_until_next_probe() {
     on_a_ready_node(2, async |sim| {
         let app = json!([
             {"name": "app", "readinessProbe": probe(), "startupProbe": probe()}
@@ -205,7 +205,7 @@ fn a_pod_stays_ready_over_a_restart_of_the_agent_until_it_is_probed_again() {
 }
 
 #[test]
-fn failed_pull_is_shown_as_back_off_while_it_runs() {
+fn failed_pull_is_reported_as_back_off() {
     const IMAGE: &str = "registry.local/missing:1";
     on_a_ready_node(45, async |sim| {
         sim.runtime.set_pull(IMAGE, Pull::not_found(IMAGE));
@@ -241,7 +241,7 @@ fn failed_pull_is_shown_as_back_off_while_it_runs() {
 }
 
 #[test]
-fn container_ids_begin_with_the_name_of_the_runtime() {
+fn container_ids_start_with_runtime_name() {
     on_a_ready_node(46, async |sim| {
         create(sim, pod(&json!([{"name": "app"}]), &json!({})));
         sim.until("it runs", 5 * SECOND, |sim| runs(sim, "app"))
@@ -253,7 +253,7 @@ fn container_ids_begin_with_the_name_of_the_runtime() {
 }
 
 #[test]
-fn the_status_names_the_generation_it_is_about() {
+fn status_has_observed_generation() {
     on_a_ready_node(3, async |sim| {
         create(sim, pod(&json!([{"name": "app"}]), &json!({})));
         sim.until("it is ready", 5 * SECOND, |sim| is_true(sim, "Ready"))
@@ -278,7 +278,7 @@ fn the_status_names_the_generation_it_is_about() {
 }
 
 #[test]
-fn who_a_container_runs_as_and_what_it_may_use_is_told() {
+fn container_status_has_user_and_resources() {
     on_a_ready_node(4, async |sim| {
         let app = json!([{
             "name": "app",
@@ -313,7 +313,7 @@ fn who_a_container_runs_as_and_what_it_may_use_is_told() {
 }
 
 #[test]
-fn a_debugger_is_shown_while_it_runs_and_with_its_end() {
+fn ephemeral_container_status_is_reported() {
     on_a_ready_node(5, async |sim| {
         create(sim, pod(&json!([{"name": "app"}]), &json!({})));
         sim.until("it is ready", 5 * SECOND, |sim| is_true(sim, "Ready"))
@@ -357,7 +357,7 @@ fn a_debugger_is_shown_while_it_runs_and_with_its_end() {
 }
 
 #[test]
-fn a_restart_of_all_containers_is_told_from_beginning_to_end() {
+fn restart_of_all_containers_is_reported() {
     on_a_ready_node(6, async |sim| {
         let rules = json!([{
             "action": "RestartAllContainers",
@@ -413,7 +413,7 @@ fn a_restart_of_all_containers_is_told_from_beginning_to_end() {
 }
 
 #[test]
-fn an_init_container_that_runs_again_keeps_nothing_else_from_being_told() {
+fn rerunning_init_container_does_not_block_status() {
     on_a_ready_node(7, async |sim| {
         let more = json!({"restartPolicy": "OnFailure", "initContainers": [{"name": "init"}]});
         sim.runtime
@@ -442,7 +442,7 @@ fn an_init_container_that_runs_again_keeps_nothing_else_from_being_told() {
 }
 
 #[test]
-fn what_may_not_run_twice_is_not_started_again_when_the_runtime_lost_it() {
+fn lost_run_once_container_is_not_restarted() {
     for agent_is_away in [false, true] {
         on_a_ready_node(8, async |sim| {
             let once = json!({"restartPolicy": "Never"});
@@ -471,7 +471,7 @@ fn what_may_not_run_twice_is_not_started_again_when_the_runtime_lost_it() {
 }
 
 #[test]
-fn the_last_words_of_a_container_are_not_taken_back() {
+fn termination_message_is_not_removed_from_status() {
     on_a_ready_node(9, async |sim| {
         let words = json!({
             "name": "init", "terminationMessagePolicy": "File",

@@ -77,7 +77,7 @@ fn with_volumes(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim)) {
 }
 
 #[test]
-fn a_mount_that_hangs_stalls_its_own_pod_only_and_is_named() {
+fn hung_mount_blocks_only_its_pod_and_is_reported() {
     with_volumes(1, async |sim| {
         sim.volumes.hang(VolumeStep::Mount, "web-uid/data", true);
         desire(sim, &["web", "next"]).await;
@@ -101,7 +101,7 @@ fn a_mount_that_hangs_stalls_its_own_pod_only_and_is_named() {
 }
 
 #[test]
-fn a_volume_that_fails_is_tried_with_pauses_up_to_two_minutes_and_its_pod_starts_when_it_works() {
+fn failed_set_up_is_retried_with_back_off_until_pod_starts() {
     with_volumes(2, async |sim| {
         sim.volumes
             .fail(VolumeStep::Mount, "web-uid/data", Some("no space left"));
@@ -133,7 +133,7 @@ fn a_volume_that_fails_is_tried_with_pauses_up_to_two_minutes_and_its_pod_starts
 }
 
 #[test]
-fn a_pod_that_is_deleted_while_a_mount_hangs_goes_when_it_ends_and_says_what_it_waits_for() {
+fn deleted_pod_with_hung_mount_waits_and_reports_blocker() {
     with_volumes(3, async |sim| {
         sim.volumes.hang(VolumeStep::Mount, "web-uid/data", true);
         desire(sim, &["web"]).await;
@@ -156,7 +156,7 @@ fn a_pod_that_is_deleted_while_a_mount_hangs_goes_when_it_ends_and_says_what_it_
 }
 
 #[test]
-fn a_busy_volume_is_tried_again_and_its_successor_of_the_same_name_waits() {
+fn busy_volume_is_retried_and_blocks_pod_with_same_name() {
     with_volumes(4, async |sim| {
         desire(sim, &["web"]).await;
         sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
@@ -181,7 +181,7 @@ fn a_busy_volume_is_tried_again_and_its_successor_of_the_same_name_waits() {
 }
 
 #[test]
-fn a_hundred_and_ten_pods_with_four_volumes_start_side_by_side_and_then_nothing_stirs() {
+fn pods_with_440_volumes_start_concurrently_then_idle() {
     with_volumes(5, async |sim| {
         sim.volumes.set_latency(Duration::from_millis(50));
         let names: Vec<_> = (0..110).map(|n| format!("p{n}")).collect();
@@ -210,7 +210,7 @@ fn a_hundred_and_ten_pods_with_four_volumes_start_side_by_side_and_then_nothing_
 }
 
 #[test]
-fn a_restart_takes_nothing_from_pods_that_live_and_sets_up_for_those_that_start() {
+fn restart_keeps_mounts_and_sets_up_volumes_of_new_pods() {
     with_volumes(6, async |sim| {
         sim.volumes.set_latency(Duration::from_millis(20));
         desire(sim, &["web", "next"]).await;
@@ -255,7 +255,7 @@ fn a_restart_takes_nothing_from_pods_that_live_and_sets_up_for_those_that_start(
 }
 
 #[test]
-fn a_kill_anywhere_between_the_steps_of_a_start_and_an_end_converges() {
+fn agent_kill_between_volume_steps_converges() {
     for step in 0..40_u64 {
         with_volumes(100 + step, async |sim| {
             sim.volumes.set_latency(Duration::from_millis(30));

@@ -11,7 +11,7 @@ use windlass_status::PodStatusEntry;
 use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
 use windlass_types::view::PodWorkerState;
-use windlass_types::why::TimelineRecord;
+use windlass_types::explain::TimelineRecord;
 use windlass_types::{PodExt, Timestamp};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ fn lines(sim: &NodeSim, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_pods_start_is_these_records_in_this_order_and_an_hour_of_rest_adds_none() {
+fn pod_start_has_ordered_records_and_idle_hour_adds_none() {
     simulate(1, async |sim| {
         prepare(sim);
         sim.desire([pod("web").build()]).await;
@@ -151,7 +151,7 @@ async fn watch(sim: &NodeSim, time: Duration) {
 }
 
 #[test]
-fn whatever_is_not_as_asked_has_a_blocker_with_who_goes_on() {
+fn undesired_state_has_blocker_with_waiting_for() {
     let fails = |operation, code| Fault::fail(operation, 20, code, "broken");
     let faults = [
         fails(Operation::RunPodSandbox, CriCode::Other),

@@ -29,7 +29,7 @@ fn latencies(sim: &NodeSim) {
 }
 
 #[test]
-fn a_pod_starts_within_its_runtimes_own_time_and_stops_when_it_is_removed() {
+fn pod_starts_without_agent_delay_and_stops_on_removal() {
     simulate(1, async |sim| {
         latencies(sim);
         sim.desire([pod("web").build()]).await;
@@ -49,7 +49,7 @@ fn a_pod_starts_within_its_runtimes_own_time_and_stops_when_it_is_removed() {
 }
 
 #[test]
-fn a_crash_looping_container_waits_ten_seconds_doubling_and_its_sibling_is_left_alone() {
+fn crash_loop_back_off_doubles_and_spares_other_container() {
     simulate(2, async |sim| {
         latencies(sim);
         sim.runtime
@@ -83,7 +83,7 @@ fn a_crash_looping_container_waits_ten_seconds_doubling_and_its_sibling_is_left_
 }
 
 #[test]
-fn a_killed_agent_restarts_no_container_and_counts_no_restart() {
+fn agent_kill_restarts_no_container() {
     simulate(3, async |sim| {
         latencies(sim);
         let pods: Vec<Pod> = (0..20).map(|i| pod(&format!("p{i}")).build()).collect();
@@ -103,7 +103,7 @@ fn a_killed_agent_restarts_no_container_and_counts_no_restart() {
 }
 
 #[test]
-fn a_runtime_that_vanishes_for_a_minute_finds_its_pods_as_they_were() {
+fn runtime_outage_of_a_minute_changes_no_pod() {
     simulate(4, async |sim| {
         latencies(sim);
         sim.desire([pod("a").build(), pod("b").build()]).await;
@@ -125,7 +125,7 @@ fn a_runtime_that_vanishes_for_a_minute_finds_its_pods_as_they_were() {
 }
 
 #[test]
-fn a_sandbox_that_never_starts_delays_no_other_pod() {
+fn hung_sandbox_start_delays_no_other_pod() {
     simulate(5, async |sim| {
         latencies(sim);
         sim.runtime
@@ -146,7 +146,7 @@ fn a_sandbox_that_never_starts_delays_no_other_pod() {
 }
 
 #[test]
-fn a_status_call_that_hangs_for_one_sandbox_delays_no_other_pod() {
+fn hung_sandbox_status_delays_no_other_pod() {
     simulate(6, async |sim| {
         latencies(sim);
         sim.runtime
@@ -169,7 +169,7 @@ fn a_status_call_that_hangs_for_one_sandbox_delays_no_other_pod() {
 }
 
 #[test]
-fn a_pod_whose_status_cannot_be_read_can_still_be_stopped() {
+fn pod_with_unreadable_status_can_be_stopped() {
     simulate(11, async |sim| {
         latencies(sim);
         sim.desire([pod("sick").build()]).await;
@@ -186,7 +186,7 @@ fn a_pod_whose_status_cannot_be_read_can_still_be_stopped() {
 }
 
 #[test]
-fn idle_pods_are_synchronized_without_a_change_of_the_board() {
+fn idle_pod_syncs_change_no_status() {
     simulate(11, async |sim| {
         sim.runtime.add_image("busybox:1");
         let names: Vec<String> = (0..20).map(|i| format!("pod-{i}")).collect();
@@ -208,7 +208,7 @@ fn idle_pods_are_synchronized_without_a_change_of_the_board() {
 }
 
 #[test]
-fn an_edited_pod_is_replaced_only_after_the_old_one_stopped() {
+fn edited_static_pod_starts_after_old_one_stopped() {
     simulate(7, async |sim| {
         latencies(sim);
         sim.runtime.set_behaviour("app", Behaviour::stubborn());
@@ -235,7 +235,7 @@ fn an_edited_pod_is_replaced_only_after_the_old_one_stopped() {
 }
 
 #[test]
-fn a_job_completes_and_its_sandbox_is_stopped() {
+fn job_completes_and_sandbox_is_stopped() {
     simulate(8, async |sim| {
         latencies(sim);
         sim.runtime
@@ -264,7 +264,7 @@ fn a_job_completes_and_its_sandbox_is_stopped() {
 }
 
 #[test]
-fn a_pod_that_vanished_while_the_agent_was_down_is_stopped_as_an_orphan() {
+fn pod_removed_during_downtime_is_stopped_as_orphan() {
     simulate(9, async |sim| {
         latencies(sim);
         sim.desire([pod("gone").build(), pod("kept").build()]).await;
@@ -282,7 +282,7 @@ fn a_pod_that_vanished_while_the_agent_was_down_is_stopped_as_an_orphan() {
 }
 
 #[test]
-fn without_events_a_death_is_found_by_the_relist_within_a_second() {
+fn exit_without_event_is_detected_by_relist() {
     simulate(10, async |sim| {
         latencies(sim);
         sim.runtime.set_event_mode(EventMode::Off);
@@ -302,7 +302,7 @@ fn without_events_a_death_is_found_by_the_relist_within_a_second() {
 }
 
 #[test]
-fn an_agent_that_is_there_before_its_runtime_says_so_and_starts_its_pods_later() {
+fn agent_started_before_runtime_reports_and_waits() {
     simulate(11, async |sim| {
         latencies(sim);
         sim.kill_agent().await;
@@ -324,7 +324,7 @@ fn an_agent_that_is_there_before_its_runtime_says_so_and_starts_its_pods_later()
 }
 
 #[test]
-fn an_agent_restarted_without_its_runtime_adopts_what_runs_once_it_is_back() {
+fn agent_restarted_without_runtime_adopts_pods_later() {
     simulate(12, async |sim| {
         latencies(sim);
         sim.desire([pod("kept").build(), pod("gone").build()]).await;
@@ -348,7 +348,7 @@ fn an_agent_restarted_without_its_runtime_adopts_what_runs_once_it_is_back() {
 }
 
 #[test]
-fn an_image_that_may_not_be_pulled_is_waited_for_and_delays_no_other_pod() {
+fn never_pulled_image_blocks_only_its_pod() {
     simulate(13, async |sim| {
         latencies(sim);
         let never = PodBuilder::new("never").container_with("app", "private:1", |c| {
@@ -371,7 +371,7 @@ fn an_image_that_may_not_be_pulled_is_waited_for_and_delays_no_other_pod() {
 }
 
 #[test]
-fn pulls_that_hang_delay_no_pod_whose_image_is_there() {
+fn hung_pulls_delay_no_pod_with_present_image() {
     simulate(14, async |sim| {
         latencies(sim);
         sim.runtime.inject(Fault::hang(Operation::PullImage));
@@ -401,7 +401,7 @@ fn pulls_that_hang_delay_no_pod_whose_image_is_there() {
 }
 
 #[test]
-fn a_container_that_exits_at_once_is_not_started_faster_than_its_back_off() {
+fn immediate_exit_restarts_with_back_off() {
     simulate(15, async |sim| {
         latencies(sim);
         sim.runtime
@@ -427,7 +427,7 @@ fn a_container_that_exits_at_once_is_not_started_faster_than_its_back_off() {
 }
 
 #[test]
-fn a_container_that_ignores_sigterm_is_killed_after_its_grace_and_delays_no_other_pod() {
+fn stubborn_container_is_killed_and_delays_no_other_pod() {
     simulate(16, async |sim| {
         latencies(sim);
         let stubborn = || {
@@ -458,7 +458,7 @@ fn a_container_that_ignores_sigterm_is_killed_after_its_grace_and_delays_no_othe
 }
 
 #[test]
-fn without_a_pod_network_only_pods_on_the_host_network_start() {
+fn only_host_network_pods_start_without_pod_network() {
     simulate(17, async |sim| {
         latencies(sim);
         sim.runtime
@@ -480,7 +480,7 @@ fn without_a_pod_network_only_pods_on_the_host_network_start() {
 }
 
 #[test]
-fn a_failing_init_container_holds_back_its_own_pod_only() {
+fn failing_init_container_blocks_only_its_pod() {
     simulate(18, async |sim| {
         latencies(sim);
         let twice = vec![Behaviour::exits(SECOND, 1), Behaviour::exits(SECOND, 0)];
@@ -508,7 +508,7 @@ fn a_failing_init_container_holds_back_its_own_pod_only() {
 }
 
 #[test]
-fn after_a_reboot_every_pod_runs_again_but_no_finished_job() {
+fn reboot_restarts_pods_except_finished_jobs() {
     simulate(19, async |sim| {
         latencies(sim);
         sim.runtime
@@ -668,14 +668,14 @@ async fn disturb(sim: &mut NodeSim, all: &dyn Fn() -> Vec<Pod>) {
 }
 
 #[test]
-fn after_any_storm_every_pod_is_as_asked() {
+fn random_storm_converges_to_desired_state() {
     for seed in 0..25 {
         simulate(seed, storm);
     }
 }
 
 #[test]
-fn the_same_seed_gives_the_same_log() {
+fn same_seed_produces_same_log() {
     let first = simulate(42, storm);
     let second = simulate(42, storm);
     for (i, (a, b)) in first.iter().zip(&second).enumerate() {

@@ -26,21 +26,21 @@ const VOLUME: &str = "vault";
 const DEVICE: &str = "kubernetes.io/csi/rack.csi.test^vault";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_fake_cluster_a_volume_is_touched_only_while_it_is_attached_and_said_to_be_in_use() {
-    a_volume_is_touched_only_while_it_is_attached_and_said_to_be_in_use(Kind::Fake).await;
+async fn on_fake_cluster_volume_is_used_only_while_attached_in_use() {
+    volume_is_used_only_while_attached_in_use(Kind::Fake).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_cluster_a_volume_is_touched_only_while_it_is_attached_and_said_to_be_in_use() {
+async fn on_real_cluster_volume_is_used_only_while_attached_in_use() {
     // a real attach-detach controller if there is one
     let kind = match Kind::WithControllers.assets() {
         Ok(_) => Kind::WithControllers,
         Err(_) => Kind::Real,
     };
-    a_volume_is_touched_only_while_it_is_attached_and_said_to_be_in_use(kind).await;
+    volume_is_used_only_while_attached_in_use(kind).await;
 }
 
-async fn a_volume_is_touched_only_while_it_is_attached_and_said_to_be_in_use(kind: Kind) {
+async fn volume_is_used_only_while_attached_in_use(kind: Kind) {
     let Some(mut bed) = Bed::start(kind, "k-attach").await else {
         return;
     };

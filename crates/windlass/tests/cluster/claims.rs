@@ -14,16 +14,16 @@ use crate::control_plane::Kind;
 use crate::objects::{HOLD, container_with, main_status, object, pod, uid};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_fake_cluster_claims_are_mounted_or_waited_for() {
-    claims_are_mounted_or_waited_for(Kind::Fake).await;
+async fn on_fake_cluster_pods_mount_or_wait_for_pvcs() {
+    pods_mount_or_wait_for_pvcs(Kind::Fake).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_cluster_claims_are_mounted_or_waited_for() {
-    claims_are_mounted_or_waited_for(Kind::Real).await;
+async fn on_real_cluster_pods_mount_or_wait_for_pvcs() {
+    pods_mount_or_wait_for_pvcs(Kind::Real).await;
 }
 
-async fn claims_are_mounted_or_waited_for(kind: Kind) {
+async fn pods_mount_or_wait_for_pvcs(kind: Kind) {
     let Some(bed) = Bed::start(kind, "k-claims").await else {
         return;
     };

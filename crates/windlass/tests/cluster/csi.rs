@@ -18,13 +18,13 @@ use crate::control_plane::Kind;
 use crate::objects::{HOLD, container_with, object, pod, uid};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_fake_cluster_csi_volumes_are_staged_published_grown_and_taken_back() {
-    csi_volumes_are_staged_published_grown_and_taken_back(Kind::Fake).await;
+async fn on_fake_cluster_csi_volume_lifecycle_with_expansion() {
+    csi_volume_lifecycle_with_expansion(Kind::Fake).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_cluster_csi_volumes_are_staged_published_grown_and_taken_back() {
-    csi_volumes_are_staged_published_grown_and_taken_back(Kind::Real).await;
+async fn on_real_cluster_csi_volume_lifecycle_with_expansion() {
+    csi_volume_lifecycle_with_expansion(Kind::Real).await;
 }
 
 /// A driver of the bed's agent, and its CSIDriver object.
@@ -118,7 +118,7 @@ pub(crate) async fn called(driver: &CsiDriver, method: Method, count: usize) -> 
     .await
 }
 
-async fn csi_volumes_are_staged_published_grown_and_taken_back(kind: Kind) {
+async fn csi_volume_lifecycle_with_expansion(kind: Kind) {
     let name = match kind {
         Kind::Fake => "k-csi",
         _ => "k-csi-real",

@@ -16,16 +16,16 @@ use crate::objects::{object, uid};
 const ZONE: &str = "topology.disk.csi.test/zone";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_fake_cluster_csi_drivers_register_and_the_csi_node_says_so() {
-    csi_drivers_register_and_the_csi_node_says_so(Kind::Fake).await;
+async fn on_fake_cluster_csi_drivers_register_in_csi_node() {
+    csi_drivers_register_in_csi_node(Kind::Fake).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_cluster_csi_drivers_register_and_the_csi_node_says_so() {
-    csi_drivers_register_and_the_csi_node_says_so(Kind::Real).await;
+async fn on_real_cluster_csi_drivers_register_in_csi_node() {
+    csi_drivers_register_in_csi_node(Kind::Real).await;
 }
 
-async fn csi_drivers_register_and_the_csi_node_says_so(kind: Kind) {
+async fn csi_drivers_register_in_csi_node(kind: Kind) {
     let Some(mut bed) = Bed::prepare(kind, "k-csinode", Credentials::Certificate).await else {
         return;
     };

@@ -23,7 +23,7 @@ use crate::host::{
 use crate::machine::{Machine, mark, remove_leftovers};
 use crate::objects::{HOLD, condition, is_ready, main_status, object, pod};
 
-const NAME: &str = "daemonset::on_real_cluster_the_daemon_set_runs_a_deployment_and_leaves_nothing";
+const NAME: &str = "daemonset::on_real_cluster_daemon_set_runs_deployment_and_cleans_up";
 const INSTALL: &str = "kubectl apply -k deploy/overlays/side-by-side";
 const OPT_IN_NODE: &str = "kubectl taint node node-windlass windlass.dev/side-by-side-";
 const LABEL: &str = "kubectl label node node windlass.dev/opt-in=true";
@@ -59,7 +59,7 @@ const PATIENCE: Duration = Duration::from_secs(150);
 const COMMAND: Duration = Duration::from_secs(240);
 
 #[test]
-fn the_readme_says_what_the_test_of_the_daemon_set_does() {
+fn readme_commands_match_daemon_set_test() {
     let root = root();
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
     let deploy = read("deploy/README.md");
@@ -75,7 +75,7 @@ fn the_readme_says_what_the_test_of_the_daemon_set_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_cluster_the_daemon_set_runs_a_deployment_and_leaves_nothing() {
+async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
     // without root the bed says why it is skipped
     if rustix::process::geteuid().is_root() && !has_shared_mounts(NAME) {
         return;

@@ -13,16 +13,16 @@ use crate::objects::{HOLD, container_with, main_status, object, pod, uid};
 const NAME: &str = "changes";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_fake_cluster_a_change_that_finds_no_room_leaves_the_old_content_until_there_is_some() {
-    a_change_that_finds_no_room_leaves_the_old_content_until_there_is_some(Kind::Fake).await;
+async fn on_fake_cluster_full_disk_keeps_old_payload_until_space() {
+    full_disk_keeps_old_payload_until_space(Kind::Fake).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_cluster_a_change_that_finds_no_room_leaves_the_old_content_until_there_is_some() {
-    a_change_that_finds_no_room_leaves_the_old_content_until_there_is_some(Kind::Real).await;
+async fn on_real_cluster_full_disk_keeps_old_payload_until_space() {
+    full_disk_keeps_old_payload_until_space(Kind::Real).await;
 }
 
-async fn a_change_that_finds_no_room_leaves_the_old_content_until_there_is_some(kind: Kind) {
+async fn full_disk_keeps_old_payload_until_space(kind: Kind) {
     let Some(mut bed) = Bed::prepare(kind, "k-full", Credentials::Certificate).await else {
         return;
     };

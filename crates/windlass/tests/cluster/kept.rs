@@ -18,16 +18,16 @@ const RESTARTED: Duration = Duration::from_secs(90);
 const TELL: &str = "cat /v/key /s/key > /dev/termination-log; sleep 1; exit 1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_fake_cluster_containers_come_back_although_their_objects_are_missing() {
-    containers_come_back_although_their_objects_are_missing(Kind::Fake).await;
+async fn on_fake_cluster_containers_restart_without_their_objects() {
+    containers_restart_without_their_objects(Kind::Fake).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_cluster_containers_come_back_although_their_objects_are_missing() {
-    containers_come_back_although_their_objects_are_missing(Kind::Real).await;
+async fn on_real_cluster_containers_restart_without_their_objects() {
+    containers_restart_without_their_objects(Kind::Real).await;
 }
 
-async fn containers_come_back_although_their_objects_are_missing(kind: Kind) {
+async fn containers_restart_without_their_objects(kind: Kind) {
     let Some(mut bed) = Bed::start(kind, "k-kept").await else {
         return;
     };

@@ -82,7 +82,7 @@ async fn ask_everything(bed: &Bed, all: &str, none: &str, metrics: &str) {
 }
 
 #[tokio::test]
-async fn on_fake_cluster_each_endpoint_wants_credentials_and_rights() {
+async fn on_fake_cluster_endpoints_require_authn_and_authz() {
     let Some(bed) = Bed::start(Kind::Fake, "nodeapi-fake").await else {
         return;
     };
@@ -108,7 +108,7 @@ async fn on_fake_cluster_each_endpoint_wants_credentials_and_rights() {
 }
 
 #[tokio::test]
-async fn on_real_cluster_each_endpoint_wants_credentials_and_rights() {
+async fn on_real_cluster_endpoints_require_authn_and_authz() {
     let Some(bed) = Bed::start(Kind::Real, "nodeapi-real").await else {
         return;
     };

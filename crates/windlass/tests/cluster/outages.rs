@@ -11,16 +11,16 @@ use crate::mirrors;
 use crate::objects::{HOLD, main_status, phase, pod, uid};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_fake_cluster_an_outage_costs_no_pod_anything() {
-    an_outage_costs_no_pod_anything(Kind::Fake).await;
+async fn on_fake_cluster_outage_affects_no_pod() {
+    outage_affects_no_pod(Kind::Fake).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_cluster_an_outage_costs_no_pod_anything() {
-    an_outage_costs_no_pod_anything(Kind::Real).await;
+async fn on_real_cluster_outage_affects_no_pod() {
+    outage_affects_no_pod(Kind::Real).await;
 }
 
-async fn an_outage_costs_no_pod_anything(kind: Kind) {
+async fn outage_affects_no_pod(kind: Kind) {
     let prepared = Bed::prepare(kind, "k-outages", Credentials::Certificate).await;
     let Some(mut bed) = prepared else {
         return;

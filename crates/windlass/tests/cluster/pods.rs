@@ -10,16 +10,16 @@ use crate::objects::{HOLD, condition, container_with, is_ready, main_status, pha
 use crate::{deletion, ends, limits, references};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_fake_cluster_pods_live_and_end_as_their_spec_says() {
-    pods_live_and_end_as_their_spec_says(Kind::Fake).await;
+async fn on_fake_cluster_pods_follow_their_spec() {
+    pods_follow_their_spec(Kind::Fake).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_cluster_pods_live_and_end_as_their_spec_says() {
-    pods_live_and_end_as_their_spec_says(Kind::Real).await;
+async fn on_real_cluster_pods_follow_their_spec() {
+    pods_follow_their_spec(Kind::Real).await;
 }
 
-async fn pods_live_and_end_as_their_spec_says(kind: Kind) {
+async fn pods_follow_their_spec(kind: Kind) {
     let Some(bed) = Bed::start(kind, "k-pods").await else {
         return;
     };

@@ -21,22 +21,22 @@ const DRIVER: &str = "measured.csi.test";
 const CLAIM: &str = "measured";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_fake_cluster_volumes_are_measured_as_their_containers_filled_them() {
-    Box::pin(volumes_are_measured_as_their_containers_filled_them(
+async fn on_fake_cluster_volume_stats_match_written_data() {
+    Box::pin(volume_stats_match_written_data(
         Kind::Fake,
     ))
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_real_cluster_volumes_are_measured_as_their_containers_filled_them() {
-    Box::pin(volumes_are_measured_as_their_containers_filled_them(
+async fn on_real_cluster_volume_stats_match_written_data() {
+    Box::pin(volume_stats_match_written_data(
         Kind::Real,
     ))
     .await;
 }
 
-async fn volumes_are_measured_as_their_containers_filled_them(kind: Kind) {
+async fn volume_stats_match_written_data(kind: Kind) {
     let Some(bed) = Bed::start(kind, "k-usage").await else {
         return;
     };

@@ -22,7 +22,7 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_bad_manifest_disturbs_no_other() {
+async fn on_containerd_invalid_manifest_affects_no_other_pod() {
     if skipped() {
         return;
     }

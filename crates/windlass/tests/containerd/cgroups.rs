@@ -33,7 +33,7 @@ spec:
 const BY_THE_RUNTIME: &str = "cgroupsPerQOS: false\nenforceNodeAllocatable: [none]";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_pod_lies_in_its_cgroup_and_takes_it_along() {
+async fn on_containerd_pod_cgroup_is_created_and_removed() {
     if skipped() {
         return;
     }

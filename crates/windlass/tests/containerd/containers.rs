@@ -88,7 +88,7 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_sidecars_rules_and_deadlines_decide_which_containers_run() {
+async fn on_containerd_sidecars_restart_rules_and_deadlines_apply() {
     if skipped() {
         return;
     }

@@ -11,7 +11,7 @@ use crate::bed::{Bed, binary, eventually, scaled, skipped};
 use crate::manifest::{shell, shell_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_windlassctl_shows_what_runs() {
+async fn on_containerd_windlassctl_shows_pods() {
     if skipped() {
         return;
     }

@@ -65,7 +65,7 @@ impl Steady {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_full_or_read_only_disk_holds_new_pods_back_and_disturbs_none_that_runs() {
+async fn on_containerd_full_disk_blocks_only_new_pods() {
     if skipped() {
         return;
     }
@@ -142,7 +142,7 @@ async fn nothing_is_left(bed: &Bed) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_disk_that_answers_with_errors_stalls_the_pods_on_it_and_no_other() {
+async fn on_containerd_disk_errors_block_only_pods_on_that_disk() {
     if skipped() {
         return;
     }

@@ -149,7 +149,7 @@ fn in_order(dir: &Path, name: &str, expected: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_hooks_run_when_and_where_their_pod_says() {
+async fn on_containerd_hooks_follow_pod_spec() {
     if skipped() {
         return;
     }

@@ -96,7 +96,7 @@ async fn told(bed: &Bed, pod: &str) -> Result<(String, String), String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_status_call_that_hangs_for_ever_is_told_and_delays_no_other_pod() {
+async fn on_containerd_hung_status_call_delays_no_other_pod() {
     if skipped() {
         return;
     }
@@ -163,7 +163,7 @@ async fn on_containerd_a_status_call_that_hangs_for_ever_is_told_and_delays_no_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_pod_is_well_again_once_its_hanging_call_is_answered() {
+async fn on_containerd_pod_recovers_once_hung_call_returns() {
     if skipped() {
         return;
     }

@@ -72,7 +72,7 @@ async fn waiting(bed: &mut Bed, pod: &str, reason: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_an_image_is_mounted_as_a_volume_read_only() {
+async fn on_containerd_image_volume_is_mounted_read_only() {
     if older_than([2, 2], "a part of an image as a volume") {
         return;
     }
@@ -142,7 +142,7 @@ async fn on_containerd_an_image_is_mounted_as_a_volume_read_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_container_waits_for_the_image_it_mounts() {
+async fn on_containerd_container_waits_for_its_image_volume() {
     if older_than([2, 1], "an image as a volume") {
         return;
     }

@@ -123,7 +123,7 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_container_is_as_isolated_as_its_pod_says() {
+async fn on_containerd_container_isolation_follows_pod_spec() {
     if skipped() {
         return;
     }

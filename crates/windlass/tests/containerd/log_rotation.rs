@@ -14,7 +14,7 @@ use crate::manifest::shell;
 const ROTATIONS: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_log_is_rotated_and_who_follows_it_loses_and_doubles_no_line() {
+async fn on_containerd_followed_log_rotation_loses_no_line() {
     if skipped() {
         return;
     }

@@ -29,7 +29,7 @@ exec /bin/mount --bind "${0%/*}/export" "$last"
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_mount_that_hangs_or_is_busy_stalls_its_own_pod_and_is_named() {
+async fn on_containerd_hung_or_busy_mount_blocks_only_its_pod() {
     if skipped() {
         return;
     }

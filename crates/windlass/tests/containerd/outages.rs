@@ -27,7 +27,7 @@ fn all_ready(table: &PodTable, count: usize) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_ten_kills_of_the_agent_change_no_container() {
+async fn on_containerd_ten_agent_kills_change_no_container() {
     if skipped() {
         return;
     }
@@ -103,7 +103,7 @@ async fn on_containerd_ten_kills_of_the_agent_change_no_container() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_runtime_that_is_away_costs_no_pod() {
+async fn on_containerd_runtime_outage_affects_no_pod() {
     if skipped() {
         return;
     }

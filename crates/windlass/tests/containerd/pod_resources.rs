@@ -10,7 +10,7 @@ use crate::bed::{Bed, SOON, eventually, skipped};
 use crate::manifest::{shell, shell_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_pods_are_told_on_sockets_of_the_node_and_again_after_a_kill() {
+async fn on_containerd_pod_resources_sockets_survive_agent_kill() {
     if skipped() {
         return;
     }

@@ -90,7 +90,7 @@ async fn restarted(bed: &mut Bed, name: &str, times: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_probes_decide_who_is_ready_and_who_is_restarted() {
+async fn on_containerd_probes_control_readiness_and_restarts() {
     if skipped() {
         return;
     }

@@ -48,7 +48,7 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_mounts_travel_as_far_as_the_pod_says() {
+async fn on_containerd_mount_propagation_follows_pod_spec() {
     if skipped() {
         return;
     }

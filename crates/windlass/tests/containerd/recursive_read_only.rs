@@ -38,7 +38,7 @@ impl Drop for Mounted<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_mount_is_read_only_with_all_below_it() {
+async fn on_containerd_recursive_read_only_includes_submounts() {
     if older_than([2, 0], "a recursive read-only mount") {
         return;
     }

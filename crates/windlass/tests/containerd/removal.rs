@@ -23,7 +23,7 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_what_is_gone_leaves_nothing_behind() {
+async fn on_containerd_removed_pods_leave_nothing_behind() {
     if skipped() {
         return;
     }

@@ -49,7 +49,7 @@ fn broken(name: &str, fields: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_containers_are_restarted_as_their_policy_says() {
+async fn on_containerd_restart_policy_is_applied() {
     if skipped() {
         return;
     }

@@ -43,7 +43,7 @@ spec:
 const BY_EVENT: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_events_come_over_cri() {
+async fn on_containerd_cri_events_are_received() {
     if older_than([1, 7], "an event stream of CRI") {
         return;
     }
@@ -92,7 +92,7 @@ async fn relists(bed: &Bed) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_the_runtimes_cgroup_driver_counts_not_the_configurations() {
+async fn on_containerd_cgroup_driver_of_runtime_wins() {
     if older_than([2, 0], "a runtime that tells its cgroup driver") {
         return;
     }
@@ -118,7 +118,7 @@ async fn on_containerd_the_runtimes_cgroup_driver_counts_not_the_configurations(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_groups_are_strictly_those_of_the_pod() {
+async fn on_containerd_strict_supplemental_groups_are_applied() {
     if older_than([2, 0], "supplementalGroupsPolicy: Strict") {
         return;
     }
@@ -148,7 +148,7 @@ async fn on_containerd_groups_are_strictly_those_of_the_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_container_is_stopped_with_the_signal_of_its_pod() {
+async fn on_containerd_stop_signal_of_pod_is_used() {
     if older_than([2, 3], "a stop signal of a pod") {
         return;
     }

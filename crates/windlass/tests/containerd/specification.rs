@@ -109,7 +109,7 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_pod_looks_as_the_go_kubelet_makes_it() {
+async fn on_containerd_pod_matches_the_go_kubelet() {
     if skipped() {
         return;
     }

@@ -78,7 +78,7 @@ fn settle(status: &mut Value) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_status_has_every_field_it_should() {
+async fn on_containerd_pod_status_has_all_fields() {
     if skipped() {
         return;
     }

@@ -55,7 +55,7 @@ async fn overlaps(mut cri: RuntimeServiceClient<Channel>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_storm_ends_with_what_was_asked() {
+async fn on_containerd_random_storm_converges_to_desired_state() {
     if skipped() {
         return;
     }

@@ -61,7 +61,7 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_container_sees_a_part_of_a_volume_and_never_the_node() {
+async fn on_containerd_subpath_cannot_escape_volume() {
     if skipped() {
         return;
     }

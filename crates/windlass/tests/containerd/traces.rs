@@ -52,7 +52,7 @@ impl Collector {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_a_pods_start_is_one_trace_and_the_runtime_is_told() {
+async fn on_containerd_pod_start_is_one_trace_with_runtime_spans() {
     if skipped() {
         return;
     }

@@ -40,7 +40,7 @@ spec:
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_pods_have_user_ids_of_their_own() {
+async fn on_containerd_user_namespaces_have_distinct_ids() {
     if older_than([2, 3], "an image volume in a user namespace") {
         return;
     }

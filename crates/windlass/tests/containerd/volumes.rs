@@ -57,7 +57,7 @@ impl Drop for HugePages {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_memory_has_its_size_and_volumes_their_group_also_after_a_kill() {
+async fn on_containerd_tmpfs_size_and_fs_group_survive_kill() {
     if skipped() {
         return;
     }
@@ -133,7 +133,7 @@ exec /bin/mount --bind "${0%/*}/$server" "$last"
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_an_nfs_volume_is_what_mount_makes_of_it_and_outlives_its_pods() {
+async fn on_containerd_nfs_volume_is_mounted_and_data_persists() {
     if skipped() {
         return;
     }

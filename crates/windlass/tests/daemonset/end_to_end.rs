@@ -17,12 +17,12 @@ use crate::machine::{Machine, mark, remove_leftovers};
 /// the inner one have 30 s to end and are collected once a minute.
 const PATIENCE: Duration = Duration::from_secs(150);
 const NAME: &str =
-    "end_to_end::on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_nothing";
+    "end_to_end::on_containerd_daemon_set_upgrades_and_cleans_up";
 const INNER_SOCKET: &str = "/var/lib/windlass/kubelet/windlass.sock";
 const INNER_MANIFESTS: &str = "/var/lib/windlass/manifests";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_containerd_the_daemon_set_runs_pods_survives_upgrades_and_leaves_nothing() {
+async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("CI").is_none(), "CI must run this as root");
         eprintln!("skipped: containers need root: run the same command with sudo");

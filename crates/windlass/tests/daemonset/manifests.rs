@@ -35,7 +35,7 @@ fn agent_args(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_object_is_one_that_kubernetes_knows_field_by_field() {
+fn manifests_have_only_known_kubernetes_fields() {
     for name in OVERLAYS {
         let objects = overlay(name);
         objects.iter().for_each(check_strictly);
@@ -44,7 +44,7 @@ fn every_object_is_one_that_kubernetes_knows_field_by_field() {
 }
 
 #[test]
-fn kubectl_makes_the_same_of_the_overlays() {
+fn kubectl_kustomize_matches_overlays() {
     let Some(kubectl) = Assets::from_env().and_then(|assets| assets.program("kubectl")) else {
         eprintln!("skipped: KUBEBUILDER_ASSETS has no kubectl");
         return;
@@ -64,7 +64,7 @@ fn kubectl_makes_the_same_of_the_overlays() {
 }
 
 #[test]
-fn the_service_account_may_ask_for_a_certificate_and_nothing_else() {
+fn service_account_can_only_request_certificate() {
     let objects = overlay("side-by-side");
     let role: ClusterRole = typed(&objects, "ClusterRole");
     let mut rights = Vec::new();
@@ -108,7 +108,7 @@ fn the_service_account_may_ask_for_a_certificate_and_nothing_else() {
 }
 
 #[test]
-fn images_are_those_that_xtask_builds_in_this_version() {
+fn images_match_xtask_names_and_version() {
     let version = env!("CARGO_PKG_VERSION");
     let ours = [AGENT, RUNTIME].map(|name| format!("{name}:{version}"));
     for name in OVERLAYS {
@@ -122,7 +122,7 @@ fn images_are_those_that_xtask_builds_in_this_version() {
 }
 
 #[test]
-fn every_container_says_what_it_needs_and_mounts_what_is_there() {
+fn containers_declare_resources_and_known_mounts() {
     for name in OVERLAYS {
         let pod = daemon_set(name);
         let volumes = pod.volumes.clone().unwrap();
@@ -149,7 +149,7 @@ fn every_container_says_what_it_needs_and_mounts_what_is_there() {
 }
 
 #[test]
-fn nothing_of_the_node_is_shared_but_what_has_to_be() {
+fn pods_share_only_required_host_resources() {
     let pod = daemon_set("side-by-side");
     let mut writable = BTreeMap::new();
     for volume in pod.volumes.iter().flatten() {
@@ -170,7 +170,7 @@ fn nothing_of_the_node_is_shared_but_what_has_to_be() {
 }
 
 #[test]
-fn the_agent_reads_its_configuration_and_probes_ask_where_it_listens() {
+fn agent_args_and_probes_match_configuration() {
     let map: ConfigMap = typed(&overlay("side-by-side"), "ConfigMap");
     let text = &map.data.as_ref().unwrap()["kubelet.yaml"];
     let folder = std::env::temp_dir().join(format!("windlass-t-deploy-{}", std::process::id()));
@@ -237,7 +237,7 @@ fn the_agent_reads_its_configuration_and_probes_ask_where_it_listens() {
 }
 
 #[test]
-fn the_taint_of_the_default_keeps_away_who_does_not_ask_and_its_label_other_daemon_sets() {
+fn side_by_side_taint_and_label_restrict_scheduling() {
     let map: ConfigMap = typed(&overlay("side-by-side"), "ConfigMap");
     let text = &map.data.unwrap()["kubelet.yaml"];
     let config = &yaml::documents(text.as_bytes()).unwrap()[0];
@@ -279,7 +279,7 @@ fn required_affinity(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn it_comes_to_machines_that_its_images_are_for_and_leaves_those_that_are_labelled() {
+fn overlays_select_nodes_by_architecture_and_label() {
     let selector = |name: &str| {
         let selector = daemon_set(name).node_selector.unwrap();
         let pairs: Vec<_> = selector.iter().map(|(k, v)| format!("{k}={v}")).collect();

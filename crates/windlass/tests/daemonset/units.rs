@@ -24,7 +24,7 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELE
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]
-fn systemd_has_nothing_to_say_of_the_units_with_and_without_their_drop_ins() {
+fn systemd_verifies_units_with_and_without_drop_ins() {
     let Ok(version) = Command::new("systemd-analyze").arg("--version").output() else {
         eprintln!("skipped: no systemd-analyze here");
         return;
@@ -57,7 +57,7 @@ fn systemd_has_nothing_to_say_of_the_units_with_and_without_their_drop_ins() {
 }
 
 #[test]
-fn systemd_hears_when_the_agent_is_ready_and_then_that_its_loop_turns() {
+fn systemd_is_notified_of_readiness_and_watchdog() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     std::fs::create_dir(at("manifests")).unwrap();

@@ -87,7 +87,7 @@ async fn with_certificate(sim: &NodeSim, signer: &PodSigner) -> PodUid {
 }
 
 #[test]
-fn a_certificate_is_renewed_in_time_and_its_pod_runs_on() {
+fn pod_certificate_is_renewed_while_pod_runs() {
     on_a_ready_node(81, async |sim| {
         let signer = PodSigner::new();
         let uid = with_certificate(sim, &signer).await;
@@ -112,7 +112,7 @@ fn a_certificate_is_renewed_in_time_and_its_pod_runs_on() {
 }
 
 #[test]
-fn what_was_shown_serves_a_new_agent_until_it_has_another_certificate() {
+fn previous_certificate_is_used_after_restart() {
     on_a_ready_node(82, async |sim| {
         let signer = PodSigner::new();
         let uid = with_certificate(sim, &signer).await;
@@ -139,7 +139,7 @@ fn what_was_shown_serves_a_new_agent_until_it_has_another_certificate() {
 }
 
 #[test]
-fn a_certificate_outlives_an_outage_and_is_renewed_after_it() {
+fn certificate_survives_outage_and_is_renewed_after() {
     on_a_ready_node(83, async |sim| {
         let signer = PodSigner::new();
         let uid = with_certificate(sim, &signer).await;
@@ -161,7 +161,7 @@ fn a_certificate_outlives_an_outage_and_is_renewed_after_it() {
 }
 
 #[test]
-fn a_pod_that_is_denied_its_certificate_says_so_and_holds_nobody_up() {
+fn denied_certificate_is_reported_and_delays_no_other_pod() {
     on_a_ready_node(84, async |sim| {
         account(sim);
         for i in 0..8 {

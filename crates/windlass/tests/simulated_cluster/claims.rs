@@ -47,7 +47,7 @@ fn bound_claim(sim: &NodeSim, name: &str) {
 }
 
 #[test]
-fn pods_wait_for_their_claims_by_name_and_start_within_seconds_of_them() {
+fn pods_wait_for_pvcs_and_start_within_seconds() {
     on_a_ready_node(61, async |sim| {
         let waiting: Vec<_> = (0..8).map(|i| format!("w{i}")).collect();
         for name in &waiting {
@@ -88,7 +88,7 @@ fn pods_wait_for_their_claims_by_name_and_start_within_seconds_of_them() {
 }
 
 #[test]
-fn a_claim_that_was_read_lets_a_container_come_back_without_an_api_server() {
+fn cached_pvc_allows_container_restart_without_api_server() {
     on_a_ready_node(62, async |sim| {
         bound_claim(sim, "data");
         let uid = create(sim, with_claim("p", "data"));
@@ -108,7 +108,7 @@ fn a_claim_that_was_read_lets_a_container_come_back_without_an_api_server() {
 }
 
 #[test]
-fn a_changed_config_map_is_in_the_volumes_of_110_pods_within_two_seconds() {
+fn config_map_change_reaches_110_pods_within_two_seconds() {
     on_a_ready_node(63, async |sim| {
         let map = |color: &str| -> ConfigMap {
             let map = json!({

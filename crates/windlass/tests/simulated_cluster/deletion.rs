@@ -28,7 +28,7 @@ fn assert_finished_as_upstream(sim: &NodeSim, name: &str, uid: &PodUid) {
 }
 
 #[test]
-fn a_stubborn_pod_ends_with_its_grace_and_its_object_goes_after_it() {
+fn stubborn_pod_is_killed_before_object_is_deleted() {
     on_a_ready_node(1, async |sim| {
         sim.runtime.set_behaviour("app", Behaviour::stubborn());
         let uid = create(sim, pod("web").grace(30));
@@ -44,7 +44,7 @@ fn a_stubborn_pod_ends_with_its_grace_and_its_object_goes_after_it() {
 }
 
 #[test]
-fn a_second_deletion_can_only_shorten_the_grace() {
+fn second_deletion_only_shortens_grace_period() {
     on_a_ready_node(2, async |sim| {
         sim.runtime.set_behaviour("app", Behaviour::stubborn());
         let uid = create(sim, pod("web").grace(30));
@@ -80,7 +80,7 @@ fn stops(sim: &NodeSim, name: &str) -> Vec<windlass_types::Timestamp> {
 }
 
 #[test]
-fn a_pod_deleted_by_force_is_gone_at_once_and_its_containers_are_killed() {
+fn force_deleted_pod_has_containers_killed() {
     on_a_ready_node(3, async |sim| {
         sim.runtime.set_behaviour("app", Behaviour::stubborn());
         let uid = create(sim, pod("web").grace(600));
@@ -100,7 +100,7 @@ fn a_pod_deleted_by_force_is_gone_at_once_and_its_containers_are_killed() {
 }
 
 #[test]
-fn a_pod_deleted_while_its_sandbox_is_made_never_runs_and_goes() {
+fn pod_deleted_during_sandbox_creation_never_runs() {
     on_a_ready_node(4, async |sim| {
         sim.runtime
             .set_latency(Operation::RunPodSandbox, 30 * SECOND);
@@ -125,7 +125,7 @@ fn a_pod_deleted_while_its_sandbox_is_made_never_runs_and_goes() {
 }
 
 #[test]
-fn a_pod_deleted_before_it_starts_goes_within_a_second() {
+fn pod_deleted_before_start_is_removed_within_a_second() {
     on_a_ready_node(5, async |sim| {
         sim.runtime.set_down(true);
         sim.pass(10 * SECOND).await;
@@ -142,7 +142,7 @@ fn a_pod_deleted_before_it_starts_goes_within_a_second() {
 }
 
 #[test]
-fn what_was_deleted_while_the_agent_was_dead_is_stopped_when_it_is_back() {
+fn pod_deleted_during_downtime_is_stopped_after_restart() {
     on_a_ready_node(6, async |sim| {
         let mut uids = Vec::new();
         for name in ["marked", "forced", "kept", "never-started"] {
@@ -180,7 +180,7 @@ fn what_was_deleted_while_the_agent_was_dead_is_stopped_when_it_is_back() {
 }
 
 #[test]
-fn a_name_used_again_at_once_belongs_to_the_new_pod() {
+fn recreated_pod_name_belongs_to_new_pod() {
     on_a_ready_node(7, async |sim| {
         sim.runtime.script(
             "default/web/app",
@@ -213,7 +213,7 @@ fn a_name_used_again_at_once_belongs_to_the_new_pod() {
 }
 
 #[test]
-fn a_hundred_pods_deleted_at_once_are_gone_within_the_time_their_stops_take() {
+fn hundred_deleted_pods_are_removed_within_stop_time() {
     on_a_ready_node(8, async |sim| {
         let quick = Behaviour {
             stops_after: Duration::from_millis(200),

@@ -126,7 +126,7 @@ fn sees_what_it_saw(sim: &NodeSim, uid: &PodUid) {
 }
 
 #[test]
-fn a_container_comes_back_on_what_its_volumes_show_although_the_objects_are_gone() {
+fn container_restarts_with_mounted_payload_of_missing_objects() {
     on_a_ready_node(71, async |sim| {
         let uid = with_everything(sim).await;
         take_everything(sim);
@@ -165,7 +165,7 @@ fn a_container_comes_back_on_what_its_volumes_show_although_the_objects_are_gone
 }
 
 #[test]
-fn what_is_mounted_serves_a_new_agent_while_its_objects_are_missing() {
+fn mounted_payload_is_used_after_agent_restart() {
     on_a_ready_node(72, async |sim| {
         let uid = with_everything(sim).await;
         let fresh = json!({ "configMap": { "name": "settings" } });
@@ -193,7 +193,7 @@ fn what_is_mounted_serves_a_new_agent_while_its_objects_are_missing() {
 }
 
 #[test]
-fn variables_of_a_missing_object_hold_a_restart_up_and_its_volume_does_not() {
+fn missing_env_object_blocks_restart_but_volume_does_not() {
     on_a_ready_node(73, async |sim| {
         config_map(sim, "settings", &[("color", "blue")]);
         let volumes = [("conf", json!({ "configMap": { "name": "settings" } }))];
@@ -240,7 +240,7 @@ fn requests(sim: &NodeSim) -> (usize, usize) {
 }
 
 #[test]
-fn with_get_and_cache_a_change_is_seen_when_the_pod_is_synced_next() {
+fn polled_object_change_is_seen_on_next_sync() {
     for (strategy, limit) in [("Get", 90), ("Cache", 180)] {
         reading(strategy, 74, async |sim| {
             config_map(sim, "settings", &[("color", "blue")]);
@@ -278,7 +278,7 @@ fn with_get_and_cache_a_change_is_seen_when_the_pod_is_synced_next() {
 }
 
 #[test]
-fn a_pod_that_waits_for_an_object_that_nobody_watches_asks_again_and_again() {
+fn pod_waiting_for_unwatched_object_keeps_polling() {
     reading("Get", 75, async |sim| {
         let volumes = [("conf", json!({ "configMap": { "name": "settings" } }))];
         create(sim, showing("web", &volumes, json!([])));
@@ -298,7 +298,7 @@ fn a_pod_that_waits_for_an_object_that_nobody_watches_asks_again_and_again() {
 }
 
 #[test]
-fn a_hundred_and_ten_pods_that_share_a_config_map_read_it_together() {
+fn polled_config_map_of_110_pods_is_read_once() {
     for (strategy, at_start, later) in [("Get", 60, 2200), ("Cache", 60, 25)] {
         reading(strategy, 76, async |sim| {
             config_map(sim, "settings", &[("color", "blue")]);

@@ -55,7 +55,7 @@ async fn start(sim: &NodeSim, name: &str) -> Duration {
 }
 
 #[test]
-fn two_hundred_volumes_that_hang_delay_no_pod_with_a_config_map() {
+fn hung_200_volumes_delay_no_pod_with_config_map() {
     on_a_ready_node(71, async |sim| {
         objects(sim);
         let before = start(sim, "before").await;
@@ -128,7 +128,7 @@ fn an_hour(full: usize) -> (u64, u64) {
 }
 
 #[test]
-fn four_volumes_in_each_of_110_pods_wake_nobody_in_an_hour() {
+fn idle_hour_with_440_volumes_wakes_no_actor() {
     // objects are watched for all pods together
     let (one, all) = std::thread::scope(|scope| {
         let one = scope.spawn(|| an_hour(1));
@@ -144,7 +144,7 @@ fn four_volumes_in_each_of_110_pods_wake_nobody_in_an_hour() {
 }
 
 #[test]
-fn a_pod_whose_driver_was_away_is_released_as_soon_as_it_comes() {
+fn pod_is_torn_down_once_driver_registers() {
     on_a_ready_node(73, async |sim| {
         disk(sim, false);
         let uid: PodUid = create(sim, with_disk("web"));

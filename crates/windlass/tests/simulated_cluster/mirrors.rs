@@ -12,7 +12,7 @@ fn mirror_uid(sim: &NodeSim, name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_static_pod_has_a_mirror_with_its_live_status_and_its_node_as_owner() {
+fn mirror_pod_has_live_status_and_node_owner() {
     on_a_ready_node(1, async |sim| {
         sim.desire([static_pod("etcd").build()]).await;
         sim.until("its mirror is ready", 2 * SECOND, |sim| ready(sim, "etcd"))
@@ -42,7 +42,7 @@ fn a_static_pod_has_a_mirror_with_its_live_status_and_its_node_as_owner() {
 }
 
 #[test]
-fn a_mirror_that_somebody_deletes_comes_back_and_the_static_pod_runs_on() {
+fn deleted_mirror_pod_is_recreated_and_static_pod_runs() {
     on_a_ready_node(2, async |sim| {
         sim.desire([static_pod("etcd").build()]).await;
         sim.until("its mirror is ready", 2 * SECOND, |sim| ready(sim, "etcd"))
@@ -60,7 +60,7 @@ fn a_mirror_that_somebody_deletes_comes_back_and_the_static_pod_runs_on() {
 }
 
 #[test]
-fn an_edited_manifest_replaces_the_mirror_and_a_removed_one_removes_it() {
+fn mirror_pod_follows_manifest_edit_and_removal() {
     on_a_ready_node(3, async |sim| {
         sim.desire([static_pod("etcd").build()]).await;
         sim.until("its mirror is ready", 2 * SECOND, |sim| ready(sim, "etcd"))
@@ -86,7 +86,7 @@ fn an_edited_manifest_replaces_the_mirror_and_a_removed_one_removes_it() {
 }
 
 #[test]
-fn mirrors_survive_the_agent_and_go_only_when_all_sources_have_spoken() {
+fn orphaned_mirror_pods_are_deleted_when_sources_ready() {
     on_a_ready_node(4, async |sim| {
         sim.desire([static_pod("kept").build(), static_pod("gone").build()])
             .await;
@@ -118,7 +118,7 @@ fn mirrors_survive_the_agent_and_go_only_when_all_sources_have_spoken() {
 }
 
 #[test]
-fn a_mirror_that_cannot_be_created_holds_up_nothing() {
+fn failed_mirror_pod_creation_delays_nothing() {
     on_a_ready_node(5, async |sim| {
         let refused = sim.api.faults().error(
             On::path("/api/v1/namespaces/default/pods").method("POST"),

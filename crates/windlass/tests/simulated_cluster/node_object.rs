@@ -7,7 +7,7 @@ use crate::scene::*;
 use crate::{HOUR, MINUTE, SECOND};
 
 #[test]
-fn a_node_deleted_under_the_agent_is_registered_again_and_no_pod_notices() {
+fn deleted_node_is_registered_again_without_pod_changes() {
     on_a_ready_node(1, async |sim| {
         let uid = create(sim, pod("web"));
         sim.desire([static_pod("etcd").build()]).await;
@@ -46,7 +46,7 @@ fn a_node_deleted_under_the_agent_is_registered_again_and_no_pod_notices() {
 }
 
 #[test]
-fn a_taint_that_somebody_set_stays_and_a_quiet_node_is_patched_every_five_minutes() {
+fn foreign_taint_is_kept_and_idle_node_patched_rarely() {
     on_a_ready_node(2, async |sim| {
         sim.pass(MINUTE).await;
         sim.api.modify::<Node>(None, NODE, |node| {
@@ -122,17 +122,17 @@ fn stepped(seed: u64, seconds: i64) {
 }
 
 #[test]
-fn a_clock_that_jumps_an_hour_ahead_restarts_nothing_and_ends_nothing_early() {
+fn clock_step_forward_restarts_and_ends_nothing() {
     stepped(3, 3600);
 }
 
 #[test]
-fn a_clock_that_jumps_an_hour_back_restarts_nothing_and_holds_nothing_up() {
+fn clock_step_back_restarts_and_delays_nothing() {
     stepped(4, -3600);
 }
 
 #[test]
-fn a_resolv_conf_without_room_is_an_event_of_the_node() {
+fn oversized_resolv_conf_is_node_event() {
     simulate_cluster(7, async |sim| {
         latencies(sim);
         let text = "Resolv.conf file '/etc/resolv.conf' contains search line consisting of more \

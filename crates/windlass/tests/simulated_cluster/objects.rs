@@ -27,7 +27,7 @@ fn config_map(sim: &NodeSim, name: &str, key: &str, value: &str) {
 }
 
 #[test]
-fn a_pod_waits_for_its_config_map_by_name_and_starts_the_moment_it_is_there() {
+fn pod_waits_for_config_map_and_starts_once_present() {
     on_a_ready_node(1, async |sim| {
         // as many as may start at a time, and more
         let waiting: Vec<_> = (0..8).map(|i| format!("w{i}")).collect();
@@ -68,7 +68,7 @@ fn a_pod_waits_for_its_config_map_by_name_and_starts_the_moment_it_is_there() {
 }
 
 #[test]
-fn a_pod_with_a_volume_of_a_missing_config_map_has_no_sandbox_until_it_is_there() {
+fn missing_config_map_volume_delays_sandbox() {
     on_a_ready_node(5, async |sim| {
         for i in 0..8 {
             let waiting = pod(&format!("w{i}")).with(|pod| {
@@ -99,7 +99,7 @@ fn a_pod_with_a_volume_of_a_missing_config_map_has_no_sandbox_until_it_is_there(
 }
 
 #[test]
-fn a_hundred_and_ten_pods_that_share_a_config_map_are_one_watch() {
+fn config_map_of_110_pods_has_one_watch() {
     on_a_ready_node(2, async |sim| {
         config_map(sim, "shared", "COLOR", "blue");
         sim.api.clear_requests();
@@ -124,7 +124,7 @@ fn a_hundred_and_ten_pods_that_share_a_config_map_are_one_watch() {
 }
 
 #[test]
-fn a_config_map_that_is_slow_to_read_delays_its_own_pods_only() {
+fn slow_config_map_read_delays_only_its_pods() {
     on_a_ready_node(3, async |sim| {
         config_map(sim, "slow", "COLOR", "blue");
         sim.api
@@ -151,7 +151,7 @@ fn a_config_map_that_is_slow_to_read_delays_its_own_pods_only() {
 }
 
 #[test]
-fn a_config_map_is_watched_only_while_a_pod_refers_to_it() {
+fn config_map_is_watched_only_while_referenced() {
     on_a_ready_node(4, async |sim| {
         config_map(sim, "settings", "COLOR", "blue");
         create(sim, configured("web", "settings"));

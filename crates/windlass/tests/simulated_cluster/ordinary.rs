@@ -10,7 +10,7 @@ use crate::scene::*;
 use crate::{MINUTE, SECOND};
 
 #[test]
-fn a_pod_bound_to_the_node_runs_is_reported_and_goes_when_it_is_deleted() {
+fn bound_pod_runs_is_reported_and_is_deleted() {
     on_a_ready_node(1, async |sim| {
         let uid = create(sim, pod("web"));
         sim.until("web is ready", SECOND, |sim| ready(sim, "web"))
@@ -29,7 +29,7 @@ fn a_pod_bound_to_the_node_runs_is_reported_and_goes_when_it_is_deleted() {
 }
 
 #[test]
-fn a_pod_is_reported_once_while_it_is_made_and_once_when_it_runs() {
+fn pod_start_sends_two_status_patches() {
     on_a_ready_node(2, async |sim| {
         sim.runtime
             .set_latency(Operation::RunPodSandbox, 2 * SECOND);
@@ -46,7 +46,7 @@ fn a_pod_is_reported_once_while_it_is_made_and_once_when_it_runs() {
 }
 
 #[test]
-fn a_burst_of_a_hundred_pods_costs_at_most_two_patches_each() {
+fn burst_of_100_pods_sends_two_patches_each() {
     on_a_ready_node(3, async |sim| {
         let names: Vec<_> = (0..100).map(|i| format!("p{i}")).collect();
         for name in &names {
@@ -72,7 +72,7 @@ fn a_burst_of_a_hundred_pods_costs_at_most_two_patches_each() {
 }
 
 #[test]
-fn a_finished_pod_is_not_started_again_though_agent_and_runtime_forget_it() {
+fn finished_pod_does_not_run_again_after_state_loss() {
     on_a_ready_node(4, async |sim| {
         sim.runtime
             .set_behaviour("default/done/app", Behaviour::exits(SECOND, 0));
@@ -110,7 +110,7 @@ fn a_finished_pod_is_not_started_again_though_agent_and_runtime_forget_it() {
 }
 
 #[test]
-fn a_pod_that_does_not_fit_fails_without_ever_running_and_stays_failed() {
+fn pod_rejected_by_admission_stays_failed() {
     on_a_ready_node(5, async |sim| {
         let greedy = || {
             pod("greedy").with(|pod| {
@@ -157,7 +157,7 @@ fn a_pod_that_does_not_fit_fails_without_ever_running_and_stays_failed() {
 }
 
 #[test]
-fn a_pod_that_runs_is_not_refused_after_a_restart_though_it_no_longer_fits() {
+fn running_pod_is_not_rejected_after_restart() {
     on_a_ready_node(6, async |sim| {
         let uid = create(
             sim,
@@ -199,7 +199,7 @@ fn label_zone(sim: &NodeSim, zone: &str) {
 }
 
 #[test]
-fn an_agent_that_is_killed_again_and_again_changes_no_status() {
+fn repeated_agent_kills_change_no_status() {
     on_a_ready_node(7, async |sim| {
         let names: Vec<_> = (0..20).map(|i| format!("p{i}")).collect();
         for name in &names {

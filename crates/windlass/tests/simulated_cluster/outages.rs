@@ -11,7 +11,7 @@ use crate::scene::*;
 use crate::{HOUR, MINUTE, SECOND};
 
 #[test]
-fn without_an_api_server_static_pods_start_at_once_and_the_rest_follows_when_it_is_there() {
+fn static_pods_start_without_api_server_and_others_later() {
     simulate_cluster(1, async |sim| {
         latencies(sim);
         let down = sim.api.faults().outage();
@@ -90,7 +90,7 @@ fn assert_untouched(sim: &NodeSim, pods: &[(String, PodUid)]) {
 }
 
 #[test]
-fn ten_minutes_without_the_api_server_cost_each_pod_one_patch_and_no_restart() {
+fn ten_minute_outage_costs_one_patch_per_pod() {
     on_a_ready_node(2, async |sim| {
         let pods = ten_pods(sim).await;
         // into the first long wait of the crash loop
@@ -137,7 +137,7 @@ fn lists(sim: &NodeSim) -> usize {
 }
 
 #[test]
-fn an_api_server_that_takes_five_seconds_starts_and_reports_pods_and_keeps_the_lease() {
+fn slow_api_server_still_runs_pods_and_renews_lease() {
     on_a_ready_node(3, async |sim| {
         sim.api.faults().slow(On::any(), 5 * SECOND);
         sim.api.faults().close_watches();
@@ -185,7 +185,7 @@ fn assert_lease_never_expired(sim: &NodeSim) {
 }
 
 #[test]
-fn a_connection_that_swallows_everything_loses_nothing() {
+fn black_hole_connection_loses_nothing() {
     on_a_ready_node(4, async |sim| {
         let pods = ten_pods(sim).await;
         let hole = sim.api.faults().hang(On::any());
@@ -245,17 +245,17 @@ fn refused_for_an_hour(seed: u64, code: u16) {
 }
 
 #[test]
-fn an_expired_certificate_touches_no_pod_and_needs_no_restart() {
+fn expired_certificate_affects_no_pod_and_recovers() {
     refused_for_an_hour(5, 401);
 }
 
 #[test]
-fn a_node_without_rights_touches_no_pod_and_recovers_when_it_gets_them() {
+fn missing_permissions_affect_no_pod_and_recover() {
     refused_for_an_hour(6, 403);
 }
 
 #[test]
-fn a_busy_api_server_is_asked_again_when_it_says_and_not_before() {
+fn retry_after_of_busy_api_server_is_respected() {
     on_a_ready_node(7, async |sim| {
         let busy =
             sim.api

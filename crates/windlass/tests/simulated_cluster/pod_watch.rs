@@ -89,7 +89,7 @@ fn api_server_without_watches_still_delivers_pods() {
 }
 
 #[test]
-fn failing_pod_watch_is_shown_until_it_works() {
+fn failing_pod_watch_is_reported_until_it_recovers() {
     on_a_ready_node(3, async |sim| {
         sim.until("the pods are watched", SECOND, works).await;
         assert_eq!(failing_seconds(sim), 0.0);

@@ -8,7 +8,7 @@ use crate::scene::*;
 use crate::{MINUTE, SECOND};
 
 #[test]
-fn restored_pods_are_looked_after_but_none_is_started_anew_before_the_api_server_confirms_it() {
+fn restored_pods_start_nothing_before_confirmation() {
     on_a_ready_node(1, async |sim| {
         sim.runtime
             .set_behaviour("default/crash/app", Behaviour::exits(5 * SECOND, 1));

@@ -110,7 +110,7 @@ fn random_delays(sim: &mut NodeSim) {
 }
 
 #[test]
-fn deleted_pods_leave_whatever_the_delays() {
+fn deleted_pods_are_removed_despite_delays() {
     for seed in 0..12 {
         on_a_ready_node(seed, async |sim| {
             let names = names(12);

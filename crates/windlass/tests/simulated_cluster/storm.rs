@@ -272,7 +272,7 @@ fn write_config_map(sim: &NodeSim, name: &str) {
 }
 
 #[test]
-fn after_any_storm_the_cluster_has_what_was_asked_for_and_was_told_the_truth() {
+fn random_storm_converges_with_correct_statuses() {
     for seed in 0..20 {
         eprintln!("seed {seed}");
         simulate_cluster(seed, storm);
@@ -280,7 +280,7 @@ fn after_any_storm_the_cluster_has_what_was_asked_for_and_was_told_the_truth() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_calls_and_requests() {
+fn same_seed_produces_same_calls_and_requests() {
     let first = simulate_cluster(42, storm);
     let second = simulate_cluster(42, storm);
     for (line, (a, b)) in first.iter().zip(&second).enumerate() {

@@ -44,7 +44,7 @@ async fn running(sim: &NodeSim, name: &str) -> PodUid {
 }
 
 #[test]
-fn a_pod_that_outgrows_its_empty_dir_is_evicted_and_one_within_its_limit_is_not() {
+fn pod_exceeding_empty_dir_limit_is_evicted() {
     on_a_ready_node(51, async |sim| {
         // of its own grace period it has a second
         sim.runtime.set_behaviour("app", Behaviour::stubborn());
@@ -72,7 +72,7 @@ fn a_pod_that_outgrows_its_empty_dir_is_evicted_and_one_within_its_limit_is_not(
 }
 
 #[test]
-fn a_new_agent_watches_the_limits_of_pods_that_it_found() {
+fn restart_keeps_enforcing_volume_limits() {
     on_a_ready_node(52, async |sim| {
         let greedy = running(sim, "greedy").await;
         sim.pass(MINUTE).await;
@@ -90,7 +90,7 @@ fn a_new_agent_watches_the_limits_of_pods_that_it_found() {
 }
 
 #[test]
-fn a_new_agent_measures_the_volumes_of_pods_that_it_found() {
+fn restart_keeps_measuring_volumes() {
     on_a_ready_node(53, async |sim| {
         let with_volume = pod("web").with(|pod| {
             let volumes = json!([{ "name": "data", "emptyDir": {} }]);

@@ -94,7 +94,7 @@ fn sound(sim: &NodeSim) {
 }
 
 #[test]
-fn a_device_of_two_pods_is_staged_once_and_taken_back_after_the_last() {
+fn shared_device_is_staged_once_and_unstaged_after_last_pod() {
     on_a_ready_node(61, async |sim| {
         disk(sim, false);
         sim.volumes.set_latency(SECOND / 20);
@@ -134,7 +134,7 @@ fn a_device_of_two_pods_is_staged_once_and_taken_back_after_the_last() {
 }
 
 #[test]
-fn a_volume_is_said_to_be_in_use_and_then_waits_until_it_is_attached() {
+fn volume_is_reported_in_use_before_waiting_for_attach() {
     on_a_ready_node(62, async |sim| {
         disk(sim, true);
         let uid = create(sim, with_disk("web"));
@@ -184,7 +184,7 @@ fn a_volume_is_said_to_be_in_use_and_then_waits_until_it_is_attached() {
 }
 
 #[test]
-fn a_pod_whose_volume_the_node_has_no_room_for_fails_in_upstreams_words() {
+fn attach_limit_rejects_pod_with_upstream_message() {
     on_a_ready_node(66, async |sim| {
         disk(sim, true);
         sim.volumes.no_room_for(&DeviceName(DEVICE.into()));
@@ -221,7 +221,7 @@ fn a_pod_whose_volume_the_node_has_no_room_for_fails_in_upstreams_words() {
 }
 
 #[test]
-fn a_claim_that_grows_has_its_file_system_grown_without_a_restart() {
+fn expanded_pvc_resizes_file_system_without_restart() {
     on_a_ready_node(63, async |sim| {
         disk(sim, false);
         let uid = create(sim, with_disk("web"));
@@ -253,7 +253,7 @@ fn a_claim_that_grows_has_its_file_system_grown_without_a_restart() {
 }
 
 #[test]
-fn a_device_of_a_pod_that_runs_outlives_a_restart_without_an_api_server() {
+fn staged_device_survives_restart_without_api_server() {
     on_a_ready_node(64, async |sim| {
         disk(sim, false);
         let uid = create(sim, with_disk("web"));
@@ -283,7 +283,7 @@ fn a_device_of_a_pod_that_runs_outlives_a_restart_without_an_api_server() {
 }
 
 #[test]
-fn a_kill_anywhere_between_staging_and_unstaging_converges() {
+fn agent_kill_between_staging_steps_converges() {
     for step in 0..24_u32 {
         on_a_ready_node(65, async |sim| {
             disk(sim, step % 2 == 0);

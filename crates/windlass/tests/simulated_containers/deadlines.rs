@@ -18,7 +18,7 @@ fn is_past_its_deadline(sim: &NodeSim) -> bool {
 }
 
 #[test]
-fn a_pod_ends_at_its_deadline_to_the_second_and_stays_ended() {
+fn active_deadline_fails_pod_to_the_second() {
     simulate(13, async |sim| {
         prepare(sim);
         let web = with_deadline(pod("web").container("a", IMAGE), 30).build();
@@ -50,7 +50,7 @@ fn a_pod_ends_at_its_deadline_to_the_second_and_stays_ended() {
 }
 
 #[test]
-fn a_deadline_counts_on_while_the_agent_is_away() {
+fn active_deadline_includes_agent_downtime() {
     simulate(14, async |sim| {
         prepare(sim);
         let web = with_deadline(pod("web").container("a", IMAGE), 60).build();
@@ -69,7 +69,7 @@ fn a_deadline_counts_on_while_the_agent_is_away() {
 }
 
 #[test]
-fn a_deadline_that_passed_while_the_agent_was_away_starts_nothing() {
+fn deadline_exceeded_during_downtime_starts_nothing() {
     simulate(15, async |sim| {
         prepare(sim);
         sim.runtime
@@ -89,7 +89,7 @@ fn a_deadline_that_passed_while_the_agent_was_away_starts_nothing() {
 }
 
 #[test]
-fn a_deadline_ends_a_pod_that_never_got_anywhere() {
+fn active_deadline_fails_pod_that_never_started() {
     for what in ["pull", "sandbox", "create"] {
         simulate(16, async |sim| {
             prepare(sim);
@@ -118,7 +118,7 @@ fn a_deadline_ends_a_pod_that_never_got_anywhere() {
 }
 
 #[test]
-fn a_deadline_that_is_shortened_counts_from_the_start() {
+fn shortened_deadline_counts_from_start_time() {
     simulate_cluster(17, async |sim| {
         let web = with_deadline(pod("web").container("a", IMAGE), 3600);
         let uid = running_in_a_cluster(sim, web).await;
@@ -142,7 +142,7 @@ fn a_deadline_that_is_shortened_counts_from_the_start() {
 }
 
 #[test]
-fn a_pod_that_succeeded_before_its_deadline_stays_succeeded() {
+fn pod_succeeded_before_deadline_stays_succeeded() {
     simulate(18, async |sim| {
         prepare(sim);
         sim.runtime

@@ -23,7 +23,7 @@ fn add_debugger(sim: &NodeSim, name: &str, image: &str) {
 }
 
 #[test]
-fn a_debugger_joins_a_running_pod_once_and_leaves_the_others_alone() {
+fn ephemeral_container_starts_once_in_running_pod() {
     simulate_cluster(6, async |sim| {
         let uid = running_in_a_cluster(sim, pod("web").container("a", IMAGE)).await;
         let a = sim.runtime.running(&uid, "a").expect("a").id;
@@ -65,7 +65,7 @@ fn a_debugger_joins_a_running_pod_once_and_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_debugger_that_cannot_start_says_why_and_starts_when_it_can() {
+fn failing_ephemeral_container_is_reported_and_retried() {
     simulate_cluster(7, async |sim| {
         let uid = running_in_a_cluster(sim, pod("web").container("a", IMAGE)).await;
         sim.runtime.set_pull("tools:1", Pull::not_found("tools:1"));
@@ -86,7 +86,7 @@ fn a_debugger_that_cannot_start_says_why_and_starts_when_it_can() {
 }
 
 #[test]
-fn a_debugger_keeps_no_pod_from_succeeding() {
+fn ephemeral_container_does_not_block_pod_success() {
     simulate_cluster(8, async |sim| {
         sim.runtime
             .set_behaviour("a", Behaviour::exits(20 * SECOND, 0));

@@ -7,7 +7,7 @@ use crate::scene::{every_second, gaps, order, pod, prepare, sidecar, starts};
 use crate::{IMAGE, MINUTE, SECOND};
 
 #[test]
-fn sidecars_start_in_order_between_init_containers_and_stop_in_reverse_after_the_rest() {
+fn sidecars_start_in_order_and_stop_last_in_reverse() {
     simulate(1, async |sim| {
         prepare(sim);
         sim.runtime.set_behaviour("i", Behaviour::exits(SECOND, 0));
@@ -33,7 +33,7 @@ fn sidecars_start_in_order_between_init_containers_and_stop_in_reverse_after_the
 }
 
 #[test]
-fn what_follows_a_sidecar_waits_for_its_startup_probe() {
+fn startup_probe_of_sidecar_delays_next_container() {
     simulate(2, async |sim| {
         prepare(sim);
         sim.runtime.set_exec("default/web/s check", Exec::exits(1));
@@ -61,7 +61,7 @@ fn what_follows_a_sidecar_waits_for_its_startup_probe() {
 }
 
 #[test]
-fn a_sidecar_whose_startup_probe_fails_is_restarted_ever_more_slowly_and_fails_no_pod() {
+fn sidecar_startup_failure_restarts_with_back_off() {
     simulate(3, async |sim| {
         prepare(sim);
         sim.runtime.set_exec("default/web/s check", Exec::exits(1));
@@ -88,7 +88,7 @@ fn a_sidecar_whose_startup_probe_fails_is_restarted_ever_more_slowly_and_fails_n
 }
 
 #[test]
-fn init_containers_end_fail_and_run_again_as_the_policy_says() {
+fn init_containers_follow_restart_policy() {
     // policy, exit codes of i and a; phase, starts of i and a
     type Case = (
         &'static str,
@@ -133,7 +133,7 @@ fn init_containers_end_fail_and_run_again_as_the_policy_says() {
 }
 
 #[test]
-fn a_sandbox_that_dies_is_replaced_and_everything_runs_again_if_the_policy_lets_it() {
+fn dead_sandbox_is_replaced_per_restart_policy() {
     for (policy, phase, expected) in [
         ("Always", "Running", [2, 2, 2]),
         ("OnFailure", "Running", [2, 2, 2]),

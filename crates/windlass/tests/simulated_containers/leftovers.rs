@@ -8,7 +8,7 @@ use crate::scene::{pod, prepare, sidecar};
 use crate::{IMAGE, MINUTE, SECOND};
 
 #[test]
-fn a_container_whose_agent_died_between_creating_and_starting_it_is_made_anew() {
+fn container_created_before_agent_death_is_recreated() {
     for name in ["i", "s", "a"] {
         simulate(19, async |sim| {
             prepare(sim);
@@ -46,7 +46,7 @@ fn a_container_whose_agent_died_between_creating_and_starting_it_is_made_anew() 
 }
 
 #[test]
-fn a_pod_that_is_made_again_at_once_starts_when_its_predecessor_has_ended() {
+fn recreated_pod_starts_after_old_pod_terminated() {
     simulate(20, async |sim| {
         prepare(sim);
         sim.runtime.set_behaviour("a", Behaviour::stubborn());
@@ -69,7 +69,7 @@ fn a_pod_that_is_made_again_at_once_starts_when_its_predecessor_has_ended() {
 }
 
 #[test]
-fn a_pod_is_removed_without_a_trace_in_whatever_state_it_is() {
+fn pod_in_any_state_is_removed_completely() {
     let states = [
         "pulling",
         "making its sandbox",
@@ -144,7 +144,7 @@ fn a_pod_is_removed_without_a_trace_in_whatever_state_it_is() {
 }
 
 #[test]
-fn crash_loops_leave_no_more_behind_the_longer_they_go_on() {
+fn crash_loops_leave_bounded_garbage() {
     for (pods, times, starts) in [
         (1000, [80 * SECOND, 100 * SECOND], 5000),
         // the delays have grown to five minutes

@@ -8,7 +8,7 @@ use crate::scene::{gaps, line, order, pod, prepare, rule, sidecar, starts};
 use crate::{IMAGE, MINUTE, SECOND};
 
 #[test]
-fn a_rule_restarts_a_container_that_would_not_run_again() {
+fn restart_rule_overrides_restart_policy() {
     simulate(9, async |sim| {
         prepare(sim);
         let codes = [42, 42, 7];
@@ -38,7 +38,7 @@ fn trainer() -> Pod {
 }
 
 #[test]
-fn one_container_begins_its_whole_pod_anew_in_its_sandbox() {
+fn restart_rule_restarts_all_containers_in_sandbox() {
     simulate(10, async |sim| {
         prepare(sim);
         sim.runtime.set_behaviour("i", Behaviour::exits(SECOND, 0));
@@ -69,7 +69,7 @@ fn one_container_begins_its_whole_pod_anew_in_its_sandbox() {
 }
 
 #[test]
-fn a_pod_that_begins_anew_again_and_again_does_so_ever_more_slowly() {
+fn repeated_restart_of_all_containers_backs_off() {
     simulate(11, async |sim| {
         prepare(sim);
         sim.runtime.set_behaviour("a", Behaviour::exits(SECOND, 88));
@@ -90,7 +90,7 @@ fn a_pod_that_begins_anew_again_and_again_does_so_ever_more_slowly() {
 }
 
 #[test]
-fn an_agent_that_dies_while_a_pod_begins_anew_goes_on_with_it() {
+fn restart_of_all_containers_resumes_after_agent_death() {
     simulate(12, async |sim| {
         prepare(sim);
         sim.runtime.set_behaviour("i", Behaviour::exits(SECOND, 0));
