@@ -1,7 +1,7 @@
-//! An actor with both kinds of lanes: news that coalesce, and questions that wait for room.
+//! An actor with a coalescing channel for changes and a bounded mailbox for queries.
 //!
-//! `cargo run -p windlass-actors --example run_actor` tells a clerk ten thousand times of three
-//! pods, asks it how often it had to look, and then sends hints into a mailbox nobody empties.
+//! `cargo run -p windlass-actors --example run_actor` sends a counter ten thousand changes of three
+//! pods, queries it, and then overfills a mailbox without a reader.
 //!
 //! Runs without a container runtime.
 
@@ -16,7 +16,7 @@ use windlass_actors::{
 };
 use windlass_metrics::Metrics;
 
-/// News of a pod: it changed so often.
+/// Number of changes of a pod.
 #[derive(Debug)]
 struct Changed(u32);
 
@@ -26,44 +26,44 @@ impl Merge for Changed {
     }
 }
 
-/// A question: how often the clerk looked, and what it counted.
+/// Query for the number of messages handled and the changes by pod.
 #[derive(Debug)]
 struct GetCounts(oneshot::Sender<(u32, BTreeMap<&'static str, u32>)>);
 
-/// What the clerk hears, in the order in which it looks.
-type Lanes = (SlotReceiver<&'static str, Changed>, Mailbox<GetCounts>);
+/// Inputs of the counter.
+type Streams = (SlotReceiver<&'static str, Changed>, Mailbox<GetCounts>);
 
-struct Clerk {
-    looks: u32,
+struct Counter {
+    handled: u32,
     counts: BTreeMap<&'static str, u32>,
-    lanes: Option<Lanes>,
+    streams: Option<Streams>,
 }
 
-impl Actor for Clerk {
+impl Actor for Counter {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some((news, questions)) = self.lanes.take() {
-            ctx.add_stream(news);
-            ctx.add_stream(questions);
+        if let Some((changes, queries)) = self.streams.take() {
+            ctx.add_stream(changes);
+            ctx.add_stream(queries);
         }
     }
 }
 
-impl StreamHandler<(&'static str, Changed)> for Clerk {
+impl StreamHandler<(&'static str, Changed)> for Counter {
     fn handle(&mut self, (pod, changed): (&'static str, Changed), _: &mut Context<Self>) {
-        self.looks += 1;
+        self.handled += 1;
         *self.counts.entry(pod).or_default() += changed.0;
     }
 
-    // the default stops the actor with its first lane
+    // the default stops the actor when its first stream ends
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<Delivery<GetCounts>> for Clerk {
+impl StreamHandler<Delivery<GetCounts>> for Counter {
     fn handle(&mut self, delivery: Delivery<GetCounts>, _: &mut Context<Self>) {
-        let answer = (self.looks, self.counts.clone());
-        // whoever asked may have gone
+        let answer = (self.handled, self.counts.clone());
+        // the caller may have stopped waiting
         delivery.open(|GetCounts(reply)| drop(reply.send(answer)));
     }
 
@@ -74,27 +74,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Arc::new(tokio::runtime::Runtime::new()?);
     run_actors(&runtime, async {
         let metrics = Metrics::new()?;
-        let (news, receiver) = slots(ActorKind::SyncLoop, &metrics);
-        let (questions, mailbox_of_clerk) = mailbox(ActorKind::SyncLoop, &metrics);
+        let (changes, receiver) = slots(ActorKind::SyncLoop, &metrics);
+        let (query_sender, queries) = mailbox(ActorKind::SyncLoop, &metrics);
         for pod in ["a", "b", "c"].into_iter().cycle().take(10_000) {
-            news.put(pod, Changed(1));
+            changes.put(pod, Changed(1));
         }
-        start_actor(Clerk {
-            looks: 0,
+        start_actor(Counter {
+            handled: 0,
             counts: BTreeMap::new(),
-            lanes: Some((receiver, mailbox_of_clerk)),
+            streams: Some((receiver, queries)),
         });
         let (reply, answer) = oneshot::channel();
-        questions.send(GetCounts(reply)).await?;
-        let (looks, counts) = answer.await?;
-        println!("{looks} looks at {counts:?}");
+        query_sender.send(GetCounts(reply)).await?;
+        let (handled, counts) = answer.await?;
+        println!("{handled} messages handled: {counts:?}");
 
-        let (hints, _nobody) = mailbox(ActorKind::FileSource, &metrics);
+        let (sender, _mailbox) = mailbox(ActorKind::FileSource, &metrics);
         let taken = (0..100)
-            .filter(|hint| hints.try_send(*hint).is_ok())
+            .filter(|number| sender.try_send(*number).is_ok())
             .count();
         let bound = ActorKind::FileSource.mailbox_bound();
-        println!("of 100 hints {taken} were taken, the bound is {bound}");
+        println!("{taken} of 100 messages accepted, the bound is {bound}");
         Ok(())
     })
 }

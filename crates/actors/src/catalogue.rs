@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 pub use windlass_types::PhaseOverride;
-pub use windlass_volume_plan::volume_plan::Releaser;
-use windlass_volume_plan::volume_source::PodVolumes;
 use windlass_types::corev1::Node;
-pub use windlass_types::view::{RejectedManifest, PodWorkerState};
+pub use windlass_types::view::{PodWorkerState, RejectedManifest};
 use windlass_types::{
     DeviceName, ObservedPod, PodExt, PodLifecycleEvent, PodOp, PodSource, PodUid, PodUpdate,
     ProbeKind, ReadyVolumes, Reason, Retry, SharedPod, VolumesNotReady,
 };
+pub use windlass_volume_plan::volume_plan::Releaser;
+use windlass_volume_plan::volume_source::PodVolumes;
 
 use crate::mailbox::{MailboxSender, SendError};
 use crate::mounted_volume_cache::MountedVolumeCache;

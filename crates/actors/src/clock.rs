@@ -1,23 +1,23 @@
-//! The one clock, in production and in simulations.
+//! The wall clock, in production and in simulations.
 
 use tokio::time::Instant;
 use windlass_types::{Clock, Timestamp, later};
 
-/// The node's wall clock.
+/// The wall clock of the node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     #[expect(
         clippy::disallowed_methods,
-        reason = "this is the one place that reads the clock"
+        reason = "the only place that reads the clock"
     )]
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
 }
 
-/// A wall clock that follows tokio's (possibly paused) time from a fixed start.
+/// A wall clock that follows the tokio clock, which may be paused, from a fixed start.
 #[derive(Clone, Copy, Debug)]
 pub struct SimClock {
     base: Timestamp,
@@ -25,7 +25,7 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    /// A clock that reads `base` now.
+    /// Creates a clock that reads `base` now.
     pub fn starting_at(base: Timestamp) -> Self {
         Self {
             base,

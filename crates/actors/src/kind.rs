@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Every kind of actor in the agent.
+/// Kind of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActorKind {
     /// Reads manifests from a file or directory.
@@ -13,29 +13,29 @@ pub enum ActorKind {
     ApiSource,
     /// Merges the sources.
     PodStorage,
-    /// The centre.
+    /// Dispatches all events to the pod workers.
     SyncLoop,
-    /// Watches the runtime.
+    /// Relists the runtime and inspects pods.
     Pleg,
     /// Registry of the pod workers.
     PodWorkers,
-    /// One pod.
+    /// Worker of one pod.
     PodWorker,
-    /// Restarts containers that hang: runs the liveness probes.
+    /// Runs the liveness probes.
     LivenessManager,
-    /// Says which containers take traffic: runs the readiness probes.
+    /// Runs the readiness probes.
     ReadinessManager,
-    /// Says which containers are through their start: runs the startup probes.
+    /// Runs the startup probes.
     StartupManager,
-    /// Sets up and releases the volumes of pods.
+    /// Sets up and tears down the volumes of pods.
     VolumeManager,
-    /// Brings statuses and mirror pods to the API server.
+    /// Updates statuses and mirror pods at the API server.
     StatusManager,
     /// Registers the node and reports its status.
     NodeStatus,
-    /// Renews the node's lease.
+    /// Renews the node lease.
     NodeLease,
-    /// Stops pods before the machine shuts down.
+    /// Terminates pods before a host shutdown.
     NodeShutdown,
 }
 
@@ -62,27 +62,27 @@ impl ActorKind {
         }
     }
 
-    /// How many messages may wait in the actor's mailbox before senders wait.
+    /// Returns the capacity of the mailbox.
     pub const fn mailbox_bound(self) -> usize {
         match self {
-            // hears only its own answers: a pass, an event and a timer, one of each in flight
+            // receives only its completions: a pass, an event and a timer, one of each in flight
             Self::FileSource | Self::HttpSource | Self::ApiSource => 4,
-            // three sources, each waits for its snapshot to be taken before the next: 3, doubled
+            // three sources with one snapshot in flight each: 3, doubled
             Self::PodStorage => 8,
-            // upstream's update channel: 50; one merge yields at most 5 updates for each source
+            // as the upstream update channel; one merge yields at most 5 updates per source
             Self::SyncLoop => 50,
-            // inspections are coalesced per pod before they get here; 110 pods asking at once
-            // plus the answers of 8 inspections in flight
+            // inspections are coalesced per pod: 110 concurrent requests plus the completions of 8
+            // inspections in flight
             Self::Pleg => 256,
-            // answers of 250 pods' workers (one each in flight) plus slack
+            // one completion in flight for each of 250 workers, plus slack
             Self::PodWorkers => 256,
-            // hears a slot and its own answers: one job, one timer, one kill in flight
+            // receives a slot and its completions: one job, one timer, one kill in flight
             Self::PodWorker => 4,
-            // hears a slot per pod, its own timer and the answers of its probes
+            // receives a slot per pod, its timer and the completions of its probes
             Self::LivenessManager | Self::ReadinessManager | Self::StartupManager => 4,
-            // a request of each of 250 pods' jobs at most, and slack
+            // at most one request for each of 250 pods, plus slack
             Self::VolumeManager => 256,
-            // hears state lanes, slots per pod, and the answers of its own requests
+            // receives state channels, slots per pod, and the completions of its requests
             Self::StatusManager | Self::NodeStatus | Self::NodeLease | Self::NodeShutdown => 4,
         }
     }

@@ -1,11 +1,8 @@
-//! A bounded mailbox that really bounds, with its depth, the age of its oldest message and its
-//! drops as metrics.
+//! A strictly bounded mailbox with metrics for its depth, the age of its oldest message and drops.
 //!
-//! Three ways in: [`MailboxSender::send`] waits for room (snapshots, streams of state),
-//! [`MailboxSender::try_send`] refuses and counts (hints that a relist re-derives), and
-//! [`MailboxSender::post`] hands the message over from a synchronous handler: when there is no
-//! room it waits in a task of its own, so nothing is lost and the handler returns at once.
-//! The span of the sender travels with the message, see [`Delivery`].
+//! [`MailboxSender::send`] waits for capacity. [`MailboxSender::try_send`] drops and counts events
+//! that a relist recovers. [`MailboxSender::post`] never blocks its synchronous caller and never
+//! drops: a separate task waits for capacity.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,7 +17,7 @@ use windlass_metrics::Metrics;
 
 use crate::kind::ActorKind;
 
-/// The mailbox is gone: its actor has stopped.
+/// The actor of the mailbox has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendError;
 
@@ -32,7 +29,7 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// Why a hint was not taken.
+/// Why [`MailboxSender::try_send`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrySendError {
     /// The mailbox is full; the drop is counted.
@@ -41,7 +38,7 @@ pub enum TrySendError {
     Closed,
 }
 
-/// A message with the span of whoever sent it.
+/// A message with the span of its sender.
 #[derive(Debug)]
 pub struct Delivery<M> {
     message: M,
@@ -57,14 +54,14 @@ impl<M> Delivery<M> {
         }
     }
 
-    /// Runs the handler inside the sender's span, so that what it logs belongs to its cause.
+    /// Runs the handler in the span of the sender.
     pub fn open<R>(self, handler: impl FnOnce(M) -> R) -> R {
         let message = self.message;
         self.span.in_scope(|| handler(message))
     }
 }
 
-/// When each waiting message arrived, oldest first.
+/// Arrival times of queued messages, oldest first.
 #[derive(Debug, Default)]
 struct Arrivals(Mutex<VecDeque<Instant>>);
 
@@ -74,7 +71,7 @@ impl Arrivals {
     }
 }
 
-/// Where an actor takes its messages from: a stream for `StreamHandler`.
+/// Receiver of a mailbox: a stream for `StreamHandler`.
 pub struct Mailbox<M> {
     kind: ActorKind,
     receiver: mpsc::Receiver<Delivery<M>>,
@@ -90,7 +87,7 @@ impl<M> fmt::Debug for Mailbox<M> {
     }
 }
 
-/// The cloneable way into a [`Mailbox`].
+/// Cloneable sender of a [`Mailbox`].
 pub struct MailboxSender<M> {
     kind: ActorKind,
     sender: mpsc::Sender<Delivery<M>>,
@@ -117,7 +114,7 @@ impl<M> fmt::Debug for MailboxSender<M> {
     }
 }
 
-/// Makes the mailbox of one actor, with the bound its kind states.
+/// Creates the mailbox of one actor, with the bound of its kind.
 pub fn mailbox<M>(kind: ActorKind, metrics: &Metrics) -> (MailboxSender<M>, Mailbox<M>) {
     let (sender, receiver) = mpsc::channel(kind.mailbox_bound());
     let arrivals = Arc::new(Arrivals::default());
@@ -146,7 +143,7 @@ impl<M: Send + 'static> MailboxSender<M> {
         Ok(())
     }
 
-    /// Hands a hint over if there is room; counts it as dropped otherwise.
+    /// Sends a message if there is capacity, else counts it as dropped.
     pub fn try_send(&self, message: M) -> Result<(), TrySendError> {
         match self.sender.try_reserve() {
             Ok(permit) => {
@@ -165,10 +162,9 @@ impl<M: Send + 'static> MailboxSender<M> {
         }
     }
 
-    /// Hands a message over from a synchronous handler without losing it.
+    /// Sends a message from a synchronous handler without dropping it.
     ///
-    /// Only for messages whose sender has at most one in flight (the answer of a job, a timer):
-    /// that keeps the number of waiting tasks bounded.
+    /// Only for senders with at most one message in flight, which bounds the number of tasks.
     pub fn post(&self, message: M) {
         match self.sender.clone().try_reserve_owned() {
             Ok(permit) => {
@@ -178,7 +174,7 @@ impl<M: Send + 'static> MailboxSender<M> {
             Err(mpsc::error::TrySendError::Full(_)) => {
                 let this = self.clone();
                 tokio::spawn(async move {
-                    // a closed mailbox means the agent is shutting down
+                    // a closed mailbox means that the agent is shutting down
                     let _ = this.send(message).await;
                 });
             }
@@ -186,7 +182,7 @@ impl<M: Send + 'static> MailboxSender<M> {
         }
     }
 
-    /// Resolves when the actor has stopped.
+    /// Completes when the actor has stopped.
     pub async fn closed(&self) {
         self.sender.closed().await;
     }
@@ -195,7 +191,7 @@ impl<M: Send + 'static> MailboxSender<M> {
         self.arrivals.with(|queue| queue.push_back(Instant::now()));
     }
 
-    /// Writes depth and age of the mailbox into the metrics; called when they are scraped.
+    /// Updates the metrics for depth and age; called on each scrape.
     pub fn publish_metrics(&self) {
         let (depth, oldest) = self.arrivals.with(|queue| {
             (
@@ -238,7 +234,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn hints_beyond_the_bound_are_refused_and_counted_even_from_clones() {
+    async fn try_send_over_bound_drops_and_counts() {
         let metrics = Metrics::new().expect("metrics");
         let (sender, mut mailbox) = mailbox::<usize>(ActorKind::FileSource, &metrics);
         let bound = ActorKind::FileSource.mailbox_bound();
@@ -255,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_posted_message_waits_for_room_and_is_never_lost() {
+    async fn post_to_full_mailbox_is_delivered_later() {
         let metrics = Metrics::new().expect("metrics");
         let (sender, mailbox) = mailbox::<usize>(ActorKind::FileSource, &metrics);
         for i in 0..20 {

@@ -1,27 +1,26 @@
-//! What pods have been given of their volumes, for who asks for exactly that again.
+//! Cache of set up volumes, which answers an unchanged request without the VolumeManager.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource};
 use windlass_types::{PodExt, PodUid, ReadyVolumes, SharedPod};
+use windlass_volume_plan::volume_source::{PodVolume, PodVolumes, VolumeSource};
 
-/// Written by the VolumeManager, read by who asks it. Clones share it. A pod that is looked at again
-/// and again, and of whose volumes nothing changed, wakes nobody.
+/// Ready volumes by pod. The VolumeManager writes it, [`crate::VolumesHandle`] reads it. Clones
+/// share the cache.
 #[derive(Clone, Debug, Default)]
-pub struct MountedVolumeCache(Arc<Mutex<HashMap<PodUid, Settled>>>);
+pub struct MountedVolumeCache(Arc<Mutex<HashMap<PodUid, Entry>>>);
 
 #[derive(Debug)]
-struct Settled {
+struct Entry {
     pod: SharedPod,
     volumes: Arc<PodVolumes>,
     ready: ReadyVolumes,
 }
 
 impl MountedVolumeCache {
-    /// The pod has these volumes, and nothing is due of them. Left out is what has to be asked for each
-    /// time: volumes of drivers, which may want to publish again, of claims, which may grow, and what
-    /// shows something old.
+    /// Records the ready volumes of a pod. CSI volumes (which may republish), PVCs (which may expand)
+    /// and volumes with an older payload are not cached.
     pub fn put(&self, pod: &SharedPod, volumes: &Arc<PodVolumes>, ready: &ReadyVolumes) {
         let again = |volume: &PodVolume| {
             volume.claim.is_some() || matches!(volume.source, VolumeSource::Csi(_))
@@ -29,37 +28,37 @@ impl MountedVolumeCache {
         if !ready.kept.is_empty() || volumes.iter().any(again) {
             return;
         }
-        let settled = Settled {
+        let entry = Entry {
             pod: SharedPod::clone(pod),
             volumes: Arc::clone(volumes),
             ready: ready.clone(),
         };
-        self.lock().insert(pod.uid(), settled);
+        self.lock().insert(pod.uid(), entry);
     }
 
-    /// Something is asked for the pod, or taken from it.
+    /// Removes a pod, because its volumes change.
     pub fn forget(&self, uid: &PodUid) {
         self.lock().remove(uid);
     }
 
-    /// What this pod has, if that is what it asks for.
+    /// Returns the volumes of a pod if the request is unchanged.
     pub fn get(&self, pod: &SharedPod, volumes: &Arc<PodVolumes>) -> Option<ReadyVolumes> {
         let table = self.lock();
-        let settled = table.get(&pod.uid())?;
-        let same = Arc::ptr_eq(&settled.pod, pod) && settled.volumes == *volumes;
-        same.then(|| settled.ready.clone())
+        let entry = table.get(&pod.uid())?;
+        let same = Arc::ptr_eq(&entry.pod, pod) && entry.volumes == *volumes;
+        same.then(|| entry.ready.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Settled>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PodUid, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use windlass_volume_plan::volume_source::BoundClaim;
     use windlass_types::Pod;
     use windlass_types::corev1::EmptyDirVolumeSource;
+    use windlass_volume_plan::volume_source::BoundClaim;
 
     use super::*;
 
@@ -80,28 +79,28 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_pod_that_asks_for_the_same_volumes_is_answered() {
+    fn only_unchanged_request_hits_cache() {
         let table = MountedVolumeCache::default();
-        let (asked, ready) = (pod(), ReadyVolumes::default());
-        table.put(&asked, &volumes("a"), &ready);
-        assert_eq!(table.get(&asked, &volumes("a")), Some(ready));
-        assert_eq!(table.get(&asked, &volumes("b")), None);
-        // it was edited
+        let (pod_a, ready) = (pod(), ReadyVolumes::default());
+        table.put(&pod_a, &volumes("a"), &ready);
+        assert_eq!(table.get(&pod_a, &volumes("a")), Some(ready));
+        assert_eq!(table.get(&pod_a, &volumes("b")), None);
+        // an edited pod is another object
         assert_eq!(table.get(&pod(), &volumes("a")), None);
-        table.forget(&asked.uid());
-        assert_eq!(table.get(&asked, &volumes("a")), None);
+        table.forget(&pod_a.uid());
+        assert_eq!(table.get(&pod_a, &volumes("a")), None);
     }
 
     #[test]
-    fn what_has_to_be_asked_for_each_time_is_not_remembered() {
+    fn pvc_and_stale_volumes_are_not_cached() {
         let table = MountedVolumeCache::default();
-        let asked = pod();
+        let pod_a = pod();
         let old = ReadyVolumes {
             kept: vec!["not found".to_owned()],
             ..ReadyVolumes::default()
         };
-        table.put(&asked, &volumes("a"), &old);
-        assert_eq!(table.get(&asked, &volumes("a")), None);
+        table.put(&pod_a, &volumes("a"), &old);
+        assert_eq!(table.get(&pod_a, &volumes("a")), None);
         let mut claimed = volumes("a");
         Arc::make_mut(&mut claimed)[0].claim = Some(BoundClaim {
             name: "c".to_owned(),
@@ -109,7 +108,7 @@ mod tests {
             exclusive: false,
             group: None,
         });
-        table.put(&asked, &claimed, &ReadyVolumes::default());
-        assert_eq!(table.get(&asked, &claimed), None);
+        table.put(&pod_a, &claimed, &ReadyVolumes::default());
+        assert_eq!(table.get(&pod_a, &claimed), None);
     }
 }

@@ -1,19 +1,17 @@
-//! The port by which the VolumeManager tells the API server how claims' volumes grow.
+//! Port for volume expansion on the node: reads and updates the status of PVCs.
 
 use std::fmt::Debug;
 
 use async_trait::async_trait;
 use windlass_types::{ExpansionDecision, Pod, Timestamp};
 
-/// What the API server says of claims whose volumes are to grow, and what it is told of them
-/// (upstream `NodeExpander`). A claim is named within the namespace of the pod that uses it.
+/// Reads and updates PVCs for volume expansion (upstream `NodeExpander`).
 ///
-/// Every call ends with an error, in words, at its deadline rather than never, and may be repeated.
+/// The namespace of a PVC is that of the pod. Every call has a deadline and may be repeated.
 #[async_trait]
 pub trait NodeExpander: Send + Sync + Debug + 'static {
-    /// Reads the claim anew, for what is to be done about its volume, whose PersistentVolume has
-    /// `capacity` bytes. If that is to grow it, the claim is marked `NodeResizeInProgress`.
-    /// `failed_before`: the driver has refused to grow it before.
+    /// Reads the PVC, whose PersistentVolume has `capacity` bytes, and decides. Before an expansion
+    /// the PVC is marked `NodeResizeInProgress`. `failed_before`: the driver failed before.
     async fn turn(
         &self,
         pod: &Pod,
@@ -22,10 +20,10 @@ pub trait NodeExpander: Send + Sync + Debug + 'static {
         failed_before: bool,
     ) -> Result<ExpansionDecision, String>;
 
-    /// The volume has this many bytes now (upstream `MarkNodeExpansionFinishedWithRecovery`).
+    /// Reports the new size (upstream `MarkNodeExpansionFinishedWithRecovery`).
     async fn grown(&self, pod: &Pod, claim: &str, bytes: u64) -> Result<(), String>;
 
-    /// The volume did not grow, and why; `infeasible`: it never will to that size (upstream
+    /// Reports a failed expansion; `infeasible`: the driver can never provide the size (upstream
     /// `MarkNodeExpansionFailedCondition`, `MarkNodeExpansionInfeasible`).
     async fn not_grown(
         &self,

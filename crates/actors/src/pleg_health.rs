@@ -1,14 +1,11 @@
-//! When the runtime was last listed, readable from anywhere.
-//!
-//! One writer, the PLEG. Ages are measured on the clock that nobody sets: a step of the wall
-//! clock makes no listing old.
+//! Time of the last relist. The PLEG writes it; ages use the monotonic clock.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
 use windlass_pod_lifecycle::pleg::ListingAge;
 
-/// The last successful listing of the runtime.
+/// Age of the last successful relist.
 #[derive(Clone, Debug)]
 pub struct PlegHealth {
     began: Instant,
@@ -25,12 +22,12 @@ impl Default for PlegHealth {
 }
 
 impl PlegHealth {
-    /// The runtime was listed just now. Only for the PLEG.
+    /// Records a successful relist. Only for the PLEG.
     pub fn record_relist(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// How long ago the last listing was; before the first, how long it has been awaited.
+    /// Returns the age of the last relist; before the first, the time since the agent start.
     pub fn age(&self) -> ListingAge {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match last {

@@ -1,8 +1,7 @@
-//! A coalescing box: one slot for each key, the latest word wins or is merged, nothing is lost.
+//! A coalescing channel with one slot per key; values of the same key are merged.
 //!
-//! Memory is bounded by the number of keys (pods), whatever the rate of messages. Senders never
-//! wait and never fail. The receiver is a stream of `(key, value)` in the order in which keys
-//! became dirty.
+//! Memory is bounded by the number of keys (pods). Senders never wait and never fail. The receiver
+//! is a stream of `(key, value)` in the order in which slots were filled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -16,9 +15,9 @@ use windlass_metrics::Metrics;
 
 use crate::kind::ActorKind;
 
-/// How a newer value for the same key joins one that still waits.
+/// Merges values of the same key.
 pub trait Merge {
-    /// Takes `newer` in. The result must mean what both said, one after the other.
+    /// Merges `newer` into the queued value; equivalent to both in sequence.
     fn merge(&mut self, newer: Self);
 }
 
@@ -40,10 +39,10 @@ impl<K, V> Shared<K, V> {
     }
 }
 
-/// The sending side; clone it freely.
+/// The cloneable sender.
 pub struct SlotSender<K, V>(Arc<Shared<K, V>>);
 
-/// The receiving side: a stream for `StreamHandler`.
+/// The receiver: a stream for `StreamHandler`.
 pub struct SlotReceiver<K, V> {
     shared: Arc<Shared<K, V>>,
     metrics: Metrics,
@@ -65,7 +64,7 @@ impl<K, V> fmt::Debug for SlotReceiver<K, V> {
     }
 }
 
-/// Makes the coalescing box of one actor.
+/// Creates the coalescing channel of one actor.
 pub fn slots<K, V>(kind: ActorKind, metrics: &Metrics) -> (SlotSender<K, V>, SlotReceiver<K, V>) {
     let shared = Arc::new(Shared {
         kind,
@@ -109,7 +108,7 @@ impl<K, V> Drop for SlotSender<K, V> {
 }
 
 impl<K: Ord + Clone, V: Merge> SlotSender<K, V> {
-    /// Puts a value into the key's slot, merging it with one that still waits.
+    /// Puts a value into the slot of the key, merging it with a queued one.
     pub fn put(&self, key: K, value: V) {
         let waker = self.0.with(|state| {
             match state.values.get_mut(&key) {
@@ -126,7 +125,7 @@ impl<K: Ord + Clone, V: Merge> SlotSender<K, V> {
         }
     }
 
-    /// Writes the number of dirty keys and the age of the oldest into the metrics.
+    /// Updates the metrics for the number of filled slots and the age of the oldest.
     pub fn publish_metrics(&self, metrics: &Metrics) {
         let (depth, oldest) = self.0.with(|state| {
             (
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn values_of_one_key_merge_and_keys_come_in_the_order_they_became_dirty() {
+    async fn values_of_same_key_merge_and_keys_keep_order() {
         let metrics = Metrics::new().expect("metrics");
         let (sender, receiver) = slots::<&str, Vec<u8>>(ActorKind::PodWorkers, &metrics);
         sender.put("b", vec![1]);
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_waiting_receiver_wakes_for_a_value_put_later() {
+    async fn waiting_receiver_wakes_on_put() {
         let metrics = Metrics::new().expect("metrics");
         let (sender, mut receiver) = slots::<u8, Vec<u8>>(ActorKind::Pleg, &metrics);
         let task = tokio::spawn(async move { receiver.next().await });

@@ -1,4 +1,4 @@
-//! Starting work: actors on their thread, I/O futures by name, and an orderly end.
+//! Starting actors and I/O tasks, and the shutdown of the agent.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,23 +10,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
-/// Runs the agent: its actors and `main` on this thread, all I/O on the threads of `runtime`.
+/// Runs actors and `main` on this thread, and I/O on the threads of `runtime`.
 pub fn run_actors<F: Future>(runtime: &Arc<Runtime>, main: F) -> F::Output {
-    // an actor that was never polled starts, and is dropped, with the system: what it spawns then
-    // needs a runtime, too
+    // an actor that was never polled starts when the system is dropped; its tasks need a runtime
     let _entered = runtime.enter();
     let shared = Arc::clone(runtime);
     let system = actix::System::with_tokio_rt(move || shared);
     system.block_on(main)
 }
 
-/// Starts an actor on the present thread: inside [`run_actors`], or a `LocalSet` in simulations.
-/// What it hears are its own streams, so nobody needs its address.
+/// Starts an actor on the current thread: inside [`run_actors`], or a `LocalSet` in simulations.
 pub fn start_actor<A: Actor<Context = Context<A>>>(actor: A) {
     drop(actor.start());
 }
 
-/// Runs I/O outside the actor's thread, under a name that shows in every line it logs.
+/// Spawns an I/O task outside the thread of the actors; `name` is a field of its log messages.
 pub fn spawn_io<F>(name: &'static str, future: F) -> tokio::task::JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -35,9 +33,9 @@ where
     tokio::spawn(future.instrument(tracing::debug_span!("io", task = name)))
 }
 
-/// The agent's shutdown: a token everyone watches and a count of what still runs.
+/// The shutdown of the agent: a cancellation token and a tracker of tasks.
 ///
-/// Stopping the agent stops no container; what is waited for are short writes of state.
+/// The shutdown stops no container. It waits for short writes of state files.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     token: CancellationToken,
@@ -45,17 +43,17 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// A shutdown that has not begun.
+    /// Creates a shutdown that has not begun.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The token that is cancelled when the shutdown begins.
+    /// Returns the token that is cancelled when the shutdown begins.
     pub fn token(&self) -> CancellationToken {
         self.token.clone()
     }
 
-    /// Runs a future that the shutdown waits for.
+    /// Spawns a task that the shutdown waits for.
     pub fn track<F>(&self, future: F) -> tokio::task::JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -64,7 +62,7 @@ impl Shutdown {
         self.tracker.spawn(future)
     }
 
-    /// Begins the shutdown and waits for tracked work, at most `limit`.
+    /// Begins the shutdown and waits for tracked tasks, at most `limit`.
     pub async fn finish(&self, limit: std::time::Duration) {
         self.token.cancel();
         self.tracker.close();
@@ -74,7 +72,7 @@ impl Shutdown {
         {
             tracing::warn!(
                 left = self.tracker.len(),
-                "shutdown did not wait for all tasks"
+                "shutdown timed out, tasks still running"
             );
         }
     }
@@ -95,12 +93,12 @@ mod tests {
 
         fn started(&mut self, _: &mut Self::Context) {
             spawn_io("busy", async {});
-            self.0.send(()).expect("somebody listens");
+            self.0.send(()).expect("receiver");
         }
     }
 
     #[test]
-    fn an_actor_that_starts_only_when_all_ends_has_a_runtime() {
+    fn actor_started_during_shutdown_has_runtime() {
         let runtime = tokio::runtime::Runtime::new().expect("threads");
         let (sender, started) = mpsc::channel();
         let result: Result<(), &str> = run_actors(&Arc::new(runtime), async {

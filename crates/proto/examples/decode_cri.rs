@@ -2,8 +2,7 @@
 //!
 //! `cargo run -p windlass-proto --example decode_cri -- request.bin` decodes a
 //! `CreateContainerRequest` from a file, as a proxy in front of a runtime's socket may have
-//! written it; without an argument it encodes one of its own first. Values of variables are not
-//! shown: they may be secret.
+//! written it; without an argument it encodes a sample first. Values of variables are omitted.
 //!
 //! Runs without a container runtime.
 
@@ -20,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => own().encode_to_vec(),
     };
     let request = CreateContainerRequest::decode(bytes.as_slice())
-        .map_err(|error| format!("this is no CreateContainerRequest: {error}"))?;
+        .map_err(|error| format!("not a CreateContainerRequest: {error}"))?;
     println!(
         "{} bytes, for sandbox {}",
         bytes.len(),

@@ -1,19 +1,17 @@
 //! gRPC types generated from the texts in `proto/` by `cargo run -p windlass-codegen`.
 //!
-//! For whoever speaks one of these protocols on the wire: a runtime's socket, a CSI driver, a
-//! device or DRA plugin's registration, the agent's own control socket. The generated code is
-//! checked in, so that nobody needs `protoc`. Messages are `prost`'s, clients and servers
-//! `tonic`'s.
+//! The protocols of container runtimes, CSI drivers, plugin registration and the control socket of
+//! the agent. The generated code is checked in, so builds do not need `protoc`. Messages use
+//! `prost`, clients and servers `tonic`.
 //!
 //! # The way in
 //!
 //! * [`cri_v1`] the Container Runtime Interface
-//! * [`containerd_events`] what containerd tells besides
-//! * [`csi_v1`] and [`pluginregistration_v1`] drivers of volumes, and how plugins introduce
-//!   themselves
-//! * [`podresources_v1`] and [`pods_v1alpha1`] what the agent tells programs of its node
-//! * [`windlass_v1`] the agent's own control socket, which `windlassctl` speaks
-//! * [`health_v1`] what a gRPC probe asks
+//! * [`containerd_events`] events of containerd
+//! * [`csi_v1`] and [`pluginregistration_v1`] CSI drivers and plugin registration
+//! * [`podresources_v1`] and [`pods_v1alpha1`] APIs of the agent for programs on the node
+//! * [`windlass_v1`] the control socket of the agent, for `windlassctl`
+//! * [`health_v1`] the health service of gRPC probes
 //!
 //! # Example
 //!

@@ -1,7 +1,7 @@
-//! What a pod says of itself.
+//! Prints the main fields of a pod.
 //!
 //! `cargo run -p windlass-types --example describe_pod -- pod.json` reads one pod as
-//! `kubectl get pod <name> -o json` prints it; without an argument it reads one of its own.
+//! `kubectl get pod <name> -o json` prints it; without an argument it reads a built-in pod.
 //!
 //! Runs without a container runtime.
 
@@ -9,7 +9,7 @@ use std::error::Error;
 
 use windlass_types::{Pod, PodExt, PodOp, PodUpdate, SharedPod};
 
-const OWN: &str = r#"{
+const BUILT_IN: &str = r#"{
     "metadata": {
         "name": "web-node1", "namespace": "default", "uid": "5d41402abc4b2a76",
         "annotations": {"kubernetes.io/config.source": "file"}
@@ -24,7 +24,7 @@ const OWN: &str = r#"{
 fn main() -> Result<(), Box<dyn Error>> {
     let text = match std::env::args().nth(1) {
         Some(path) => std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?,
-        None => OWN.to_owned(),
+        None => BUILT_IN.to_owned(),
     };
     let pod: Pod = serde_json::from_str(&text)?;
 

@@ -1,4 +1,4 @@
-//! Requests to a container runtime in our own words.
+//! Requests to and responses from a container runtime, independent of protobuf.
 //!
 //! Field meanings follow `runtime.v1` of the CRI; only what Windlass uses is here. The
 //! conversion to protobuf lives in `windlass-cri`, the decisions that fill these in
@@ -11,7 +11,7 @@ use crate::Timestamp;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::observed::ContainerState;
 
-/// Who a namespace is shared with.
+/// Scope of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NamespaceMode {
     /// One for the whole pod.
@@ -19,7 +19,7 @@ pub enum NamespaceMode {
     Pod,
     /// One for each container.
     Container,
-    /// The node's.
+    /// The namespace of the node.
     Node,
 }
 
@@ -36,31 +36,31 @@ pub struct NamespaceOptions {
     pub users: UserNamespace,
 }
 
-/// Whose user and group IDs the processes of a pod have.
+/// User and group IDs of the processes of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UserNamespace {
-    /// The node's: root in the container is root on the node.
+    /// Those of the node: root in the container is root on the node.
     #[default]
     Node,
-    /// A range of the pod's own, the same for users and groups.
+    /// A separate range, the same for users and groups.
     Pod(IdMapping),
 }
 
-/// IDs of a container and what they are on the node.
+/// Mapping of container IDs to node IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdMapping {
     /// First ID on the node.
     pub host_id: u32,
     /// The same ID in the container.
     pub container_id: u32,
-    /// How many IDs from there on.
+    /// Number of IDs.
     pub length: u32,
 }
 
-/// Which groups a process has beside those the pod names.
+/// Source of the groups that the pod does not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SupplementalGroupsPolicy {
-    /// Also those that the image's `/etc/group` gives its user.
+    /// The groups of the user in `/etc/group` of the image.
     #[default]
     Merge,
     /// No others.
@@ -186,7 +186,7 @@ pub struct SandboxConfig {
     pub resources: Option<LinuxResources>,
 }
 
-/// How a mount's later mounts travel.
+/// Mount propagation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MountPropagation {
     /// `None`.
@@ -226,7 +226,7 @@ pub struct MountedImage {
     pub user_specified_image: String,
     /// Handler of the pod's sandbox; empty for the default one.
     pub runtime_handler: String,
-    /// Annotations of the pod, as upstream hands them over.
+    /// Annotations of the pod, as upstream passes them.
     pub annotations: BTreeMap<String, String>,
     /// Directory of the image to mount; empty for all of it.
     pub sub_path: String,
@@ -239,7 +239,7 @@ pub struct Device {
     pub container_path: String,
     /// Path on the node, of the device or of a link to it.
     pub host_path: String,
-    /// What the container may do: of `r` read, `w` write, `m` make the node.
+    /// Permissions: `r` read, `w` write, `m` mknod.
     pub permissions: String,
 }
 
@@ -252,7 +252,7 @@ pub struct LinuxResources {
     pub cpu_quota: i64,
     /// CPU shares (2–262144); 0 is unset.
     pub cpu_shares: i64,
-    /// Memory limit in bytes; 0 is none.
+    /// Memory limit in bytes; 0 is unset.
     pub memory_limit: i64,
     /// `oom_score_adj`.
     pub oom_score_adj: i64,
@@ -265,7 +265,7 @@ pub struct LinuxResources {
 pub struct ContainerSecurity {
     /// Namespaces.
     pub namespaces: NamespaceOptions,
-    /// The container whose PID namespace it joins, whatever `namespaces` say of PIDs.
+    /// The container whose PID namespace it joins; overrides `namespaces`.
     pub pid_target: Option<ContainerId>,
     /// Capabilities to add.
     pub add_capabilities: Vec<String>,
@@ -343,8 +343,7 @@ pub struct ContainerConfig {
 }
 
 impl std::fmt::Debug for ContainerConfig {
-    /// Everything but what may be secret: the values of variables, and the words of the command
-    /// in which they may be repeated.
+    /// Omits what may be secret: values of variables, and the command, which may repeat them.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&str> = self.envs.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("ContainerConfig")
@@ -367,7 +366,7 @@ impl std::fmt::Debug for ContainerConfig {
     }
 }
 
-/// Which sandboxes or containers to list. Empty lists all.
+/// Filter of a list of sandboxes or containers; an empty filter lists all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ListFilter {
     /// Only this ID.
@@ -379,7 +378,7 @@ pub struct ListFilter {
 }
 
 impl ListFilter {
-    /// Everything that belongs to one pod.
+    /// Selects the objects of one pod.
     pub fn of_pod(uid: &PodUid) -> Self {
         Self {
             labels: [(crate::names::LABEL_POD_UID.to_owned(), uid.to_string())].into(),
@@ -410,7 +409,7 @@ pub struct SandboxSummary {
 /// PodSandboxStatus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxDetail {
-    /// What the list says.
+    /// The row of the list.
     pub summary: SandboxSummary,
     /// IPs, primary first; empty for host network.
     pub ips: Vec<IpAddr>,
@@ -440,8 +439,8 @@ pub struct ContainerSummary {
 /// ContainerStatus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerDetail {
-    /// What was observed, with hash and restart count read from the annotations. The CRI leaves
-    /// the sandbox out of this answer: `sandbox_id` is empty, take it from the list's row.
+    /// The observed state, with hash and restart count from the annotations. `sandbox_id` is empty:
+    /// the CRI omits the sandbox here.
     pub observed: crate::observed::ObservedContainer,
     /// Labels.
     pub labels: BTreeMap<String, String>,
@@ -451,14 +450,14 @@ pub struct ContainerDetail {
     pub mounts: Vec<Mount>,
 }
 
-/// What a command that ran in a container left.
+/// Result of a command in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
-    /// What it wrote to standard output, as far as the runtime keeps it (16 MiB).
+    /// Standard output; the runtime keeps 16 MiB.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error.
+    /// Standard error.
     pub stderr: Vec<u8>,
-    /// Its exit code.
+    /// Exit code.
     pub exit_code: i32,
 }
 
@@ -467,7 +466,7 @@ pub struct ExecOutput {
 pub struct RuntimeVersion {
     /// For example `containerd`.
     pub name: String,
-    /// The runtime's own version.
+    /// Version of the runtime.
     pub version: String,
     /// CRI version, `v1`.
     pub api_version: String,
@@ -480,14 +479,14 @@ pub struct RuntimeStatus {
     pub runtime_error: Option<String>,
     /// Why `NetworkReady` is false; `None` when it is true.
     pub network_error: Option<String>,
-    /// Handlers that a RuntimeClass may name; the default one has an empty name. Empty if the
-    /// runtime does not tell.
+    /// Handlers that a RuntimeClass may name; the default handler has an empty name. Empty if not
+    /// reported.
     pub handlers: Vec<RuntimeHandler>,
-    /// `features.supplemental_groups_policy`; `None` if the runtime does not tell.
+    /// `features.supplemental_groups_policy`; `None` if not reported.
     pub supplemental_groups_policy: Option<bool>,
 }
 
-/// A handler of the runtime and what it can do.
+/// A handler of the runtime and its features.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeHandler {
     /// Name, empty for the default one.
@@ -513,7 +512,7 @@ pub struct ImageInfo {
     pub uid: Option<i64>,
     /// User name of the image.
     pub username: String,
-    /// Never to be collected.
+    /// Exempt from garbage collection.
     pub pinned: bool,
 }
 
@@ -542,10 +541,10 @@ impl std::fmt::Debug for ImageAuth {
     }
 }
 
-/// A hint from the runtime that something about a container or sandbox changed.
+/// Event of the runtime about a container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeEvent {
-    /// What happened.
+    /// Kind of the event.
     pub kind: RuntimeEventKind,
     /// Container or sandbox ID.
     pub id: String,
@@ -564,21 +563,21 @@ pub enum RuntimeEventKind {
     Stopped,
     /// Removed.
     Deleted,
-    /// The kernel killed something in it for memory.
+    /// The OOM killer killed one of its processes.
     Oom,
 }
 
-/// `cgroupDriver`: who makes and names cgroups.
+/// `cgroupDriver`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
-    /// Directories, made by whoever needs them.
+    /// cgroups as plain directories.
     Cgroupfs,
-    /// Slices of systemd.
+    /// cgroups as systemd slices.
     Systemd,
 }
 
 impl CgroupDriver {
-    /// The driver that a configuration names.
+    /// Returns the driver with this name in the configuration.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "cgroupfs" => Some(Self::Cgroupfs),

@@ -1,15 +1,15 @@
-//! What the PLEG tells the SyncLoop: a hint that a pod's runtime state changed.
+//! Events of the PLEG: a changed runtime state of a pod.
 
 use std::fmt;
 
 use crate::ids::PodUid;
 
-/// One observed change of one container or sandbox (upstream `pleg.PodLifecycleEvent`).
+/// An observed change of one container or sandbox (upstream `pleg.PodLifecycleEvent`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodLifecycleEvent {
     /// The pod it belongs to.
     pub uid: PodUid,
-    /// What happened.
+    /// Kind of the change.
     pub kind: PodLifecycleEventKind,
     /// The runtime's ID of the container or sandbox.
     pub id: String,
@@ -20,11 +20,11 @@ pub struct PodLifecycleEvent {
 pub enum PodLifecycleEventKind {
     /// Now running.
     ContainerStarted,
-    /// Was there, runs no longer.
+    /// No longer running.
     ContainerDied,
-    /// An exited container is no longer known to the runtime.
+    /// Removed from the runtime after its exit.
     ContainerRemoved,
-    /// State is unknown, look again.
+    /// State unknown; inspect again.
     ContainerChanged,
 }
 

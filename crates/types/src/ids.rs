@@ -1,4 +1,4 @@
-//! Identifiers as types, so that a pod UID is never passed where a container ID is meant.
+//! Distinct types for identifiers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ macro_rules! string_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Wraps the text as it is; nothing is validated.
+            /// Creates an identifier; nothing is validated.
             pub fn new(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
@@ -63,7 +63,7 @@ string_id! {
     ContainerId
 }
 
-/// Namespace and name of a pod; written `name_namespace` as upstream does.
+/// Namespace and name of a pod; displayed as `name_namespace`, as upstream.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodFullName {
     /// `metadata.namespace`.

@@ -1,18 +1,16 @@
 //! Names, identifiers and pure data shared by every Windlass crate.
 //!
-//! For whoever writes a program around one of the other crates: a pod source, a watcher of a
-//! runtime, a checker of manifests. Desired state is the Kubernetes API's own [`Pod`], observed
-//! state is [`ObservedPod`], what is asked of a container runtime is in [`cri`]. The API's types
-//! come from `k8s-openapi` and are here under the names that everybody uses: [`corev1`],
-//! [`metav1`], …
+//! Use it with any other crate of this workspace. Desired state is the Kubernetes [`Pod`], observed
+//! state is [`ObservedPod`], requests to the container runtime are in [`cri`]. The API types come
+//! from `k8s-openapi` under their usual names: [`corev1`], [`metav1`], …
 //!
 //! # The way in
 //!
-//! * [`PodExt`] asks a [`Pod`] the usual questions; a missing field reads as its default
-//! * [`PodUpdate`] is a change to the set of desired pods, [`PodLifecycleEvent`] one that was seen
-//! * [`PodUid`], [`SandboxId`] and [`ContainerId`] keep identifiers apart that are all text
-//! * [`Clock`] and [`EventRecorder`] are the two ports that a crate may hold without knowing more
-//! * [`Retry`] is what every error of Windlass answers: what trying again would bring
+//! * [`PodExt`] reads common fields of a [`Pod`]; a missing field reads as its default
+//! * [`PodUpdate`] is a change to the desired pods, [`PodLifecycleEvent`] an observed change
+//! * [`PodUid`], [`SandboxId`] and [`ContainerId`] are distinct types for identifiers
+//! * [`Clock`] and [`EventRecorder`] are ports that any crate may use
+//! * [`Retry`] is the retry class of every error
 //!
 //! # Example
 //!
@@ -25,24 +23,21 @@
 //! assert_eq!(pod.full_name().to_string(), "web_shop");
 //! assert_eq!(pod.restart_policy(), RestartPolicy::Always);
 //! assert_eq!(pod.termination_grace_seconds(), 30);
-//! assert!(!pod.is_static(), "without a mark it is the API server's");
+//! assert!(!pod.is_static(), "without the annotation it is from the API server");
 //! ```
 //!
-//! `cargo run -p windlass-types --example describe_pod -- pod.json` shows what a pod says of
-//! itself.
+//! `cargo run -p windlass-types --example describe_pod -- pod.json` prints the main fields of a pod.
 //!
 //! # What it promises
 //!
-//! A type carries its meaning, its unit and where upstream names the same thing. What users see
-//! ([`Reason`], [`PodOp`], the phases of [`view`]) is spelled as Kubernetes spells it. `Debug` of
-//! requests to a runtime and of credentials shows no secret; that of a [`Pod`], which is
-//! `k8s-openapi`'s, shows everything.
+//! User-visible names ([`Reason`], [`PodOp`], the states in [`view`]) are spelled as in Kubernetes.
+//! `Debug` of runtime requests and credentials omits secrets; that of a [`Pod`] shows everything.
 //!
 //! # What it does not do
 //!
-//! Nothing here decides, waits, reads a clock or touches the outside. Nothing is validated:
-//! identifiers are the text they were made of, a [`Pod`] may be any that can be decoded. Manifests
-//! are read, defaulted and checked by `windlass-core`.
+//! The crate contains no decisions, I/O or clocks. Nothing is validated:
+//! identifiers are plain text, and a [`Pod`] is any decodable pod. `windlass-manifests` reads,
+//! defaults and validates manifests.
 
 mod ids;
 pub mod pod;
@@ -59,6 +54,7 @@ mod phase;
 mod probe;
 mod volume;
 
+pub mod explain;
 pub mod names;
 mod port;
 mod reason;
@@ -66,11 +62,10 @@ mod retry;
 pub mod span;
 pub mod top;
 pub mod view;
-pub mod explain;
 
 pub use access::{NodePermission, UserInfo};
 pub use event::{PodLifecycleEvent, PodLifecycleEventKind};
-pub use expansion::{ExpansionTask, ExpansionError, ExpansionDecision};
+pub use expansion::{ExpansionDecision, ExpansionError, ExpansionTask};
 pub use ids::{ContainerId, PodFullName, PodUid, SandboxId};
 pub use observed::{ContainerState, ObservedContainer, ObservedPod, ObservedSandbox, ObservedUser};
 pub use phase::{Phase, PhaseOverride};
@@ -99,5 +94,5 @@ pub use k8s_openapi::api::node::v1 as nodev1;
 pub use k8s_openapi::api::storage::v1 as storagev1;
 /// The Kubernetes meta/v1 types (`ObjectMeta`, `Time`, …), from `k8s-openapi`.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as metav1;
-/// Numbers or names, as ports are given.
+/// The Kubernetes `IntOrString` type of ports.
 pub use k8s_openapi::apimachinery::pkg::util::intstr;

@@ -1,5 +1,4 @@
-//! The label, annotation and event-free key names that other programs look for
-//! (`crictl`, log shippers, the Go kubelet when it takes a node over).
+//! Labels, annotations and paths that other programs read (`crictl`, log shippers, the Go kubelet).
 
 /// Sandbox and container label: the pod's name.
 pub const LABEL_POD_NAME: &str = "io.kubernetes.pod.name";
@@ -27,16 +26,15 @@ pub const ANN_TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePerio
 /// Container annotation: `deletionGracePeriodSeconds` of the pod, decimal.
 pub const ANN_DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
 
-/// Pod annotation: which source the pod came from (`file`, `http`, `api`).
+/// Pod annotation: source of the pod (`file`, `http`, `api`).
 pub const ANN_CONFIG_SOURCE: &str = "kubernetes.io/config.source";
-/// Pod annotation: when this agent saw the pod first, RFC 3339 with nanoseconds.
+/// Pod annotation: when this agent first received the pod, RFC 3339 with nanoseconds.
 pub const ANN_CONFIG_SEEN: &str = "kubernetes.io/config.seen";
 /// Pod annotation: hash of a static pod's manifest, equal to its UID.
 pub const ANN_CONFIG_HASH: &str = "kubernetes.io/config.hash";
 /// Pod annotation: on a mirror pod, the hash of the static pod it mirrors.
 pub const ANN_CONFIG_MIRROR: &str = "kubernetes.io/config.mirror";
-/// Annotation of our own, never sent: the pod comes from this node's checkpoint, and the API
-/// server has not confirmed it yet.
+/// Internal annotation: the pod is from the checkpoint, and the API server has not confirmed it.
 pub const ANN_RESTORED: &str = "windlass.dev/restored";
 
 /// Default directory of container logs, `podLogsDir`.

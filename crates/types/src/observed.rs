@@ -1,4 +1,4 @@
-//! What the runtime was seen to have for one pod (upstream `kubecontainer.PodStatus`).
+//! Observed state of a pod in the runtime (upstream `kubecontainer.PodStatus`).
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use crate::Timestamp;
 use crate::cri::LinuxResources;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 
-/// Everything the runtime knows of one pod at `observed_at`.
+/// The state of one pod in the runtime at `observed_at`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedPod {
     /// The pod's UID, from the sandbox label.
@@ -21,17 +21,17 @@ pub struct ObservedPod {
     pub sandboxes: Vec<ObservedSandbox>,
     /// All container instances, newest first (creation time, then attempt).
     pub containers: Vec<ObservedContainer>,
-    /// When the reads that made this began; `None` if the pod was never inspected.
+    /// Start of the inspection; `None` if the pod was never inspected.
     pub observed_at: Option<Timestamp>,
 }
 
 impl ObservedPod {
-    /// The newest instance of the named container.
+    /// Returns the newest instance of a container.
     pub fn latest(&self, container: &str) -> Option<&ObservedContainer> {
         self.containers.iter().find(|c| c.name == container)
     }
 
-    /// All instances of the named container, newest first.
+    /// Returns all instances of a container, newest first.
     pub fn instances<'a>(
         &'a self,
         container: &'a str,
@@ -39,12 +39,12 @@ impl ObservedPod {
         self.containers.iter().filter(move |c| c.name == container)
     }
 
-    /// The newest sandbox, ready or not.
+    /// Returns the newest sandbox, ready or not.
     pub fn newest_sandbox(&self) -> Option<&ObservedSandbox> {
         self.sandboxes.first()
     }
 
-    /// Containers that run or whose state the runtime does not know.
+    /// Returns the containers in state running or unknown.
     pub fn running(&self) -> impl Iterator<Item = &ObservedContainer> {
         self.containers
             .iter()
@@ -88,20 +88,20 @@ pub enum ContainerState {
     Running,
     /// Exited.
     Exited,
-    /// The runtime does not know; stop it before creating another.
+    /// Unknown to the runtime; stop it before creating another.
     #[default]
     Unknown,
 }
 
 impl ContainerState {
-    /// True if the container runs or may run: its state is unknown.
+    /// True in state running or unknown.
     #[must_use]
     pub fn may_run(self) -> bool {
         matches!(self, Self::Running | Self::Unknown)
     }
 }
 
-/// One container instance. The default is one of which nothing is known.
+/// One container instance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedContainer {
     /// The runtime's ID.
@@ -134,11 +134,11 @@ pub struct ObservedContainer {
     pub restart_count: u32,
     /// Absolute path of its log on the node.
     pub log_path: String,
-    /// Who its first process runs as; `None` if the runtime does not tell.
+    /// User of its first process; `None` if not reported.
     pub user: Option<ObservedUser>,
-    /// The signal that stops it, for example `SIGTERM`; empty if the runtime does not tell.
+    /// The stop signal, for example `SIGTERM`; empty if not reported.
     pub stop_signal: String,
-    /// The resources that are in force; `None` if the runtime does not tell.
+    /// The resources in force; `None` if not reported.
     pub resources: Option<LinuxResources>,
     /// Paths in the container that are read-only with everything mounted below them.
     pub recursive_read_only: Vec<String>,

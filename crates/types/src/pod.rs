@@ -1,4 +1,4 @@
-//! The desired pod and short ways to ask it the usual questions.
+//! The desired pod and accessors of its common fields.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use crate::ids::{PodFullName, PodUid};
 use crate::names;
 use crate::update::PodSource;
 
-/// The desired pod exactly as the Kubernetes API defines it.
+/// The Kubernetes pod.
 pub type Pod = crate::corev1::Pod;
 
-/// A pod shared between actors; never changed in place.
+/// A pod shared between actors; immutable.
 pub type SharedPod = Arc<Pod>;
 
-/// Spec of a pod whose manifest had none: lets the accessors return references.
+/// Spec of a pod without one, for accessors that return references.
 static EMPTY_SPEC: std::sync::LazyLock<PodSpec> = std::sync::LazyLock::new(PodSpec::default);
 
-/// Questions every crate asks a pod. Missing fields read as their zero value, as in Go.
+/// Accessors of a pod. Missing fields read as their zero value, as in Go.
 pub trait PodExt {
     /// `metadata.uid`, empty if absent.
     fn uid(&self) -> PodUid;
@@ -32,9 +32,9 @@ pub trait PodExt {
     fn init_containers(&self) -> &[Container];
     /// `spec.containers`.
     fn containers(&self) -> &[Container];
-    /// One annotation's value.
+    /// Value of an annotation.
     fn annotation(&self, key: &str) -> Option<&str>;
-    /// The source recorded in `kubernetes.io/config.source`; the API server if unmarked.
+    /// The source in `kubernetes.io/config.source`; the API server without the annotation.
     fn source(&self) -> PodSource;
     /// True for pods from a file or a URL.
     fn is_static(&self) -> bool;
@@ -132,4 +132,3 @@ impl PodExt for Pod {
 pub fn is_sidecar(init_container: &Container) -> bool {
     init_container.restart_policy.as_deref() == Some("Always")
 }
-

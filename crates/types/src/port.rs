@@ -1,4 +1,4 @@
-//! Ports so small that every crate may hold them: the clock and the event recorder.
+//! The ports that any crate may use: the clock and the event recorder.
 
 use std::fmt::Debug;
 
@@ -8,17 +8,17 @@ use crate::pod::Pod;
 use crate::reason::Reason;
 use crate::view::EventType;
 
-/// Where the present comes from. Production reads the wall clock, simulations a virtual one.
+/// Source of the current time: the wall clock, or a virtual clock in simulations.
 pub trait Clock: Send + Sync + Debug + 'static {
-    /// The present.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
-/// Records what happened to a pod for its user (upstream `record.EventRecorder`).
+/// Records Kubernetes events (upstream `record.EventRecorder`).
 ///
 /// Must not block: implementations aggregate in memory and forward elsewhere.
 pub trait EventRecorder: Send + Sync + Debug + 'static {
-    /// Records one event; `container` names the container concerned, if one.
+    /// Records an event of a pod; `container` names the container concerned, if one.
     fn record(
         &self,
         pod: &Pod,
@@ -28,10 +28,10 @@ pub trait EventRecorder: Send + Sync + Debug + 'static {
         message: &str,
     );
 
-    /// Records one event of the node itself.
+    /// Records an event of the node.
     fn record_node(&self, event_type: EventType, reason: Reason, message: &str);
 
-    /// Records one event of another object, such as a claim. Who only knows pods leaves it out.
+    /// Records an event of another object, such as a PVC. By default it is dropped.
     fn record_object(
         &self,
         _object: ObjectReference,

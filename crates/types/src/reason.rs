@@ -1,15 +1,15 @@
-//! User-visible reasons, spelled as Kubernetes spells them.
+//! User-visible reasons, spelled as in Kubernetes.
 
 use std::fmt;
 
 macro_rules! reasons {
     ($( $(#[$doc:meta])* $name:ident = $text:literal ),* $(,)?) => {
-        /// Why a container waits, a pod failed or an event was recorded.
+        /// Reason of a waiting container, a failed pod, an event or a blocker.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason { $( $(#[$doc])* $name ),* }
 
         impl Reason {
-            /// The text users see.
+            /// The user-visible text.
             pub fn as_str(self) -> &'static str {
                 match self { $( Self::$name => $text ),* }
             }
@@ -21,7 +21,7 @@ reasons! {
     // container waiting reasons
     /// The container is about to be created.
     ContainerCreating = "ContainerCreating",
-    /// Init containers are still to complete.
+    /// Init containers have not completed.
     PodInitializing = "PodInitializing",
     /// The last start failed or the container keeps exiting; the restart is delayed.
     CrashLoopBackOff = "CrashLoopBackOff",
@@ -33,21 +33,21 @@ reasons! {
     ErrImageNeverPull = "ErrImageNeverPull",
     /// The image reference cannot be parsed.
     InvalidImageName = "InvalidImageName",
-    /// The runtime could not be asked about the image.
+    /// The image status call failed.
     ImageInspectError = "ImageInspectError",
     /// The registry cannot be reached.
     RegistryUnavailable = "RegistryUnavailable",
-    /// A signature check refused the image.
+    /// The signature of the image is invalid.
     SignatureValidationFailed = "SignatureValidationFailed",
-    /// The container's configuration could not be made (env, mounts, security).
+    /// The container configuration is invalid (env, mounts, security).
     CreateContainerConfigError = "CreateContainerConfigError",
-    /// The runtime refused to create the container.
+    /// CreateContainer failed.
     CreateContainerError = "CreateContainerError",
-    /// The runtime refused to start the container.
+    /// StartContainer failed.
     RunContainerError = "RunContainerError",
     /// The postStart hook failed and the container was killed.
     PostStartHookError = "PostStartHookError",
-    /// All containers of the pod are restarted, because the exit of one asks for it.
+    /// The exit of one container restarts all containers of the pod.
     RestartingAllContainers = "RestartingAllContainers",
     /// The sandbox could not be created.
     CreatePodSandboxError = "CreatePodSandboxError",
@@ -61,9 +61,9 @@ reasons! {
     Error = "Error",
     /// Killed by the kernel's OOM killer.
     OomKilled = "OOMKilled",
-    /// It ran, and the runtime no longer knows it.
+    /// The runtime has removed the container.
     ContainerStatusUnknown = "ContainerStatusUnknown",
-    /// `activeDeadlineSeconds` ran out.
+    /// `activeDeadlineSeconds` expired.
     DeadlineExceeded = "DeadlineExceeded",
 
     // event reasons
@@ -87,15 +87,15 @@ reasons! {
     FailedPostStartHook = "FailedPostStartHook",
     /// A preStop hook failed; its container is stopped nevertheless.
     FailedPreStopHook = "FailedPreStopHook",
-    /// A hook's HTTPS request was answered in plain HTTP and repeated so.
+    /// The server of an HTTPS hook uses plain HTTP; the request is repeated over HTTP.
     LifecycleHttpFallback = "LifecycleHTTPFallback",
-    /// The kill took longer than allowed.
+    /// The termination exceeded its grace period.
     ExceededGracePeriod = "ExceededGracePeriod",
     /// The kill failed.
     FailedKillPod = "FailedKillPod",
     /// RunPodSandbox failed.
     FailedCreatePodSandBox = "FailedCreatePodSandBox",
-    /// Event: the pod's cgroup could not be made or set.
+    /// The cgroup of the pod could not be created or updated.
     FailedCreatePodContainer = "FailedCreatePodContainer",
     /// PodSandboxStatus failed.
     FailedPodSandBoxStatus = "FailedPodSandBoxStatus",
@@ -103,11 +103,11 @@ reasons! {
     SandboxChanged = "SandboxChanged",
     /// The runtime's network is not ready.
     NetworkNotReady = "NetworkNotReady",
-    /// Event: the signer will not sign a certificate of the pod.
+    /// The signer rejected a certificate of the pod.
     Denied = "Denied",
-    /// Event: a certificate of the pod should have been renewed by now.
+    /// A certificate of the pod is overdue for renewal.
     CertificateOverdueForRefresh = "CertificateOverdueForRefresh",
-    /// Event: a certificate of the pod ran out.
+    /// A certificate of the pod expired.
     CertificateExpired = "CertificateExpired",
     /// A sync failed.
     FailedSync = "FailedSync",
@@ -117,47 +117,47 @@ reasons! {
     FailedMount = "FailedMount",
     /// A volume's device is not attached to the node.
     FailedAttachVolume = "FailedAttachVolume",
-    /// The driver of a volume says that this node has no room for it: the pod fails.
+    /// The attach limit of the driver is exceeded; the pod fails.
     VolumeAttachmentLimitExceeded = "VolumeAttachmentLimitExceeded",
     /// A block volume could not be mapped.
     FailedMapVolume = "FailedMapVolume",
-    /// A volume's file system was grown.
+    /// A file system was resized.
     FileSystemResizeSuccessful = "FileSystemResizeSuccessful",
-    /// A volume's file system is not grown: the pod may not write to it.
+    /// A file system was not resized because the volume is read-only.
     FileSystemResizeFailed = "FileSystemResizeFailed",
-    /// A volume's file system could not be grown.
+    /// A volume could not be resized.
     VolumeResizeFailed = "VolumeResizeFailed",
-    /// Event: giving a volume's files to the pod's group takes long.
+    /// An ownership change of a volume takes long.
     VolumePermissionChangeInProgress = "VolumePermissionChangeInProgress",
-    /// Event: a volume that pods share belongs to another group than this pod asks for.
+    /// A shared volume is mounted with another `fsGroup`.
     AlreadyMountedVolume = "AlreadyMountedVolume",
-    /// A pull secret is missing or malformed; the pull goes on without it.
+    /// A pull secret is missing or malformed; the pull continues without it.
     FailedToRetrieveImagePullSecret = "FailedToRetrieveImagePullSecret",
-    /// A probe failed, or could not be put.
+    /// A probe attempt failed or could not run.
     Unhealthy = "Unhealthy",
-    /// A probe succeeded with a remark.
+    /// A probe succeeded with a warning.
     ProbeWarning = "ProbeWarning",
-    /// The pod's nameserver or search list was cut.
+    /// The nameservers or search domains were truncated.
     DnsConfigForming = "DNSConfigForming",
-    /// The node's `resolv.conf` leaves no room for the cluster's domains, or cannot be read.
+    /// `resolv.conf` of the node exceeds the limits, or cannot be read.
     CheckLimitsForResolvConf = "CheckLimitsForResolvConf",
-    /// What memory volumes hold may be swapped to the disk.
+    /// Memory volumes may be swapped to disk.
     PossibleMemoryBackedVolumesOnDisk = "PossibleMemoryBackedVolumesOnDisk",
-    /// Event of the node: its pods cannot be listed and watched at the API server.
+    /// Node event: the pods of the node cannot be listed and watched.
     FailedPodWatch = "FailedPodWatch",
-    /// Event of the node: its pods are watched again.
+    /// Node event: the pods of the node are watched again.
     PodWatchRestored = "PodWatchRestored",
     /// ClusterFirst without a cluster DNS address.
     MissingClusterDns = "MissingClusterDNS",
 
-    // admission: reasons of refused pods
+    // admission: reasons of rejected pods
     /// Too little CPU left.
     OutOfCpu = "OutOfcpu",
     /// Too little memory left.
     OutOfMemory = "OutOfmemory",
     /// Too little local storage left.
     OutOfEphemeralStorage = "OutOfephemeral-storage",
-    /// The node has as many pods as it may have.
+    /// The node has its maximum number of pods.
     OutOfPods = "OutOfpods",
     /// Too little left of another resource; its name is in the message.
     OutOfResource = "OutOfResource",
@@ -165,35 +165,35 @@ reasons! {
     NodeAffinity = "NodeAffinity",
     /// `spec.nodeName` is another node.
     NodeName = "NodeName",
-    /// A port of the host is taken.
+    /// A host port is in use.
     NodePorts = "NodePorts",
     /// A `NoExecute` taint is not tolerated.
     TaintToleration = "TaintToleration",
-    /// `spec.os` is another system.
+    /// `spec.os` is another operating system.
     PodOsNotSupported = "PodOSNotSupported",
-    /// The pod's `kubernetes.io/os` label is another system.
+    /// The `kubernetes.io/os` label is another operating system.
     PodOsSelectorNodeLabelDoesNotMatch = "PodOSSelectorNodeLabelDoesNotMatch",
-    /// `supplementalGroupsPolicy: Strict` needs a runtime that knows it.
+    /// The runtime does not support `supplementalGroupsPolicy: Strict`.
     SupplementalGroupsPolicyNotSupported = "SupplementalGroupsPolicyNotSupported",
     /// The kernel does not enforce AppArmor.
     AppArmor = "AppArmor",
     /// A sysctl is not allowed.
     SysctlForbidden = "SysctlForbidden",
-    /// The node is short of a resource.
+    /// Evicted by the node.
     Evicted = "Evicted",
-    /// The machine is about to shut down.
+    /// The host is about to shut down.
     NodeShutdown = "NodeShutdown",
-    /// Pod-level resources are switched off.
+    /// Pod-level resources are disabled.
     PodLevelResourcesNotSupported = "PodLevelResourcesNotSupported",
     /// The node does not declare a feature the pod needs.
     PodFeatureUnsupported = "PodFeatureUnsupported",
 
     // node events
-    /// A shutdown of the machine began or was cancelled.
+    /// A host shutdown began or was cancelled.
     Shutdown = "Shutdown",
     /// The agent starts.
     Starting = "Starting",
-    /// The machine was booted since the last report.
+    /// The host was rebooted since the last report.
     Rebooted = "Rebooted",
     /// The node can run pods.
     NodeReady = "NodeReady",
@@ -216,20 +216,20 @@ reasons! {
     /// Process IDs are short.
     NodeHasInsufficientPid = "NodeHasInsufficientPID",
 
-    // Windlass' own blockers, used where upstream has no word
-    /// Everything runs, but a probe or a readiness gate says no.
+    // blockers of Windlass without an upstream equivalent
+    /// All containers run, but a probe or a readiness gate is not satisfied.
     ContainersNotReady = "ContainersNotReady",
-    /// The container runtime does not answer.
+    /// The container runtime is unreachable.
     RuntimeNotReady = "RuntimeNotReady",
-    /// The container runtime does not answer a call about the pod.
+    /// A runtime call of the pod hangs.
     RuntimeCallHung = "RuntimeCallHung",
     /// The pod waits for a start slot.
     WaitingForStartSlot = "WaitingForStartSlot",
-    /// An earlier pod of the same name still terminates.
+    /// A pod with the same full name still terminates.
     WaitingForPodTermination = "WaitingForPodTermination",
-    /// Nothing of the pod runs, and the API server has not said yet that it is still wanted.
+    /// Nothing of the restored pod runs, and the API server has not confirmed it.
     WaitingForApiServer = "WaitingForApiServer",
-    /// The pod is being stopped.
+    /// The pod terminates.
     Terminating = "Terminating",
 }
 
@@ -240,7 +240,7 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// The reasons a pod can be refused for.
+    /// The rejection reasons.
     const REJECTIONS: [Self; 17] = [
         Self::OutOfCpu,
         Self::OutOfMemory,
@@ -261,8 +261,8 @@ impl Reason {
         Self::PodFeatureUnsupported,
     ];
 
-    /// The reason for a text of a refused pod's status; [`Reason::OutOfResource`] for one that
-    /// names a resource this list does not have.
+    /// Returns the reason in the status of a rejected pod; [`Reason::OutOfResource`] for another
+    /// resource.
     pub fn from_rejection(text: &str) -> Self {
         let known = Self::REJECTIONS.into_iter().find(|r| r.as_str() == text);
         known.unwrap_or(Self::OutOfResource)

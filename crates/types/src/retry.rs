@@ -1,15 +1,15 @@
-//! Retry classes: every error says what trying again would bring.
+//! Retry classes of errors.
 
 use std::fmt;
 
-/// What the owner of a failed operation should do next.
+/// When to retry a failed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Retry {
-    /// Passing fault (runtime away, network not ready): again after about 1 s.
+    /// After about 1 s: a transient error (runtime unreachable, network not ready).
     Soon,
-    /// Fault of this pod or request: again after about 10 s, or when something changes.
+    /// After about 10 s or a change: an error of this pod or request.
     Later,
-    /// Trying again cannot help before the user changes something.
+    /// Not before the user changes something.
     Never,
 }
 

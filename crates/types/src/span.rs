@@ -1,11 +1,11 @@
-//! Pieces of work as a trace shows them, and the port that takes them out of the agent.
+//! Spans of a trace, and the port that exports them.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::Timestamp;
 
-/// A trace (W3C `trace-id`): everything that one pod's start, or one request, caused. Never zero.
+/// ID of the trace of one pod start or request (W3C `trace-id`). Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(pub u128);
 
@@ -15,7 +15,7 @@ impl fmt::Display for TraceId {
     }
 }
 
-/// A piece of work in a trace (W3C `parent-id`). Never zero.
+/// ID of a span (W3C `parent-id`). Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(pub u64);
 
@@ -25,12 +25,12 @@ impl fmt::Display for SpanId {
     }
 }
 
-/// What a piece of work tells those whom it asks, so that theirs becomes a part of it.
+/// Trace context that a span passes to the requests that it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     /// The trace.
     pub trace: TraceId,
-    /// The piece of work that asks.
+    /// The parent span.
     pub span: SpanId,
 }
 
@@ -41,46 +41,46 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// Whose part of a conversation a piece of work is.
+/// Role of a span in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Nobody else takes part.
+    /// No request.
     Internal,
-    /// Another process is asked.
+    /// A request to another process.
     Client,
-    /// Another process asks.
+    /// A request from another process.
     Server,
 }
 
-/// A piece of work that is over.
+/// A finished span.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FinishedSpan {
-    /// Trace and name of the piece.
+    /// IDs of trace and span.
     pub id: TraceParent,
-    /// What it is a part of; `None` for the root of its trace.
+    /// Parent span; `None` for the root of a trace.
     pub parent: Option<SpanId>,
-    /// What was done, such as `RunPodSandbox`.
+    /// Name of the operation, such as `RunPodSandbox`.
     pub name: Cow<'static, str>,
-    /// Who takes part.
+    /// Role in a request.
     pub kind: SpanKind,
-    /// When it began.
+    /// Start time.
     pub begin: Timestamp,
-    /// When it was over.
+    /// End time.
     pub end: Timestamp,
-    /// What it was about: OpenTelemetry's names, such as `k8s.pod.name`.
+    /// Attributes with OpenTelemetry names, such as `k8s.pod.name`.
     pub attributes: Vec<(&'static str, String)>,
-    /// Why it failed.
+    /// Error text, if it failed.
     pub error: Option<String>,
 }
 
-/// Takes finished pieces of work out of the agent (OTLP).
+/// Exports finished spans (OTLP).
 ///
-/// Must not block and holds a bounded number of them: what does not fit is dropped and counted.
+/// Must not block; spans over its bound are dropped and counted.
 pub trait SpanSink: fmt::Debug + Send + Sync + 'static {
-    /// Whether a trace is to be taken; the same answer for the same trace.
+    /// True if the trace is sampled; deterministic per trace.
     fn samples(&self, trace: TraceId) -> bool;
 
-    /// Takes one piece of a trace that is to be taken.
+    /// Exports a span of a sampled trace.
     fn ended(&self, span: FinishedSpan);
 }
 
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_traceparent_is_written_as_w3c_wants_it() {
+    fn traceparent_follows_w3c_format() {
         let parent = TraceParent {
             trace: TraceId(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c),
             span: SpanId(0x00b7_ad6b_7169_2033),

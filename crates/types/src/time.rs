@@ -1,16 +1,16 @@
-//! Moments on the wall clock.
+//! Wall-clock time.
 
 use std::time::Duration;
 
-/// A moment on the wall clock. Decisions receive it as an argument and never read a clock.
+/// Wall-clock time. Decisions receive it as an argument and never read a clock.
 pub type Timestamp = jiff::Timestamp;
 
-/// `delay` after `at`, at most [`Timestamp::MAX`].
+/// Returns `at` plus `delay`, at most [`Timestamp::MAX`].
 pub fn later(at: Timestamp, delay: Duration) -> Timestamp {
     at.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }
 
-/// `at` as the API writes it: whole seconds, UTC (upstream `metav1.Time`).
+/// Formats `at` as the API does: whole seconds, UTC (upstream `metav1.Time`).
 pub fn api_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delay_is_added_and_no_delay_reaches_beyond_the_end_of_time() {
+    fn later_adds_delay_and_saturates() {
         let at = Timestamp::UNIX_EPOCH;
         assert_eq!(later(at, Duration::from_secs(3)).as_second(), 3);
         assert_eq!(later(at, Duration::MAX), Timestamp::MAX);
@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_is_told_whole_seconds() {
+    fn api_time_truncates_to_seconds() {
         let at = Timestamp::UNIX_EPOCH + Duration::from_millis(1_999);
         assert_eq!(api_time(at), "1970-01-01T00:00:01Z");
     }

@@ -1,55 +1,55 @@
-//! What node, pods and containers use, as JSON: the node's own API answers with this, and
-//! `windlassctl top` prints it.
+//! CPU and memory usage of node, pods and containers, as JSON for the node API and
+//! `windlassctl top`.
 
 use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-/// The node and its pods.
+/// Usage of the node and its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeTop {
     /// Name of the node.
     pub node: String,
-    /// What it uses.
+    /// CPU and memory usage.
     pub usage: CpuMemoryUsage,
-    /// Its pods.
+    /// Usage of its pods.
     pub pods: Vec<PodTop>,
 }
 
-/// Figures; `null` for what is not known.
+/// CPU and memory usage; `null` for an unknown value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CpuMemoryUsage {
-    /// Billionths of a processor. A rate needs two looks.
+    /// Nanocores; needs two samples.
     pub cpu_nano_cores: Option<u64>,
-    /// The working set, bytes.
+    /// Working set in bytes.
     pub memory_bytes: Option<u64>,
 }
 
-/// One pod.
+/// Usage of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodTop {
     /// Namespace.
     pub namespace: String,
     /// Name.
     pub pod: String,
-    /// What it uses.
+    /// CPU and memory usage.
     pub usage: CpuMemoryUsage,
-    /// Its containers that run.
+    /// Usage of its running containers.
     pub containers: Vec<ContainerTop>,
 }
 
-/// One container.
+/// Usage of one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerTop {
     /// Name in the pod's spec.
     pub name: String,
-    /// What it uses.
+    /// CPU and memory usage.
     pub usage: CpuMemoryUsage,
 }
 
 impl NodeTop {
-    /// Puts the busiest pods first, those of which it is not known last.
+    /// Sorts pods by CPU usage, highest first, unknown last.
     #[must_use]
     pub fn busiest_first(mut self) -> Self {
         self.pods.sort_by(|a, b| {

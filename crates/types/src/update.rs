@@ -1,4 +1,4 @@
-//! What a pod source says, and what the merger tells the SyncLoop.
+//! Pod sources and changes to the desired pods.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pod::SharedPod;
 
-/// Where desired pods come from. The order is the order of the sources in logs and tables.
+/// Source of desired pods, in the order of logs and tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PodSource {
@@ -15,7 +15,7 @@ pub enum PodSource {
     File,
     /// `staticPodURL`.
     Http,
-    /// The API server's pods with `spec.nodeName` of this node.
+    /// Pods of the API server with `spec.nodeName` of this node.
     Api,
 }
 
@@ -49,27 +49,27 @@ impl FromStr for PodSource {
     }
 }
 
-/// What is to be done with the pods of a [`PodUpdate`] (upstream `kubetypes.PodOperation`).
+/// Operation on the pods of a [`PodUpdate`] (upstream `kubetypes.PodOperation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodOp {
     /// The complete set of one source.
     Set,
-    /// Pods seen for the first time; an empty list announces a source with nothing in it.
+    /// New pods; an empty list announces an empty source.
     Add,
-    /// The spec, labels, annotations or deletion mark of known pods changed.
+    /// Changed spec, labels, annotations or deletionTimestamp.
     Update,
-    /// A graceful deletion was asked for (`deletionTimestamp`); handled as an update.
+    /// deletionTimestamp is set; handled as an update.
     Delete,
-    /// The pods are gone from their source.
+    /// The source no longer has the pods.
     Remove,
-    /// Only the status of known pods changed at the source.
+    /// Only the status changed.
     Reconcile,
-    /// Pods from a checkpoint: an addition that was already admitted.
+    /// Admitted pods from the checkpoint.
     Restore,
 }
 
 impl PodOp {
-    /// Upstream's word.
+    /// Name of the upstream operation.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Set => "SET",
@@ -92,11 +92,11 @@ impl fmt::Display for PodOp {
 /// A change to the set of desired pods, all from one source and of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodUpdate {
-    /// What to do.
+    /// The operation.
     pub op: PodOp,
-    /// Who says so.
+    /// The source.
     pub source: PodSource,
-    /// The pods concerned. For `Remove` they are the last known objects.
+    /// The pods; for `Remove` their last known objects.
     pub pods: Vec<SharedPod>,
 }
 

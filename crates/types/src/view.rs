@@ -1,4 +1,4 @@
-//! What a user is told of a pod: its one current blocker, its events, the phases of its start.
+//! User-visible state of a pod: its blocker, its events, the timing of its start.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use crate::Timestamp;
 use crate::reason::Reason;
 
-/// The one thing that keeps a pod from what was asked.
+/// What blocks a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Blocker {
-    /// What kind of thing.
+    /// The reason, spelled as in Kubernetes.
     pub reason: Reason,
     /// The container it concerns, if one.
     pub container: Option<String>,
-    /// The whole story in one sentence.
+    /// The cause in one sentence.
     pub message: String,
-    /// Since when it is the blocker.
+    /// Since when it has been the blocker.
     pub since: Timestamp,
-    /// When the agent tries again by itself; `None` if an event or a user must come first.
+    /// Time of the next automatic retry; `None` without one.
     pub next_retry: Option<Timestamp>,
 }
 
@@ -31,67 +31,67 @@ impl fmt::Display for Blocker {
     }
 }
 
-/// A manifest, or one pod of it, that a source refused.
+/// A rejected manifest, or one rejected pod of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectedManifest {
     /// File path or URL.
     pub origin: String,
-    /// The whole error: what, where in the file, how to fix it.
+    /// The error, its position in the file, and how to fix it.
     pub error: String,
 }
 
-/// What the agent is a node of.
+/// The node and its cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSummary {
     /// Name of the node.
     pub name: String,
-    /// The cluster; `None` for a stand-alone agent.
+    /// The cluster; `None` in standalone mode.
     pub cluster: Option<ClusterSummary>,
 }
 
-/// How the agent stands with its cluster.
+/// The cluster and the state of the API server connection.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterSummary {
     /// URL of the API server; empty in simulations.
     pub server: String,
-    /// Nothing is asked before there is a client certificate.
+    /// False while the node waits for its first client certificate and sends no requests.
     pub has_identity: bool,
-    /// Status of the condition `Ready` of the node object; `None` before the object was seen.
+    /// Status of the Ready condition of the Node object; `None` before its first read.
     pub ready: Option<String>,
-    /// Whether the API server answers; `None` before it was asked.
+    /// Heartbeat status; `None` before the first heartbeat.
     pub contact: Option<HeartbeatStatus>,
-    /// Whether the node's pods can be watched; `None` before the first answer.
+    /// Watch status; `None` before the first response.
     pub pod_watch: Option<PodWatch>,
 }
 
-/// Whether the pods of the node can be listed and watched at the API server.
+/// Status of the list and watch of the pods of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodWatch {
-    /// Why they cannot, from the newest attempt.
+    /// Error of the last attempt; `None` after success.
     pub error: Option<String>,
-    /// Since when it has been so.
+    /// Start of the current state.
     pub since: Timestamp,
 }
 
-/// Whether the API server answers the node's heartbeat.
+/// Status of the node heartbeat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeartbeatStatus {
-    /// Why it does not, from the newest attempt.
+    /// Error of the last heartbeat; `None` after success.
     pub error: Option<String>,
-    /// Since when it has been so.
+    /// Start of the current state.
     pub since: Timestamp,
-    /// When it last did; a request that hangs has not failed yet.
+    /// Time of the last successful heartbeat; a hung heartbeat has not failed yet.
     pub last: Option<Timestamp>,
 }
 
 /// State of a pod worker; it never returns to an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodWorkerState {
-    /// Making the runtime match the pod.
+    /// Reconciles the pod with the runtime.
     SyncPod,
-    /// Stopping the pod.
+    /// Stops the containers.
     TerminatingPod,
-    /// Stopped; resources are being or were released.
+    /// Containers are stopped; resources are cleaned up.
     TerminatedPod,
 }
 
@@ -115,9 +115,9 @@ impl fmt::Display for PodWorkerState {
 /// `type` of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
-    /// Something expected.
+    /// Information.
     Normal,
-    /// Something to look at.
+    /// A problem.
     Warning,
 }
 
@@ -131,18 +131,18 @@ impl EventType {
     }
 }
 
-/// One line of a pod's event list; repeats are counted, not repeated.
+/// An event of a pod; repeats increase its count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodEvent {
     /// Normal or Warning.
     pub event_type: EventType,
-    /// Upstream's reason.
+    /// The reason.
     pub reason: Reason,
     /// Container concerned, if one.
     pub container: Option<String>,
     /// Text.
     pub message: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: u32,
     /// First time.
     pub first: Timestamp,
@@ -150,7 +150,7 @@ pub struct PodEvent {
     pub last: Timestamp,
 }
 
-/// When a pod's start passed each phase; the differences are what `get pods -o wide` shows.
+/// When the start of a pod reached each phase.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StartTimings {
     /// The merger saw the pod.
@@ -159,9 +159,9 @@ pub struct StartTimings {
     pub dispatched: Option<Timestamp>,
     /// RunPodSandbox returned.
     pub sandbox_ready: Option<Timestamp>,
-    /// The last image of the first start was on the node.
+    /// The last image was present.
     pub images_ready: Option<Timestamp>,
-    /// What pulls of the start took, waiting for their turn included.
+    /// Duration of the image pulls, including the wait for a permit.
     pub pulling: Duration,
     /// The last init container completed.
     pub init_done: Option<Timestamp>,

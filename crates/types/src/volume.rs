@@ -1,4 +1,4 @@
-//! Volumes as they were set up, and why one is not.
+//! Volumes that are set up, discovered or not ready.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,40 +6,39 @@ use std::sync::Arc;
 
 use crate::{Reason, Retry, Timestamp};
 
-/// The volumes of one pod by their name in its spec, ready for its containers.
+/// The ready volumes of one pod by name.
 pub type MountedVolumes = std::collections::BTreeMap<String, MountedVolume>;
 
-/// All volumes of one pod, ready for its containers.
+/// The volumes of one pod, all ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadyVolumes {
     /// By name.
     pub mounted: Arc<MountedVolumes>,
-    /// Of those that could not be brought up to date and show what they showed before: why, in
-    /// upstream's words.
+    /// Upstream error messages of volumes that keep an older payload.
     pub kept: Vec<String>,
 }
 
-/// One volume that is ready.
+/// A ready volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountedVolume {
-    /// What containers are given.
+    /// Content for the containers.
     pub content: MountedContent,
-    /// Containers may not write, whatever their mount says.
+    /// Read-only for all containers.
     pub read_only: bool,
-    /// The content is the pod's own and may be labelled for SELinux by the runtime.
+    /// The runtime may relabel the content for SELinux.
     pub relabel: bool,
 }
 
-/// What a container that uses a volume is given.
+/// Content of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountedContent {
     /// A file or directory of the node, bound into the container.
     Path(PathBuf),
     /// A block device of the node (`volumeMode: Block`), for `volumeDevices`.
     Device(PathBuf),
-    /// An image or artifact that the runtime mounts; it is pulled when a container needs it.
+    /// An image or artifact that the runtime mounts; pulled when a container needs it.
     Image {
-        /// As the pod names it.
+        /// Reference in the pod spec.
         reference: String,
         /// `Always`, `IfNotPresent` or `Never`.
         pull_policy: String,
@@ -47,7 +46,7 @@ pub enum MountedContent {
 }
 
 impl MountedVolume {
-    /// The path on the node, unless the runtime itself provides the content.
+    /// Returns the path on the node; `None` for an image.
     pub fn path(&self) -> Option<&std::path::Path> {
         match &self.content {
             MountedContent::Path(path) | MountedContent::Device(path) => Some(path),
@@ -56,7 +55,7 @@ impl MountedVolume {
     }
 }
 
-/// A device that several pods of a node may share: `<plugin>^<handle>`, such as
+/// Unique name of a device that several pods may share: `<plugin>^<handle>`, such as
 /// `kubernetes.io/csi/host.csi.k8s.io^vol-1` (upstream `UniqueVolumeName`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceName(pub String);
@@ -67,29 +66,29 @@ impl fmt::Display for DeviceName {
     }
 }
 
-/// A volume of a pod as it lies on the node, whoever set it up.
+/// A volume of a pod that was discovered on the node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DiscoveredVolume {
-    /// Directory of its kind, such as `kubernetes.io~csi`.
+    /// Directory of its plugin, such as `kubernetes.io~csi`.
     pub plugin_dir: String,
     /// Its own directory.
     pub name: String,
-    /// It lies under `volumeDevices` instead of `volumes`.
+    /// True below `volumeDevices`, false below `volumes`.
     pub block: bool,
-    /// The device that it shares with other pods, as its own notes say.
+    /// The device, from its volume data file.
     pub device: Option<DeviceName>,
 }
 
-/// The volumes of a pod are not ready, or not gone.
+/// The volumes of a pod are not ready, or not torn down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumesNotReady {
     /// For the blocker: `FailedMount`, `FailedAttachVolume`, `FailedMapVolume`.
     pub reason: Reason,
-    /// Which volume, and what happened or is waited for.
+    /// The volume and the error or the operation in progress.
     pub message: String,
-    /// What trying again would bring.
+    /// Retry class.
     pub retry: Retry,
-    /// When the VolumeManager tries again by itself; the pod is woken when it is through.
+    /// When the VolumeManager retries; the pod is requeued after that.
     pub retry_at: Option<Timestamp>,
 }
 
