@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_cgroups::MemoryTree;
-use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_runtime::CgroupSettings;
+use windlass_runtime_config::pod_cgroup::NodeLimits;
 use windlass_testing::fake_runtime::{Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
 use windlass_types::cri::CgroupDriver;

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_pod_status::status::probe_complaint;
 use windlass_cri::CriCode;
+use windlass_pod_status::status::probe_complaint;
 use windlass_testing::fake_runtime::{Behaviour, Exec, Operation, Pull};
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{ContainerStatus, Node, PodCondition, PodStatus};

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use windlass_pod_status::status::who_goes_on;
 use windlass_cri::CriCode;
+use windlass_pod_status::status::who_goes_on;
 use windlass_status::PodStatusEntry;
 use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
-use windlass_types::view::PodWorkerState;
 use windlass_types::explain::TimelineRecord;
+use windlass_types::view::PodWorkerState;
 use windlass_types::{PodExt, Timestamp};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -105,7 +105,8 @@ fn fault(view: &PodStatusEntry) -> Option<&'static str> {
     let ready = conditions
         .into_iter()
         .any(|it| it.type_ == "Ready" && it.status == "True");
-    let as_asked = phase == Some("Succeeded") || view.worker_state == PodWorkerState::SyncPod && ready;
+    let as_asked =
+        phase == Some("Succeeded") || view.worker_state == PodWorkerState::SyncPod && ready;
     match &view.blocker {
         None if as_asked || view.released => None,
         None => Some("it is not as asked and nothing is said to hold it up"),

@@ -13,10 +13,10 @@ use windlass_testing::csi_driver::{
 use windlass_types::corev1::Node;
 use windlass_types::storagev1::VolumeAttachment;
 
-use crate::bed::{Bed, SOON, eventually};
 use crate::claims::says;
 use crate::control_plane::Kind;
 use crate::csi::{bound, called, install, patch_status, with_claim};
+use crate::fixture::{Fixture, SOON, eventually};
 use crate::objects::{HOLD, main_status, object, pod, uid};
 
 const DRIVER: &str = "rack.csi.test";
@@ -41,42 +41,44 @@ async fn on_real_cluster_volume_is_used_only_while_attached_in_use() {
 }
 
 async fn volume_is_used_only_while_attached_in_use(kind: Kind) {
-    let Some(mut bed) = Bed::start(kind, "k-attach").await else {
+    let Some(mut fixture) = Fixture::start(kind, "k-attach").await else {
         return;
     };
-    let root = bed.agent.root_dir();
+    let root = fixture.agent.root_dir();
     let options = DriverOptions::new(root.clone(), DRIVER);
-    let driver = install(&bed, options, json!({ "attachRequired": true })).await;
-    bound(&bed, VOLUME, DRIVER, json!({})).await;
-    let created = bed.create(&with_claim("attach", VOLUME, json!({}))).await;
-    bed.create(&pod("attach-free", HOLD, json!({}))).await;
-    in_use(&bed, true).await;
-    bed.pod_ready("attach-free").await;
-    it_waits_and_says_for_what(&mut bed, &created).await;
+    let driver = install(&fixture, options, json!({ "attachRequired": true })).await;
+    bound(&fixture, VOLUME, DRIVER, json!({})).await;
+    let created = fixture
+        .create(&with_claim("attach", VOLUME, json!({})))
+        .await;
+    fixture.create(&pod("attach-free", HOLD, json!({}))).await;
+    in_use(&fixture, true).await;
+    fixture.pod_ready("attach-free").await;
+    it_waits_and_says_for_what(&mut fixture, &created).await;
 
     // an agent that begins now waits for the same
-    bed.agent.kill().unwrap();
-    bed.respawn().await;
-    it_waits_and_says_for_what(&mut bed, &created).await;
-    in_use(&bed, true).await;
+    fixture.agent.kill().unwrap();
+    fixture.respawn().await;
+    it_waits_and_says_for_what(&mut fixture, &created).await;
+    in_use(&fixture, true).await;
     assert_eq!(about_the_volume(&driver), [], "nothing is touched before");
 
     let context = json!({ "rack": "7", "devicePath": "/dev/rack7" });
-    attach(&bed, kind, &context).await;
-    bed.pod_ready("attach").await;
+    attach(&fixture, kind, &context).await;
+    fixture.pod_ready("attach").await;
     for method in [Method::NodeStageVolume, Method::NodePublishVolume] {
         let calls = driver.calls_of(method);
         assert_eq!(calls.len(), 1, "{calls:?}");
         assert_eq!(json!(calls[0].publish_context), context);
     }
-    in_use(&bed, true).await;
-    it_outlives_an_agent(&mut bed, &driver, &created).await;
-    it_is_in_use_until_it_is_unstaged(&mut bed, kind, &driver, &created).await;
+    in_use(&fixture, true).await;
+    it_outlives_an_agent(&mut fixture, &driver, &created).await;
+    it_is_in_use_until_it_is_unstaged(&mut fixture, kind, &driver, &created).await;
 
     assert_eq!(driver.violations(), Vec::<String>::new());
     let left: Vec<PathBuf> = mounts_below(&root.join("plugins"));
     assert_eq!(left, Vec::<PathBuf>::new());
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 /// Calls that do something to the volume, or ask for something of it.
@@ -96,22 +98,23 @@ fn names_the_volume(node: &Value, list: &str) -> bool {
 }
 
 /// Waits until the node says that it uses the volume, or no longer says so.
-async fn in_use(bed: &Bed, wanted: bool) {
+async fn in_use(fixture: &Fixture, wanted: bool) {
     let what = format!("says that the volume is in use: {wanted}");
-    bed.wait_for::<Node>(At::cluster(NODE_NAME), &what, |node| {
-        names_the_volume(node, "volumesInUse") == wanted
-    })
-    .await;
+    fixture
+        .wait_for::<Node>(At::cluster(NODE_NAME), &what, |node| {
+            names_the_volume(node, "volumesInUse") == wanted
+        })
+        .await;
 }
 
-async fn it_waits_and_says_for_what(bed: &mut Bed, created: &Value) {
+async fn it_waits_and_says_for_what(fixture: &mut Fixture, created: &Value) {
     let words = format!(
         "Volume not attached according to node status for volume \"{VOLUME}\" (UniqueName: \
          \"{DEVICE}\")"
     );
     let told = format!("Unable to attach or mount volumes: {words}");
-    says(bed, created, &told).await;
-    let waits = bed.watch.wait_for("the pod waits", SOON, |table| {
+    says(fixture, created, &told).await;
+    let waits = fixture.watch.wait_for("the pod waits", SOON, |table| {
         let blocker = table
             .pods
             .get(uid(created))
@@ -119,14 +122,15 @@ async fn it_waits_and_says_for_what(bed: &mut Bed, created: &Value) {
         blocker.is_some_and(|it| it.reason == "FailedAttachVolume" && it.message.contains(&words))
     });
     waits.await.unwrap();
-    bed.pod("attach", "waits for its volume", |pod| {
-        main_status(pod)["state"]["waiting"]["reason"] == "ContainerCreating"
-    })
-    .await;
+    fixture
+        .pod("attach", "waits for its volume", |pod| {
+            main_status(pod)["state"]["waiting"]["reason"] == "ContainerCreating"
+        })
+        .await;
 }
 
 /// What attacher and controller do. A controller manager does its own part.
-async fn attach(bed: &Bed, kind: Kind, context: &Value) {
+async fn attach(fixture: &Fixture, kind: Kind, context: &Value) {
     let name = attachment_name(VOLUME, DRIVER, NODE_NAME);
     let at = At::cluster(&name);
     if kind != Kind::WithControllers {
@@ -135,26 +139,30 @@ async fn attach(bed: &Bed, kind: Kind, context: &Value) {
             "spec": { "attacher": DRIVER, "nodeName": NODE_NAME,
                 "source": { "persistentVolumeName": VOLUME } },
         }));
-        bed.create(&attachment).await;
+        fixture.create(&attachment).await;
     }
-    bed.wait_for::<VolumeAttachment>(at, "exists", |_| true)
+    fixture
+        .wait_for::<VolumeAttachment>(at, "exists", |_| true)
         .await;
     let attached = json!({ "status": { "attached": true, "attachmentMetadata": context } });
-    patch_status::<VolumeAttachment>(bed, at, attached).await;
+    patch_status::<VolumeAttachment>(fixture, at, attached).await;
     if kind != Kind::WithControllers {
         let volumes = json!([{ "name": DEVICE, "devicePath": "" }]);
         let attached = json!({ "status": { "volumesAttached": volumes } });
-        patch_status::<Node>(bed, At::cluster(NODE_NAME), attached).await;
+        patch_status::<Node>(fixture, At::cluster(NODE_NAME), attached).await;
     }
 }
 
-async fn it_outlives_an_agent(bed: &mut Bed, driver: &CsiDriver, created: &Value) {
-    bed.runtime.exec(uid(created), "echo gold > /v/word").await;
-    let running = bed.runtime.running(uid(created)).await;
+async fn it_outlives_an_agent(fixture: &mut Fixture, driver: &CsiDriver, created: &Value) {
+    fixture
+        .runtime
+        .exec(uid(created), "echo gold > /v/word")
+        .await;
+    let running = fixture.runtime.running(uid(created)).await;
     let calls = about_the_volume(driver);
-    bed.agent.kill().unwrap();
-    bed.respawn().await;
-    let ready = bed.watch.wait_for("the pod is ready", SOON, |table| {
+    fixture.agent.kill().unwrap();
+    fixture.respawn().await;
+    let ready = fixture.watch.wait_for("the pod is ready", SOON, |table| {
         let pod = table.pods.get(uid(created));
         pod.is_some_and(|pod| pod.ready && pod.blocker.is_none())
     });
@@ -162,50 +170,51 @@ async fn it_outlives_an_agent(bed: &mut Bed, driver: &CsiDriver, created: &Value
     let ids = |list: &[windlass_proto::cri_v1::Container]| -> Vec<String> {
         list.iter().map(|container| container.id.clone()).collect()
     };
-    let after = bed.runtime.running(uid(created)).await;
+    let after = fixture.runtime.running(uid(created)).await;
     assert_eq!(ids(&after), ids(&running));
     assert_eq!(
-        bed.runtime.exec(uid(created), "cat /v/word").await,
+        fixture.runtime.exec(uid(created), "cat /v/word").await,
         "gold\n"
     );
     assert_eq!(about_the_volume(driver), calls, "the driver was not asked");
-    in_use(bed, true).await;
+    in_use(fixture, true).await;
 }
 
 /// A controller takes away what is not in use: not before the node has let go.
 async fn it_is_in_use_until_it_is_unstaged(
-    bed: &mut Bed,
+    fixture: &mut Fixture,
     kind: Kind,
     driver: &CsiDriver,
     created: &Value,
 ) {
     let busy = Trouble::Refuse(tonic::Code::Internal, "the drawer is stuck".to_owned());
     driver.always(Method::NodeUnstageVolume, Some(Fault::before(busy)));
-    bed.delete_pod("attach", Some(1)).await;
-    bed.pod_gone(created).await;
+    fixture.delete_pod("attach", Some(1)).await;
+    fixture.pod_gone(created).await;
     called(driver, Method::NodeUnstageVolume, 2).await;
-    bed.agent.kill().unwrap();
-    bed.respawn().await;
+    fixture.agent.kill().unwrap();
+    fixture.respawn().await;
     let tried = driver.calls_of(Method::NodeUnstageVolume).len();
     called(driver, Method::NodeUnstageVolume, tried + 1).await;
-    let node = bed.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+    let node = fixture.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
     for list in ["volumesInUse", "volumesAttached"] {
         assert!(names_the_volume(&node, list), "{list}: {node}");
     }
     driver.always(Method::NodeUnstageVolume, None);
-    in_use(bed, false).await;
+    in_use(fixture, false).await;
     assert_eq!(driver.staged(VOLUME), Vec::<PathBuf>::new());
     assert_eq!(driver.published(VOLUME), Vec::<PathBuf>::new());
     if kind != Kind::WithControllers {
         return;
     }
-    bed.wait_for::<Node>(At::cluster(NODE_NAME), "has it detached", |node| {
-        !names_the_volume(node, "volumesAttached")
-    })
-    .await;
+    fixture
+        .wait_for::<Node>(At::cluster(NODE_NAME), "has it detached", |node| {
+            !names_the_volume(node, "volumesAttached")
+        })
+        .await;
     let name = attachment_name(VOLUME, DRIVER, NODE_NAME);
     eventually("the attachment is gone", SOON, async || {
-        let attachment = bed.get::<VolumeAttachment>(At::cluster(&name)).await;
+        let attachment = fixture.get::<VolumeAttachment>(At::cluster(&name)).await;
         attachment.map_or(Ok(()), |it| Err(it.to_string()))
     })
     .await;

@@ -8,8 +8,8 @@ use windlass_fake_api::User;
 use windlass_testing::agent::NODE_NAME;
 use windlass_types::corev1::{Node, Secret};
 
-use crate::bed::{Bed, Credentials, SOON, eventually};
 use crate::control_plane::{Cluster, Kind, LIFETIME};
+use crate::fixture::{Credentials, Fixture, SOON, eventually};
 use crate::objects::{HOLD, object, pod};
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
@@ -29,14 +29,14 @@ async fn on_real_cluster_a_node_joins_with_a_token() {
 }
 
 async fn a_node_joins_with_a_token(kind: Kind) {
-    let prepared = Bed::prepare(kind, "k-bootstrap", Credentials::Bootstrap(TOKEN)).await;
-    let Some(mut bed) = prepared else {
+    let prepared = Fixture::prepare(kind, "k-bootstrap", Credentials::Bootstrap(TOKEN)).await;
+    let Some(mut fixture) = prepared else {
         return;
     };
-    allow_the_token(&bed).await;
-    bed.agent.spawn().unwrap();
+    allow_the_token(&fixture).await;
+    fixture.agent.spawn().unwrap();
     let csr = eventually("a request for a certificate", SOON, async || {
-        let mut all = requests(&bed).await;
+        let mut all = requests(&fixture).await;
         all.pop().ok_or_else(|| "none".to_owned())
     })
     .await;
@@ -45,27 +45,27 @@ async fn a_node_joins_with_a_token(kind: Kind) {
     assert_eq!(spec["username"], USER, "{spec}");
     let usages = spec["usages"].as_array().expect("usages");
     assert!(usages.iter().any(|usage| usage == "client auth"), "{spec}");
-    let node = bed.get::<Node>(At::cluster(NODE_NAME)).await;
+    let node = fixture.get::<Node>(At::cluster(NODE_NAME)).await;
     assert!(node.is_none(), "registered without a certificate: {node:?}");
 
-    approve(&bed, csr).await;
-    bed.node_ready().await;
-    bed.create(&pod("joined", HOLD, json!({}))).await;
-    let before = bed.pod_ready("joined").await;
+    approve(&fixture, csr).await;
+    fixture.node_ready().await;
+    fixture.create(&pod("joined", HOLD, json!({}))).await;
+    let before = fixture.pod_ready("joined").await;
 
     // the next start has the certificate: it asks for nothing
-    bed.agent.kill().unwrap();
-    bed.respawn().await;
-    bed.delete_pod("joined", None).await;
-    tokio::join!(bed.pod_gone(&before), bed.runtime_stopped(&before));
-    let all = requests(&bed).await;
+    fixture.agent.kill().unwrap();
+    fixture.respawn().await;
+    fixture.delete_pod("joined", None).await;
+    tokio::join!(fixture.pod_gone(&before), fixture.runtime_stopped(&before));
+    let all = requests(&fixture).await;
     assert_eq!(all.len(), 1, "{all:?}");
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 /// What kubeadm does for a token.
-async fn allow_the_token(bed: &Bed) {
-    if let Some(api) = bed.cluster.fake() {
+async fn allow_the_token(fixture: &Fixture) {
+    if let Some(api) = fixture.cluster.fake() {
         let groups = [GROUP, "system:authenticated"].map(str::to_owned).to_vec();
         let name = USER.to_owned();
         api.add_token(TOKEN, User { name, groups });
@@ -81,7 +81,7 @@ async fn allow_the_token(bed: &Bed) {
             "usage-bootstrap-authentication": "true",
         },
     }));
-    bed.create(&secret).await;
+    fixture.create(&secret).await;
     let binding: ClusterRoleBinding = object(json!({
         "metadata": { "name": "bootstrappers" },
         "roleRef": {
@@ -91,12 +91,12 @@ async fn allow_the_token(bed: &Bed) {
         },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": GROUP }],
     }));
-    bed.create(&binding).await;
+    fixture.create(&binding).await;
 }
 
 /// All requests for client certificates of nodes.
-async fn requests(bed: &Bed) -> Vec<Value> {
-    let listed = bed
+async fn requests(fixture: &Fixture) -> Vec<Value> {
+    let listed = fixture
         .api
         .list::<Csr>(&Selector::default(), &List::default())
         .await;
@@ -106,9 +106,9 @@ async fn requests(bed: &Bed) -> Vec<Value> {
         .collect()
 }
 
-async fn approve(bed: &Bed, mut csr: Value) {
+async fn approve(fixture: &Fixture, mut csr: Value) {
     let name = csr["metadata"]["name"].as_str().expect("a name").to_owned();
-    if let Cluster::Fake { api, .. } = &bed.cluster {
+    if let Cluster::Fake { api, .. } = &fixture.cluster {
         api.approve_csr(&name, LIFETIME).unwrap();
         return;
     }
@@ -117,5 +117,9 @@ async fn approve(bed: &Bed, mut csr: Value) {
     }]});
     let csr: Csr = object(csr);
     let at = At::cluster(&name);
-    bed.api.update(at, Some("approval"), &csr).await.unwrap();
+    fixture
+        .api
+        .update(at, Some("approval"), &csr)
+        .await
+        .unwrap();
 }

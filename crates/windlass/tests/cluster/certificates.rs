@@ -6,8 +6,8 @@ use windlass_client::{At, ClientIdentity, List, Patch, Selector};
 use windlass_fake_api::PodSigner;
 use windlass_types::certificatesv1beta1::PodCertificateRequest;
 
-use crate::bed::{Bed, SOON, eventually, now};
 use crate::control_plane::Kind;
+use crate::fixture::{Fixture, SOON, eventually, now};
 use crate::objects::{HOLD, container_with, main_status, pod, uid};
 
 const KINDS: [&str; 6] = [
@@ -33,47 +33,51 @@ async fn on_real_cluster_pods_get_their_certificates() {
 }
 
 async fn pods_get_their_certificates(kind: Kind) {
-    let Some(mut bed) = Bed::start(kind, "k-certs").await else {
+    let Some(mut fixture) = Fixture::start(kind, "k-certs").await else {
         return;
     };
     let signer = PodSigner::new();
-    let created = bed.create(&certified("certified", &KINDS, SIGNER)).await;
-    let denied = bed.create(&certified("denied", &["ED25519"], OTHER)).await;
-    answered(&bed, &signer, KINDS.len() + 1).await;
-    let running = bed.pod_ready("certified").await;
-    let bundles = bundles(&bed, &created).await;
+    let created = fixture
+        .create(&certified("certified", &KINDS, SIGNER))
+        .await;
+    let denied = fixture
+        .create(&certified("denied", &["ED25519"], OTHER))
+        .await;
+    answered(&fixture, &signer, KINDS.len() + 1).await;
+    let running = fixture.pod_ready("certified").await;
+    let bundles = bundles(&fixture, &created).await;
     for (kind, bundle) in KINDS.iter().zip(&bundles) {
         let leaf = ClientIdentity::from_pem(bundle.as_bytes());
         assert!(leaf.is_ok(), "{kind}: the key is not the certificate's");
         assert_eq!(bundle.matches("BEGIN CERTIFICATE").count(), 2, "{kind}");
     }
     let script = "cat /certs/0.key /certs/0.chain; stat -L -c %a /certs/0.key";
-    let apart = bed.runtime.exec(uid(&created), script).await;
+    let apart = fixture.runtime.exec(uid(&created), script).await;
     assert_eq!(apart.trim_end(), format!("{}644", bundles[0]));
-    bed.events(&denied, &["Denied", "FailedMount"]).await;
+    fixture.events(&denied, &["Denied", "FailedMount"]).await;
     assert_eq!(
-        main_status(&bed.pod("denied", "waits", |_| true).await)["state"]["waiting"]["reason"],
+        main_status(&fixture.pod("denied", "waits", |_| true).await)["state"]["waiting"]["reason"],
         "ContainerCreating"
     );
 
-    bed.agent.kill().unwrap();
-    bed.respawn().await;
+    fixture.agent.kill().unwrap();
+    fixture.respawn().await;
     // the keys went with the old agent; what it had shown serves until there is something new
-    requested(&bed, 2 * KINDS.len() + 2).await;
-    assert_eq!(self::bundles(&bed, &created).await, bundles);
-    answered(&bed, &signer, KINDS.len() + 1).await;
+    requested(&fixture, 2 * KINDS.len() + 2).await;
+    assert_eq!(self::bundles(&fixture, &created).await, bundles);
+    answered(&fixture, &signer, KINDS.len() + 1).await;
     eventually("there are new certificates", SOON, async || {
-        let now = self::bundles(&bed, &created).await;
+        let now = self::bundles(&fixture, &created).await;
         let renewed = now.iter().zip(&bundles).all(|(new, old)| new != old);
         renewed.then_some(()).ok_or_else(|| "old ones".to_owned())
     })
     .await;
-    let after = bed.pod_ready("certified").await;
+    let after = fixture.pod_ready("certified").await;
     assert_eq!(
         main_status(&after)["containerID"],
         main_status(&running)["containerID"]
     );
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 /// A pod with a certificate of each kind in `/certs`; of the first, key and chain apart, too.
@@ -100,21 +104,21 @@ fn certified(name: &str, kinds: &[&str], signer: &str) -> windlass_types::Pod {
 }
 
 /// What the pod reads, in the order of [`KINDS`].
-async fn bundles(bed: &Bed, pod: &Value) -> Vec<String> {
+async fn bundles(fixture: &Fixture, pod: &Value) -> Vec<String> {
     let mut bundles = Vec::new();
     for index in 0..KINDS.len() {
         let script = format!("cat /certs/{index}.pem");
-        bundles.push(bed.runtime.exec(uid(pod), &script).await);
+        bundles.push(fixture.runtime.exec(uid(pod), &script).await);
     }
     bundles
 }
 
 /// All requests, once there are as many.
-async fn requested(bed: &Bed, count: usize) -> Vec<PodCertificateRequest> {
+async fn requested(fixture: &Fixture, count: usize) -> Vec<PodCertificateRequest> {
     let what = format!("there are {count} requests");
     // a key of 4096 bits may take seconds
     eventually(&what, 2 * SOON, async || {
-        let all = bed
+        let all = fixture
             .api
             .list::<PodCertificateRequest>(&Selector::default(), &List::default())
             .await;
@@ -128,10 +132,10 @@ async fn requested(bed: &Bed, count: usize) -> Vec<PodCertificateRequest> {
 }
 
 /// Answers so many requests.
-async fn answered(bed: &Bed, signer: &PodSigner, count: usize) {
+async fn answered(fixture: &Fixture, signer: &PodSigner, count: usize) {
     let mut answered = 0;
     eventually("all requests are answered", 2 * SOON, async || {
-        let all = bed
+        let all = fixture
             .api
             .list::<PodCertificateRequest>(&Selector::default(), &List::default())
             .await;
@@ -149,7 +153,7 @@ async fn answered(bed: &Bed, signer: &PodSigner, count: usize) {
             let name = request.metadata.name.clone().unwrap_or_default();
             let patch = Patch::Merge(json!({ "status": status? }));
             let at = At::namespaced("default", &name);
-            let patched = bed
+            let patched = fixture
                 .api
                 .patch::<PodCertificateRequest>(at, Some("status"), &patch)
                 .await;

@@ -9,8 +9,8 @@ use windlass_testing::csi_driver::{CsiDriver, DriverOptions, Fault, Method, Trou
 use windlass_types::corev1::Node;
 use windlass_types::storagev1::{CSIDriver, CSINode};
 
-use crate::bed::{Bed, Credentials, SOON, eventually};
 use crate::control_plane::Kind;
+use crate::fixture::{Credentials, Fixture, SOON, eventually};
 use crate::objects::{object, uid};
 
 const ZONE: &str = "topology.disk.csi.test/zone";
@@ -26,22 +26,23 @@ async fn on_real_cluster_csi_drivers_register_in_csi_node() {
 }
 
 async fn csi_drivers_register_in_csi_node(kind: Kind) {
-    let Some(mut bed) = Bed::prepare(kind, "k-csinode", Credentials::Certificate).await else {
+    let Some(mut fixture) = Fixture::prepare(kind, "k-csinode", Credentials::Certificate).await
+    else {
         return;
     };
     // its socket is there before the agent is
-    let mut disk = start(&bed, "disk.csi.test", |options| {
+    let mut disk = start(&fixture, "disk.csi.test", |options| {
         options.topology = BTreeMap::from([(ZONE.to_owned(), "z1".to_owned())]);
         options.max_volumes = 7;
     });
-    bed.agent.spawn().unwrap();
-    let node = bed.node_ready().await;
-    the_object_belongs_to_the_node(&bed, &node).await;
+    fixture.agent.spawn().unwrap();
+    let node = fixture.node_ready().await;
+    the_object_belongs_to_the_node(&fixture, &node).await;
     assert_eq!(disk.registered(1, SOON).await, Ok(()));
     let disk_entry = json!({ "name": "disk.csi.test", "nodeID": "node-of-the-driver",
         "topologyKeys": [ZONE], "allocatable": { "count": 7 } });
-    entries(&bed, &json!([disk_entry])).await;
-    let node = bed.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+    entries(&fixture, &json!([disk_entry])).await;
+    let node = fixture.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
     assert_eq!(node["metadata"]["labels"][ZONE], "z1");
     let annotation = |node: &Value| -> Option<String> {
         let ids = &node["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
@@ -50,36 +51,36 @@ async fn csi_drivers_register_in_csi_node(kind: Kind) {
     let expected = r#"{"disk.csi.test":"node-of-the-driver"}"#;
     assert_eq!(annotation(&node).as_deref(), Some(expected));
 
-    wrong_ones_are_refused_and_keep_nobody_waiting(&bed, &disk_entry).await;
-    a_limit_that_changes_is_told(&bed, &disk).await;
+    wrong_ones_are_refused_and_keep_nobody_waiting(&fixture, &disk_entry).await;
+    a_limit_that_changes_is_told(&fixture, &disk).await;
 
     // what the agent knew it finds again
     let told = disk.registrations().len();
-    bed.agent.kill().unwrap();
-    bed.respawn().await;
+    fixture.agent.kill().unwrap();
+    fixture.respawn().await;
     assert_eq!(disk.registered(told + 1, SOON).await, Ok(()));
     disk.restart().unwrap();
     assert_eq!(disk.registered(told + 2, SOON).await, Ok(()));
 
     disk.uninstall();
-    entries(&bed, &json!([])).await;
+    entries(&fixture, &json!([])).await;
     eventually("the driver's name of the node is gone", SOON, async || {
-        let node = bed.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+        let node = fixture.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
         annotation(&node).map_or(Ok(()), Err)
     })
     .await;
-    bed.stop().await;
+    fixture.stop().await;
 }
 
-fn start(bed: &Bed, name: &str, change: impl FnOnce(&mut DriverOptions)) -> CsiDriver {
-    let mut options = DriverOptions::new(bed.agent.root_dir(), name);
+fn start(fixture: &Fixture, name: &str, change: impl FnOnce(&mut DriverOptions)) -> CsiDriver {
+    let mut options = DriverOptions::new(fixture.agent.root_dir(), name);
     change(&mut options);
     CsiDriver::start(options).unwrap()
 }
 
-async fn the_object_belongs_to_the_node(bed: &Bed, node: &Value) {
+async fn the_object_belongs_to_the_node(fixture: &Fixture, node: &Value) {
     let object = eventually("the CSINode", SOON, async || {
-        let found = bed.get::<CSINode>(At::cluster(NODE_NAME)).await;
+        let found = fixture.get::<CSINode>(At::cluster(NODE_NAME)).await;
         found.ok_or_else(|| "none".to_owned())
     })
     .await;
@@ -94,9 +95,12 @@ async fn the_object_belongs_to_the_node(bed: &Bed, node: &Value) {
 }
 
 /// Waits until the CSINode has exactly these entries.
-async fn entries(bed: &Bed, expected: &Value) {
+async fn entries(fixture: &Fixture, expected: &Value) {
     eventually("entries of the CSINode", SOON, async || {
-        let found = bed.get::<CSINode>(At::cluster(NODE_NAME)).await.unwrap();
+        let found = fixture
+            .get::<CSINode>(At::cluster(NODE_NAME))
+            .await
+            .unwrap();
         let drivers = match &found["spec"]["drivers"] {
             Value::Null => json!([]),
             drivers => drivers.clone(),
@@ -110,21 +114,21 @@ async fn entries(bed: &Bed, expected: &Value) {
 }
 
 /// One hangs, one lies, one is where it cannot be. A good one that comes later registers at once.
-async fn wrong_ones_are_refused_and_keep_nobody_waiting(bed: &Bed, disk: &Value) {
-    let silent = start(bed, "silent.csi.test", |options| {
+async fn wrong_ones_are_refused_and_keep_nobody_waiting(fixture: &Fixture, disk: &Value) {
+    let silent = start(fixture, "silent.csi.test", |options| {
         let hang = Fault::before(Trouble::Hang);
         options.always = BTreeMap::from([(Method::NodeGetInfo, hang)]);
     });
-    let liar = start(bed, "liar.csi.test", |options| {
+    let liar = start(fixture, "liar.csi.test", |options| {
         options.told_name = Some("../liar".to_owned());
     });
-    let old = start(bed, "old.csi.test", |options| {
+    let old = start(fixture, "old.csi.test", |options| {
         options.versions = vec!["0.3.0".to_owned()];
     });
-    let elsewhere = start(bed, "elsewhere.csi.test", |options| {
+    let elsewhere = start(fixture, "elsewhere.csi.test", |options| {
         options.topology = BTreeMap::from([(ZONE.to_owned(), "z2".to_owned())]);
     });
-    let mut good = start(bed, "good.csi.test", |_| ());
+    let mut good = start(fixture, "good.csi.test", |_| ());
     assert_eq!(good.registered(1, SOON).await, Ok(()));
     for (driver, why) in [
         (&liar, "a name of a CSI driver is a DNS subdomain"),
@@ -142,30 +146,34 @@ async fn wrong_ones_are_refused_and_keep_nobody_waiting(bed: &Bed, disk: &Value)
     }
     assert_eq!(silent.registrations(), []);
     let entry = json!({ "name": "good.csi.test", "nodeID": "node-of-the-driver" });
-    entries(bed, &json!([disk, entry])).await;
+    entries(fixture, &json!([disk, entry])).await;
     good.uninstall();
     for mut driver in [silent, liar, old, elsewhere] {
         driver.uninstall();
     }
-    entries(bed, &json!([disk])).await;
+    entries(fixture, &json!([disk])).await;
 }
 
 /// As often as the CSIDriver says; the API allows no less than ten seconds.
-async fn a_limit_that_changes_is_told(bed: &Bed, disk: &CsiDriver) {
+async fn a_limit_that_changes_is_told(fixture: &Fixture, disk: &CsiDriver) {
     let described: CSIDriver = object(json!({
         "metadata": { "name": "disk.csi.test" },
         "spec": { "nodeAllocatableUpdatePeriodSeconds": 10 },
     }));
-    bed.create(&described).await;
+    fixture.create(&described).await;
     // the agent looks for it once a minute: another registration makes it look now
     disk.set_max_volumes(5);
-    let mut other = start(bed, "other.csi.test", |_| ());
+    let mut other = start(fixture, "other.csi.test", |_| ());
     assert_eq!(other.registered(1, SOON).await, Ok(()));
     other.uninstall();
     let disk = json!({ "name": "disk.csi.test", "nodeID": "node-of-the-driver",
         "topologyKeys": [ZONE], "allocatable": { "count": 5 } });
-    entries(bed, &json!([disk])).await;
+    entries(fixture, &json!([disk])).await;
     let none = Patch::Merge(json!({ "spec": { "nodeAllocatableUpdatePeriodSeconds": null } }));
     let at = At::cluster("disk.csi.test");
-    bed.api.patch::<CSIDriver>(at, None, &none).await.unwrap();
+    fixture
+        .api
+        .patch::<CSIDriver>(at, None, &none)
+        .await
+        .unwrap();
 }

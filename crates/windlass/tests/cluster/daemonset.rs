@@ -14,8 +14,8 @@ use windlass_client::At;
 use windlass_testing::node_images::{AGENT, RUNTIME};
 use windlass_types::corev1::Node;
 
-use crate::bed::{Bed, SOON, eventually};
 use crate::control_plane::{Cluster, Kind};
+use crate::fixture::{Fixture, SOON, eventually};
 use crate::history::Seen;
 use crate::host::{
     INNER_CONTAINERD, add_images, add_inner_images, has_shared_mounts, inner_ctr, web,
@@ -76,32 +76,32 @@ fn readme_commands_match_daemon_set_test() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
-    // without root the bed says why it is skipped
+    // without root the fixture says why it is skipped
     if rustix::process::geteuid().is_root() && !has_shared_mounts(NAME) {
         return;
     }
     let _swept = Swept::start();
-    let Some(bed) = Bed::start(Kind::WithControllers, "k-daemonset").await else {
+    let Some(fixture) = Fixture::start(Kind::WithControllers, "k-daemonset").await else {
         return;
     };
-    if bed.cluster.program("kubectl").is_none() {
+    if fixture.cluster.program("kubectl").is_none() {
         eprintln!("skipped: KUBEBUILDER_ASSETS has no kubectl");
         return;
     }
-    bed.create(&pod("neighbour", HOLD, json!({}))).await;
-    let neighbour = bed.pod_ready("neighbour").await;
-    add_images(&bed.containerd).await;
+    fixture.create(&pod("neighbour", HOLD, json!({}))).await;
+    let neighbour = fixture.pod_ready("neighbour").await;
+    add_images(&fixture.containerd).await;
     for image in [AGENT, RUNTIME] {
         let [now, next] = [env!("CARGO_PKG_VERSION"), NEXT].map(|tag| format!("{image}:{tag}"));
         let tag = ["images", "tag", &now, &next];
-        bed.containerd.ctr(&tag).await.unwrap();
+        fixture.containerd.ctr(&tag).await.unwrap();
     }
-    serve_the_service(&bed).await;
+    serve_the_service(&fixture).await;
     let before = Machine::read();
     mark();
 
-    run(&bed, INSTALL).await;
-    let node = second_node(&bed).await;
+    run(&fixture, INSTALL).await;
+    let node = second_node(&fixture).await;
     assert!(is_tainted(&node), "{node}");
     let labels = &node["metadata"]["labels"];
     for system in ["kubernetes.io/os", "beta.kubernetes.io/os"] {
@@ -109,20 +109,21 @@ async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
     }
     let balancers = "node.kubernetes.io/exclude-from-external-load-balancers";
     assert_eq!(labels[balancers], "true");
-    let first = bed.get::<Node>(At::cluster("node")).await.unwrap();
+    let first = fixture.get::<Node>(At::cluster("node")).await.unwrap();
     assert_eq!(addresses(&node), addresses(&first));
-    run(&bed, ROLLED_OUT).await;
+    run(&fixture, ROLLED_OUT).await;
     let at = At::namespaced("windlass", "windlass");
-    let daemon_set = bed.get::<DaemonSet>(at).await.unwrap();
+    let daemon_set = fixture.get::<DaemonSet>(at).await.unwrap();
     let status = &daemon_set["status"];
     assert_eq!(
         status["desiredNumberScheduled"], 1,
         "not on its own: {status}"
     );
-    add_inner_images(&bed.containerd);
+    add_inner_images(&fixture.containerd);
 
-    bed.create(&deployment()).await;
-    bed.history
+    fixture.create(&deployment()).await;
+    fixture
+        .history
         .find("nobody opted in", SOON, |seen| {
             let mut pods = pods_of_deployment(seen);
             let refused =
@@ -130,74 +131,79 @@ async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
             pods.find(refused).map(drop)
         })
         .await;
-    run(&bed, OPT_IN_NODE).await;
-    let first = ready_pods(&bed, 1).await.remove(0);
+    run(&fixture, OPT_IN_NODE).await;
+    let first = ready_pods(&fixture, 1).await.remove(0);
     let process = Process::of(&first);
     process.check_it_is_below_the_inner_containerd();
     Machine::read().check_something_of_each_kind_was_added(&before);
 
-    run(&bed, &format!("kubectl apply -k {}", next(&bed).display())).await;
-    run(&bed, ROLLED_OUT).await;
+    run(
+        &fixture,
+        &format!("kubectl apply -k {}", next(&fixture).display()),
+    )
+    .await;
+    run(&fixture, ROLLED_OUT).await;
     let scale = "kubectl scale deployment/web --replicas=2";
-    run(&bed, scale).await;
-    let both = ready_pods(&bed, 2).await;
+    run(&fixture, scale).await;
+    let both = ready_pods(&fixture, 2).await;
     let same = |pod: &&Value| pod["metadata"]["uid"] == first["metadata"]["uid"];
     let kept = both.iter().find(same).expect("the first of them");
     assert_eq!(main_status(kept)["restartCount"], 0);
     assert_eq!(Process::of(kept), process, "it ran through the upgrade");
 
-    run(&bed, MEANWHILE).await;
-    bed.create(&pod("lost", HOLD, json!({ "nodeName": "dead-windlass" })))
+    run(&fixture, MEANWHILE).await;
+    fixture
+        .create(&pod("lost", HOLD, json!({ "nodeName": "dead-windlass" })))
         .await;
-    let said = refused(&bed, UNINSTALL).await;
+    let said = refused(&fixture, UNINSTALL).await;
     assert!(said.contains("not clean: dead."), "{said}");
-    assert_eq!(run(&bed, NODES).await, "dead dead-windlass node");
-    run(&bed, GIVE_UP).await;
-    run(&bed, UNINSTALL).await;
-    nothing_left(&bed, &before).await;
-    assert_eq!(run(&bed, NODES).await, "node");
+    assert_eq!(run(&fixture, NODES).await, "dead dead-windlass node");
+    run(&fixture, GIVE_UP).await;
+    run(&fixture, UNINSTALL).await;
+    nothing_left(&fixture, &before).await;
+    assert_eq!(run(&fixture, NODES).await, "node");
 
     // and again, on machines of somebody's choice
-    run(&bed, "kubectl delete deployment/web").await;
+    run(&fixture, "kubectl delete deployment/web").await;
     mark();
-    run(&bed, &format!("{LABEL} && {INSTALL_OPT_IN}")).await;
-    let node = second_node(&bed).await;
+    run(&fixture, &format!("{LABEL} && {INSTALL_OPT_IN}")).await;
+    let node = second_node(&fixture).await;
     assert!(!is_tainted(&node), "{node}");
-    run(&bed, ANOTHER).await;
-    run(&bed, UNINSTALL).await;
-    nothing_left(&bed, &before).await;
+    run(&fixture, ANOTHER).await;
+    run(&fixture, UNINSTALL).await;
+    nothing_left(&fixture, &before).await;
 
-    let node = bed.get::<Node>(At::cluster("node")).await.unwrap();
+    let node = fixture.get::<Node>(At::cluster("node")).await.unwrap();
     assert!(!node["metadata"]["labels"].to_string().contains("cleanup"));
-    let still = bed.pod_ready("neighbour").await;
+    let still = fixture.pod_ready("neighbour").await;
     assert_eq!(main_status(&still), main_status(&neighbour));
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 /// Runs a line of the documentation, in the repository's root, as an administrator.
-async fn run(bed: &Bed, line: &str) -> String {
-    let output = output(bed, line).await;
+async fn run(fixture: &Fixture, line: &str) -> String {
+    let output = output(fixture, line).await;
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{line}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The same of one that has to fail: what it says.
-async fn refused(bed: &Bed, line: &str) -> String {
-    let output = output(bed, line).await;
+async fn refused(fixture: &Fixture, line: &str) -> String {
+    let output = output(fixture, line).await;
     let said = format!("{output:?}");
     assert!(!output.status.success(), "{line}: {said}");
     said
 }
 
-async fn output(bed: &Bed, line: &str) -> Output {
-    let kubectl = bed.cluster.program("kubectl").unwrap();
+async fn output(fixture: &Fixture, line: &str) -> Output {
+    let kubectl = fixture.cluster.program("kubectl").unwrap();
     let folder = kubectl.parent().unwrap().display();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
     let mut command = Command::new("sh");
     command.args(["-ec", line]).current_dir(root());
     command.env("PATH", path);
-    command.env("KUBECONFIG", bed.cluster.admin_kubeconfig());
+    command.env("KUBECONFIG", fixture.cluster.admin_kubeconfig());
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(COMMAND, output).await;
     output.unwrap_or_else(|_| panic!("{line}: no end")).unwrap()
@@ -212,8 +218,8 @@ fn root() -> PathBuf {
 }
 
 /// An overlay with the images of the next version.
-fn next(bed: &Bed) -> PathBuf {
-    let folder = bed.containerd.base().join("next");
+fn next(fixture: &Fixture) -> PathBuf {
+    let folder = fixture.containerd.base().join("next");
     std::fs::create_dir_all(&folder).unwrap();
     let up = "../".repeat(folder.components().count() - 1);
     let root = root();
@@ -231,13 +237,13 @@ fn next(bed: &Bed) -> PathBuf {
 }
 
 /// The part of kube-proxy: connects the service `kubernetes` with the API server.
-async fn serve_the_service(bed: &Bed) {
-    let Cluster::Real(plane) = &bed.cluster else {
+async fn serve_the_service(fixture: &Fixture) {
+    let Cluster::Real(plane) = &fixture.cluster else {
         panic!("a real one");
     };
     let server = plane.url().replace("https://", "");
     let server: SocketAddr = server.parse().unwrap();
-    let bridge = bed.containerd.network().bridge();
+    let bridge = fixture.containerd.network().bridge();
     let mut ip = Command::new("ip");
     ip.args(["address", "add", &format!("{SERVICE}/32"), "dev", bridge]);
     assert!(ip.status().await.unwrap().success());
@@ -253,9 +259,9 @@ async fn serve_the_service(bed: &Bed) {
 }
 
 /// Waits until the second node is ready.
-async fn second_node(bed: &Bed) -> Value {
+async fn second_node(fixture: &Fixture) -> Value {
     eventually("the second node is ready", PATIENCE, async || {
-        let node = bed.get::<Node>(At::cluster(SECOND)).await;
+        let node = fixture.get::<Node>(At::cluster(SECOND)).await;
         let node = node.ok_or("no such node")?;
         let ready = is_ready(&node);
         ready.then(|| node.clone()).ok_or_else(|| node.to_string())
@@ -294,7 +300,7 @@ fn pods_of_deployment(seen: &Seen) -> impl Iterator<Item = &Value> {
 }
 
 /// Waits until this many pods of the deployment are ready on the second node.
-async fn ready_pods(bed: &Bed, count: usize) -> Vec<Value> {
+async fn ready_pods(fixture: &Fixture, count: usize) -> Vec<Value> {
     let wanted = |seen: &Seen| {
         let pods = pods_of_deployment(seen);
         let ready = pods.filter(|pod| is_ready(pod) && pod["spec"]["nodeName"] == SECOND);
@@ -302,16 +308,16 @@ async fn ready_pods(bed: &Bed, count: usize) -> Vec<Value> {
         (ready.len() == count).then_some(ready)
     };
     let what = format!("{count} pods run on the second node");
-    bed.history.find(&what, SOON, wanted).await
+    fixture.history.find(&what, SOON, wanted).await
 }
 
 /// Waits until machine and API server are as they were before.
-async fn nothing_left(bed: &Bed, before: &Machine) {
+async fn nothing_left(fixture: &Fixture, before: &Machine) {
     eventually("nothing of the DaemonSet is left", SOON, async || {
         let now = Machine::read();
         let mut differences = now.added_to(before);
         differences.extend(before.added_to(&now));
-        let objects = run(bed, OBJECTS).await;
+        let objects = run(fixture, OBJECTS).await;
         differences.extend(objects.lines().map(str::to_owned));
         match differences.is_empty() {
             true => Ok(()),
@@ -349,7 +355,7 @@ impl Process {
     }
 }
 
-/// Dropped after the bed, whose agent would start again what a failed test leaves.
+/// Dropped after the fixture, whose agent would start again what a failed test leaves.
 struct Swept;
 
 impl Swept {

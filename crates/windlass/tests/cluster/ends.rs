@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 use crate::objects::{main_status, phase, pod, uid};
 
 /// Pods that are not to run for ever end as Succeeded or Failed, with what their containers said.
-pub(crate) async fn follow_the_restart_policy(bed: &Bed) {
+pub(crate) async fn follow_the_restart_policy(fixture: &Fixture) {
     let policy = |policy: &str| json!({ "restartPolicy": policy });
     let scratch = json!({
         "restartPolicy": "OnFailure",
@@ -40,11 +40,13 @@ pub(crate) async fn follow_the_restart_policy(bed: &Bed) {
         ),
     ];
     for (pod, ..) in &pods {
-        bed.create(pod).await;
+        fixture.create(pod).await;
     }
     for (pod, end, code, reason, restarts) in &pods {
         let name = pod.metadata.name.as_deref().expect("a name");
-        let ended = bed.pod(name, "has ended", |pod| phase(pod) == *end).await;
+        let ended = fixture
+            .pod(name, "has ended", |pod| phase(pod) == *end)
+            .await;
         let main = main_status(&ended);
         let terminated = &main["state"]["terminated"];
         assert_eq!(terminated["exitCode"], *code, "{name}: {main}");
@@ -55,7 +57,7 @@ pub(crate) async fn follow_the_restart_policy(bed: &Bed) {
             assert!(terminated[time].is_string(), "{name}: {main}");
         }
         // a phase is final only when nothing runs any more
-        let running = bed.runtime.running(uid(&ended)).await;
+        let running = fixture.runtime.running(uid(&ended)).await;
         assert!(running.is_empty(), "{name} ended with {running:?}");
     }
 }

@@ -7,9 +7,9 @@ use windlass_client::{At, Delete};
 use windlass_types::Timestamp;
 use windlass_types::corev1::{ConfigMap, Pod, Secret};
 
-use crate::bed::{Bed, eventually, now};
 use crate::claims::says;
 use crate::control_plane::Kind;
+use crate::fixture::{Fixture, eventually, now};
 use crate::objects::{container_with, main_status, object, pod};
 
 /// The fourth restart comes 40 s after the third.
@@ -28,47 +28,47 @@ async fn on_real_cluster_containers_restart_without_their_objects() {
 }
 
 async fn containers_restart_without_their_objects(kind: Kind) {
-    let Some(mut bed) = Bed::start(kind, "k-kept").await else {
+    let Some(mut fixture) = Fixture::start(kind, "k-kept").await else {
         return;
     };
-    bed.create(&config_map("old;")).await;
-    bed.create(&secret()).await;
-    let kept = bed.create(&pod("kept", TELL, volumes())).await;
+    fixture.create(&config_map("old;")).await;
+    fixture.create(&secret()).await;
+    let kept = fixture.create(&pod("kept", TELL, volumes())).await;
     let begin = Timestamp::UNIX_EPOCH;
-    sees(&bed, "kept", begin, "old;secret").await;
+    sees(&fixture, "kept", begin, "old;secret").await;
 
     let nothing = Delete::default();
-    let deleted = bed.api.delete::<ConfigMap>(at(), &nothing).await;
+    let deleted = fixture.api.delete::<ConfigMap>(at(), &nothing).await;
     deleted.unwrap();
-    bed.api.delete::<Secret>(at(), &nothing).await.unwrap();
+    fixture.api.delete::<Secret>(at(), &nothing).await.unwrap();
     says(
-        &bed,
+        &fixture,
         &kept,
         "MountVolume.SetUp failed for volume \"v\" : configmap \"shown\" not found",
     )
     .await;
-    sees(&bed, "kept", now(), "old;secret").await;
+    sees(&fixture, "kept", now(), "old;secret").await;
 
     // what is mounted serves a new agent, too, and nobody who has nothing mounted
-    bed.agent.kill().unwrap();
-    bed.respawn().await;
-    let fresh = bed.create(&pod("fresh", TELL, volumes())).await;
-    sees(&bed, "kept", now(), "old;secret").await;
-    says(&bed, &fresh, "secret \"shown\" not found").await;
-    let waits = bed.get::<Pod>(At::namespaced("default", "fresh")).await;
+    fixture.agent.kill().unwrap();
+    fixture.respawn().await;
+    let fresh = fixture.create(&pod("fresh", TELL, volumes())).await;
+    sees(&fixture, "kept", now(), "old;secret").await;
+    says(&fixture, &fresh, "secret \"shown\" not found").await;
+    let waits = fixture.get::<Pod>(At::namespaced("default", "fresh")).await;
     let waits = waits.expect("there");
     assert_eq!(
         main_status(&waits)["state"]["waiting"]["reason"],
         "ContainerCreating"
     );
 
-    bed.create(&config_map("new;")).await;
-    bed.create(&secret()).await;
-    sees(&bed, "fresh", begin, "new;secret").await;
-    sees(&bed, "kept", now(), "new;secret").await;
-    bed.delete_pod("kept", None).await;
-    bed.delete_pod("fresh", None).await;
-    bed.stop().await;
+    fixture.create(&config_map("new;")).await;
+    fixture.create(&secret()).await;
+    sees(&fixture, "fresh", begin, "new;secret").await;
+    sees(&fixture, "kept", now(), "new;secret").await;
+    fixture.delete_pod("kept", None).await;
+    fixture.delete_pod("fresh", None).await;
+    fixture.stop().await;
 }
 
 fn at() -> At<'static> {
@@ -103,10 +103,10 @@ fn volumes() -> Value {
 }
 
 /// Waits until a container that began after `since` told that it saw this.
-async fn sees(bed: &Bed, name: &str, since: Timestamp, wanted: &str) {
+async fn sees(fixture: &Fixture, name: &str, since: Timestamp, wanted: &str) {
     let at = At::namespaced("default", name);
     eventually(&format!("{name} sees {wanted}"), RESTARTED, async || {
-        let pod = bed.get::<Pod>(at).await.unwrap_or_default();
+        let pod = fixture.get::<Pod>(at).await.unwrap_or_default();
         let ended = &main_status(&pod)["lastState"]["terminated"];
         let began = ended["startedAt"].as_str();
         let began: Option<Timestamp> = began.and_then(|text| text.parse().ok());

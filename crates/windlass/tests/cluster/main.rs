@@ -11,8 +11,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // every function here is part of a test
 
-mod bed;
 mod control_plane;
+mod fixture;
 mod history;
 mod objects;
 mod runtime;

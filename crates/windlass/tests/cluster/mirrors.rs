@@ -5,21 +5,21 @@ use windlass_client::At;
 use windlass_testing::agent::NODE_NAME;
 use windlass_types::corev1::Node;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 use crate::objects::{HOLD, is_ready, main_status, pod, uid};
 
 const NAME: &str = "static-node";
 const HASH: &str = "kubernetes.io/config.hash";
 
 /// A mirror pod follows its static pod; the static pod does not follow it.
-pub(crate) async fn follow_their_static_pods(bed: &Bed) {
-    let mirror = bed.pod(NAME, "is a ready mirror pod", is_ready).await;
-    stands_for_the_static_pod(bed, &mirror).await;
+pub(crate) async fn follow_their_static_pods(fixture: &Fixture) {
+    let mirror = fixture.pod(NAME, "is a ready mirror pod", is_ready).await;
+    stands_for_the_static_pod(fixture, &mirror).await;
 
     // deleted by hand: the next one, and the containers do not notice
     let id = main_status(&mirror)["containerID"].clone();
-    bed.delete_pod(NAME, None).await;
-    let next = bed
+    fixture.delete_pod(NAME, None).await;
+    let next = fixture
         .pod(NAME, "has a new mirror pod", |pod| {
             uid(pod) != uid(&mirror) && is_ready(pod)
         })
@@ -29,8 +29,8 @@ pub(crate) async fn follow_their_static_pods(bed: &Bed) {
     // another manifest is another pod, and another mirror
     let hash = hash(&next).to_owned();
     let more = json!({ "terminationGracePeriodSeconds": 1 });
-    bed.apply("static.json", &pod("static", HOLD, more));
-    let changed = bed
+    fixture.apply("static.json", &pod("static", HOLD, more));
+    let changed = fixture
         .pod(NAME, "has a mirror pod of the new manifest", |pod| {
             self::hash(pod) != hash && is_ready(pod)
         })
@@ -38,12 +38,12 @@ pub(crate) async fn follow_their_static_pods(bed: &Bed) {
     assert_ne!(uid(&changed), uid(&next));
     assert_ne!(main_status(&changed)["containerID"], id, "{changed}");
 
-    bed.remove("static.json");
-    bed.pod_gone(&changed).await;
+    fixture.remove("static.json");
+    fixture.pod_gone(&changed).await;
     let static_uid = self::hash(&changed);
     let what = "the static pod is gone from the runtime";
-    crate::bed::eventually(what, crate::bed::SOON, async || {
-        let left = bed.runtime.containers(static_uid).await;
+    crate::fixture::eventually(what, crate::fixture::SOON, async || {
+        let left = fixture.runtime.containers(static_uid).await;
         if left.is_empty() {
             Ok(())
         } else {
@@ -59,7 +59,7 @@ fn hash(mirror: &Value) -> &str {
         .unwrap_or_default()
 }
 
-async fn stands_for_the_static_pod(bed: &Bed, mirror: &Value) {
+async fn stands_for_the_static_pod(fixture: &Fixture, mirror: &Value) {
     let annotations = &mirror["metadata"]["annotations"];
     assert!(!hash(mirror).is_empty(), "{annotations}");
     assert_eq!(
@@ -67,7 +67,7 @@ async fn stands_for_the_static_pod(bed: &Bed, mirror: &Value) {
         annotations[HASH]
     );
     assert_eq!(annotations["kubernetes.io/config.source"], "file");
-    let node = bed
+    let node = fixture
         .get::<Node>(At::cluster(NODE_NAME))
         .await
         .expect("a node");
@@ -81,7 +81,7 @@ async fn stands_for_the_static_pod(bed: &Bed, mirror: &Value) {
     assert_eq!(owners[0]["controller"], true);
     assert_eq!(mirror["spec"]["nodeName"], NODE_NAME);
     // the runtime knows it by the UID of the static pod
-    let running = bed.runtime.running(hash(mirror)).await;
+    let running = fixture.runtime.running(hash(mirror)).await;
     assert_eq!(
         running.len(),
         1,

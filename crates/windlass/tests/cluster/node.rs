@@ -7,8 +7,8 @@ use windlass_types::Timestamp;
 use windlass_types::coordinationv1::Lease;
 use windlass_types::corev1::Node;
 
-use crate::bed::{Bed, Credentials, LEASE_SECONDS};
 use crate::control_plane::Kind;
+use crate::fixture::{Credentials, Fixture, LEASE_SECONDS};
 use crate::objects::{condition, object, uid};
 
 const LEASE: At<'static> = At {
@@ -27,7 +27,7 @@ async fn on_real_cluster_the_node_registers_and_stays() {
 }
 
 async fn the_node_registers_and_stays(kind: Kind) {
-    let Some(mut bed) = Bed::prepare(kind, "k-node", Credentials::Certificate).await else {
+    let Some(mut fixture) = Fixture::prepare(kind, "k-node", Credentials::Certificate).await else {
         return;
     };
     // somebody was here before: what is theirs stays
@@ -41,22 +41,23 @@ async fn the_node_registers_and_stays(kind: Kind) {
             { "key": "example.com/dedicated", "value": "x", "effect": "PreferNoSchedule" },
         ]},
     }));
-    let foreign = bed.create(&foreign).await;
+    let foreign = fixture.create(&foreign).await;
     let routed = json!({ "type": "NetworkUnavailable", "status": "False", "reason": "Routed" });
     let patch = Patch::StrategicMerge(json!({ "status": { "conditions": [routed] } }));
     let at = At::cluster(NODE_NAME);
-    bed.api
+    fixture
+        .api
         .patch::<Node>(at, Some("status"), &patch)
         .await
         .unwrap();
-    bed.agent.spawn().unwrap();
-    let node = bed.node_ready().await;
+    fixture.agent.spawn().unwrap();
+    let node = fixture.node_ready().await;
     assert_eq!(uid(&node), uid(&foreign), "the node object was replaced");
     foreign_parts_are_kept(&node);
     its_status_is_whole(&node);
-    the_lease_is_renewed(&bed, &node).await;
-    a_deleted_node_comes_back(&bed, &node).await;
-    bed.stop().await;
+    the_lease_is_renewed(&fixture, &node).await;
+    a_deleted_node_comes_back(&fixture, &node).await;
+    fixture.stop().await;
 }
 
 fn foreign_parts_are_kept(node: &Value) {
@@ -143,8 +144,8 @@ fn renewed(lease: &Value) -> Timestamp {
     time.parse().expect("a time")
 }
 
-async fn the_lease_is_renewed(bed: &Bed, node: &Value) {
-    let lease = bed.wait_for::<Lease>(LEASE, "exists", |_| true).await;
+async fn the_lease_is_renewed(fixture: &Fixture, node: &Value) {
+    let lease = fixture.wait_for::<Lease>(LEASE, "exists", |_| true).await;
     assert_eq!(lease["spec"]["holderIdentity"], NODE_NAME);
     assert_eq!(lease["spec"]["leaseDurationSeconds"], LEASE_SECONDS);
     let owner = &lease["metadata"]["ownerReferences"][0];
@@ -152,7 +153,7 @@ async fn the_lease_is_renewed(bed: &Bed, node: &Value) {
     assert_eq!(owner["uid"], uid(node), "{lease}");
     let mut last = renewed(&lease);
     for _ in 0..2 {
-        let next = bed
+        let next = fixture
             .wait_for::<Lease>(LEASE, "is renewed", |lease| renewed(lease) > last)
             .await;
         let pause = renewed(&next).duration_since(last).as_secs_f64();
@@ -165,14 +166,16 @@ async fn the_lease_is_renewed(bed: &Bed, node: &Value) {
     }
 }
 
-async fn a_deleted_node_comes_back(bed: &Bed, old: &Value) {
+async fn a_deleted_node_comes_back(fixture: &Fixture, old: &Value) {
     let at = At::cluster(NODE_NAME);
-    bed.api
+    fixture
+        .api
         .delete::<Node>(at, &Default::default())
         .await
         .unwrap();
-    bed.wait_for::<Node>(at, "is Ready again", |node| {
-        uid(node) != uid(old) && condition(node, "Ready")["status"] == "True"
-    })
-    .await;
+    fixture
+        .wait_for::<Node>(at, "is Ready again", |node| {
+            uid(node) != uid(old) && condition(node, "Ready")["status"] == "True"
+        })
+        .await;
 }

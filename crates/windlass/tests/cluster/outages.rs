@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use windlass_testing::pod_watch::PodTable;
 
-use crate::bed::{Bed, Credentials, SOON};
 use crate::control_plane::Kind;
+use crate::fixture::{Credentials, Fixture, SOON};
 use crate::mirrors;
 use crate::objects::{HOLD, main_status, phase, pod, uid};
 
@@ -21,62 +21,65 @@ async fn on_real_cluster_outage_affects_no_pod() {
 }
 
 async fn outage_affects_no_pod(kind: Kind) {
-    let prepared = Bed::prepare(kind, "k-outages", Credentials::Certificate).await;
-    let Some(mut bed) = prepared else {
+    let prepared = Fixture::prepare(kind, "k-outages", Credentials::Certificate).await;
+    let Some(mut fixture) = prepared else {
         return;
     };
-    down_at_start(&mut bed).await;
-    mirrors::follow_their_static_pods(&bed).await;
-    down_while_pods_change(&mut bed).await;
-    bed.stop().await;
+    down_at_start(&mut fixture).await;
+    mirrors::follow_their_static_pods(&fixture).await;
+    down_while_pods_change(&mut fixture).await;
+    fixture.stop().await;
 }
 
 /// The static pod runs long before there is an API server.
-async fn down_at_start(bed: &mut Bed) {
-    bed.cluster.outage(true).await;
-    bed.apply("static.json", &pod("static", HOLD, json!({})));
-    bed.agent.spawn().unwrap();
+async fn down_at_start(fixture: &mut Fixture) {
+    fixture.cluster.outage(true).await;
+    fixture.apply("static.json", &pod("static", HOLD, json!({})));
+    fixture.agent.spawn().unwrap();
     let ready = |table: &PodTable| table.pod("static").is_some_and(|pod| pod.ready);
-    let waited = bed.watch.wait_for("the static pod is ready", SOON, ready);
+    let waited = fixture
+        .watch
+        .wait_for("the static pod is ready", SOON, ready);
     waited.await.unwrap();
-    bed.cluster.outage(false).await;
-    bed.node_ready().await;
+    fixture.cluster.outage(false).await;
+    fixture.node_ready().await;
 }
 
-async fn down_while_pods_change(bed: &mut Bed) {
+async fn down_while_pods_change(fixture: &mut Fixture) {
     let never = json!({ "restartPolicy": "Never" });
-    bed.create(&pod("steady", HOLD, json!({}))).await;
-    bed.create(&pod("crashes", HOLD, json!({}))).await;
-    bed.create(&pod("ends", HOLD, never)).await;
-    let steady = bed.pod_ready("steady").await;
-    let crashes = bed.pod_ready("crashes").await;
-    let ends = bed.pod_ready("ends").await;
+    fixture.create(&pod("steady", HOLD, json!({}))).await;
+    fixture.create(&pod("crashes", HOLD, json!({}))).await;
+    fixture.create(&pod("ends", HOLD, never)).await;
+    let steady = fixture.pod_ready("steady").await;
+    let crashes = fixture.pod_ready("crashes").await;
+    let ends = fixture.pod_ready("ends").await;
 
-    bed.cluster.outage(true).await;
-    bed.runtime.crash(uid(&crashes)).await;
-    bed.runtime.crash(uid(&ends)).await;
+    fixture.cluster.outage(true).await;
+    fixture.runtime.crash(uid(&crashes)).await;
+    fixture.runtime.crash(uid(&ends)).await;
     let of = |table: &PodTable, uid: &str| table.pods.get(uid).cloned();
     let (crashed, ended) = (uid(&crashes), uid(&ends));
     let changed = |table: &PodTable| {
         let restarted = of(table, crashed).is_some_and(|pod| pod.ready && pod.restarts() == 1);
         restarted && of(table, ended).is_some_and(|pod| pod.phase == "Failed")
     };
-    let waited = bed
+    let waited = fixture
         .watch
         .wait_for("the agent sees both changes", SOON, changed);
     waited.await.unwrap();
     // long enough for the requests of that time to be refused more than once
     tokio::time::sleep(Duration::from_secs(3)).await;
-    if let Some(api) = bed.cluster.fake() {
+    if let Some(api) = fixture.cluster.fake() {
         api.clear_requests();
     }
-    bed.cluster.outage(false).await;
+    fixture.cluster.outage(false).await;
 
-    bed.pod("crashes", "shows its restart", |pod| {
-        main_status(pod)["restartCount"] == 1 && phase(pod) == "Running"
-    })
-    .await;
-    let end = bed
+    fixture
+        .pod("crashes", "shows its restart", |pod| {
+            main_status(pod)["restartCount"] == 1 && phase(pod) == "Running"
+        })
+        .await;
+    let end = fixture
         .pod("ends", "is Failed", |pod| phase(pod) == "Failed")
         .await;
     assert_eq!(
@@ -84,12 +87,12 @@ async fn down_while_pods_change(bed: &mut Bed) {
         137,
         "{end}"
     );
-    let after = bed.pod_ready("steady").await;
+    let after = fixture.pod_ready("steady").await;
     assert_eq!(
         main_status(&after)["containerID"],
         main_status(&steady)["containerID"]
     );
-    if let Some(api) = bed.cluster.fake() {
+    if let Some(api) = fixture.cluster.fake() {
         for (name, count) in [("crashes", 1), ("ends", 1), ("steady", 0)] {
             let path = format!("/api/v1/namespaces/default/pods/{name}/status");
             let all = api.requests().into_iter();
@@ -100,6 +103,6 @@ async fn down_while_pods_change(bed: &mut Bed) {
         }
     }
     // and the server is heard again
-    bed.create(&pod("afterwards", HOLD, json!({}))).await;
-    bed.pod_ready("afterwards").await;
+    fixture.create(&pod("afterwards", HOLD, json!({}))).await;
+    fixture.pod_ready("afterwards").await;
 }

@@ -8,8 +8,8 @@ use windlass_proto::windlass_v1::GetNodeRequest;
 use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_types::corev1::ConfigMap;
 
-use crate::bed::{Bed, Credentials, SOON, eventually};
 use crate::control_plane::Kind;
+use crate::fixture::{Credentials, Fixture, SOON, eventually};
 use crate::objects::{HOLD, container_with, object, pod};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,36 +23,37 @@ async fn on_real_cluster_etcd_without_watch_progress_runs_pods() {
 }
 
 async fn etcd_without_watch_progress_runs_pods(kind: Kind) {
-    let Some(mut bed) = Bed::prepare(kind, "k-watch", Credentials::Certificate).await else {
+    let Some(mut fixture) = Fixture::prepare(kind, "k-watch", Credentials::Certificate).await
+    else {
         return;
     };
-    if let Some(api) = bed.cluster.fake() {
+    if let Some(api) = fixture.cluster.fake() {
         api.faults().no_watch_progress(true);
     }
-    bed.agent.spawn().unwrap();
-    bed.node_ready().await;
+    fixture.agent.spawn().unwrap();
+    fixture.node_ready().await;
     let map = json!({
         "metadata": { "name": "conf", "namespace": "default" },
         "data": { "KEY": "value" },
     });
-    bed.create(&object::<ConfigMap>(map)).await;
+    fixture.create(&object::<ConfigMap>(map)).await;
     let env = json!({ "envFrom": [{ "configMapRef": { "name": "conf" } }] });
     let spec = json!({
         "containers": [container_with(HOLD, env)],
         // no controller makes what a token's volume needs besides
         "automountServiceAccountToken": false,
     });
-    bed.create(&pod("watched", HOLD, spec)).await;
-    let ready = bed.pod_ready("watched").await;
-    pod_watch_works(&bed).await;
-    bed.delete_pod("watched", Some(1)).await;
-    bed.pod_gone(&ready).await;
-    bed.stop().await;
+    fixture.create(&pod("watched", HOLD, spec)).await;
+    let ready = fixture.pod_ready("watched").await;
+    pod_watch_works(&fixture).await;
+    fixture.delete_pod("watched", Some(1)).await;
+    fixture.pod_gone(&ready).await;
+    fixture.stop().await;
 }
 
 /// As `windlassctl status` shows it.
-async fn pod_watch_works(bed: &Bed) {
-    let socket = bed.agent.socket();
+async fn pod_watch_works(fixture: &Fixture) {
+    let socket = fixture.agent.socket();
     let channel = tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display()));
     let channel = channel.unwrap().connect().await.unwrap();
     let mut client = WindlassClient::new(channel);

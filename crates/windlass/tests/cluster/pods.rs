@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
 use crate::control_plane::Kind;
+use crate::fixture::Fixture;
 use crate::objects::{HOLD, condition, container_with, is_ready, main_status, phase, pod, uid};
 use crate::{deletion, ends, limits, references};
 
@@ -20,45 +20,45 @@ async fn on_real_cluster_pods_follow_their_spec() {
 }
 
 async fn pods_follow_their_spec(kind: Kind) {
-    let Some(bed) = Bed::start(kind, "k-pods").await else {
+    let Some(fixture) = Fixture::start(kind, "k-pods").await else {
         return;
     };
     // pods that know nothing of each other: all at once
     tokio::join!(
-        Box::pin(a_pod_runs(&bed)),
-        Box::pin(references::are_resolved(&bed)),
-        Box::pin(references::are_waited_for(&bed)),
-        Box::pin(ends::follow_the_restart_policy(&bed)),
-        Box::pin(rejected_pods_fail(&bed)),
-        Box::pin(limits::evict_who_fills_an_empty_dir(&bed)),
+        Box::pin(a_pod_runs(&fixture)),
+        Box::pin(references::are_resolved(&fixture)),
+        Box::pin(references::are_waited_for(&fixture)),
+        Box::pin(ends::follow_the_restart_policy(&fixture)),
+        Box::pin(rejected_pods_fail(&fixture)),
+        Box::pin(limits::evict_who_fills_an_empty_dir(&fixture)),
     );
     tokio::join!(
-        Box::pin(deletion::gives_the_grace_period(&bed)),
-        Box::pin(deletion::by_force_is_at_once(&bed)),
-        Box::pin(deletion::while_starting(&bed)),
+        Box::pin(deletion::gives_the_grace_period(&fixture)),
+        Box::pin(deletion::by_force_is_at_once(&fixture)),
+        Box::pin(deletion::while_starting(&fixture)),
     );
-    bed.stop().await;
+    fixture.stop().await;
 }
 
-async fn a_pod_runs(bed: &Bed) {
+async fn a_pod_runs(fixture: &Fixture) {
     let spec = json!({
         "hostNetwork": false,
         "containers": [container_with(HOLD, json!({
             "resources": { "requests": { "cpu": "10m", "memory": "8Mi" } },
         }))],
     });
-    let created = bed.create(&pod("runs", HOLD, spec)).await;
-    let pod = bed.pod_ready("runs").await;
-    its_status_is_whole(bed, &pod).await;
-    its_versions_tell_one_story(bed, &pod);
+    let created = fixture.create(&pod("runs", HOLD, spec)).await;
+    let pod = fixture.pod_ready("runs").await;
+    its_status_is_whole(fixture, &pod).await;
+    its_versions_tell_one_story(fixture, &pod);
     let started = ["Pulled", "Created", "Started"];
-    bed.events(&created, &started).await;
-    bed.delete_pod("runs", None).await;
-    tokio::join!(bed.pod_gone(&pod), bed.runtime_stopped(&pod));
-    bed.events(&created, &["Killing"]).await;
+    fixture.events(&created, &started).await;
+    fixture.delete_pod("runs", None).await;
+    tokio::join!(fixture.pod_gone(&pod), fixture.runtime_stopped(&pod));
+    fixture.events(&created, &["Killing"]).await;
 }
 
-async fn its_status_is_whole(bed: &Bed, pod: &Value) {
+async fn its_status_is_whole(fixture: &Fixture, pod: &Value) {
     let status = &pod["status"];
     for kind in [
         "PodReadyToStartContainers",
@@ -84,7 +84,7 @@ async fn its_status_is_whole(bed: &Bed, pod: &Value) {
     assert_eq!(status["podIPs"][0]["ip"], status["podIP"], "{status}");
     assert_ne!(status["hostIP"], status["podIP"], "{status}");
     let main = main_status(pod);
-    let running = bed.runtime.running(uid(pod)).await;
+    let running = fixture.runtime.running(uid(pod)).await;
     assert_eq!(
         running.len(),
         1,
@@ -106,8 +106,8 @@ async fn its_status_is_whole(bed: &Bed, pod: &Value) {
 }
 
 /// Pending, then Running, then ready; nothing comes twice, and no status is empty again.
-fn its_versions_tell_one_story(bed: &Bed, pod: &Value) {
-    let seen = bed.history.now();
+fn its_versions_tell_one_story(fixture: &Fixture, pod: &Value) {
+    let seen = fixture.history.now();
     let versions = seen.versions_of(uid(pod));
     let mut story: Vec<(&str, bool)> = versions.iter().map(|v| (phase(v), is_ready(v))).collect();
     story.dedup();
@@ -129,14 +129,14 @@ fn its_versions_tell_one_story(bed: &Bed, pod: &Value) {
     );
 }
 
-async fn rejected_pods_fail(bed: &Bed) {
+async fn rejected_pods_fail(fixture: &Fixture) {
     let port = |name: &str| {
         let ports = json!({ "ports": [{ "containerPort": 47_811, "hostPort": 47_811 }] });
         let spec = json!({ "containers": [container_with(HOLD, ports)] });
         pod(name, HOLD, spec)
     };
-    bed.create(&port("port-first")).await;
-    bed.pod_ready("port-first").await;
+    fixture.create(&port("port-first")).await;
+    fixture.pod_ready("port-first").await;
     let huge = json!({ "resources": { "requests": { "cpu": "4000" } } });
     let huge = json!({ "containers": [container_with(HOLD, huge)] });
     let elsewhere = json!({ "nodeSelector": { "example.com/rack": "nowhere" } });
@@ -149,9 +149,9 @@ async fn rejected_pods_fail(bed: &Bed) {
             "affinity",
         ),
     ] {
-        let created = bed.create(&rejected).await;
+        let created = fixture.create(&rejected).await;
         let name = rejected.metadata.name.as_deref().expect("a name");
-        let failed = bed
+        let failed = fixture
             .pod(name, "is Failed", |pod| phase(pod) == "Failed")
             .await;
         let status = &failed["status"];
@@ -165,11 +165,11 @@ async fn rejected_pods_fail(bed: &Bed) {
         );
         assert!(message.contains(word), "{name}: {message}");
         assert_eq!(uid(&failed), uid(&created));
-        let sandboxes = bed.runtime.sandboxes(uid(&created)).await;
+        let sandboxes = fixture.runtime.sandboxes(uid(&created)).await;
         assert!(sandboxes.is_empty(), "{name} was started: {sandboxes:?}");
-        bed.events(&created, &[reason]).await;
+        fixture.events(&created, &[reason]).await;
         // it was never here: its deletion waits for nothing
-        bed.delete_pod(name, None).await;
-        bed.pod_gone(&failed).await;
+        fixture.delete_pod(name, None).await;
+        fixture.pod_gone(&failed).await;
     }
 }

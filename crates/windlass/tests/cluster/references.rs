@@ -9,13 +9,13 @@ use std::time::Duration;
 use windlass_client::{At, Patch};
 use windlass_types::corev1::{ConfigMap, Secret, Service};
 
-use crate::bed::{Bed, eventually};
+use crate::fixture::{Fixture, eventually};
 use crate::objects::{HOLD, container_with, main_status, object, pod, uid};
 
 const CLUSTER_IP: &str = "10.96.77.7";
 
 /// Environment and volumes are filled from what the pod refers to.
-pub(crate) async fn are_resolved(bed: &Bed) {
+pub(crate) async fn are_resolved(fixture: &Fixture) {
     let config: ConfigMap = object(json!({
         "metadata": { "name": "settings", "namespace": "default" },
         "data": { "COLOUR": "blue", "SIZE": "9" },
@@ -29,13 +29,13 @@ pub(crate) async fn are_resolved(bed: &Bed) {
         "metadata": { "name": "shop", "namespace": "default" },
         "spec": { "clusterIP": CLUSTER_IP, "ports": [{ "name": "web", "port": 8080 }] },
     }));
-    bed.create(&config).await;
-    bed.create(&secret).await;
-    bed.create(&service).await;
-    let refers = bed.create(&pod("refers", HOLD, spec())).await;
-    bed.pod_ready("refers").await;
+    fixture.create(&config).await;
+    fixture.create(&secret).await;
+    fixture.create(&service).await;
+    let refers = fixture.create(&pod("refers", HOLD, spec())).await;
+    fixture.pod_ready("refers").await;
 
-    let env = environment(&bed.runtime.exec(uid(&refers), "env").await);
+    let env = environment(&fixture.runtime.exec(uid(&refers), "env").await);
     for (name, value) in [
         ("COLOUR", "blue"),
         ("WITH_SIZE", "9"),
@@ -57,24 +57,24 @@ pub(crate) async fn are_resolved(bed: &Bed) {
 
     let read = async |path: &str| {
         let script = format!("cat {path}");
-        bed.runtime.exec(uid(&refers), &script).await
+        fixture.runtime.exec(uid(&refers), &script).await
     };
     assert_eq!(read("/refs/config/COLOUR").await, "blue");
     assert_eq!(read("/refs/secret/password").await, "hunter2");
     let root = At::namespaced("default", "kube-root-ca.crt");
-    let root = bed.get::<ConfigMap>(root).await.expect("the root");
+    let root = fixture.get::<ConfigMap>(root).await.expect("the root");
     assert_eq!(
         read("/refs/all/ca.crt").await,
         root["data"]["ca.crt"].as_str().unwrap_or("")
     );
     assert_eq!(read("/refs/all/labels").await, "app=\"refers\"");
     assert_eq!(read("/refs/all/namespace").await, "default");
-    the_token_is_the_pods(bed, &refers, &read("/refs/all/token").await).await;
-    a_change_reaches_the_volume(bed, &refers).await;
+    the_token_is_the_pods(fixture, &refers, &read("/refs/all/token").await).await;
+    a_change_reaches_the_volume(fixture, &refers).await;
 }
 
 /// A pod waits for what is not there yet, says so, and goes on when it comes.
-pub(crate) async fn are_waited_for(bed: &Bed) {
+pub(crate) async fn are_waited_for(fixture: &Fixture) {
     let from = json!({ "configMapKeyRef": { "name": "later", "key": "k" } });
     let env = json!({ "env": [{ "name": "K", "valueFrom": from }] });
     let in_env = json!({ "containers": [container_with(HOLD, env)] });
@@ -83,28 +83,33 @@ pub(crate) async fn are_waited_for(bed: &Bed) {
         "containers": [container_with(HOLD, mounts)],
         "volumes": [{ "name": "v", "configMap": { "name": "later" } }],
     });
-    let by_env = bed.create(&pod("waits-env", HOLD, in_env)).await;
-    let by_volume = bed.create(&pod("waits-volume", HOLD, in_volume)).await;
+    let by_env = fixture.create(&pod("waits-env", HOLD, in_env)).await;
+    let by_volume = fixture.create(&pod("waits-volume", HOLD, in_volume)).await;
     let reason = |pod: &Value| main_status(pod)["state"]["waiting"]["reason"].clone();
-    bed.pod("waits-env", "waits for its ConfigMap", |pod| {
-        reason(pod) == "CreateContainerConfigError"
-    })
-    .await;
-    bed.pod("waits-volume", "waits for its ConfigMap", |pod| {
-        reason(pod) == "ContainerCreating"
-    })
-    .await;
-    bed.events(&by_env, &["Failed"]).await;
-    bed.events(&by_volume, &["FailedMount"]).await;
+    fixture
+        .pod("waits-env", "waits for its ConfigMap", |pod| {
+            reason(pod) == "CreateContainerConfigError"
+        })
+        .await;
+    fixture
+        .pod("waits-volume", "waits for its ConfigMap", |pod| {
+            reason(pod) == "ContainerCreating"
+        })
+        .await;
+    fixture.events(&by_env, &["Failed"]).await;
+    fixture.events(&by_volume, &["FailedMount"]).await;
     let later: ConfigMap = object(json!({
         "metadata": { "name": "later", "namespace": "default" },
         "data": { "k": "v" },
     }));
-    bed.create(&later).await;
-    tokio::join!(bed.pod_ready("waits-env"), bed.pod_ready("waits-volume"));
-    let said = bed.runtime.exec(uid(&by_env), "echo -n $K").await;
+    fixture.create(&later).await;
+    tokio::join!(
+        fixture.pod_ready("waits-env"),
+        fixture.pod_ready("waits-volume")
+    );
+    let said = fixture.runtime.exec(uid(&by_env), "echo -n $K").await;
     assert_eq!(said, "v");
-    let read = bed.runtime.exec(uid(&by_volume), "cat /v/k").await;
+    let read = fixture.runtime.exec(uid(&by_volume), "cat /v/k").await;
     assert_eq!(read, "v");
 }
 
@@ -154,9 +159,9 @@ fn environment(text: &str) -> BTreeMap<String, String> {
 }
 
 /// The API server takes the token for what it is: of this pod and its service account.
-async fn the_token_is_the_pods(bed: &Bed, pod: &Value, token: &str) {
+async fn the_token_is_the_pods(fixture: &Fixture, pod: &Value, token: &str) {
     let review: TokenReview = object(json!({ "spec": { "token": token } }));
-    let review = bed.create(&review).await;
+    let review = fixture.create(&review).await;
     let status = &review["status"];
     assert_eq!(status["authenticated"], true, "{status}");
     let user = &status["user"];
@@ -165,19 +170,26 @@ async fn the_token_is_the_pods(bed: &Bed, pod: &Value, token: &str) {
         "{user}"
     );
     // the fake names only the user
-    if bed.cluster.fake().is_none() {
+    if fixture.cluster.fake().is_none() {
         let extra = &user["extra"];
         let of_pod = &extra["authentication.kubernetes.io/pod-uid"][0];
         assert_eq!(*of_pod, uid(pod), "{user}");
     }
 }
 
-async fn a_change_reaches_the_volume(bed: &Bed, pod: &Value) {
+async fn a_change_reaches_the_volume(fixture: &Fixture, pod: &Value) {
     let at = At::namespaced("default", "settings");
     let patch = Patch::Merge(json!({ "data": { "COLOUR": "green" } }));
-    bed.api.patch::<ConfigMap>(at, None, &patch).await.unwrap();
+    fixture
+        .api
+        .patch::<ConfigMap>(at, None, &patch)
+        .await
+        .unwrap();
     let look = async || {
-        let now = bed.runtime.exec(uid(pod), "cat /refs/config/COLOUR").await;
+        let now = fixture
+            .runtime
+            .exec(uid(pod), "cat /refs/config/COLOUR")
+            .await;
         if now == "green" { Ok(()) } else { Err(now) }
     };
     // the next pass over the pod's volumes comes with its next sync

@@ -7,8 +7,8 @@ use windlass_testing::agent::NODE_NAME;
 use windlass_testing::pod_watch::PodTable;
 use windlass_types::coordinationv1::Lease;
 
-use crate::bed::{Bed, SOON};
 use crate::control_plane::Kind;
+use crate::fixture::{Fixture, SOON};
 use crate::objects::{HOLD, is_ready, main_status, phase, pod, uid};
 
 const KILLS: usize = 10;
@@ -25,29 +25,29 @@ async fn on_real_cluster_pods_survive_the_agent() {
 }
 
 async fn pods_survive_the_agent(kind: Kind) {
-    let Some(mut bed) = Bed::start(kind, "k-restarts").await else {
+    let Some(mut fixture) = Fixture::start(kind, "k-restarts").await else {
         return;
     };
     for name in BYSTANDERS {
-        bed.create(&pod(name, HOLD, json!({}))).await;
+        fixture.create(&pod(name, HOLD, json!({}))).await;
     }
     let mut before = Vec::new();
     for name in BYSTANDERS {
-        before.push(bed.pod_ready(name).await);
+        before.push(fixture.pod_ready(name).await);
     }
-    deleted_while_the_agent_was_down(&mut bed).await;
-    finished_pods_are_not_run_again(&mut bed).await;
-    ten_kills(&mut bed).await;
+    deleted_while_the_agent_was_down(&mut fixture).await;
+    finished_pods_are_not_run_again(&mut fixture).await;
+    ten_kills(&mut fixture).await;
     for pod in &before {
-        is_as_it_was(&bed, pod).await;
+        is_as_it_was(&fixture, pod).await;
     }
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 /// The same container runs, and no version of the pod ever said otherwise.
-async fn is_as_it_was(bed: &Bed, before: &Value) {
+async fn is_as_it_was(fixture: &Fixture, before: &Value) {
     let name = before["metadata"]["name"].as_str().expect("a name");
-    let now = bed.pod_ready(name).await;
+    let now = fixture.pod_ready(name).await;
     assert_eq!(uid(&now), uid(before));
     let version = &before["metadata"]["resourceVersion"];
     assert_eq!(
@@ -57,91 +57,94 @@ async fn is_as_it_was(bed: &Bed, before: &Value) {
     let id = &main_status(before)["containerID"];
     assert_eq!(main_status(&now)["containerID"], *id, "{name}");
     assert_eq!(main_status(&now)["restartCount"], 0, "{name}");
-    let all = bed.runtime.containers(uid(before)).await;
+    let all = fixture.runtime.containers(uid(before)).await;
     assert_eq!(all.len(), 1, "containers of {name}: {all:?}");
-    let seen = bed.history.now();
+    let seen = fixture.history.now();
     let versions = seen.versions_of(uid(before)).iter();
     let flip = versions.skip_while(|v| !is_ready(v)).find(|v| !is_ready(v));
     assert!(flip.is_none(), "{name} was not ready: {flip:?}");
 }
 
-async fn ten_kills(bed: &mut Bed) {
+async fn ten_kills(fixture: &mut Fixture) {
     let lease = At::namespaced("kube-node-lease", NODE_NAME);
     for _ in 0..KILLS {
-        bed.agent.kill().unwrap();
-        bed.respawn().await;
+        fixture.agent.kill().unwrap();
+        fixture.respawn().await;
         // before the next kill it has heard of its pods from the API server
         let back = |table: &PodTable| {
             let pods = table.pods.values().filter(|pod| pod.ready);
             let names: Vec<&str> = pods.map(|pod| pod.name.as_str()).collect();
             BYSTANDERS.iter().all(|name| names.contains(name))
         };
-        let waited = bed.watch.wait_for("the agent has its pods", SOON, back);
+        let waited = fixture.watch.wait_for("the agent has its pods", SOON, back);
         waited.await.unwrap();
     }
     let renewed = |lease: &Value| lease["spec"]["renewTime"].as_str().map(str::to_owned);
-    let last = bed.get::<Lease>(lease).await.as_ref().and_then(renewed);
-    bed.wait_for::<Lease>(lease, "is renewed", |lease| renewed(lease) > last)
+    let last = fixture.get::<Lease>(lease).await.as_ref().and_then(renewed);
+    fixture
+        .wait_for::<Lease>(lease, "is renewed", |lease| renewed(lease) > last)
         .await;
-    let node = bed.node_ready().await;
+    let node = fixture.node_ready().await;
     assert!(is_ready(&node), "{node}");
 }
 
-async fn deleted_while_the_agent_was_down(bed: &mut Bed) {
+async fn deleted_while_the_agent_was_down(fixture: &mut Fixture) {
     for name in ["late-graceful", "late-forced", "late-replaced"] {
-        bed.create(&pod(name, HOLD, json!({}))).await;
+        fixture.create(&pod(name, HOLD, json!({}))).await;
     }
-    let graceful = bed.pod_ready("late-graceful").await;
-    let forced = bed.pod_ready("late-forced").await;
-    let replaced = bed.pod_ready("late-replaced").await;
-    bed.agent.kill().unwrap();
-    bed.delete_pod("late-graceful", None).await;
-    bed.delete_pod("late-forced", Some(0)).await;
-    bed.delete_pod("late-replaced", Some(0)).await;
-    tokio::join!(bed.pod_gone(&forced), bed.pod_gone(&replaced));
-    bed.create(&pod("late-replaced", HOLD, json!({}))).await;
-    bed.respawn().await;
+    let graceful = fixture.pod_ready("late-graceful").await;
+    let forced = fixture.pod_ready("late-forced").await;
+    let replaced = fixture.pod_ready("late-replaced").await;
+    fixture.agent.kill().unwrap();
+    fixture.delete_pod("late-graceful", None).await;
+    fixture.delete_pod("late-forced", Some(0)).await;
+    fixture.delete_pod("late-replaced", Some(0)).await;
+    tokio::join!(fixture.pod_gone(&forced), fixture.pod_gone(&replaced));
+    fixture.create(&pod("late-replaced", HOLD, json!({}))).await;
+    fixture.respawn().await;
     tokio::join!(
-        bed.pod_gone(&graceful),
-        bed.runtime_stopped(&graceful),
-        bed.runtime_stopped(&forced),
-        bed.runtime_stopped(&replaced),
+        fixture.pod_gone(&graceful),
+        fixture.runtime_stopped(&graceful),
+        fixture.runtime_stopped(&forced),
+        fixture.runtime_stopped(&replaced),
     );
-    let successor = bed.pod_ready("late-replaced").await;
+    let successor = fixture.pod_ready("late-replaced").await;
     assert_ne!(uid(&successor), uid(&replaced));
 }
 
-async fn finished_pods_are_not_run_again(bed: &mut Bed) {
+async fn finished_pods_are_not_run_again(fixture: &mut Fixture) {
     let never = json!({ "restartPolicy": "Never" });
-    bed.create(&pod("finished", "exit 0", never.clone())).await;
-    bed.create(&pod("vanished", "exit 7", never)).await;
-    let finished = bed
+    fixture
+        .create(&pod("finished", "exit 0", never.clone()))
+        .await;
+    fixture.create(&pod("vanished", "exit 7", never)).await;
+    let finished = fixture
         .pod("finished", "succeeded", |p| phase(p) == "Succeeded")
         .await;
-    let vanished = bed
+    let vanished = fixture
         .pod("vanished", "failed", |p| phase(p) == "Failed")
         .await;
-    bed.agent.kill().unwrap();
+    fixture.agent.kill().unwrap();
     // its containers are all that would tell an agent without memory that it has run
-    bed.runtime.remove(uid(&vanished)).await;
-    bed.respawn().await;
+    fixture.runtime.remove(uid(&vanished)).await;
+    fixture.respawn().await;
     // the agent has dealt with its pods when a new one runs
-    bed.create(&pod("after", HOLD, json!({}))).await;
-    bed.pod_ready("after").await;
-    let again = bed.runtime.containers(uid(&vanished)).await;
+    fixture.create(&pod("after", HOLD, json!({}))).await;
+    fixture.pod_ready("after").await;
+    let again = fixture.runtime.containers(uid(&vanished)).await;
     assert!(again.is_empty(), "vanished was run again: {again:?}");
-    let kept = bed.runtime.containers(uid(&finished)).await;
+    let kept = fixture.runtime.containers(uid(&finished)).await;
     assert!(kept.len() <= 1, "finished was run again: {kept:?}");
     for (old, end) in [(&finished, "Succeeded"), (&vanished, "Failed")] {
         let name = old["metadata"]["name"].as_str().expect("a name");
-        let now = bed.pod(name, "is there", |_| true).await;
+        let now = fixture.pod(name, "is there", |_| true).await;
         assert_eq!(phase(&now), end, "{now}");
         assert_eq!(
             main_status(&now)["state"],
             main_status(old)["state"],
             "{name}"
         );
-        bed.delete_pod(name, None).await;
-        tokio::join!(bed.pod_gone(old), bed.runtime_stopped(old));
+        fixture.delete_pod(name, None).await;
+        tokio::join!(fixture.pod_gone(old), fixture.runtime_stopped(old));
     }
 }

@@ -7,8 +7,8 @@ use windlass_client::{At, List, Selector};
 use windlass_testing::agent::NODE_NAME;
 use windlass_types::corev1::{Event, Pod};
 
-use crate::bed::Bed;
 use crate::control_plane::Kind;
+use crate::fixture::Fixture;
 use crate::objects::{HOLD, container_with, pod};
 
 const PODS: usize = 20;
@@ -24,15 +24,15 @@ async fn on_real_cluster_pods_bound_together_get_tokens_quietly() {
 }
 
 async fn pods_bound_together_get_tokens_quietly(kind: Kind) {
-    let Some(bed) = Bed::start(kind, "k-tokens").await else {
+    let Some(fixture) = Fixture::start(kind, "k-tokens").await else {
         return;
     };
-    if let Some(api) = bed.cluster.fake() {
+    if let Some(api) = fixture.cluster.fake() {
         api.faults().informer_lag(Duration::from_millis(50));
     }
     let names: Vec<_> = (0..PODS).map(|i| format!("tokens-{i}")).collect();
     for name in &names {
-        bed.create(&unbound(name)).await;
+        fixture.create(&unbound(name)).await;
     }
     for name in &names {
         let binding = json!({
@@ -41,18 +41,21 @@ async fn pods_bound_together_get_tokens_quietly(kind: Kind) {
             "target": { "kind": "Node", "name": NODE_NAME },
         });
         let at = At::namespaced("default", name);
-        let bound = bed.api.post::<Pod, Value>(at, "binding", &binding).await;
+        let bound = fixture
+            .api
+            .post::<Pod, Value>(at, "binding", &binding)
+            .await;
         bound.unwrap();
     }
     for name in &names {
-        bed.pod_ready(name).await;
+        fixture.pod_ready(name).await;
     }
     let of_pods = Selector {
         namespace: Some("default".to_owned()),
         fields: Some("involvedObject.kind=Pod".to_owned()),
         labels: None,
     };
-    let listed = bed.api.list::<Event>(&of_pods, &List::default()).await;
+    let listed = fixture.api.list::<Event>(&of_pods, &List::default()).await;
     let (events, _) = listed.unwrap();
     let failed = events.iter().filter(|event| {
         let reason = event.reason.as_deref();
@@ -60,7 +63,7 @@ async fn pods_bound_together_get_tokens_quietly(kind: Kind) {
     });
     let messages: Vec<_> = failed.map(|event| &event.message).collect();
     assert!(messages.is_empty(), "{messages:?}");
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 /// A pod with the volume that the API server gives every pod, which is not bound yet.

@@ -1,6 +1,6 @@
 //! One bad manifest stays one bad manifest.
 
-use crate::bed::{Bed, bare, skipped};
+use crate::fixture::{Fixture, bare, skipped};
 use crate::manifest::{fill, shell, shell_with};
 
 const API_REFERENCE: &str = r#"
@@ -26,35 +26,36 @@ async fn on_containerd_invalid_manifest_affects_no_other_pod() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::start("i-bad").await;
-    bed.apply("good.yaml", &shell("good", "HOLD"));
-    let good = bed.ready("good").await.containers;
+    let mut fixture = Fixture::start("i-bad").await;
+    fixture.apply("good.yaml", &shell("good", "HOLD"));
+    let good = fixture.ready("good").await.containers;
 
-    bed.apply(
+    fixture.apply(
         "invalid.yaml",
         "apiVersion: v1\nkind: Pod\nspec: {containers: [\n",
     );
-    bed.apply("wrong-type.yaml", &fill(WRONG_TYPE));
-    bed.apply(
+    fixture.apply("wrong-type.yaml", &fill(WRONG_TYPE));
+    fixture.apply(
         "second.yaml",
         &shell("good", "echo another one of that name; HOLD"),
     );
-    bed.apply("reference.yaml", &fill(API_REFERENCE));
-    bed.apply_bytes(
+    fixture.apply("reference.yaml", &fill(API_REFERENCE));
+    fixture.apply_bytes(
         "garbage.yaml",
         &[0x7f, b'E', b'L', b'F', 0, 0xff, 0xfe, 0x80, b'\n', 0],
     );
     let mut huge = shell("huge", "HOLD").into_bytes();
     huge.resize(20_000_000, b'#');
-    bed.apply_bytes("huge.yaml", &huge);
-    std::os::unix::fs::symlink("/no/such/manifest", bed.manifests.join("dangling.yaml")).unwrap();
-    std::os::unix::fs::symlink("loop.yaml", bed.manifests.join("loop.yaml")).unwrap();
-    std::fs::create_dir(bed.manifests.join("directory.yaml")).unwrap();
-    let fifo = bed.manifests.join("fifo.yaml");
+    fixture.apply_bytes("huge.yaml", &huge);
+    std::os::unix::fs::symlink("/no/such/manifest", fixture.manifests.join("dangling.yaml"))
+        .unwrap();
+    std::os::unix::fs::symlink("loop.yaml", fixture.manifests.join("loop.yaml")).unwrap();
+    std::fs::create_dir(fixture.manifests.join("directory.yaml")).unwrap();
+    let fifo = fixture.manifests.join("fifo.yaml");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
-    bed.apply(
+    fixture.apply(
         "unknown.yaml",
         &shell_with("unknown", "  colour: blue", "HOLD"),
     );
@@ -67,31 +68,32 @@ async fn on_containerd_invalid_manifest_affects_no_other_pod() {
         "apiVersion: v1\nkind: PodList\nitems:\n{}\n",
         listed.join("\n")
     );
-    bed.apply("list.yaml", &list);
-    bed.apply("empty.yaml", "");
+    fixture.apply("list.yaml", &list);
+    fixture.apply("empty.yaml", "");
 
     // what is good among it runs
     for name in ["unknown", "one", "two"] {
-        bed.ready(name).await;
+        fixture.ready(name).await;
     }
     // and each of the others is named in a line of the log
-    bed.logged(&["invalid.yaml", "line "]).await;
-    bed.logged(&["wrong-type.yaml", "line 8", "containerPort"])
+    fixture.logged(&["invalid.yaml", "line "]).await;
+    fixture
+        .logged(&["wrong-type.yaml", "line 8", "containerPort"])
         .await;
-    bed.logged(&["good.yaml", "second.yaml"]).await;
-    bed.logged(&["reference.yaml", "configMapRef"]).await;
-    bed.logged(&["garbage.yaml"]).await;
-    bed.logged(&["huge.yaml", "10"]).await;
-    bed.logged(&["dangling.yaml"]).await;
-    bed.logged(&["loop.yaml"]).await;
-    bed.logged(&["fifo.yaml"]).await;
-    bed.logged(&["unknown.yaml", "colour"]).await;
+    fixture.logged(&["good.yaml", "second.yaml"]).await;
+    fixture.logged(&["reference.yaml", "configMapRef"]).await;
+    fixture.logged(&["garbage.yaml"]).await;
+    fixture.logged(&["huge.yaml", "10"]).await;
+    fixture.logged(&["dangling.yaml"]).await;
+    fixture.logged(&["loop.yaml"]).await;
+    fixture.logged(&["fifo.yaml"]).await;
+    fixture.logged(&["unknown.yaml", "colour"]).await;
 
-    assert_eq!(bed.ready("good").await.containers, good, "the good pod");
-    let running = bed.running("good").await;
+    assert_eq!(fixture.ready("good").await.containers, good, "the good pod");
+    let running = fixture.running("good").await;
     assert_eq!(running.len(), 1);
     assert_eq!(running[0].id, bare(&good[0].id));
-    let table = bed.ctl_output(&["get", "pods"]).await;
+    let table = fixture.ctl_output(&["get", "pods"]).await;
     let mut names: Vec<&str> = table
         .lines()
         .skip(1)
@@ -101,18 +103,19 @@ async fn on_containerd_invalid_manifest_affects_no_other_pod() {
     assert_eq!(names, ["good-node", "one-node", "two-node", "unknown-node"]);
 
     // a manifest that becomes bad leaves its pod alone; one that becomes good starts
-    bed.apply("list.yaml", "kind: [");
-    bed.logged(&["list.yaml", "line 1"]).await;
-    bed.apply("invalid.yaml", &shell("repaired", "HOLD"));
-    bed.ready("repaired").await;
-    assert!(bed.watch.now().pod("one").is_some_and(|pod| pod.ready));
+    fixture.apply("list.yaml", "kind: [");
+    fixture.logged(&["list.yaml", "line 1"]).await;
+    fixture.apply("invalid.yaml", &shell("repaired", "HOLD"));
+    fixture.ready("repaired").await;
+    assert!(fixture.watch.now().pod("one").is_some_and(|pod| pod.ready));
     // the name becomes free, and the other manifest of it takes over
-    bed.remove("good.yaml");
-    bed.wait("the second manifest of the name runs", |table| {
-        let pod = table.pod("good");
-        pod.is_some_and(|pod| pod.ready && pod.containers[0].id != good[0].id)
-    })
-    .await;
-    assert_eq!(bed.running("good").await.len(), 1);
-    bed.stop().await;
+    fixture.remove("good.yaml");
+    fixture
+        .wait("the second manifest of the name runs", |table| {
+            let pod = table.pod("good");
+            pod.is_some_and(|pod| pod.ready && pod.containers[0].id != good[0].id)
+        })
+        .await;
+    assert_eq!(fixture.running("good").await.len(), 1);
+    fixture.stop().await;
 }

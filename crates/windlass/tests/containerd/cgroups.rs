@@ -9,7 +9,7 @@ use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
-use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::{fill, shell};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -38,30 +38,30 @@ async fn on_containerd_pod_cgroup_is_created_and_removed() {
         return;
     }
     // runc with the systemd driver rejects containers without a slice, so this half is for cgroupfs
-    let mut bed = Bed::configured("m-cgroups", BY_THE_RUNTIME).await;
-    let has_old = bed.containerd.cgroup_layout().driver() == CgroupDriver::Cgroupfs;
+    let mut fixture = Fixture::configured("m-cgroups", BY_THE_RUNTIME).await;
+    let has_old = fixture.containerd.cgroup_layout().driver() == CgroupDriver::Cgroupfs;
     let old = match has_old {
         true => {
-            bed.apply("old.yaml", &shell("old", "HOLD"));
-            Some(bed.ready("old").await)
+            fixture.apply("old.yaml", &shell("old", "HOLD"));
+            Some(fixture.ready("old").await)
         }
         false => None,
     };
-    let config = bed.agent.root_dir().with_file_name("config.yaml");
+    let config = fixture.agent.root_dir().with_file_name("config.yaml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace(BY_THE_RUNTIME, "")).unwrap();
-    bed.kill_and_respawn().await;
+    fixture.kill_and_respawn().await;
 
-    bed.apply("limited.yaml", &fill(LIMITED));
-    bed.apply("plain.yaml", &shell("plain", "HOLD"));
-    bed.ready("limited").await;
-    bed.ready("plain").await;
-    let layout = bed.containerd.cgroup_layout();
+    fixture.apply("limited.yaml", &fill(LIMITED));
+    fixture.apply("plain.yaml", &shell("plain", "HOLD"));
+    fixture.ready("limited").await;
+    fixture.ready("plain").await;
+    let layout = fixture.containerd.cgroup_layout();
     let kubepods = layout.kubepods();
-    let limited = layout.pod(QosClass::Burstable, &uid(&bed, "limited").await);
-    let plain = layout.pod(QosClass::BestEffort, &uid(&bed, "plain").await);
+    let limited = layout.pod(QosClass::Burstable, &uid(&fixture, "limited").await);
+    let plain = layout.pod(QosClass::BestEffort, &uid(&fixture, "plain").await);
     for (pod, cgroup) in [("limited", &limited), ("plain", &plain)] {
-        let process = bed.process(pod, "main").await;
+        let process = fixture.process(pod, "main").await;
         let lines = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
         let inside = lines.lines().filter(|line| line.contains(cgroup.as_str()));
         assert!(inside.count() > 0, "{pod} is not in {cgroup}: {lines}");
@@ -97,8 +97,8 @@ async fn on_containerd_pod_cgroup_is_created_and_removed() {
     // nobody notices that the agent is replaced; what it had not made goes
     let unknown = layout.pod(QosClass::BestEffort, &PodUid::from("nobodys"));
     let mut stray = stray_process(&unknown);
-    let before = bed.running("limited").await[0].id.clone();
-    bed.kill_and_respawn().await;
+    let before = fixture.running("limited").await[0].id.clone();
+    fixture.kill_and_respawn().await;
     eventually(
         "the cgroup of an unknown pod is removed",
         GARBAGE,
@@ -109,22 +109,22 @@ async fn on_containerd_pod_cgroup_is_created_and_removed() {
     )
     .await;
     assert!(!stray.wait().unwrap().success(), "killed");
-    assert_eq!(bed.running("limited").await[0].id, before);
+    assert_eq!(fixture.running("limited").await[0].id, before);
     if let Some(old) = old {
-        let still = bed.ready("old").await;
+        let still = fixture.ready("old").await;
         assert_eq!(still.containers[0].id, old.containers[0].id);
         assert_eq!(still.restarts(), 0);
     }
 
-    bed.remove("limited.yaml");
-    bed.gone("limited").await;
+    fixture.remove("limited.yaml");
+    fixture.gone("limited").await;
     assert_eq!(places(&limited), Vec::<PathBuf>::new());
     assert!(!places(&plain).is_empty());
-    bed.stop().await;
+    fixture.stop().await;
 }
 
-async fn uid(bed: &Bed, name: &str) -> PodUid {
-    let pod = bed.pod(name).await;
+async fn uid(fixture: &Fixture, name: &str) -> PodUid {
+    let pod = fixture.pod(name).await;
     PodUid::from(pod["metadata"]["uid"].as_str().unwrap())
 }
 

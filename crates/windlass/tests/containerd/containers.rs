@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::bed::{Bed, eventually, skipped};
+use crate::fixture::{Fixture, eventually, skipped};
 use crate::manifest::fill;
 
 /// Each container writes a line when it begins; the sidecar has started when `/v/up` exists.
@@ -92,30 +92,30 @@ async fn on_containerd_sidecars_restart_rules_and_deadlines_apply() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::start("i-containers").await;
-    bed.apply("gated.yaml", &fill(GATED));
-    bed.apply("ruled.yaml", &fill(RULED));
-    bed.apply("anew.yaml", &fill(ANEW));
+    let mut fixture = Fixture::start("i-containers").await;
+    fixture.apply("gated.yaml", &fill(GATED));
+    fixture.apply("ruled.yaml", &fill(RULED));
+    fixture.apply("anew.yaml", &fill(ANEW));
 
-    let begun = bed.ready("gated").await;
+    let begun = fixture.ready("gated").await;
     assert_eq!(begun.name, "gated-node");
-    let order = bed.exec("gated", "main", "cat /v/t").await;
+    let order = fixture.exec("gated", "main", "cat /v/t").await;
     assert_eq!(order, "sidecar\nup\ninit\nmain\n");
 
-    a_rule_restarts_what_would_not_run_again(&mut bed).await;
-    everything_begins_anew_in_the_same_sandbox(&mut bed).await;
+    a_rule_restarts_what_would_not_run_again(&mut fixture).await;
+    everything_begins_anew_in_the_same_sandbox(&mut fixture).await;
     // kills the agent: nothing else may be in the middle of its start
-    bed.apply("short.yaml", &fill(SHORT));
-    bed.ready("short").await;
-    bed.kill_and_respawn().await;
-    bed.ready("short").await;
-    a_deadline_ends_the_pod(&mut bed).await;
-    bed.stop().await;
+    fixture.apply("short.yaml", &fill(SHORT));
+    fixture.ready("short").await;
+    fixture.kill_and_respawn().await;
+    fixture.ready("short").await;
+    a_deadline_ends_the_pod(&mut fixture).await;
+    fixture.stop().await;
 }
 
-async fn a_rule_restarts_what_would_not_run_again(bed: &mut Bed) {
+async fn a_rule_restarts_what_would_not_run_again(fixture: &mut Fixture) {
     eventually("the second end", Duration::from_secs(30), async || {
-        let pod = bed.pod("ruled").await;
+        let pod = fixture.pod("ruled").await;
         let status = &pod["status"]["containerStatuses"][0];
         let end = &status["state"]["terminated"]["exitCode"];
         let seen = (end.as_i64(), status["restartCount"].as_i64());
@@ -125,9 +125,9 @@ async fn a_rule_restarts_what_would_not_run_again(bed: &mut Bed) {
     .await;
 }
 
-async fn everything_begins_anew_in_the_same_sandbox(bed: &mut Bed) {
+async fn everything_begins_anew_in_the_same_sandbox(fixture: &mut Fixture) {
     eventually("the second round", Duration::from_secs(40), async || {
-        let pod = bed.pod("anew").await;
+        let pod = fixture.pod("anew").await;
         let counts = |list: &str| -> Vec<i64> {
             let statuses = pod["status"][list].as_array().cloned().unwrap_or_default();
             let count = |status: &Value| status["restartCount"].as_i64().unwrap_or(-1);
@@ -143,23 +143,23 @@ async fn everything_begins_anew_in_the_same_sandbox(bed: &mut Bed) {
             .ok_or_else(|| format!("{all:?} ready: {ready}: {}", pod["status"]))
     })
     .await;
-    let order = bed.exec("anew", "main", "cat /v/t").await;
+    let order = fixture.exec("anew", "main", "cat /v/t").await;
     assert_eq!(order, "init\nsidecar\nmain\ninit\nsidecar\nmain\n");
-    assert_eq!(bed.sandboxes("anew").await.len(), 1);
+    assert_eq!(fixture.sandboxes("anew").await.len(), 1);
 }
 
-async fn a_deadline_ends_the_pod(bed: &mut Bed) {
+async fn a_deadline_ends_the_pod(fixture: &mut Fixture) {
     eventually("the deadline", Duration::from_secs(30), async || {
-        let status = bed.pod("short").await["status"].clone();
+        let status = fixture.pod("short").await["status"].clone();
         let found = status["phase"] == "Failed" && status["reason"] == "DeadlineExceeded";
         found.then_some(()).ok_or_else(|| status.to_string())
     })
     .await;
-    let status = bed.pod("short").await["status"].clone();
+    let status = fixture.pod("short").await["status"].clone();
     let text = "Pod was active on the node longer than the specified deadline";
     assert_eq!(status["message"], text);
     eventually("nothing runs", Duration::from_secs(20), async || {
-        let running = bed.running("short").await.len();
+        let running = fixture.running("short").await.len();
         (running == 0)
             .then_some(())
             .ok_or_else(|| running.to_string())

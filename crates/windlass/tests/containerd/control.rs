@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use windlass_testing::containerd::PrivateContainerd;
 
-use crate::bed::{Bed, binary, eventually, scaled, skipped};
+use crate::fixture::{Fixture, binary, eventually, scaled, skipped};
 use crate::manifest::{shell, shell_with};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,26 +18,26 @@ async fn on_containerd_windlassctl_shows_pods() {
     let containerd = PrivateContainerd::start("i-control", |_| {}).await.unwrap();
     let kubelet = containerd.base().join("kubelet");
     std::os::unix::fs::symlink(binary(), &kubelet).unwrap();
-    let mut bed = Bed::on(containerd, &kubelet);
-    bed.apply("steady.yaml", &shell("steady", "seq 1 100; HOLD"));
-    bed.apply("crash.yaml", &shell("crash", "echo attempt; exit 9"));
+    let mut fixture = Fixture::on(containerd, &kubelet);
+    fixture.apply("steady.yaml", &shell("steady", "seq 1 100; HOLD"));
+    fixture.apply("crash.yaml", &shell("crash", "echo attempt; exit 9"));
     let wide = "head -c 50000 /dev/zero | tr '\\0' x; echo; HOLD";
     let unsupported = "  resources: {requests: {cpu: 1m}}";
-    bed.apply("wide.yaml", &shell_with("wide", unsupported, wide));
-    bed.ready("wide").await;
+    fixture.apply("wide.yaml", &shell_with("wide", unsupported, wide));
+    fixture.ready("wide").await;
     let talks = "echo first; while ! test -e /tmp/go; do sleep 0.1; done; echo last";
-    bed.apply(
+    fixture.apply(
         "talks.yaml",
         &shell_with("talks", "  restartPolicy: Never", talks),
     );
-    bed.ready("steady").await;
-    bed.ready("talks").await;
-    bed.status("crash", "CrashLoopBackOff").await;
+    fixture.ready("steady").await;
+    fixture.ready("talks").await;
+    fixture.status("crash", "CrashLoopBackOff").await;
 
-    tables(&bed).await;
-    pages(&bed).await;
-    logs(&mut bed).await;
-    watch(&mut bed).await;
+    tables(&fixture).await;
+    pages(&fixture).await;
+    logs(&mut fixture).await;
+    watch(&mut fixture).await;
 
     let version = tokio::process::Command::new(&kubelet)
         .arg("--version")
@@ -46,18 +46,18 @@ async fn on_containerd_windlassctl_shows_pods() {
         .unwrap();
     let text = String::from_utf8_lossy(&version.stdout);
     assert!(text.starts_with("Kubernetes v1."), "{text}");
-    bed.agent.kill().unwrap();
-    let output = bed.ctl(&["get", "pods"]).await;
+    fixture.agent.kill().unwrap();
+    let output = fixture.ctl(&["get", "pods"]).await;
     assert!(!output.status.success());
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(error.trim_end().lines().count(), 1, "{error}");
     assert!(error.contains("windlass.sock"), "{error}");
-    bed.agent.spawn().unwrap();
-    bed.stop().await;
+    fixture.agent.spawn().unwrap();
+    fixture.stop().await;
 }
 
-async fn tables(bed: &Bed) {
-    let table = bed.ctl_output(&["get", "pods"]).await;
+async fn tables(fixture: &Fixture) {
+    let table = fixture.ctl_output(&["get", "pods"]).await;
     let mut lines = table
         .lines()
         .map(|l| l.split_whitespace().collect::<Vec<_>>());
@@ -68,36 +68,36 @@ async fn tables(bed: &Bed) {
     assert_eq!(row("steady-node")[1..4], ["1/1", "Running", "0"]);
     assert_eq!(row("crash-node")[1..4], ["0/1", "CrashLoopBackOff", "1"]);
 
-    let json = bed.ctl_output(&["get", "pods", "-o", "json"]).await;
+    let json = fixture.ctl_output(&["get", "pods", "-o", "json"]).await;
     let list: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(list["kind"], "List");
     assert_eq!(list["items"].as_array().unwrap().len(), 4);
-    let json = bed
+    let json = fixture
         .ctl_output(&["get", "pod", "steady-node", "-o", "json"])
         .await;
     let pod: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(pod["kind"], "Pod");
     assert_eq!(pod["status"]["phase"], "Running");
-    let yaml = bed
+    let yaml = fixture
         .ctl_output(&["get", "pod", "steady-node", "-o", "yaml"])
         .await;
     assert!(yaml.contains("phase: Running"), "{yaml}");
-    let names = bed.ctl_output(&["get", "pods", "-o", "name"]).await;
+    let names = fixture.ctl_output(&["get", "pods", "-o", "name"]).await;
     assert!(
         names.lines().any(|line| line == "pod/steady-node"),
         "{names}"
     );
-    let wide = bed.ctl_output(&["get", "pods", "-o", "wide"]).await;
+    let wide = fixture.ctl_output(&["get", "pods", "-o", "wide"]).await;
     assert!(
-        wide.contains(&bed.containerd.network().gateway().to_string()),
+        wide.contains(&fixture.containerd.network().gateway().to_string()),
         "{wide}"
     );
-    let none = bed.ctl(&["get", "pod", "no-such-pod"]).await;
+    let none = fixture.ctl(&["get", "pod", "no-such-pod"]).await;
     assert!(!none.status.success());
 }
 
-async fn pages(bed: &Bed) {
-    let page = bed.ctl_output(&["describe", "pod", "crash-node"]).await;
+async fn pages(fixture: &Fixture) {
+    let page = fixture.ctl_output(&["describe", "pod", "crash-node"]).await;
     for word in [
         "crash-node",
         "CrashLoopBackOff",
@@ -107,69 +107,69 @@ async fn pages(bed: &Bed) {
     ] {
         assert!(page.contains(word), "{word} in {page}");
     }
-    let page = bed.ctl_output(&["describe", "pod", "wide-node"]).await;
+    let page = fixture.ctl_output(&["describe", "pod", "wide-node"]).await;
     let warning = "resources: pod-level resources bound each container, not the pod as a whole";
     assert!(page.contains(warning), "{page}");
-    let why = bed.ctl_output(&["explain", "pod", "crash-node"]).await;
+    let why = fixture.ctl_output(&["explain", "pod", "crash-node"]).await;
     assert!(why.contains("container main: CrashLoopBackOff"), "{why}");
     assert!(why.contains("next retry: in "), "{why}");
-    let why = bed.ctl_output(&["explain", "pod", "steady-node"]).await;
+    let why = fixture.ctl_output(&["explain", "pod", "steady-node"]).await;
     assert!(why.contains("is as asked (Running)"), "{why}");
-    let json = bed
+    let json = fixture
         .ctl_output(&["explain", "pod", "crash-node", "-o", "json"])
         .await;
     let why: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(why["blocker"]["reason"], "CrashLoopBackOff");
 }
 
-async fn logs(bed: &mut Bed) {
-    let all = bed.ctl_output(&["logs", "steady-node"]).await;
+async fn logs(fixture: &mut Fixture) {
+    let all = fixture.ctl_output(&["logs", "steady-node"]).await;
     assert_eq!(all.lines().count(), 100);
-    let tail = bed
+    let tail = fixture
         .ctl_output(&["logs", "steady-node", "--tail", "2"])
         .await;
     assert_eq!(tail, "99\n100\n");
-    let stamped = bed
+    let stamped = fixture
         .ctl_output(&["logs", "steady-node", "--tail", "1", "--timestamps"])
         .await;
     assert!(
         stamped.starts_with("20") && stamped.ends_with("Z 100\n"),
         "{stamped}"
     );
-    let previous = bed.ctl_output(&["logs", "crash-node", "-p"]).await;
+    let previous = fixture.ctl_output(&["logs", "crash-node", "-p"]).await;
     assert_eq!(previous, "attempt\n");
 
     // a line that the runtime split is one line again
-    let wide = bed.ctl_output(&["logs", "wide-node"]).await;
+    let wide = fixture.ctl_output(&["logs", "wide-node"]).await;
     assert_eq!(wide.len(), 50_001, "{} lines", wide.lines().count());
-    let none = bed.ctl(&["logs", "steady-node", "--previous"]).await;
+    let none = fixture.ctl(&["logs", "steady-node", "--previous"]).await;
     assert!(!none.status.success(), "there is no previous instance");
 
     // -f shows lines as they come and ends with the container
-    let mut command = bed.ctl_command(&["logs", "-f", "talks-node"]);
+    let mut command = fixture.ctl_command(&["logs", "-f", "talks-node"]);
     let mut follow = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
     let deadline = scaled(Duration::from_secs(20));
     let next = tokio::time::timeout(deadline, lines.next_line()).await;
     assert_eq!(next.unwrap().unwrap().as_deref(), Some("first"));
-    bed.exec("talks", "main", "touch /tmp/go").await;
+    fixture.exec("talks", "main", "touch /tmp/go").await;
     let next = tokio::time::timeout(deadline, lines.next_line()).await;
     assert_eq!(next.unwrap().unwrap().as_deref(), Some("last"));
     let end = tokio::time::timeout(deadline, follow.wait()).await;
     assert!(end.expect("-f ends with the container").unwrap().success());
-    bed.status("talks", "Completed").await;
-    let talks = bed.ctl_output(&["logs", "talks-node"]).await;
+    fixture.status("talks", "Completed").await;
+    let talks = fixture.ctl_output(&["logs", "talks-node"]).await;
     assert_eq!(
         talks, "first\nlast\n",
         "the log of a container that has ended"
     );
 }
 
-async fn watch(bed: &mut Bed) {
-    let mut command = bed.ctl_command(&["get", "pods", "--watch", "-o", "name"]);
+async fn watch(fixture: &mut Fixture) {
+    let mut command = fixture.ctl_command(&["get", "pods", "--watch", "-o", "name"]);
     let mut follow = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
-    bed.apply("new.yaml", &shell("new", "HOLD"));
+    fixture.apply("new.yaml", &shell("new", "HOLD"));
     eventually(
         "the watch shows the new pod",
         Duration::from_secs(20),

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use windlass_testing::cri_proxy::{Action, Rule};
 use windlass_testing::pod_watch::PodTable;
 
-use crate::bed::{Bed, SOON, eventually, scaled, signal, skipped};
+use crate::fixture::{Fixture, SOON, eventually, scaled, signal, skipped};
 use crate::manifest::shell;
 
 const OTHERS: usize = 11;
@@ -30,49 +30,51 @@ fn others() -> impl Iterator<Item = String> {
 
 /// When the first and the last of the pods were seen to be so, counted from `begun`.
 async fn times(
-    bed: &mut Bed,
+    fixture: &mut Fixture,
     what: &str,
     begun: Instant,
     so: impl Fn(&PodTable, &str) -> bool,
 ) -> Vec<Duration> {
     let mut seen = BTreeMap::new();
-    bed.wait(what, |table| {
-        for name in others().filter(|name| table.connected && so(table, name)) {
-            seen.entry(name).or_insert_with(|| begun.elapsed());
-        }
-        seen.len() == OTHERS
-    })
-    .await;
+    fixture
+        .wait(what, |table| {
+            for name in others().filter(|name| table.connected && so(table, name)) {
+                seen.entry(name).or_insert_with(|| begun.elapsed());
+            }
+            seen.len() == OTHERS
+        })
+        .await;
     let mut times: Vec<Duration> = seen.into_values().collect();
     times.sort();
     times
 }
 
-async fn round(bed: &mut Bed) -> Round {
+async fn round(fixture: &mut Fixture) -> Round {
     let begun = Instant::now();
     for name in others() {
-        bed.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
+        fixture.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
     }
     let ready = |table: &PodTable, name: &str| table.pod(name).is_some_and(|pod| pod.ready);
-    let starts = times(bed, "the others run", begun, ready).await;
+    let starts = times(fixture, "the others run", begun, ready).await;
 
-    let process = bed.process("other0", "main").await;
+    let process = fixture.process("other0", "main").await;
     let begun = Instant::now();
     signal(process, rustix::process::Signal::KILL);
-    bed.wait("a container is replaced", |table| {
-        table
-            .pod("other0")
-            .is_some_and(|pod| pod.ready && pod.restarts() == 1)
-    })
-    .await;
+    fixture
+        .wait("a container is replaced", |table| {
+            table
+                .pod("other0")
+                .is_some_and(|pod| pod.ready && pod.restarts() == 1)
+        })
+        .await;
     let restart = begun.elapsed();
 
     let begun = Instant::now();
     for name in others() {
-        bed.remove(&format!("{name}.yaml"));
+        fixture.remove(&format!("{name}.yaml"));
     }
     let gone = |table: &PodTable, name: &str| table.pod(name).is_none();
-    let stops = times(bed, "the others are gone", begun, gone).await;
+    let stops = times(fixture, "the others are gone", begun, gone).await;
     Round {
         start_median: starts[OTHERS / 2],
         start_last: starts[OTHERS - 1],
@@ -82,8 +84,8 @@ async fn round(bed: &mut Bed) -> Round {
 }
 
 /// Text of the pod's event and of its blocker about a call that hangs.
-async fn told(bed: &Bed, pod: &str) -> Result<(String, String), String> {
-    let entry = bed.entry(pod).await;
+async fn told(fixture: &Fixture, pod: &str) -> Result<(String, String), String> {
+    let entry = fixture.entry(pod).await;
     let hangs = |event: &&windlass_proto::windlass_v1::Event| event.reason == "RuntimeCallHung";
     let event = entry.events.iter().find(hangs);
     let blocker = entry
@@ -100,15 +102,15 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     if skipped() {
         return;
     }
-    let (mut bed, proxy) = Bed::behind_proxy("i-hung").await;
-    bed.apply("sick.yaml", &shell("sick", "HOLD"));
-    bed.ready("sick").await;
-    let without = round(&mut bed).await;
+    let (mut fixture, proxy) = Fixture::behind_proxy("i-hung").await;
+    fixture.apply("sick.yaml", &shell("sick", "HOLD"));
+    fixture.ready("sick").await;
+    let without = round(&mut fixture).await;
 
-    let sandbox = bed.ready_sandboxes("sick").await[0].id.clone();
+    let sandbox = fixture.ready_sandboxes("sick").await[0].id.clone();
     let hang = proxy.add(Rule::new("PodSandboxStatus", Action::Hang).with(&sandbox));
     // its death is what makes the agent look
-    let process = bed.process("sick", "main").await;
+    let process = fixture.process("sick", "main").await;
     signal(process, rustix::process::Signal::KILL);
     eventually("the status is asked for", SOON, async || {
         (hang.hits() > 0).then_some(()).ok_or("no call".to_owned())
@@ -116,7 +118,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     .await;
     let begun = Instant::now();
     let (event, blocker) = eventually("the pod says what hangs", TOLD, async || {
-        told(&bed, "sick").await
+        told(&fixture, "sick").await
     })
     .await;
     let told_after = begun.elapsed();
@@ -126,17 +128,17 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
         &sandbox[..13]
     );
     assert!(event.starts_with(&words), "{event}");
-    let explained = bed.ctl_output(&["explain", "pod", "sick-node"]).await;
+    let explained = fixture.ctl_output(&["explain", "pod", "sick-node"]).await;
     assert!(explained.contains("RuntimeCallHung"), "{explained}");
     assert!(explained.contains(&words), "{explained}");
 
-    let with = round(&mut bed).await;
+    let with = round(&mut fixture).await;
     let attempts = hang.hits();
     assert!(
-        told(&bed, "sick").await.is_ok(),
+        told(&fixture, "sick").await.is_ok(),
         "it still hangs and says so"
     );
-    assert_eq!(bed.http("/healthz").await.unwrap().0, 200);
+    assert_eq!(fixture.http("/healthz").await.unwrap().0, 200);
     println!("without the hang: {without:?}");
     println!("with it:          {with:?}");
     println!("told after {told_after:?}, asked {attempts} times meanwhile");
@@ -153,13 +155,13 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
 
     // it can be stopped although nobody can read it
     let begun = Instant::now();
-    bed.remove("sick.yaml");
-    bed.gone("sick").await;
+    fixture.remove("sick.yaml");
+    fixture.gone("sick").await;
     println!("the sick pod was stopped in {:?}", begun.elapsed());
     assert!(begun.elapsed() < scaled(Duration::from_secs(10)));
-    assert_eq!(bed.ready_sandboxes("sick").await, []);
+    assert_eq!(fixture.ready_sandboxes("sick").await, []);
     hang.release();
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -167,14 +169,17 @@ async fn on_containerd_pod_recovers_once_hung_call_returns() {
     if skipped() {
         return;
     }
-    let (mut bed, proxy) = Bed::behind_proxy("i-unhung").await;
-    bed.wait("the agent answers", |table| table.connected).await;
+    let (mut fixture, proxy) = Fixture::behind_proxy("i-unhung").await;
+    fixture
+        .wait("the agent answers", |table| table.connected)
+        .await;
     let hang = proxy.add(Rule::new("CreateContainer", Action::Hang).times(1));
-    bed.apply("web.yaml", &shell("web", "HOLD"));
-    bed.wait("web is listed", |table| table.pod("web").is_some())
+    fixture.apply("web.yaml", &shell("web", "HOLD"));
+    fixture
+        .wait("web is listed", |table| table.pod("web").is_some())
         .await;
     let (event, _) = eventually("the pod says what hangs", SOON, async || {
-        told(&bed, "web").await
+        told(&fixture, "web").await
     })
     .await;
     assert!(
@@ -182,8 +187,8 @@ async fn on_containerd_pod_recovers_once_hung_call_returns() {
         "{event}"
     );
     hang.release();
-    bed.ready("web").await;
-    let explained = bed.ctl_output(&["explain", "pod", "web-node"]).await;
+    fixture.ready("web").await;
+    let explained = fixture.ctl_output(&["explain", "pod", "web-node"]).await;
     assert!(explained.contains("is as asked"), "{explained}");
-    bed.stop().await;
+    fixture.stop().await;
 }

@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // every function here is part of a test
 
-mod bed;
+mod fixture;
 mod manifest;
 
 mod bad_input;

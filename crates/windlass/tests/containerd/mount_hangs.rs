@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 
-use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::fill;
 
 const PODS: &str = r#"
@@ -33,60 +33,60 @@ async fn on_containerd_hung_or_busy_mount_blocks_only_its_pod() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::with_program("m-hangs", "mount", MOUNT).await;
-    let programs = bed.containerd.base().join("programs");
+    let mut fixture = Fixture::with_program("m-hangs", "mount", MOUNT).await;
+    let programs = fixture.containerd.base().join("programs");
     let hangs = programs.join("hangs");
     fs::create_dir(programs.join("export")).unwrap();
     File::create(&hangs).unwrap();
-    let apply = |bed: &Bed, name: &str, source: &str| {
+    let apply = |fixture: &Fixture, name: &str, source: &str| {
         let text = PODS.replace("NAME", name).replace("SOURCE", source);
-        bed.apply(&format!("{name}.yaml"), &fill(&text));
+        fixture.apply(&format!("{name}.yaml"), &fill(&text));
     };
-    apply(&bed, "stuck", "nfs: {server: dead, path: /export}");
-    apply(&bed, "other", "emptyDir: {medium: Memory}");
-    bed.ready("other").await;
-    let process = bed.process("other", "main").await;
-    the_mount_is_named(&bed).await;
+    apply(&fixture, "stuck", "nfs: {server: dead, path: /export}");
+    apply(&fixture, "other", "emptyDir: {medium: Memory}");
+    fixture.ready("other").await;
+    let process = fixture.process("other", "main").await;
+    the_mount_is_named(&fixture).await;
 
     // a new agent begins where the old one was, and says the same
-    bed.kill_and_respawn().await;
-    the_mount_is_named(&bed).await;
-    bed.ready("other").await;
-    assert_eq!(bed.process("other", "main").await, process);
+    fixture.kill_and_respawn().await;
+    the_mount_is_named(&fixture).await;
+    fixture.ready("other").await;
+    assert_eq!(fixture.process("other", "main").await, process);
 
     fs::remove_file(&hangs).unwrap();
-    bed.ready("stuck").await;
+    fixture.ready("stuck").await;
     assert!(programs.join("export/file").exists());
-    let explained = bed.ctl_output(&["explain", "pod", "stuck-node"]).await;
+    let explained = fixture.ctl_output(&["explain", "pod", "stuck-node"]).await;
     assert!(explained.contains("is as asked"), "{explained}");
 
     // ---- somebody on the node has a file of the volume open
-    let entry = bed.pod("other").await;
+    let entry = fixture.pod("other").await;
     let uid = entry["metadata"]["uid"].as_str().unwrap().to_owned();
-    let dir = bed.agent.root_dir().join("pods").join(&uid);
+    let dir = fixture.agent.root_dir().join("pods").join(&uid);
     let volume = dir.join("volumes/kubernetes.io~empty-dir/share");
     let held = File::open(volume.join("file")).unwrap();
-    bed.remove("other.yaml");
+    fixture.remove("other.yaml");
     eventually("the volume that is busy is named", SOON, async || {
-        let events = format!("{:?}", bed.entry("other").await.events);
+        let events = format!("{:?}", fixture.entry("other").await.events);
         let words = "UnmountVolume.TearDown failed for volume \\\"share\\\"";
         events.contains(words).then_some(()).ok_or(events)
     })
     .await;
     assert!(volume.join("file").exists(), "nothing of it is touched");
     drop(held);
-    bed.gone("other").await;
+    fixture.gone("other").await;
     assert!(!dir.exists());
-    bed.remove("stuck.yaml");
-    bed.gone("stuck").await;
+    fixture.remove("stuck.yaml");
+    fixture.gone("stuck").await;
     assert!(programs.join("export/file").exists(), "it is the server's");
-    bed.stop().await;
+    fixture.stop().await;
 }
 
-async fn the_mount_is_named(bed: &Bed) {
+async fn the_mount_is_named(fixture: &Fixture) {
     eventually("the mount that hangs is named", SOON, async || {
         // a new agent may not have read the manifest yet
-        let explained = bed.ctl(&["explain", "pod", "stuck-node"]).await.stdout;
+        let explained = fixture.ctl(&["explain", "pod", "stuck-node"]).await.stdout;
         let explained = String::from_utf8(explained).unwrap();
         let words = "MountVolume.SetUp of volume \"share\" is under way since";
         let told = explained.contains("FailedMount") && explained.contains(words);

@@ -7,7 +7,7 @@ use windlass_proto::cri_v1::ContainerState;
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::pod_watch::PodTable;
 
-use crate::bed::{Bed, SOON, bare, binary, eventually, skipped};
+use crate::fixture::{Fixture, SOON, bare, binary, eventually, skipped};
 use crate::manifest::shell;
 
 const PODS: usize = 20;
@@ -31,21 +31,22 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::start("i-kills").await;
+    let mut fixture = Fixture::start("i-kills").await;
     for n in 0..PODS {
         let name = format!("p{n}");
-        bed.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
+        fixture.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
     }
     // the first three hit it in the middle of the starts
     for started in [1, 5, 12] {
-        bed.wait("some pods run", |table| {
-            table.pods.values().filter(|pod| pod.ready).count() >= started
-        })
-        .await;
-        bed.agent.kill().unwrap();
-        bed.agent.spawn().unwrap();
+        fixture
+            .wait("some pods run", |table| {
+                table.pods.values().filter(|pod| pod.ready).count() >= started
+            })
+            .await;
+        fixture.agent.kill().unwrap();
+        fixture.agent.spawn().unwrap();
     }
-    let before = bed
+    let before = fixture
         .wait("all pods run", |table| all_ready(table, PODS))
         .await;
     let before = instances(&before);
@@ -56,10 +57,10 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
     }
     for n in 0..PODS {
         let pod = format!("p{n}");
-        let running = bed.running(&pod).await;
+        let running = fixture.running(&pod).await;
         assert_eq!(running.len(), 1, "running containers of {pod}");
         assert_eq!(
-            bed.ready_sandboxes(&pod).await.len(),
+            fixture.ready_sandboxes(&pod).await.len(),
             1,
             "sandboxes of {pod}"
         );
@@ -69,37 +70,38 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
     for kill in 0..KILLS {
         if kill % 3 == 0 {
             // at once, before it knows anything
-            bed.agent.kill().unwrap();
-            bed.agent.spawn().unwrap();
+            fixture.agent.kill().unwrap();
+            fixture.agent.spawn().unwrap();
         }
-        bed.kill_and_respawn().await;
+        fixture.kill_and_respawn().await;
         if kill % 2 == 0 {
-            bed.wait("all pods run", |table| all_ready(table, PODS))
+            fixture
+                .wait("all pods run", |table| all_ready(table, PODS))
                 .await;
         }
     }
     // the gentle way is no different
-    bed.agent.terminate().await.unwrap();
-    bed.agent.spawn().unwrap();
-    bed.kill_and_respawn().await;
-    let after = bed
+    fixture.agent.terminate().await.unwrap();
+    fixture.agent.spawn().unwrap();
+    fixture.kill_and_respawn().await;
+    let after = fixture
         .wait("all pods run", |table| all_ready(table, PODS))
         .await;
     assert_eq!(instances(&after), before);
     for n in 0..PODS {
         let pod = format!("p{n}");
         assert_eq!(
-            bed.running(&pod).await.len(),
+            fixture.running(&pod).await.len(),
             1,
             "running containers of {pod}"
         );
         assert_eq!(
-            bed.ready_sandboxes(&pod).await.len(),
+            fixture.ready_sandboxes(&pod).await.len(),
             1,
             "sandboxes of {pod}"
         );
     }
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -109,11 +111,11 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
     }
     let mut containerd = PrivateContainerd::start("i-outage", |_| {}).await.unwrap();
     containerd.kill_daemon().unwrap();
-    let mut bed = Bed::on(containerd, binary());
+    let mut fixture = Fixture::on(containerd, binary());
 
     // ---- the agent is first
-    bed.apply("early.yaml", &shell("early", "HOLD"));
-    let seen = bed
+    fixture.apply("early.yaml", &shell("early", "HOLD"));
+    let seen = fixture
         .wait("early waits for the runtime", |table| {
             table.pod("early").is_some_and(|pod| pod.blocker.is_some())
         })
@@ -122,44 +124,46 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
     let text = format!("{} {}", blocker.reason, blocker.message).to_lowercase();
     assert!(text.contains("runtime"), "{blocker:?}");
     assert!(
-        bed.ctl_output(&["get", "pods"])
+        fixture
+            .ctl_output(&["get", "pods"])
             .await
             .contains("early-node")
     );
-    let (code, body) = bed.http("/healthz").await.unwrap();
+    let (code, body) = fixture.http("/healthz").await.unwrap();
     assert_eq!(
         (code, &*body),
         (200, "ok"),
         "the loop turns, the listing is not old yet"
     );
-    let metrics = bed.agent.metrics(false).await.unwrap();
+    let metrics = fixture.agent.metrics(false).await.unwrap();
     assert!(metrics.contains("kubelet_running_pods"), "{metrics}");
     // the health port is open to everybody on the host: no metrics there
-    let (code, _) = bed.http("/metrics").await.unwrap();
+    let (code, _) = fixture.http("/metrics").await.unwrap();
     assert_eq!(code, 404);
-    bed.containerd.start_daemon().await.unwrap();
-    let early = bed.ready("early").await.containers[0].clone();
+    fixture.containerd.start_daemon().await.unwrap();
+    let early = fixture.ready("early").await.containers[0].clone();
 
     // ---- the runtime goes away under running pods
-    bed.apply(
+    fixture.apply(
         "exits.yaml",
         &shell(
             "exits",
             "while ! test -e /proc/1/cwd/tmp/go; do sleep 0.1; done; exit 3",
         ),
     );
-    bed.apply("goes.yaml", &shell("goes", "HOLD"));
-    bed.ready("goes").await;
-    let exits = bed.ready("exits").await.containers[0].clone();
-    let (_, pid) = bed.container_status(bare(&exits.id)).await;
-    bed.containerd.kill_daemon().unwrap();
-    bed.apply("late.yaml", &shell("late", "HOLD"));
-    bed.wait("late waits for the runtime", |table| {
-        table.pod("late").is_some_and(|pod| pod.blocker.is_some())
-    })
-    .await;
+    fixture.apply("goes.yaml", &shell("goes", "HOLD"));
+    fixture.ready("goes").await;
+    let exits = fixture.ready("exits").await.containers[0].clone();
+    let (_, pid) = fixture.container_status(bare(&exits.id)).await;
+    fixture.containerd.kill_daemon().unwrap();
+    fixture.apply("late.yaml", &shell("late", "HOLD"));
+    fixture
+        .wait("late waits for the runtime", |table| {
+            table.pod("late").is_some_and(|pod| pod.blocker.is_some())
+        })
+        .await;
     // a container ends while nobody watches, a pod is removed
-    bed.remove("goes.yaml");
+    fixture.remove("goes.yaml");
     std::fs::write(format!("/proc/{pid}/root/tmp/go"), "").unwrap();
     eventually(
         "the container has ended",
@@ -170,36 +174,37 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
         },
     )
     .await;
-    let table = bed.watch.now();
+    let table = fixture.watch.now();
     assert!(
         table
             .pod("early")
             .is_some_and(|pod| pod.containers[0].id == early.id)
     );
-    bed.agent.check_alive().unwrap();
+    fixture.agent.check_alive().unwrap();
     // an agent that is killed meanwhile comes up without a runtime again
-    bed.kill_and_respawn().await;
-    bed.containerd.start_daemon().await.unwrap();
+    fixture.kill_and_respawn().await;
+    fixture.containerd.start_daemon().await.unwrap();
 
-    bed.ready("late").await;
-    let now = bed.ready("early").await.containers[0].clone();
+    fixture.ready("late").await;
+    let now = fixture.ready("early").await.containers[0].clone();
     assert_eq!(now, early, "no restart");
-    bed.wait("exits is restarted", |table| {
-        table
-            .pod("exits")
-            .is_some_and(|pod| pod.restarts() == 1 && pod.ready)
-    })
-    .await;
+    fixture
+        .wait("exits is restarted", |table| {
+            table
+                .pod("exits")
+                .is_some_and(|pod| pod.restarts() == 1 && pod.ready)
+        })
+        .await;
     eventually("the pod removed meanwhile is stopped", SOON, async || {
-        let running = bed.running("goes").await.len();
+        let running = fixture.running("goes").await.len();
         (running == 0)
             .then_some(())
             .ok_or_else(|| running.to_string())
     })
     .await;
-    let (old, _) = bed.container_status(bare(&exits.id)).await;
+    let (old, _) = fixture.container_status(bare(&exits.id)).await;
     assert_eq!(old.state, ContainerState::ContainerExited as i32);
-    let (code, _) = bed.http("/healthz").await.unwrap();
+    let (code, _) = fixture.http("/healthz").await.unwrap();
     assert_eq!(code, 200);
-    bed.stop().await;
+    fixture.stop().await;
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::bed::{Bed, SOON, eventually, scaled, skipped};
+use crate::fixture::{Fixture, SOON, eventually, scaled, skipped};
 use crate::manifest::fill;
 
 /// Asked by commands; the test says what they find in the directory DIR.
@@ -57,36 +57,38 @@ fn remove(dir: &Path, file: &str) {
 }
 
 /// Events of a pod with this reason, as `<count> <text>`.
-async fn events(bed: &Bed, pod: &str, reason: &str) -> Vec<(u32, String)> {
-    let events = bed.entry(pod).await.events.into_iter();
+async fn events(fixture: &Fixture, pod: &str, reason: &str) -> Vec<(u32, String)> {
+    let events = fixture.entry(pod).await.events.into_iter();
     let of_reason = events.filter(|event| event.reason == reason);
     of_reason
         .map(|event| (event.count, event.message))
         .collect()
 }
 
-async fn event(bed: &Bed, pod: &str, reason: &str, words: &str) {
+async fn event(fixture: &Fixture, pod: &str, reason: &str, words: &str) {
     eventually(&format!("an event {reason} {words:?}"), SOON, async || {
-        let events = events(bed, pod, reason).await;
+        let events = events(fixture, pod, reason).await;
         let found = events.iter().any(|(_, text)| text.contains(words));
         found.then_some(()).ok_or_else(|| format!("{events:?}"))
     })
     .await;
 }
 
-async fn unready(bed: &mut Bed, name: &str) {
-    bed.wait(&format!("{name} is not ready"), |table| {
-        table.pod(name).is_some_and(|pod| !pod.ready)
-    })
-    .await;
+async fn unready(fixture: &mut Fixture, name: &str) {
+    fixture
+        .wait(&format!("{name} is not ready"), |table| {
+            table.pod(name).is_some_and(|pod| !pod.ready)
+        })
+        .await;
 }
 
-async fn restarted(bed: &mut Bed, name: &str, times: u64) {
-    bed.wait(&format!("{name} was restarted {times} times"), |table| {
-        let pod = table.pod(name);
-        pod.is_some_and(|pod| pod.containers[0].restarts == times)
-    })
-    .await;
+async fn restarted(fixture: &mut Fixture, name: &str, times: u64) {
+    fixture
+        .wait(&format!("{name} was restarted {times} times"), |table| {
+            let pod = table.pod(name);
+            pod.is_some_and(|pod| pod.containers[0].restarts == times)
+        })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,73 +96,80 @@ async fn on_containerd_probes_control_readiness_and_restarts() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::start("i-probes").await;
-    let dir = bed.containerd.base().join("probed");
-    let web = bed.containerd.base().join("web");
+    let mut fixture = Fixture::start("i-probes").await;
+    let dir = fixture.containerd.base().join("probed");
+    let web = fixture.containerd.base().join("web");
     for dir in [&dir, &web] {
         std::fs::create_dir_all(dir).unwrap();
     }
     let at = |text: &str, dir: &Path| fill(text).replace("DIR", dir.to_str().unwrap());
-    bed.apply("commands.yaml", &at(COMMANDS, &dir));
-    bed.apply("web.yaml", &at(WEB, &web));
-    bed.wait("both are listed", |table| {
-        ["commands", "web"]
-            .iter()
-            .all(|name| table.pod(name).is_some())
-    })
-    .await;
+    fixture.apply("commands.yaml", &at(COMMANDS, &dir));
+    fixture.apply("web.yaml", &at(WEB, &web));
+    fixture
+        .wait("both are listed", |table| {
+            ["commands", "web"]
+                .iter()
+                .all(|name| table.pod(name).is_some())
+        })
+        .await;
 
-    commands(&mut bed, &dir).await;
-    http_and_tcp(&mut bed, &web).await;
-    a_killed_agent_flips_nothing(&mut bed, &dir).await;
-    liveness(&mut bed, &dir).await;
-    bed.stop().await;
+    commands(&mut fixture, &dir).await;
+    http_and_tcp(&mut fixture, &web).await;
+    a_killed_agent_flips_nothing(&mut fixture, &dir).await;
+    liveness(&mut fixture, &dir).await;
+    fixture.stop().await;
 }
 
-async fn commands(bed: &mut Bed, dir: &Path) {
-    event(bed, "commands", "Unhealthy", "Startup probe failed").await;
+async fn commands(fixture: &mut Fixture, dir: &Path) {
+    event(fixture, "commands", "Unhealthy", "Startup probe failed").await;
     let started = |pod: &Value| pod["status"]["containerStatuses"][0]["started"].clone();
-    assert_eq!(started(&bed.pod("commands").await), Value::Bool(false));
+    assert_eq!(started(&fixture.pod("commands").await), Value::Bool(false));
     touch(dir, "started");
     // only now its readiness is asked; the event has what the command wrote
     let complaint = "Readiness probe failed: cat: can't open '/dir/ready'";
-    event(bed, "commands", "Unhealthy", complaint).await;
-    assert_eq!(started(&bed.pod("commands").await), Value::Bool(true));
+    event(fixture, "commands", "Unhealthy", complaint).await;
+    assert_eq!(started(&fixture.pod("commands").await), Value::Bool(true));
     touch(dir, "ready");
-    bed.ready("commands").await;
+    fixture.ready("commands").await;
     remove(dir, "ready");
-    unready(bed, "commands").await;
+    unready(fixture, "commands").await;
     touch(dir, "ready");
-    bed.ready("commands").await;
+    fixture.ready("commands").await;
 }
 
-async fn http_and_tcp(bed: &mut Bed, dir: &Path) {
+async fn http_and_tcp(fixture: &mut Fixture, dir: &Path) {
     let complaint = "Readiness probe failed: HTTP probe failed with statuscode: 404";
-    event(bed, "web", "Unhealthy", complaint).await;
+    event(fixture, "web", "Unhealthy", complaint).await;
     touch(dir, "healthy");
-    bed.ready("web").await;
+    fixture.ready("web").await;
     remove(dir, "healthy");
-    unready(bed, "web").await;
+    unready(fixture, "web").await;
     touch(dir, "healthy");
-    bed.ready("web").await;
+    fixture.ready("web").await;
     // nobody listens any more: that is not alive
     touch(dir, "close");
-    restarted(bed, "web", 1).await;
-    event(bed, "web", "Unhealthy", "Liveness probe failed: dial tcp").await;
-    event(bed, "web", "Unhealthy", "connection refused").await;
+    restarted(fixture, "web", 1).await;
+    event(
+        fixture,
+        "web",
+        "Unhealthy",
+        "Liveness probe failed: dial tcp",
+    )
+    .await;
+    event(fixture, "web", "Unhealthy", "connection refused").await;
     let words = "Container main failed liveness probe, will be restarted";
-    event(bed, "web", "Killing", words).await;
-    bed.ready("web").await;
+    event(fixture, "web", "Killing", words).await;
+    fixture.ready("web").await;
 }
 
-async fn a_killed_agent_flips_nothing(bed: &mut Bed, dir: &Path) {
+async fn a_killed_agent_flips_nothing(fixture: &mut Fixture, dir: &Path) {
     // whoever asks again whether it has started hears that it has not
     remove(dir, "started");
     for _ in 0..3 {
-        bed.kill_and_respawn().await;
+        fixture.kill_and_respawn().await;
         let end = Instant::now() + Duration::from_secs(3);
         while Instant::now() < end {
-            let table = bed.watch.now();
+            let table = fixture.watch.now();
             for name in ["commands", "web"] {
                 // before it has looked, an agent says nothing of containers
                 let shown = table.pod(name).filter(|pod| !pod.containers.is_empty());
@@ -168,21 +177,21 @@ async fn a_killed_agent_flips_nothing(bed: &mut Bed, dir: &Path) {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        bed.ready("commands").await;
-        bed.ready("web").await;
+        fixture.ready("commands").await;
+        fixture.ready("web").await;
     }
     touch(dir, "started");
 }
 
-async fn liveness(bed: &mut Bed, dir: &Path) {
-    let first = bed.ready("commands").await.containers;
+async fn liveness(fixture: &mut Fixture, dir: &Path) {
+    let first = fixture.ready("commands").await.containers;
     let begin = Instant::now();
     touch(dir, "dead");
-    restarted(bed, "commands", 1).await;
+    restarted(fixture, "commands", 1).await;
     // two questions, one second of the probe's own grace period instead of the pod's minute
     let took = begin.elapsed();
     assert!(took < scaled(Duration::from_secs(15)), "{took:?}");
-    assert_eq!(bed.running("commands").await.len(), 1);
-    let second = bed.ready("commands").await.containers;
+    assert_eq!(fixture.running("commands").await.len(), 1);
+    let second = fixture.ready("commands").await.containers;
     assert_ne!(first[0].id, second[0].id);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::bed::{Bed, older_than};
+use crate::fixture::{Fixture, older_than};
 use crate::manifest::fill;
 
 /// `deep` and `shallow` mount the same directory of the node, each read-only in its own way.
@@ -42,18 +42,18 @@ async fn on_containerd_recursive_read_only_includes_submounts() {
     if older_than([2, 0], "a recursive read-only mount") {
         return;
     }
-    let mut bed = Bed::start("i-rro").await;
-    let directory = bed.containerd.base().join("host");
+    let mut fixture = Fixture::start("i-rro").await;
+    let directory = fixture.containerd.base().join("host");
     let below = directory.join("below/file-system");
     std::fs::create_dir_all(&below).unwrap();
     mount("made", &below, "tmpfs", MountFlags::empty(), None).unwrap();
     let mounted = Mounted(&below);
     std::fs::write(below.join("there"), "from the node\n").unwrap();
     let text = fill(POD).replace("DIRECTORY", &directory.display().to_string());
-    bed.apply("reader.yaml", &text);
-    bed.ready("reader").await;
+    fixture.apply("reader.yaml", &text);
+    fixture.ready("reader").await;
 
-    let exec = async |script: &str| bed.exec("reader", "main", script).await;
+    let exec = async |script: &str| fixture.exec("reader", "main", script).await;
     let cannot_write = async |dir: &str| {
         let said = exec(&format!("touch {dir}/x 2>&1 || true")).await;
         assert!(said.contains("Read-only file system"), "{dir}: {said}");
@@ -73,7 +73,7 @@ async fn on_containerd_recursive_read_only_includes_submounts() {
     exec("touch /writable/below/file-system/by-writable").await;
     assert!(below.join("by-shallow").exists());
 
-    let status = bed.pod("reader").await["status"]["containerStatuses"][0].clone();
+    let status = fixture.pod("reader").await["status"]["containerStatuses"][0].clone();
     let told: Vec<String> = status["volumeMounts"]
         .as_array()
         .unwrap()
@@ -90,8 +90,8 @@ async fn on_containerd_recursive_read_only_includes_submounts() {
             "/writable null",
         ]
     );
-    bed.remove("reader.yaml");
-    bed.gone("reader").await;
+    fixture.remove("reader.yaml");
+    fixture.gone("reader").await;
     drop(mounted);
-    bed.stop().await;
+    fixture.stop().await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::bed::{Bed, SOON, bare, eventually, signal, skipped};
+use crate::fixture::{Fixture, SOON, bare, eventually, signal, skipped};
 use crate::manifest::{fill, shell, shell_with};
 
 /// The agent collects garbage once a minute.
@@ -27,35 +27,35 @@ async fn on_containerd_removed_pods_leave_nothing_behind() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::start("i-removal").await;
-    bed.apply("victim.yaml", &shell("victim", "HOLD"));
-    bed.apply(
+    let mut fixture = Fixture::start("i-removal").await;
+    fixture.apply("victim.yaml", &shell("victim", "HOLD"));
+    fixture.apply(
         "job.yaml",
         &shell_with("job", "  restartPolicy: OnFailure", "exit 0"),
     );
-    bed.apply("leaver.yaml", &fill(VOLUMES));
-    bed.apply("orphan.yaml", &shell("orphan", "HOLD"));
-    let orphan = bed.ready("orphan").await;
-    bed.ready("leaver").await;
+    fixture.apply("leaver.yaml", &fill(VOLUMES));
+    fixture.apply("orphan.yaml", &shell("orphan", "HOLD"));
+    let orphan = fixture.ready("orphan").await;
+    fixture.ready("leaver").await;
 
-    killed_containers_come_back(&mut bed).await;
-    a_sandbox_that_dies_is_replaced(&mut bed).await;
+    killed_containers_come_back(&mut fixture).await;
+    a_sandbox_that_dies_is_replaced(&mut fixture).await;
 
     // ---- removed while the agent looks, and while it does not
-    let leaver = uid(&bed, "leaver").await;
-    let orphan_uid = uid(&bed, "orphan").await;
-    bed.remove("leaver.yaml");
-    bed.gone("leaver").await;
-    bed.agent.kill().unwrap();
-    bed.remove("orphan.yaml");
-    bed.agent.spawn().unwrap();
+    let leaver = uid(&fixture, "leaver").await;
+    let orphan_uid = uid(&fixture, "orphan").await;
+    fixture.remove("leaver.yaml");
+    fixture.gone("leaver").await;
+    fixture.agent.kill().unwrap();
+    fixture.remove("orphan.yaml");
+    fixture.agent.spawn().unwrap();
     let id = bare(&orphan.containers[0].id).to_owned();
     eventually(
         "the orphan is stopped",
         Duration::from_secs(30),
         async || {
-            let running = bed.running("orphan").await;
-            let ready = bed.ready_sandboxes("orphan").await;
+            let running = fixture.running("orphan").await;
+            let ready = fixture.ready_sandboxes("orphan").await;
             (running.is_empty() && ready.is_empty())
                 .then_some(())
                 .ok_or_else(|| format!("{} running, {} sandboxes", running.len(), ready.len()))
@@ -64,7 +64,7 @@ async fn on_containerd_removed_pods_leave_nothing_behind() {
     .await;
 
     for (name, uid) in [("leaver", leaver), ("orphan", orphan_uid)] {
-        everything_is_collected(&bed, name, &uid).await;
+        everything_is_collected(&fixture, name, &uid).await;
     }
     let prefix = format!("orphan-node_default_main-{id}");
     assert!(
@@ -75,7 +75,7 @@ async fn on_containerd_removed_pods_leave_nothing_behind() {
 
     // of three dead instances of a living pod one is kept, and its log
     let dead = eventually("one dead instance is kept", GARBAGE, async || {
-        let all = bed.containers("victim").await;
+        let all = fixture.containers("victim").await;
         (all.len() == 2)
             .then(|| all[1].clone())
             .ok_or_else(|| format!("{} instances", all.len()))
@@ -83,33 +83,33 @@ async fn on_containerd_removed_pods_leave_nothing_behind() {
     .await;
     assert_eq!(
         dead.metadata.as_ref().unwrap().attempt + 1,
-        bed.ready("victim").await.containers[0].restarts as u32
+        fixture.ready("victim").await.containers[0].restarts as u32
     );
-    let (status, _) = bed.container_status(&dead.id).await;
+    let (status, _) = fixture.container_status(&dead.id).await;
     assert!(Path::new(&status.log_path).exists(), "{}", status.log_path);
     // a finished pod keeps its container: its status and its log are still asked for
-    let job = bed.pod("job").await;
+    let job = fixture.pod("job").await;
     assert_eq!(job["status"]["phase"], "Succeeded");
-    assert_eq!(bed.containers("job").await.len(), 1);
-    bed.ctl_output(&["logs", "job-node"]).await;
-    bed.stop().await;
+    assert_eq!(fixture.containers("job").await.len(), 1);
+    fixture.ctl_output(&["logs", "job-node"]).await;
+    fixture.stop().await;
 }
 
-async fn uid(bed: &Bed, name: &str) -> String {
-    let pod = bed.pod(name).await;
+async fn uid(fixture: &Fixture, name: &str) -> String {
+    let pod = fixture.pod(name).await;
     pod["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-async fn killed_containers_come_back(bed: &mut Bed) {
-    let first = bed.ready("victim").await.containers[0].clone();
-    let (status, pid) = bed.container_status(bare(&first.id)).await;
+async fn killed_containers_come_back(fixture: &mut Fixture) {
+    let first = fixture.ready("victim").await.containers[0].clone();
+    let (status, pid) = fixture.container_status(bare(&first.id)).await;
     assert!(
         status.log_path.ends_with("/main/0.log"),
         "{}",
         status.log_path
     );
     signal(pid, Signal::KILL);
-    let second = bed
+    let second = fixture
         .wait("the killed container is restarted", |table| {
             let pod = table.pod("victim");
             pod.is_some_and(|pod| pod.ready && pod.restarts() == 1)
@@ -117,30 +117,34 @@ async fn killed_containers_come_back(bed: &mut Bed) {
         .await;
     let second = second.pod("victim").unwrap().containers[0].clone();
     assert_ne!(first.id, second.id);
-    let pod = bed.pod("victim").await;
+    let pod = fixture.pod("victim").await;
     let last = &pod["status"]["containerStatuses"][0]["lastState"]["terminated"];
     assert_eq!(last["exitCode"], 137, "{pod}");
     assert_eq!(last["containerID"], first.id);
-    let (status, pid) = bed.container_status(bare(&second.id)).await;
+    let (status, pid) = fixture.container_status(bare(&second.id)).await;
     assert!(
         status.log_path.ends_with("/main/1.log"),
         "{}",
         status.log_path
     );
-    assert_eq!(bed.sandboxes("victim").await.len(), 1, "the sandbox stays");
+    assert_eq!(
+        fixture.sandboxes("victim").await.len(),
+        1,
+        "the sandbox stays"
+    );
     // the second death in a row waits
     signal(pid, Signal::KILL);
-    bed.status("victim", "CrashLoopBackOff").await;
+    fixture.status("victim", "CrashLoopBackOff").await;
 }
 
-async fn a_sandbox_that_dies_is_replaced(bed: &mut Bed) {
-    let before = bed.ready_sandboxes("leaver").await.remove(0);
-    let tasks = bed.containerd.ctr(&["tasks", "list"]).await.unwrap();
+async fn a_sandbox_that_dies_is_replaced(fixture: &mut Fixture) {
+    let before = fixture.ready_sandboxes("leaver").await.remove(0);
+    let tasks = fixture.containerd.ctr(&["tasks", "list"]).await.unwrap();
     let line = tasks.lines().find(|line| line.starts_with(&before.id));
     let pid = line.unwrap().split_whitespace().nth(1).unwrap();
     signal(pid.parse().unwrap(), Signal::KILL);
     eventually("a new sandbox", Duration::from_secs(30), async || {
-        let ready = bed.ready_sandboxes("leaver").await;
+        let ready = fixture.ready_sandboxes("leaver").await;
         let new = ready.len() == 1 && ready[0].id != before.id;
         let attempt = ready.first().map(|s| s.metadata.as_ref().unwrap().attempt);
         (new && attempt == Some(1))
@@ -150,7 +154,7 @@ async fn a_sandbox_that_dies_is_replaced(bed: &mut Bed) {
     .await;
     // until its status is read again, the pod still looks ready
     eventually("one container runs in it", SOON, async || {
-        let running = bed.running("leaver").await.len();
+        let running = fixture.running("leaver").await.len();
         (running == 1)
             .then_some(())
             .ok_or_else(|| running.to_string())
@@ -159,15 +163,15 @@ async fn a_sandbox_that_dies_is_replaced(bed: &mut Bed) {
 }
 
 /// What nobody asks for any more goes with the next housekeepings, not with the minute's garbage.
-async fn everything_is_collected(bed: &Bed, name: &str, uid: &str) {
-    let pod_dir = bed.agent.root_dir().join("pods").join(uid);
-    let logs = bed.containerd.base().join("logs");
+async fn everything_is_collected(fixture: &Fixture, name: &str, uid: &str) {
+    let pod_dir = fixture.agent.root_dir().join("pods").join(uid);
+    let logs = fixture.containerd.base().join("logs");
     eventually(
         &format!("everything of {name} is collected"),
         SOON,
         async || {
-            let containers = bed.containers(name).await.len();
-            let sandboxes = bed.sandboxes(name).await.len();
+            let containers = fixture.containers(name).await.len();
+            let sandboxes = fixture.sandboxes(name).await.len();
             let logs = std::fs::read_dir(&logs).unwrap().flatten();
             let logs = logs.filter(|e| e.file_name().to_string_lossy().ends_with(uid));
             let left = (containers, sandboxes, logs.count(), pod_dir.exists());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::bed::{Bed, bare, skipped};
+use crate::fixture::{Fixture, bare, skipped};
 use crate::manifest::fill;
 
 const FULL: &str = r#"
@@ -113,8 +113,8 @@ async fn on_containerd_pod_matches_the_go_kubelet() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::start("i-spec").await;
-    let base = bed.containerd.base().to_owned();
+    let mut fixture = Fixture::start("i-spec").await;
+    let base = fixture.containerd.base().to_owned();
     std::fs::create_dir(base.join("host-dir")).unwrap();
     std::fs::write(base.join("host-dir/there"), "from the host\n").unwrap();
     std::fs::write(base.join("host-file"), "a file\n").unwrap();
@@ -125,27 +125,28 @@ async fn on_containerd_pod_matches_the_go_kubelet() {
         ("wrong-type.yaml", WRONG_TYPE),
     ] {
         let text = fill(text).replace("BASE", &base.display().to_string());
-        bed.apply(file, &text);
+        fixture.apply(file, &text);
     }
-    bed.ready("full").await;
-    bed.ready("on-host").await;
-    bed.wait("last-words has failed", |table| {
-        table
-            .pod("last-words")
-            .is_some_and(|pod| pod.phase == "Failed")
-    })
-    .await;
+    fixture.ready("full").await;
+    fixture.ready("on-host").await;
+    fixture
+        .wait("last-words has failed", |table| {
+            table
+                .pod("last-words")
+                .is_some_and(|pod| pod.phase == "Failed")
+        })
+        .await;
 
-    labels_and_annotations(&bed).await;
-    logs_and_directories(&bed).await;
-    environment(&bed).await;
-    network_files(&bed).await;
-    volumes(&bed).await;
-    last_words(&bed).await;
-    host_network(&bed).await;
+    labels_and_annotations(&fixture).await;
+    logs_and_directories(&fixture).await;
+    environment(&fixture).await;
+    network_files(&fixture).await;
+    volumes(&fixture).await;
+    last_words(&fixture).await;
+    host_network(&fixture).await;
 
     // a volume that cannot be set up is the blocker of its pod and of no other
-    let seen = bed
+    let seen = fixture
         .wait("wrong-type has a blocker", |table| {
             table
                 .pod("wrong-type")
@@ -155,12 +156,12 @@ async fn on_containerd_pod_matches_the_go_kubelet() {
     let blocker = seen.pod("wrong-type").unwrap().blocker.clone().unwrap();
     assert!(blocker.message.contains("host-file"), "{blocker:?}");
     assert!(blocker.next_retry.is_some(), "{blocker:?}");
-    assert!(bed.running("wrong-type").await.is_empty());
-    bed.stop().await;
+    assert!(fixture.running("wrong-type").await.is_empty());
+    fixture.stop().await;
 }
 
-async fn labels_and_annotations(bed: &Bed) {
-    let pod = bed.pod("full").await;
+async fn labels_and_annotations(fixture: &Fixture) {
+    let pod = fixture.pod("full").await;
     let uid = pod["metadata"]["uid"].as_str().unwrap();
     assert_eq!(
         uid.len(),
@@ -171,7 +172,7 @@ async fn labels_and_annotations(bed: &Bed) {
     assert_eq!(annotations["kubernetes.io/config.hash"], uid);
     assert_eq!(annotations["kubernetes.io/config.source"], "file");
 
-    let sandboxes = bed.sandboxes("full").await;
+    let sandboxes = fixture.sandboxes("full").await;
     assert_eq!(sandboxes.len(), 1);
     let sandbox = &sandboxes[0];
     let of_pod = [
@@ -201,7 +202,7 @@ async fn labels_and_annotations(bed: &Bed) {
             .contains_key("kubernetes.io/config.seen")
     );
 
-    let containers = bed.running("full").await;
+    let containers = fixture.running("full").await;
     let main = containers
         .iter()
         .find(|c| c.metadata.as_ref().unwrap().name == "main")
@@ -226,10 +227,10 @@ async fn labels_and_annotations(bed: &Bed) {
     assert_eq!(annotations, expected, "annotations of the container");
 }
 
-async fn logs_and_directories(bed: &Bed) {
-    let pod = bed.pod("full").await;
+async fn logs_and_directories(fixture: &Fixture) {
+    let pod = fixture.pod("full").await;
     let uid = pod["metadata"]["uid"].as_str().unwrap();
-    let logs = bed.containerd.base().join("logs");
+    let logs = fixture.containerd.base().join("logs");
     let log_dir = logs.join(format!("default_full-node_{uid}"));
     let log = log_dir.join("main/0.log");
     let main = pod["status"]["containerStatuses"]
@@ -240,7 +241,7 @@ async fn logs_and_directories(bed: &Bed) {
         .unwrap();
     let id = main["containerID"].as_str().unwrap();
     assert!(id.starts_with("containerd://"), "{id}");
-    let (status, _) = bed.container_status(bare(id)).await;
+    let (status, _) = fixture.container_status(bare(id)).await;
     assert_eq!(Path::new(&status.log_path), log);
     let text = std::fs::read_to_string(&log).unwrap();
     assert!(text.contains(" stdout F hello from hello"), "{text}");
@@ -254,12 +255,12 @@ async fn logs_and_directories(bed: &Bed) {
     let target = std::fs::read_link(&link).unwrap();
     assert_eq!(std::fs::read_to_string(&link).unwrap(), text, "{target:?}");
 
-    let pod_dir = bed.agent.root_dir().join("pods").join(uid);
+    let pod_dir = fixture.agent.root_dir().join("pods").join(uid);
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&pod_dir), 0o750);
     assert_eq!(mode(&log_dir), 0o750);
     assert_eq!(mode(&log_dir.join("main")), 0o750);
-    assert_eq!(mode(&bed.agent.socket()), 0o600);
+    assert_eq!(mode(&fixture.agent.socket()), 0o600);
     for path in [
         "volumes/kubernetes.io~empty-dir/shared",
         "volumes/kubernetes.io~empty-dir/memory",
@@ -273,12 +274,12 @@ async fn logs_and_directories(bed: &Bed) {
     assert!(names.len() == 1 && names[0].len() == 8, "{names:?}");
 }
 
-async fn environment(bed: &Bed) {
-    let pod = bed.pod("full").await;
-    let text = bed.exec("full", "main", "env").await;
+async fn environment(fixture: &Fixture) {
+    let pod = fixture.pod("full").await;
+    let text = fixture.exec("full", "main", "env").await;
     let env: HashMap<&str, &str> = text.lines().filter_map(|l| l.split_once('=')).collect();
     let status = &pod["status"];
-    let gateway = bed.containerd.network().gateway().to_string();
+    let gateway = fixture.containerd.network().gateway().to_string();
     let expected = [
         ("GREETING", "hello"),
         ("NESTED", "hello world"),
@@ -297,23 +298,26 @@ async fn environment(bed: &Bed) {
     for (name, value) in expected {
         assert_eq!(env.get(name), Some(&value), "{name}");
     }
-    let args = bed.exec("full", "main", "cat args").await;
+    let args = fixture.exec("full", "main", "cat args").await;
     // the first argument of a script is its $0, which the log has shown
     assert_eq!(args, "hello world|$(GREETING)|$(UNSET)|");
     assert_eq!(
-        bed.exec("full", "main", "readlink /proc/1/cwd").await,
+        fixture.exec("full", "main", "readlink /proc/1/cwd").await,
         "/shared\n"
     );
-    assert_eq!(bed.exec("full", "main", "hostname").await, "custom-host\n");
-    assert_eq!(bed.exec("full", "other", "id -u").await, "65534\n");
+    assert_eq!(
+        fixture.exec("full", "main", "hostname").await,
+        "custom-host\n"
+    );
+    assert_eq!(fixture.exec("full", "other", "id -u").await, "65534\n");
     let write = "touch /file-of-mine 2>/dev/null || echo refused";
-    assert_eq!(bed.exec("full", "other", write).await, "refused\n");
+    assert_eq!(fixture.exec("full", "other", write).await, "refused\n");
 }
 
-async fn network_files(bed: &Bed) {
-    let pod = bed.pod("full").await;
+async fn network_files(fixture: &Fixture) {
+    let pod = fixture.pod("full").await;
     let ip = pod["status"]["podIP"].as_str().unwrap();
-    let hosts = bed.exec("full", "main", "cat /etc/hosts").await;
+    let hosts = fixture.exec("full", "main", "cat /etc/hosts").await;
     assert_eq!(
         hosts,
         format!(
@@ -330,7 +334,7 @@ async fn network_files(bed: &Bed) {
              192.0.2.7\talias.test\tother.test\n"
         )
     );
-    let resolv = bed.exec("full", "main", "cat /etc/resolv.conf").await;
+    let resolv = fixture.exec("full", "main", "cat /etc/resolv.conf").await;
     let lines: Vec<&str> = resolv.lines().collect();
     assert_eq!(
         lines,
@@ -342,8 +346,8 @@ async fn network_files(bed: &Bed) {
     );
 }
 
-async fn volumes(bed: &Bed) {
-    let exec = async |container: &str, script: &str| bed.exec("full", container, script).await;
+async fn volumes(fixture: &Fixture) {
+    let exec = async |container: &str, script: &str| fixture.exec("full", container, script).await;
     assert_eq!(exec("main", "stat -c %a /shared").await, "777\n");
     assert_eq!(exec("main", "cat /shared/first").await, "first\n");
     // another user, another container
@@ -358,15 +362,15 @@ async fn volumes(bed: &Bed) {
         "from the host\na file\n"
     );
     exec("main", "echo back > /made/answer").await;
-    let answer = bed.containerd.base().join("made/by-agent/answer");
+    let answer = fixture.containerd.base().join("made/by-agent/answer");
     assert_eq!(std::fs::read_to_string(answer).unwrap(), "back\n");
     let refused = "touch /read-only/x 2>/dev/null || echo refused";
     assert_eq!(exec("main", refused).await, "refused\n");
     exec("main", "touch /dir/x && test -e /read-only/x").await;
 }
 
-async fn last_words(bed: &Bed) {
-    let pod = bed.pod("last-words").await;
+async fn last_words(fixture: &Fixture) {
+    let pod = fixture.pod("last-words").await;
     let of = |name: &str| {
         let statuses = pod["status"]["containerStatuses"].as_array().unwrap();
         let status = statuses.iter().find(|s| s["name"] == name).unwrap();
@@ -378,16 +382,18 @@ async fn last_words(bed: &Bed) {
     assert_eq!(of("log"), r#"4 "Error" "first line\nlast line\n""#);
 }
 
-async fn host_network(bed: &Bed) {
-    let pod = bed.pod("on-host").await;
-    let gateway = bed.containerd.network().gateway().to_string();
+async fn host_network(fixture: &Fixture) {
+    let pod = fixture.pod("on-host").await;
+    let gateway = fixture.containerd.network().gateway().to_string();
     assert_eq!(pod["status"]["podIP"], *gateway);
     assert_eq!(pod["status"]["hostIP"], *gateway);
     assert_eq!(pod["metadata"]["namespace"], "system");
     let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
-    let theirs = bed.exec("on-host", "main", "readlink /proc/1/ns/net").await;
+    let theirs = fixture
+        .exec("on-host", "main", "readlink /proc/1/ns/net")
+        .await;
     assert_eq!(Path::new(theirs.trim_end()), ours, "network namespace");
-    let hosts = bed.exec("on-host", "main", "cat /etc/hosts").await;
+    let hosts = fixture.exec("on-host", "main", "cat /etc/hosts").await;
     let own = std::fs::read_to_string("/etc/hosts").unwrap();
     let head = "# Kubernetes-managed hosts file (host network).\n";
     assert_eq!(hosts, format!("{head}{own}"));

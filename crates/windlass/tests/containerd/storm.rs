@@ -12,7 +12,7 @@ use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 use windlass_proto::cri_v1::{ContainerState, ListContainersRequest};
 use windlass_testing::pod_watch::PodTable;
 
-use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::fill;
 
 /// Another one can be given in `WINDLASS_SEED`.
@@ -59,10 +59,10 @@ async fn on_containerd_random_storm_converges_to_desired_state() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::start("i-storm").await;
-    let dir = bed.containerd.base().join("storm");
+    let mut fixture = Fixture::start("i-storm").await;
+    let dir = fixture.containerd.base().join("storm");
     std::fs::create_dir(&dir).unwrap();
-    let overlaps = tokio::spawn(overlaps(bed.cri().await));
+    let overlaps = tokio::spawn(overlaps(fixture.cri().await));
     let seed = std::env::var("WINDLASS_SEED").ok();
     let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
     eprintln!("seed {seed}");
@@ -73,35 +73,35 @@ async fn on_containerd_random_storm_converges_to_desired_state() {
         let file = format!("{name}.yaml");
         match random.random_range(0..10) {
             0..5 => {
-                bed.apply(&file, &pod(name, step, &dir));
+                fixture.apply(&file, &pod(name, step, &dir));
                 asked.insert(name, step);
             }
             5..7 => {
                 if asked.remove(name).is_some() {
-                    bed.remove(&file);
+                    fixture.remove(&file);
                 }
             }
             7 => {
-                bed.agent.kill().unwrap();
-                bed.agent.spawn().unwrap();
+                fixture.agent.kill().unwrap();
+                fixture.agent.spawn().unwrap();
             }
             // let it get somewhere in between
             _ => {
                 let pause = Duration::from_millis(random.random_range(50..1500));
                 let ready = |table: &PodTable| table.pod(name).is_some_and(|pod| pod.ready);
-                let _ = bed.watch.wait_for(name, pause, ready).await;
+                let _ = fixture.watch.wait_for(name, pause, ready).await;
             }
         }
     }
     // one that is there in any case
-    bed.apply("a.yaml", &pod("a", STEPS, &dir));
+    fixture.apply("a.yaml", &pod("a", STEPS, &dir));
     asked.insert("a", STEPS);
 
     eventually("what was asked runs", SOON, async || {
         let mut wrong = Vec::new();
         for name in NAMES {
-            let running = bed.running(name).await.len();
-            let sandboxes = bed.ready_sandboxes(name).await.len();
+            let running = fixture.running(name).await.len();
+            let sandboxes = fixture.ready_sandboxes(name).await.len();
             let version = std::fs::read_to_string(dir.join(format!("{name}.version")));
             let version = version.unwrap_or_default();
             let right = match asked.get(name) {
@@ -122,9 +122,12 @@ async fn on_containerd_random_storm_converges_to_desired_state() {
     .await;
     assert!(!overlaps.is_finished(), "{}", overlaps.await.unwrap());
     overlaps.abort();
-    bed.wait("the agent says so", |table| {
-        table.connected && table.pods.len() == asked.len() && table.pods.values().all(|p| p.ready)
-    })
-    .await;
-    bed.stop().await;
+    fixture
+        .wait("the agent says so", |table| {
+            table.connected
+                && table.pods.len() == asked.len()
+                && table.pods.values().all(|p| p.ready)
+        })
+        .await;
+    fixture.stop().await;
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::bed::{Bed, SOON, eventually, signal, skipped};
+use crate::fixture::{Fixture, SOON, eventually, signal, skipped};
 use crate::manifest::fill;
 
 const PARTS: &str = r#"
@@ -65,36 +65,37 @@ async fn on_containerd_subpath_cannot_escape_volume() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::start("i-subpath").await;
-    let base = bed.containerd.base().to_owned();
+    let mut fixture = Fixture::start("i-subpath").await;
+    let base = fixture.containerd.base().to_owned();
     std::fs::create_dir_all(base.join("host/sub")).unwrap();
     std::fs::write(base.join("host/sub/there"), "of the host\n").unwrap();
     for (file, text) in [("parts.yaml", PARTS), ("no-value.yaml", NO_VALUE)] {
-        bed.apply(
+        fixture.apply(
             file,
             &fill(text).replace("BASE", &base.display().to_string()),
         );
     }
-    bed.process("parts", "main").await;
-    let uid = bed.pod("parts").await["metadata"]["uid"].clone();
-    let pod_dir = bed
+    fixture.process("parts", "main").await;
+    let uid = fixture.pod("parts").await["metadata"]["uid"].clone();
+    let pod_dir = fixture
         .agent
         .root_dir()
         .join("pods")
         .join(uid.as_str().unwrap());
 
-    what_is_asked_for_is_seen(&bed).await;
-    what_leads_out_is_refused(&mut bed).await;
-    a_restart_sees_what_is_there_by_then(&mut bed, &pod_dir).await;
+    what_is_asked_for_is_seen(&fixture).await;
+    what_leads_out_is_refused(&mut fixture).await;
+    a_restart_sees_what_is_there_by_then(&mut fixture, &pod_dir).await;
 
-    bed.wait("no-value says which value is missing", |table| {
-        let blocker = table.pod("no-value").and_then(|pod| pod.blocker.as_ref());
-        blocker.is_some_and(|blocker| blocker.message.contains("missing value for NOBODY"))
-    })
-    .await;
+    fixture
+        .wait("no-value says which value is missing", |table| {
+            let blocker = table.pod("no-value").and_then(|pod| pod.blocker.as_ref());
+            blocker.is_some_and(|blocker| blocker.message.contains("missing value for NOBODY"))
+        })
+        .await;
 
-    bed.remove("parts.yaml");
-    bed.remove("no-value.yaml");
+    fixture.remove("parts.yaml");
+    fixture.remove("no-value.yaml");
     eventually("the pod's directory is gone", SOON, async || {
         let left = pod_dir.exists();
         (!left)
@@ -108,11 +109,11 @@ async fn on_containerd_subpath_cannot_escape_volume() {
         base.join("host/sub/there").exists(),
         "the host keeps its own"
     );
-    bed.stop().await;
+    fixture.stop().await;
 }
 
-async fn what_is_asked_for_is_seen(bed: &Bed) {
-    let exec = async |script: &str| bed.exec("parts", "main", script).await;
+async fn what_is_asked_for_is_seen(fixture: &Fixture) {
+    let exec = async |script: &str| fixture.exec("parts", "main", script).await;
     // as the volume itself: open to all, its group's, and what is made in it too
     assert_eq!(exec("stat -c '%a %g' /all").await, "2777 2000\n");
     assert_eq!(exec("stat -c '%a %g' /made").await, "2777 2000\n");
@@ -126,55 +127,59 @@ async fn what_is_asked_for_is_seen(bed: &Bed) {
     assert_eq!(exec("cat /labels").await, "app=\"parts\"");
 }
 
-async fn what_leads_out_is_refused(bed: &mut Bed) {
+async fn what_leads_out_is_refused(fixture: &mut Fixture) {
     let refused = r#"failed to prepare subPath for volumeMount "data" of container "escape""#;
-    bed.wait("the link out is refused", |table| {
-        table.pod("parts").is_some_and(|pod| {
-            let waits = pod.containers.iter().any(|container| {
-                container.name == "escape" && container.reason == "CreateContainerConfigError"
-            });
-            let blocker = pod.blocker.as_ref();
-            waits && blocker.is_some_and(|blocker| blocker.message.contains(refused))
+    fixture
+        .wait("the link out is refused", |table| {
+            table.pod("parts").is_some_and(|pod| {
+                let waits = pod.containers.iter().any(|container| {
+                    container.name == "escape" && container.reason == "CreateContainerConfigError"
+                });
+                let blocker = pod.blocker.as_ref();
+                waits && blocker.is_some_and(|blocker| blocker.message.contains(refused))
+            })
         })
-    })
-    .await;
+        .await;
     // why is for the node's administrator
-    bed.logged(&[
-        "subPath not prepared",
-        "escape",
-        "Invalid cross-device link",
-    ])
-    .await;
-    bed.exec(
-        "parts",
-        "main",
-        "rm /all/out; mkdir /all/out; touch /all/out/ours",
-    )
-    .await;
-    bed.ready("parts").await;
-    assert_eq!(bed.exec("parts", "escape", "ls /out").await, "ours\n");
+    fixture
+        .logged(&[
+            "subPath not prepared",
+            "escape",
+            "Invalid cross-device link",
+        ])
+        .await;
+    fixture
+        .exec(
+            "parts",
+            "main",
+            "rm /all/out; mkdir /all/out; touch /all/out/ours",
+        )
+        .await;
+    fixture.ready("parts").await;
+    assert_eq!(fixture.exec("parts", "escape", "ls /out").await, "ours\n");
 }
 
-async fn a_restart_sees_what_is_there_by_then(bed: &mut Bed, pod_dir: &Path) {
+async fn a_restart_sees_what_is_there_by_then(fixture: &mut Fixture, pod_dir: &Path) {
     let bound = pod_dir.join("volume-subpaths/data/main");
     let script = "rm /all/file /all/now; echo other > /all/file; \
                   mkdir /all/v2; echo two > /all/v2/conf; ln -s v2 /all/now";
-    bed.exec("parts", "main", script).await;
+    fixture.exec("parts", "main", script).await;
     // what was opened stays, as long as the container does
     assert_eq!(
-        bed.exec("parts", "main", "cat /file /conf").await,
+        fixture.exec("parts", "main", "cat /file /conf").await,
         "text\none\n"
     );
-    bed.kill_and_respawn().await;
-    let pid = bed.process("parts", "main").await;
+    fixture.kill_and_respawn().await;
+    let pid = fixture.process("parts", "main").await;
     signal(pid, Signal::KILL);
-    bed.wait("the killed container is restarted", |table| {
-        let pod = table.pod("parts");
-        pod.is_some_and(|pod| pod.ready && pod.restarts() == 1)
-    })
-    .await;
+    fixture
+        .wait("the killed container is restarted", |table| {
+            let pod = table.pod("parts");
+            pod.is_some_and(|pod| pod.ready && pod.restarts() == 1)
+        })
+        .await;
     assert_eq!(
-        bed.exec("parts", "main", "cat /file /conf").await,
+        fixture.exec("parts", "main", "cat /file /conf").await,
         "other\ntwo\n"
     );
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();

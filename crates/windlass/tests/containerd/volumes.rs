@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::bed::{Bed, SOON, eventually, skipped};
+use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::fill;
 
 const NR_HUGEPAGES: &str = "/proc/sys/vm/nr_hugepages";
@@ -66,24 +66,27 @@ async fn on_containerd_tmpfs_size_and_fs_group_survive_kill() {
         Some(_) => ("hugepages-2Mi: 4Mi", "HugePages"),
         None => ("cpu: 1", "Memory"),
     };
-    let mut bed = Bed::start("m-volumes").await;
+    let mut fixture = Fixture::start("m-volumes").await;
     let manifest = MADE.replace("LARGE", large).replace("MEDIUM", medium);
-    bed.apply("made.yaml", &fill(&manifest));
-    bed.ready("made").await;
+    fixture.apply("made.yaml", &fill(&manifest));
+    fixture.ready("made").await;
 
     let sizes = "df -k /memory /small | awk 'NR > 1 {print $2}'";
-    assert_eq!(bed.exec("made", "main", sizes).await, "32768\n1024\n");
+    assert_eq!(fixture.exec("made", "main", sizes).await, "32768\n1024\n");
     let fill_up = "dd if=/dev/zero of=/small/file bs=1M count=2 2>&1 | grep -o 'No space left'";
-    assert_eq!(bed.exec("made", "main", fill_up).await, "No space left\n");
+    assert_eq!(
+        fixture.exec("made", "main", fill_up).await,
+        "No space left\n"
+    );
     let owners = "for v in memory small disk; do echo kept >/$v/kept; stat -c '%a %g' /$v; \
                   stat -c '%u %g' /$v/kept; done";
     // what is in memory is sticky
     let of = |mode: u32| format!("{mode} 2000\n1000 2000\n");
     let expected = [3777, 3777, 2777].map(of).concat();
-    bed.exec("made", "main", "rm /small/file").await;
-    assert_eq!(bed.exec("made", "main", owners).await, expected);
+    fixture.exec("made", "main", "rm /small/file").await;
+    assert_eq!(fixture.exec("made", "main", owners).await, expected);
     if pages.is_some() {
-        let seen = bed
+        let seen = fixture
             .exec("made", "main", "grep ' /large ' /proc/mounts")
             .await;
         assert!(
@@ -94,18 +97,18 @@ async fn on_containerd_tmpfs_size_and_fs_group_survive_kill() {
         eprintln!("no huge pages here: not looked at");
     }
 
-    let mounts = mounts_beneath(&bed.agent.root_dir());
+    let mounts = mounts_beneath(&fixture.agent.root_dir());
     assert_eq!(mounts.len(), 3, "{mounts:?}");
-    bed.kill_and_respawn().await;
-    bed.ready("made").await;
-    assert_eq!(mounts_beneath(&bed.agent.root_dir()), mounts);
+    fixture.kill_and_respawn().await;
+    fixture.ready("made").await;
+    assert_eq!(mounts_beneath(&fixture.agent.root_dir()), mounts);
     let kept = "cat /memory/kept /small/kept /disk/kept";
-    assert_eq!(bed.exec("made", "main", kept).await, "kept\n".repeat(3));
+    assert_eq!(fixture.exec("made", "main", kept).await, "kept\n".repeat(3));
 
-    bed.remove("made.yaml");
-    bed.gone("made").await;
-    assert!(mounts_beneath(&bed.agent.root_dir()).is_empty());
-    bed.stop().await;
+    fixture.remove("made.yaml");
+    fixture.gone("made").await;
+    assert!(mounts_beneath(&fixture.agent.root_dir()).is_empty());
+    fixture.stop().await;
 }
 
 const SHARES: &str = r#"
@@ -137,25 +140,25 @@ async fn on_containerd_nfs_volume_is_mounted_and_data_persists() {
     if skipped() {
         return;
     }
-    let mut bed = Bed::with_program("m-nfs", "mount", MOUNT).await;
-    let programs = bed.containerd.base().join("programs");
+    let mut fixture = Fixture::with_program("m-nfs", "mount", MOUNT).await;
+    let programs = fixture.containerd.base().join("programs");
     let at = |name: &str| programs.join(name);
     fs::create_dir(at("near")).unwrap();
     fs::write(at("near").join("file"), "of the server\n").unwrap();
 
-    let apply = |bed: &Bed, name: &str| {
-        bed.apply(
+    let apply = |fixture: &Fixture, name: &str| {
+        fixture.apply(
             &format!("{name}.yaml"),
             &fill(&SHARES.replace("NAME", name)),
         );
     };
-    apply(&bed, "far");
-    apply(&bed, "near");
-    bed.ready("near").await;
+    apply(&fixture, "far");
+    apply(&fixture, "near");
+    fixture.ready("near").await;
     let read = "cat /share/file; echo of the pod >/share/new";
-    assert_eq!(bed.exec("near", "main", read).await, "of the server\n");
+    assert_eq!(fixture.exec("near", "main", read).await, "of the server\n");
     eventually("the pod says why it waits", SOON, async || {
-        let blocker = bed.entry("far").await.blocker;
+        let blocker = fixture.entry("far").await.blocker;
         let text = format!("{blocker:?}");
         let words = ["share", "mount failed: exit status 32", "no answer of far"];
         let told = words.iter().all(|words| text.contains(words));
@@ -165,16 +168,16 @@ async fn on_containerd_nfs_volume_is_mounted_and_data_persists() {
 
     // its server answers: nobody has to touch the pod
     fs::create_dir(at("far")).unwrap();
-    bed.ready("far").await;
+    fixture.ready("far").await;
     for name in ["near", "far"] {
-        bed.remove(&format!("{name}.yaml"));
-        bed.gone(name).await;
+        fixture.remove(&format!("{name}.yaml"));
+        fixture.gone(name).await;
     }
-    assert!(mounts_beneath(&bed.agent.root_dir()).is_empty());
+    assert!(mounts_beneath(&fixture.agent.root_dir()).is_empty());
     let written = fs::read_to_string(at("near").join("new")).unwrap();
     assert_eq!(written, "of the pod\n");
     assert!(at("near").join("file").exists());
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 /// Places below a directory where something is mounted.

@@ -16,8 +16,7 @@ use crate::machine::{Machine, mark, remove_leftovers};
 /// The pod copies a hundred megabytes of programs, starts two daemons and waits for both; pods of
 /// the inner one have 30 s to end and are collected once a minute.
 const PATIENCE: Duration = Duration::from_secs(150);
-const NAME: &str =
-    "end_to_end::on_containerd_daemon_set_upgrades_and_cleans_up";
+const NAME: &str = "end_to_end::on_containerd_daemon_set_upgrades_and_cleans_up";
 const INNER_SOCKET: &str = "/var/lib/windlass/kubelet/windlass.sock";
 const INNER_MANIFESTS: &str = "/var/lib/windlass/manifests";
 
@@ -32,14 +31,14 @@ async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
         return;
     }
     remove_leftovers();
-    let bed = Bed::start().await;
+    let fixture = Fixture::start().await;
     let before = Machine::read();
 
     mark();
-    bed.install("side-by-side", "1");
-    let mut outer = bed.agent.watch();
+    fixture.install("side-by-side", "1");
+    let mut outer = fixture.agent.watch();
     ready(&mut outer, "windlass").await;
-    add_inner_images(&bed.containerd);
+    add_inner_images(&fixture.containerd);
     let mut inner = PodWatch::start(INNER_SOCKET.into());
     std::fs::create_dir_all(INNER_MANIFESTS).unwrap();
     std::fs::write(
@@ -53,7 +52,7 @@ async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
 
     // an upgrade is another pod in the place of this one
     let old = pod(&outer.now(), "windlass").unwrap().uid.clone();
-    bed.install("side-by-side", "2");
+    fixture.install("side-by-side", "2");
     let replaced =
         |table: &PodTable| pod(table, "windlass").is_some_and(|pod| pod.ready && pod.uid != old);
     wait(&mut outer, "the new pod is ready", replaced).await;
@@ -63,13 +62,13 @@ async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
     let second = ready(&mut inner, "web").await;
     assert_eq!(first, second, "the same container, not restarted");
 
-    bed.install("cleanup", "3");
+    fixture.install("cleanup", "3");
     let clean = |table: &PodTable| {
         let found = pod(table, "windlass");
         found.is_some_and(|pod| pod.ready && pod.containers.iter().any(|it| it.name == "clean"))
     };
     wait(&mut outer, "nothing is left", clean).await;
-    bed.uninstall();
+    fixture.uninstall();
     let gone = |table: &PodTable| table.connected && pod(table, "windlass").is_none();
     wait(&mut outer, "the pod is gone", gone).await;
     let left = Machine::read().added_to(&before);
@@ -79,16 +78,16 @@ async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
         [] as [String; 0],
         "nobody else lost anything"
     );
-    bed.stop().await;
+    fixture.stop().await;
 }
 
 /// The outer node.
-struct Bed {
+struct Fixture {
     agent: Agent,
     containerd: PrivateContainerd,
 }
 
-impl Bed {
+impl Fixture {
     async fn start() -> Self {
         let containerd = PrivateContainerd::start("daemonset", |_| {}).await.unwrap();
         add_images(&containerd).await;
@@ -137,13 +136,13 @@ impl Bed {
         self.containerd.base().join("manifests/windlass.yaml")
     }
 
-    /// Ends the agent; its containerd goes with the bed.
+    /// Ends the agent; its containerd goes with the fixture.
     async fn stop(mut self) {
         self.agent.terminate().await.unwrap();
     }
 }
 
-impl Drop for Bed {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!(

@@ -9,7 +9,7 @@ use windlass_fake_api::{FakeApiServer, RequestRecord};
 use windlass_testing::{FakeRuntime, NodeSim};
 use windlass_types::{ContainerState, Pod, PodExt, PodUid, Timestamp, names};
 
-use crate::scene::phase_of;
+use crate::fixture::phase_of;
 
 /// Looks from now on until the end of the scenario.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use windlass_types::PodUid;
 use windlass_types::certificatesv1beta1::PodCertificateRequest;
 use windlass_types::corev1::ServiceAccount;
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{HOUR, MINUTE, SECOND};
 
 fn certified(name: &str) -> PodBuilder {

@@ -5,7 +5,7 @@ use windlass_fake_api::On;
 use windlass_testing::{NodeSim, PodBuilder};
 use windlass_types::corev1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 /// A pod whose container sees one volume.

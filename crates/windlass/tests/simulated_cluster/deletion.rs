@@ -7,7 +7,7 @@ use windlass_testing::NodeSim;
 use windlass_testing::fake_runtime::{Behaviour, Operation};
 use windlass_types::{Pod, PodExt, PodUid};
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 /// Deletions that the agent asked for must be the last thing that happens to a pod.

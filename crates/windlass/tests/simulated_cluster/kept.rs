@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_pod_inputs::object_reads::ChangeDetection;
 use windlass_fake_api::On;
+use windlass_pod_inputs::object_reads::ChangeDetection;
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{ConfigMap, Secret};
 use windlass_types::{PodUid, Reason};
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 /// A pod whose container has these volumes, and perhaps variables.

@@ -7,7 +7,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all are tests
 
 mod audit;
-mod scene;
+mod fixture;
 
 mod certificates;
 mod claims;

@@ -11,7 +11,7 @@ use windlass_types::corev1::{ConfigMap, Secret, ServiceAccount};
 use windlass_types::{Pod, PodUid};
 use windlass_volumes::VolumeStep;
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::volumes::{DRIVER, count, disk, has_disk, object, staged, with_disk};
 use crate::{HOUR, MINUTE, SECOND};
 

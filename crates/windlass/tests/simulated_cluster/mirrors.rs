@@ -4,7 +4,7 @@ use windlass_fake_api::On;
 use windlass_testing::NodeSim;
 use windlass_types::{Pod, PodExt, names};
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 fn mirror_uid(sim: &NodeSim, name: &str) -> Option<String> {

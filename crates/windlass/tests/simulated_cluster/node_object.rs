@@ -3,7 +3,7 @@
 use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_types::corev1::{Event, Node, Taint};
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{HOUR, MINUTE, SECOND};
 
 #[test]

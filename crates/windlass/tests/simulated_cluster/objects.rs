@@ -6,7 +6,7 @@ use windlass_testing::fake_runtime::Operation;
 use windlass_testing::{NodeSim, PodBuilder};
 use windlass_types::corev1::ConfigMap;
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 /// A pod whose environment comes from a ConfigMap.

@@ -6,7 +6,7 @@ use windlass_testing::fake_runtime::{Behaviour, Operation};
 use windlass_types::corev1::Node;
 use windlass_types::{Pod, PodExt};
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 #[test]

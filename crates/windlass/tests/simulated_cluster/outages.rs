@@ -7,7 +7,7 @@ use windlass_testing::fake_runtime::Behaviour;
 use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_types::{ContainerState, PodExt, PodUid, names};
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{HOUR, MINUTE, SECOND};
 
 #[test]
@@ -114,7 +114,7 @@ fn ten_minute_outage_costs_one_patch_per_pod() {
         assert_eq!(
             sim.runtime.starts(&pods[0].1, "app"),
             crash_left,
-            "the scene is set so that nothing happens now"
+            "nothing is expected to happen now"
         );
         assert_eq!(patches(sim, "job").len(), 1);
         assert_eq!(patches(sim, "crash").len(), 1);

@@ -6,7 +6,7 @@ use windlass_fake_api::{On, RawAnswer};
 use windlass_testing::{NodeSim, PodBuilder};
 use windlass_types::corev1::{ConfigMap, ServiceAccount};
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 /// The calls that get the answer.

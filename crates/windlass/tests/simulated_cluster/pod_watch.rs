@@ -6,7 +6,7 @@ use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_types::corev1::{ConfigMap, Event};
 use windlass_types::view::PodWatch;
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{HOUR, MINUTE, SECOND};
 
 fn pod_watch(sim: &NodeSim) -> Option<PodWatch> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use windlass_testing::fake_runtime::Behaviour;
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 #[test]

@@ -9,7 +9,7 @@ use windlass_testing::fake_runtime::{Behaviour, Operation};
 use windlass_types::Pod;
 use windlass_types::corev1::Event;
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{HOUR, MINUTE, SECOND};
 
 fn names(count: usize) -> Vec<String> {

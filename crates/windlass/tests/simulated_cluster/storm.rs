@@ -13,7 +13,7 @@ use windlass_types::corev1::{ConfigMap, Node};
 use windlass_types::{ContainerState, Pod, PodExt, PodUid, names};
 
 use crate::audit::Audit;
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 const KINDS: [&str; 7] = ["web", "pair", "job", "fail", "crash", "config", "stubborn"];

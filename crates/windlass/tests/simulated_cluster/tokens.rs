@@ -9,7 +9,7 @@ use windlass_types::Pod;
 use windlass_types::corev1::{Event, ServiceAccount};
 
 use crate::SECOND;
-use crate::scene::*;
+use crate::fixture::*;
 
 /// A pod with a token and a ConfigMap, as every pod of a cluster has, not bound yet.
 fn ordinary(name: &str) -> PodBuilder {

@@ -5,7 +5,7 @@ use windlass_testing::fake_runtime::Behaviour;
 use windlass_testing::{NodeSim, PodBuilder};
 use windlass_types::{PodUid, Reason};
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 const MEBIBYTE: u64 = 1 << 20;

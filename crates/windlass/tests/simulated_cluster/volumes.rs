@@ -7,7 +7,7 @@ use windlass_types::corev1::{AttachedVolume, Node, PersistentVolume, PersistentV
 use windlass_types::{DeviceName, Pod, PodUid};
 use windlass_volumes::VolumeStep;
 
-use crate::scene::*;
+use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
 /// The driver behind it.

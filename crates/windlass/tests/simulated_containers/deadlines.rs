@@ -4,7 +4,7 @@ use windlass_testing::fake_runtime::{Behaviour, Fault, Operation, Pull};
 use windlass_testing::{NodeSim, PodBuilder, simulate, simulate_cluster};
 use windlass_types::{Pod, Reason};
 
-use crate::scene::{line, nothing_lives, pod, prepare, running_in_a_cluster};
+use crate::fixture::{line, nothing_lives, pod, prepare, running_in_a_cluster};
 use crate::{IMAGE, MINUTE, SECOND};
 
 fn with_deadline(builder: PodBuilder, seconds: i64) -> PodBuilder {

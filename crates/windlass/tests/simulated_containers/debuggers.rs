@@ -5,7 +5,7 @@ use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_types::Pod;
 use windlass_types::corev1::EphemeralContainer;
 
-use crate::scene::{line, nothing_lives, pod, running_in_a_cluster, starts};
+use crate::fixture::{line, nothing_lives, pod, running_in_a_cluster, starts};
 use crate::{IMAGE, MINUTE, SECOND};
 
 fn add_debugger(sim: &NodeSim, name: &str, image: &str) {

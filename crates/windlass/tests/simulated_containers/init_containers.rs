@@ -3,7 +3,7 @@
 use windlass_testing::fake_runtime::{Behaviour, Exec, Operation};
 use windlass_testing::simulate;
 
-use crate::scene::{every_second, gaps, order, pod, prepare, sidecar, starts};
+use crate::fixture::{every_second, gaps, order, pod, prepare, sidecar, starts};
 use crate::{IMAGE, MINUTE, SECOND};
 
 #[test]

@@ -4,7 +4,7 @@ use windlass_testing::fake_runtime::{Behaviour, Fault, Operation, Pull};
 use windlass_testing::{NodeSim, simulate};
 use windlass_types::{ContainerState, PodUid};
 
-use crate::scene::{pod, prepare, sidecar};
+use crate::fixture::{pod, prepare, sidecar};
 use crate::{IMAGE, MINUTE, SECOND};
 
 #[test]

@@ -3,7 +3,7 @@
 
 #![allow(missing_docs, clippy::expect_used)] // all are tests
 
-mod scene;
+mod fixture;
 
 mod deadlines;
 mod debuggers;

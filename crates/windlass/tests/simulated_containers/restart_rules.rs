@@ -4,7 +4,7 @@ use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
 use windlass_testing::simulate;
 use windlass_types::Pod;
 
-use crate::scene::{gaps, line, order, pod, prepare, rule, sidecar, starts};
+use crate::fixture::{gaps, line, order, pod, prepare, rule, sidecar, starts};
 use crate::{IMAGE, MINUTE, SECOND};
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(45);
 pub(crate) const LEASE_SECONDS: u64 = 8;
 
 /// What a theme runs on.
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     /// First: a failed test shows it before the rest is taken down.
     last_words: LastWords,
     /// The pods as the agent says.
@@ -88,14 +88,14 @@ pub(crate) async fn eventually<T>(
     }
 }
 
-impl Bed {
+impl Fixture {
     /// A cluster, a containerd and an agent that has joined; `None` if the machine lacks what
     /// that takes.
     pub(crate) async fn start(kind: Kind, name: &str) -> Option<Self> {
-        let mut bed = Self::prepare(kind, name, Credentials::Certificate).await?;
-        bed.agent.spawn().unwrap();
-        bed.node_ready().await;
-        Some(bed)
+        let mut fixture = Self::prepare(kind, name, Credentials::Certificate).await?;
+        fixture.agent.spawn().unwrap();
+        fixture.node_ready().await;
+        Some(fixture)
     }
 
     /// The same, the agent not started yet.
@@ -149,7 +149,7 @@ impl Bed {
         };
         let binary = Path::new(env!("CARGO_BIN_EXE_windlass"));
         let agent = Agent::prepare(&containerd, binary, &manifests, options).unwrap();
-        let bed = Self {
+        let fixture = Self {
             last_words: LastWords(agent.log_file()),
             watch: agent.watch(),
             agent,
@@ -160,8 +160,8 @@ impl Bed {
             manifests,
             containerd,
         };
-        bed.set_up_namespace(kind).await;
-        Some(bed)
+        fixture.set_up_namespace(kind).await;
+        Some(fixture)
     }
 
     /// What controllers put into every namespace: a pod is refused without the one and cannot
