@@ -19,9 +19,9 @@ use anyhow::{Context, bail};
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
-use crate::run;
 use crate::tidy::{Finding, Workspace};
 use member::Member;
+use xtask_run as run;
 
 /// Crates that no example shows, and why.
 const WITHOUT_EXAMPLE: &[(&str, &str)] = &[

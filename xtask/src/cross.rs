@@ -7,7 +7,7 @@ pub(crate) mod toolchain;
 use anyhow::{Context, bail};
 use windlass_testbed::platform::Platform;
 
-use crate::run;
+use xtask_run as run;
 
 /// What is tested: the platform other than that of developers and CI.
 const PLATFORM: Platform = Platform::Arm64;
@@ -24,7 +24,13 @@ const SHORT: &[&str] = &[
 /// Property tests that the short form leaves out: emulated, they take minutes.
 const SHORT_LEFT_OUT: &[&str] = &["volume_plan::tests::invariants::"];
 /// Packages that only run where the workspace is built.
-const HOST_ONLY: &[&str] = &["xtask", "windlass-testbed", "windlass-fuzz"];
+const HOST_ONLY: &[&str] = &[
+    "xtask",
+    "xtask-run",
+    "windlass-bench",
+    "windlass-testbed",
+    "windlass-fuzz",
+];
 /// Integration tests without a container runtime: the simulations.
 const SIMULATIONS: &str = "simulat*";
 /// Tests that need what emulation does not have: a container runtime, or a program of this platform
@@ -140,7 +146,9 @@ mod tests {
         assert_eq!(
             short_form().join(" "),
             "test --quiet --target=aarch64-unknown-linux-gnu --lib --package=windlass-types \
-             --package=windlass-core --package=windlass-store --package=windlass-cgroups -- \
+             --package=windlass-units --package=windlass-manifests \
+             --package=windlass-pod-lifecycle --package=windlass-volume-plan \
+             --package=windlass-store --package=windlass-cgroups -- \
              --skip=volume_plan::tests::invariants::"
         );
     }

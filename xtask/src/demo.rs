@@ -10,8 +10,9 @@ use windlass_testbed::agent::{Agent, AgentOptions};
 use windlass_testbed::containerd::PrivateContainerd;
 use windlass_testbed::pod_watch::{PodTable, PodView};
 
+use crate::phases;
 use crate::terminal::{self, Screen};
-use crate::{phases, run};
+use xtask_run as run;
 
 /// How long the examples may take to reach their expected states. Starting all three takes a few
 /// seconds; the crash-looper's first restart comes at once, its second after 10 s.

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use crate::run;
+use xtask_run as run;
 
 /// Longest case in bytes: the largest manifest and header block that anybody writes by hand.
 const LONGEST: u32 = 16 << 10;

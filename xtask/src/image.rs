@@ -19,8 +19,9 @@ use windlass_testbed::oci::{Blobs, PackedImage};
 use windlass_testbed::platform::Platform;
 
 use crate::cross::toolchain;
-use crate::{run, terminal};
+use crate::terminal;
 use sbom::Part;
+use xtask_run as run;
 
 /// The crates whose programs are in the agent's image.
 const CRATES: [&str; 2] = ["windlass", "windlass-ctl"];

@@ -1,12 +1,9 @@
 //! Every chore of the workspace, as `cargo xtask <command>`. What a command needs and the
 //! machine lacks is installed or named with the fix; nothing has to be set up by hand.
 
-mod run;
-
 mod tidy;
 mod verify;
 
-mod bench;
 mod crates;
 mod cross;
 mod demo;
@@ -21,6 +18,7 @@ mod vm;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use windlass_bench as bench;
 
 /// Chores of the Windlass workspace.
 #[derive(Debug, Parser)]
@@ -82,7 +80,7 @@ fn main() -> ExitCode {
         Command::Ci => block_on(verify::ci()),
         Command::Tidy => tidy::run(),
         Command::Crates(options) => block_on(crates::run(&options)),
-        Command::Codegen => run::cargo(&["run", "--quiet", "--package", "windlass-codegen"]),
+        Command::Codegen => xtask_run::cargo(&["run", "--quiet", "--package", "windlass-codegen"]),
         Command::Reference => reference::run(),
         Command::Demo(options) => block_on(demo::run(&options)),
         Command::Bench(options) => block_on(bench::run(&options)),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use windlass_manifests::yaml;
 use windlass_testbed::kustomize::{OVERLAYS, objects};
 
-use crate::run;
+use xtask_run as run;
 
 /// Where the images of `deploy/` are said to be: nowhere, so that nothing is pulled from there.
 const REGISTRY: &str = "windlass.dev/";

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use crate::run;
+use xtask_run as run;
 
 /// Where the pages are.
 pub(crate) const DIRECTORY: &str = "docs/reference";

@@ -15,7 +15,8 @@ use serde_json::Value;
 
 pub(crate) use manifests::Package;
 
-use crate::{reference, run};
+use crate::reference;
+use xtask_run as run;
 
 /// One breach of one rule.
 #[derive(Debug)]

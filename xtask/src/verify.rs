@@ -2,7 +2,8 @@
 
 use windlass_testbed::containerd::Programs;
 
-use crate::{cross, run, tidy, vm};
+use crate::{cross, tidy, vm};
+use xtask_run as run;
 
 /// Tests on a real containerd, as `.config/nextest.toml` names them too.
 const CONTAINERD_TESTS: &str = "test(/(^|::)on_(containerd|fake_cluster|real_cluster)/)";

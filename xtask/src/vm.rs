@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use windlass_testbed::debian::{self, Package};
 
-use xtask_run as run;
 use machine::{Hardware, Machine};
+use xtask_run as run;
 
 /// What runs the machine and makes its disks.
 const PACKAGES: &[Package] = &[

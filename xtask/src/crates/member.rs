@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::run;
 use crate::tidy::{Package, Workspace};
+use xtask_run as run;
 
 /// A member of the workspace with its hand-written files.
 pub(crate) struct Member<'a> {

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use windlass_testbed::debian;
 use windlass_testbed::platform::Platform;
 
-use crate::run;
+use xtask_run as run;
 
 /// Installs what is missing to build for a platform and to run its programs here.
 ///

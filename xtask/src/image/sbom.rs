@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use windlass_testbed::node_images::DebianPackage;
 use windlass_testbed::oci::Image;
 
-use crate::run;
+use xtask_run as run;
 
 const NOTHING_SAID: &str = "NOASSERTION";
 

@@ -3,7 +3,7 @@
 use super::endpoints::routes;
 use super::metrics::{DIRECTORY, FILES, families};
 use super::{pages, stale};
-use crate::run;
+use xtask_run as run;
 
 fn source(path: &str) -> anyhow::Result<String> {
     super::read(&run::root().join(path))

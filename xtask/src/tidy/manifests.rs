@@ -315,19 +315,22 @@ const EDGES: &[(&str, &[&str])] = &[
         &["manifests", "proto", "runtime-config", "types"],
     ),
     (
+        "bench",
+        &["client", "cri", "fake-api", "metrics", "testbed"],
+    ),
+    (
         "xtask",
         &[
-            "client",
+            "bench",
             "config",
             "credentials",
-            "cri",
-            "fake-api",
             "manifests",
             "metrics",
             "proto",
             "testbed",
         ],
     ),
+    ("xtask-run", &[]),
     (
         "fuzz",
         &[

@@ -11,7 +11,7 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use super::payload::Payload;
 use super::system::System;
-use crate::run;
+use xtask_run as run;
 
 /// What the machine's last line of output begins with.
 const EXIT_CODE: &str = "windlass-vm: exit code ";

@@ -14,7 +14,7 @@ use windlass_testbed::environment::{CGROUP_DRIVER, IMAGES, TIMEOUT_FACTOR};
 use windlass_testbed::images;
 
 use super::system::succeed;
-use crate::run;
+use xtask_run as run;
 
 /// Factor of the tests' timeouts on an emulated processor.
 const SLOWNESS: u32 = 10;

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use crate::run;
+use xtask_run as run;
 
 /// Packages besides mmdebstrap's variant `minbase`.
 const PACKAGES: &[&str] = &[

@@ -15,7 +15,7 @@ use super::bare::Bare;
 use super::fleet::Fleet;
 use super::report::{Report, Unit};
 use super::{KIB_PER_MIB, Options, median, names};
-use crate::run;
+use xtask_run as run;
 
 /// Targets for 500 pods at rest; they apply to as many or fewer.
 const TARGET_PODS: usize = 500;

@@ -7,12 +7,12 @@ use futures::future::try_join_all;
 use tokio::time::Instant;
 use windlass_testbed::images;
 
-use crate::bench::bare::Bare;
-use crate::bench::fleet::Fleet;
-use crate::bench::process::machine_busy_seconds;
-use crate::bench::report::{Report, Unit};
-use crate::bench::{Options, median, names};
-use crate::run;
+use crate::bare::Bare;
+use crate::fleet::Fleet;
+use crate::process::machine_busy_seconds;
+use crate::report::{Report, Unit};
+use crate::{Options, median, names};
+use xtask_run as run;
 
 /// Port of the server in the probed pods.
 const PORT: u16 = 8080;

@@ -18,7 +18,7 @@ use super::bare::Bare;
 use super::fleet::Fleet;
 use super::report::{Report, Unit};
 use super::{KIB_PER_MIB, Options, median, names, percentile};
-use crate::run;
+use xtask_run as run;
 
 /// Options of `bench --api`.
 #[derive(Clone, Debug, clap::Args)]

@@ -8,11 +8,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 use windlass_testbed::containerd::PrivateContainerd;
 
-use crate::bench::bare::Bare;
-use crate::bench::fleet::Fleet;
-use crate::bench::report::{Report, Unit};
-use crate::bench::{Options, median, names, percentile};
-use crate::run;
+use crate::bare::Bare;
+use crate::fleet::Fleet;
+use crate::report::{Report, Unit};
+use crate::{Options, median, names, percentile};
+use xtask_run as run;
 
 /// What the replacement may take against the bare calls that it needs.
 const TARGET: f64 = 1.3;

@@ -20,7 +20,7 @@ use self::node::ClusterNode;
 use super::bare::Bare;
 use super::report::{Report, Unit};
 use super::{KIB_PER_MIB, Options, median, names};
-use crate::run;
+use xtask_run as run;
 
 /// Options of `bench --cluster`.
 #[derive(Clone, Debug, clap::Args)]

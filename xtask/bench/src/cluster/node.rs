@@ -15,8 +15,8 @@ use windlass_types::Pod;
 use windlass_types::corev1::{ConfigMap, Node, Secret, ServiceAccount};
 
 use super::observer::{Observer, Seen};
-use crate::bench::Started;
-use crate::bench::process::{self, Process};
+use crate::Started;
+use crate::process::{self, Process};
 
 /// How long any number of pods may take to get where they are going.
 const DEADLINE: Duration = Duration::from_secs(180);
@@ -26,7 +26,7 @@ const NAMESPACE: &str = "default";
 
 /// A node of a cluster of its own.
 #[derive(Debug)]
-pub(in crate::bench) struct ClusterNode {
+pub(crate) struct ClusterNode {
     api: FakeApiServer,
     agent: Agent,
     observer: Observer,
@@ -36,7 +36,7 @@ pub(in crate::bench) struct ClusterNode {
 
 impl ClusterNode {
     /// Starts server and agent and waits until the node is ready.
-    pub(in crate::bench) async fn start(
+    pub(crate) async fn start(
         containerd: &PrivateContainerd,
         binary: &Path,
     ) -> anyhow::Result<Self> {
@@ -69,17 +69,14 @@ impl ClusterNode {
     }
 
     /// Creates the pods, bound to the node, and waits until the API says that all are ready.
-    pub(in crate::bench) async fn start_pods(
-        &mut self,
-        names: &[String],
-    ) -> anyhow::Result<Started> {
+    pub(crate) async fn start_pods(&mut self, names: &[String]) -> anyhow::Result<Started> {
         let pods = names.iter().map(|name| pod(name));
         let pods: Vec<Pod> = pods.collect::<Result<_, _>>()?;
         self.create_all(&pods).await
     }
 
     /// The same with pods of the caller's.
-    pub(in crate::bench) async fn create_all(&mut self, pods: &[Pod]) -> anyhow::Result<Started> {
+    pub(crate) async fn create_all(&mut self, pods: &[Pod]) -> anyhow::Result<Started> {
         let names = pods.iter().filter_map(|pod| pod.metadata.name.clone());
         let names: Vec<String> = names.collect();
         let begin = Instant::now();
@@ -103,18 +100,18 @@ impl ClusterNode {
     }
 
     /// What the pods refer to is made and changed here.
-    pub(in crate::bench) fn api(&self) -> &FakeApiServer {
+    pub(crate) fn api(&self) -> &FakeApiServer {
         &self.api
     }
 
     /// Directory of a pod's volumes.
-    pub(in crate::bench) fn volumes_of(&self, name: &str) -> anyhow::Result<PathBuf> {
+    pub(crate) fn volumes_of(&self, name: &str) -> anyhow::Result<PathBuf> {
         let pod = self.agent.root_dir().join("pods").join(self.uid(name)?);
         Ok(pod.join("volumes"))
     }
 
     /// Deletes the pods, as a user does, and returns the seconds until the API has none of them.
-    pub(in crate::bench) async fn delete_pods(&mut self, names: &[String]) -> anyhow::Result<f64> {
+    pub(crate) async fn delete_pods(&mut self, names: &[String]) -> anyhow::Result<f64> {
         let begin = Instant::now();
         for name in names {
             self.api.delete::<Pod>(Some(NAMESPACE), name, None);
@@ -127,26 +124,26 @@ impl ClusterNode {
     }
 
     /// UID of a pod.
-    pub(in crate::bench) fn uid(&self, name: &str) -> anyhow::Result<String> {
+    pub(crate) fn uid(&self, name: &str) -> anyhow::Result<String> {
         let pod = self.api.get::<Pod>(Some(NAMESPACE), name);
         pod.and_then(|pod| pod.metadata.uid)
             .with_context(|| format!("pod {name} has no UID"))
     }
 
     /// Starts the count of requests anew.
-    pub(in crate::bench) fn forget_requests(&self) {
+    pub(crate) fn forget_requests(&self) {
         self.api.clear_requests();
     }
 
     /// How many requests the agent has made since.
-    pub(in crate::bench) fn requests(&self) -> usize {
+    pub(crate) fn requests(&self) -> usize {
         let user = format!("system:node:{NODE_NAME}");
         let requests = self.api.requests();
         requests.iter().filter(|r| r.user == user).count()
     }
 
     /// How many patches of their status the pods got since, by name.
-    pub(in crate::bench) fn status_patches(&self) -> BTreeMap<String, usize> {
+    pub(crate) fn status_patches(&self) -> BTreeMap<String, usize> {
         let mut patches = BTreeMap::new();
         for request in self.api.requests() {
             if let Some(pod) = patched_pod(&request) {
@@ -157,31 +154,31 @@ impl ClusterNode {
     }
 
     /// The patches of one pod's status since, oldest first.
-    pub(in crate::bench) fn patches_of(&self, name: &str) -> Vec<RequestRecord> {
+    pub(crate) fn patches_of(&self, name: &str) -> Vec<RequestRecord> {
         let mut requests = self.api.requests();
         requests.retain(|request| patched_pod(request) == Some(name));
         requests
     }
 
     /// Waits until the agent has nothing to do.
-    pub(in crate::bench) async fn settle(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn settle(&mut self) -> anyhow::Result<()> {
         process::settle(&mut self.agent, 0).await
     }
 
-    pub(in crate::bench) fn process(&self) -> anyhow::Result<Process> {
+    pub(crate) fn process(&self) -> anyhow::Result<Process> {
         Process::of(&self.agent)
     }
 
     /// Freezes the agent, which would stop the pods of the bare side as strangers.
-    pub(in crate::bench) fn freeze(&self) -> anyhow::Result<()> {
+    pub(crate) fn freeze(&self) -> anyhow::Result<()> {
         self.agent.freeze()
     }
 
-    pub(in crate::bench) fn thaw(&self) -> anyhow::Result<()> {
+    pub(crate) fn thaw(&self) -> anyhow::Result<()> {
         self.agent.thaw()
     }
 
-    pub(in crate::bench) async fn stop(mut self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.agent.terminate().await
     }
 }

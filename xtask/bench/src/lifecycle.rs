@@ -13,7 +13,7 @@ use super::Options;
 use super::bare::Bare;
 use super::fleet::Fleet;
 use super::report::Report;
-use crate::run;
+use xtask_run as run;
 
 /// Options of `bench --lifecycle`.
 #[derive(Clone, Debug, clap::Args)]

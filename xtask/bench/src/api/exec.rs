@@ -8,7 +8,7 @@ use windlass_cri::StreamSet;
 use windlass_testbed::agent::{Agent, NODE_NAME};
 
 use super::http;
-use crate::bench::bare::Bare;
+use crate::bare::Bare;
 
 /// How long a command may take.
 const DEADLINE: Duration = Duration::from_secs(30);

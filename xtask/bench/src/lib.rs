@@ -22,10 +22,11 @@ use windlass_testbed::containerd::PrivateContainerd;
 use self::bare::{Bare, BarePod};
 use self::fleet::Fleet;
 use self::report::{Report, Section, Unit};
-use crate::run;
+use xtask_run as run;
 
+/// Which benchmark to run, and how often.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Pods started one at a time on each side.
     #[arg(long, default_value_t = 20)]
     serial: usize,
@@ -81,7 +82,11 @@ const KILL_PODS: usize = 20;
 /// MiB in a figure of `/proc`.
 const KIB_PER_MIB: f64 = 1024.0;
 
-pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
+/// Runs the benchmark and prints its table.
+///
+/// # Errors
+/// A program cannot be built or started, or a figure misses its limit.
+pub async fn run(options: &Options) -> anyhow::Result<()> {
     if options.cluster.cluster || options.volumes.volumes {
         cluster::with_a_fast_server(options)?;
     }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use windlass_testbed::containerd::Programs;
 
 use super::{median, percentile};
-use crate::run;
+use xtask_run as run;
 
 const DOCUMENT: &str = "docs/PERFORMANCE.md";
 

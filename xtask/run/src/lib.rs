@@ -7,18 +7,18 @@ use anyhow::{Context, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The workspace's root directory.
-pub(crate) fn root() -> PathBuf {
-    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-    xtask.parent().unwrap_or(xtask).to_owned()
+pub fn root() -> PathBuf {
+    let run = Path::new(env!("CARGO_MANIFEST_DIR"));
+    run.ancestors().nth(2).unwrap_or(run).to_owned()
 }
 
 /// Says what is being done. On stderr: stdout belongs to results.
-pub(crate) fn step(text: &str) {
+pub fn step(text: &str) {
     eprintln!("==> {text}");
 }
 
 /// Runs cargo in the workspace with its output shown; an error names the command to repeat.
-pub(crate) fn cargo(args: &[&str]) -> anyhow::Result<()> {
+pub fn cargo(args: &[&str]) -> anyhow::Result<()> {
     step(&format!("cargo {}", args.join(" ")));
     let status = cargo_command(args).status().context("cannot run cargo")?;
     if !status.success() {
@@ -28,7 +28,7 @@ pub(crate) fn cargo(args: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Runs cargo and returns its standard output.
-pub(crate) fn cargo_output(args: &[&str]) -> anyhow::Result<String> {
+pub fn cargo_output(args: &[&str]) -> anyhow::Result<String> {
     let output = cargo_command(args)
         .stderr(Stdio::inherit())
         .output()
@@ -41,7 +41,7 @@ pub(crate) fn cargo_output(args: &[&str]) -> anyhow::Result<String> {
 
 /// A cargo command in the workspace. Variables that `cargo xtask` itself was given are taken
 /// out: they would make the inner cargo believe it builds xtask, and build all anew.
-pub(crate) fn cargo_command(args: &[&str]) -> Command {
+pub fn cargo_command(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(args).current_dir(root()).stdin(Stdio::null());
     for (name, _) in std::env::vars() {
@@ -54,7 +54,7 @@ pub(crate) fn cargo_command(args: &[&str]) -> Command {
 
 /// Sees to `cargo <name>`, a command of the package `cargo-<name>`; `hint` helps if that cannot
 /// be installed.
-pub(crate) fn ensure_installed(name: &str, hint: &str) -> anyhow::Result<()> {
+pub fn ensure_installed(name: &str, hint: &str) -> anyhow::Result<()> {
     let present = cargo_command(&[name, "--version"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -73,7 +73,7 @@ pub(crate) fn ensure_installed(name: &str, hint: &str) -> anyhow::Result<()> {
 }
 
 /// Completes when the user or the system wants us to end: Ctrl-C, a kill, a closed terminal.
-pub(crate) async fn interrupted() -> anyhow::Result<()> {
+pub async fn interrupted() -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -86,7 +86,7 @@ pub(crate) async fn interrupted() -> anyhow::Result<()> {
 }
 
 /// The agent's binary: the given one, or one built with the profile.
-pub(crate) fn agent(given: Option<&Path>, profile: &str) -> anyhow::Result<PathBuf> {
+pub fn agent(given: Option<&Path>, profile: &str) -> anyhow::Result<PathBuf> {
     match given {
         Some(path) => path
             .canonicalize()
@@ -96,7 +96,7 @@ pub(crate) fn agent(given: Option<&Path>, profile: &str) -> anyhow::Result<PathB
 }
 
 /// Builds the package's binary of the same name with the profile.
-pub(crate) fn build(package: &str, profile: &str) -> anyhow::Result<PathBuf> {
+pub fn build(package: &str, profile: &str) -> anyhow::Result<PathBuf> {
     let args = [
         "build",
         "--package",
@@ -113,7 +113,7 @@ pub(crate) fn build(package: &str, profile: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Where cargo puts what it builds.
-pub(crate) fn target_directory() -> anyhow::Result<PathBuf> {
+pub fn target_directory() -> anyhow::Result<PathBuf> {
     let metadata = cargo_output(&["metadata", "--no-deps", "--format-version", "1"])?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
     let target = metadata["target_directory"].as_str();
@@ -121,6 +121,6 @@ pub(crate) fn target_directory() -> anyhow::Result<PathBuf> {
 }
 
 /// The directory of a profile below it: called like the profile, but for one.
-pub(crate) fn profile_folder(profile: &str) -> &str {
+pub fn profile_folder(profile: &str) -> &str {
     if profile == "dev" { "debug" } else { profile }
 }

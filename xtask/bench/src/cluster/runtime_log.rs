@@ -7,22 +7,22 @@ use windlass_types::Timestamp;
 
 /// Moments of a pod's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::bench) struct RuntimeTimes {
+pub(crate) struct RuntimeTimes {
     /// RunPodSandbox arrived.
-    pub(in crate::bench) sandbox_asked: Option<Timestamp>,
+    pub(crate) sandbox_asked: Option<Timestamp>,
     /// StartContainer of its last container was answered.
-    pub(in crate::bench) container_started: Option<Timestamp>,
+    pub(crate) container_started: Option<Timestamp>,
     /// StopContainer of its last container arrived.
-    pub(in crate::bench) stop_asked: Option<Timestamp>,
+    pub(crate) stop_asked: Option<Timestamp>,
     /// It was answered.
-    pub(in crate::bench) container_stopped: Option<Timestamp>,
+    pub(crate) container_stopped: Option<Timestamp>,
 }
 
 /// Length of the runtime's identifiers.
 const ID: usize = 64;
 
 /// Reads containerd's log for the pods with these UIDs.
-pub(in crate::bench) fn read<'a>(
+pub(crate) fn read<'a>(
     log: &str,
     uids: impl Iterator<Item = &'a str> + Clone,
 ) -> BTreeMap<&'a str, RuntimeTimes> {

@@ -9,9 +9,9 @@ use windlass_types::Timestamp;
 
 use super::node::ClusterNode;
 use super::runtime_log::{self, RuntimeTimes};
-use crate::bench::report::{Report, Unit};
-use crate::bench::{Options, median, names, percentile};
-use crate::run;
+use crate::report::{Report, Unit};
+use crate::{Options, median, names, percentile};
+use xtask_run as run;
 
 /// Pause before each pod, in which what the last one left is cleared away.
 const PACE: Duration = Duration::from_millis(300);
@@ -115,7 +115,7 @@ impl Sample {
 }
 
 /// The clock of this machine, which the runtime's log has too.
-pub(in crate::bench) fn now() -> anyhow::Result<Timestamp> {
+pub(crate) fn now() -> anyhow::Result<Timestamp> {
     #[expect(
         clippy::disallowed_methods,
         reason = "compared with the times of another process's log"

@@ -24,7 +24,7 @@ use super::cluster::node::ClusterNode;
 use super::cluster::runtime_log;
 use super::report::{Report, Unit};
 use super::{Options, median, names, percentile};
-use crate::run;
+use xtask_run as run;
 
 /// Options of `bench --volumes`.
 #[derive(Clone, Debug, clap::Args)]
