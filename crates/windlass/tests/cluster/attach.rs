@@ -16,8 +16,8 @@ use windlass_types::storagev1::VolumeAttachment;
 use crate::claims::says;
 use crate::control_plane::Kind;
 use crate::csi::{bound, called, install, patch_status, with_claim};
-use crate::fixture::{Fixture, SOON, eventually};
 use crate::objects::{HOLD, main_status, object, pod, uid};
+use crate::test_env::{SOON, TestEnv, eventually};
 
 const DRIVER: &str = "rack.csi.test";
 /// PersistentVolume, claim and handle.
@@ -41,44 +41,42 @@ async fn on_real_cluster_volume_is_used_only_while_attached_in_use() {
 }
 
 async fn volume_is_used_only_while_attached_in_use(kind: Kind) {
-    let Some(mut fixture) = Fixture::start(kind, "k-attach").await else {
+    let Some(mut env) = TestEnv::start(kind, "k-attach").await else {
         return;
     };
-    let root = fixture.agent.root_dir();
+    let root = env.agent.root_dir();
     let options = DriverOptions::new(root.clone(), DRIVER);
-    let driver = install(&fixture, options, json!({ "attachRequired": true })).await;
-    bound(&fixture, VOLUME, DRIVER, json!({})).await;
-    let created = fixture
-        .create(&with_claim("attach", VOLUME, json!({})))
-        .await;
-    fixture.create(&pod("attach-free", HOLD, json!({}))).await;
-    in_use(&fixture, true).await;
-    fixture.pod_ready("attach-free").await;
-    it_waits_and_says_for_what(&mut fixture, &created).await;
+    let driver = install(&env, options, json!({ "attachRequired": true })).await;
+    bound(&env, VOLUME, DRIVER, json!({})).await;
+    let created = env.create(&with_claim("attach", VOLUME, json!({}))).await;
+    env.create(&pod("attach-free", HOLD, json!({}))).await;
+    in_use(&env, true).await;
+    env.pod_ready("attach-free").await;
+    it_waits_and_says_for_what(&mut env, &created).await;
 
     // an agent that begins now waits for the same
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
-    it_waits_and_says_for_what(&mut fixture, &created).await;
-    in_use(&fixture, true).await;
+    env.agent.kill().unwrap();
+    env.respawn().await;
+    it_waits_and_says_for_what(&mut env, &created).await;
+    in_use(&env, true).await;
     assert_eq!(about_the_volume(&driver), [], "nothing is touched before");
 
     let context = json!({ "rack": "7", "devicePath": "/dev/rack7" });
-    attach(&fixture, kind, &context).await;
-    fixture.pod_ready("attach").await;
+    attach(&env, kind, &context).await;
+    env.pod_ready("attach").await;
     for method in [Method::NodeStageVolume, Method::NodePublishVolume] {
         let calls = driver.calls_of(method);
         assert_eq!(calls.len(), 1, "{calls:?}");
         assert_eq!(json!(calls[0].publish_context), context);
     }
-    in_use(&fixture, true).await;
-    it_outlives_an_agent(&mut fixture, &driver, &created).await;
-    it_is_in_use_until_it_is_unstaged(&mut fixture, kind, &driver, &created).await;
+    in_use(&env, true).await;
+    it_outlives_an_agent(&mut env, &driver, &created).await;
+    it_is_in_use_until_it_is_unstaged(&mut env, kind, &driver, &created).await;
 
     assert_eq!(driver.violations(), Vec::<String>::new());
     let left: Vec<PathBuf> = mounts_below(&root.join("plugins"));
     assert_eq!(left, Vec::<PathBuf>::new());
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// Calls that do something to the volume, or ask for something of it.
@@ -98,23 +96,22 @@ fn names_the_volume(node: &Value, list: &str) -> bool {
 }
 
 /// Waits until the node says that it uses the volume, or no longer says so.
-async fn in_use(fixture: &Fixture, wanted: bool) {
+async fn in_use(env: &TestEnv, wanted: bool) {
     let what = format!("says that the volume is in use: {wanted}");
-    fixture
-        .wait_for::<Node>(At::cluster(NODE_NAME), &what, |node| {
-            names_the_volume(node, "volumesInUse") == wanted
-        })
-        .await;
+    env.wait_for::<Node>(At::cluster(NODE_NAME), &what, |node| {
+        names_the_volume(node, "volumesInUse") == wanted
+    })
+    .await;
 }
 
-async fn it_waits_and_says_for_what(fixture: &mut Fixture, created: &Value) {
+async fn it_waits_and_says_for_what(env: &mut TestEnv, created: &Value) {
     let words = format!(
         "Volume not attached according to node status for volume \"{VOLUME}\" (UniqueName: \
          \"{DEVICE}\")"
     );
     let told = format!("Unable to attach or mount volumes: {words}");
-    says(fixture, created, &told).await;
-    let waits = fixture.watch.wait_for("the pod waits", SOON, |table| {
+    says(env, created, &told).await;
+    let waits = env.watch.wait_for("the pod waits", SOON, |table| {
         let blocker = table
             .pods
             .get(uid(created))
@@ -122,15 +119,14 @@ async fn it_waits_and_says_for_what(fixture: &mut Fixture, created: &Value) {
         blocker.is_some_and(|it| it.reason == "FailedAttachVolume" && it.message.contains(&words))
     });
     waits.await.unwrap();
-    fixture
-        .pod("attach", "waits for its volume", |pod| {
-            main_status(pod)["state"]["waiting"]["reason"] == "ContainerCreating"
-        })
-        .await;
+    env.pod("attach", "waits for its volume", |pod| {
+        main_status(pod)["state"]["waiting"]["reason"] == "ContainerCreating"
+    })
+    .await;
 }
 
 /// What attacher and controller do. A controller manager does its own part.
-async fn attach(fixture: &Fixture, kind: Kind, context: &Value) {
+async fn attach(env: &TestEnv, kind: Kind, context: &Value) {
     let name = attachment_name(VOLUME, DRIVER, NODE_NAME);
     let at = At::cluster(&name);
     if kind != Kind::WithControllers {
@@ -139,30 +135,26 @@ async fn attach(fixture: &Fixture, kind: Kind, context: &Value) {
             "spec": { "attacher": DRIVER, "nodeName": NODE_NAME,
                 "source": { "persistentVolumeName": VOLUME } },
         }));
-        fixture.create(&attachment).await;
+        env.create(&attachment).await;
     }
-    fixture
-        .wait_for::<VolumeAttachment>(at, "exists", |_| true)
+    env.wait_for::<VolumeAttachment>(at, "exists", |_| true)
         .await;
     let attached = json!({ "status": { "attached": true, "attachmentMetadata": context } });
-    patch_status::<VolumeAttachment>(fixture, at, attached).await;
+    patch_status::<VolumeAttachment>(env, at, attached).await;
     if kind != Kind::WithControllers {
         let volumes = json!([{ "name": DEVICE, "devicePath": "" }]);
         let attached = json!({ "status": { "volumesAttached": volumes } });
-        patch_status::<Node>(fixture, At::cluster(NODE_NAME), attached).await;
+        patch_status::<Node>(env, At::cluster(NODE_NAME), attached).await;
     }
 }
 
-async fn it_outlives_an_agent(fixture: &mut Fixture, driver: &CsiDriver, created: &Value) {
-    fixture
-        .runtime
-        .exec(uid(created), "echo gold > /v/word")
-        .await;
-    let running = fixture.runtime.running(uid(created)).await;
+async fn it_outlives_an_agent(env: &mut TestEnv, driver: &CsiDriver, created: &Value) {
+    env.runtime.exec(uid(created), "echo gold > /v/word").await;
+    let running = env.runtime.running(uid(created)).await;
     let calls = about_the_volume(driver);
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
-    let ready = fixture.watch.wait_for("the pod is ready", SOON, |table| {
+    env.agent.kill().unwrap();
+    env.respawn().await;
+    let ready = env.watch.wait_for("the pod is ready", SOON, |table| {
         let pod = table.pods.get(uid(created));
         pod.is_some_and(|pod| pod.ready && pod.blocker.is_none())
     });
@@ -170,51 +162,50 @@ async fn it_outlives_an_agent(fixture: &mut Fixture, driver: &CsiDriver, created
     let ids = |list: &[windlass_proto::cri_v1::Container]| -> Vec<String> {
         list.iter().map(|container| container.id.clone()).collect()
     };
-    let after = fixture.runtime.running(uid(created)).await;
+    let after = env.runtime.running(uid(created)).await;
     assert_eq!(ids(&after), ids(&running));
     assert_eq!(
-        fixture.runtime.exec(uid(created), "cat /v/word").await,
+        env.runtime.exec(uid(created), "cat /v/word").await,
         "gold\n"
     );
     assert_eq!(about_the_volume(driver), calls, "the driver was not asked");
-    in_use(fixture, true).await;
+    in_use(env, true).await;
 }
 
 /// A controller takes away what is not in use: not before the node has let go.
 async fn it_is_in_use_until_it_is_unstaged(
-    fixture: &mut Fixture,
+    env: &mut TestEnv,
     kind: Kind,
     driver: &CsiDriver,
     created: &Value,
 ) {
     let busy = Trouble::Refuse(tonic::Code::Internal, "the drawer is stuck".to_owned());
     driver.always(Method::NodeUnstageVolume, Some(Fault::before(busy)));
-    fixture.delete_pod("attach", Some(1)).await;
-    fixture.pod_gone(created).await;
+    env.delete_pod("attach", Some(1)).await;
+    env.pod_gone(created).await;
     called(driver, Method::NodeUnstageVolume, 2).await;
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
+    env.agent.kill().unwrap();
+    env.respawn().await;
     let tried = driver.calls_of(Method::NodeUnstageVolume).len();
     called(driver, Method::NodeUnstageVolume, tried + 1).await;
-    let node = fixture.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+    let node = env.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
     for list in ["volumesInUse", "volumesAttached"] {
         assert!(names_the_volume(&node, list), "{list}: {node}");
     }
     driver.always(Method::NodeUnstageVolume, None);
-    in_use(fixture, false).await;
+    in_use(env, false).await;
     assert_eq!(driver.staged(VOLUME), Vec::<PathBuf>::new());
     assert_eq!(driver.published(VOLUME), Vec::<PathBuf>::new());
     if kind != Kind::WithControllers {
         return;
     }
-    fixture
-        .wait_for::<Node>(At::cluster(NODE_NAME), "has it detached", |node| {
-            !names_the_volume(node, "volumesAttached")
-        })
-        .await;
+    env.wait_for::<Node>(At::cluster(NODE_NAME), "has it detached", |node| {
+        !names_the_volume(node, "volumesAttached")
+    })
+    .await;
     let name = attachment_name(VOLUME, DRIVER, NODE_NAME);
     eventually("the attachment is gone", SOON, async || {
-        let attachment = fixture.get::<VolumeAttachment>(At::cluster(&name)).await;
+        let attachment = env.get::<VolumeAttachment>(At::cluster(&name)).await;
         attachment.map_or(Ok(()), |it| Err(it.to_string()))
     })
     .await;

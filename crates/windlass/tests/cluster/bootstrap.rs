@@ -9,8 +9,8 @@ use windlass_testing::agent::NODE_NAME;
 use windlass_types::corev1::{Node, Secret};
 
 use crate::control_plane::{Cluster, Kind, LIFETIME};
-use crate::fixture::{Credentials, Fixture, SOON, eventually};
 use crate::objects::{HOLD, object, pod};
+use crate::test_env::{Credentials, SOON, TestEnv, eventually};
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
 const USER: &str = "system:bootstrap:abcdef";
@@ -29,14 +29,14 @@ async fn on_real_cluster_a_node_joins_with_a_token() {
 }
 
 async fn a_node_joins_with_a_token(kind: Kind) {
-    let prepared = Fixture::prepare(kind, "k-bootstrap", Credentials::Bootstrap(TOKEN)).await;
-    let Some(mut fixture) = prepared else {
+    let prepared = TestEnv::prepare(kind, "k-bootstrap", Credentials::Bootstrap(TOKEN)).await;
+    let Some(mut env) = prepared else {
         return;
     };
-    allow_the_token(&fixture).await;
-    fixture.agent.spawn().unwrap();
+    allow_the_token(&env).await;
+    env.agent.spawn().unwrap();
     let csr = eventually("a request for a certificate", SOON, async || {
-        let mut all = requests(&fixture).await;
+        let mut all = requests(&env).await;
         all.pop().ok_or_else(|| "none".to_owned())
     })
     .await;
@@ -45,27 +45,27 @@ async fn a_node_joins_with_a_token(kind: Kind) {
     assert_eq!(spec["username"], USER, "{spec}");
     let usages = spec["usages"].as_array().expect("usages");
     assert!(usages.iter().any(|usage| usage == "client auth"), "{spec}");
-    let node = fixture.get::<Node>(At::cluster(NODE_NAME)).await;
+    let node = env.get::<Node>(At::cluster(NODE_NAME)).await;
     assert!(node.is_none(), "registered without a certificate: {node:?}");
 
-    approve(&fixture, csr).await;
-    fixture.node_ready().await;
-    fixture.create(&pod("joined", HOLD, json!({}))).await;
-    let before = fixture.pod_ready("joined").await;
+    approve(&env, csr).await;
+    env.node_ready().await;
+    env.create(&pod("joined", HOLD, json!({}))).await;
+    let before = env.pod_ready("joined").await;
 
     // the next start has the certificate: it asks for nothing
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
-    fixture.delete_pod("joined", None).await;
-    tokio::join!(fixture.pod_gone(&before), fixture.runtime_stopped(&before));
-    let all = requests(&fixture).await;
+    env.agent.kill().unwrap();
+    env.respawn().await;
+    env.delete_pod("joined", None).await;
+    tokio::join!(env.pod_gone(&before), env.runtime_stopped(&before));
+    let all = requests(&env).await;
     assert_eq!(all.len(), 1, "{all:?}");
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// What kubeadm does for a token.
-async fn allow_the_token(fixture: &Fixture) {
-    if let Some(api) = fixture.cluster.fake() {
+async fn allow_the_token(env: &TestEnv) {
+    if let Some(api) = env.cluster.fake() {
         let groups = [GROUP, "system:authenticated"].map(str::to_owned).to_vec();
         let name = USER.to_owned();
         api.add_token(TOKEN, User { name, groups });
@@ -81,7 +81,7 @@ async fn allow_the_token(fixture: &Fixture) {
             "usage-bootstrap-authentication": "true",
         },
     }));
-    fixture.create(&secret).await;
+    env.create(&secret).await;
     let binding: ClusterRoleBinding = object(json!({
         "metadata": { "name": "bootstrappers" },
         "roleRef": {
@@ -91,12 +91,12 @@ async fn allow_the_token(fixture: &Fixture) {
         },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": GROUP }],
     }));
-    fixture.create(&binding).await;
+    env.create(&binding).await;
 }
 
 /// All requests for client certificates of nodes.
-async fn requests(fixture: &Fixture) -> Vec<Value> {
-    let listed = fixture
+async fn requests(env: &TestEnv) -> Vec<Value> {
+    let listed = env
         .api
         .list::<Csr>(&Selector::default(), &List::default())
         .await;
@@ -106,9 +106,9 @@ async fn requests(fixture: &Fixture) -> Vec<Value> {
         .collect()
 }
 
-async fn approve(fixture: &Fixture, mut csr: Value) {
+async fn approve(env: &TestEnv, mut csr: Value) {
     let name = csr["metadata"]["name"].as_str().expect("a name").to_owned();
-    if let Cluster::Fake { api, .. } = &fixture.cluster {
+    if let Cluster::Fake { api, .. } = &env.cluster {
         api.approve_csr(&name, LIFETIME).unwrap();
         return;
     }
@@ -117,9 +117,5 @@ async fn approve(fixture: &Fixture, mut csr: Value) {
     }]});
     let csr: Csr = object(csr);
     let at = At::cluster(&name);
-    fixture
-        .api
-        .update(at, Some("approval"), &csr)
-        .await
-        .unwrap();
+    env.api.update(at, Some("approval"), &csr).await.unwrap();
 }

@@ -7,8 +7,8 @@ use windlass_fake_api::PodSigner;
 use windlass_types::certificatesv1beta1::PodCertificateRequest;
 
 use crate::control_plane::Kind;
-use crate::fixture::{Fixture, SOON, eventually, now};
 use crate::objects::{HOLD, container_with, main_status, pod, uid};
+use crate::test_env::{SOON, TestEnv, eventually, now};
 
 const KINDS: [&str; 6] = [
     "RSA3072",
@@ -33,51 +33,47 @@ async fn on_real_cluster_pods_get_their_certificates() {
 }
 
 async fn pods_get_their_certificates(kind: Kind) {
-    let Some(mut fixture) = Fixture::start(kind, "k-certs").await else {
+    let Some(mut env) = TestEnv::start(kind, "k-certs").await else {
         return;
     };
     let signer = PodSigner::new();
-    let created = fixture
-        .create(&certified("certified", &KINDS, SIGNER))
-        .await;
-    let denied = fixture
-        .create(&certified("denied", &["ED25519"], OTHER))
-        .await;
-    answered(&fixture, &signer, KINDS.len() + 1).await;
-    let running = fixture.pod_ready("certified").await;
-    let bundles = bundles(&fixture, &created).await;
+    let created = env.create(&certified("certified", &KINDS, SIGNER)).await;
+    let denied = env.create(&certified("denied", &["ED25519"], OTHER)).await;
+    answered(&env, &signer, KINDS.len() + 1).await;
+    let running = env.pod_ready("certified").await;
+    let bundles = bundles(&env, &created).await;
     for (kind, bundle) in KINDS.iter().zip(&bundles) {
         let leaf = ClientIdentity::from_pem(bundle.as_bytes());
         assert!(leaf.is_ok(), "{kind}: the key is not the certificate's");
         assert_eq!(bundle.matches("BEGIN CERTIFICATE").count(), 2, "{kind}");
     }
     let script = "cat /certs/0.key /certs/0.chain; stat -L -c %a /certs/0.key";
-    let apart = fixture.runtime.exec(uid(&created), script).await;
+    let apart = env.runtime.exec(uid(&created), script).await;
     assert_eq!(apart.trim_end(), format!("{}644", bundles[0]));
-    fixture.events(&denied, &["Denied", "FailedMount"]).await;
+    env.events(&denied, &["Denied", "FailedMount"]).await;
     assert_eq!(
-        main_status(&fixture.pod("denied", "waits", |_| true).await)["state"]["waiting"]["reason"],
+        main_status(&env.pod("denied", "waits", |_| true).await)["state"]["waiting"]["reason"],
         "ContainerCreating"
     );
 
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
+    env.agent.kill().unwrap();
+    env.respawn().await;
     // the keys went with the old agent; what it had shown serves until there is something new
-    requested(&fixture, 2 * KINDS.len() + 2).await;
-    assert_eq!(self::bundles(&fixture, &created).await, bundles);
-    answered(&fixture, &signer, KINDS.len() + 1).await;
+    requested(&env, 2 * KINDS.len() + 2).await;
+    assert_eq!(self::bundles(&env, &created).await, bundles);
+    answered(&env, &signer, KINDS.len() + 1).await;
     eventually("there are new certificates", SOON, async || {
-        let now = self::bundles(&fixture, &created).await;
+        let now = self::bundles(&env, &created).await;
         let renewed = now.iter().zip(&bundles).all(|(new, old)| new != old);
         renewed.then_some(()).ok_or_else(|| "old ones".to_owned())
     })
     .await;
-    let after = fixture.pod_ready("certified").await;
+    let after = env.pod_ready("certified").await;
     assert_eq!(
         main_status(&after)["containerID"],
         main_status(&running)["containerID"]
     );
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// A pod with a certificate of each kind in `/certs`; of the first, key and chain apart, too.
@@ -104,21 +100,21 @@ fn certified(name: &str, kinds: &[&str], signer: &str) -> windlass_types::Pod {
 }
 
 /// What the pod reads, in the order of [`KINDS`].
-async fn bundles(fixture: &Fixture, pod: &Value) -> Vec<String> {
+async fn bundles(env: &TestEnv, pod: &Value) -> Vec<String> {
     let mut bundles = Vec::new();
     for index in 0..KINDS.len() {
         let script = format!("cat /certs/{index}.pem");
-        bundles.push(fixture.runtime.exec(uid(pod), &script).await);
+        bundles.push(env.runtime.exec(uid(pod), &script).await);
     }
     bundles
 }
 
 /// All requests, once there are as many.
-async fn requested(fixture: &Fixture, count: usize) -> Vec<PodCertificateRequest> {
+async fn requested(env: &TestEnv, count: usize) -> Vec<PodCertificateRequest> {
     let what = format!("there are {count} requests");
     // a key of 4096 bits may take seconds
     eventually(&what, 2 * SOON, async || {
-        let all = fixture
+        let all = env
             .api
             .list::<PodCertificateRequest>(&Selector::default(), &List::default())
             .await;
@@ -132,10 +128,10 @@ async fn requested(fixture: &Fixture, count: usize) -> Vec<PodCertificateRequest
 }
 
 /// Answers so many requests.
-async fn answered(fixture: &Fixture, signer: &PodSigner, count: usize) {
+async fn answered(env: &TestEnv, signer: &PodSigner, count: usize) {
     let mut answered = 0;
     eventually("all requests are answered", 2 * SOON, async || {
-        let all = fixture
+        let all = env
             .api
             .list::<PodCertificateRequest>(&Selector::default(), &List::default())
             .await;
@@ -153,7 +149,7 @@ async fn answered(fixture: &Fixture, signer: &PodSigner, count: usize) {
             let name = request.metadata.name.clone().unwrap_or_default();
             let patch = Patch::Merge(json!({ "status": status? }));
             let at = At::namespaced("default", &name);
-            let patched = fixture
+            let patched = env
                 .api
                 .patch::<PodCertificateRequest>(at, Some("status"), &patch)
                 .await;

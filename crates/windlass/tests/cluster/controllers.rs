@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 use windlass_client::{At, Patch};
 
 use crate::control_plane::Kind;
-use crate::fixture::{Fixture, SOON};
 use crate::history::Seen;
 use crate::objects::{HOLD, container, is_ready, object, uid};
+use crate::test_env::{SOON, TestEnv};
 
 const REPLICAS: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_real_cluster_a_deployment_rolls_and_kubectl_works() {
-    let Some(fixture) = Fixture::start(Kind::WithControllers, "k-roll").await else {
+    let Some(env) = TestEnv::start(Kind::WithControllers, "k-roll").await else {
         return;
     };
-    a_deployment_rolls(&fixture).await;
-    kubectl_works(&fixture).await;
-    fixture.stop().await;
+    a_deployment_rolls(&env).await;
+    kubectl_works(&env).await;
+    env.stop().await;
 }
 
 /// The ready pods of the deployment with this value of `VERSION`.
@@ -33,7 +33,7 @@ fn ready(seen: &Seen, version: &str) -> Vec<Value> {
     seen.present.values().filter(of).cloned().collect()
 }
 
-async fn a_deployment_rolls(fixture: &Fixture) {
+async fn a_deployment_rolls(env: &TestEnv) {
     let template = |version: &str| {
         let mut main = container(HOLD);
         main["env"] = json!([{ "name": "VERSION", "value": version }]);
@@ -50,46 +50,40 @@ async fn a_deployment_rolls(fixture: &Fixture) {
             "template": template("1"),
         },
     }));
-    fixture.create(&deployment).await;
+    env.create(&deployment).await;
     let all = |version: &'static str| {
         move |seen: &Seen| {
             let pods = ready(seen, version);
             (pods.len() == REPLICAS).then_some(pods)
         }
     };
-    let old = fixture
+    let old = env
         .history
         .find("the deployment runs", SOON, all("1"))
         .await;
     let at = At::namespaced("default", "roll");
     let patch = Patch::StrategicMerge(json!({ "spec": { "template": template("2") } }));
-    fixture
-        .api
-        .patch::<Deployment>(at, None, &patch)
-        .await
-        .unwrap();
-    fixture
-        .history
+    env.api.patch::<Deployment>(at, None, &patch).await.unwrap();
+    env.history
         .find("the deployment has rolled", SOON, all("2"))
         .await;
     for pod in &old {
-        tokio::join!(fixture.pod_gone(pod), fixture.runtime_stopped(pod));
+        tokio::join!(env.pod_gone(pod), env.runtime_stopped(pod));
     }
-    fixture
-        .wait_for::<Deployment>(at, "is complete", |deployment| {
-            deployment["status"]["updatedReplicas"] == REPLICAS
-                && deployment["status"]["availableReplicas"] == REPLICAS
-                && deployment["status"]["replicas"] == REPLICAS
-        })
-        .await;
+    env.wait_for::<Deployment>(at, "is complete", |deployment| {
+        deployment["status"]["updatedReplicas"] == REPLICAS
+            && deployment["status"]["availableReplicas"] == REPLICAS
+            && deployment["status"]["replicas"] == REPLICAS
+    })
+    .await;
 }
 
-async fn kubectl_works(fixture: &Fixture) {
-    let Some(program) = fixture.cluster.program("kubectl") else {
+async fn kubectl_works(env: &TestEnv) {
+    let Some(program) = env.cluster.program("kubectl") else {
         eprintln!("skipped: KUBEBUILDER_ASSETS has no kubectl");
         return;
     };
-    let kubeconfig = fixture.cluster.admin_kubeconfig();
+    let kubeconfig = env.cluster.admin_kubeconfig();
     let kubectl = async |args: &[&str]| {
         let mut command = tokio::process::Command::new(&program);
         command.arg("--kubeconfig").arg(&kubeconfig).args(args);
@@ -108,7 +102,7 @@ async fn kubectl_works(fixture: &Fixture) {
         "--",
     ];
     kubectl(&[&run[..], &["sh", "-c", HOLD]].concat()).await;
-    let pod = fixture.pod_ready("by-hand").await;
+    let pod = env.pod_ready("by-hand").await;
     let line = kubectl(&["get", "pods", "by-hand", "--no-headers"]).await;
     let columns: Vec<&str> = line.split_whitespace().take(4).collect();
     assert_eq!(columns, ["by-hand", "1/1", "Running", "0"]);
@@ -117,7 +111,7 @@ async fn kubectl_works(fixture: &Fixture) {
     assert_eq!(columns, ["node", "Ready"]);
     // it waits until the pod is gone
     kubectl(&["delete", "pod", "by-hand", "--timeout=40s"]).await;
-    fixture.pod_gone(&pod).await;
-    fixture.runtime_stopped(&pod).await;
+    env.pod_gone(&pod).await;
+    env.runtime_stopped(&pod).await;
     assert!(!uid(&pod).is_empty());
 }

@@ -14,8 +14,8 @@ use windlass_types::corev1::{Event, PersistentVolume, PersistentVolumeClaim};
 use windlass_types::storagev1::CSIDriver;
 
 use crate::control_plane::Kind;
-use crate::fixture::{Fixture, SOON, eventually};
 use crate::objects::{HOLD, container_with, object, pod, uid};
+use crate::test_env::{SOON, TestEnv, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_fake_cluster_csi_volume_lifecycle_with_expansion() {
@@ -27,11 +27,11 @@ async fn on_real_cluster_csi_volume_lifecycle_with_expansion() {
     csi_volume_lifecycle_with_expansion(Kind::Real).await;
 }
 
-/// A driver of the fixture's agent, and its CSIDriver object.
-pub(crate) async fn install(fixture: &Fixture, options: DriverOptions, spec: Value) -> CsiDriver {
+/// A driver on the test node, and its CSIDriver object.
+pub(crate) async fn install(env: &TestEnv, options: DriverOptions, spec: Value) -> CsiDriver {
     let name = options.name.clone();
     let object: CSIDriver = object(json!({ "metadata": { "name": name }, "spec": spec }));
-    fixture.create(&object).await;
+    env.create(&object).await;
     let driver = CsiDriver::start(options).unwrap();
     driver.registered(1, SOON).await.unwrap();
     driver
@@ -39,7 +39,7 @@ pub(crate) async fn install(fixture: &Fixture, options: DriverOptions, spec: Val
 
 /// A PersistentVolume and a claim that are bound to each other, both called `name`, and the handle,
 /// too.
-pub(crate) async fn bound(fixture: &Fixture, name: &str, driver: &str, more: Value) {
+pub(crate) async fn bound(env: &TestEnv, name: &str, driver: &str, more: Value) {
     let mut spec = json!({
         "capacity": { "storage": "16Mi" },
         "accessModes": ["ReadWriteOnce"],
@@ -65,25 +65,24 @@ pub(crate) async fn bound(fixture: &Fixture, name: &str, driver: &str, more: Val
             "annotations": { "pv.kubernetes.io/bind-completed": "yes" } },
         "spec": claim,
     }));
-    let created = fixture.create(&claim).await;
+    let created = env.create(&claim).await;
     spec["claimRef"]["uid"] = created["metadata"]["uid"].clone();
     let volume: PersistentVolume = object(json!({ "metadata": { "name": name }, "spec": spec }));
-    fixture.create(&volume).await;
+    env.create(&volume).await;
     let status = json!({ "status": { "phase": "Bound", "capacity": { "storage": "16Mi" },
         "accessModes": ["ReadWriteOnce"] } });
-    patch_status::<PersistentVolumeClaim>(fixture, At::namespaced("default", name), status).await;
+    patch_status::<PersistentVolumeClaim>(env, At::namespaced("default", name), status).await;
     let status = json!({ "status": { "phase": "Bound" } });
-    patch_status::<PersistentVolume>(fixture, At::cluster(name), status).await;
+    patch_status::<PersistentVolume>(env, At::cluster(name), status).await;
 }
 
 pub(crate) async fn patch_status<K: windlass_client::ApiObject>(
-    fixture: &Fixture,
+    env: &TestEnv,
     at: At<'_>,
     status: Value,
 ) {
     let patch = Patch::Merge(status);
-    fixture
-        .api
+    env.api
         .patch::<K>(at, Some("status"), &patch)
         .await
         .unwrap();
@@ -103,8 +102,8 @@ pub(crate) fn with_claim(name: &str, claim: &str, spec: Value) -> windlass_types
 }
 
 /// Paths of calls, relative to `--root-dir`.
-fn paths(fixture: &Fixture, calls: &[Call]) -> Vec<PathBuf> {
-    let root = fixture.agent.root_dir();
+fn paths(env: &TestEnv, calls: &[Call]) -> Vec<PathBuf> {
+    let root = env.agent.root_dir();
     let path = |call: &Call| call.path.strip_prefix(&root).unwrap().to_owned();
     calls.iter().map(path).collect()
 }
@@ -124,19 +123,19 @@ async fn csi_volume_lifecycle_with_expansion(kind: Kind) {
         Kind::Fake => "k-csi",
         _ => "k-csi-real",
     };
-    let Some(mut fixture) = Fixture::start(kind, name).await else {
+    let Some(mut env) = TestEnv::start(kind, name).await else {
         return;
     };
-    let root = fixture.agent.root_dir();
+    let root = env.agent.root_dir();
     let mut driver = install(
-        &fixture,
+        &env,
         DriverOptions::new(root.clone(), "disk.csi.test"),
         json!({ "attachRequired": false, "podInfoOnMount": true, "fsGroupPolicy": "File" }),
     )
     .await;
-    a_volume_of_two_pods_survives_agent_and_driver(&mut fixture, &mut driver).await;
-    faults_of_a_driver_end_with_it(&mut fixture, &mut driver).await;
-    a_block_volume_is_a_device(&fixture, &driver).await;
+    a_volume_of_two_pods_survives_agent_and_driver(&mut env, &mut driver).await;
+    faults_of_a_driver_end_with_it(&mut env, &mut driver).await;
+    a_block_volume_is_a_device(&env, &driver).await;
     assert_eq!(driver.violations(), Vec::<String>::new());
 
     let mut options = DriverOptions::new(root.clone(), "inline.csi.test");
@@ -148,40 +147,29 @@ async fn csi_volume_lifecycle_with_expansion(kind: Kind) {
         "tokenRequests": [{ "audience": "vault" }],
         "requiresRepublish": true,
     });
-    let mut inline = install(&fixture, options, spec).await;
-    an_inline_volume_is_its_pods_own(&fixture, &mut inline).await;
+    let mut inline = install(&env, options, spec).await;
+    an_inline_volume_is_its_pods_own(&env, &mut inline).await;
     assert_eq!(inline.violations(), Vec::<String>::new());
 
     let left: Vec<PathBuf> = mounts_below(&root.join("plugins"));
     assert_eq!(left, Vec::<PathBuf>::new());
-    fixture.stop().await;
+    env.stop().await;
 }
 
-async fn a_volume_of_two_pods_survives_agent_and_driver(
-    fixture: &mut Fixture,
-    driver: &mut CsiDriver,
-) {
-    bound(fixture, "shared", "disk.csi.test", json!({})).await;
+async fn a_volume_of_two_pods_survives_agent_and_driver(env: &mut TestEnv, driver: &mut CsiDriver) {
+    bound(env, "shared", "disk.csi.test", json!({})).await;
     let group = json!({ "securityContext": { "fsGroup": 4242 } });
-    let first = fixture
+    let first = env
         .create(&with_claim("csi-first", "shared", group.clone()))
         .await;
-    let second = fixture
-        .create(&with_claim("csi-second", "shared", group))
-        .await;
-    tokio::join!(
-        fixture.pod_ready("csi-first"),
-        fixture.pod_ready("csi-second")
-    );
-    fixture
-        .runtime
-        .exec(uid(&first), "echo hello > /v/word")
-        .await;
+    let second = env.create(&with_claim("csi-second", "shared", group)).await;
+    tokio::join!(env.pod_ready("csi-first"), env.pod_ready("csi-second"));
+    env.runtime.exec(uid(&first), "echo hello > /v/word").await;
     assert_eq!(
-        fixture.runtime.exec(uid(&second), "cat /v/word").await,
+        env.runtime.exec(uid(&second), "cat /v/word").await,
         "hello\n"
     );
-    let owner = fixture
+    let owner = env
         .runtime
         .exec(uid(&first), "stat -c '%g %a' /v; stat -c %g /v/word")
         .await;
@@ -195,7 +183,7 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(
         ("ext4", "SINGLE_NODE_WRITER")
     );
     let published = driver.calls_of(Method::NodePublishVolume);
-    let mut targets = paths(fixture, &published);
+    let mut targets = paths(env, &published);
     targets.sort();
     let mut wanted = [&first, &second].map(|pod| {
         PathBuf::from(format!(
@@ -211,57 +199,52 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(
 
     // kill -9, and a driver that is away: the containers run, and may even be restarted
     driver.kill();
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
+    env.agent.kill().unwrap();
+    env.respawn().await;
     let calls = driver.calls().len();
-    fixture.runtime.crash(uid(&first)).await;
-    fixture
-        .pod("csi-first", "runs again", |pod| {
-            pod["status"]["containerStatuses"][0]["restartCount"] == 1
-                && crate::objects::is_ready(pod)
-        })
-        .await;
+    env.runtime.crash(uid(&first)).await;
+    env.pod("csi-first", "runs again", |pod| {
+        pod["status"]["containerStatuses"][0]["restartCount"] == 1 && crate::objects::is_ready(pod)
+    })
+    .await;
     assert_eq!(
-        fixture.runtime.exec(uid(&first), "cat /v/word").await,
+        env.runtime.exec(uid(&first), "cat /v/word").await,
         "hello\n"
     );
     assert_eq!(driver.calls().len(), calls);
 
     // nothing is taken back without the driver, and everything with it
-    fixture.delete_pod("csi-first", None).await;
+    env.delete_pod("csi-first", None).await;
     let gone = "list of registered CSI drivers";
     eventually("the agent says what it waits for", SOON, async || {
-        let log = std::fs::read_to_string(fixture.agent.log_file()).unwrap();
+        let log = std::fs::read_to_string(env.agent.log_file()).unwrap();
         log.contains(gone).then_some(()).ok_or_else(String::new)
     })
     .await;
     driver.restart().unwrap();
-    fixture.pod_gone(&first).await;
+    env.pod_gone(&first).await;
     assert_eq!(driver.calls_of(Method::NodeUnstageVolume), []);
 
     let grown = Patch::Merge(json!({ "spec": { "capacity": { "storage": "32Mi" } } }));
-    let patched = fixture
+    let patched = env
         .api
         .patch::<PersistentVolume>(At::cluster("shared"), None, &grown);
     patched.await.unwrap();
     let expanded = called(driver, Method::NodeExpandVolume, 1).await;
     assert_eq!(expanded[0].wanted_bytes, 32 << 20);
     let at = At::namespaced("default", "shared");
-    fixture
-        .wait_for::<PersistentVolumeClaim>(at, "has grown", |claim| {
-            claim["status"]["capacity"]["storage"] == "32Mi"
-        })
-        .await;
-    fixture
-        .events(&second, &["FileSystemResizeSuccessful"])
-        .await;
+    env.wait_for::<PersistentVolumeClaim>(at, "has grown", |claim| {
+        claim["status"]["capacity"]["storage"] == "32Mi"
+    })
+    .await;
+    env.events(&second, &["FileSystemResizeSuccessful"]).await;
     eventually("the claim hears of it", SOON, async || {
         let events = Selector {
             namespace: Some("default".to_owned()),
             fields: Some("involvedObject.kind=PersistentVolumeClaim".to_owned()),
             labels: None,
         };
-        let listed = fixture.api.list::<Event>(&events, &List::default()).await;
+        let listed = env.api.list::<Event>(&events, &List::default()).await;
         let (events, _) = listed.map_err(|error| error.to_string())?;
         let told = |event: &Event| {
             event.reason.as_deref() == Some("FileSystemResizeSuccessful")
@@ -271,10 +254,10 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(
         events.iter().any(told).then_some(()).ok_or_else(seen)
     })
     .await;
-    a_growth_that_the_resizer_follows(fixture, driver).await;
+    a_growth_that_the_resizer_follows(env, driver).await;
 
-    fixture.delete_pod("csi-second", None).await;
-    fixture.pod_gone(&second).await;
+    env.delete_pod("csi-second", None).await;
+    env.pod_gone(&second).await;
     called(driver, Method::NodeUnstageVolume, 1).await;
     assert_eq!(driver.staged("shared"), Vec::<PathBuf>::new());
     assert_eq!(driver.published("shared"), Vec::<PathBuf>::new());
@@ -284,11 +267,11 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(
 
 /// As a resizer of today asks for it: what the driver refuses for good is infeasible until the
 /// resizer tries again.
-async fn a_growth_that_the_resizer_follows(fixture: &Fixture, driver: &CsiDriver) {
+async fn a_growth_that_the_resizer_follows(env: &TestEnv, driver: &CsiDriver) {
     let at = || At::namespaced("default", "shared");
     let ask = async || {
         let grown = Patch::Merge(json!({ "spec": { "capacity": { "storage": "64Mi" } } }));
-        let patched = fixture
+        let patched = env
             .api
             .patch::<PersistentVolume>(At::cluster("shared"), None, &grown);
         patched.await.unwrap();
@@ -296,12 +279,12 @@ async fn a_growth_that_the_resizer_follows(fixture: &Fixture, driver: &CsiDriver
             "allocatedResources": { "storage": "64Mi" },
             "allocatedResourceStatuses": { "storage": "NodeResizePending" },
         } });
-        patch_status::<PersistentVolumeClaim>(fixture, at(), pending).await;
+        patch_status::<PersistentVolumeClaim>(env, at(), pending).await;
     };
     let refused = Trouble::Refuse(tonic::Code::OutOfRange, "too large".to_owned());
     driver.fault(Method::NodeExpandVolume, Fault::before(refused));
     ask().await;
-    fixture.wait_for::<PersistentVolumeClaim>(at(), "is infeasible", |claim| {
+    env.wait_for::<PersistentVolumeClaim>(at(), "is infeasible", |claim| {
         let status = &claim["status"];
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
         let words = "failed to expand pvc with Expander.NodeExpand failed to expand the volume rpc \
@@ -311,52 +294,49 @@ async fn a_growth_that_the_resizer_follows(fixture: &Fixture, driver: &CsiDriver
     })
     .await;
     ask().await;
-    fixture
-        .wait_for::<PersistentVolumeClaim>(at(), "has grown again", |claim| {
-            let status = &claim["status"];
-            status["capacity"]["storage"] == "64Mi"
-                && status["allocatedResourceStatuses"]["storage"].is_null()
-                && status["conditions"].as_array().is_none_or(Vec::is_empty)
-        })
-        .await;
+    env.wait_for::<PersistentVolumeClaim>(at(), "has grown again", |claim| {
+        let status = &claim["status"];
+        status["capacity"]["storage"] == "64Mi"
+            && status["allocatedResourceStatuses"]["storage"].is_null()
+            && status["conditions"].as_array().is_none_or(Vec::is_empty)
+    })
+    .await;
 }
 
-async fn faults_of_a_driver_end_with_it(fixture: &mut Fixture, driver: &mut CsiDriver) {
+async fn faults_of_a_driver_end_with_it(env: &mut TestEnv, driver: &mut CsiDriver) {
     for name in ["dies", "hangs", "steady"] {
-        bound(fixture, name, "disk.csi.test", json!({})).await;
+        bound(env, name, "disk.csi.test", json!({})).await;
     }
     // it mounts, and dies before it says so
     driver.fault(Method::NodePublishVolume, Fault::after(Trouble::Die));
-    let dies = fixture
-        .create(&with_claim("csi-dies", "dies", json!({})))
-        .await;
+    let dies = env.create(&with_claim("csi-dies", "dies", json!({}))).await;
     called(driver, Method::NodePublishVolume, 3).await;
-    fixture.events(&dies, &["FailedMount"]).await;
+    env.events(&dies, &["FailedMount"]).await;
     driver.restart().unwrap();
-    fixture.pod_ready("csi-dies").await;
+    env.pod_ready("csi-dies").await;
 
     // it hangs, and the agent is killed meanwhile; nobody else waits
     let before = driver.calls_of(Method::NodeStageVolume).len();
     driver.fault(Method::NodeStageVolume, Fault::after(Trouble::Hang));
-    let hangs = fixture
+    let hangs = env
         .create(&with_claim("csi-hangs", "hangs", json!({})))
         .await;
     called(driver, Method::NodeStageVolume, before + 1).await;
-    let steady = fixture
+    let steady = env
         .create(&with_claim("csi-steady", "steady", json!({})))
         .await;
-    fixture.pod_ready("csi-steady").await;
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
-    fixture.pod_ready("csi-hangs").await;
+    env.pod_ready("csi-steady").await;
+    env.agent.kill().unwrap();
+    env.respawn().await;
+    env.pod_ready("csi-hangs").await;
 
     for (name, pod) in [
         ("csi-dies", &dies),
         ("csi-hangs", &hangs),
         ("csi-steady", &steady),
     ] {
-        fixture.delete_pod(name, Some(1)).await;
-        fixture.pod_gone(pod).await;
+        env.delete_pod(name, Some(1)).await;
+        env.pod_gone(pod).await;
     }
     for name in ["dies", "hangs", "steady"] {
         eventually("the device is taken back", SOON, async || {
@@ -367,9 +347,9 @@ async fn faults_of_a_driver_end_with_it(fixture: &mut Fixture, driver: &mut CsiD
     }
 }
 
-async fn a_block_volume_is_a_device(fixture: &Fixture, driver: &CsiDriver) {
+async fn a_block_volume_is_a_device(env: &TestEnv, driver: &CsiDriver) {
     bound(
-        fixture,
+        env,
         "raw",
         "disk.csi.test",
         json!({ "volumeMode": "Block" }),
@@ -377,21 +357,21 @@ async fn a_block_volume_is_a_device(fixture: &Fixture, driver: &CsiDriver) {
     .await;
     let devices = json!({ "volumeDevices": [{ "name": "v", "devicePath": "/dev/raw" }] });
     let spec = json!({ "containers": [container_with(HOLD, devices)] });
-    let raw = fixture.create(&with_claim("csi-raw", "raw", spec)).await;
-    fixture.pod_ready("csi-raw").await;
+    let raw = env.create(&with_claim("csi-raw", "raw", spec)).await;
+    env.pod_ready("csi-raw").await;
     let script = "test -b /dev/raw && echo block | dd of=/dev/raw conv=fsync 2>/dev/null && head -c 5 /dev/raw";
-    assert_eq!(fixture.runtime.exec(uid(&raw), script).await, "block");
+    assert_eq!(env.runtime.exec(uid(&raw), script).await, "block");
     let published = driver.calls_of(Method::NodePublishVolume);
     let last = published.last().unwrap();
     assert!(last.block, "{last:?}");
-    fixture.delete_pod("csi-raw", Some(1)).await;
-    fixture.pod_gone(&raw).await;
+    env.delete_pod("csi-raw", Some(1)).await;
+    env.pod_gone(&raw).await;
     eventually("the device is taken back", SOON, async || {
         let staged = driver.staged("raw");
         staged.is_empty().then_some(()).ok_or(format!("{staged:?}"))
     })
     .await;
-    let root = fixture.agent.root_dir();
+    let root = env.agent.root_dir();
     let of_volume = root.join("plugins/kubernetes.io/csi/volumeDevices/raw");
     eventually("its notes are gone", SOON, async || {
         let there = of_volume.exists();
@@ -402,7 +382,7 @@ async fn a_block_volume_is_a_device(fixture: &Fixture, driver: &CsiDriver) {
     .await;
 }
 
-async fn an_inline_volume_is_its_pods_own(fixture: &Fixture, driver: &mut CsiDriver) {
+async fn an_inline_volume_is_its_pods_own(env: &TestEnv, driver: &mut CsiDriver) {
     let mounts = json!({ "volumeMounts": [{ "name": "scratch", "mountPath": "/v" }] });
     let spec = json!({
         "containers": [container_with(HOLD, mounts)],
@@ -410,8 +390,8 @@ async fn an_inline_volume_is_its_pods_own(fixture: &Fixture, driver: &mut CsiDri
         "volumes": [{ "name": "scratch", "csi": { "driver": "inline.csi.test",
             "volumeAttributes": { "tier": "fast" } } }],
     });
-    let created = fixture.create(&pod("csi-inline", HOLD, spec)).await;
-    fixture.pod_ready("csi-inline").await;
+    let created = env.create(&pod("csi-inline", HOLD, spec)).await;
+    env.pod_ready("csi-inline").await;
     let first = driver.calls_of(Method::NodePublishVolume).remove(0);
     assert_eq!(first.context["tier"], "fast");
     assert_eq!(first.context["csi.storage.k8s.io/pod.name"], "csi-inline");
@@ -426,10 +406,7 @@ async fn an_inline_volume_is_its_pods_own(fixture: &Fixture, driver: &mut CsiDri
             .is_some_and(|token| !token.is_empty())
     );
     assert!(tokens["vault"]["expirationTimestamp"].is_string());
-    fixture
-        .runtime
-        .exec(uid(&created), "echo mine > /v/word")
-        .await;
+    env.runtime.exec(uid(&created), "echo mine > /v/word").await;
 
     // published with each sync, and a failure of that takes nothing away
     let refused = Trouble::Refuse(tonic::Code::InvalidArgument, "not now".to_owned());
@@ -437,24 +414,19 @@ async fn an_inline_volume_is_its_pods_own(fixture: &Fixture, driver: &mut CsiDri
     let before = driver.calls_of(Method::NodePublishVolume).len();
     called(driver, Method::NodePublishVolume, before + 1).await;
     assert_eq!(
-        fixture.runtime.exec(uid(&created), "cat /v/word").await,
+        env.runtime.exec(uid(&created), "cat /v/word").await,
         "mine\n"
     );
     driver.always(Method::NodePublishVolume, None);
 
     // uninstalled while a pod uses it: the pod ends when it is back
     driver.uninstall();
-    fixture.delete_pod("csi-inline", Some(1)).await;
-    fixture.runtime_stopped(&created).await;
+    env.delete_pod("csi-inline", Some(1)).await;
+    env.runtime_stopped(&created).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let at = At::namespaced("default", "csi-inline");
-    assert!(
-        fixture
-            .get::<windlass_types::corev1::Pod>(at)
-            .await
-            .is_some()
-    );
+    assert!(env.get::<windlass_types::corev1::Pod>(at).await.is_some());
     driver.restart().unwrap();
-    fixture.pod_gone(&created).await;
+    env.pod_gone(&created).await;
     assert_eq!(driver.published(&first.volume), Vec::<PathBuf>::new());
 }

@@ -10,8 +10,8 @@ use windlass_types::corev1::Node;
 use windlass_types::storagev1::{CSIDriver, CSINode};
 
 use crate::control_plane::Kind;
-use crate::fixture::{Credentials, Fixture, SOON, eventually};
 use crate::objects::{object, uid};
+use crate::test_env::{Credentials, SOON, TestEnv, eventually};
 
 const ZONE: &str = "topology.disk.csi.test/zone";
 
@@ -26,23 +26,22 @@ async fn on_real_cluster_csi_drivers_register_in_csi_node() {
 }
 
 async fn csi_drivers_register_in_csi_node(kind: Kind) {
-    let Some(mut fixture) = Fixture::prepare(kind, "k-csinode", Credentials::Certificate).await
-    else {
+    let Some(mut env) = TestEnv::prepare(kind, "k-csinode", Credentials::Certificate).await else {
         return;
     };
     // its socket is there before the agent is
-    let mut disk = start(&fixture, "disk.csi.test", |options| {
+    let mut disk = start(&env, "disk.csi.test", |options| {
         options.topology = BTreeMap::from([(ZONE.to_owned(), "z1".to_owned())]);
         options.max_volumes = 7;
     });
-    fixture.agent.spawn().unwrap();
-    let node = fixture.node_ready().await;
-    the_object_belongs_to_the_node(&fixture, &node).await;
+    env.agent.spawn().unwrap();
+    let node = env.node_ready().await;
+    the_object_belongs_to_the_node(&env, &node).await;
     assert_eq!(disk.registered(1, SOON).await, Ok(()));
     let disk_entry = json!({ "name": "disk.csi.test", "nodeID": "node-of-the-driver",
         "topologyKeys": [ZONE], "allocatable": { "count": 7 } });
-    entries(&fixture, &json!([disk_entry])).await;
-    let node = fixture.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+    entries(&env, &json!([disk_entry])).await;
+    let node = env.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
     assert_eq!(node["metadata"]["labels"][ZONE], "z1");
     let annotation = |node: &Value| -> Option<String> {
         let ids = &node["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
@@ -51,36 +50,36 @@ async fn csi_drivers_register_in_csi_node(kind: Kind) {
     let expected = r#"{"disk.csi.test":"node-of-the-driver"}"#;
     assert_eq!(annotation(&node).as_deref(), Some(expected));
 
-    wrong_ones_are_refused_and_keep_nobody_waiting(&fixture, &disk_entry).await;
-    a_limit_that_changes_is_told(&fixture, &disk).await;
+    wrong_ones_are_refused_and_keep_nobody_waiting(&env, &disk_entry).await;
+    a_limit_that_changes_is_told(&env, &disk).await;
 
     // what the agent knew it finds again
     let told = disk.registrations().len();
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
+    env.agent.kill().unwrap();
+    env.respawn().await;
     assert_eq!(disk.registered(told + 1, SOON).await, Ok(()));
     disk.restart().unwrap();
     assert_eq!(disk.registered(told + 2, SOON).await, Ok(()));
 
     disk.uninstall();
-    entries(&fixture, &json!([])).await;
+    entries(&env, &json!([])).await;
     eventually("the driver's name of the node is gone", SOON, async || {
-        let node = fixture.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
+        let node = env.get::<Node>(At::cluster(NODE_NAME)).await.unwrap();
         annotation(&node).map_or(Ok(()), Err)
     })
     .await;
-    fixture.stop().await;
+    env.stop().await;
 }
 
-fn start(fixture: &Fixture, name: &str, change: impl FnOnce(&mut DriverOptions)) -> CsiDriver {
-    let mut options = DriverOptions::new(fixture.agent.root_dir(), name);
+fn start(env: &TestEnv, name: &str, change: impl FnOnce(&mut DriverOptions)) -> CsiDriver {
+    let mut options = DriverOptions::new(env.agent.root_dir(), name);
     change(&mut options);
     CsiDriver::start(options).unwrap()
 }
 
-async fn the_object_belongs_to_the_node(fixture: &Fixture, node: &Value) {
+async fn the_object_belongs_to_the_node(env: &TestEnv, node: &Value) {
     let object = eventually("the CSINode", SOON, async || {
-        let found = fixture.get::<CSINode>(At::cluster(NODE_NAME)).await;
+        let found = env.get::<CSINode>(At::cluster(NODE_NAME)).await;
         found.ok_or_else(|| "none".to_owned())
     })
     .await;
@@ -95,12 +94,9 @@ async fn the_object_belongs_to_the_node(fixture: &Fixture, node: &Value) {
 }
 
 /// Waits until the CSINode has exactly these entries.
-async fn entries(fixture: &Fixture, expected: &Value) {
+async fn entries(env: &TestEnv, expected: &Value) {
     eventually("entries of the CSINode", SOON, async || {
-        let found = fixture
-            .get::<CSINode>(At::cluster(NODE_NAME))
-            .await
-            .unwrap();
+        let found = env.get::<CSINode>(At::cluster(NODE_NAME)).await.unwrap();
         let drivers = match &found["spec"]["drivers"] {
             Value::Null => json!([]),
             drivers => drivers.clone(),
@@ -114,21 +110,21 @@ async fn entries(fixture: &Fixture, expected: &Value) {
 }
 
 /// One hangs, one lies, one is where it cannot be. A good one that comes later registers at once.
-async fn wrong_ones_are_refused_and_keep_nobody_waiting(fixture: &Fixture, disk: &Value) {
-    let silent = start(fixture, "silent.csi.test", |options| {
+async fn wrong_ones_are_refused_and_keep_nobody_waiting(env: &TestEnv, disk: &Value) {
+    let silent = start(env, "silent.csi.test", |options| {
         let hang = Fault::before(Trouble::Hang);
         options.always = BTreeMap::from([(Method::NodeGetInfo, hang)]);
     });
-    let liar = start(fixture, "liar.csi.test", |options| {
+    let liar = start(env, "liar.csi.test", |options| {
         options.told_name = Some("../liar".to_owned());
     });
-    let old = start(fixture, "old.csi.test", |options| {
+    let old = start(env, "old.csi.test", |options| {
         options.versions = vec!["0.3.0".to_owned()];
     });
-    let elsewhere = start(fixture, "elsewhere.csi.test", |options| {
+    let elsewhere = start(env, "elsewhere.csi.test", |options| {
         options.topology = BTreeMap::from([(ZONE.to_owned(), "z2".to_owned())]);
     });
-    let mut good = start(fixture, "good.csi.test", |_| ());
+    let mut good = start(env, "good.csi.test", |_| ());
     assert_eq!(good.registered(1, SOON).await, Ok(()));
     for (driver, why) in [
         (&liar, "a name of a CSI driver is a DNS subdomain"),
@@ -146,34 +142,30 @@ async fn wrong_ones_are_refused_and_keep_nobody_waiting(fixture: &Fixture, disk:
     }
     assert_eq!(silent.registrations(), []);
     let entry = json!({ "name": "good.csi.test", "nodeID": "node-of-the-driver" });
-    entries(fixture, &json!([disk, entry])).await;
+    entries(env, &json!([disk, entry])).await;
     good.uninstall();
     for mut driver in [silent, liar, old, elsewhere] {
         driver.uninstall();
     }
-    entries(fixture, &json!([disk])).await;
+    entries(env, &json!([disk])).await;
 }
 
 /// As often as the CSIDriver says; the API allows no less than ten seconds.
-async fn a_limit_that_changes_is_told(fixture: &Fixture, disk: &CsiDriver) {
+async fn a_limit_that_changes_is_told(env: &TestEnv, disk: &CsiDriver) {
     let described: CSIDriver = object(json!({
         "metadata": { "name": "disk.csi.test" },
         "spec": { "nodeAllocatableUpdatePeriodSeconds": 10 },
     }));
-    fixture.create(&described).await;
+    env.create(&described).await;
     // the agent looks for it once a minute: another registration makes it look now
     disk.set_max_volumes(5);
-    let mut other = start(fixture, "other.csi.test", |_| ());
+    let mut other = start(env, "other.csi.test", |_| ());
     assert_eq!(other.registered(1, SOON).await, Ok(()));
     other.uninstall();
     let disk = json!({ "name": "disk.csi.test", "nodeID": "node-of-the-driver",
         "topologyKeys": [ZONE], "allocatable": { "count": 5 } });
-    entries(fixture, &json!([disk])).await;
+    entries(env, &json!([disk])).await;
     let none = Patch::Merge(json!({ "spec": { "nodeAllocatableUpdatePeriodSeconds": null } }));
     let at = At::cluster("disk.csi.test");
-    fixture
-        .api
-        .patch::<CSIDriver>(at, None, &none)
-        .await
-        .unwrap();
+    env.api.patch::<CSIDriver>(at, None, &none).await.unwrap();
 }

@@ -15,13 +15,13 @@ use windlass_testing::node_images::{AGENT, RUNTIME};
 use windlass_types::corev1::Node;
 
 use crate::control_plane::{Cluster, Kind};
-use crate::fixture::{Fixture, SOON, eventually};
 use crate::history::Seen;
 use crate::host::{
     INNER_CONTAINERD, add_images, add_inner_images, has_shared_mounts, inner_ctr, web,
 };
 use crate::machine::{Machine, mark, remove_leftovers};
 use crate::objects::{HOLD, condition, is_ready, main_status, object, pod};
+use crate::test_env::{SOON, TestEnv, eventually};
 
 const NAME: &str = "daemonset::on_real_cluster_daemon_set_runs_deployment_and_cleans_up";
 const INSTALL: &str = "kubectl apply -k deploy/overlays/side-by-side";
@@ -76,32 +76,32 @@ fn readme_commands_match_daemon_set_test() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
-    // without root the fixture says why it is skipped
+    // without root, TestEnv prints why the test is skipped
     if rustix::process::geteuid().is_root() && !has_shared_mounts(NAME) {
         return;
     }
     let _swept = Swept::start();
-    let Some(fixture) = Fixture::start(Kind::WithControllers, "k-daemonset").await else {
+    let Some(env) = TestEnv::start(Kind::WithControllers, "k-daemonset").await else {
         return;
     };
-    if fixture.cluster.program("kubectl").is_none() {
+    if env.cluster.program("kubectl").is_none() {
         eprintln!("skipped: KUBEBUILDER_ASSETS has no kubectl");
         return;
     }
-    fixture.create(&pod("neighbour", HOLD, json!({}))).await;
-    let neighbour = fixture.pod_ready("neighbour").await;
-    add_images(&fixture.containerd).await;
+    env.create(&pod("neighbour", HOLD, json!({}))).await;
+    let neighbour = env.pod_ready("neighbour").await;
+    add_images(&env.containerd).await;
     for image in [AGENT, RUNTIME] {
         let [now, next] = [env!("CARGO_PKG_VERSION"), NEXT].map(|tag| format!("{image}:{tag}"));
         let tag = ["images", "tag", &now, &next];
-        fixture.containerd.ctr(&tag).await.unwrap();
+        env.containerd.ctr(&tag).await.unwrap();
     }
-    serve_the_service(&fixture).await;
+    serve_the_service(&env).await;
     let before = Machine::read();
     mark();
 
-    run(&fixture, INSTALL).await;
-    let node = second_node(&fixture).await;
+    run(&env, INSTALL).await;
+    let node = second_node(&env).await;
     assert!(is_tainted(&node), "{node}");
     let labels = &node["metadata"]["labels"];
     for system in ["kubernetes.io/os", "beta.kubernetes.io/os"] {
@@ -109,21 +109,20 @@ async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
     }
     let balancers = "node.kubernetes.io/exclude-from-external-load-balancers";
     assert_eq!(labels[balancers], "true");
-    let first = fixture.get::<Node>(At::cluster("node")).await.unwrap();
+    let first = env.get::<Node>(At::cluster("node")).await.unwrap();
     assert_eq!(addresses(&node), addresses(&first));
-    run(&fixture, ROLLED_OUT).await;
+    run(&env, ROLLED_OUT).await;
     let at = At::namespaced("windlass", "windlass");
-    let daemon_set = fixture.get::<DaemonSet>(at).await.unwrap();
+    let daemon_set = env.get::<DaemonSet>(at).await.unwrap();
     let status = &daemon_set["status"];
     assert_eq!(
         status["desiredNumberScheduled"], 1,
         "not on its own: {status}"
     );
-    add_inner_images(&fixture.containerd);
+    add_inner_images(&env.containerd);
 
-    fixture.create(&deployment()).await;
-    fixture
-        .history
+    env.create(&deployment()).await;
+    env.history
         .find("nobody opted in", SOON, |seen| {
             let mut pods = pods_of_deployment(seen);
             let refused =
@@ -131,79 +130,74 @@ async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
             pods.find(refused).map(drop)
         })
         .await;
-    run(&fixture, OPT_IN_NODE).await;
-    let first = ready_pods(&fixture, 1).await.remove(0);
+    run(&env, OPT_IN_NODE).await;
+    let first = ready_pods(&env, 1).await.remove(0);
     let process = Process::of(&first);
     process.check_it_is_below_the_inner_containerd();
     Machine::read().check_something_of_each_kind_was_added(&before);
 
-    run(
-        &fixture,
-        &format!("kubectl apply -k {}", next(&fixture).display()),
-    )
-    .await;
-    run(&fixture, ROLLED_OUT).await;
+    run(&env, &format!("kubectl apply -k {}", next(&env).display())).await;
+    run(&env, ROLLED_OUT).await;
     let scale = "kubectl scale deployment/web --replicas=2";
-    run(&fixture, scale).await;
-    let both = ready_pods(&fixture, 2).await;
+    run(&env, scale).await;
+    let both = ready_pods(&env, 2).await;
     let same = |pod: &&Value| pod["metadata"]["uid"] == first["metadata"]["uid"];
     let kept = both.iter().find(same).expect("the first of them");
     assert_eq!(main_status(kept)["restartCount"], 0);
     assert_eq!(Process::of(kept), process, "it ran through the upgrade");
 
-    run(&fixture, MEANWHILE).await;
-    fixture
-        .create(&pod("lost", HOLD, json!({ "nodeName": "dead-windlass" })))
+    run(&env, MEANWHILE).await;
+    env.create(&pod("lost", HOLD, json!({ "nodeName": "dead-windlass" })))
         .await;
-    let said = refused(&fixture, UNINSTALL).await;
+    let said = refused(&env, UNINSTALL).await;
     assert!(said.contains("not clean: dead."), "{said}");
-    assert_eq!(run(&fixture, NODES).await, "dead dead-windlass node");
-    run(&fixture, GIVE_UP).await;
-    run(&fixture, UNINSTALL).await;
-    nothing_left(&fixture, &before).await;
-    assert_eq!(run(&fixture, NODES).await, "node");
+    assert_eq!(run(&env, NODES).await, "dead dead-windlass node");
+    run(&env, GIVE_UP).await;
+    run(&env, UNINSTALL).await;
+    nothing_left(&env, &before).await;
+    assert_eq!(run(&env, NODES).await, "node");
 
     // and again, on machines of somebody's choice
-    run(&fixture, "kubectl delete deployment/web").await;
+    run(&env, "kubectl delete deployment/web").await;
     mark();
-    run(&fixture, &format!("{LABEL} && {INSTALL_OPT_IN}")).await;
-    let node = second_node(&fixture).await;
+    run(&env, &format!("{LABEL} && {INSTALL_OPT_IN}")).await;
+    let node = second_node(&env).await;
     assert!(!is_tainted(&node), "{node}");
-    run(&fixture, ANOTHER).await;
-    run(&fixture, UNINSTALL).await;
-    nothing_left(&fixture, &before).await;
+    run(&env, ANOTHER).await;
+    run(&env, UNINSTALL).await;
+    nothing_left(&env, &before).await;
 
-    let node = fixture.get::<Node>(At::cluster("node")).await.unwrap();
+    let node = env.get::<Node>(At::cluster("node")).await.unwrap();
     assert!(!node["metadata"]["labels"].to_string().contains("cleanup"));
-    let still = fixture.pod_ready("neighbour").await;
+    let still = env.pod_ready("neighbour").await;
     assert_eq!(main_status(&still), main_status(&neighbour));
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// Runs a line of the documentation, in the repository's root, as an administrator.
-async fn run(fixture: &Fixture, line: &str) -> String {
-    let output = output(fixture, line).await;
+async fn run(env: &TestEnv, line: &str) -> String {
+    let output = output(env, line).await;
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{line}: {stderr}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The same of one that has to fail: what it says.
-async fn refused(fixture: &Fixture, line: &str) -> String {
-    let output = output(fixture, line).await;
+async fn refused(env: &TestEnv, line: &str) -> String {
+    let output = output(env, line).await;
     let said = format!("{output:?}");
     assert!(!output.status.success(), "{line}: {said}");
     said
 }
 
-async fn output(fixture: &Fixture, line: &str) -> Output {
-    let kubectl = fixture.cluster.program("kubectl").unwrap();
+async fn output(env: &TestEnv, line: &str) -> Output {
+    let kubectl = env.cluster.program("kubectl").unwrap();
     let folder = kubectl.parent().unwrap().display();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
     let mut command = Command::new("sh");
     command.args(["-ec", line]).current_dir(root());
     command.env("PATH", path);
-    command.env("KUBECONFIG", fixture.cluster.admin_kubeconfig());
+    command.env("KUBECONFIG", env.cluster.admin_kubeconfig());
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = tokio::time::timeout(COMMAND, output).await;
     output.unwrap_or_else(|_| panic!("{line}: no end")).unwrap()
@@ -218,8 +212,8 @@ fn root() -> PathBuf {
 }
 
 /// An overlay with the images of the next version.
-fn next(fixture: &Fixture) -> PathBuf {
-    let folder = fixture.containerd.base().join("next");
+fn next(env: &TestEnv) -> PathBuf {
+    let folder = env.containerd.base().join("next");
     std::fs::create_dir_all(&folder).unwrap();
     let up = "../".repeat(folder.components().count() - 1);
     let root = root();
@@ -237,13 +231,13 @@ fn next(fixture: &Fixture) -> PathBuf {
 }
 
 /// The part of kube-proxy: connects the service `kubernetes` with the API server.
-async fn serve_the_service(fixture: &Fixture) {
-    let Cluster::Real(plane) = &fixture.cluster else {
+async fn serve_the_service(env: &TestEnv) {
+    let Cluster::Real(plane) = &env.cluster else {
         panic!("a real one");
     };
     let server = plane.url().replace("https://", "");
     let server: SocketAddr = server.parse().unwrap();
-    let bridge = fixture.containerd.network().bridge();
+    let bridge = env.containerd.network().bridge();
     let mut ip = Command::new("ip");
     ip.args(["address", "add", &format!("{SERVICE}/32"), "dev", bridge]);
     assert!(ip.status().await.unwrap().success());
@@ -259,9 +253,9 @@ async fn serve_the_service(fixture: &Fixture) {
 }
 
 /// Waits until the second node is ready.
-async fn second_node(fixture: &Fixture) -> Value {
+async fn second_node(env: &TestEnv) -> Value {
     eventually("the second node is ready", PATIENCE, async || {
-        let node = fixture.get::<Node>(At::cluster(SECOND)).await;
+        let node = env.get::<Node>(At::cluster(SECOND)).await;
         let node = node.ok_or("no such node")?;
         let ready = is_ready(&node);
         ready.then(|| node.clone()).ok_or_else(|| node.to_string())
@@ -300,7 +294,7 @@ fn pods_of_deployment(seen: &Seen) -> impl Iterator<Item = &Value> {
 }
 
 /// Waits until this many pods of the deployment are ready on the second node.
-async fn ready_pods(fixture: &Fixture, count: usize) -> Vec<Value> {
+async fn ready_pods(env: &TestEnv, count: usize) -> Vec<Value> {
     let wanted = |seen: &Seen| {
         let pods = pods_of_deployment(seen);
         let ready = pods.filter(|pod| is_ready(pod) && pod["spec"]["nodeName"] == SECOND);
@@ -308,16 +302,16 @@ async fn ready_pods(fixture: &Fixture, count: usize) -> Vec<Value> {
         (ready.len() == count).then_some(ready)
     };
     let what = format!("{count} pods run on the second node");
-    fixture.history.find(&what, SOON, wanted).await
+    env.history.find(&what, SOON, wanted).await
 }
 
 /// Waits until machine and API server are as they were before.
-async fn nothing_left(fixture: &Fixture, before: &Machine) {
+async fn nothing_left(env: &TestEnv, before: &Machine) {
     eventually("nothing of the DaemonSet is left", SOON, async || {
         let now = Machine::read();
         let mut differences = now.added_to(before);
         differences.extend(before.added_to(&now));
-        let objects = run(fixture, OBJECTS).await;
+        let objects = run(env, OBJECTS).await;
         differences.extend(objects.lines().map(str::to_owned));
         match differences.is_empty() {
             true => Ok(()),
@@ -355,7 +349,7 @@ impl Process {
     }
 }
 
-/// Dropped after the fixture, whose agent would start again what a failed test leaves.
+/// Dropped after TestEnv, whose agent would restart what a failed test leaves.
 struct Swept;
 
 impl Swept {

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::fixture::Fixture;
 use crate::objects::{main_status, phase, pod, uid};
+use crate::test_env::TestEnv;
 
 /// Pods that are not to run for ever end as Succeeded or Failed, with what their containers said.
-pub(crate) async fn follow_the_restart_policy(fixture: &Fixture) {
+pub(crate) async fn follow_the_restart_policy(env: &TestEnv) {
     let policy = |policy: &str| json!({ "restartPolicy": policy });
     let scratch = json!({
         "restartPolicy": "OnFailure",
@@ -40,13 +40,11 @@ pub(crate) async fn follow_the_restart_policy(fixture: &Fixture) {
         ),
     ];
     for (pod, ..) in &pods {
-        fixture.create(pod).await;
+        env.create(pod).await;
     }
     for (pod, end, code, reason, restarts) in &pods {
         let name = pod.metadata.name.as_deref().expect("a name");
-        let ended = fixture
-            .pod(name, "has ended", |pod| phase(pod) == *end)
-            .await;
+        let ended = env.pod(name, "has ended", |pod| phase(pod) == *end).await;
         let main = main_status(&ended);
         let terminated = &main["state"]["terminated"];
         assert_eq!(terminated["exitCode"], *code, "{name}: {main}");
@@ -57,7 +55,7 @@ pub(crate) async fn follow_the_restart_policy(fixture: &Fixture) {
             assert!(terminated[time].is_string(), "{name}: {main}");
         }
         // a phase is final only when nothing runs any more
-        let running = fixture.runtime.running(uid(&ended)).await;
+        let running = env.runtime.running(uid(&ended)).await;
         assert!(running.is_empty(), "{name} ended with {running:?}");
     }
 }

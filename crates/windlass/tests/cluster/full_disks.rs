@@ -7,8 +7,8 @@ use windlass_types::corev1::ConfigMap;
 
 use crate::claims::says;
 use crate::control_plane::Kind;
-use crate::fixture::{Credentials, Fixture, SOON, eventually};
 use crate::objects::{HOLD, container_with, main_status, object, pod, uid};
+use crate::test_env::{Credentials, SOON, TestEnv, eventually};
 
 const NAME: &str = "changes";
 
@@ -23,48 +23,48 @@ async fn on_real_cluster_full_disk_keeps_old_payload_until_space() {
 }
 
 async fn full_disk_keeps_old_payload_until_space(kind: Kind) {
-    let Some(mut fixture) = Fixture::prepare(kind, "k-full", Credentials::Certificate).await else {
+    let Some(mut env) = TestEnv::prepare(kind, "k-full", Credentials::Certificate).await else {
         return;
     };
-    let root = fixture.agent.root_dir();
+    let root = env.agent.root_dir();
     let disk = SmallDisk::mount(&root.with_file_name("disk"), &root.join("pods")).unwrap();
-    fixture.agent.spawn().unwrap();
-    fixture.node_ready().await;
+    env.agent.spawn().unwrap();
+    env.node_ready().await;
     let map: ConfigMap = object(json!({
         "metadata": { "name": NAME, "namespace": "default" },
         "data": { "word": "one", "more": "" },
     }));
-    fixture.create(&map).await;
+    env.create(&map).await;
     let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
     let spec = json!({
         "containers": [container_with(HOLD, mounts)],
         "volumes": [{ "name": "v", "configMap": { "name": NAME } }],
     });
-    let created = fixture.create(&pod(NAME, HOLD, spec)).await;
-    fixture.pod_ready(NAME).await;
-    shows(&fixture, &created, "one").await;
+    let created = env.create(&pod(NAME, HOLD, spec)).await;
+    env.pod_ready(NAME).await;
+    shows(&env, &created, "one").await;
 
     disk.fill().unwrap();
     let full = "No space left on device (os error 28)";
-    a_change_waits(&mut fixture, &created, ["one", "two"], full).await;
+    a_change_waits(&mut env, &created, ["one", "two"], full).await;
     disk.free().unwrap();
-    shows(&fixture, &created, "two").await;
+    shows(&env, &created, "two").await;
 
     disk.set_read_only(true).unwrap();
     let refused = "Read-only file system (os error 30)";
-    a_change_waits(&mut fixture, &created, ["two", "three"], refused).await;
+    a_change_waits(&mut env, &created, ["two", "three"], refused).await;
     disk.set_read_only(false).unwrap();
-    shows(&fixture, &created, "three").await;
+    shows(&env, &created, "three").await;
 
-    fixture.delete_pod(NAME, Some(1)).await;
-    fixture.pod_gone(&created).await;
-    fixture.stop().await;
+    env.delete_pod(NAME, Some(1)).await;
+    env.pod_gone(&created).await;
+    env.stop().await;
 }
 
 /// What a container sees of the volume: the word, and the names without those of dates.
-async fn content(fixture: &Fixture, created: &Value) -> String {
+async fn content(env: &TestEnv, created: &Value) -> String {
     let script = "cat /v/word; echo; ls -A /v | sed 's/^\\.\\.2.*/..date/'; ls /v/..data";
-    fixture.runtime.exec(uid(created), script).await
+    env.runtime.exec(uid(created), script).await
 }
 
 fn whole(word: &str) -> String {
@@ -72,9 +72,9 @@ fn whole(word: &str) -> String {
 }
 
 /// Waits until a container sees this word, and nothing that is half of anything.
-async fn shows(fixture: &Fixture, created: &Value, word: &str) {
+async fn shows(env: &TestEnv, created: &Value, word: &str) {
     eventually(word, SOON, async || {
-        let seen = content(fixture, created).await;
+        let seen = content(env, created).await;
         (seen == whole(word)).then_some(()).ok_or(seen)
     })
     .await;
@@ -82,25 +82,21 @@ async fn shows(fixture: &Fixture, created: &Value, word: &str) {
 
 /// The ConfigMap changes, and the pod says why it does not see that. It runs on all the while, also
 /// under a new agent.
-async fn a_change_waits(fixture: &mut Fixture, created: &Value, words: [&str; 2], refusal: &str) {
+async fn a_change_waits(env: &mut TestEnv, created: &Value, words: [&str; 2], refusal: &str) {
     let [old, new] = words;
     let data = json!({ "word": new, "more": "x".repeat(100_000) });
     let patch = Patch::Merge(json!({ "data": data }));
     let at = At::namespaced("default", NAME);
-    fixture
-        .api
-        .patch::<ConfigMap>(at, None, &patch)
-        .await
-        .unwrap();
-    says(fixture, created, refusal).await;
-    assert_eq!(content(fixture, created).await, whole(old));
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
-    let ready = fixture.watch.wait_for("the pod is ready", SOON, |table| {
+    env.api.patch::<ConfigMap>(at, None, &patch).await.unwrap();
+    says(env, created, refusal).await;
+    assert_eq!(content(env, created).await, whole(old));
+    env.agent.kill().unwrap();
+    env.respawn().await;
+    let ready = env.watch.wait_for("the pod is ready", SOON, |table| {
         table.pods.get(uid(created)).is_some_and(|pod| pod.ready)
     });
     ready.await.unwrap();
-    assert_eq!(content(fixture, created).await, whole(old));
-    let now = fixture.pod_ready(NAME).await;
+    assert_eq!(content(env, created).await, whole(old));
+    let now = env.pod_ready(NAME).await;
     assert_eq!(main_status(&now)["restartCount"], 0);
 }

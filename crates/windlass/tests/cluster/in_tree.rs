@@ -13,8 +13,8 @@ use windlass_types::storagev1::VolumeAttachment;
 
 use crate::control_plane::Kind;
 use crate::csi::{bound, called, install, patch_status, with_claim};
-use crate::fixture::{Fixture, SOON};
 use crate::objects::{HOLD, object, pod, uid};
+use crate::test_env::{SOON, TestEnv};
 
 const DRIVER: &str = "ebs.csi.aws.com";
 /// Handles of the two volumes.
@@ -31,68 +31,65 @@ async fn on_real_cluster_in_tree_volumes_are_mounted_by_csi() {
 }
 
 async fn in_tree_volumes_are_mounted_by_csi(kind: Kind, name: &str) {
-    let Some(mut fixture) = Fixture::start(kind, name).await else {
+    let Some(mut env) = TestEnv::start(kind, name).await else {
         return;
     };
-    let root = fixture.agent.root_dir();
+    let root = env.agent.root_dir();
     let options = DriverOptions::new(root.clone(), DRIVER);
-    let driver = install(&fixture, options, json!({ "attachRequired": true })).await;
+    let driver = install(&env, options, json!({ "attachRequired": true })).await;
     let source = json!({ "volumeID": "aws://eu-west-1a/vol-bound", "fsType": "ext4" });
     let in_tree = json!({ "csi": null, "awsElasticBlockStore": source });
-    bound(&fixture, "disk", DRIVER, in_tree).await;
-    let claimed = fixture
+    bound(&env, "disk", DRIVER, in_tree).await;
+    let claimed = env
         .create(&with_claim("ebs-bound", "disk", json!({})))
         .await;
     let source = json!({ "volumeID": "vol-inline", "partition": 1 });
     let volumes = json!([{ "name": "v", "awsElasticBlockStore": source }]);
     let spec = with_claim("ebs-inline", "unused", json!({ "volumes": volumes }));
-    let inline = fixture.create(&spec).await;
+    let inline = env.create(&spec).await;
 
-    listed(&fixture, "volumesInUse", true).await;
+    listed(&env, "volumesInUse", true).await;
     assert_eq!(
         about_the_volumes(&driver),
         [],
         "calls before the attachment"
     );
     for handle in VOLUMES {
-        attachment(&fixture, handle).await;
+        attachment(&env, handle).await;
     }
     let attached: Vec<Value> = VOLUMES
         .iter()
         .map(|handle| json!({ "name": device(handle), "devicePath": "" }))
         .collect();
     let attached = json!({ "status": { "volumesAttached": attached } });
-    patch_status::<Node>(&fixture, At::cluster(NODE_NAME), attached).await;
-    tokio::join!(
-        fixture.pod_ready("ebs-bound"),
-        fixture.pod_ready("ebs-inline")
-    );
-    it_is_staged_and_published(&fixture, &driver, &claimed, &inline).await;
+    patch_status::<Node>(&env, At::cluster(NODE_NAME), attached).await;
+    tokio::join!(env.pod_ready("ebs-bound"), env.pod_ready("ebs-inline"));
+    it_is_staged_and_published(&env, &driver, &claimed, &inline).await;
 
     // an agent that starts now reconstructs both volumes, and asks the driver for nothing
     let calls = about_the_volumes(&driver);
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
+    env.agent.kill().unwrap();
+    env.respawn().await;
     for created in [&claimed, &inline] {
-        let ready = fixture.watch.wait_for("the pod is ready", SOON, |table| {
+        let ready = env.watch.wait_for("the pod is ready", SOON, |table| {
             let pod = table.pods.get(uid(created));
             pod.is_some_and(|pod| pod.ready && pod.blocker.is_none())
         });
         ready.await.unwrap();
-        let word = fixture.runtime.exec(uid(created), "cat /v/word").await;
+        let word = env.runtime.exec(uid(created), "cat /v/word").await;
         assert_eq!(word, "data\n");
     }
     assert_eq!(about_the_volumes(&driver), calls);
-    listed(&fixture, "volumesInUse", true).await;
+    listed(&env, "volumesInUse", true).await;
 
     // another agent run removes what this one has mounted
     for created in [&claimed, &inline] {
         let name = created["metadata"]["name"].as_str().unwrap();
-        fixture.delete_pod(name, Some(1)).await;
-        fixture.pod_gone(created).await;
+        env.delete_pod(name, Some(1)).await;
+        env.pod_gone(created).await;
     }
     called(&driver, Method::NodeUnstageVolume, 2).await;
-    listed(&fixture, "volumesInUse", false).await;
+    listed(&env, "volumesInUse", false).await;
     for handle in VOLUMES {
         assert_eq!(driver.staged(handle), Vec::<PathBuf>::new());
         assert_eq!(driver.published(handle), Vec::<PathBuf>::new());
@@ -100,12 +97,12 @@ async fn in_tree_volumes_are_mounted_by_csi(kind: Kind, name: &str) {
     assert_eq!(driver.violations(), Vec::<String>::new());
     let left: Vec<PathBuf> = mounts_below(&root.join("plugins"));
     assert_eq!(left, Vec::<PathBuf>::new());
-    a_bad_volume_id_is_named(&mut fixture).await;
-    fixture.stop().await;
+    a_bad_volume_id_is_named(&mut env).await;
+    env.stop().await;
 }
 
 async fn it_is_staged_and_published(
-    fixture: &Fixture,
+    env: &TestEnv,
     driver: &CsiDriver,
     claimed: &Value,
     inline: &Value,
@@ -129,28 +126,28 @@ async fn it_is_staged_and_published(
             uid(created)
         );
         let targets = driver.published(handle);
-        assert_eq!(targets, [fixture.agent.root_dir().join(target)]);
+        assert_eq!(targets, [env.agent.root_dir().join(target)]);
         let command = "echo data > /v/word";
-        fixture.runtime.exec(uid(created), command).await;
+        env.runtime.exec(uid(created), command).await;
     }
 }
 
 /// A pod with a volume that cannot be translated says which field is wrong.
-async fn a_bad_volume_id_is_named(fixture: &mut Fixture) {
+async fn a_bad_volume_id_is_named(env: &mut TestEnv) {
     let volumes = json!([{ "name": "v", "awsElasticBlockStore": { "volumeID": "aws://a/snap" } }]);
     let spec = with_claim("ebs-bad", "unused", json!({ "volumes": volumes }));
-    let created = fixture.create(&spec).await;
+    let created = env.create(&spec).await;
     let words = "spec.volumes[v].awsElasticBlockStore.volumeID: \"aws://a/snap\" is not an EBS \
                  volume; write vol-ID or aws://ZONE/vol-ID";
-    let blocked = fixture.watch.wait_for("the pod says why", SOON, |table| {
+    let blocked = env.watch.wait_for("the pod says why", SOON, |table| {
         let pod = table.pods.get(uid(&created));
         let blocker = pod.and_then(|pod| pod.blocker.as_ref());
         blocker.is_some_and(|blocker| blocker.message.contains(words))
     });
     blocked.await.unwrap();
     // a volume of this kind stops no other pod
-    fixture.create(&pod("ebs-none", HOLD, json!({}))).await;
-    fixture.pod_ready("ebs-none").await;
+    env.create(&pod("ebs-none", HOLD, json!({}))).await;
+    env.pod_ready("ebs-none").await;
 }
 
 /// Name of a volume in the status of the node.
@@ -166,29 +163,28 @@ fn about_the_volumes(driver: &CsiDriver) -> Vec<Call> {
 }
 
 /// Waits until the status of the node lists both volumes, or none.
-async fn listed(fixture: &Fixture, list: &str, wanted: bool) {
+async fn listed(env: &TestEnv, list: &str, wanted: bool) {
     let what = format!("{list} has the volumes: {wanted}");
-    fixture
-        .wait_for::<Node>(At::cluster(NODE_NAME), &what, |node| {
-            let names = node["status"][list].as_array();
-            let has = |handle: &&str| {
-                let mut names = names.into_iter().flatten();
-                names.any(|name| name.as_str() == Some(&device(handle)))
-            };
-            VOLUMES.iter().filter(|handle| has(handle)).count() == if wanted { 2 } else { 0 }
-        })
-        .await;
+    env.wait_for::<Node>(At::cluster(NODE_NAME), &what, |node| {
+        let names = node["status"][list].as_array();
+        let has = |handle: &&str| {
+            let mut names = names.into_iter().flatten();
+            names.any(|name| name.as_str() == Some(&device(handle)))
+        };
+        VOLUMES.iter().filter(|handle| has(handle)).count() == if wanted { 2 } else { 0 }
+    })
+    .await;
 }
 
-async fn attachment(fixture: &Fixture, handle: &str) {
+async fn attachment(env: &TestEnv, handle: &str) {
     let name = attachment_name(handle, DRIVER, NODE_NAME);
     let attachment: VolumeAttachment = object(json!({
         "metadata": { "name": name },
         "spec": { "attacher": DRIVER, "nodeName": NODE_NAME,
             "source": { "persistentVolumeName": handle } },
     }));
-    fixture.create(&attachment).await;
+    env.create(&attachment).await;
     let attached = json!({ "attached": true, "attachmentMetadata": { "device": handle } });
     let status = json!({ "status": attached });
-    patch_status::<VolumeAttachment>(fixture, At::cluster(&name), status).await;
+    patch_status::<VolumeAttachment>(env, At::cluster(&name), status).await;
 }

@@ -9,8 +9,8 @@ use windlass_types::corev1::{ConfigMap, Pod, Secret};
 
 use crate::claims::says;
 use crate::control_plane::Kind;
-use crate::fixture::{Fixture, eventually, now};
 use crate::objects::{container_with, main_status, object, pod};
+use crate::test_env::{TestEnv, eventually, now};
 
 /// The fourth restart comes 40 s after the third.
 const RESTARTED: Duration = Duration::from_secs(90);
@@ -28,47 +28,47 @@ async fn on_real_cluster_containers_restart_without_their_objects() {
 }
 
 async fn containers_restart_without_their_objects(kind: Kind) {
-    let Some(mut fixture) = Fixture::start(kind, "k-kept").await else {
+    let Some(mut env) = TestEnv::start(kind, "k-kept").await else {
         return;
     };
-    fixture.create(&config_map("old;")).await;
-    fixture.create(&secret()).await;
-    let kept = fixture.create(&pod("kept", TELL, volumes())).await;
+    env.create(&config_map("old;")).await;
+    env.create(&secret()).await;
+    let kept = env.create(&pod("kept", TELL, volumes())).await;
     let begin = Timestamp::UNIX_EPOCH;
-    sees(&fixture, "kept", begin, "old;secret").await;
+    sees(&env, "kept", begin, "old;secret").await;
 
     let nothing = Delete::default();
-    let deleted = fixture.api.delete::<ConfigMap>(at(), &nothing).await;
+    let deleted = env.api.delete::<ConfigMap>(at(), &nothing).await;
     deleted.unwrap();
-    fixture.api.delete::<Secret>(at(), &nothing).await.unwrap();
+    env.api.delete::<Secret>(at(), &nothing).await.unwrap();
     says(
-        &fixture,
+        &env,
         &kept,
         "MountVolume.SetUp failed for volume \"v\" : configmap \"shown\" not found",
     )
     .await;
-    sees(&fixture, "kept", now(), "old;secret").await;
+    sees(&env, "kept", now(), "old;secret").await;
 
     // what is mounted serves a new agent, too, and nobody who has nothing mounted
-    fixture.agent.kill().unwrap();
-    fixture.respawn().await;
-    let fresh = fixture.create(&pod("fresh", TELL, volumes())).await;
-    sees(&fixture, "kept", now(), "old;secret").await;
-    says(&fixture, &fresh, "secret \"shown\" not found").await;
-    let waits = fixture.get::<Pod>(At::namespaced("default", "fresh")).await;
+    env.agent.kill().unwrap();
+    env.respawn().await;
+    let fresh = env.create(&pod("fresh", TELL, volumes())).await;
+    sees(&env, "kept", now(), "old;secret").await;
+    says(&env, &fresh, "secret \"shown\" not found").await;
+    let waits = env.get::<Pod>(At::namespaced("default", "fresh")).await;
     let waits = waits.expect("there");
     assert_eq!(
         main_status(&waits)["state"]["waiting"]["reason"],
         "ContainerCreating"
     );
 
-    fixture.create(&config_map("new;")).await;
-    fixture.create(&secret()).await;
-    sees(&fixture, "fresh", begin, "new;secret").await;
-    sees(&fixture, "kept", now(), "new;secret").await;
-    fixture.delete_pod("kept", None).await;
-    fixture.delete_pod("fresh", None).await;
-    fixture.stop().await;
+    env.create(&config_map("new;")).await;
+    env.create(&secret()).await;
+    sees(&env, "fresh", begin, "new;secret").await;
+    sees(&env, "kept", now(), "new;secret").await;
+    env.delete_pod("kept", None).await;
+    env.delete_pod("fresh", None).await;
+    env.stop().await;
 }
 
 fn at() -> At<'static> {
@@ -103,10 +103,10 @@ fn volumes() -> Value {
 }
 
 /// Waits until a container that began after `since` told that it saw this.
-async fn sees(fixture: &Fixture, name: &str, since: Timestamp, wanted: &str) {
+async fn sees(env: &TestEnv, name: &str, since: Timestamp, wanted: &str) {
     let at = At::namespaced("default", name);
     eventually(&format!("{name} sees {wanted}"), RESTARTED, async || {
-        let pod = fixture.get::<Pod>(at).await.unwrap_or_default();
+        let pod = env.get::<Pod>(at).await.unwrap_or_default();
         let ended = &main_status(&pod)["lastState"]["terminated"];
         let began = ended["startedAt"].as_str();
         let began: Option<Timestamp> = began.and_then(|text| text.parse().ok());

@@ -13,8 +13,8 @@ use windlass_testing::agent::NODE_NAME;
 use windlass_testing::images::BUSYBOX;
 
 use crate::control_plane::Kind;
-use crate::fixture::{Credentials, Fixture, SOON, eventually};
 use crate::objects::pod;
+use crate::test_env::{Credentials, SOON, TestEnv, eventually};
 
 /// Serves a page and counts on stdout, until it is told to end.
 const TALK: &str = "mkdir -p /www; echo served >/www/index.html; httpd -p 8080 -h /www; \
@@ -94,41 +94,39 @@ async fn next_line(lines: &mut Lines) -> Option<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_real_cluster_kubectl_reaches_into_pods() {
     let credentials = Credentials::Certificate;
-    let fixture =
-        Fixture::prepare_with(Kind::Real, "k-kubectl", credentials, |cluster, address| {
-            cluster.serving_config(address)
-        });
-    let Some(mut fixture) = fixture.await else {
+    let env = TestEnv::prepare_with(Kind::Real, "k-kubectl", credentials, |cluster, address| {
+        cluster.serving_config(address)
+    });
+    let Some(mut env) = env.await else {
         return;
     };
-    let Some(program) = fixture.cluster.program("kubectl") else {
+    let Some(program) = env.cluster.program("kubectl") else {
         eprintln!("skipped: KUBEBUILDER_ASSETS has no kubectl");
         return;
     };
     let kubectl = Kubectl {
         program,
-        kubeconfig: fixture.cluster.admin_kubeconfig(),
+        kubeconfig: env.cluster.admin_kubeconfig(),
     };
-    fixture.agent.spawn().unwrap();
-    fixture.node_ready().await;
-    fixture
-        .create(&pod("talks", TALK, json!({ "hostNetwork": false })))
+    env.agent.spawn().unwrap();
+    env.node_ready().await;
+    env.create(&pod("talks", TALK, json!({ "hostNetwork": false })))
         .await;
-    fixture.pod_ready("talks").await;
+    env.pod_ready("talks").await;
     logs_are_told(&kubectl).await;
     exec_runs_commands(&kubectl).await;
     exec_without_its_client_ends(&kubectl).await;
     attach_shows_what_is_written(&kubectl).await;
     ports_are_forwarded(&kubectl).await;
-    files_are_copied(&fixture, &kubectl).await;
+    files_are_copied(&env, &kubectl).await;
     run_waits_and_removes(&kubectl).await;
-    websockets_reach_the_agent(&fixture).await;
-    fixture.stop().await;
+    websockets_reach_the_agent(&env).await;
+    env.stop().await;
 }
 
 /// The API server passed kubectl's WebSockets on, because the node declares that it serves them.
-async fn websockets_reach_the_agent(fixture: &Fixture) {
-    let metrics = fixture.agent.metrics(false).await.unwrap();
+async fn websockets_reach_the_agent(env: &TestEnv) {
+    let metrics = env.agent.metrics(false).await.unwrap();
     for subresource in ["exec", "attach", "portforward"] {
         let series =
             format!("kubelet_websocket_streaming_requests_total{{subresource=\"{subresource}\"}} ");
@@ -257,8 +255,8 @@ async fn ports_are_forwarded(kubectl: &Kubectl) {
     assert_eq!(page(":9").await, "", "nobody listens");
 }
 
-async fn files_are_copied(fixture: &Fixture, kubectl: &Kubectl) {
-    let dir = fixture.manifests.parent().unwrap();
+async fn files_are_copied(env: &TestEnv, kubectl: &Kubectl) {
+    let dir = env.manifests.parent().unwrap();
     let (there, back) = (dir.join("there"), dir.join("back"));
     let content: Vec<u8> = (0..1_000_003_u32).map(|it| (it % 251) as u8).collect();
     std::fs::write(&there, &content).unwrap();

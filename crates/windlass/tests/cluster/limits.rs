@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::fixture::Fixture;
 use crate::objects::{container_with, is_ready, phase, pod, uid};
+use crate::test_env::TestEnv;
 
 /// A pod that fills its emptyDir is evicted, in upstream's words. One that writes as much as it may,
 /// and leaves a large hole in a file, is not.
-pub(crate) async fn evict_who_fills_an_empty_dir(fixture: &Fixture) {
+pub(crate) async fn evict_who_fills_an_empty_dir(env: &TestEnv) {
     let writer = |name: &str, script: &str| {
         let hold = crate::objects::STUBBORN;
         let spec = json!({
@@ -21,22 +21,21 @@ pub(crate) async fn evict_who_fills_an_empty_dir(fixture: &Fixture) {
         pod(name, hold, spec)
     };
     let full = "dd if=/dev/zero of=/data/file bs=1M count=3";
-    let created = fixture.create(&writer("fills-it", full)).await;
+    let created = env.create(&writer("fills-it", full)).await;
     let hole = "dd if=/dev/zero of=/data/file bs=1k count=900; truncate -s 64M /data/file";
-    fixture.create(&writer("stays-within", hole)).await;
-    let evicted = fixture.pod("fills-it", "has ended", |pod| phase(pod) == "Failed");
+    env.create(&writer("stays-within", hole)).await;
+    let evicted = env.pod("fills-it", "has ended", |pod| phase(pod) == "Failed");
     let evicted = evicted.await;
     let status = &evicted["status"];
     assert_eq!(status["reason"], "Evicted", "{status}");
     let words = "Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". ";
     assert_eq!(status["message"], words, "{status}");
-    let running = fixture.runtime.running(uid(&evicted)).await;
+    let running = env.runtime.running(uid(&evicted)).await;
     assert!(running.is_empty(), "evicted with {running:?}");
-    fixture
-        .events(&created, &["Started", "Evicted", "Killing"])
+    env.events(&created, &["Started", "Evicted", "Killing"])
         .await;
-    let within = fixture.pod_ready("stays-within").await;
+    let within = env.pod_ready("stays-within").await;
     assert!(is_ready(&within) && phase(&within) == "Running");
-    fixture.delete_pod("stays-within", Some(1)).await;
-    fixture.pod_gone(&within).await;
+    env.delete_pod("stays-within", Some(1)).await;
+    env.pod_gone(&within).await;
 }

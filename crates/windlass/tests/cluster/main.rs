@@ -12,10 +12,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // every function here is part of a test
 
 mod control_plane;
-mod fixture;
 mod history;
 mod objects;
 mod runtime;
+mod test_env;
 
 #[path = "../daemonset/host.rs"]
 mod host;

@@ -5,21 +5,21 @@ use windlass_client::At;
 use windlass_testing::agent::NODE_NAME;
 use windlass_types::corev1::Node;
 
-use crate::fixture::Fixture;
 use crate::objects::{HOLD, is_ready, main_status, pod, uid};
+use crate::test_env::TestEnv;
 
 const NAME: &str = "static-node";
 const HASH: &str = "kubernetes.io/config.hash";
 
 /// A mirror pod follows its static pod; the static pod does not follow it.
-pub(crate) async fn follow_their_static_pods(fixture: &Fixture) {
-    let mirror = fixture.pod(NAME, "is a ready mirror pod", is_ready).await;
-    stands_for_the_static_pod(fixture, &mirror).await;
+pub(crate) async fn follow_their_static_pods(env: &TestEnv) {
+    let mirror = env.pod(NAME, "is a ready mirror pod", is_ready).await;
+    stands_for_the_static_pod(env, &mirror).await;
 
     // deleted by hand: the next one, and the containers do not notice
     let id = main_status(&mirror)["containerID"].clone();
-    fixture.delete_pod(NAME, None).await;
-    let next = fixture
+    env.delete_pod(NAME, None).await;
+    let next = env
         .pod(NAME, "has a new mirror pod", |pod| {
             uid(pod) != uid(&mirror) && is_ready(pod)
         })
@@ -29,8 +29,8 @@ pub(crate) async fn follow_their_static_pods(fixture: &Fixture) {
     // another manifest is another pod, and another mirror
     let hash = hash(&next).to_owned();
     let more = json!({ "terminationGracePeriodSeconds": 1 });
-    fixture.apply("static.json", &pod("static", HOLD, more));
-    let changed = fixture
+    env.apply("static.json", &pod("static", HOLD, more));
+    let changed = env
         .pod(NAME, "has a mirror pod of the new manifest", |pod| {
             self::hash(pod) != hash && is_ready(pod)
         })
@@ -38,12 +38,12 @@ pub(crate) async fn follow_their_static_pods(fixture: &Fixture) {
     assert_ne!(uid(&changed), uid(&next));
     assert_ne!(main_status(&changed)["containerID"], id, "{changed}");
 
-    fixture.remove("static.json");
-    fixture.pod_gone(&changed).await;
+    env.remove("static.json");
+    env.pod_gone(&changed).await;
     let static_uid = self::hash(&changed);
     let what = "the static pod is gone from the runtime";
-    crate::fixture::eventually(what, crate::fixture::SOON, async || {
-        let left = fixture.runtime.containers(static_uid).await;
+    crate::test_env::eventually(what, crate::test_env::SOON, async || {
+        let left = env.runtime.containers(static_uid).await;
         if left.is_empty() {
             Ok(())
         } else {
@@ -59,7 +59,7 @@ fn hash(mirror: &Value) -> &str {
         .unwrap_or_default()
 }
 
-async fn stands_for_the_static_pod(fixture: &Fixture, mirror: &Value) {
+async fn stands_for_the_static_pod(env: &TestEnv, mirror: &Value) {
     let annotations = &mirror["metadata"]["annotations"];
     assert!(!hash(mirror).is_empty(), "{annotations}");
     assert_eq!(
@@ -67,7 +67,7 @@ async fn stands_for_the_static_pod(fixture: &Fixture, mirror: &Value) {
         annotations[HASH]
     );
     assert_eq!(annotations["kubernetes.io/config.source"], "file");
-    let node = fixture
+    let node = env
         .get::<Node>(At::cluster(NODE_NAME))
         .await
         .expect("a node");
@@ -81,7 +81,7 @@ async fn stands_for_the_static_pod(fixture: &Fixture, mirror: &Value) {
     assert_eq!(owners[0]["controller"], true);
     assert_eq!(mirror["spec"]["nodeName"], NODE_NAME);
     // the runtime knows it by the UID of the static pod
-    let running = fixture.runtime.running(hash(mirror)).await;
+    let running = env.runtime.running(hash(mirror)).await;
     assert_eq!(
         running.len(),
         1,

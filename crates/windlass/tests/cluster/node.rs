@@ -8,8 +8,8 @@ use windlass_types::coordinationv1::Lease;
 use windlass_types::corev1::Node;
 
 use crate::control_plane::Kind;
-use crate::fixture::{Credentials, Fixture, LEASE_SECONDS};
 use crate::objects::{condition, object, uid};
+use crate::test_env::{Credentials, LEASE_SECONDS, TestEnv};
 
 const LEASE: At<'static> = At {
     namespace: Some("kube-node-lease"),
@@ -27,7 +27,7 @@ async fn on_real_cluster_the_node_registers_and_stays() {
 }
 
 async fn the_node_registers_and_stays(kind: Kind) {
-    let Some(mut fixture) = Fixture::prepare(kind, "k-node", Credentials::Certificate).await else {
+    let Some(mut env) = TestEnv::prepare(kind, "k-node", Credentials::Certificate).await else {
         return;
     };
     // somebody was here before: what is theirs stays
@@ -41,23 +41,22 @@ async fn the_node_registers_and_stays(kind: Kind) {
             { "key": "example.com/dedicated", "value": "x", "effect": "PreferNoSchedule" },
         ]},
     }));
-    let foreign = fixture.create(&foreign).await;
+    let foreign = env.create(&foreign).await;
     let routed = json!({ "type": "NetworkUnavailable", "status": "False", "reason": "Routed" });
     let patch = Patch::StrategicMerge(json!({ "status": { "conditions": [routed] } }));
     let at = At::cluster(NODE_NAME);
-    fixture
-        .api
+    env.api
         .patch::<Node>(at, Some("status"), &patch)
         .await
         .unwrap();
-    fixture.agent.spawn().unwrap();
-    let node = fixture.node_ready().await;
+    env.agent.spawn().unwrap();
+    let node = env.node_ready().await;
     assert_eq!(uid(&node), uid(&foreign), "the node object was replaced");
     foreign_parts_are_kept(&node);
     its_status_is_whole(&node);
-    the_lease_is_renewed(&fixture, &node).await;
-    a_deleted_node_comes_back(&fixture, &node).await;
-    fixture.stop().await;
+    the_lease_is_renewed(&env, &node).await;
+    a_deleted_node_comes_back(&env, &node).await;
+    env.stop().await;
 }
 
 fn foreign_parts_are_kept(node: &Value) {
@@ -144,8 +143,8 @@ fn renewed(lease: &Value) -> Timestamp {
     time.parse().expect("a time")
 }
 
-async fn the_lease_is_renewed(fixture: &Fixture, node: &Value) {
-    let lease = fixture.wait_for::<Lease>(LEASE, "exists", |_| true).await;
+async fn the_lease_is_renewed(env: &TestEnv, node: &Value) {
+    let lease = env.wait_for::<Lease>(LEASE, "exists", |_| true).await;
     assert_eq!(lease["spec"]["holderIdentity"], NODE_NAME);
     assert_eq!(lease["spec"]["leaseDurationSeconds"], LEASE_SECONDS);
     let owner = &lease["metadata"]["ownerReferences"][0];
@@ -153,7 +152,7 @@ async fn the_lease_is_renewed(fixture: &Fixture, node: &Value) {
     assert_eq!(owner["uid"], uid(node), "{lease}");
     let mut last = renewed(&lease);
     for _ in 0..2 {
-        let next = fixture
+        let next = env
             .wait_for::<Lease>(LEASE, "is renewed", |lease| renewed(lease) > last)
             .await;
         let pause = renewed(&next).duration_since(last).as_secs_f64();
@@ -166,16 +165,14 @@ async fn the_lease_is_renewed(fixture: &Fixture, node: &Value) {
     }
 }
 
-async fn a_deleted_node_comes_back(fixture: &Fixture, old: &Value) {
+async fn a_deleted_node_comes_back(env: &TestEnv, old: &Value) {
     let at = At::cluster(NODE_NAME);
-    fixture
-        .api
+    env.api
         .delete::<Node>(at, &Default::default())
         .await
         .unwrap();
-    fixture
-        .wait_for::<Node>(at, "is Ready again", |node| {
-            uid(node) != uid(old) && condition(node, "Ready")["status"] == "True"
-        })
-        .await;
+    env.wait_for::<Node>(at, "is Ready again", |node| {
+        uid(node) != uid(old) && condition(node, "Ready")["status"] == "True"
+    })
+    .await;
 }

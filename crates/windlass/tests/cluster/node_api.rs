@@ -6,7 +6,7 @@ use std::process::Command;
 use windlass_fake_api::User;
 
 use crate::control_plane::Kind;
-use crate::fixture::{Fixture, SOON, eventually};
+use crate::test_env::{SOON, TestEnv, eventually};
 
 /// An endpoint: method, path, the subresource upstream asks for first, and the answer to who may.
 /// Of what needs a pod that is not there, the answer says so.
@@ -50,9 +50,9 @@ fn line_of(endpoint: &(&str, &str, &str, u16)) -> String {
 
 /// Asks everything as everybody. `all` may do everything, `none` nothing, and `metrics` may get
 /// nodes/metrics.
-async fn ask_everything(fixture: &Fixture, all: &str, none: &str, metrics: &str) {
+async fn ask_everything(env: &TestEnv, all: &str, none: &str, metrics: &str) {
     eventually("the port answers", SOON, async || {
-        let asked = fixture.agent.https("GET", "/healthz", Some(all)).await;
+        let asked = env.agent.https("GET", "/healthz", Some(all)).await;
         match asked {
             Ok((200, body)) if body == "ok" => Ok(()),
             other => Err(format!("{other:?}")),
@@ -61,8 +61,7 @@ async fn ask_everything(fixture: &Fixture, all: &str, none: &str, metrics: &str)
     .await;
     for endpoint in ENDPOINTS {
         let (method, path, right, code) = endpoint;
-        let ask =
-            async |token: Option<&str>| fixture.agent.https(method, path, token).await.unwrap();
+        let ask = async |token: Option<&str>| env.agent.https(method, path, token).await.unwrap();
         let line = line_of(endpoint);
         assert_eq!(ask(None).await.0, 401, "{line}");
         assert_eq!(ask(Some("invented")).await.0, 401, "{line}");
@@ -74,7 +73,7 @@ async fn ask_everything(fixture: &Fixture, all: &str, none: &str, metrics: &str)
         let expected = if *right == "metrics" { *code } else { 403 };
         assert_eq!(ask(Some(metrics)).await.0, expected, "{line}");
     }
-    let (_, summary) = fixture
+    let (_, summary) = env
         .agent
         .https("GET", "/stats/summary", Some(all))
         .await
@@ -84,10 +83,10 @@ async fn ask_everything(fixture: &Fixture, all: &str, none: &str, metrics: &str)
 
 #[tokio::test]
 async fn on_fake_cluster_endpoints_require_authn_and_authz() {
-    let Some(fixture) = Fixture::start(Kind::Fake, "nodeapi-fake").await else {
+    let Some(env) = TestEnv::start(Kind::Fake, "nodeapi-fake").await else {
         return;
     };
-    let api = fixture.cluster.fake().expect("the fake one");
+    let api = env.cluster.fake().expect("the fake one");
     for name in ["all", "none", "metrics"] {
         api.add_token(name, User::new(name, &[]));
     }
@@ -104,21 +103,21 @@ async fn on_fake_cluster_endpoints_require_authn_and_authz() {
                 _ => false,
             }
     });
-    ask_everything(&fixture, "all", "none", "metrics").await;
-    fixture.stop().await;
+    ask_everything(&env, "all", "none", "metrics").await;
+    env.stop().await;
 }
 
 #[tokio::test]
 async fn on_real_cluster_endpoints_require_authn_and_authz() {
-    let Some(fixture) = Fixture::start(Kind::Real, "nodeapi-real").await else {
+    let Some(env) = TestEnv::start(Kind::Real, "nodeapi-real").await else {
         return;
     };
-    let kubectl = fixture.cluster.program("kubectl");
+    let kubectl = env.cluster.program("kubectl");
     let Some(kubectl) = kubectl.filter(|it| it.exists()) else {
         eprintln!("skipped: KUBEBUILDER_ASSETS has no kubectl");
-        return fixture.stop().await;
+        return env.stop().await;
     };
-    let kubeconfig = fixture.cluster.admin_kubeconfig();
+    let kubeconfig = env.cluster.admin_kubeconfig();
     let run = |line: &str| {
         let mut command = Command::new(&kubectl);
         command.env("KUBECONFIG", &kubeconfig).args(line.split(' '));
@@ -145,6 +144,6 @@ async fn on_real_cluster_endpoints_require_authn_and_authz() {
         run(&format!("create token {name}"))
     });
     let [all, none, metrics] = &tokens;
-    ask_everything(&fixture, all, none, metrics).await;
-    fixture.stop().await;
+    ask_everything(&env, all, none, metrics).await;
+    env.stop().await;
 }

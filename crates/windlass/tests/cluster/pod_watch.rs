@@ -9,8 +9,8 @@ use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use windlass_types::corev1::ConfigMap;
 
 use crate::control_plane::Kind;
-use crate::fixture::{Credentials, Fixture, SOON, eventually};
 use crate::objects::{HOLD, container_with, object, pod};
+use crate::test_env::{Credentials, SOON, TestEnv, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_fake_cluster_etcd_without_watch_progress_runs_pods() {
@@ -23,37 +23,36 @@ async fn on_real_cluster_etcd_without_watch_progress_runs_pods() {
 }
 
 async fn etcd_without_watch_progress_runs_pods(kind: Kind) {
-    let Some(mut fixture) = Fixture::prepare(kind, "k-watch", Credentials::Certificate).await
-    else {
+    let Some(mut env) = TestEnv::prepare(kind, "k-watch", Credentials::Certificate).await else {
         return;
     };
-    if let Some(api) = fixture.cluster.fake() {
+    if let Some(api) = env.cluster.fake() {
         api.faults().no_watch_progress(true);
     }
-    fixture.agent.spawn().unwrap();
-    fixture.node_ready().await;
+    env.agent.spawn().unwrap();
+    env.node_ready().await;
     let map = json!({
         "metadata": { "name": "conf", "namespace": "default" },
         "data": { "KEY": "value" },
     });
-    fixture.create(&object::<ConfigMap>(map)).await;
-    let env = json!({ "envFrom": [{ "configMapRef": { "name": "conf" } }] });
+    env.create(&object::<ConfigMap>(map)).await;
+    let variables = json!({ "envFrom": [{ "configMapRef": { "name": "conf" } }] });
     let spec = json!({
-        "containers": [container_with(HOLD, env)],
+        "containers": [container_with(HOLD, variables)],
         // no controller makes what a token's volume needs besides
         "automountServiceAccountToken": false,
     });
-    fixture.create(&pod("watched", HOLD, spec)).await;
-    let ready = fixture.pod_ready("watched").await;
-    pod_watch_works(&fixture).await;
-    fixture.delete_pod("watched", Some(1)).await;
-    fixture.pod_gone(&ready).await;
-    fixture.stop().await;
+    env.create(&pod("watched", HOLD, spec)).await;
+    let ready = env.pod_ready("watched").await;
+    pod_watch_works(&env).await;
+    env.delete_pod("watched", Some(1)).await;
+    env.pod_gone(&ready).await;
+    env.stop().await;
 }
 
 /// As `windlassctl status` shows it.
-async fn pod_watch_works(fixture: &Fixture) {
-    let socket = fixture.agent.socket();
+async fn pod_watch_works(env: &TestEnv) {
+    let socket = env.agent.socket();
     let channel = tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display()));
     let channel = channel.unwrap().connect().await.unwrap();
     let mut client = WindlassClient::new(channel);

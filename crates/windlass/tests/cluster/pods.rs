@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::control_plane::Kind;
-use crate::fixture::Fixture;
 use crate::objects::{HOLD, condition, container_with, is_ready, main_status, phase, pod, uid};
+use crate::test_env::TestEnv;
 use crate::{deletion, ends, limits, references};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -20,45 +20,45 @@ async fn on_real_cluster_pods_follow_their_spec() {
 }
 
 async fn pods_follow_their_spec(kind: Kind) {
-    let Some(fixture) = Fixture::start(kind, "k-pods").await else {
+    let Some(env) = TestEnv::start(kind, "k-pods").await else {
         return;
     };
     // pods that know nothing of each other: all at once
     tokio::join!(
-        Box::pin(a_pod_runs(&fixture)),
-        Box::pin(references::are_resolved(&fixture)),
-        Box::pin(references::are_waited_for(&fixture)),
-        Box::pin(ends::follow_the_restart_policy(&fixture)),
-        Box::pin(rejected_pods_fail(&fixture)),
-        Box::pin(limits::evict_who_fills_an_empty_dir(&fixture)),
+        Box::pin(a_pod_runs(&env)),
+        Box::pin(references::are_resolved(&env)),
+        Box::pin(references::are_waited_for(&env)),
+        Box::pin(ends::follow_the_restart_policy(&env)),
+        Box::pin(rejected_pods_fail(&env)),
+        Box::pin(limits::evict_who_fills_an_empty_dir(&env)),
     );
     tokio::join!(
-        Box::pin(deletion::gives_the_grace_period(&fixture)),
-        Box::pin(deletion::by_force_is_at_once(&fixture)),
-        Box::pin(deletion::while_starting(&fixture)),
+        Box::pin(deletion::gives_the_grace_period(&env)),
+        Box::pin(deletion::by_force_is_at_once(&env)),
+        Box::pin(deletion::while_starting(&env)),
     );
-    fixture.stop().await;
+    env.stop().await;
 }
 
-async fn a_pod_runs(fixture: &Fixture) {
+async fn a_pod_runs(env: &TestEnv) {
     let spec = json!({
         "hostNetwork": false,
         "containers": [container_with(HOLD, json!({
             "resources": { "requests": { "cpu": "10m", "memory": "8Mi" } },
         }))],
     });
-    let created = fixture.create(&pod("runs", HOLD, spec)).await;
-    let pod = fixture.pod_ready("runs").await;
-    its_status_is_whole(fixture, &pod).await;
-    its_versions_tell_one_story(fixture, &pod);
+    let created = env.create(&pod("runs", HOLD, spec)).await;
+    let pod = env.pod_ready("runs").await;
+    its_status_is_whole(env, &pod).await;
+    its_versions_tell_one_story(env, &pod);
     let started = ["Pulled", "Created", "Started"];
-    fixture.events(&created, &started).await;
-    fixture.delete_pod("runs", None).await;
-    tokio::join!(fixture.pod_gone(&pod), fixture.runtime_stopped(&pod));
-    fixture.events(&created, &["Killing"]).await;
+    env.events(&created, &started).await;
+    env.delete_pod("runs", None).await;
+    tokio::join!(env.pod_gone(&pod), env.runtime_stopped(&pod));
+    env.events(&created, &["Killing"]).await;
 }
 
-async fn its_status_is_whole(fixture: &Fixture, pod: &Value) {
+async fn its_status_is_whole(env: &TestEnv, pod: &Value) {
     let status = &pod["status"];
     for kind in [
         "PodReadyToStartContainers",
@@ -84,7 +84,7 @@ async fn its_status_is_whole(fixture: &Fixture, pod: &Value) {
     assert_eq!(status["podIPs"][0]["ip"], status["podIP"], "{status}");
     assert_ne!(status["hostIP"], status["podIP"], "{status}");
     let main = main_status(pod);
-    let running = fixture.runtime.running(uid(pod)).await;
+    let running = env.runtime.running(uid(pod)).await;
     assert_eq!(
         running.len(),
         1,
@@ -106,8 +106,8 @@ async fn its_status_is_whole(fixture: &Fixture, pod: &Value) {
 }
 
 /// Pending, then Running, then ready; nothing comes twice, and no status is empty again.
-fn its_versions_tell_one_story(fixture: &Fixture, pod: &Value) {
-    let seen = fixture.history.now();
+fn its_versions_tell_one_story(env: &TestEnv, pod: &Value) {
+    let seen = env.history.now();
     let versions = seen.versions_of(uid(pod));
     let mut story: Vec<(&str, bool)> = versions.iter().map(|v| (phase(v), is_ready(v))).collect();
     story.dedup();
@@ -129,14 +129,14 @@ fn its_versions_tell_one_story(fixture: &Fixture, pod: &Value) {
     );
 }
 
-async fn rejected_pods_fail(fixture: &Fixture) {
+async fn rejected_pods_fail(env: &TestEnv) {
     let port = |name: &str| {
         let ports = json!({ "ports": [{ "containerPort": 47_811, "hostPort": 47_811 }] });
         let spec = json!({ "containers": [container_with(HOLD, ports)] });
         pod(name, HOLD, spec)
     };
-    fixture.create(&port("port-first")).await;
-    fixture.pod_ready("port-first").await;
+    env.create(&port("port-first")).await;
+    env.pod_ready("port-first").await;
     let huge = json!({ "resources": { "requests": { "cpu": "4000" } } });
     let huge = json!({ "containers": [container_with(HOLD, huge)] });
     let elsewhere = json!({ "nodeSelector": { "example.com/rack": "nowhere" } });
@@ -149,9 +149,9 @@ async fn rejected_pods_fail(fixture: &Fixture) {
             "affinity",
         ),
     ] {
-        let created = fixture.create(&rejected).await;
+        let created = env.create(&rejected).await;
         let name = rejected.metadata.name.as_deref().expect("a name");
-        let failed = fixture
+        let failed = env
             .pod(name, "is Failed", |pod| phase(pod) == "Failed")
             .await;
         let status = &failed["status"];
@@ -165,11 +165,11 @@ async fn rejected_pods_fail(fixture: &Fixture) {
         );
         assert!(message.contains(word), "{name}: {message}");
         assert_eq!(uid(&failed), uid(&created));
-        let sandboxes = fixture.runtime.sandboxes(uid(&created)).await;
+        let sandboxes = env.runtime.sandboxes(uid(&created)).await;
         assert!(sandboxes.is_empty(), "{name} was started: {sandboxes:?}");
-        fixture.events(&created, &[reason]).await;
+        env.events(&created, &[reason]).await;
         // it was never here: its deletion waits for nothing
-        fixture.delete_pod(name, None).await;
-        fixture.pod_gone(&failed).await;
+        env.delete_pod(name, None).await;
+        env.pod_gone(&failed).await;
     }
 }

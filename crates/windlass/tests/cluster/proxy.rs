@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use windlass_fake_api::ForwardProxy;
 
 use crate::control_plane::Kind;
-use crate::fixture::{Credentials, Fixture};
 use crate::objects::{HOLD, pod};
+use crate::test_env::{Credentials, TestEnv};
 
 /// A host name that only the proxy knows.
 const HOST: &str = "api.invalid";
@@ -23,21 +23,20 @@ async fn on_real_cluster_agent_works_through_a_proxy() {
 }
 
 async fn agent_works_through_a_proxy(kind: Kind) {
-    let Some(mut fixture) = Fixture::prepare(kind, "k-proxy", Credentials::Certificate).await
-    else {
+    let Some(mut env) = TestEnv::prepare(kind, "k-proxy", Credentials::Certificate).await else {
         return;
     };
     let proxy = ForwardProxy::start().await.unwrap();
     proxy.require("agent:hunter2");
-    let server = redirect(&fixture.cluster.node_kubeconfig(), &proxy);
+    let server = redirect(&env.cluster.node_kubeconfig(), &proxy);
     proxy.resolve(HOST, server.parse().unwrap());
-    fixture.agent.spawn().unwrap();
-    fixture.node_ready().await;
+    env.agent.spawn().unwrap();
+    env.node_ready().await;
     let spec = json!({ "automountServiceAccountToken": false });
-    fixture.create(&pod("behind-a-proxy", HOLD, spec)).await;
-    let ready = fixture.pod_ready("behind-a-proxy").await;
-    fixture.delete_pod("behind-a-proxy", Some(1)).await;
-    fixture.pod_gone(&ready).await;
+    env.create(&pod("behind-a-proxy", HOLD, spec)).await;
+    let ready = env.pod_ready("behind-a-proxy").await;
+    env.delete_pod("behind-a-proxy", Some(1)).await;
+    env.pod_gone(&ready).await;
     let requests = proxy.requests();
     assert!(
         requests.len() >= 3,
@@ -47,10 +46,10 @@ async fn agent_works_through_a_proxy(kind: Kind) {
         requests.iter().all(|request| request.accepted),
         "{requests:?}"
     );
-    let log = std::fs::read_to_string(fixture.agent.log_file()).unwrap();
+    let log = std::fs::read_to_string(env.agent.log_file()).unwrap();
     assert!(log.contains("using a proxy for the API server"), "{log}");
     assert!(!log.contains("hunter2"), "the password is in the log");
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// Rewrites a kubeconfig so that the server is found through the proxy only; where the server

@@ -9,13 +9,13 @@ use std::time::Duration;
 use windlass_client::{At, Patch};
 use windlass_types::corev1::{ConfigMap, Secret, Service};
 
-use crate::fixture::{Fixture, eventually};
 use crate::objects::{HOLD, container_with, main_status, object, pod, uid};
+use crate::test_env::{TestEnv, eventually};
 
 const CLUSTER_IP: &str = "10.96.77.7";
 
 /// Environment and volumes are filled from what the pod refers to.
-pub(crate) async fn are_resolved(fixture: &Fixture) {
+pub(crate) async fn are_resolved(env: &TestEnv) {
     let config: ConfigMap = object(json!({
         "metadata": { "name": "settings", "namespace": "default" },
         "data": { "COLOUR": "blue", "SIZE": "9" },
@@ -29,13 +29,13 @@ pub(crate) async fn are_resolved(fixture: &Fixture) {
         "metadata": { "name": "shop", "namespace": "default" },
         "spec": { "clusterIP": CLUSTER_IP, "ports": [{ "name": "web", "port": 8080 }] },
     }));
-    fixture.create(&config).await;
-    fixture.create(&secret).await;
-    fixture.create(&service).await;
-    let refers = fixture.create(&pod("refers", HOLD, spec())).await;
-    fixture.pod_ready("refers").await;
+    env.create(&config).await;
+    env.create(&secret).await;
+    env.create(&service).await;
+    let refers = env.create(&pod("refers", HOLD, spec())).await;
+    env.pod_ready("refers").await;
 
-    let env = environment(&fixture.runtime.exec(uid(&refers), "env").await);
+    let variables = environment(&env.runtime.exec(uid(&refers), "env").await);
     for (name, value) in [
         ("COLOUR", "blue"),
         ("WITH_SIZE", "9"),
@@ -45,77 +45,72 @@ pub(crate) async fn are_resolved(fixture: &Fixture) {
         ("SHOP_SERVICE_PORT_WEB", "8080"),
     ] {
         assert_eq!(
-            env.get(name).map(String::as_str),
+            variables.get(name).map(String::as_str),
             Some(value),
-            "{name} in {env:?}"
+            "{name} in {variables:?}"
         );
     }
     assert!(
-        !env.contains_key("MISSING"),
-        "an optional key that is not there: {env:?}"
+        !variables.contains_key("MISSING"),
+        "optional key is missing: {variables:?}"
     );
 
     let read = async |path: &str| {
         let script = format!("cat {path}");
-        fixture.runtime.exec(uid(&refers), &script).await
+        env.runtime.exec(uid(&refers), &script).await
     };
     assert_eq!(read("/refs/config/COLOUR").await, "blue");
     assert_eq!(read("/refs/secret/password").await, "hunter2");
     let root = At::namespaced("default", "kube-root-ca.crt");
-    let root = fixture.get::<ConfigMap>(root).await.expect("the root");
+    let root = env.get::<ConfigMap>(root).await.expect("the root");
     assert_eq!(
         read("/refs/all/ca.crt").await,
         root["data"]["ca.crt"].as_str().unwrap_or("")
     );
     assert_eq!(read("/refs/all/labels").await, "app=\"refers\"");
     assert_eq!(read("/refs/all/namespace").await, "default");
-    the_token_is_the_pods(fixture, &refers, &read("/refs/all/token").await).await;
-    a_change_reaches_the_volume(fixture, &refers).await;
+    the_token_is_the_pods(env, &refers, &read("/refs/all/token").await).await;
+    a_change_reaches_the_volume(env, &refers).await;
 }
 
 /// A pod waits for what is not there yet, says so, and goes on when it comes.
-pub(crate) async fn are_waited_for(fixture: &Fixture) {
+pub(crate) async fn are_waited_for(env: &TestEnv) {
     let from = json!({ "configMapKeyRef": { "name": "later", "key": "k" } });
-    let env = json!({ "env": [{ "name": "K", "valueFrom": from }] });
-    let in_env = json!({ "containers": [container_with(HOLD, env)] });
+    let variables = json!({ "env": [{ "name": "K", "valueFrom": from }] });
+    let in_env = json!({ "containers": [container_with(HOLD, variables)] });
     let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
     let in_volume = json!({
         "containers": [container_with(HOLD, mounts)],
         "volumes": [{ "name": "v", "configMap": { "name": "later" } }],
     });
-    let by_env = fixture.create(&pod("waits-env", HOLD, in_env)).await;
-    let by_volume = fixture.create(&pod("waits-volume", HOLD, in_volume)).await;
+    let by_env = env.create(&pod("waits-env", HOLD, in_env)).await;
+    let by_volume = env.create(&pod("waits-volume", HOLD, in_volume)).await;
     let reason = |pod: &Value| main_status(pod)["state"]["waiting"]["reason"].clone();
-    fixture
-        .pod("waits-env", "waits for its ConfigMap", |pod| {
-            reason(pod) == "CreateContainerConfigError"
-        })
-        .await;
-    fixture
-        .pod("waits-volume", "waits for its ConfigMap", |pod| {
-            reason(pod) == "ContainerCreating"
-        })
-        .await;
-    fixture.events(&by_env, &["Failed"]).await;
-    fixture.events(&by_volume, &["FailedMount"]).await;
+    env.pod("waits-env", "waits for its ConfigMap", |pod| {
+        reason(pod) == "CreateContainerConfigError"
+    })
+    .await;
+    env.pod("waits-volume", "waits for its ConfigMap", |pod| {
+        reason(pod) == "ContainerCreating"
+    })
+    .await;
+    env.events(&by_env, &["Failed"]).await;
+    env.events(&by_volume, &["FailedMount"]).await;
     let later: ConfigMap = object(json!({
         "metadata": { "name": "later", "namespace": "default" },
         "data": { "k": "v" },
     }));
-    fixture.create(&later).await;
-    tokio::join!(
-        fixture.pod_ready("waits-env"),
-        fixture.pod_ready("waits-volume")
-    );
-    let said = fixture.runtime.exec(uid(&by_env), "echo -n $K").await;
+    env.create(&later).await;
+    tokio::join!(env.pod_ready("waits-env"), env.pod_ready("waits-volume"));
+    let said = env.runtime.exec(uid(&by_env), "echo -n $K").await;
     assert_eq!(said, "v");
-    let read = fixture.runtime.exec(uid(&by_volume), "cat /v/k").await;
+    let read = env.runtime.exec(uid(&by_volume), "cat /v/k").await;
     assert_eq!(read, "v");
 }
 
 fn spec() -> Value {
     let from_config = |key: &str, optional: bool| json!({ "configMapKeyRef": { "name": "settings", "key": key, "optional": optional } });
-    let env = json!([
+    let variables = json!([
         { "name": "COLOUR", "valueFrom": from_config("COLOUR", false) },
         { "name": "MISSING", "valueFrom": from_config("NO_SUCH_KEY", true) },
         { "name": "PASSWORD", "valueFrom": {
@@ -132,7 +127,7 @@ fn spec() -> Value {
     ]});
     json!({
         "containers": [container_with(HOLD, json!({
-            "env": env,
+            "env": variables,
             "envFrom": [
                 { "prefix": "WITH_", "configMapRef": { "name": "settings" } },
                 { "secretRef": { "name": "no-such-secret", "optional": true } },
@@ -159,9 +154,9 @@ fn environment(text: &str) -> BTreeMap<String, String> {
 }
 
 /// The API server takes the token for what it is: of this pod and its service account.
-async fn the_token_is_the_pods(fixture: &Fixture, pod: &Value, token: &str) {
+async fn the_token_is_the_pods(env: &TestEnv, pod: &Value, token: &str) {
     let review: TokenReview = object(json!({ "spec": { "token": token } }));
-    let review = fixture.create(&review).await;
+    let review = env.create(&review).await;
     let status = &review["status"];
     assert_eq!(status["authenticated"], true, "{status}");
     let user = &status["user"];
@@ -170,26 +165,19 @@ async fn the_token_is_the_pods(fixture: &Fixture, pod: &Value, token: &str) {
         "{user}"
     );
     // the fake names only the user
-    if fixture.cluster.fake().is_none() {
+    if env.cluster.fake().is_none() {
         let extra = &user["extra"];
         let of_pod = &extra["authentication.kubernetes.io/pod-uid"][0];
         assert_eq!(*of_pod, uid(pod), "{user}");
     }
 }
 
-async fn a_change_reaches_the_volume(fixture: &Fixture, pod: &Value) {
+async fn a_change_reaches_the_volume(env: &TestEnv, pod: &Value) {
     let at = At::namespaced("default", "settings");
     let patch = Patch::Merge(json!({ "data": { "COLOUR": "green" } }));
-    fixture
-        .api
-        .patch::<ConfigMap>(at, None, &patch)
-        .await
-        .unwrap();
+    env.api.patch::<ConfigMap>(at, None, &patch).await.unwrap();
     let look = async || {
-        let now = fixture
-            .runtime
-            .exec(uid(pod), "cat /refs/config/COLOUR")
-            .await;
+        let now = env.runtime.exec(uid(pod), "cat /refs/config/COLOUR").await;
         if now == "green" { Ok(()) } else { Err(now) }
     };
     // the next pass over the pod's volumes comes with its next sync

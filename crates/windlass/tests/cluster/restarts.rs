@@ -8,8 +8,8 @@ use windlass_testing::pod_watch::PodTable;
 use windlass_types::coordinationv1::Lease;
 
 use crate::control_plane::Kind;
-use crate::fixture::{Fixture, SOON};
 use crate::objects::{HOLD, is_ready, main_status, phase, pod, uid};
+use crate::test_env::{SOON, TestEnv};
 
 const KILLS: usize = 10;
 const BYSTANDERS: [&str; 3] = ["by-0", "by-1", "by-2"];
@@ -25,29 +25,29 @@ async fn on_real_cluster_pods_survive_the_agent() {
 }
 
 async fn pods_survive_the_agent(kind: Kind) {
-    let Some(mut fixture) = Fixture::start(kind, "k-restarts").await else {
+    let Some(mut env) = TestEnv::start(kind, "k-restarts").await else {
         return;
     };
     for name in BYSTANDERS {
-        fixture.create(&pod(name, HOLD, json!({}))).await;
+        env.create(&pod(name, HOLD, json!({}))).await;
     }
     let mut before = Vec::new();
     for name in BYSTANDERS {
-        before.push(fixture.pod_ready(name).await);
+        before.push(env.pod_ready(name).await);
     }
-    deleted_while_the_agent_was_down(&mut fixture).await;
-    finished_pods_are_not_run_again(&mut fixture).await;
-    ten_kills(&mut fixture).await;
+    deleted_while_the_agent_was_down(&mut env).await;
+    finished_pods_are_not_run_again(&mut env).await;
+    ten_kills(&mut env).await;
     for pod in &before {
-        is_as_it_was(&fixture, pod).await;
+        is_as_it_was(&env, pod).await;
     }
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// The same container runs, and no version of the pod ever said otherwise.
-async fn is_as_it_was(fixture: &Fixture, before: &Value) {
+async fn is_as_it_was(env: &TestEnv, before: &Value) {
     let name = before["metadata"]["name"].as_str().expect("a name");
-    let now = fixture.pod_ready(name).await;
+    let now = env.pod_ready(name).await;
     assert_eq!(uid(&now), uid(before));
     let version = &before["metadata"]["resourceVersion"];
     assert_eq!(
@@ -57,94 +57,91 @@ async fn is_as_it_was(fixture: &Fixture, before: &Value) {
     let id = &main_status(before)["containerID"];
     assert_eq!(main_status(&now)["containerID"], *id, "{name}");
     assert_eq!(main_status(&now)["restartCount"], 0, "{name}");
-    let all = fixture.runtime.containers(uid(before)).await;
+    let all = env.runtime.containers(uid(before)).await;
     assert_eq!(all.len(), 1, "containers of {name}: {all:?}");
-    let seen = fixture.history.now();
+    let seen = env.history.now();
     let versions = seen.versions_of(uid(before)).iter();
     let flip = versions.skip_while(|v| !is_ready(v)).find(|v| !is_ready(v));
     assert!(flip.is_none(), "{name} was not ready: {flip:?}");
 }
 
-async fn ten_kills(fixture: &mut Fixture) {
+async fn ten_kills(env: &mut TestEnv) {
     let lease = At::namespaced("kube-node-lease", NODE_NAME);
     for _ in 0..KILLS {
-        fixture.agent.kill().unwrap();
-        fixture.respawn().await;
+        env.agent.kill().unwrap();
+        env.respawn().await;
         // before the next kill it has heard of its pods from the API server
         let back = |table: &PodTable| {
             let pods = table.pods.values().filter(|pod| pod.ready);
             let names: Vec<&str> = pods.map(|pod| pod.name.as_str()).collect();
             BYSTANDERS.iter().all(|name| names.contains(name))
         };
-        let waited = fixture.watch.wait_for("the agent has its pods", SOON, back);
+        let waited = env.watch.wait_for("the agent has its pods", SOON, back);
         waited.await.unwrap();
     }
     let renewed = |lease: &Value| lease["spec"]["renewTime"].as_str().map(str::to_owned);
-    let last = fixture.get::<Lease>(lease).await.as_ref().and_then(renewed);
-    fixture
-        .wait_for::<Lease>(lease, "is renewed", |lease| renewed(lease) > last)
+    let last = env.get::<Lease>(lease).await.as_ref().and_then(renewed);
+    env.wait_for::<Lease>(lease, "is renewed", |lease| renewed(lease) > last)
         .await;
-    let node = fixture.node_ready().await;
+    let node = env.node_ready().await;
     assert!(is_ready(&node), "{node}");
 }
 
-async fn deleted_while_the_agent_was_down(fixture: &mut Fixture) {
+async fn deleted_while_the_agent_was_down(env: &mut TestEnv) {
     for name in ["late-graceful", "late-forced", "late-replaced"] {
-        fixture.create(&pod(name, HOLD, json!({}))).await;
+        env.create(&pod(name, HOLD, json!({}))).await;
     }
-    let graceful = fixture.pod_ready("late-graceful").await;
-    let forced = fixture.pod_ready("late-forced").await;
-    let replaced = fixture.pod_ready("late-replaced").await;
-    fixture.agent.kill().unwrap();
-    fixture.delete_pod("late-graceful", None).await;
-    fixture.delete_pod("late-forced", Some(0)).await;
-    fixture.delete_pod("late-replaced", Some(0)).await;
-    tokio::join!(fixture.pod_gone(&forced), fixture.pod_gone(&replaced));
-    fixture.create(&pod("late-replaced", HOLD, json!({}))).await;
-    fixture.respawn().await;
+    let graceful = env.pod_ready("late-graceful").await;
+    let forced = env.pod_ready("late-forced").await;
+    let replaced = env.pod_ready("late-replaced").await;
+    env.agent.kill().unwrap();
+    env.delete_pod("late-graceful", None).await;
+    env.delete_pod("late-forced", Some(0)).await;
+    env.delete_pod("late-replaced", Some(0)).await;
+    tokio::join!(env.pod_gone(&forced), env.pod_gone(&replaced));
+    env.create(&pod("late-replaced", HOLD, json!({}))).await;
+    env.respawn().await;
     tokio::join!(
-        fixture.pod_gone(&graceful),
-        fixture.runtime_stopped(&graceful),
-        fixture.runtime_stopped(&forced),
-        fixture.runtime_stopped(&replaced),
+        env.pod_gone(&graceful),
+        env.runtime_stopped(&graceful),
+        env.runtime_stopped(&forced),
+        env.runtime_stopped(&replaced),
     );
-    let successor = fixture.pod_ready("late-replaced").await;
+    let successor = env.pod_ready("late-replaced").await;
     assert_ne!(uid(&successor), uid(&replaced));
 }
 
-async fn finished_pods_are_not_run_again(fixture: &mut Fixture) {
+async fn finished_pods_are_not_run_again(env: &mut TestEnv) {
     let never = json!({ "restartPolicy": "Never" });
-    fixture
-        .create(&pod("finished", "exit 0", never.clone()))
-        .await;
-    fixture.create(&pod("vanished", "exit 7", never)).await;
-    let finished = fixture
+    env.create(&pod("finished", "exit 0", never.clone())).await;
+    env.create(&pod("vanished", "exit 7", never)).await;
+    let finished = env
         .pod("finished", "succeeded", |p| phase(p) == "Succeeded")
         .await;
-    let vanished = fixture
+    let vanished = env
         .pod("vanished", "failed", |p| phase(p) == "Failed")
         .await;
-    fixture.agent.kill().unwrap();
+    env.agent.kill().unwrap();
     // its containers are all that would tell an agent without memory that it has run
-    fixture.runtime.remove(uid(&vanished)).await;
-    fixture.respawn().await;
+    env.runtime.remove(uid(&vanished)).await;
+    env.respawn().await;
     // the agent has dealt with its pods when a new one runs
-    fixture.create(&pod("after", HOLD, json!({}))).await;
-    fixture.pod_ready("after").await;
-    let again = fixture.runtime.containers(uid(&vanished)).await;
+    env.create(&pod("after", HOLD, json!({}))).await;
+    env.pod_ready("after").await;
+    let again = env.runtime.containers(uid(&vanished)).await;
     assert!(again.is_empty(), "vanished was run again: {again:?}");
-    let kept = fixture.runtime.containers(uid(&finished)).await;
+    let kept = env.runtime.containers(uid(&finished)).await;
     assert!(kept.len() <= 1, "finished was run again: {kept:?}");
     for (old, end) in [(&finished, "Succeeded"), (&vanished, "Failed")] {
         let name = old["metadata"]["name"].as_str().expect("a name");
-        let now = fixture.pod(name, "is there", |_| true).await;
+        let now = env.pod(name, "is there", |_| true).await;
         assert_eq!(phase(&now), end, "{now}");
         assert_eq!(
             main_status(&now)["state"],
             main_status(old)["state"],
             "{name}"
         );
-        fixture.delete_pod(name, None).await;
-        tokio::join!(fixture.pod_gone(old), fixture.runtime_stopped(old));
+        env.delete_pod(name, None).await;
+        tokio::join!(env.pod_gone(old), env.runtime_stopped(old));
     }
 }

@@ -8,8 +8,8 @@ use windlass_testing::agent::NODE_NAME;
 use windlass_types::corev1::{Event, Pod};
 
 use crate::control_plane::Kind;
-use crate::fixture::Fixture;
 use crate::objects::{HOLD, container_with, pod};
+use crate::test_env::TestEnv;
 
 const PODS: usize = 20;
 
@@ -24,15 +24,15 @@ async fn on_real_cluster_pods_bound_together_get_tokens_quietly() {
 }
 
 async fn pods_bound_together_get_tokens_quietly(kind: Kind) {
-    let Some(fixture) = Fixture::start(kind, "k-tokens").await else {
+    let Some(env) = TestEnv::start(kind, "k-tokens").await else {
         return;
     };
-    if let Some(api) = fixture.cluster.fake() {
+    if let Some(api) = env.cluster.fake() {
         api.faults().informer_lag(Duration::from_millis(50));
     }
     let names: Vec<_> = (0..PODS).map(|i| format!("tokens-{i}")).collect();
     for name in &names {
-        fixture.create(&unbound(name)).await;
+        env.create(&unbound(name)).await;
     }
     for name in &names {
         let binding = json!({
@@ -41,21 +41,18 @@ async fn pods_bound_together_get_tokens_quietly(kind: Kind) {
             "target": { "kind": "Node", "name": NODE_NAME },
         });
         let at = At::namespaced("default", name);
-        let bound = fixture
-            .api
-            .post::<Pod, Value>(at, "binding", &binding)
-            .await;
+        let bound = env.api.post::<Pod, Value>(at, "binding", &binding).await;
         bound.unwrap();
     }
     for name in &names {
-        fixture.pod_ready(name).await;
+        env.pod_ready(name).await;
     }
     let of_pods = Selector {
         namespace: Some("default".to_owned()),
         fields: Some("involvedObject.kind=Pod".to_owned()),
         labels: None,
     };
-    let listed = fixture.api.list::<Event>(&of_pods, &List::default()).await;
+    let listed = env.api.list::<Event>(&of_pods, &List::default()).await;
     let (events, _) = listed.unwrap();
     let failed = events.iter().filter(|event| {
         let reason = event.reason.as_deref();
@@ -63,7 +60,7 @@ async fn pods_bound_together_get_tokens_quietly(kind: Kind) {
     });
     let messages: Vec<_> = failed.map(|event| &event.message).collect();
     assert!(messages.is_empty(), "{messages:?}");
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// A pod with the volume that the API server gives every pod, which is not bound yet.

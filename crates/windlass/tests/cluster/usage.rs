@@ -14,8 +14,8 @@ use windlass_volumes::{HostVolumes, Lanes, VolumePlugins};
 
 use crate::control_plane::Kind;
 use crate::csi::{bound, install, with_claim};
-use crate::fixture::{Fixture, SOON, eventually};
 use crate::objects::{HOLD, container_with, uid};
+use crate::test_env::{SOON, TestEnv, eventually};
 
 const DRIVER: &str = "measured.csi.test";
 const CLAIM: &str = "measured";
@@ -31,12 +31,12 @@ async fn on_real_cluster_volume_stats_match_written_data() {
 }
 
 async fn volume_stats_match_written_data(kind: Kind) {
-    let Some(fixture) = Fixture::start(kind, "k-usage").await else {
+    let Some(env) = TestEnv::start(kind, "k-usage").await else {
         return;
     };
-    let options = DriverOptions::new(fixture.agent.root_dir(), DRIVER);
-    let driver = install(&fixture, options, json!({ "attachRequired": false })).await;
-    bound(&fixture, CLAIM, DRIVER, json!({})).await;
+    let options = DriverOptions::new(env.agent.root_dir(), DRIVER);
+    let driver = install(&env, options, json!({ "attachRequired": false })).await;
+    bound(&env, CLAIM, DRIVER, json!({})).await;
     let mounts = json!({ "volumeMounts": [
         { "name": "v", "mountPath": "/v" },
         { "name": "disk", "mountPath": "/disk" },
@@ -51,8 +51,8 @@ async fn volume_stats_match_written_data(kind: Kind) {
         ],
     });
     let asked = with_claim("usage", CLAIM, spec);
-    let created = fixture.create(&asked).await;
-    fixture.pod_ready("usage").await;
+    let created = env.create(&asked).await;
+    env.pod_ready("usage").await;
     let pod: Pod = serde_json::from_value(created.clone()).unwrap();
     // a hole is not used, and what has two names is used once
     let write = "dd if=/dev/zero of=/v/file bs=1k count=1000; \
@@ -60,25 +60,25 @@ async fn volume_stats_match_written_data(kind: Kind) {
                  mkdir -p /disk/a/b; dd if=/dev/zero of=/disk/a/file bs=1k count=3000; \
                  ln /disk/a/file /disk/again; truncate -s 1G /disk/hole; \
                  for i in $(seq 300); do echo $i > /disk/a/b/$i; done; sync";
-    fixture.runtime.exec(uid(&created), write).await;
+    env.runtime.exec(uid(&created), write).await;
 
-    empty_dirs_are_what_their_container_counts(&fixture, &created, &pod).await;
-    a_claim_is_what_its_driver_says(&fixture, &driver).await;
-    fixture.delete_pod("usage", Some(1)).await;
-    fixture.pod_gone(&created).await;
+    empty_dirs_are_what_their_container_counts(&env, &created, &pod).await;
+    a_claim_is_what_its_driver_says(&env, &driver).await;
+    env.delete_pod("usage", Some(1)).await;
+    env.pod_gone(&created).await;
     eventually("the claim is told no more", SOON, async || {
-        let all = claims(&fixture).await;
+        let all = claims(&env).await;
         all.is_empty().then_some(()).ok_or(format!("{all:?}"))
     })
     .await;
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// The agent serves no numbers of volumes without a claim yet: its own code is asked about its own
 /// directories.
-async fn empty_dirs_are_what_their_container_counts(fixture: &Fixture, created: &Value, pod: &Pod) {
+async fn empty_dirs_are_what_their_container_counts(env: &TestEnv, created: &Value, pod: &Pod) {
     let paths = NodePaths {
-        root_dir: fixture.agent.root_dir(),
+        root_dir: env.agent.root_dir(),
         ..NodePaths::default()
     };
     let lanes = Arc::new(Lanes::new(Duration::from_secs(60)));
@@ -93,13 +93,13 @@ async fn empty_dirs_are_what_their_container_counts(fixture: &Fixture, created: 
     // blocks, free ones for all, size of a block, inodes, free ones
     let file_system = async |path: &str| {
         let script = format!("stat -f -c '%b %a %S %c %d' {path}");
-        numbers(&fixture.runtime.exec(uid(created), &script).await)
+        numbers(&env.runtime.exec(uid(created), &script).await)
     };
 
     let (stats, source) = measured("disk").await;
     assert_eq!(source, StatsSource::Walk);
     let script = "du -sk /disk | cut -f1; find /disk | sort -u | wc -l";
-    let counted = numbers(&fixture.runtime.exec(uid(created), script).await);
+    let counted = numbers(&env.runtime.exec(uid(created), script).await);
     assert!(counted[0] > 3000 && counted[0] < 1 << 20, "{counted:?}");
     // one of the names is another's file
     assert_eq!(
@@ -130,7 +130,7 @@ fn numbers(text: &str) -> Vec<u64> {
 }
 
 /// On `/metrics`, measured when somebody looks, and told to whoever looks next.
-async fn a_claim_is_what_its_driver_says(fixture: &Fixture, driver: &CsiDriver) {
+async fn a_claim_is_what_its_driver_says(env: &TestEnv, driver: &CsiDriver) {
     assert_eq!(driver.calls_of(Method::NodeGetVolumeStats), []);
     let expected = [
         ("available_bytes", (16 << 20) - (1000 << 10)),
@@ -147,7 +147,7 @@ async fn a_claim_is_what_its_driver_says(fixture: &Fixture, driver: &CsiDriver) 
         )
     });
     eventually("the numbers of the claim", SOON, async || {
-        let all = claims(fixture).await;
+        let all = claims(env).await;
         (all == expected).then_some(()).ok_or(format!("{all:?}"))
     })
     .await;
@@ -157,8 +157,8 @@ async fn a_claim_is_what_its_driver_says(fixture: &Fixture, driver: &CsiDriver) 
 }
 
 /// What `/metrics` says of volumes of claims.
-async fn claims(fixture: &Fixture) -> Vec<String> {
-    let text = fixture.agent.metrics(false).await.unwrap();
+async fn claims(env: &TestEnv) -> Vec<String> {
+    let text = env.agent.metrics(false).await.unwrap();
     let lines = text.lines();
     let told = lines.filter(|line| line.starts_with("kubelet_volume_stats_"));
     told.map(str::to_owned).collect()

@@ -1,7 +1,7 @@
 //! One bad manifest stays one bad manifest.
 
-use crate::fixture::{Fixture, bare, skipped};
 use crate::manifest::{fill, shell, shell_with};
+use crate::test_env::{TestEnv, bare, skipped};
 
 const API_REFERENCE: &str = r#"
 apiVersion: v1
@@ -26,36 +26,35 @@ async fn on_containerd_invalid_manifest_affects_no_other_pod() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-bad").await;
-    fixture.apply("good.yaml", &shell("good", "HOLD"));
-    let good = fixture.ready("good").await.containers;
+    let mut env = TestEnv::start("i-bad").await;
+    env.apply("good.yaml", &shell("good", "HOLD"));
+    let good = env.ready("good").await.containers;
 
-    fixture.apply(
+    env.apply(
         "invalid.yaml",
         "apiVersion: v1\nkind: Pod\nspec: {containers: [\n",
     );
-    fixture.apply("wrong-type.yaml", &fill(WRONG_TYPE));
-    fixture.apply(
+    env.apply("wrong-type.yaml", &fill(WRONG_TYPE));
+    env.apply(
         "second.yaml",
         &shell("good", "echo another one of that name; HOLD"),
     );
-    fixture.apply("reference.yaml", &fill(API_REFERENCE));
-    fixture.apply_bytes(
+    env.apply("reference.yaml", &fill(API_REFERENCE));
+    env.apply_bytes(
         "garbage.yaml",
         &[0x7f, b'E', b'L', b'F', 0, 0xff, 0xfe, 0x80, b'\n', 0],
     );
     let mut huge = shell("huge", "HOLD").into_bytes();
     huge.resize(20_000_000, b'#');
-    fixture.apply_bytes("huge.yaml", &huge);
-    std::os::unix::fs::symlink("/no/such/manifest", fixture.manifests.join("dangling.yaml"))
-        .unwrap();
-    std::os::unix::fs::symlink("loop.yaml", fixture.manifests.join("loop.yaml")).unwrap();
-    std::fs::create_dir(fixture.manifests.join("directory.yaml")).unwrap();
-    let fifo = fixture.manifests.join("fifo.yaml");
+    env.apply_bytes("huge.yaml", &huge);
+    std::os::unix::fs::symlink("/no/such/manifest", env.manifests.join("dangling.yaml")).unwrap();
+    std::os::unix::fs::symlink("loop.yaml", env.manifests.join("loop.yaml")).unwrap();
+    std::fs::create_dir(env.manifests.join("directory.yaml")).unwrap();
+    let fifo = env.manifests.join("fifo.yaml");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).unwrap();
-    fixture.apply(
+    env.apply(
         "unknown.yaml",
         &shell_with("unknown", "  colour: blue", "HOLD"),
     );
@@ -68,32 +67,31 @@ async fn on_containerd_invalid_manifest_affects_no_other_pod() {
         "apiVersion: v1\nkind: PodList\nitems:\n{}\n",
         listed.join("\n")
     );
-    fixture.apply("list.yaml", &list);
-    fixture.apply("empty.yaml", "");
+    env.apply("list.yaml", &list);
+    env.apply("empty.yaml", "");
 
     // what is good among it runs
     for name in ["unknown", "one", "two"] {
-        fixture.ready(name).await;
+        env.ready(name).await;
     }
     // and each of the others is named in a line of the log
-    fixture.logged(&["invalid.yaml", "line "]).await;
-    fixture
-        .logged(&["wrong-type.yaml", "line 8", "containerPort"])
+    env.logged(&["invalid.yaml", "line "]).await;
+    env.logged(&["wrong-type.yaml", "line 8", "containerPort"])
         .await;
-    fixture.logged(&["good.yaml", "second.yaml"]).await;
-    fixture.logged(&["reference.yaml", "configMapRef"]).await;
-    fixture.logged(&["garbage.yaml"]).await;
-    fixture.logged(&["huge.yaml", "10"]).await;
-    fixture.logged(&["dangling.yaml"]).await;
-    fixture.logged(&["loop.yaml"]).await;
-    fixture.logged(&["fifo.yaml"]).await;
-    fixture.logged(&["unknown.yaml", "colour"]).await;
+    env.logged(&["good.yaml", "second.yaml"]).await;
+    env.logged(&["reference.yaml", "configMapRef"]).await;
+    env.logged(&["garbage.yaml"]).await;
+    env.logged(&["huge.yaml", "10"]).await;
+    env.logged(&["dangling.yaml"]).await;
+    env.logged(&["loop.yaml"]).await;
+    env.logged(&["fifo.yaml"]).await;
+    env.logged(&["unknown.yaml", "colour"]).await;
 
-    assert_eq!(fixture.ready("good").await.containers, good, "the good pod");
-    let running = fixture.running("good").await;
+    assert_eq!(env.ready("good").await.containers, good, "the good pod");
+    let running = env.running("good").await;
     assert_eq!(running.len(), 1);
     assert_eq!(running[0].id, bare(&good[0].id));
-    let table = fixture.ctl_output(&["get", "pods"]).await;
+    let table = env.ctl_output(&["get", "pods"]).await;
     let mut names: Vec<&str> = table
         .lines()
         .skip(1)
@@ -103,19 +101,18 @@ async fn on_containerd_invalid_manifest_affects_no_other_pod() {
     assert_eq!(names, ["good-node", "one-node", "two-node", "unknown-node"]);
 
     // a manifest that becomes bad leaves its pod alone; one that becomes good starts
-    fixture.apply("list.yaml", "kind: [");
-    fixture.logged(&["list.yaml", "line 1"]).await;
-    fixture.apply("invalid.yaml", &shell("repaired", "HOLD"));
-    fixture.ready("repaired").await;
-    assert!(fixture.watch.now().pod("one").is_some_and(|pod| pod.ready));
+    env.apply("list.yaml", "kind: [");
+    env.logged(&["list.yaml", "line 1"]).await;
+    env.apply("invalid.yaml", &shell("repaired", "HOLD"));
+    env.ready("repaired").await;
+    assert!(env.watch.now().pod("one").is_some_and(|pod| pod.ready));
     // the name becomes free, and the other manifest of it takes over
-    fixture.remove("good.yaml");
-    fixture
-        .wait("the second manifest of the name runs", |table| {
-            let pod = table.pod("good");
-            pod.is_some_and(|pod| pod.ready && pod.containers[0].id != good[0].id)
-        })
-        .await;
-    assert_eq!(fixture.running("good").await.len(), 1);
-    fixture.stop().await;
+    env.remove("good.yaml");
+    env.wait("the second manifest of the name runs", |table| {
+        let pod = table.pod("good");
+        pod.is_some_and(|pod| pod.ready && pod.containers[0].id != good[0].id)
+    })
+    .await;
+    assert_eq!(env.running("good").await.len(), 1);
+    env.stop().await;
 }

@@ -9,8 +9,8 @@ use windlass_pod_inputs::resources::QosClass;
 use windlass_types::PodUid;
 use windlass_types::cri::CgroupDriver;
 
-use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::{fill, shell};
+use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// The agent looks for cgroups of unknown pods once a minute.
@@ -38,30 +38,30 @@ async fn on_containerd_pod_cgroup_is_created_and_removed() {
         return;
     }
     // runc with the systemd driver rejects containers without a slice, so this half is for cgroupfs
-    let mut fixture = Fixture::configured("m-cgroups", BY_THE_RUNTIME).await;
-    let has_old = fixture.containerd.cgroup_layout().driver() == CgroupDriver::Cgroupfs;
+    let mut env = TestEnv::configured("m-cgroups", BY_THE_RUNTIME).await;
+    let has_old = env.containerd.cgroup_layout().driver() == CgroupDriver::Cgroupfs;
     let old = match has_old {
         true => {
-            fixture.apply("old.yaml", &shell("old", "HOLD"));
-            Some(fixture.ready("old").await)
+            env.apply("old.yaml", &shell("old", "HOLD"));
+            Some(env.ready("old").await)
         }
         false => None,
     };
-    let config = fixture.agent.root_dir().with_file_name("config.yaml");
+    let config = env.agent.root_dir().with_file_name("config.yaml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace(BY_THE_RUNTIME, "")).unwrap();
-    fixture.kill_and_respawn().await;
+    env.kill_and_respawn().await;
 
-    fixture.apply("limited.yaml", &fill(LIMITED));
-    fixture.apply("plain.yaml", &shell("plain", "HOLD"));
-    fixture.ready("limited").await;
-    fixture.ready("plain").await;
-    let layout = fixture.containerd.cgroup_layout();
+    env.apply("limited.yaml", &fill(LIMITED));
+    env.apply("plain.yaml", &shell("plain", "HOLD"));
+    env.ready("limited").await;
+    env.ready("plain").await;
+    let layout = env.containerd.cgroup_layout();
     let kubepods = layout.kubepods();
-    let limited = layout.pod(QosClass::Burstable, &uid(&fixture, "limited").await);
-    let plain = layout.pod(QosClass::BestEffort, &uid(&fixture, "plain").await);
+    let limited = layout.pod(QosClass::Burstable, &uid(&env, "limited").await);
+    let plain = layout.pod(QosClass::BestEffort, &uid(&env, "plain").await);
     for (pod, cgroup) in [("limited", &limited), ("plain", &plain)] {
-        let process = fixture.process(pod, "main").await;
+        let process = env.process(pod, "main").await;
         let lines = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
         let inside = lines.lines().filter(|line| line.contains(cgroup.as_str()));
         assert!(inside.count() > 0, "{pod} is not in {cgroup}: {lines}");
@@ -97,8 +97,8 @@ async fn on_containerd_pod_cgroup_is_created_and_removed() {
     // nobody notices that the agent is replaced; what it had not made goes
     let unknown = layout.pod(QosClass::BestEffort, &PodUid::from("nobodys"));
     let mut stray = stray_process(&unknown);
-    let before = fixture.running("limited").await[0].id.clone();
-    fixture.kill_and_respawn().await;
+    let before = env.running("limited").await[0].id.clone();
+    env.kill_and_respawn().await;
     eventually(
         "the cgroup of an unknown pod is removed",
         GARBAGE,
@@ -109,22 +109,22 @@ async fn on_containerd_pod_cgroup_is_created_and_removed() {
     )
     .await;
     assert!(!stray.wait().unwrap().success(), "killed");
-    assert_eq!(fixture.running("limited").await[0].id, before);
+    assert_eq!(env.running("limited").await[0].id, before);
     if let Some(old) = old {
-        let still = fixture.ready("old").await;
+        let still = env.ready("old").await;
         assert_eq!(still.containers[0].id, old.containers[0].id);
         assert_eq!(still.restarts(), 0);
     }
 
-    fixture.remove("limited.yaml");
-    fixture.gone("limited").await;
+    env.remove("limited.yaml");
+    env.gone("limited").await;
     assert_eq!(places(&limited), Vec::<PathBuf>::new());
     assert!(!places(&plain).is_empty());
-    fixture.stop().await;
+    env.stop().await;
 }
 
-async fn uid(fixture: &Fixture, name: &str) -> PodUid {
-    let pod = fixture.pod(name).await;
+async fn uid(env: &TestEnv, name: &str) -> PodUid {
+    let pod = env.pod(name).await;
     PodUid::from(pod["metadata"]["uid"].as_str().unwrap())
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::fixture::{Fixture, eventually, skipped};
 use crate::manifest::fill;
+use crate::test_env::{TestEnv, eventually, skipped};
 
 /// Each container writes a line when it begins; the sidecar has started when `/v/up` exists.
 const GATED: &str = r#"
@@ -92,30 +92,30 @@ async fn on_containerd_sidecars_restart_rules_and_deadlines_apply() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-containers").await;
-    fixture.apply("gated.yaml", &fill(GATED));
-    fixture.apply("ruled.yaml", &fill(RULED));
-    fixture.apply("anew.yaml", &fill(ANEW));
+    let mut env = TestEnv::start("i-containers").await;
+    env.apply("gated.yaml", &fill(GATED));
+    env.apply("ruled.yaml", &fill(RULED));
+    env.apply("anew.yaml", &fill(ANEW));
 
-    let begun = fixture.ready("gated").await;
+    let begun = env.ready("gated").await;
     assert_eq!(begun.name, "gated-node");
-    let order = fixture.exec("gated", "main", "cat /v/t").await;
+    let order = env.exec("gated", "main", "cat /v/t").await;
     assert_eq!(order, "sidecar\nup\ninit\nmain\n");
 
-    a_rule_restarts_what_would_not_run_again(&mut fixture).await;
-    everything_begins_anew_in_the_same_sandbox(&mut fixture).await;
+    a_rule_restarts_what_would_not_run_again(&mut env).await;
+    everything_begins_anew_in_the_same_sandbox(&mut env).await;
     // kills the agent: nothing else may be in the middle of its start
-    fixture.apply("short.yaml", &fill(SHORT));
-    fixture.ready("short").await;
-    fixture.kill_and_respawn().await;
-    fixture.ready("short").await;
-    a_deadline_ends_the_pod(&mut fixture).await;
-    fixture.stop().await;
+    env.apply("short.yaml", &fill(SHORT));
+    env.ready("short").await;
+    env.kill_and_respawn().await;
+    env.ready("short").await;
+    a_deadline_ends_the_pod(&mut env).await;
+    env.stop().await;
 }
 
-async fn a_rule_restarts_what_would_not_run_again(fixture: &mut Fixture) {
+async fn a_rule_restarts_what_would_not_run_again(env: &mut TestEnv) {
     eventually("the second end", Duration::from_secs(30), async || {
-        let pod = fixture.pod("ruled").await;
+        let pod = env.pod("ruled").await;
         let status = &pod["status"]["containerStatuses"][0];
         let end = &status["state"]["terminated"]["exitCode"];
         let seen = (end.as_i64(), status["restartCount"].as_i64());
@@ -125,9 +125,9 @@ async fn a_rule_restarts_what_would_not_run_again(fixture: &mut Fixture) {
     .await;
 }
 
-async fn everything_begins_anew_in_the_same_sandbox(fixture: &mut Fixture) {
+async fn everything_begins_anew_in_the_same_sandbox(env: &mut TestEnv) {
     eventually("the second round", Duration::from_secs(40), async || {
-        let pod = fixture.pod("anew").await;
+        let pod = env.pod("anew").await;
         let counts = |list: &str| -> Vec<i64> {
             let statuses = pod["status"][list].as_array().cloned().unwrap_or_default();
             let count = |status: &Value| status["restartCount"].as_i64().unwrap_or(-1);
@@ -143,23 +143,23 @@ async fn everything_begins_anew_in_the_same_sandbox(fixture: &mut Fixture) {
             .ok_or_else(|| format!("{all:?} ready: {ready}: {}", pod["status"]))
     })
     .await;
-    let order = fixture.exec("anew", "main", "cat /v/t").await;
+    let order = env.exec("anew", "main", "cat /v/t").await;
     assert_eq!(order, "init\nsidecar\nmain\ninit\nsidecar\nmain\n");
-    assert_eq!(fixture.sandboxes("anew").await.len(), 1);
+    assert_eq!(env.sandboxes("anew").await.len(), 1);
 }
 
-async fn a_deadline_ends_the_pod(fixture: &mut Fixture) {
+async fn a_deadline_ends_the_pod(env: &mut TestEnv) {
     eventually("the deadline", Duration::from_secs(30), async || {
-        let status = fixture.pod("short").await["status"].clone();
+        let status = env.pod("short").await["status"].clone();
         let found = status["phase"] == "Failed" && status["reason"] == "DeadlineExceeded";
         found.then_some(()).ok_or_else(|| status.to_string())
     })
     .await;
-    let status = fixture.pod("short").await["status"].clone();
+    let status = env.pod("short").await["status"].clone();
     let text = "Pod was active on the node longer than the specified deadline";
     assert_eq!(status["message"], text);
     eventually("nothing runs", Duration::from_secs(20), async || {
-        let running = fixture.running("short").await.len();
+        let running = env.running("short").await.len();
         (running == 0)
             .then_some(())
             .ok_or_else(|| running.to_string())

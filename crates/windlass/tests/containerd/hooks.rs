@@ -8,8 +8,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::Instant;
 
-use crate::fixture::{Fixture, SOON, bare, eventually, scaled, signal, skipped};
 use crate::manifest::fill;
+use crate::test_env::{SOON, TestEnv, bare, eventually, scaled, signal, skipped};
 
 /// `SAY word` appends the time and the word to the pod's lines.
 const SAY: &str = "say() { echo $(cut -d' ' -f1 /proc/uptime) $1 >> /lines/NAME; };";
@@ -153,11 +153,11 @@ async fn on_containerd_hooks_follow_pod_spec() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-hooks").await;
-    let dir = fixture.containerd.base().join("lines");
+    let mut env = TestEnv::start("i-hooks").await;
+    let dir = env.containerd.base().join("lines");
     std::fs::create_dir_all(&dir).unwrap();
-    let apply = |fixture: &Fixture, name: &str, spec: &str| {
-        fixture.apply(&format!("{name}.yaml"), &pod(name, spec, &dir));
+    let apply = |env: &TestEnv, name: &str, spec: &str| {
+        env.apply(&format!("{name}.yaml"), &pod(name, spec, &dir));
     };
     for (name, spec) in [
         ("ordered", ORDERED),
@@ -167,10 +167,10 @@ async fn on_containerd_hooks_follow_pod_spec() {
         ("cut-short", &SLEEPER.replace("SECONDS", "280")),
         ("failing", FAILING),
     ] {
-        apply(&fixture, name, spec);
+        apply(&env, name, spec);
     }
     for name in ["ordered", "asked", "stubborn", "sleeper", "cut-short"] {
-        fixture.ready(name).await;
+        env.ready(name).await;
     }
     said(&dir, "ordered", "last-runs").await;
     in_order(
@@ -178,15 +178,15 @@ async fn on_containerd_hooks_follow_pod_spec() {
         "ordered",
         &["sidecar-started", "main-started", "last-runs"],
     );
-    a_failing_post_start_hook_says_so(&mut fixture).await;
+    a_failing_post_start_hook_says_so(&mut env).await;
 
-    let cut_short = fixture.ready("cut-short").await.containers[0].id.clone();
-    let (_, cut_short) = fixture.container_status(bare(&cut_short)).await;
+    let cut_short = env.ready("cut-short").await.containers[0].id.clone();
+    let (_, cut_short) = env.container_status(bare(&cut_short)).await;
     for name in ["ordered", "asked", "stubborn", "sleeper", "cut-short"] {
-        fixture.remove(&format!("{name}.yaml"));
+        env.remove(&format!("{name}.yaml"));
     }
     for name in ["ordered", "asked", "stubborn", "sleeper"] {
-        fixture.gone(name).await;
+        env.gone(name).await;
     }
 
     in_order(
@@ -219,9 +219,9 @@ async fn on_containerd_hooks_follow_pod_spec() {
     assert_eq!(words(&dir, "cut-short"), ["main-runs"]);
     let killed = Instant::now();
     signal(cut_short, Signal::KILL);
-    fixture.gone("cut-short").await;
+    env.gone("cut-short").await;
     assert!(killed.elapsed() < scaled(Duration::from_secs(60)));
-    fixture.stop().await;
+    env.stop().await;
 }
 
 async fn said(dir: &Path, name: &str, word: &str) {
@@ -234,22 +234,18 @@ async fn said(dir: &Path, name: &str, word: &str) {
 }
 
 /// The container runs, its hook does not do; it is killed and tried again, later each time.
-async fn a_failing_post_start_hook_says_so(fixture: &mut Fixture) {
-    fixture.status("failing", "CrashLoopBackOff").await;
-    let pod = fixture.pod("failing").await;
+async fn a_failing_post_start_hook_says_so(env: &mut TestEnv) {
+    env.status("failing", "CrashLoopBackOff").await;
+    let pod = env.pod("failing").await;
     let status = &pod["status"]["containerStatuses"][0];
     assert_eq!(status["ready"], false);
     assert!(status["restartCount"].as_i64().unwrap() >= 1);
     assert!(status["lastState"]["terminated"]["containerID"].is_string());
-    let told = fixture
-        .ctl_output(&["describe", "pod", "failing-node"])
-        .await;
+    let told = env.ctl_output(&["describe", "pod", "failing-node"]).await;
     for text in ["FailedPostStartHook", "PostStartHook failed"] {
         assert!(told.contains(text), "{text} in {told}");
     }
-    fixture
-        .logged(&["PostStartHookError", "no such luck"])
-        .await;
-    fixture.remove("failing.yaml");
-    fixture.gone("failing").await;
+    env.logged(&["PostStartHookError", "no such luck"]).await;
+    env.remove("failing.yaml");
+    env.gone("failing").await;
 }

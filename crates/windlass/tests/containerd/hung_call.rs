@@ -8,8 +8,8 @@ use tokio::time::Instant;
 use windlass_testing::cri_proxy::{Action, Rule};
 use windlass_testing::pod_watch::PodTable;
 
-use crate::fixture::{Fixture, SOON, eventually, scaled, signal, skipped};
 use crate::manifest::shell;
+use crate::test_env::{SOON, TestEnv, eventually, scaled, signal, skipped};
 
 const OTHERS: usize = 11;
 /// Within this a user is told of a call that hangs.
@@ -30,51 +30,49 @@ fn others() -> impl Iterator<Item = String> {
 
 /// When the first and the last of the pods were seen to be so, counted from `begun`.
 async fn times(
-    fixture: &mut Fixture,
+    env: &mut TestEnv,
     what: &str,
     begun: Instant,
     so: impl Fn(&PodTable, &str) -> bool,
 ) -> Vec<Duration> {
     let mut seen = BTreeMap::new();
-    fixture
-        .wait(what, |table| {
-            for name in others().filter(|name| table.connected && so(table, name)) {
-                seen.entry(name).or_insert_with(|| begun.elapsed());
-            }
-            seen.len() == OTHERS
-        })
-        .await;
+    env.wait(what, |table| {
+        for name in others().filter(|name| table.connected && so(table, name)) {
+            seen.entry(name).or_insert_with(|| begun.elapsed());
+        }
+        seen.len() == OTHERS
+    })
+    .await;
     let mut times: Vec<Duration> = seen.into_values().collect();
     times.sort();
     times
 }
 
-async fn round(fixture: &mut Fixture) -> Round {
+async fn round(env: &mut TestEnv) -> Round {
     let begun = Instant::now();
     for name in others() {
-        fixture.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
+        env.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
     }
     let ready = |table: &PodTable, name: &str| table.pod(name).is_some_and(|pod| pod.ready);
-    let starts = times(fixture, "the others run", begun, ready).await;
+    let starts = times(env, "the others run", begun, ready).await;
 
-    let process = fixture.process("other0", "main").await;
+    let process = env.process("other0", "main").await;
     let begun = Instant::now();
     signal(process, rustix::process::Signal::KILL);
-    fixture
-        .wait("a container is replaced", |table| {
-            table
-                .pod("other0")
-                .is_some_and(|pod| pod.ready && pod.restarts() == 1)
-        })
-        .await;
+    env.wait("a container is replaced", |table| {
+        table
+            .pod("other0")
+            .is_some_and(|pod| pod.ready && pod.restarts() == 1)
+    })
+    .await;
     let restart = begun.elapsed();
 
     let begun = Instant::now();
     for name in others() {
-        fixture.remove(&format!("{name}.yaml"));
+        env.remove(&format!("{name}.yaml"));
     }
     let gone = |table: &PodTable, name: &str| table.pod(name).is_none();
-    let stops = times(fixture, "the others are gone", begun, gone).await;
+    let stops = times(env, "the others are gone", begun, gone).await;
     Round {
         start_median: starts[OTHERS / 2],
         start_last: starts[OTHERS - 1],
@@ -84,8 +82,8 @@ async fn round(fixture: &mut Fixture) -> Round {
 }
 
 /// Text of the pod's event and of its blocker about a call that hangs.
-async fn told(fixture: &Fixture, pod: &str) -> Result<(String, String), String> {
-    let entry = fixture.entry(pod).await;
+async fn told(env: &TestEnv, pod: &str) -> Result<(String, String), String> {
+    let entry = env.entry(pod).await;
     let hangs = |event: &&windlass_proto::windlass_v1::Event| event.reason == "RuntimeCallHung";
     let event = entry.events.iter().find(hangs);
     let blocker = entry
@@ -102,15 +100,15 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     if skipped() {
         return;
     }
-    let (mut fixture, proxy) = Fixture::behind_proxy("i-hung").await;
-    fixture.apply("sick.yaml", &shell("sick", "HOLD"));
-    fixture.ready("sick").await;
-    let without = round(&mut fixture).await;
+    let (mut env, proxy) = TestEnv::behind_proxy("i-hung").await;
+    env.apply("sick.yaml", &shell("sick", "HOLD"));
+    env.ready("sick").await;
+    let without = round(&mut env).await;
 
-    let sandbox = fixture.ready_sandboxes("sick").await[0].id.clone();
+    let sandbox = env.ready_sandboxes("sick").await[0].id.clone();
     let hang = proxy.add(Rule::new("PodSandboxStatus", Action::Hang).with(&sandbox));
     // its death is what makes the agent look
-    let process = fixture.process("sick", "main").await;
+    let process = env.process("sick", "main").await;
     signal(process, rustix::process::Signal::KILL);
     eventually("the status is asked for", SOON, async || {
         (hang.hits() > 0).then_some(()).ok_or("no call".to_owned())
@@ -118,7 +116,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     .await;
     let begun = Instant::now();
     let (event, blocker) = eventually("the pod says what hangs", TOLD, async || {
-        told(&fixture, "sick").await
+        told(&env, "sick").await
     })
     .await;
     let told_after = begun.elapsed();
@@ -128,17 +126,17 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
         &sandbox[..13]
     );
     assert!(event.starts_with(&words), "{event}");
-    let explained = fixture.ctl_output(&["explain", "pod", "sick-node"]).await;
+    let explained = env.ctl_output(&["explain", "pod", "sick-node"]).await;
     assert!(explained.contains("RuntimeCallHung"), "{explained}");
     assert!(explained.contains(&words), "{explained}");
 
-    let with = round(&mut fixture).await;
+    let with = round(&mut env).await;
     let attempts = hang.hits();
     assert!(
-        told(&fixture, "sick").await.is_ok(),
+        told(&env, "sick").await.is_ok(),
         "it still hangs and says so"
     );
-    assert_eq!(fixture.http("/healthz").await.unwrap().0, 200);
+    assert_eq!(env.http("/healthz").await.unwrap().0, 200);
     println!("without the hang: {without:?}");
     println!("with it:          {with:?}");
     println!("told after {told_after:?}, asked {attempts} times meanwhile");
@@ -155,13 +153,13 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
 
     // it can be stopped although nobody can read it
     let begun = Instant::now();
-    fixture.remove("sick.yaml");
-    fixture.gone("sick").await;
+    env.remove("sick.yaml");
+    env.gone("sick").await;
     println!("the sick pod was stopped in {:?}", begun.elapsed());
     assert!(begun.elapsed() < scaled(Duration::from_secs(10)));
-    assert_eq!(fixture.ready_sandboxes("sick").await, []);
+    assert_eq!(env.ready_sandboxes("sick").await, []);
     hang.release();
-    fixture.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,17 +167,14 @@ async fn on_containerd_pod_recovers_once_hung_call_returns() {
     if skipped() {
         return;
     }
-    let (mut fixture, proxy) = Fixture::behind_proxy("i-unhung").await;
-    fixture
-        .wait("the agent answers", |table| table.connected)
-        .await;
+    let (mut env, proxy) = TestEnv::behind_proxy("i-unhung").await;
+    env.wait("the agent answers", |table| table.connected).await;
     let hang = proxy.add(Rule::new("CreateContainer", Action::Hang).times(1));
-    fixture.apply("web.yaml", &shell("web", "HOLD"));
-    fixture
-        .wait("web is listed", |table| table.pod("web").is_some())
+    env.apply("web.yaml", &shell("web", "HOLD"));
+    env.wait("web is listed", |table| table.pod("web").is_some())
         .await;
     let (event, _) = eventually("the pod says what hangs", SOON, async || {
-        told(&fixture, "web").await
+        told(&env, "web").await
     })
     .await;
     assert!(
@@ -187,8 +182,8 @@ async fn on_containerd_pod_recovers_once_hung_call_returns() {
         "{event}"
     );
     hang.release();
-    fixture.ready("web").await;
-    let explained = fixture.ctl_output(&["explain", "pod", "web-node"]).await;
+    env.ready("web").await;
+    let explained = env.ctl_output(&["explain", "pod", "web-node"]).await;
     assert!(explained.contains("is as asked"), "{explained}");
-    fixture.stop().await;
+    env.stop().await;
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use windlass_testing::registry::PrivateRegistry;
 
-use crate::fixture::{Fixture, SOON, eventually, older_than};
 use crate::manifest::fill;
+use crate::test_env::{SOON, TestEnv, eventually, older_than};
 
 const MODEL: &str = "windlass.local/model:1";
 const LATE: &str = "windlass.local/late:1";
@@ -54,11 +54,11 @@ fn one(name: &str, reference: &str, mount: &str) -> String {
 }
 
 /// Waits until `main` of a pod waits for `reason`; its message.
-async fn waiting(fixture: &mut Fixture, pod: &str, reason: &str) -> String {
-    fixture.status(pod, reason).await;
+async fn waiting(env: &mut TestEnv, pod: &str, reason: &str) -> String {
+    env.status(pod, reason).await;
     let mut message = String::new();
     eventually(&format!("{pod} says {reason}"), SOON, async || {
-        let status = fixture.pod(pod).await["status"]["containerStatuses"].clone();
+        let status = env.pod(pod).await["status"]["containerStatuses"].clone();
         // sorted by name, `main` comes first
         let waiting = &status[0]["state"]["waiting"];
         if waiting["reason"] != reason {
@@ -76,17 +76,17 @@ async fn on_containerd_image_volume_is_mounted_read_only() {
     if older_than([2, 2], "a part of an image as a volume") {
         return;
     }
-    let mut fixture = Fixture::start("i-image").await;
+    let mut env = TestEnv::start("i-image").await;
     let files = [
         ("README", "a model\n"),
         ("weights/small/w", "small\n"),
         ("weights/large/w", "large\n"),
     ];
-    fixture.containerd.add_image(MODEL, &files).await.unwrap();
-    fixture.apply("user.yaml", &fill(USER).replace("MODEL", MODEL));
-    fixture.ready("user").await;
+    env.containerd.add_image(MODEL, &files).await.unwrap();
+    env.apply("user.yaml", &fill(USER).replace("MODEL", MODEL));
+    env.ready("user").await;
 
-    let exec = async |container: &str, script: &str| fixture.exec("user", container, script).await;
+    let exec = async |container: &str, script: &str| env.exec("user", container, script).await;
     assert_eq!(exec("whole", "cat /model/README").await, "a model\n");
     assert_eq!(exec("whole", "cat /model/weights/large/w").await, "large\n");
     assert_eq!(exec("part", "ls /part && cat /part/w").await, "w\nsmall\n");
@@ -97,7 +97,7 @@ async fn on_containerd_image_volume_is_mounted_read_only() {
         let said = exec(container, &script).await;
         assert!(said.contains("Read-only file system"), "{path}: {said}");
     }
-    let pod = fixture.pod("user").await;
+    let pod = env.pod("user").await;
     let statuses = pod["status"]["containerStatuses"].as_array().unwrap();
     let part = statuses.iter().find(|c| c["name"] == "part").unwrap();
     assert_eq!(part["volumeMounts"][0]["mountPath"], "/part");
@@ -105,7 +105,7 @@ async fn on_containerd_image_volume_is_mounted_read_only() {
     assert_eq!(part["volumeMounts"][1]["recursiveReadOnly"], "Enabled");
 
     // ---- the metrics know of four mounts
-    let metrics = fixture.agent.metrics(false).await.unwrap();
+    let metrics = env.agent.metrics(false).await.unwrap();
     for line in [
         "kubelet_image_volume_requested_total 4",
         "kubelet_image_volume_mounted_succeed_total 4",
@@ -116,29 +116,29 @@ async fn on_containerd_image_volume_is_mounted_read_only() {
 
     // ---- a part that the image does not have
     let missing = "{name: v, mountPath: /m, subPath: weights/none}";
-    fixture.apply("part.yaml", &one("missing-part", MODEL, missing));
-    let message = waiting(&mut fixture, "missing-part", "CreateContainerError").await;
+    env.apply("part.yaml", &one("missing-part", MODEL, missing));
+    let message = waiting(&mut env, "missing-part", "CreateContainerError").await;
     assert!(message.contains("weights/none"), "{message}");
-    assert_eq!(fixture.running("missing-part").await.len(), 1);
+    assert_eq!(env.running("missing-part").await.len(), 1);
 
     // ---- nothing of it is left with the pods
-    let base = fixture.containerd.base().display().to_string();
+    let base = env.containerd.base().display().to_string();
     let mounted = || {
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let ours = table.lines().filter(|line| line.contains(&base));
         ours.filter(|line| line.contains("image-volumes")).count()
     };
     assert!(mounted() > 0, "the runtime mounts them below itself");
-    fixture.remove("user.yaml");
-    fixture.remove("part.yaml");
-    fixture.gone("user").await;
-    fixture.gone("missing-part").await;
+    env.remove("user.yaml");
+    env.remove("part.yaml");
+    env.gone("user").await;
+    env.gone("missing-part").await;
     eventually("the images are unmounted", SOON, async || {
         let left = mounted();
         (left == 0).then_some(()).ok_or(format!("{left} mounts"))
     })
     .await;
-    fixture.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -146,39 +146,38 @@ async fn on_containerd_container_waits_for_its_image_volume() {
     if older_than([2, 1], "an image as a volume") {
         return;
     }
-    let mut fixture = Fixture::start("i-image-late").await;
+    let mut env = TestEnv::start("i-image-late").await;
     // read with the first pod and then for five minutes
     let registry = PrivateRegistry::start().await.unwrap();
     let (host, image) = (registry.host(), registry.image());
     let password = format!("{{\"auths\": {{\"{host}\": {{\"auth\": \"YW5uOmh1bnRlcjI=\"}}}}}}");
-    std::fs::write(fixture.agent.root_dir().join("config.json"), password).unwrap();
-    fixture.apply(
+    std::fs::write(env.agent.root_dir().join("config.json"), password).unwrap();
+    env.apply(
         "late.yaml",
         &one("late", LATE, "{name: v, mountPath: /late}"),
     );
-    let message = waiting(&mut fixture, "late", "ErrImageNeverPull").await;
+    let message = waiting(&mut env, "late", "ErrImageNeverPull").await;
     let expected = format!("Container image \"{LATE}\" is not present with pull policy of Never");
     assert_eq!(message, expected);
     // its neighbour does not wait for it
-    assert_eq!(fixture.running("late").await.len(), 1);
-    fixture
-        .containerd
+    assert_eq!(env.running("late").await.len(), 1);
+    env.containerd
         .add_image(LATE, &[("x", "here\n")])
         .await
         .unwrap();
-    fixture.ready("late").await;
-    assert_eq!(fixture.exec("late", "main", "cat /late/x").await, "here\n");
+    env.ready("late").await;
+    assert_eq!(env.exec("late", "main", "cat /late/x").await, "here\n");
     assert_eq!(
-        fixture.pod("late").await["status"]["containerStatuses"][0]["restartCount"],
+        env.pod("late").await["status"]["containerStatuses"][0]["restartCount"],
         0
     );
 
     // ---- one that is not there is pulled as a container's own image is, with the node's password
     let pulled = one("pulled", &image, "{name: v, mountPath: /pulled}");
     let pulled = pulled.replace("pullPolicy: Never", "pullPolicy: IfNotPresent");
-    fixture.apply("pulled.yaml", &pulled);
-    fixture.ready("pulled").await;
-    let listed = fixture.exec("pulled", "main", "ls /pulled").await;
+    env.apply("pulled.yaml", &pulled);
+    env.ready("pulled").await;
+    let listed = env.exec("pulled", "main", "ls /pulled").await;
     assert_eq!(listed, "busybox\n");
-    fixture.stop().await;
+    env.stop().await;
 }

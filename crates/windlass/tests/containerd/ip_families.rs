@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use serde_json::Value;
 use windlass_testing::containerd::{IpFamilies, PrivateContainerd};
 
-use crate::fixture::{Fixture, binary, skipped};
 use crate::manifest::fill;
+use crate::test_env::{TestEnv, binary, skipped};
 
 /// A web server; startup, readiness and liveness probes use commands, HTTP and TCP.
 const WEB: &str = r#"
@@ -60,32 +60,32 @@ async fn pods_have_addresses_of(name: &str, families: IpFamilies) {
         return;
     }
     let containerd = PrivateContainerd::start_with(name, families, |_| {}).await;
-    let mut fixture = Fixture::on(containerd.unwrap(), binary());
-    fixture.apply("web.yaml", &fill(WEB));
-    fixture.apply("host.yaml", &fill(HOST));
-    fixture.ready("web").await;
-    fixture.ready("host").await;
-    let node = fixture.containerd.network().node_ips();
-    let pod = fixture.pod("web").await;
-    let ips = check_addresses(&fixture, &pod, &node).await;
+    let mut env = TestEnv::on(containerd.unwrap(), binary());
+    env.apply("web.yaml", &fill(WEB));
+    env.apply("host.yaml", &fill(HOST));
+    env.ready("web").await;
+    env.ready("host").await;
+    let node = env.containerd.network().node_ips();
+    let pod = env.pod("web").await;
+    let ips = check_addresses(&env, &pod, &node).await;
 
     // a new agent finds the same addresses in the same order
-    fixture.kill_and_respawn().await;
-    fixture.ready("web").await;
-    let pod = fixture.pod("web").await;
-    assert_eq!(check_addresses(&fixture, &pod, &node).await, ips);
+    env.kill_and_respawn().await;
+    env.ready("web").await;
+    let pod = env.pod("web").await;
+    assert_eq!(check_addresses(&env, &pod, &node).await, ips);
     assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0);
 
     // on the host network the addresses of the node are those of the pod
-    let host = fixture.pod("host").await;
+    let host = env.pod("host").await;
     assert_eq!(addresses(&host, "podIPs"), node);
-    let variable = fixture.exec("host", "main", "echo -n $POD_IPS").await;
+    let variable = env.exec("host", "main", "echo -n $POD_IPS").await;
     assert_eq!(variable, joined(&node));
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// Checks status, variables, hosts file and interfaces; returns the addresses of the pod.
-async fn check_addresses(fixture: &Fixture, pod: &Value, node: &[IpAddr]) -> Vec<IpAddr> {
+async fn check_addresses(env: &TestEnv, pod: &Value, node: &[IpAddr]) -> Vec<IpAddr> {
     let ips = addresses(pod, "podIPs");
     let families = |ips: &[IpAddr]| ips.iter().map(IpAddr::is_ipv6).collect::<Vec<_>>();
     assert_eq!(families(&ips), families(node), "primary family first");
@@ -94,7 +94,7 @@ async fn check_addresses(fixture: &Fixture, pod: &Value, node: &[IpAddr]) -> Vec
     assert_eq!(pod["status"]["hostIP"], node[0].to_string());
 
     let command = "echo -n \"$POD_IP $POD_IPS $HOST_IP $HOST_IPS\"";
-    let variables = fixture.exec("web", "main", command).await;
+    let variables = env.exec("web", "main", command).await;
     let wanted = [
         ips[0].to_string(),
         joined(&ips),
@@ -103,10 +103,8 @@ async fn check_addresses(fixture: &Fixture, pod: &Value, node: &[IpAddr]) -> Vec
     ];
     assert_eq!(variables, wanted.join(" "));
 
-    let hosts = fixture.exec("web", "main", "cat /etc/hosts").await;
-    let interfaces = fixture
-        .exec("web", "main", "ip address show dev eth0")
-        .await;
+    let hosts = env.exec("web", "main", "cat /etc/hosts").await;
+    let interfaces = env.exec("web", "main", "ip address show dev eth0").await;
     for ip in &ips {
         assert!(hosts.contains(&format!("{ip}\tweb-node\n")), "{hosts}");
         assert!(interfaces.contains(&format!(" {ip}/")), "{interfaces}");

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::fixture::{Fixture, skipped};
 use crate::manifest::fill;
+use crate::test_env::{TestEnv, skipped};
 
 /// Settings of the agent that the facts depend on.
 const CONFIG: &str = "clusterDomain: cluster.local\nclusterDNS: [10.96.0.10]\nallowedUnsafeSysctls: [\"net.core.*\"]";
@@ -127,26 +127,26 @@ async fn on_containerd_container_isolation_follows_pod_spec() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::configured("i-isolation", CONFIG).await;
+    let mut env = TestEnv::configured("i-isolation", CONFIG).await;
     for (file, text) in [
         ("identity.yaml", IDENTITY),
         ("shared.yaml", SHARED),
         ("on-node.yaml", ON_NODE),
     ] {
-        fixture.apply(file, &fill(text));
+        env.apply(file, &fill(text));
     }
     for pod in ["identity", "shared", "on-node"] {
-        fixture.ready(pod).await;
+        env.ready(pod).await;
     }
-    who_it_is(&fixture).await;
-    what_it_may_do(&fixture).await;
-    what_is_hidden(&fixture).await;
-    its_names(&fixture).await;
-    its_parameters_and_variables(&fixture).await;
-    its_neighbours(&fixture).await;
-    the_node(&fixture).await;
-    what_is_refused(&mut fixture).await;
-    fixture.stop().await;
+    who_it_is(&env).await;
+    what_it_may_do(&env).await;
+    what_is_hidden(&env).await;
+    its_names(&env).await;
+    its_parameters_and_variables(&env).await;
+    its_neighbours(&env).await;
+    the_node(&env).await;
+    what_is_refused(&mut env).await;
+    env.stop().await;
 }
 
 /// A line of `/proc/self/status`.
@@ -157,54 +157,53 @@ fn field<'a>(status: &'a str, name: &str) -> &'a str {
         .trim()
 }
 
-async fn status(fixture: &Fixture, container: &str) -> String {
-    fixture
-        .exec("identity", container, "cat /proc/self/status")
+async fn status(env: &TestEnv, container: &str) -> String {
+    env.exec("identity", container, "cat /proc/self/status")
         .await
 }
 
-async fn who_it_is(fixture: &Fixture) {
-    let tight = status(fixture, "tight").await;
+async fn who_it_is(env: &TestEnv) {
+    let tight = status(env, "tight").await;
     assert_eq!(field(&tight, "Uid"), "1000\t1000\t1000\t1000");
     assert_eq!(field(&tight, "Gid"), "3000\t3000\t3000\t3000");
     let groups: BTreeSet<&str> = field(&tight, "Groups").split_whitespace().collect();
     let own = BTreeSet::from(["3000"]);
     let extra: Vec<&str> = groups.difference(&own).copied().collect();
     assert_eq!(extra, ["2000", "4000"]);
-    let loose = status(fixture, "loose").await;
+    let loose = status(env, "loose").await;
     assert_eq!(field(&loose, "Uid"), "0\t0\t0\t0");
     // fsGroup owns what is made in a volume
     let owner = "touch /etc/hosts/x && stat -c %g /etc/hosts/x; stat -c %a:%g /etc/hosts";
-    let owner = fixture.exec("identity", "hosts", owner).await;
+    let owner = env.exec("identity", "hosts", owner).await;
     assert_eq!(owner, "2000\n2777:2000\n");
 }
 
-async fn what_it_may_do(fixture: &Fixture) {
-    let tight = status(fixture, "tight").await;
+async fn what_it_may_do(env: &TestEnv) {
+    let tight = status(env, "tight").await;
     assert_eq!(field(&tight, "CapBnd"), "0000000000000400");
     assert_eq!(field(&tight, "CapEff"), "0000000000000000");
     assert_eq!(field(&tight, "NoNewPrivs"), "1");
     assert_eq!(field(&tight, "Seccomp"), "2");
     let write = "touch /tmp/x 2>&1 || echo refused";
-    let written = fixture.exec("identity", "tight", write).await;
+    let written = env.exec("identity", "tight", write).await;
     assert!(
         written.contains("Read-only file system") && written.ends_with("refused\n"),
         "{written}"
     );
 
-    let loose = status(fixture, "loose").await;
+    let loose = status(env, "loose").await;
     assert_eq!(field(&loose, "CapBnd"), "00000000a80425fb");
     assert_eq!(field(&loose, "NoNewPrivs"), "0");
     assert_eq!(field(&loose, "Seccomp"), "0");
 
-    let open = status(fixture, "open").await;
+    let open = status(env, "open").await;
     let own = std::fs::read_to_string("/proc/self/status").unwrap();
     assert_eq!(field(&open, "CapBnd"), field(&own, "CapBnd"));
     assert_eq!(field(&open, "CapEff"), field(&own, "CapBnd"));
     assert_eq!(field(&open, "Seccomp"), "0");
 }
 
-async fn what_is_hidden(fixture: &Fixture) {
+async fn what_is_hidden(env: &TestEnv) {
     let masked = [
         "/proc/asound",
         "/proc/acpi",
@@ -230,7 +229,7 @@ async fn what_is_hidden(fixture: &Fixture) {
         let paths = paths.iter().copied();
         paths.filter(|path| Path::new(path).exists()).collect()
     };
-    let tight = fixture.exec("identity", "tight", "cat /proc/mounts").await;
+    let tight = env.exec("identity", "tight", "cat /proc/mounts").await;
     let mount = |path: &str| {
         let line = tight.lines().find(|l| l.contains(&format!(" {path} ")));
         line.unwrap_or_else(|| panic!("no mount on {path} in\n{tight}"))
@@ -249,19 +248,18 @@ async fn what_is_hidden(fixture: &Fixture) {
         assert!(line.contains(" proc ro,"), "{line}");
     }
     // a privileged container sees all of it
-    let open = fixture.exec("identity", "open", "cat /proc/mounts").await;
+    let open = env.exec("identity", "open", "cat /proc/mounts").await;
     for path in masked.iter().chain(&read_only) {
         assert!(!open.contains(&format!(" {path} ")), "{path} in\n{open}");
     }
 }
 
-async fn its_names(fixture: &Fixture) {
-    let exec =
-        async |container: &str, script: &str| fixture.exec("identity", container, script).await;
+async fn its_names(env: &TestEnv) {
+    let exec = async |container: &str, script: &str| env.exec("identity", container, script).await;
     let fqdn = "web.shop.default.svc.cluster.local";
     assert_eq!(exec("tight", "hostname").await, format!("{fqdn}\n"));
     assert_eq!(exec("tight", "hostname -f").await, format!("{fqdn}\n"));
-    let pod = fixture.pod("identity").await;
+    let pod = env.pod("identity").await;
     let ip = pod["status"]["podIP"].as_str().unwrap();
     let hosts = exec("tight", "cat /etc/hosts").await;
     assert!(
@@ -272,71 +270,68 @@ async fn its_names(fixture: &Fixture) {
     assert_eq!(exec("hosts", "ls /etc/hosts/env").await, "/etc/hosts/env\n");
     let cluster = "search default.svc.cluster.local svc.cluster.local cluster.local";
     for (pod, container) in [("identity", "tight"), ("shared", "a")] {
-        let resolv = fixture.exec(pod, container, "cat /etc/resolv.conf").await;
+        let resolv = env.exec(pod, container, "cat /etc/resolv.conf").await;
         assert!(resolv.starts_with(cluster), "{pod}: {resolv}");
         let tail = "nameserver 10.96.0.10\noptions ndots:5\n";
         assert!(resolv.ends_with(tail), "{pod}: {resolv}");
     }
     // on the host network the default is the node's own
-    let resolv = fixture
-        .exec("on-node", "main", "cat /etc/resolv.conf")
-        .await;
+    let resolv = env.exec("on-node", "main", "cat /etc/resolv.conf").await;
     assert!(!resolv.contains("10.96.0.10"), "{resolv}");
     let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    assert_eq!(fixture.exec("on-node", "main", "hostname").await, node);
+    assert_eq!(env.exec("on-node", "main", "hostname").await, node);
 }
 
-async fn its_parameters_and_variables(fixture: &Fixture) {
+async fn its_parameters_and_variables(env: &TestEnv) {
     let read = "cd /proc/sys; cat kernel/shm_rmid_forced net/ipv4/ip_unprivileged_port_start \
                 net/core/somaxconn";
-    assert_eq!(fixture.exec("identity", "tight", read).await, "1\n99\n77\n");
+    assert_eq!(env.exec("identity", "tight", read).await, "1\n99\n77\n");
     let variables = "printf '%s|' \"$GREETING\" \"${NONE-unset}\"";
     assert_eq!(
-        fixture.exec("identity", "tight", variables).await,
+        env.exec("identity", "tight", variables).await,
         "two\nlines|unset|"
     );
 }
 
-async fn its_neighbours(fixture: &Fixture) {
-    let processes = fixture.exec("shared", "a", "ps -o pid,args").await;
+async fn its_neighbours(env: &TestEnv) {
+    let processes = env.exec("shared", "a", "ps -o pid,args").await;
     assert!(processes.contains("sleep 54321"), "{processes}");
     let first = processes.lines().find(|l| l.trim().starts_with("1 "));
     assert!(first.unwrap().ends_with("/pause"), "{processes}");
     // without sharing, a container's own process is the first and the only one
-    let alone = fixture.exec("identity", "tight", "cat /proc/1/comm").await;
+    let alone = env.exec("identity", "tight", "cat /proc/1/comm").await;
     assert_eq!(alone, "sh\n");
 }
 
-async fn the_node(fixture: &Fixture) {
+async fn the_node(env: &TestEnv) {
     for (namespace, shared) in [("pid", true), ("ipc", true), ("net", true), ("mnt", false)] {
         let link = format!("/proc/self/ns/{namespace}");
         let ours = std::fs::read_link(&link).unwrap();
         let script = format!("readlink {link}");
-        let theirs = fixture.exec("on-node", "main", &script).await;
+        let theirs = env.exec("on-node", "main", &script).await;
         assert_eq!(Path::new(theirs.trim_end()) == ours, shared, "{namespace}");
-        let theirs = fixture.exec("identity", "tight", &script).await;
+        let theirs = env.exec("identity", "tight", &script).await;
         assert_ne!(Path::new(theirs.trim_end()), ours, "{namespace}");
     }
     let own = format!("test -d /proc/{} && echo seen", std::process::id());
-    assert_eq!(fixture.exec("on-node", "main", &own).await, "seen\n");
+    assert_eq!(env.exec("on-node", "main", &own).await, "seen\n");
 }
 
 /// AppArmor is a matter of the kernel.
-async fn what_is_refused(fixture: &mut Fixture) {
-    fixture.apply("confined.yaml", &fill(CONFINED));
-    if fixture.containerd.is_older_than([2, 0]) {
-        what_it_is_too_old_for(fixture).await;
+async fn what_is_refused(env: &mut TestEnv) {
+    env.apply("confined.yaml", &fill(CONFINED));
+    if env.containerd.is_older_than([2, 0]) {
+        what_it_is_too_old_for(env).await;
     }
     let enabled = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled");
     if !enabled.is_ok_and(|text| text.starts_with('Y')) {
-        fixture
-            .wait("confined has failed", |table| {
-                table
-                    .pod("confined")
-                    .is_some_and(|pod| pod.phase == "Failed")
-            })
-            .await;
-        let confined = fixture.pod("confined").await;
+        env.wait("confined has failed", |table| {
+            table
+                .pod("confined")
+                .is_some_and(|pod| pod.phase == "Failed")
+        })
+        .await;
+        let confined = env.pod("confined").await;
         assert_eq!(confined["status"]["reason"], "AppArmor");
         assert_eq!(
             confined["status"]["message"],
@@ -347,27 +342,25 @@ async fn what_is_refused(fixture: &mut Fixture) {
 
 /// Such a containerd can neither give a pod user IDs of its own nor keep groups strictly, and would
 /// say nothing.
-async fn what_it_is_too_old_for(fixture: &mut Fixture) {
-    fixture.apply("own-users.yaml", &fill(OWN_USERS));
-    fixture.apply("strict.yaml", &fill(STRICT));
+async fn what_it_is_too_old_for(env: &mut TestEnv) {
+    env.apply("own-users.yaml", &fill(OWN_USERS));
+    env.apply("strict.yaml", &fill(STRICT));
     let why = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
-    fixture
-        .wait("own-users says why it does not start", |table| {
-            let blocker = table.pod("own-users").and_then(|pod| pod.blocker.as_ref());
-            blocker.is_some_and(|blocker| blocker.message.contains(why))
-        })
-        .await;
-    fixture
-        .wait("strict has failed", |table| {
-            table.pod("strict").is_some_and(|pod| pod.phase == "Failed")
-        })
-        .await;
-    let strict = fixture.pod("strict").await;
+    env.wait("own-users says why it does not start", |table| {
+        let blocker = table.pod("own-users").and_then(|pod| pod.blocker.as_ref());
+        blocker.is_some_and(|blocker| blocker.message.contains(why))
+    })
+    .await;
+    env.wait("strict has failed", |table| {
+        table.pod("strict").is_some_and(|pod| pod.phase == "Failed")
+    })
+    .await;
+    let strict = env.pod("strict").await;
     assert_eq!(
         strict["status"]["reason"],
         "SupplementalGroupsPolicyNotSupported"
     );
     for pod in ["own-users", "strict"] {
-        assert!(fixture.sandboxes(pod).await.is_empty(), "{pod}");
+        assert!(env.sandboxes(pod).await.is_empty(), "{pod}");
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::fixture::{Fixture, eventually, scaled, skipped};
 use crate::manifest::shell;
+use crate::test_env::{TestEnv, eventually, scaled, skipped};
 
 /// For four rotations, one in three seconds at the most, on a busy machine.
 const ROTATIONS: Duration = Duration::from_secs(90);
@@ -21,14 +21,14 @@ async fn on_containerd_followed_log_rotation_loses_no_line() {
     let config = "containerLogMaxSize: 20Ki\n\
                   containerLogMaxFiles: 3\n\
                   containerLogMonitorInterval: 3s";
-    let mut fixture = Fixture::configured("i-rotation", config).await;
+    let mut env = TestEnv::configured("i-rotation", config).await;
     // some 15 KiB in a second, without a pause at a rotation
     let script = "i=0; while true; do \
                   for n in 1 2 3 4 5 6 7 8 9 10; do i=$((i+1)); echo line $i of many; done; \
                   sleep 0.05; done";
-    fixture.apply("talks.yaml", &shell("talks", script));
-    fixture.ready("talks").await;
-    let mut command = fixture.ctl_command(&["logs", "-f", "talks-node"]);
+    env.apply("talks.yaml", &shell("talks", script));
+    env.ready("talks").await;
+    let mut command = env.ctl_command(&["logs", "-f", "talks-node"]);
     let mut follow = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
     let followed = tokio::spawn(async move {
@@ -40,7 +40,7 @@ async fn on_containerd_followed_log_rotation_loses_no_line() {
         expected - 1
     });
 
-    let directory = log_directory(&fixture);
+    let directory = log_directory(&env);
     let mut seen = BTreeSet::new();
     eventually("four rotations", ROTATIONS, async || {
         assert!(!followed.is_finished(), "a line is lost or doubled");
@@ -61,17 +61,17 @@ async fn on_containerd_followed_log_rotation_loses_no_line() {
     })
     .await;
 
-    fixture.remove("talks.yaml");
-    fixture.gone("talks").await;
+    env.remove("talks.yaml");
+    env.gone("talks").await;
     let count = tokio::time::timeout(scaled(ROTATIONS), followed).await;
     let count = count.expect("it ends with its pod").unwrap();
     assert!(count > 1000, "{count} lines in four rotations");
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// Of the one container on the node.
-fn log_directory(fixture: &Fixture) -> PathBuf {
-    let logs = fixture.containerd.base().join("logs");
+fn log_directory(env: &TestEnv) -> PathBuf {
+    let logs = env.containerd.base().join("logs");
     let pod = std::fs::read_dir(logs).unwrap().next().unwrap().unwrap();
     pod.path().join("main")
 }

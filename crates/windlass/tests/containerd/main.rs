@@ -6,8 +6,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // every function here is part of a test
 
-mod fixture;
 mod manifest;
+mod test_env;
 
 mod bad_input;
 mod cgroups;

@@ -2,8 +2,8 @@
 
 use std::fs::{self, File};
 
-use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::fill;
+use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
 const PODS: &str = r#"
 apiVersion: v1
@@ -33,60 +33,60 @@ async fn on_containerd_hung_or_busy_mount_blocks_only_its_pod() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::with_program("m-hangs", "mount", MOUNT).await;
-    let programs = fixture.containerd.base().join("programs");
+    let mut env = TestEnv::with_program("m-hangs", "mount", MOUNT).await;
+    let programs = env.containerd.base().join("programs");
     let hangs = programs.join("hangs");
     fs::create_dir(programs.join("export")).unwrap();
     File::create(&hangs).unwrap();
-    let apply = |fixture: &Fixture, name: &str, source: &str| {
+    let apply = |env: &TestEnv, name: &str, source: &str| {
         let text = PODS.replace("NAME", name).replace("SOURCE", source);
-        fixture.apply(&format!("{name}.yaml"), &fill(&text));
+        env.apply(&format!("{name}.yaml"), &fill(&text));
     };
-    apply(&fixture, "stuck", "nfs: {server: dead, path: /export}");
-    apply(&fixture, "other", "emptyDir: {medium: Memory}");
-    fixture.ready("other").await;
-    let process = fixture.process("other", "main").await;
-    the_mount_is_named(&fixture).await;
+    apply(&env, "stuck", "nfs: {server: dead, path: /export}");
+    apply(&env, "other", "emptyDir: {medium: Memory}");
+    env.ready("other").await;
+    let process = env.process("other", "main").await;
+    the_mount_is_named(&env).await;
 
     // a new agent begins where the old one was, and says the same
-    fixture.kill_and_respawn().await;
-    the_mount_is_named(&fixture).await;
-    fixture.ready("other").await;
-    assert_eq!(fixture.process("other", "main").await, process);
+    env.kill_and_respawn().await;
+    the_mount_is_named(&env).await;
+    env.ready("other").await;
+    assert_eq!(env.process("other", "main").await, process);
 
     fs::remove_file(&hangs).unwrap();
-    fixture.ready("stuck").await;
+    env.ready("stuck").await;
     assert!(programs.join("export/file").exists());
-    let explained = fixture.ctl_output(&["explain", "pod", "stuck-node"]).await;
+    let explained = env.ctl_output(&["explain", "pod", "stuck-node"]).await;
     assert!(explained.contains("is as asked"), "{explained}");
 
     // ---- somebody on the node has a file of the volume open
-    let entry = fixture.pod("other").await;
+    let entry = env.pod("other").await;
     let uid = entry["metadata"]["uid"].as_str().unwrap().to_owned();
-    let dir = fixture.agent.root_dir().join("pods").join(&uid);
+    let dir = env.agent.root_dir().join("pods").join(&uid);
     let volume = dir.join("volumes/kubernetes.io~empty-dir/share");
     let held = File::open(volume.join("file")).unwrap();
-    fixture.remove("other.yaml");
+    env.remove("other.yaml");
     eventually("the volume that is busy is named", SOON, async || {
-        let events = format!("{:?}", fixture.entry("other").await.events);
+        let events = format!("{:?}", env.entry("other").await.events);
         let words = "UnmountVolume.TearDown failed for volume \\\"share\\\"";
         events.contains(words).then_some(()).ok_or(events)
     })
     .await;
     assert!(volume.join("file").exists(), "nothing of it is touched");
     drop(held);
-    fixture.gone("other").await;
+    env.gone("other").await;
     assert!(!dir.exists());
-    fixture.remove("stuck.yaml");
-    fixture.gone("stuck").await;
+    env.remove("stuck.yaml");
+    env.gone("stuck").await;
     assert!(programs.join("export/file").exists(), "it is the server's");
-    fixture.stop().await;
+    env.stop().await;
 }
 
-async fn the_mount_is_named(fixture: &Fixture) {
+async fn the_mount_is_named(env: &TestEnv) {
     eventually("the mount that hangs is named", SOON, async || {
         // a new agent may not have read the manifest yet
-        let explained = fixture.ctl(&["explain", "pod", "stuck-node"]).await.stdout;
+        let explained = env.ctl(&["explain", "pod", "stuck-node"]).await.stdout;
         let explained = String::from_utf8(explained).unwrap();
         let words = "MountVolume.SetUp of volume \"share\" is under way since";
         let told = explained.contains("FailedMount") && explained.contains(words);

@@ -7,8 +7,8 @@ use windlass_proto::cri_v1::ContainerState;
 use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::pod_watch::PodTable;
 
-use crate::fixture::{Fixture, SOON, bare, binary, eventually, skipped};
 use crate::manifest::shell;
+use crate::test_env::{SOON, TestEnv, bare, binary, eventually, skipped};
 
 const PODS: usize = 20;
 const KILLS: usize = 10;
@@ -31,22 +31,21 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-kills").await;
+    let mut env = TestEnv::start("i-kills").await;
     for n in 0..PODS {
         let name = format!("p{n}");
-        fixture.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
+        env.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
     }
     // the first three hit it in the middle of the starts
     for started in [1, 5, 12] {
-        fixture
-            .wait("some pods run", |table| {
-                table.pods.values().filter(|pod| pod.ready).count() >= started
-            })
-            .await;
-        fixture.agent.kill().unwrap();
-        fixture.agent.spawn().unwrap();
+        env.wait("some pods run", |table| {
+            table.pods.values().filter(|pod| pod.ready).count() >= started
+        })
+        .await;
+        env.agent.kill().unwrap();
+        env.agent.spawn().unwrap();
     }
-    let before = fixture
+    let before = env
         .wait("all pods run", |table| all_ready(table, PODS))
         .await;
     let before = instances(&before);
@@ -57,10 +56,10 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
     }
     for n in 0..PODS {
         let pod = format!("p{n}");
-        let running = fixture.running(&pod).await;
+        let running = env.running(&pod).await;
         assert_eq!(running.len(), 1, "running containers of {pod}");
         assert_eq!(
-            fixture.ready_sandboxes(&pod).await.len(),
+            env.ready_sandboxes(&pod).await.len(),
             1,
             "sandboxes of {pod}"
         );
@@ -70,38 +69,37 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
     for kill in 0..KILLS {
         if kill % 3 == 0 {
             // at once, before it knows anything
-            fixture.agent.kill().unwrap();
-            fixture.agent.spawn().unwrap();
+            env.agent.kill().unwrap();
+            env.agent.spawn().unwrap();
         }
-        fixture.kill_and_respawn().await;
+        env.kill_and_respawn().await;
         if kill % 2 == 0 {
-            fixture
-                .wait("all pods run", |table| all_ready(table, PODS))
+            env.wait("all pods run", |table| all_ready(table, PODS))
                 .await;
         }
     }
     // the gentle way is no different
-    fixture.agent.terminate().await.unwrap();
-    fixture.agent.spawn().unwrap();
-    fixture.kill_and_respawn().await;
-    let after = fixture
+    env.agent.terminate().await.unwrap();
+    env.agent.spawn().unwrap();
+    env.kill_and_respawn().await;
+    let after = env
         .wait("all pods run", |table| all_ready(table, PODS))
         .await;
     assert_eq!(instances(&after), before);
     for n in 0..PODS {
         let pod = format!("p{n}");
         assert_eq!(
-            fixture.running(&pod).await.len(),
+            env.running(&pod).await.len(),
             1,
             "running containers of {pod}"
         );
         assert_eq!(
-            fixture.ready_sandboxes(&pod).await.len(),
+            env.ready_sandboxes(&pod).await.len(),
             1,
             "sandboxes of {pod}"
         );
     }
-    fixture.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,11 +109,11 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
     }
     let mut containerd = PrivateContainerd::start("i-outage", |_| {}).await.unwrap();
     containerd.kill_daemon().unwrap();
-    let mut fixture = Fixture::on(containerd, binary());
+    let mut env = TestEnv::on(containerd, binary());
 
     // ---- the agent is first
-    fixture.apply("early.yaml", &shell("early", "HOLD"));
-    let seen = fixture
+    env.apply("early.yaml", &shell("early", "HOLD"));
+    let seen = env
         .wait("early waits for the runtime", |table| {
             table.pod("early").is_some_and(|pod| pod.blocker.is_some())
         })
@@ -124,46 +122,44 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
     let text = format!("{} {}", blocker.reason, blocker.message).to_lowercase();
     assert!(text.contains("runtime"), "{blocker:?}");
     assert!(
-        fixture
-            .ctl_output(&["get", "pods"])
+        env.ctl_output(&["get", "pods"])
             .await
             .contains("early-node")
     );
-    let (code, body) = fixture.http("/healthz").await.unwrap();
+    let (code, body) = env.http("/healthz").await.unwrap();
     assert_eq!(
         (code, &*body),
         (200, "ok"),
         "the loop turns, the listing is not old yet"
     );
-    let metrics = fixture.agent.metrics(false).await.unwrap();
+    let metrics = env.agent.metrics(false).await.unwrap();
     assert!(metrics.contains("kubelet_running_pods"), "{metrics}");
     // the health port is open to everybody on the host: no metrics there
-    let (code, _) = fixture.http("/metrics").await.unwrap();
+    let (code, _) = env.http("/metrics").await.unwrap();
     assert_eq!(code, 404);
-    fixture.containerd.start_daemon().await.unwrap();
-    let early = fixture.ready("early").await.containers[0].clone();
+    env.containerd.start_daemon().await.unwrap();
+    let early = env.ready("early").await.containers[0].clone();
 
     // ---- the runtime goes away under running pods
-    fixture.apply(
+    env.apply(
         "exits.yaml",
         &shell(
             "exits",
             "while ! test -e /proc/1/cwd/tmp/go; do sleep 0.1; done; exit 3",
         ),
     );
-    fixture.apply("goes.yaml", &shell("goes", "HOLD"));
-    fixture.ready("goes").await;
-    let exits = fixture.ready("exits").await.containers[0].clone();
-    let (_, pid) = fixture.container_status(bare(&exits.id)).await;
-    fixture.containerd.kill_daemon().unwrap();
-    fixture.apply("late.yaml", &shell("late", "HOLD"));
-    fixture
-        .wait("late waits for the runtime", |table| {
-            table.pod("late").is_some_and(|pod| pod.blocker.is_some())
-        })
-        .await;
+    env.apply("goes.yaml", &shell("goes", "HOLD"));
+    env.ready("goes").await;
+    let exits = env.ready("exits").await.containers[0].clone();
+    let (_, pid) = env.container_status(bare(&exits.id)).await;
+    env.containerd.kill_daemon().unwrap();
+    env.apply("late.yaml", &shell("late", "HOLD"));
+    env.wait("late waits for the runtime", |table| {
+        table.pod("late").is_some_and(|pod| pod.blocker.is_some())
+    })
+    .await;
     // a container ends while nobody watches, a pod is removed
-    fixture.remove("goes.yaml");
+    env.remove("goes.yaml");
     std::fs::write(format!("/proc/{pid}/root/tmp/go"), "").unwrap();
     eventually(
         "the container has ended",
@@ -174,37 +170,36 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
         },
     )
     .await;
-    let table = fixture.watch.now();
+    let table = env.watch.now();
     assert!(
         table
             .pod("early")
             .is_some_and(|pod| pod.containers[0].id == early.id)
     );
-    fixture.agent.check_alive().unwrap();
+    env.agent.check_alive().unwrap();
     // an agent that is killed meanwhile comes up without a runtime again
-    fixture.kill_and_respawn().await;
-    fixture.containerd.start_daemon().await.unwrap();
+    env.kill_and_respawn().await;
+    env.containerd.start_daemon().await.unwrap();
 
-    fixture.ready("late").await;
-    let now = fixture.ready("early").await.containers[0].clone();
+    env.ready("late").await;
+    let now = env.ready("early").await.containers[0].clone();
     assert_eq!(now, early, "no restart");
-    fixture
-        .wait("exits is restarted", |table| {
-            table
-                .pod("exits")
-                .is_some_and(|pod| pod.restarts() == 1 && pod.ready)
-        })
-        .await;
+    env.wait("exits is restarted", |table| {
+        table
+            .pod("exits")
+            .is_some_and(|pod| pod.restarts() == 1 && pod.ready)
+    })
+    .await;
     eventually("the pod removed meanwhile is stopped", SOON, async || {
-        let running = fixture.running("goes").await.len();
+        let running = env.running("goes").await.len();
         (running == 0)
             .then_some(())
             .ok_or_else(|| running.to_string())
     })
     .await;
-    let (old, _) = fixture.container_status(bare(&exits.id)).await;
+    let (old, _) = env.container_status(bare(&exits.id)).await;
     assert_eq!(old.state, ContainerState::ContainerExited as i32);
-    let (code, _) = fixture.http("/healthz").await.unwrap();
+    let (code, _) = env.http("/healthz").await.unwrap();
     assert_eq!(code, 200);
-    fixture.stop().await;
+    env.stop().await;
 }

@@ -6,8 +6,8 @@ use windlass_proto::podresources_v1::{GetPodResourcesRequest, ListPodResourcesRe
 use windlass_proto::pods_v1alpha1::GetPodRequest;
 use windlass_proto::pods_v1alpha1::pods_client::PodsClient;
 
-use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::{shell, shell_with};
+use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_containerd_pod_resources_sockets_survive_agent_kill() {
@@ -15,24 +15,24 @@ async fn on_containerd_pod_resources_sockets_survive_agent_kill() {
         return;
     }
     let gate = "featureGates: {PodsAPI: true}\n";
-    let mut fixture = Fixture::configured("sockets", gate).await;
-    fixture.apply("web.yaml", &shell("web", "HOLD"));
+    let mut env = TestEnv::configured("sockets", gate).await;
+    env.apply("web.yaml", &shell("web", "HOLD"));
     let never = "  restartPolicy: Never";
-    fixture.apply("done.yaml", &shell_with("done", never, "true"));
-    fixture.ready("web").await;
-    fixture.status("done", "Completed").await;
-    told(&fixture).await;
+    env.apply("done.yaml", &shell_with("done", never, "true"));
+    env.ready("web").await;
+    env.status("done", "Completed").await;
+    told(&env).await;
     // its sockets stay where they are
-    fixture.kill_and_respawn().await;
-    fixture.ready("web").await;
-    told(&fixture).await;
-    fixture.stop().await;
+    env.kill_and_respawn().await;
+    env.ready("web").await;
+    told(&env).await;
+    env.stop().await;
 }
 
 /// Of two pods one has ended.
-async fn told(fixture: &Fixture) {
+async fn told(env: &TestEnv) {
     let listed = eventually("the pod that runs, listed", SOON, async || {
-        let mut client = resources(fixture).await?;
+        let mut client = resources(env).await?;
         let answer = client.list(ListPodResourcesRequest {}).await;
         let pods = answer.map_err(|it| it.to_string())?.into_inner();
         match pods.pod_resources.as_slice() {
@@ -50,7 +50,7 @@ async fn told(fixture: &Fixture) {
             pod_name: "done-node".to_owned(),
             pod_namespace: "default".to_owned(),
         };
-        match resources(fixture).await?.get(request).await {
+        match resources(env).await?.get(request).await {
             Ok(answer) => Err(format!("{answer:?}")),
             Err(status) => Ok(status),
         }
@@ -58,24 +58,24 @@ async fn told(fixture: &Fixture) {
     let words = "pod done-node in namespace default not found";
     assert_eq!(refused.await.message(), words);
 
-    let uid = fixture.pod("web").await["metadata"]["uid"].clone();
+    let uid = env.pod("web").await["metadata"]["uid"].clone();
     let request = GetPodRequest {
         pod_uid: uid.as_str().unwrap().to_owned(),
     };
-    let mut client = PodsClient::new(channel(fixture, "pods-api/pods-api.sock").await.unwrap());
+    let mut client = PodsClient::new(channel(env, "pods-api/pods-api.sock").await.unwrap());
     let pod = client.get_pod(request).await.unwrap().into_inner().pod;
     let has = |text: &str| pod.windows(text.len()).any(|it| it == text.as_bytes());
     // its name, and the phase that this node sees
     assert!(has("web-node") && has("\x0a\x07Running"));
 }
 
-async fn resources(fixture: &Fixture) -> Result<PodResourcesListerClient<Channel>, String> {
-    let channel = channel(fixture, "pod-resources/kubelet.sock").await?;
+async fn resources(env: &TestEnv) -> Result<PodResourcesListerClient<Channel>, String> {
+    let channel = channel(env, "pod-resources/kubelet.sock").await?;
     Ok(PodResourcesListerClient::new(channel))
 }
 
-async fn channel(fixture: &Fixture, socket: &str) -> Result<Channel, String> {
-    let path = fixture.agent.root_dir().join(socket);
+async fn channel(env: &TestEnv, socket: &str) -> Result<Channel, String> {
+    let path = env.agent.root_dir().join(socket);
     let endpoint = Endpoint::try_from(format!("unix://{}", path.display())).unwrap();
     endpoint.connect().await.map_err(|error| error.to_string())
 }

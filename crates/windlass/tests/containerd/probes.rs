@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::fixture::{Fixture, SOON, eventually, scaled, skipped};
 use crate::manifest::fill;
+use crate::test_env::{SOON, TestEnv, eventually, scaled, skipped};
 
 /// Asked by commands; the test says what they find in the directory DIR.
 const COMMANDS: &str = r#"
@@ -57,38 +57,36 @@ fn remove(dir: &Path, file: &str) {
 }
 
 /// Events of a pod with this reason, as `<count> <text>`.
-async fn events(fixture: &Fixture, pod: &str, reason: &str) -> Vec<(u32, String)> {
-    let events = fixture.entry(pod).await.events.into_iter();
+async fn events(env: &TestEnv, pod: &str, reason: &str) -> Vec<(u32, String)> {
+    let events = env.entry(pod).await.events.into_iter();
     let of_reason = events.filter(|event| event.reason == reason);
     of_reason
         .map(|event| (event.count, event.message))
         .collect()
 }
 
-async fn event(fixture: &Fixture, pod: &str, reason: &str, words: &str) {
+async fn event(env: &TestEnv, pod: &str, reason: &str, words: &str) {
     eventually(&format!("an event {reason} {words:?}"), SOON, async || {
-        let events = events(fixture, pod, reason).await;
+        let events = events(env, pod, reason).await;
         let found = events.iter().any(|(_, text)| text.contains(words));
         found.then_some(()).ok_or_else(|| format!("{events:?}"))
     })
     .await;
 }
 
-async fn unready(fixture: &mut Fixture, name: &str) {
-    fixture
-        .wait(&format!("{name} is not ready"), |table| {
-            table.pod(name).is_some_and(|pod| !pod.ready)
-        })
-        .await;
+async fn unready(env: &mut TestEnv, name: &str) {
+    env.wait(&format!("{name} is not ready"), |table| {
+        table.pod(name).is_some_and(|pod| !pod.ready)
+    })
+    .await;
 }
 
-async fn restarted(fixture: &mut Fixture, name: &str, times: u64) {
-    fixture
-        .wait(&format!("{name} was restarted {times} times"), |table| {
-            let pod = table.pod(name);
-            pod.is_some_and(|pod| pod.containers[0].restarts == times)
-        })
-        .await;
+async fn restarted(env: &mut TestEnv, name: &str, times: u64) {
+    env.wait(&format!("{name} was restarted {times} times"), |table| {
+        let pod = table.pod(name);
+        pod.is_some_and(|pod| pod.containers[0].restarts == times)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,80 +94,73 @@ async fn on_containerd_probes_control_readiness_and_restarts() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-probes").await;
-    let dir = fixture.containerd.base().join("probed");
-    let web = fixture.containerd.base().join("web");
+    let mut env = TestEnv::start("i-probes").await;
+    let dir = env.containerd.base().join("probed");
+    let web = env.containerd.base().join("web");
     for dir in [&dir, &web] {
         std::fs::create_dir_all(dir).unwrap();
     }
     let at = |text: &str, dir: &Path| fill(text).replace("DIR", dir.to_str().unwrap());
-    fixture.apply("commands.yaml", &at(COMMANDS, &dir));
-    fixture.apply("web.yaml", &at(WEB, &web));
-    fixture
-        .wait("both are listed", |table| {
-            ["commands", "web"]
-                .iter()
-                .all(|name| table.pod(name).is_some())
-        })
-        .await;
+    env.apply("commands.yaml", &at(COMMANDS, &dir));
+    env.apply("web.yaml", &at(WEB, &web));
+    env.wait("both are listed", |table| {
+        ["commands", "web"]
+            .iter()
+            .all(|name| table.pod(name).is_some())
+    })
+    .await;
 
-    commands(&mut fixture, &dir).await;
-    http_and_tcp(&mut fixture, &web).await;
-    a_killed_agent_flips_nothing(&mut fixture, &dir).await;
-    liveness(&mut fixture, &dir).await;
-    fixture.stop().await;
+    commands(&mut env, &dir).await;
+    http_and_tcp(&mut env, &web).await;
+    a_killed_agent_flips_nothing(&mut env, &dir).await;
+    liveness(&mut env, &dir).await;
+    env.stop().await;
 }
 
-async fn commands(fixture: &mut Fixture, dir: &Path) {
-    event(fixture, "commands", "Unhealthy", "Startup probe failed").await;
+async fn commands(env: &mut TestEnv, dir: &Path) {
+    event(env, "commands", "Unhealthy", "Startup probe failed").await;
     let started = |pod: &Value| pod["status"]["containerStatuses"][0]["started"].clone();
-    assert_eq!(started(&fixture.pod("commands").await), Value::Bool(false));
+    assert_eq!(started(&env.pod("commands").await), Value::Bool(false));
     touch(dir, "started");
     // only now its readiness is asked; the event has what the command wrote
     let complaint = "Readiness probe failed: cat: can't open '/dir/ready'";
-    event(fixture, "commands", "Unhealthy", complaint).await;
-    assert_eq!(started(&fixture.pod("commands").await), Value::Bool(true));
+    event(env, "commands", "Unhealthy", complaint).await;
+    assert_eq!(started(&env.pod("commands").await), Value::Bool(true));
     touch(dir, "ready");
-    fixture.ready("commands").await;
+    env.ready("commands").await;
     remove(dir, "ready");
-    unready(fixture, "commands").await;
+    unready(env, "commands").await;
     touch(dir, "ready");
-    fixture.ready("commands").await;
+    env.ready("commands").await;
 }
 
-async fn http_and_tcp(fixture: &mut Fixture, dir: &Path) {
+async fn http_and_tcp(env: &mut TestEnv, dir: &Path) {
     let complaint = "Readiness probe failed: HTTP probe failed with statuscode: 404";
-    event(fixture, "web", "Unhealthy", complaint).await;
+    event(env, "web", "Unhealthy", complaint).await;
     touch(dir, "healthy");
-    fixture.ready("web").await;
+    env.ready("web").await;
     remove(dir, "healthy");
-    unready(fixture, "web").await;
+    unready(env, "web").await;
     touch(dir, "healthy");
-    fixture.ready("web").await;
+    env.ready("web").await;
     // nobody listens any more: that is not alive
     touch(dir, "close");
-    restarted(fixture, "web", 1).await;
-    event(
-        fixture,
-        "web",
-        "Unhealthy",
-        "Liveness probe failed: dial tcp",
-    )
-    .await;
-    event(fixture, "web", "Unhealthy", "connection refused").await;
+    restarted(env, "web", 1).await;
+    event(env, "web", "Unhealthy", "Liveness probe failed: dial tcp").await;
+    event(env, "web", "Unhealthy", "connection refused").await;
     let words = "Container main failed liveness probe, will be restarted";
-    event(fixture, "web", "Killing", words).await;
-    fixture.ready("web").await;
+    event(env, "web", "Killing", words).await;
+    env.ready("web").await;
 }
 
-async fn a_killed_agent_flips_nothing(fixture: &mut Fixture, dir: &Path) {
+async fn a_killed_agent_flips_nothing(env: &mut TestEnv, dir: &Path) {
     // whoever asks again whether it has started hears that it has not
     remove(dir, "started");
     for _ in 0..3 {
-        fixture.kill_and_respawn().await;
+        env.kill_and_respawn().await;
         let end = Instant::now() + Duration::from_secs(3);
         while Instant::now() < end {
-            let table = fixture.watch.now();
+            let table = env.watch.now();
             for name in ["commands", "web"] {
                 // before it has looked, an agent says nothing of containers
                 let shown = table.pod(name).filter(|pod| !pod.containers.is_empty());
@@ -177,21 +168,21 @@ async fn a_killed_agent_flips_nothing(fixture: &mut Fixture, dir: &Path) {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        fixture.ready("commands").await;
-        fixture.ready("web").await;
+        env.ready("commands").await;
+        env.ready("web").await;
     }
     touch(dir, "started");
 }
 
-async fn liveness(fixture: &mut Fixture, dir: &Path) {
-    let first = fixture.ready("commands").await.containers;
+async fn liveness(env: &mut TestEnv, dir: &Path) {
+    let first = env.ready("commands").await.containers;
     let begin = Instant::now();
     touch(dir, "dead");
-    restarted(fixture, "commands", 1).await;
+    restarted(env, "commands", 1).await;
     // two questions, one second of the probe's own grace period instead of the pod's minute
     let took = begin.elapsed();
     assert!(took < scaled(Duration::from_secs(15)), "{took:?}");
-    assert_eq!(fixture.running("commands").await.len(), 1);
-    let second = fixture.ready("commands").await.containers;
+    assert_eq!(env.running("commands").await.len(), 1);
+    let second = env.ready("commands").await.containers;
     assert_ne!(first[0].id, second[0].id);
 }

@@ -2,8 +2,8 @@
 
 use rustix::mount::{MountFlags, mount};
 
-use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::fill;
+use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
 const SHARED: &str = r#"
 apiVersion: v1
@@ -52,17 +52,16 @@ async fn on_containerd_mount_propagation_follows_pod_spec() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-propagate").await;
-    fixture.apply("shared.yaml", &fill(SHARED));
-    fixture.ready("shared").await;
-    let uid = fixture.pod("shared").await["metadata"]["uid"].clone();
+    let mut env = TestEnv::start("i-propagate").await;
+    env.apply("shared.yaml", &fill(SHARED));
+    env.ready("shared").await;
+    let uid = env.pod("shared").await["metadata"]["uid"].clone();
     let uid = uid.as_str().unwrap();
-    let pod_dir = fixture.agent.root_dir().join("pods").join(uid);
+    let pod_dir = env.agent.root_dir().join("pods").join(uid);
     let volume = pod_dir.join("volumes/kubernetes.io~empty-dir/data");
 
     // ---- made in one container
-    let exec =
-        async |container: &str, script: &str| fixture.exec("shared", container, script).await;
+    let exec = async |container: &str, script: &str| env.exec("shared", container, script).await;
     let make = "mkdir /data/by-maker /part/of-part && mount -t tmpfs made /data/by-maker && \
                 mount -t tmpfs made /part/of-part && touch /data/by-maker/x /part/of-part/y";
     exec("maker", make).await;
@@ -81,18 +80,18 @@ async fn on_containerd_mount_propagation_follows_pod_spec() {
     assert_eq!(exec("blind", "ls /data/by-node").await, "");
 
     // ---- the status says what a mount became
-    let seer = fixture.pod("shared").await["status"]["containerStatuses"][2].clone();
+    let seer = env.pod("shared").await["status"]["containerStatuses"][2].clone();
     assert_eq!(seer["name"], "seer");
     let became = &seer["volumeMounts"][1]["recursiveReadOnly"];
-    if fixture.containerd.is_older_than([2, 0]) {
+    if env.containerd.is_older_than([2, 0]) {
         assert_eq!(became, "Disabled");
-        too_old(&mut fixture).await;
+        too_old(&mut env).await;
     } else {
         assert_eq!(became, "Enabled");
     }
 
     // ---- nothing is left, on the node least of all
-    fixture.remove("shared.yaml");
+    env.remove("shared.yaml");
     eventually("the pod's directory is gone", SOON, async || {
         let left = pod_dir.exists();
         (!left)
@@ -102,11 +101,11 @@ async fn on_containerd_mount_propagation_follows_pod_spec() {
     .await;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(uid), "a mount is left");
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// A containerd that makes nothing read-only with all below it and mounts no images is not asked to.
-async fn too_old(fixture: &mut Fixture) {
+async fn too_old(env: &mut TestEnv) {
     for (name, mount, volume) in [
         (
             "enabled",
@@ -121,39 +120,33 @@ async fn too_old(fixture: &mut Fixture) {
     ] {
         let text = TOO_MUCH.replace("NAME", name).replace("MOUNT", mount);
         let text = fill(&text.replace("VOLUME", volume));
-        fixture.apply(&format!("{name}.yaml"), &text);
+        env.apply(&format!("{name}.yaml"), &text);
     }
     refused(
-        fixture,
+        env,
         "enabled",
         "failed to resolve recursive read-only mode: volume \"v\" requested recursive read-only \
          mode, but it is not supported by the runtime",
     )
     .await;
-    refused(
-        fixture,
-        "image",
-        "image volumes need containerd 2.1 or later",
-    )
-    .await;
+    refused(env, "image", "image volumes need containerd 2.1 or later").await;
 }
 
 /// A container that asks for what cannot be had is not made, and says why.
-async fn refused(fixture: &mut Fixture, name: &str, why: &str) {
-    fixture
-        .wait(&format!("{name} is refused"), |table| {
-            table.pod(name).is_some_and(|pod| {
-                let waits = pod
-                    .containers
-                    .iter()
-                    .any(|c| c.reason == "CreateContainerConfigError");
-                let blocker = pod.blocker.as_ref();
-                waits && blocker.is_some_and(|blocker| blocker.message.contains(why))
-            })
+async fn refused(env: &mut TestEnv, name: &str, why: &str) {
+    env.wait(&format!("{name} is refused"), |table| {
+        table.pod(name).is_some_and(|pod| {
+            let waits = pod
+                .containers
+                .iter()
+                .any(|c| c.reason == "CreateContainerConfigError");
+            let blocker = pod.blocker.as_ref();
+            waits && blocker.is_some_and(|blocker| blocker.message.contains(why))
         })
-        .await;
+    })
+    .await;
     assert!(
-        fixture.containers(name).await.is_empty(),
+        env.containers(name).await.is_empty(),
         "{name} has a container"
     );
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use crate::fixture::{Fixture, older_than};
 use crate::manifest::fill;
+use crate::test_env::{TestEnv, older_than};
 
 /// `deep` and `shallow` mount the same directory of the node, each read-only in its own way.
 const POD: &str = r#"
@@ -42,18 +42,18 @@ async fn on_containerd_recursive_read_only_includes_submounts() {
     if older_than([2, 0], "a recursive read-only mount") {
         return;
     }
-    let mut fixture = Fixture::start("i-rro").await;
-    let directory = fixture.containerd.base().join("host");
+    let mut env = TestEnv::start("i-rro").await;
+    let directory = env.containerd.base().join("host");
     let below = directory.join("below/file-system");
     std::fs::create_dir_all(&below).unwrap();
     mount("made", &below, "tmpfs", MountFlags::empty(), None).unwrap();
     let mounted = Mounted(&below);
     std::fs::write(below.join("there"), "from the node\n").unwrap();
     let text = fill(POD).replace("DIRECTORY", &directory.display().to_string());
-    fixture.apply("reader.yaml", &text);
-    fixture.ready("reader").await;
+    env.apply("reader.yaml", &text);
+    env.ready("reader").await;
 
-    let exec = async |script: &str| fixture.exec("reader", "main", script).await;
+    let exec = async |script: &str| env.exec("reader", "main", script).await;
     let cannot_write = async |dir: &str| {
         let said = exec(&format!("touch {dir}/x 2>&1 || true")).await;
         assert!(said.contains("Read-only file system"), "{dir}: {said}");
@@ -73,7 +73,7 @@ async fn on_containerd_recursive_read_only_includes_submounts() {
     exec("touch /writable/below/file-system/by-writable").await;
     assert!(below.join("by-shallow").exists());
 
-    let status = fixture.pod("reader").await["status"]["containerStatuses"][0].clone();
+    let status = env.pod("reader").await["status"]["containerStatuses"][0].clone();
     let told: Vec<String> = status["volumeMounts"]
         .as_array()
         .unwrap()
@@ -90,8 +90,8 @@ async fn on_containerd_recursive_read_only_includes_submounts() {
             "/writable null",
         ]
     );
-    fixture.remove("reader.yaml");
-    fixture.gone("reader").await;
+    env.remove("reader.yaml");
+    env.gone("reader").await;
     drop(mounted);
-    fixture.stop().await;
+    env.stop().await;
 }

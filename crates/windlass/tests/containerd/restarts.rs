@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::fixture::{Fixture, SOON, eventually, scaled, skipped};
 use crate::manifest::{fill, shell, shell_with};
+use crate::test_env::{SOON, TestEnv, eventually, scaled, skipped};
 
 const ORDERED: &str = r#"
 apiVersion: v1
@@ -53,81 +53,71 @@ async fn on_containerd_restart_policy_is_applied() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-restarts").await;
-    fixture.apply("calm.yaml", &shell("calm", "HOLD"));
-    let calm = fixture.ready("calm").await.containers;
+    let mut env = TestEnv::start("i-restarts").await;
+    env.apply("calm.yaml", &shell("calm", "HOLD"));
+    let calm = env.ready("calm").await.containers;
 
-    fixture.apply("ordered.yaml", &fill(ORDERED));
+    env.apply("ordered.yaml", &fill(ORDERED));
     let policy = |policy: &str| format!("  restartPolicy: {policy}");
-    fixture.apply(
+    env.apply(
         "never.yaml",
         &shell_with("never", &policy("Never"), "exit 5"),
     );
-    fixture.apply(
+    env.apply(
         "done.yaml",
         &shell_with("done", &policy("OnFailure"), "exit 0"),
     );
-    fixture.apply(
+    env.apply(
         "retry.yaml",
         &shell_with("retry", &policy("OnFailure"), "exit 6"),
     );
 
-    fixture.apply("greedy.yaml", &fill(GREEDY));
+    env.apply("greedy.yaml", &fill(GREEDY));
 
-    policies(&mut fixture).await;
-    out_of_memory(&mut fixture).await;
+    policies(&mut env).await;
+    out_of_memory(&mut env).await;
     // kills the agent: nothing may be in the middle of its start
-    back_off_survives_the_agent(&mut fixture).await;
-    init_containers_in_order(&mut fixture).await;
-    what_cannot_start_says_why(&mut fixture).await;
-    assert_eq!(
-        fixture.ready("calm").await.containers,
-        calm,
-        "the bystander"
-    );
-    fixture.stop().await;
+    back_off_survives_the_agent(&mut env).await;
+    init_containers_in_order(&mut env).await;
+    what_cannot_start_says_why(&mut env).await;
+    assert_eq!(env.ready("calm").await.containers, calm, "the bystander");
+    env.stop().await;
 }
 
-async fn back_off_survives_the_agent(fixture: &mut Fixture) {
-    fixture.ready("ordered").await;
-    fixture.apply("loop.yaml", &shell("loop", "echo crash; exit 7"));
+async fn back_off_survives_the_agent(env: &mut TestEnv) {
+    env.ready("ordered").await;
+    env.apply("loop.yaml", &shell("loop", "echo crash; exit 7"));
     // crash, restart at once, crash: now it waits for 10 s
-    fixture
-        .wait("loop waits after its first restart", |table| {
-            table.pod("loop").is_some_and(|pod| {
-                // the pod is listed before anything of it is
-                let main = pod.containers.first();
-                main.is_some_and(|main| main.restarts == 1 && main.reason == "CrashLoopBackOff")
-            })
+    env.wait("loop waits after its first restart", |table| {
+        table.pod("loop").is_some_and(|pod| {
+            // the pod is listed before anything of it is
+            let main = pod.containers.first();
+            main.is_some_and(|main| main.restarts == 1 && main.reason == "CrashLoopBackOff")
         })
-        .await;
-    let entry = fixture.entry("loop").await;
+    })
+    .await;
+    let entry = env.entry("loop").await;
     let blocker = entry.blocker.expect("a blocker");
     assert_eq!(blocker.reason, "CrashLoopBackOff");
     let promised = blocker.next_retry.expect("when").seconds;
-    let newest = fixture.containers("loop").await.remove(0);
-    let (status, _) = fixture.container_status(&newest.id).await;
+    let newest = env.containers("loop").await.remove(0);
+    let (status, _) = env.container_status(&newest.id).await;
     assert_eq!(status.exit_code, 7);
 
-    fixture.kill_and_respawn().await;
-    let again = fixture.status("loop", "CrashLoopBackOff").await;
+    env.kill_and_respawn().await;
+    let again = env.status("loop", "CrashLoopBackOff").await;
     assert_eq!(
         again.containers[0].restarts, 1,
         "not restarted by the agent's own restart"
     );
-    let promise = fixture
-        .entry("loop")
-        .await
-        .blocker
-        .and_then(|b| b.next_retry);
+    let promise = env.entry("loop").await.blocker.and_then(|b| b.next_retry);
     assert_eq!(promise.expect("when").seconds, promised, "the promise");
 
-    fixture
-        .wait("loop is restarted once more", |table| {
-            table.pod("loop").is_some_and(|pod| pod.restarts() == 2)
-        })
-        .await;
-    let containers = fixture.containers("loop").await;
+    env.wait("loop is restarted once more", |table| {
+        table.pod("loop").is_some_and(|pod| pod.restarts() == 2)
+    })
+    .await;
+    let containers = env.containers("loop").await;
     let waited = containers[0].created_at - status.finished_at;
     let waited = Duration::from_nanos(waited.max(0) as u64);
     assert!(waited >= Duration::from_secs(10), "waited only {waited:?}");
@@ -135,82 +125,81 @@ async fn back_off_survives_the_agent(fixture: &mut Fixture) {
     assert!(waited < limit, "waited {waited:?}");
 }
 
-async fn out_of_memory(fixture: &mut Fixture) {
-    fixture.status("greedy", "OOMKilled").await;
-    let pod = fixture.pod("greedy").await;
+async fn out_of_memory(env: &mut TestEnv) {
+    env.status("greedy", "OOMKilled").await;
+    let pod = env.pod("greedy").await;
     let end = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!(end["exitCode"], 137, "{pod}");
 }
 
-async fn policies(fixture: &mut Fixture) {
-    fixture
-        .wait("each policy has come to its end", |table| {
-            let phase = |name: &str| table.pod(name).map_or("", |pod| &pod.phase);
-            let retried = table.pod("retry").is_some_and(|pod| pod.restarts() >= 1);
-            phase("never") == "Failed" && phase("done") == "Succeeded" && retried
-        })
-        .await;
+async fn policies(env: &mut TestEnv) {
+    env.wait("each policy has come to its end", |table| {
+        let phase = |name: &str| table.pod(name).map_or("", |pod| &pod.phase);
+        let retried = table.pod("retry").is_some_and(|pod| pod.restarts() >= 1);
+        phase("never") == "Failed" && phase("done") == "Succeeded" && retried
+    })
+    .await;
     for (name, reason, code) in [("never", "Error", 5), ("done", "Completed", 0)] {
-        let pod = fixture.pod(name).await;
+        let pod = env.pod(name).await;
         let status = &pod["status"]["containerStatuses"][0];
         assert_eq!(status["restartCount"], 0, "{name}");
         assert_eq!(status["state"]["terminated"]["reason"], reason, "{name}");
         assert_eq!(status["state"]["terminated"]["exitCode"], code, "{name}");
         // the end is told as soon as it is seen; what is left of the pod goes after it
         eventually("its sandbox is stopped", SOON, async || {
-            let left = fixture.ready_sandboxes(name).await;
+            let left = env.ready_sandboxes(name).await;
             left.is_empty().then_some(()).ok_or_else(|| name.to_owned())
         })
         .await;
     }
-    let retry = fixture.pod("retry").await;
+    let retry = env.pod("retry").await;
     let last = &retry["status"]["containerStatuses"][0]["lastState"]["terminated"];
     assert_eq!(last["exitCode"], 6, "{retry}");
 }
 
-async fn init_containers_in_order(fixture: &mut Fixture) {
-    fixture.ready("ordered").await;
-    let text = fixture.exec("ordered", "main", "cat /v/t").await;
+async fn init_containers_in_order(env: &mut TestEnv) {
+    env.ready("ordered").await;
+    let text = env.exec("ordered", "main", "cat /v/t").await;
     assert_eq!(text, "one\ntwo\ntwo\nsidecar\nmain\n");
-    let pod = fixture.pod("ordered").await;
+    let pod = env.pod("ordered").await;
     let init = pod["status"]["initContainerStatuses"].as_array().unwrap();
     let counts: Vec<&Value> = init.iter().map(|status| &status["restartCount"]).collect();
     assert_eq!(counts, [0, 1, 0], "restarts of the init containers");
     // the next instance of a container writes its own log
     let uid = pod["metadata"]["uid"].as_str().unwrap();
-    let logs = fixture.containerd.base().join("logs");
+    let logs = env.containerd.base().join("logs");
     let log = logs.join(format!("default_ordered-node_{uid}/two/1.log"));
     assert!(log.exists(), "{}", log.display());
 }
 
-async fn what_cannot_start_says_why(fixture: &mut Fixture) {
-    fixture.apply(
+async fn what_cannot_start_says_why(env: &mut TestEnv) {
+    env.apply(
         "never-pull.yaml",
         &broken(
             "never-pull",
             "image: no.such/image:1, imagePullPolicy: Never",
         ),
     );
-    fixture.apply(
+    env.apply(
         "no-registry.yaml",
         &broken("no-registry", r#"image: "127.0.0.1:1/x:1""#),
     );
-    fixture.apply(
+    env.apply(
         "bad-name.yaml",
         &broken("bad-name", r#"image: "UPPER/Case::""#),
     );
-    fixture.apply(
+    env.apply(
         "no-command.yaml",
         &broken("no-command", "image: IMAGE, command: [/no/such/program]"),
     );
-    fixture.apply(
+    env.apply(
         "bad-dir.yaml",
         &broken(
             "bad-dir",
             "image: IMAGE, workingDir: /etc/passwd, command: [sh]",
         ),
     );
-    fixture.apply(
+    env.apply(
         "not-root.yaml",
         &broken(
             "not-root",
@@ -218,8 +207,8 @@ async fn what_cannot_start_says_why(fixture: &mut Fixture) {
         ),
     );
 
-    let message = async |fixture: &Fixture, name: &str| {
-        let pod = fixture.pod(name).await;
+    let message = async |env: &TestEnv, name: &str| {
+        let pod = env.pod(name).await;
         let state = &pod["status"]["containerStatuses"][0]["state"];
         let detail = state["waiting"]
             .as_object()
@@ -229,11 +218,11 @@ async fn what_cannot_start_says_why(fixture: &mut Fixture) {
             .unwrap_or_default()
             .to_owned()
     };
-    fixture.status("never-pull", "ErrImageNeverPull").await;
-    let text = message(fixture, "never-pull").await;
+    env.status("never-pull", "ErrImageNeverPull").await;
+    let text = message(env, "never-pull").await;
     assert!(text.contains("no.such/image:1"), "{text}");
-    fixture.status("no-registry", "ImagePullBackOff").await;
-    let entry = fixture.entry("no-registry").await;
+    env.status("no-registry", "ImagePullBackOff").await;
+    let entry = env.entry("no-registry").await;
     assert!(
         entry
             .events
@@ -245,11 +234,9 @@ async fn what_cannot_start_says_why(fixture: &mut Fixture) {
     let blocker = entry.blocker.unwrap();
     assert!(blocker.message.contains("127.0.0.1:1/x:1"), "{blocker:?}");
     assert!(blocker.next_retry.is_some(), "{blocker:?}");
-    fixture.status("bad-name", "InvalidImageName").await;
-    fixture
-        .status("not-root", "CreateContainerConfigError")
-        .await;
-    let text = message(fixture, "not-root").await;
+    env.status("bad-name", "InvalidImageName").await;
+    env.status("not-root", "CreateContainerConfigError").await;
+    let text = message(env, "not-root").await;
     assert!(text.contains("runAsNonRoot"), "{text}");
 
     for name in ["no-command", "bad-dir"] {
@@ -261,13 +248,12 @@ async fn what_cannot_start_says_why(fixture: &mut Fixture) {
             ];
             reasons.contains(&pod.status())
         };
-        fixture
-            .wait(&format!("{name} says that it cannot start"), |table| {
-                table.pod(name).is_some_and(stuck)
-            })
-            .await;
+        env.wait(&format!("{name} says that it cannot start"), |table| {
+            table.pod(name).is_some_and(stuck)
+        })
+        .await;
     }
-    let entry = fixture.entry("no-command").await;
+    let entry = env.entry("no-command").await;
     assert!(
         entry
             .events

@@ -7,8 +7,8 @@ use windlass_pod_inputs::resources::QosClass;
 use windlass_testing::environment::uses_systemd_driver;
 use windlass_types::PodUid;
 
-use crate::fixture::{Fixture, SOON, eventually, older_than, scaled, signal};
 use crate::manifest::{fill, shell};
+use crate::test_env::{SOON, TestEnv, eventually, older_than, scaled, signal};
 
 /// The image has the user 7777 in the group 8888.
 const MEMBER: &str = r#"
@@ -47,45 +47,45 @@ async fn on_containerd_cri_events_are_received() {
     if older_than([1, 7], "an event stream of CRI") {
         return;
     }
-    let mut fixture = Fixture::start("i-events").await;
-    fixture.logged(&["runtime event stream", "open=true"]).await;
-    fixture.apply("web.yaml", &shell("web", "HOLD"));
-    fixture.ready("web").await;
+    let mut env = TestEnv::start("i-events").await;
+    env.logged(&["runtime event stream", "open=true"]).await;
+    env.apply("web.yaml", &shell("web", "HOLD"));
+    env.ready("web").await;
     // ---- each death is seen long before a listing would find it
     for restarts in 1..=2 {
-        let relists = relists(&fixture).await;
-        let before = fixture.running("web").await.remove(0).id;
+        let relists = relists(&env).await;
+        let before = env.running("web").await.remove(0).id;
         let killed = tokio::time::Instant::now();
         signal(
-            fixture.process("web", "main").await,
+            env.process("web", "main").await,
             rustix::process::Signal::KILL,
         );
         if restarts == 1 {
             // the first restart has no delay
             eventually("it runs again", SOON, async || {
-                let running = fixture.running("web").await;
+                let running = env.running("web").await;
                 let anew = running.iter().any(|container| container.id != before);
                 anew.then_some(()).ok_or_else(|| "the old one".to_owned())
             })
             .await;
         } else {
-            fixture.status("web", "CrashLoopBackOff").await;
+            env.status("web", "CrashLoopBackOff").await;
         }
-        let (took, relisted) = (killed.elapsed(), self::relists(&fixture).await != relists);
+        let (took, relisted) = (killed.elapsed(), self::relists(&env).await != relists);
         assert!(
             took < scaled(BY_EVENT) || !relisted,
             "death {restarts} was seen after {took:?}"
         );
     }
     // ---- and nobody fell back to containerd's own events
-    let log = std::fs::read_to_string(fixture.agent.log_file()).unwrap();
+    let log = std::fs::read_to_string(env.agent.log_file()).unwrap();
     assert!(!log.contains("no CRI event stream"), "the agent fell back");
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// Listings of everything so far.
-async fn relists(fixture: &Fixture) -> u64 {
-    let metrics = fixture.agent.metrics(false).await.unwrap();
+async fn relists(env: &TestEnv) -> u64 {
+    let metrics = env.agent.metrics(false).await.unwrap();
     let name = "kubelet_pleg_relist_duration_seconds_count ";
     let count = metrics.lines().find_map(|line| line.strip_prefix(name));
     count.unwrap().parse().unwrap()
@@ -101,20 +101,20 @@ async fn on_containerd_cgroup_driver_of_runtime_wins() {
         true => ("cgroupDriver: cgroupfs", "driver=Systemd"),
         false => ("cgroupDriver: systemd", "driver=Cgroupfs"),
     };
-    let mut fixture = Fixture::configured("i-driver", configured).await;
-    fixture.apply("web.yaml", &shell("web", "HOLD"));
-    fixture.ready("web").await;
-    fixture.logged(&["cgroups of pods", used]).await;
-    let uid = fixture.pod("web").await["metadata"]["uid"].clone();
+    let mut env = TestEnv::configured("i-driver", configured).await;
+    env.apply("web.yaml", &shell("web", "HOLD"));
+    env.ready("web").await;
+    env.logged(&["cgroups of pods", used]).await;
+    let uid = env.pod("web").await["metadata"]["uid"].clone();
     let uid = PodUid::from(uid.as_str().unwrap());
-    let expected = fixture
+    let expected = env
         .containerd
         .cgroup_layout()
         .pod(QosClass::BestEffort, &uid);
-    let process = fixture.process("web", "main").await;
+    let process = env.process("web", "main").await;
     let lines = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
     assert!(lines.contains(&expected), "not in {expected}: {lines}");
-    fixture.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,30 +122,29 @@ async fn on_containerd_strict_supplemental_groups_are_applied() {
     if older_than([2, 0], "supplementalGroupsPolicy: Strict") {
         return;
     }
-    let mut fixture = Fixture::start("i-groups").await;
+    let mut env = TestEnv::start("i-groups").await;
     for (policy, groups) in [
         ("Merge", vec![4000, 7777, 8888]),
         ("Strict", vec![4000, 7777]),
     ] {
         let name = policy.to_lowercase();
         let text = MEMBER.replace("NAME", &name).replace("POLICY", policy);
-        fixture.apply(&format!("{name}.yaml"), &fill(&text));
-        fixture.ready(&name).await;
+        env.apply(&format!("{name}.yaml"), &fill(&text));
+        env.ready(&name).await;
         let sorted = |mut list: Vec<u64>| {
             list.sort_unstable();
             list
         };
-        let said = fixture.exec(&name, "main", "id -G").await;
+        let said = env.exec(&name, "main", "id -G").await;
         let inside = said.split_whitespace().map(|id| id.parse().unwrap());
         assert_eq!(sorted(inside.collect()), groups, "{policy}");
-        let user =
-            fixture.pod(&name).await["status"]["containerStatuses"][0]["user"]["linux"].clone();
+        let user = env.pod(&name).await["status"]["containerStatuses"][0]["user"]["linux"].clone();
         assert_eq!((&user["uid"], &user["gid"]), (&7777.into(), &7777.into()));
         let told = user["supplementalGroups"].as_array().unwrap().iter();
         let told = told.map(|id| id.as_u64().unwrap()).collect();
         assert_eq!(sorted(told), groups, "{policy}");
     }
-    fixture.stop().await;
+    env.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,19 +153,19 @@ async fn on_containerd_stop_signal_of_pod_is_used() {
         return;
     }
     let gate = "featureGates: {ContainerStopSignals: true}";
-    let mut fixture = Fixture::configured("i-signal", gate).await;
-    let directory = fixture.containerd.base().join("out");
+    let mut env = TestEnv::configured("i-signal", gate).await;
+    let directory = env.containerd.base().join("out");
     let text = fill(STOPPED).replace("DIRECTORY", &directory.display().to_string());
-    fixture.apply("stopped.yaml", &text);
-    fixture.apply("plain.yaml", &shell("plain", "HOLD"));
+    env.apply("stopped.yaml", &text);
+    env.apply("plain.yaml", &shell("plain", "HOLD"));
     for (name, signal) in [("stopped", "SIGUSR1"), ("plain", "SIGTERM")] {
-        fixture.ready(name).await;
-        let status = fixture.pod(name).await["status"]["containerStatuses"][0].clone();
+        env.ready(name).await;
+        let status = env.pod(name).await["status"]["containerStatuses"][0].clone();
         assert_eq!(status["stopSignal"], signal, "{status}");
     }
-    fixture.remove("stopped.yaml");
-    fixture.gone("stopped").await;
+    env.remove("stopped.yaml");
+    env.gone("stopped").await;
     let got = std::fs::read_to_string(directory.join("signal")).unwrap();
     assert_eq!(got, "USR1\n");
-    fixture.stop().await;
+    env.stop().await;
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::fixture::{Fixture, bare, skipped};
 use crate::manifest::fill;
+use crate::test_env::{TestEnv, bare, skipped};
 
 const FULL: &str = r#"
 apiVersion: v1
@@ -113,8 +113,8 @@ async fn on_containerd_pod_matches_the_go_kubelet() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-spec").await;
-    let base = fixture.containerd.base().to_owned();
+    let mut env = TestEnv::start("i-spec").await;
+    let base = env.containerd.base().to_owned();
     std::fs::create_dir(base.join("host-dir")).unwrap();
     std::fs::write(base.join("host-dir/there"), "from the host\n").unwrap();
     std::fs::write(base.join("host-file"), "a file\n").unwrap();
@@ -125,28 +125,27 @@ async fn on_containerd_pod_matches_the_go_kubelet() {
         ("wrong-type.yaml", WRONG_TYPE),
     ] {
         let text = fill(text).replace("BASE", &base.display().to_string());
-        fixture.apply(file, &text);
+        env.apply(file, &text);
     }
-    fixture.ready("full").await;
-    fixture.ready("on-host").await;
-    fixture
-        .wait("last-words has failed", |table| {
-            table
-                .pod("last-words")
-                .is_some_and(|pod| pod.phase == "Failed")
-        })
-        .await;
+    env.ready("full").await;
+    env.ready("on-host").await;
+    env.wait("last-words has failed", |table| {
+        table
+            .pod("last-words")
+            .is_some_and(|pod| pod.phase == "Failed")
+    })
+    .await;
 
-    labels_and_annotations(&fixture).await;
-    logs_and_directories(&fixture).await;
-    environment(&fixture).await;
-    network_files(&fixture).await;
-    volumes(&fixture).await;
-    last_words(&fixture).await;
-    host_network(&fixture).await;
+    labels_and_annotations(&env).await;
+    logs_and_directories(&env).await;
+    environment(&env).await;
+    network_files(&env).await;
+    volumes(&env).await;
+    last_words(&env).await;
+    host_network(&env).await;
 
     // a volume that cannot be set up is the blocker of its pod and of no other
-    let seen = fixture
+    let seen = env
         .wait("wrong-type has a blocker", |table| {
             table
                 .pod("wrong-type")
@@ -156,12 +155,12 @@ async fn on_containerd_pod_matches_the_go_kubelet() {
     let blocker = seen.pod("wrong-type").unwrap().blocker.clone().unwrap();
     assert!(blocker.message.contains("host-file"), "{blocker:?}");
     assert!(blocker.next_retry.is_some(), "{blocker:?}");
-    assert!(fixture.running("wrong-type").await.is_empty());
-    fixture.stop().await;
+    assert!(env.running("wrong-type").await.is_empty());
+    env.stop().await;
 }
 
-async fn labels_and_annotations(fixture: &Fixture) {
-    let pod = fixture.pod("full").await;
+async fn labels_and_annotations(env: &TestEnv) {
+    let pod = env.pod("full").await;
     let uid = pod["metadata"]["uid"].as_str().unwrap();
     assert_eq!(
         uid.len(),
@@ -172,7 +171,7 @@ async fn labels_and_annotations(fixture: &Fixture) {
     assert_eq!(annotations["kubernetes.io/config.hash"], uid);
     assert_eq!(annotations["kubernetes.io/config.source"], "file");
 
-    let sandboxes = fixture.sandboxes("full").await;
+    let sandboxes = env.sandboxes("full").await;
     assert_eq!(sandboxes.len(), 1);
     let sandbox = &sandboxes[0];
     let of_pod = [
@@ -202,7 +201,7 @@ async fn labels_and_annotations(fixture: &Fixture) {
             .contains_key("kubernetes.io/config.seen")
     );
 
-    let containers = fixture.running("full").await;
+    let containers = env.running("full").await;
     let main = containers
         .iter()
         .find(|c| c.metadata.as_ref().unwrap().name == "main")
@@ -227,10 +226,10 @@ async fn labels_and_annotations(fixture: &Fixture) {
     assert_eq!(annotations, expected, "annotations of the container");
 }
 
-async fn logs_and_directories(fixture: &Fixture) {
-    let pod = fixture.pod("full").await;
+async fn logs_and_directories(env: &TestEnv) {
+    let pod = env.pod("full").await;
     let uid = pod["metadata"]["uid"].as_str().unwrap();
-    let logs = fixture.containerd.base().join("logs");
+    let logs = env.containerd.base().join("logs");
     let log_dir = logs.join(format!("default_full-node_{uid}"));
     let log = log_dir.join("main/0.log");
     let main = pod["status"]["containerStatuses"]
@@ -241,7 +240,7 @@ async fn logs_and_directories(fixture: &Fixture) {
         .unwrap();
     let id = main["containerID"].as_str().unwrap();
     assert!(id.starts_with("containerd://"), "{id}");
-    let (status, _) = fixture.container_status(bare(id)).await;
+    let (status, _) = env.container_status(bare(id)).await;
     assert_eq!(Path::new(&status.log_path), log);
     let text = std::fs::read_to_string(&log).unwrap();
     assert!(text.contains(" stdout F hello from hello"), "{text}");
@@ -255,12 +254,12 @@ async fn logs_and_directories(fixture: &Fixture) {
     let target = std::fs::read_link(&link).unwrap();
     assert_eq!(std::fs::read_to_string(&link).unwrap(), text, "{target:?}");
 
-    let pod_dir = fixture.agent.root_dir().join("pods").join(uid);
+    let pod_dir = env.agent.root_dir().join("pods").join(uid);
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&pod_dir), 0o750);
     assert_eq!(mode(&log_dir), 0o750);
     assert_eq!(mode(&log_dir.join("main")), 0o750);
-    assert_eq!(mode(&fixture.agent.socket()), 0o600);
+    assert_eq!(mode(&env.agent.socket()), 0o600);
     for path in [
         "volumes/kubernetes.io~empty-dir/shared",
         "volumes/kubernetes.io~empty-dir/memory",
@@ -274,12 +273,12 @@ async fn logs_and_directories(fixture: &Fixture) {
     assert!(names.len() == 1 && names[0].len() == 8, "{names:?}");
 }
 
-async fn environment(fixture: &Fixture) {
-    let pod = fixture.pod("full").await;
-    let text = fixture.exec("full", "main", "env").await;
-    let env: HashMap<&str, &str> = text.lines().filter_map(|l| l.split_once('=')).collect();
+async fn environment(env: &TestEnv) {
+    let pod = env.pod("full").await;
+    let text = env.exec("full", "main", "env").await;
+    let variables: HashMap<&str, &str> = text.lines().filter_map(|l| l.split_once('=')).collect();
     let status = &pod["status"];
-    let gateway = fixture.containerd.network().gateway().to_string();
+    let gateway = env.containerd.network().gateway().to_string();
     let expected = [
         ("GREETING", "hello"),
         ("NESTED", "hello world"),
@@ -296,28 +295,25 @@ async fn environment(fixture: &Fixture) {
         ("HOSTNAME", "custom-host"),
     ];
     for (name, value) in expected {
-        assert_eq!(env.get(name), Some(&value), "{name}");
+        assert_eq!(variables.get(name), Some(&value), "{name}");
     }
-    let args = fixture.exec("full", "main", "cat args").await;
+    let args = env.exec("full", "main", "cat args").await;
     // the first argument of a script is its $0, which the log has shown
     assert_eq!(args, "hello world|$(GREETING)|$(UNSET)|");
     assert_eq!(
-        fixture.exec("full", "main", "readlink /proc/1/cwd").await,
+        env.exec("full", "main", "readlink /proc/1/cwd").await,
         "/shared\n"
     );
-    assert_eq!(
-        fixture.exec("full", "main", "hostname").await,
-        "custom-host\n"
-    );
-    assert_eq!(fixture.exec("full", "other", "id -u").await, "65534\n");
+    assert_eq!(env.exec("full", "main", "hostname").await, "custom-host\n");
+    assert_eq!(env.exec("full", "other", "id -u").await, "65534\n");
     let write = "touch /file-of-mine 2>/dev/null || echo refused";
-    assert_eq!(fixture.exec("full", "other", write).await, "refused\n");
+    assert_eq!(env.exec("full", "other", write).await, "refused\n");
 }
 
-async fn network_files(fixture: &Fixture) {
-    let pod = fixture.pod("full").await;
+async fn network_files(env: &TestEnv) {
+    let pod = env.pod("full").await;
     let ip = pod["status"]["podIP"].as_str().unwrap();
-    let hosts = fixture.exec("full", "main", "cat /etc/hosts").await;
+    let hosts = env.exec("full", "main", "cat /etc/hosts").await;
     assert_eq!(
         hosts,
         format!(
@@ -334,7 +330,7 @@ async fn network_files(fixture: &Fixture) {
              192.0.2.7\talias.test\tother.test\n"
         )
     );
-    let resolv = fixture.exec("full", "main", "cat /etc/resolv.conf").await;
+    let resolv = env.exec("full", "main", "cat /etc/resolv.conf").await;
     let lines: Vec<&str> = resolv.lines().collect();
     assert_eq!(
         lines,
@@ -346,8 +342,8 @@ async fn network_files(fixture: &Fixture) {
     );
 }
 
-async fn volumes(fixture: &Fixture) {
-    let exec = async |container: &str, script: &str| fixture.exec("full", container, script).await;
+async fn volumes(env: &TestEnv) {
+    let exec = async |container: &str, script: &str| env.exec("full", container, script).await;
     assert_eq!(exec("main", "stat -c %a /shared").await, "777\n");
     assert_eq!(exec("main", "cat /shared/first").await, "first\n");
     // another user, another container
@@ -362,15 +358,15 @@ async fn volumes(fixture: &Fixture) {
         "from the host\na file\n"
     );
     exec("main", "echo back > /made/answer").await;
-    let answer = fixture.containerd.base().join("made/by-agent/answer");
+    let answer = env.containerd.base().join("made/by-agent/answer");
     assert_eq!(std::fs::read_to_string(answer).unwrap(), "back\n");
     let refused = "touch /read-only/x 2>/dev/null || echo refused";
     assert_eq!(exec("main", refused).await, "refused\n");
     exec("main", "touch /dir/x && test -e /read-only/x").await;
 }
 
-async fn last_words(fixture: &Fixture) {
-    let pod = fixture.pod("last-words").await;
+async fn last_words(env: &TestEnv) {
+    let pod = env.pod("last-words").await;
     let of = |name: &str| {
         let statuses = pod["status"]["containerStatuses"].as_array().unwrap();
         let status = statuses.iter().find(|s| s["name"] == name).unwrap();
@@ -382,18 +378,16 @@ async fn last_words(fixture: &Fixture) {
     assert_eq!(of("log"), r#"4 "Error" "first line\nlast line\n""#);
 }
 
-async fn host_network(fixture: &Fixture) {
-    let pod = fixture.pod("on-host").await;
-    let gateway = fixture.containerd.network().gateway().to_string();
+async fn host_network(env: &TestEnv) {
+    let pod = env.pod("on-host").await;
+    let gateway = env.containerd.network().gateway().to_string();
     assert_eq!(pod["status"]["podIP"], *gateway);
     assert_eq!(pod["status"]["hostIP"], *gateway);
     assert_eq!(pod["metadata"]["namespace"], "system");
     let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
-    let theirs = fixture
-        .exec("on-host", "main", "readlink /proc/1/ns/net")
-        .await;
+    let theirs = env.exec("on-host", "main", "readlink /proc/1/ns/net").await;
     assert_eq!(Path::new(theirs.trim_end()), ours, "network namespace");
-    let hosts = fixture.exec("on-host", "main", "cat /etc/hosts").await;
+    let hosts = env.exec("on-host", "main", "cat /etc/hosts").await;
     let own = std::fs::read_to_string("/etc/hosts").unwrap();
     let head = "# Kubernetes-managed hosts file (host network).\n";
     assert_eq!(hosts, format!("{head}{own}"));

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, eventually, skipped};
 use crate::manifest::fill;
+use crate::test_env::{TestEnv, eventually, skipped};
 
 const POD: &str = r#"
 apiVersion: v1
@@ -82,10 +82,10 @@ async fn on_containerd_pod_status_has_all_fields() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-status").await;
-    fixture.apply("whole.yaml", &fill(POD));
-    fixture.ready("whole").await;
-    let mut status = fixture.pod("whole").await["status"].take();
+    let mut env = TestEnv::start("i-status").await;
+    env.apply("whole.yaml", &fill(POD));
+    env.ready("whole").await;
+    let mut status = env.pod("whole").await["status"].take();
     let before = status.clone();
     settle(&mut status);
 
@@ -94,12 +94,12 @@ async fn on_containerd_pod_status_has_all_fields() {
         |type_: &str| json!({"type": type_, "status": "True", "lastTransitionTime": "TIME"});
     let mount = json!([{"name": "data", "mountPath": "/data"}]);
     // containerd 1.6 tells neither `user` nor `resources`: the latter are those of the spec
-    let lacks = match fixture.containerd.is_older_than([2, 0]) {
+    let lacks = match env.containerd.is_older_than([2, 0]) {
         true => "lacks=\"user namespaces (hostUsers: false), recursive read-only mounts, ",
         false => "lacks=",
     };
-    fixture.logged(&["container runtime name=", lacks]).await;
-    let tells_user = !fixture.containerd.is_older_than([2, 0]);
+    env.logged(&["container runtime name=", lacks]).await;
+    let tells_user = !env.containerd.is_older_than([2, 0]);
     let container = |name: &str, more: Value| {
         let mut container = json!({
             "name": name, "image": fill("IMAGE"), "imageID": "IMAGE ID", "containerID": "ID",
@@ -160,14 +160,14 @@ async fn on_containerd_pod_status_has_all_fields() {
     );
 
     // Another agent finds it as it was; a static pod has no server to remember its conditions.
-    fixture.kill_and_respawn().await;
-    fixture.ready("whole").await;
+    env.kill_and_respawn().await;
+    env.ready("whole").await;
     let lists = ["initContainerStatuses", "containerStatuses"];
-    eventually("the same containers", crate::fixture::SOON, async || {
-        let after = fixture.pod("whole").await["status"].take();
+    eventually("the same containers", crate::test_env::SOON, async || {
+        let after = env.pod("whole").await["status"].take();
         let same = lists.iter().all(|list| after[list] == before[list]);
         same.then_some(()).ok_or_else(|| text(&after))
     })
     .await;
-    fixture.stop().await;
+    env.stop().await;
 }

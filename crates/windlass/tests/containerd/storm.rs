@@ -12,8 +12,8 @@ use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
 use windlass_proto::cri_v1::{ContainerState, ListContainersRequest};
 use windlass_testing::pod_watch::PodTable;
 
-use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::fill;
+use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
 /// Another one can be given in `WINDLASS_SEED`.
 const SEED: u64 = 3;
@@ -59,10 +59,10 @@ async fn on_containerd_random_storm_converges_to_desired_state() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-storm").await;
-    let dir = fixture.containerd.base().join("storm");
+    let mut env = TestEnv::start("i-storm").await;
+    let dir = env.containerd.base().join("storm");
     std::fs::create_dir(&dir).unwrap();
-    let overlaps = tokio::spawn(overlaps(fixture.cri().await));
+    let overlaps = tokio::spawn(overlaps(env.cri().await));
     let seed = std::env::var("WINDLASS_SEED").ok();
     let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
     eprintln!("seed {seed}");
@@ -73,35 +73,35 @@ async fn on_containerd_random_storm_converges_to_desired_state() {
         let file = format!("{name}.yaml");
         match random.random_range(0..10) {
             0..5 => {
-                fixture.apply(&file, &pod(name, step, &dir));
+                env.apply(&file, &pod(name, step, &dir));
                 asked.insert(name, step);
             }
             5..7 => {
                 if asked.remove(name).is_some() {
-                    fixture.remove(&file);
+                    env.remove(&file);
                 }
             }
             7 => {
-                fixture.agent.kill().unwrap();
-                fixture.agent.spawn().unwrap();
+                env.agent.kill().unwrap();
+                env.agent.spawn().unwrap();
             }
             // let it get somewhere in between
             _ => {
                 let pause = Duration::from_millis(random.random_range(50..1500));
                 let ready = |table: &PodTable| table.pod(name).is_some_and(|pod| pod.ready);
-                let _ = fixture.watch.wait_for(name, pause, ready).await;
+                let _ = env.watch.wait_for(name, pause, ready).await;
             }
         }
     }
     // one that is there in any case
-    fixture.apply("a.yaml", &pod("a", STEPS, &dir));
+    env.apply("a.yaml", &pod("a", STEPS, &dir));
     asked.insert("a", STEPS);
 
     eventually("what was asked runs", SOON, async || {
         let mut wrong = Vec::new();
         for name in NAMES {
-            let running = fixture.running(name).await.len();
-            let sandboxes = fixture.ready_sandboxes(name).await.len();
+            let running = env.running(name).await.len();
+            let sandboxes = env.ready_sandboxes(name).await.len();
             let version = std::fs::read_to_string(dir.join(format!("{name}.version")));
             let version = version.unwrap_or_default();
             let right = match asked.get(name) {
@@ -122,12 +122,9 @@ async fn on_containerd_random_storm_converges_to_desired_state() {
     .await;
     assert!(!overlaps.is_finished(), "{}", overlaps.await.unwrap());
     overlaps.abort();
-    fixture
-        .wait("the agent says so", |table| {
-            table.connected
-                && table.pods.len() == asked.len()
-                && table.pods.values().all(|p| p.ready)
-        })
-        .await;
-    fixture.stop().await;
+    env.wait("the agent says so", |table| {
+        table.connected && table.pods.len() == asked.len() && table.pods.values().all(|p| p.ready)
+    })
+    .await;
+    env.stop().await;
 }

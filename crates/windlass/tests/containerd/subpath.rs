@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use crate::fixture::{Fixture, SOON, eventually, signal, skipped};
 use crate::manifest::fill;
+use crate::test_env::{SOON, TestEnv, eventually, signal, skipped};
 
 const PARTS: &str = r#"
 apiVersion: v1
@@ -65,37 +65,36 @@ async fn on_containerd_subpath_cannot_escape_volume() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::start("i-subpath").await;
-    let base = fixture.containerd.base().to_owned();
+    let mut env = TestEnv::start("i-subpath").await;
+    let base = env.containerd.base().to_owned();
     std::fs::create_dir_all(base.join("host/sub")).unwrap();
     std::fs::write(base.join("host/sub/there"), "of the host\n").unwrap();
     for (file, text) in [("parts.yaml", PARTS), ("no-value.yaml", NO_VALUE)] {
-        fixture.apply(
+        env.apply(
             file,
             &fill(text).replace("BASE", &base.display().to_string()),
         );
     }
-    fixture.process("parts", "main").await;
-    let uid = fixture.pod("parts").await["metadata"]["uid"].clone();
-    let pod_dir = fixture
+    env.process("parts", "main").await;
+    let uid = env.pod("parts").await["metadata"]["uid"].clone();
+    let pod_dir = env
         .agent
         .root_dir()
         .join("pods")
         .join(uid.as_str().unwrap());
 
-    what_is_asked_for_is_seen(&fixture).await;
-    what_leads_out_is_refused(&mut fixture).await;
-    a_restart_sees_what_is_there_by_then(&mut fixture, &pod_dir).await;
+    what_is_asked_for_is_seen(&env).await;
+    what_leads_out_is_refused(&mut env).await;
+    a_restart_sees_what_is_there_by_then(&mut env, &pod_dir).await;
 
-    fixture
-        .wait("no-value says which value is missing", |table| {
-            let blocker = table.pod("no-value").and_then(|pod| pod.blocker.as_ref());
-            blocker.is_some_and(|blocker| blocker.message.contains("missing value for NOBODY"))
-        })
-        .await;
+    env.wait("no-value says which value is missing", |table| {
+        let blocker = table.pod("no-value").and_then(|pod| pod.blocker.as_ref());
+        blocker.is_some_and(|blocker| blocker.message.contains("missing value for NOBODY"))
+    })
+    .await;
 
-    fixture.remove("parts.yaml");
-    fixture.remove("no-value.yaml");
+    env.remove("parts.yaml");
+    env.remove("no-value.yaml");
     eventually("the pod's directory is gone", SOON, async || {
         let left = pod_dir.exists();
         (!left)
@@ -109,11 +108,11 @@ async fn on_containerd_subpath_cannot_escape_volume() {
         base.join("host/sub/there").exists(),
         "the host keeps its own"
     );
-    fixture.stop().await;
+    env.stop().await;
 }
 
-async fn what_is_asked_for_is_seen(fixture: &Fixture) {
-    let exec = async |script: &str| fixture.exec("parts", "main", script).await;
+async fn what_is_asked_for_is_seen(env: &TestEnv) {
+    let exec = async |script: &str| env.exec("parts", "main", script).await;
     // as the volume itself: open to all, its group's, and what is made in it too
     assert_eq!(exec("stat -c '%a %g' /all").await, "2777 2000\n");
     assert_eq!(exec("stat -c '%a %g' /made").await, "2777 2000\n");
@@ -127,59 +126,55 @@ async fn what_is_asked_for_is_seen(fixture: &Fixture) {
     assert_eq!(exec("cat /labels").await, "app=\"parts\"");
 }
 
-async fn what_leads_out_is_refused(fixture: &mut Fixture) {
+async fn what_leads_out_is_refused(env: &mut TestEnv) {
     let refused = r#"failed to prepare subPath for volumeMount "data" of container "escape""#;
-    fixture
-        .wait("the link out is refused", |table| {
-            table.pod("parts").is_some_and(|pod| {
-                let waits = pod.containers.iter().any(|container| {
-                    container.name == "escape" && container.reason == "CreateContainerConfigError"
-                });
-                let blocker = pod.blocker.as_ref();
-                waits && blocker.is_some_and(|blocker| blocker.message.contains(refused))
-            })
+    env.wait("the link out is refused", |table| {
+        table.pod("parts").is_some_and(|pod| {
+            let waits = pod.containers.iter().any(|container| {
+                container.name == "escape" && container.reason == "CreateContainerConfigError"
+            });
+            let blocker = pod.blocker.as_ref();
+            waits && blocker.is_some_and(|blocker| blocker.message.contains(refused))
         })
-        .await;
+    })
+    .await;
     // why is for the node's administrator
-    fixture
-        .logged(&[
-            "subPath not prepared",
-            "escape",
-            "Invalid cross-device link",
-        ])
-        .await;
-    fixture
-        .exec(
-            "parts",
-            "main",
-            "rm /all/out; mkdir /all/out; touch /all/out/ours",
-        )
-        .await;
-    fixture.ready("parts").await;
-    assert_eq!(fixture.exec("parts", "escape", "ls /out").await, "ours\n");
+    env.logged(&[
+        "subPath not prepared",
+        "escape",
+        "Invalid cross-device link",
+    ])
+    .await;
+    env.exec(
+        "parts",
+        "main",
+        "rm /all/out; mkdir /all/out; touch /all/out/ours",
+    )
+    .await;
+    env.ready("parts").await;
+    assert_eq!(env.exec("parts", "escape", "ls /out").await, "ours\n");
 }
 
-async fn a_restart_sees_what_is_there_by_then(fixture: &mut Fixture, pod_dir: &Path) {
+async fn a_restart_sees_what_is_there_by_then(env: &mut TestEnv, pod_dir: &Path) {
     let bound = pod_dir.join("volume-subpaths/data/main");
     let script = "rm /all/file /all/now; echo other > /all/file; \
                   mkdir /all/v2; echo two > /all/v2/conf; ln -s v2 /all/now";
-    fixture.exec("parts", "main", script).await;
+    env.exec("parts", "main", script).await;
     // what was opened stays, as long as the container does
     assert_eq!(
-        fixture.exec("parts", "main", "cat /file /conf").await,
+        env.exec("parts", "main", "cat /file /conf").await,
         "text\none\n"
     );
-    fixture.kill_and_respawn().await;
-    let pid = fixture.process("parts", "main").await;
+    env.kill_and_respawn().await;
+    let pid = env.process("parts", "main").await;
     signal(pid, Signal::KILL);
-    fixture
-        .wait("the killed container is restarted", |table| {
-            let pod = table.pod("parts");
-            pod.is_some_and(|pod| pod.ready && pod.restarts() == 1)
-        })
-        .await;
+    env.wait("the killed container is restarted", |table| {
+        let pod = table.pod("parts");
+        pod.is_some_and(|pod| pod.ready && pod.restarts() == 1)
+    })
+    .await;
     assert_eq!(
-        fixture.exec("parts", "main", "cat /file /conf").await,
+        env.exec("parts", "main", "cat /file /conf").await,
         "other\ntwo\n"
     );
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();

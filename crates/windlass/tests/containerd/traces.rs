@@ -14,8 +14,8 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
-use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::shell;
+use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
 /// Keeps what it is sent.
 #[derive(Clone, Debug, Default)]
@@ -61,9 +61,9 @@ async fn on_containerd_pod_start_is_one_trace_with_runtime_spans() {
         "tracing: {{endpoint: \"{}\", samplingRatePerMillion: 1000000}}",
         collector.serve()
     );
-    let (mut fixture, proxy) = Fixture::configured_behind_proxy("i-traces", &config).await;
-    fixture.apply("web.yaml", &shell("web", "HOLD"));
-    fixture.ready("web").await;
+    let (mut env, proxy) = TestEnv::configured_behind_proxy("i-traces", &config).await;
+    env.apply("web.yaml", &shell("web", "HOLD"));
+    env.ready("web").await;
     let root = eventually("the trace of the start", SOON, async || {
         let spans = collector.spans();
         let mut roots = spans.iter().filter(|span| span.name == "podStart");
@@ -105,7 +105,7 @@ async fn on_containerd_pod_start_is_one_trace_with_runtime_spans() {
     }
     let parents = trace.iter().filter(|span| span.parent_span_id.is_empty());
     assert_eq!(parents.count(), 1, "one root: {names:?}");
-    fixture.stop().await;
+    env.stop().await;
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 
 use windlass_proto::cri_v1::StatusRequest;
 
-use crate::fixture::{Fixture, older_than};
 use crate::manifest::fill;
+use crate::test_env::{TestEnv, older_than};
 
 const MODEL: &str = "windlass.local/users:1";
 
@@ -44,32 +44,32 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
     if older_than([2, 3], "an image volume in a user namespace") {
         return;
     }
-    let mut fixture = Fixture::start("i-users").await;
-    if !supported(&fixture).await {
+    let mut env = TestEnv::start("i-users").await;
+    if !supported(&env).await {
         eprintln!("skipped: this runc or kernel has no user namespaces for containerd");
-        return fixture.stop().await;
+        return env.stop().await;
     }
     let image = [("readme", "in the image\n")];
-    fixture.containerd.add_image(MODEL, &image).await.unwrap();
+    env.containerd.add_image(MODEL, &image).await.unwrap();
     // its processes are nobody's on the node: they have to come through to their root
     let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-    std::fs::set_permissions(fixture.containerd.base(), passable).unwrap();
-    let directory = fixture.containerd.base().join("host");
+    std::fs::set_permissions(env.containerd.base(), passable).unwrap();
+    let directory = env.containerd.base().join("host");
     std::fs::create_dir(&directory).unwrap();
     std::fs::write(directory.join("of-root"), "of root\n").unwrap();
     for name in ["one", "two"] {
         let text = fill(POD).replace("REFERENCE", MODEL);
         let text = text.replace("NAME", name);
         let text = text.replace("DIRECTORY", &directory.display().to_string());
-        fixture.apply(&format!("{name}.yaml"), &text);
+        env.apply(&format!("{name}.yaml"), &text);
     }
-    fixture.ready("one").await;
-    fixture.ready("two").await;
+    env.ready("one").await;
+    env.ready("two").await;
 
     // ---- IDs of the node that nobody else has, the noted ones
     let mut firsts = Vec::new();
     for name in ["one", "two"] {
-        let process = fixture.process(name, "root").await;
+        let process = env.process(name, "root").await;
         let map = std::fs::read_to_string(format!("/proc/{process}/uid_map")).unwrap();
         let numbers: Vec<u32> = map.split_whitespace().map(|n| n.parse().unwrap()).collect();
         let [inside, first, length] = numbers[..] else {
@@ -79,8 +79,8 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
         assert!(first >= 65_536, "{map}");
         let of_process = std::fs::metadata(format!("/proc/{process}")).unwrap();
         assert_eq!((of_process.uid(), of_process.gid()), (first, first));
-        let uid = fixture.pod(name).await["metadata"]["uid"].clone();
-        let dir = fixture
+        let uid = env.pod(name).await["metadata"]["uid"].clone();
+        let dir = env
             .agent
             .root_dir()
             .join("pods")
@@ -96,7 +96,7 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
     assert_ne!(firsts[0], firsts[1]);
 
     // ---- volumes and files of the node look as in any pod
-    let exec = async |container: &str, script: &str| fixture.exec("one", container, script).await;
+    let exec = async |container: &str, script: &str| env.exec("one", container, script).await;
     assert_eq!(exec("root", "id -u").await, "0\n");
     assert_eq!(exec("root", "stat -c %u:%g /host/of-root").await, "0:0\n");
     assert_eq!(exec("root", "cat /host/of-root").await, "of root\n");
@@ -109,20 +109,20 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
     assert_eq!(exec("nobody", "stat -c %u:%g /data/x").await, "1234:2000\n");
 
     // ---- a new life of the agent knows whose they are
-    let before = fixture.running("one").await;
-    fixture.kill_and_respawn().await;
-    fixture.ready("one").await;
-    assert_eq!(fixture.running("one").await, before);
-    fixture.remove("one.yaml");
-    fixture.remove("two.yaml");
-    fixture.gone("one").await;
-    fixture.gone("two").await;
-    fixture.stop().await;
+    let before = env.running("one").await;
+    env.kill_and_respawn().await;
+    env.ready("one").await;
+    assert_eq!(env.running("one").await, before);
+    env.remove("one.yaml");
+    env.remove("two.yaml");
+    env.gone("one").await;
+    env.gone("two").await;
+    env.stop().await;
 }
 
 /// Whether the runtime's default handler makes user namespaces.
-async fn supported(fixture: &Fixture) -> bool {
-    let status = fixture.cri().await.status(StatusRequest::default()).await;
+async fn supported(env: &TestEnv) -> bool {
+    let status = env.cri().await.status(StatusRequest::default()).await;
     let handlers = status.unwrap().into_inner().runtime_handlers;
     let default = handlers.iter().find(|handler| handler.name.is_empty());
     let features = default.and_then(|handler| handler.features.as_ref());

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::fixture::{Fixture, SOON, eventually, skipped};
 use crate::manifest::fill;
+use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
 const NR_HUGEPAGES: &str = "/proc/sys/vm/nr_hugepages";
 
@@ -66,27 +66,24 @@ async fn on_containerd_tmpfs_size_and_fs_group_survive_kill() {
         Some(_) => ("hugepages-2Mi: 4Mi", "HugePages"),
         None => ("cpu: 1", "Memory"),
     };
-    let mut fixture = Fixture::start("m-volumes").await;
+    let mut env = TestEnv::start("m-volumes").await;
     let manifest = MADE.replace("LARGE", large).replace("MEDIUM", medium);
-    fixture.apply("made.yaml", &fill(&manifest));
-    fixture.ready("made").await;
+    env.apply("made.yaml", &fill(&manifest));
+    env.ready("made").await;
 
     let sizes = "df -k /memory /small | awk 'NR > 1 {print $2}'";
-    assert_eq!(fixture.exec("made", "main", sizes).await, "32768\n1024\n");
+    assert_eq!(env.exec("made", "main", sizes).await, "32768\n1024\n");
     let fill_up = "dd if=/dev/zero of=/small/file bs=1M count=2 2>&1 | grep -o 'No space left'";
-    assert_eq!(
-        fixture.exec("made", "main", fill_up).await,
-        "No space left\n"
-    );
+    assert_eq!(env.exec("made", "main", fill_up).await, "No space left\n");
     let owners = "for v in memory small disk; do echo kept >/$v/kept; stat -c '%a %g' /$v; \
                   stat -c '%u %g' /$v/kept; done";
     // what is in memory is sticky
     let of = |mode: u32| format!("{mode} 2000\n1000 2000\n");
     let expected = [3777, 3777, 2777].map(of).concat();
-    fixture.exec("made", "main", "rm /small/file").await;
-    assert_eq!(fixture.exec("made", "main", owners).await, expected);
+    env.exec("made", "main", "rm /small/file").await;
+    assert_eq!(env.exec("made", "main", owners).await, expected);
     if pages.is_some() {
-        let seen = fixture
+        let seen = env
             .exec("made", "main", "grep ' /large ' /proc/mounts")
             .await;
         assert!(
@@ -97,18 +94,18 @@ async fn on_containerd_tmpfs_size_and_fs_group_survive_kill() {
         eprintln!("no huge pages here: not looked at");
     }
 
-    let mounts = mounts_beneath(&fixture.agent.root_dir());
+    let mounts = mounts_beneath(&env.agent.root_dir());
     assert_eq!(mounts.len(), 3, "{mounts:?}");
-    fixture.kill_and_respawn().await;
-    fixture.ready("made").await;
-    assert_eq!(mounts_beneath(&fixture.agent.root_dir()), mounts);
+    env.kill_and_respawn().await;
+    env.ready("made").await;
+    assert_eq!(mounts_beneath(&env.agent.root_dir()), mounts);
     let kept = "cat /memory/kept /small/kept /disk/kept";
-    assert_eq!(fixture.exec("made", "main", kept).await, "kept\n".repeat(3));
+    assert_eq!(env.exec("made", "main", kept).await, "kept\n".repeat(3));
 
-    fixture.remove("made.yaml");
-    fixture.gone("made").await;
-    assert!(mounts_beneath(&fixture.agent.root_dir()).is_empty());
-    fixture.stop().await;
+    env.remove("made.yaml");
+    env.gone("made").await;
+    assert!(mounts_beneath(&env.agent.root_dir()).is_empty());
+    env.stop().await;
 }
 
 const SHARES: &str = r#"
@@ -140,25 +137,25 @@ async fn on_containerd_nfs_volume_is_mounted_and_data_persists() {
     if skipped() {
         return;
     }
-    let mut fixture = Fixture::with_program("m-nfs", "mount", MOUNT).await;
-    let programs = fixture.containerd.base().join("programs");
+    let mut env = TestEnv::with_program("m-nfs", "mount", MOUNT).await;
+    let programs = env.containerd.base().join("programs");
     let at = |name: &str| programs.join(name);
     fs::create_dir(at("near")).unwrap();
     fs::write(at("near").join("file"), "of the server\n").unwrap();
 
-    let apply = |fixture: &Fixture, name: &str| {
-        fixture.apply(
+    let apply = |env: &TestEnv, name: &str| {
+        env.apply(
             &format!("{name}.yaml"),
             &fill(&SHARES.replace("NAME", name)),
         );
     };
-    apply(&fixture, "far");
-    apply(&fixture, "near");
-    fixture.ready("near").await;
+    apply(&env, "far");
+    apply(&env, "near");
+    env.ready("near").await;
     let read = "cat /share/file; echo of the pod >/share/new";
-    assert_eq!(fixture.exec("near", "main", read).await, "of the server\n");
+    assert_eq!(env.exec("near", "main", read).await, "of the server\n");
     eventually("the pod says why it waits", SOON, async || {
-        let blocker = fixture.entry("far").await.blocker;
+        let blocker = env.entry("far").await.blocker;
         let text = format!("{blocker:?}");
         let words = ["share", "mount failed: exit status 32", "no answer of far"];
         let told = words.iter().all(|words| text.contains(words));
@@ -168,16 +165,16 @@ async fn on_containerd_nfs_volume_is_mounted_and_data_persists() {
 
     // its server answers: nobody has to touch the pod
     fs::create_dir(at("far")).unwrap();
-    fixture.ready("far").await;
+    env.ready("far").await;
     for name in ["near", "far"] {
-        fixture.remove(&format!("{name}.yaml"));
-        fixture.gone(name).await;
+        env.remove(&format!("{name}.yaml"));
+        env.gone(name).await;
     }
-    assert!(mounts_beneath(&fixture.agent.root_dir()).is_empty());
+    assert!(mounts_beneath(&env.agent.root_dir()).is_empty());
     let written = fs::read_to_string(at("near").join("new")).unwrap();
     assert_eq!(written, "of the pod\n");
     assert!(at("near").join("file").exists());
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// Places below a directory where something is mounted.

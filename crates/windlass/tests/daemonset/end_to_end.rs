@@ -31,14 +31,14 @@ async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
         return;
     }
     remove_leftovers();
-    let fixture = Fixture::start().await;
+    let env = TestEnv::start().await;
     let before = Machine::read();
 
     mark();
-    fixture.install("side-by-side", "1");
-    let mut outer = fixture.agent.watch();
+    env.install("side-by-side", "1");
+    let mut outer = env.agent.watch();
     ready(&mut outer, "windlass").await;
-    add_inner_images(&fixture.containerd);
+    add_inner_images(&env.containerd);
     let mut inner = PodWatch::start(INNER_SOCKET.into());
     std::fs::create_dir_all(INNER_MANIFESTS).unwrap();
     std::fs::write(
@@ -52,7 +52,7 @@ async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
 
     // an upgrade is another pod in the place of this one
     let old = pod(&outer.now(), "windlass").unwrap().uid.clone();
-    fixture.install("side-by-side", "2");
+    env.install("side-by-side", "2");
     let replaced =
         |table: &PodTable| pod(table, "windlass").is_some_and(|pod| pod.ready && pod.uid != old);
     wait(&mut outer, "the new pod is ready", replaced).await;
@@ -62,13 +62,13 @@ async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
     let second = ready(&mut inner, "web").await;
     assert_eq!(first, second, "the same container, not restarted");
 
-    fixture.install("cleanup", "3");
+    env.install("cleanup", "3");
     let clean = |table: &PodTable| {
         let found = pod(table, "windlass");
         found.is_some_and(|pod| pod.ready && pod.containers.iter().any(|it| it.name == "clean"))
     };
     wait(&mut outer, "nothing is left", clean).await;
-    fixture.uninstall();
+    env.uninstall();
     let gone = |table: &PodTable| table.connected && pod(table, "windlass").is_none();
     wait(&mut outer, "the pod is gone", gone).await;
     let left = Machine::read().added_to(&before);
@@ -78,16 +78,16 @@ async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
         [] as [String; 0],
         "nobody else lost anything"
     );
-    fixture.stop().await;
+    env.stop().await;
 }
 
 /// The outer node.
-struct Fixture {
+struct TestEnv {
     agent: Agent,
     containerd: PrivateContainerd,
 }
 
-impl Fixture {
+impl TestEnv {
     async fn start() -> Self {
         let containerd = PrivateContainerd::start("daemonset", |_| {}).await.unwrap();
         add_images(&containerd).await;
@@ -136,13 +136,13 @@ impl Fixture {
         self.containerd.base().join("manifests/windlass.yaml")
     }
 
-    /// Ends the agent; its containerd goes with the fixture.
+    /// Stops the agent; dropping TestEnv stops its containerd.
     async fn stop(mut self) {
         self.agent.terminate().await.unwrap();
     }
 }
 
-impl Drop for Fixture {
+impl Drop for TestEnv {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!(

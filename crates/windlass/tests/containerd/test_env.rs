@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(50);
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// What a theme runs on.
-pub(crate) struct Fixture {
+pub(crate) struct TestEnv {
     /// First: a failed test shows it before the rest is taken down.
     last_words: LastWords,
     pub(crate) watch: PodWatch,
@@ -90,7 +90,7 @@ pub(crate) async fn eventually<T>(
     }
 }
 
-impl Fixture {
+impl TestEnv {
     /// A containerd and an agent with an empty manifest directory.
     pub(crate) async fn start(name: &str) -> Self {
         let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
@@ -151,16 +151,16 @@ impl Fixture {
     /// A containerd, and an agent that is started when `prepare` has seen its `--root-dir`.
     pub(crate) async fn prepared(name: &str, prepare: impl FnOnce(&Path)) -> Self {
         let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
-        let mut fixture = Self::not_started(containerd, binary(), AgentOptions::default());
-        prepare(&fixture.agent.root_dir());
-        fixture.agent.spawn().unwrap();
-        fixture
+        let mut env = Self::not_started(containerd, binary(), AgentOptions::default());
+        prepare(&env.agent.root_dir());
+        env.agent.spawn().unwrap();
+        env
     }
 
     fn with(containerd: PrivateContainerd, binary: &Path, options: AgentOptions) -> Self {
-        let mut fixture = Self::not_started(containerd, binary, options);
-        fixture.agent.spawn().unwrap();
-        fixture
+        let mut env = Self::not_started(containerd, binary, options);
+        env.agent.spawn().unwrap();
+        env
     }
 
     fn not_started(containerd: PrivateContainerd, binary: &Path, options: AgentOptions) -> Self {

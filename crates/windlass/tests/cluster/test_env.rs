@@ -27,7 +27,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(45);
 pub(crate) const LEASE_SECONDS: u64 = 8;
 
 /// What a theme runs on.
-pub(crate) struct Fixture {
+pub(crate) struct TestEnv {
     /// First: a failed test shows it before the rest is taken down.
     last_words: LastWords,
     /// The pods as the agent says.
@@ -88,14 +88,14 @@ pub(crate) async fn eventually<T>(
     }
 }
 
-impl Fixture {
+impl TestEnv {
     /// A cluster, a containerd and an agent that has joined; `None` if the machine lacks what
     /// that takes.
     pub(crate) async fn start(kind: Kind, name: &str) -> Option<Self> {
-        let mut fixture = Self::prepare(kind, name, Credentials::Certificate).await?;
-        fixture.agent.spawn().unwrap();
-        fixture.node_ready().await;
-        Some(fixture)
+        let mut env = Self::prepare(kind, name, Credentials::Certificate).await?;
+        env.agent.spawn().unwrap();
+        env.node_ready().await;
+        Some(env)
     }
 
     /// The same, the agent not started yet.
@@ -149,7 +149,7 @@ impl Fixture {
         };
         let binary = Path::new(env!("CARGO_BIN_EXE_windlass"));
         let agent = Agent::prepare(&containerd, binary, &manifests, options).unwrap();
-        let fixture = Self {
+        let env = Self {
             last_words: LastWords(agent.log_file()),
             watch: agent.watch(),
             agent,
@@ -160,8 +160,8 @@ impl Fixture {
             manifests,
             containerd,
         };
-        fixture.set_up_namespace(kind).await;
-        Some(fixture)
+        env.set_up_namespace(kind).await;
+        Some(env)
     }
 
     /// What controllers put into every namespace: a pod is refused without the one and cannot
