@@ -1,9 +1,7 @@
-//! What a kubelet's configuration would come to: acted upon, ignored, refused.
+//! Prints the support of each setting of a kubelet configuration.
 //!
 //! `cargo run -p windlass-config --example read_configuration -- /var/lib/kubelet/config.yaml`
-//! takes more of a kubelet's flags behind the file; without an argument it reads a file of its own.
-//!
-//! Runs without a container runtime.
+//! accepts kubelet flags after the file; without arguments it uses a built-in file.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -11,7 +9,7 @@ use std::ffi::OsString;
 use windlass_config::load::report::report;
 use windlass_config::{KubeletFlags, load};
 
-const OWN: &str = "
+const EXAMPLE: &str = "
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 maxPods: 60
@@ -28,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(file) => file,
         None => {
             let file = folder.path().join("config.yaml");
-            std::fs::write(&file, OWN)?;
+            std::fs::write(&file, EXAMPLE)?;
             file.into_os_string()
         }
     };
@@ -38,16 +36,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     for setting in report(flags.clone()) {
         println!("{setting}");
     }
-    // the same as the agent reads it: everything is right, or there is nothing
+    // as the agent loads it: valid as a whole, or an error
     flags.insert(0, "kubelet".into());
     let flags = KubeletFlags::from_args(flags)?;
     match load(&flags) {
         Ok(config) => {
             let kubelet = &config.kubelet;
             println!("the agent starts: at most {} pods", kubelet.max_pods);
-            println!("a pod is looked at every {}", kubelet.sync_frequency);
+            println!("pods are synced every {}", kubelet.sync_frequency);
             for warning in &config.warnings {
-                println!("it warns: {warning}");
+                println!("warning: {warning}");
             }
         }
         Err(error) => println!("the agent does not start: {error}"),

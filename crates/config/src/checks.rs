@@ -1,6 +1,4 @@
-//! What must hold on the machine before the agent starts: cgroup v2, no swap.
-//!
-//! Each check is a pure function of what was read; the reads are one line each.
+//! Host checks before the start: cgroup v2 and no swap.
 
 use std::io;
 use std::path::Path;
@@ -9,32 +7,29 @@ use rustix::fs::FsWord;
 
 use crate::kubelet::KubeletConfiguration;
 
-/// Where the cgroup hierarchy is mounted.
+/// Mount point of the cgroup hierarchy.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 /// `CGROUP2_SUPER_MAGIC`.
 const CGROUP2_MAGIC: FsWord = 0x6367_7270;
 
-/// A reason not to start.
+/// A check that prevents the start.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The machine has cgroup v1 only.
+    /// The host uses cgroup v1.
     #[error(
-        "this machine uses cgroup v1, which is no longer maintained: boot it with cgroup v2, or \
-         set failCgroupV1: false to run all the same"
+        "this host uses cgroup v1, which is no longer maintained; boot it with cgroup v2 or set \
+         failCgroupV1: false"
     )]
     CgroupV1,
     /// Swap is on.
-    #[error(
-        "running with swap on is not supported, turn it off or set failSwapOn: false \
-         (--fail-swap-on=false); /proc/swaps contains: {0}"
-    )]
+    #[error("swap is enabled: {0}; disable it or set failSwapOn: false (--fail-swap-on=false)")]
     SwapOn(String),
-    /// What a check needs cannot be read.
+    /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// Which file.
+        /// File.
         path: &'static str,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
@@ -48,10 +43,10 @@ pub enum CgroupVersion {
     V2,
 }
 
-/// Runs the checks. Returns what the operator should be told although it is allowed.
+/// Runs the checks and returns warnings.
 pub fn run(config: &KubeletConfiguration) -> Result<Vec<String>, CheckError> {
-    let mut remarks = Vec::new();
-    remarks.extend(check_cgroup(cgroup_version()?, config.fail_cgroup_v1)?);
+    let mut warnings = Vec::new();
+    warnings.extend(check_cgroup(cgroup_version()?, config.fail_cgroup_v1)?);
     let swaps = match std::fs::read_to_string("/proc/swaps") {
         Ok(text) => text,
         // a kernel without swap support has no such file
@@ -61,11 +56,11 @@ pub fn run(config: &KubeletConfiguration) -> Result<Vec<String>, CheckError> {
             return Err(CheckError::Read { path, source });
         }
     };
-    remarks.extend(check_swap(&swaps, config.fail_swap_on)?);
-    Ok(remarks)
+    warnings.extend(check_swap(&swaps, config.fail_swap_on)?);
+    Ok(warnings)
 }
 
-/// The hierarchy at `/sys/fs/cgroup`.
+/// Returns the version of the hierarchy at `/sys/fs/cgroup`.
 pub fn cgroup_version() -> Result<CgroupVersion, CheckError> {
     let stat = rustix::fs::statfs(Path::new(CGROUP_ROOT)).map_err(|error| CheckError::Read {
         path: CGROUP_ROOT,
@@ -82,7 +77,7 @@ fn version_of(file_system: FsWord) -> CgroupVersion {
     }
 }
 
-/// Decides whether the cgroup version is acceptable.
+/// Checks the cgroup version.
 pub(crate) fn check_cgroup(
     version: CgroupVersion,
     fail: bool,
@@ -91,12 +86,12 @@ pub(crate) fn check_cgroup(
         (CgroupVersion::V2, _) => Ok(None),
         (CgroupVersion::V1, true) => Err(CheckError::CgroupV1),
         (CgroupVersion::V1, false) => Ok(Some(
-            "cgroup v1 is no longer maintained; it is allowed by failCgroupV1: false".to_owned(),
+            "cgroup v1 is no longer maintained (allowed by failCgroupV1: false)".to_owned(),
         )),
     }
 }
 
-/// Decides from the text of `/proc/swaps`: every line after the heading is a swap area.
+/// Checks `/proc/swaps`: every line after the heading is a swap area.
 pub(crate) fn check_swap(swaps: &str, fail: bool) -> Result<Option<String>, CheckError> {
     let areas: Vec<_> = swaps
         .lines()
@@ -110,7 +105,7 @@ pub(crate) fn check_swap(swaps: &str, fail: bool) -> Result<Option<String>, Chec
         return Err(CheckError::SwapOn(areas.join("; ")));
     }
     Ok(Some(format!(
-        "swap is on ({} areas) and allowed by failSwapOn: false",
+        "swap is enabled ({} areas, allowed by failSwapOn: false)",
         areas.len()
     )))
 }
@@ -124,31 +119,31 @@ mod tests {
     fn check_swaps(areas: &str, fail: bool, expected: &str) {
         let line = match check_swap(&format!("{HEADING}{areas}"), fail) {
             Ok(None) => "fine".to_owned(),
-            Ok(Some(remark)) => remark,
+            Ok(Some(warning)) => warning,
             Err(error) => error.to_string(),
         };
         assert_eq!(line, expected);
     }
 
     #[test]
-    fn swap_is_refused_with_the_setting_that_allows_it() {
+    fn swap_is_rejected_unless_allowed() {
         check_swaps("", true, "fine");
         check_swaps(
             "/swapfile file 1048572 0 -2\n",
             true,
-            "running with swap on is not supported, turn it off or set failSwapOn: false \
-             (--fail-swap-on=false); /proc/swaps contains: /swapfile file 1048572 0 -2",
+            "swap is enabled: /swapfile file 1048572 0 -2; disable it or set failSwapOn: false \
+             (--fail-swap-on=false)",
         );
         check_swaps(
             "/a file 1 0 -2\n/b file 1 0 -3\n",
             false,
-            "swap is on (2 areas) and allowed by failSwapOn: false",
+            "swap is enabled (2 areas, allowed by failSwapOn: false)",
         );
         assert!(matches!(check_swap("", true), Ok(None)));
     }
 
     #[test]
-    fn cgroup_v1_is_refused_unless_allowed() {
+    fn cgroup_v1_is_rejected_unless_allowed() {
         assert_eq!(version_of(0x6367_7270), CgroupVersion::V2);
         assert_eq!(version_of(0x0102_1994), CgroupVersion::V1);
         assert!(check_cgroup(CgroupVersion::V1, true).is_err());

@@ -1,10 +1,10 @@
-//! Where traces go: the address of an OpenTelemetry collector, as gRPC writes addresses.
+//! Address of the OpenTelemetry collector, in gRPC syntax.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Port of an address that names none, as gRPC has it.
-const PORT: u16 = 443;
+/// Default port in gRPC.
+const DEFAULT_PORT: u16 = 443;
 
 /// `tracing.endpoint`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +15,8 @@ pub enum CollectorAddress {
     Unix(PathBuf),
     /// A Unix socket without a file.
     Abstract(String),
-    /// Accepted as upstream does, though it names nothing to connect to: in `dns://host:4317` the
-    /// host is in the place of a name server.
-    Nowhere,
+    /// Valid, but without a host or path; in `dns://host:4317` the host is the name server.
+    Unusable,
 }
 
 impl Default for CollectorAddress {
@@ -26,9 +25,9 @@ impl Default for CollectorAddress {
     }
 }
 
-/// A text is no address: it has another scheme than gRPC's.
+/// The scheme is unknown to gRPC.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("has an unsupported scheme: {0}.  Options are none, dns, unix, or unix-abstract")]
+#[error("has an unsupported scheme: {0}.  Options are none, dns, unix, or unix-abstract")] // lang: keep
 pub struct UnsupportedScheme(String);
 
 impl FromStr for CollectorAddress {
@@ -37,13 +36,13 @@ impl FromStr for CollectorAddress {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (scheme, rest) = split(text);
         let named = match rest.strip_prefix("//") {
-            // a name server may stand between the second and the third slash
+            // dns://<name server>/<host>
             Some(rest) if scheme == "dns" => rest.split_once('/').map_or("", |(_, host)| host),
             Some(rest) => rest,
             None => rest,
         };
         match scheme {
-            "dns" | "unix" | "unix-abstract" if named.is_empty() => Ok(Self::Nowhere),
+            "dns" | "unix" | "unix-abstract" if named.is_empty() => Ok(Self::Unusable),
             "dns" => Ok(Self::Tcp(with_port(named))),
             "unix" => Ok(Self::Unix(named.into())),
             "unix-abstract" => Ok(Self::Abstract(named.to_owned())),
@@ -52,18 +51,18 @@ impl FromStr for CollectorAddress {
     }
 }
 
-/// What is to be said of an endpoint that is accepted and leads nowhere.
-pub(crate) fn leads_nowhere(endpoint: &str) -> Option<String> {
-    let nowhere = endpoint.parse() == Ok(CollectorAddress::Nowhere);
-    nowhere.then(|| {
-        let meant = endpoint.strip_prefix("dns://");
-        let meant = meant.filter(|it| !it.is_empty() && !it.contains('/'));
-        let meant = meant.unwrap_or("localhost:4317");
-        format!("{endpoint:?} names no host or socket, so no traces are sent: write {meant}")
+/// Returns a warning for an endpoint that is valid but unusable.
+pub(crate) fn unusable_endpoint(endpoint: &str) -> Option<String> {
+    let unusable = endpoint.parse() == Ok(CollectorAddress::Unusable);
+    unusable.then(|| {
+        let host = endpoint.strip_prefix("dns://");
+        let host = host.filter(|it| !it.is_empty() && !it.contains('/'));
+        let host = host.unwrap_or("localhost:4317");
+        format!("{endpoint:?} has no host or socket, no traces are sent; use {host}")
     })
 }
 
-/// Scheme and rest; without a scheme it is `dns`.
+/// Splits an address into scheme (default `dns`) and rest.
 fn split(text: &str) -> (&str, &str) {
     match text.split_once(':') {
         Some((scheme @ ("dns" | "unix" | "unix-abstract"), rest)) => (scheme, rest),
@@ -76,27 +75,27 @@ fn with_port(host: &str) -> String {
     let after_ipv6 = host.rsplit(']').next().unwrap_or(host);
     match after_ipv6.contains(':') {
         true => host.to_owned(),
-        false => format!("{host}:{PORT}"),
+        false => format!("{host}:{DEFAULT_PORT}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CollectorAddress, leads_nowhere};
+    use super::{CollectorAddress, unusable_endpoint};
 
     fn check(text: &str, expected: &str) {
         let read = match text.parse::<CollectorAddress>() {
             Ok(CollectorAddress::Tcp(host)) => format!("tcp {host}"),
             Ok(CollectorAddress::Unix(path)) => format!("unix {}", path.display()),
             Ok(CollectorAddress::Abstract(name)) => format!("abstract {name}"),
-            Ok(CollectorAddress::Nowhere) => leads_nowhere(text).expect("a warning"),
+            Ok(CollectorAddress::Unusable) => unusable_endpoint(text).expect("a warning"),
             Err(error) => error.to_string(),
         };
         assert_eq!(read, expected, "{text}");
     }
 
     #[test]
-    fn addresses_are_read_as_grpc_writes_them() {
+    fn grpc_address_is_parsed() {
         check("localhost:4317", "tcp localhost:4317");
         check("collector.example", "tcp collector.example:443");
         check("[::1]:4317", "tcp [::1]:4317");
@@ -110,22 +109,22 @@ mod tests {
     }
 
     #[test]
-    fn other_schemes_are_refused() {
+    fn unsupported_scheme_is_rejected() {
         let http =
             "has an unsupported scheme: http.  Options are none, dns, unix, or unix-abstract";
         check("http://localhost:4317", http);
     }
 
     #[test]
-    fn what_names_no_host_or_socket_leads_nowhere_and_is_told_how_to_be_mended() {
-        let nowhere = |text: &str, mended: &str| {
-            let words = "names no host or socket, so no traces are sent: write";
-            check(text, &format!("{text:?} {words} {mended}"));
+    fn endpoint_without_host_warns_with_suggestion() {
+        let unusable = |text: &str, suggestion: &str| {
+            let warning = "has no host or socket, no traces are sent; use";
+            check(text, &format!("{text:?} {warning} {suggestion}"));
         };
-        nowhere("dns://google.com:4317", "google.com:4317");
-        nowhere("dns://10.0.0.10/", "localhost:4317");
-        nowhere("", "localhost:4317");
-        nowhere("unix:", "localhost:4317");
-        assert_eq!(leads_nowhere("localhost:4317"), None);
+        unusable("dns://google.com:4317", "google.com:4317");
+        unusable("dns://10.0.0.10/", "localhost:4317");
+        unusable("", "localhost:4317");
+        unusable("unix:", "localhost:4317");
+        assert_eq!(unusable_endpoint("localhost:4317"), None);
     }
 }

@@ -1,41 +1,40 @@
-//! Every setting by its path, and what this version does with it.
+//! Table of all configuration fields and their support in this version.
 //!
-//! One table with three uses: a user who sets a field that is accepted but not acted upon is
-//! told once at start; zero values of the fields that upstream defaults on zero are treated as
-//! absent; tests check that it lists each field of the structs exactly once.
+//! It drives the startup warnings and the defaulting of zero values. A test checks that it lists
+//! every field of the structs exactly once.
 
-/// What a field does in this version.
+/// Support of a field in this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// Acted upon.
-    Yes,
-    /// Acted upon but for what the text says.
-    Partly(&'static str),
-    /// Validated and kept, but nothing follows from it yet; the text names what is missing.
-    NotYet(&'static str),
-    /// Never acted upon, for the reason given.
+    /// Supported.
+    Full,
+    /// Supported with the given limitation.
+    Partial(&'static str),
+    /// Validated, but without effect until the given feature is implemented.
+    NotImplemented(&'static str),
+    /// Never used, for the given reason.
     Ignored(&'static str),
 }
 
-/// One field of [`KubeletConfiguration`].
+/// One field of [`KubeletConfiguration`](crate::KubeletConfiguration).
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Path of JSON names, joined by dots.
+    /// JSON names joined by dots.
     pub path: &'static str,
-    /// In a configuration file a zero value (`0`, `""`, `0s`) means the default, as upstream.
+    /// A zero value (`0`, `""`, `0s`) in the configuration file means the default.
     pub zero_is_default: bool,
-    /// What it does.
+    /// Support in this version.
     pub support: Support,
 }
 
-use Support::{Ignored, NotYet, Partly, Yes};
+use Support::{Full, Ignored, NotImplemented, Partial};
 
 const EVICTION: &str = "eviction and local storage limits";
 const IMAGE_GC: &str = "image garbage collection";
 const MANAGERS: &str = "the CPU, memory and topology managers";
 const NODE: &str = "node-wide limits and reservations";
 const QOS: &str = "reserved and throttled memory, and swap";
-const STATISTICS: &str = "statistics tell of this cgroup, nothing is moved into it";
+const STATISTICS: &str = "used for statistics only; no process is moved into the cgroup";
 const VOLUMES: &str = "flexvolume drivers";
 
 const fn plain(path: &'static str, support: Support) -> Field {
@@ -54,215 +53,209 @@ const fn zero(path: &'static str, support: Support) -> Field {
     }
 }
 
-/// The table, in the order of the specification. Free-form maps and lists are one field.
+/// All fields, in the order of the API type. Free-form maps and lists are one field.
 pub static FIELDS: &[Field] = &[
-    plain("enableServer", Yes),
-    plain("staticPodPath", Yes),
-    zero("podLogsDir", Yes),
-    zero("syncFrequency", Yes),
-    zero("fileCheckFrequency", Yes),
-    zero("httpCheckFrequency", Yes),
-    plain("staticPodURL", Yes),
-    plain("staticPodURLHeader", Yes),
-    zero("address", Yes),
-    zero("port", Yes),
-    plain("readOnlyPort", Yes),
-    plain("tlsCertFile", Yes),
-    plain("tlsPrivateKeyFile", Yes),
-    plain("tlsCipherSuites", Yes),
-    plain("tlsCurvePreferences", Yes),
-    plain("tlsMinVersion", Yes),
-    plain("rotateCertificates", Yes),
-    plain("serverTLSBootstrap", Yes),
-    // authentication: see its parts below
-    // authorization: see its parts below
-    plain("registryPullQPS", Yes),
-    zero("registryBurst", Yes),
-    zero("imagePullCredentialsVerificationPolicy", Yes),
-    plain("preloadedImagesVerificationAllowlist", Yes),
-    plain("eventRecordQPS", Yes),
-    zero("eventBurst", Yes),
-    plain("enableDebuggingHandlers", Yes),
+    plain("enableServer", Full),
+    plain("staticPodPath", Full),
+    zero("podLogsDir", Full),
+    zero("syncFrequency", Full),
+    zero("fileCheckFrequency", Full),
+    zero("httpCheckFrequency", Full),
+    plain("staticPodURL", Full),
+    plain("staticPodURLHeader", Full),
+    zero("address", Full),
+    zero("port", Full),
+    plain("readOnlyPort", Full),
+    plain("tlsCertFile", Full),
+    plain("tlsPrivateKeyFile", Full),
+    plain("tlsCipherSuites", Full),
+    plain("tlsCurvePreferences", Full),
+    plain("tlsMinVersion", Full),
+    plain("rotateCertificates", Full),
+    plain("serverTLSBootstrap", Full),
+    plain("registryPullQPS", Full),
+    zero("registryBurst", Full),
+    zero("imagePullCredentialsVerificationPolicy", Full),
+    plain("preloadedImagesVerificationAllowlist", Full),
+    plain("eventRecordQPS", Full),
+    zero("eventBurst", Full),
+    plain("enableDebuggingHandlers", Full),
     plain(
         "enableContentionProfiling",
-        Ignored("Go's block profiler has no counterpart here"),
+        Ignored("there is no equivalent of Go's block profiler"),
     ),
-    plain("healthzPort", Yes),
-    zero("healthzBindAddress", Yes),
-    plain("oomScoreAdj", Yes),
-    plain("clusterDomain", Yes),
-    plain("clusterDNS", Yes),
+    plain("healthzPort", Full),
+    zero("healthzBindAddress", Full),
+    plain("oomScoreAdj", Full),
+    plain("clusterDomain", Full),
+    plain("clusterDNS", Full),
     zero(
         "streamingConnectionIdleTimeout",
-        Ignored("without effect upstream as well"),
+        Ignored("no effect in the Go kubelet either"),
     ),
-    zero("nodeStatusUpdateFrequency", Yes),
-    zero("nodeStatusReportFrequency", Yes),
-    zero("nodeLeaseDurationSeconds", Yes),
-    zero("imageMinimumGCAge", NotYet(IMAGE_GC)),
-    plain("imageMaximumGCAge", NotYet(IMAGE_GC)),
-    plain("imageGCHighThresholdPercent", NotYet(IMAGE_GC)),
-    plain("imageGCLowThresholdPercent", NotYet(IMAGE_GC)),
-    zero("volumeStatsAggPeriod", Yes),
-    plain("kubeletCgroups", Partly(STATISTICS)),
-    plain("systemCgroups", Partly(STATISTICS)),
-    plain("cgroupRoot", Yes),
-    plain("cgroupsPerQOS", Yes),
-    zero("cgroupDriver", Yes),
-    zero("cpuManagerPolicy", NotYet(MANAGERS)),
-    plain("singleProcessOOMKill", Yes),
-    plain("cpuManagerPolicyOptions", NotYet(MANAGERS)),
-    zero("cpuManagerReconcilePeriod", NotYet(MANAGERS)),
-    zero("memoryManagerPolicy", NotYet(MANAGERS)),
-    zero("topologyManagerPolicy", NotYet(MANAGERS)),
-    zero("topologyManagerScope", NotYet(MANAGERS)),
-    plain("topologyManagerPolicyOptions", NotYet(MANAGERS)),
-    plain("qosReserved", NotYet(QOS)),
-    zero("runtimeRequestTimeout", Yes),
-    zero("hairpinMode", Ignored("validated only, as upstream")),
-    zero("maxPods", Yes),
-    plain("podCIDR", Yes),
-    plain("podPidsLimit", Yes),
-    plain("resolvConf", Yes),
-    plain("runOnce", Ignored("must stay false, as upstream")),
-    plain("cpuCFSQuota", Yes),
-    plain("cpuCFSQuotaPeriod", Yes),
-    plain("nodeStatusMaxImages", Yes),
-    zero("maxOpenFiles", Yes),
+    zero("nodeStatusUpdateFrequency", Full),
+    zero("nodeStatusReportFrequency", Full),
+    zero("nodeLeaseDurationSeconds", Full),
+    zero("imageMinimumGCAge", NotImplemented(IMAGE_GC)),
+    plain("imageMaximumGCAge", NotImplemented(IMAGE_GC)),
+    plain("imageGCHighThresholdPercent", NotImplemented(IMAGE_GC)),
+    plain("imageGCLowThresholdPercent", NotImplemented(IMAGE_GC)),
+    zero("volumeStatsAggPeriod", Full),
+    plain("kubeletCgroups", Partial(STATISTICS)),
+    plain("systemCgroups", Partial(STATISTICS)),
+    plain("cgroupRoot", Full),
+    plain("cgroupsPerQOS", Full),
+    zero("cgroupDriver", Full),
+    zero("cpuManagerPolicy", NotImplemented(MANAGERS)),
+    plain("singleProcessOOMKill", Full),
+    plain("cpuManagerPolicyOptions", NotImplemented(MANAGERS)),
+    zero("cpuManagerReconcilePeriod", NotImplemented(MANAGERS)),
+    zero("memoryManagerPolicy", NotImplemented(MANAGERS)),
+    zero("topologyManagerPolicy", NotImplemented(MANAGERS)),
+    zero("topologyManagerScope", NotImplemented(MANAGERS)),
+    plain("topologyManagerPolicyOptions", NotImplemented(MANAGERS)),
+    plain("qosReserved", NotImplemented(QOS)),
+    zero("runtimeRequestTimeout", Full),
+    zero(
+        "hairpinMode",
+        Ignored("validated only, as in the Go kubelet"),
+    ),
+    zero("maxPods", Full),
+    plain("podCIDR", Full),
+    plain("podPidsLimit", Full),
+    plain("resolvConf", Full),
+    plain("runOnce", Ignored("must be false, as in the Go kubelet")),
+    plain("cpuCFSQuota", Full),
+    plain("cpuCFSQuotaPeriod", Full),
+    plain("nodeStatusMaxImages", Full),
+    zero("maxOpenFiles", Full),
     zero(
         "contentType",
-        Ignored("the API server is spoken to in JSON"),
+        Ignored("requests to the API server use JSON"),
     ),
-    plain("kubeAPIQPS", Yes),
-    zero("kubeAPIBurst", Yes),
-    plain("serializeImagePulls", Yes),
-    plain("maxParallelImagePulls", Yes),
+    plain("kubeAPIQPS", Full),
+    zero("kubeAPIBurst", Full),
+    plain("serializeImagePulls", Full),
+    plain("maxParallelImagePulls", Full),
     plain(
         "evictionHard",
-        Partly("it counts for allocatable, nothing is evicted"),
+        Partial("reduces allocatable; eviction is not implemented"),
     ),
-    plain("evictionSoft", NotYet(EVICTION)),
-    plain("evictionSoftGracePeriod", NotYet(EVICTION)),
-    zero("evictionPressureTransitionPeriod", NotYet(EVICTION)),
-    plain("evictionMaxPodGracePeriod", NotYet(EVICTION)),
-    plain("evictionMinimumReclaim", NotYet(EVICTION)),
-    plain("mergeDefaultEvictionSettings", Yes),
-    plain("podsPerCore", Yes),
-    plain("enableControllerAttachDetach", Yes),
-    plain("protectKernelDefaults", NotYet(NODE)),
-    plain("makeIPTablesUtilChains", NotYet(NODE)),
+    plain("evictionSoft", NotImplemented(EVICTION)),
+    plain("evictionSoftGracePeriod", NotImplemented(EVICTION)),
+    zero("evictionPressureTransitionPeriod", NotImplemented(EVICTION)),
+    plain("evictionMaxPodGracePeriod", NotImplemented(EVICTION)),
+    plain("evictionMinimumReclaim", NotImplemented(EVICTION)),
+    plain("mergeDefaultEvictionSettings", Full),
+    plain("podsPerCore", Full),
+    plain("enableControllerAttachDetach", Full),
+    plain("protectKernelDefaults", NotImplemented(NODE)),
+    plain("makeIPTablesUtilChains", NotImplemented(NODE)),
     plain(
         "iptablesMasqueradeBit",
-        Ignored("without effect upstream as well"),
+        Ignored("no effect in the Go kubelet either"),
     ),
     plain(
         "iptablesDropBit",
-        Ignored("without effect upstream as well"),
+        Ignored("no effect in the Go kubelet either"),
     ),
-    plain("featureGates", Yes),
-    plain("failSwapOn", Yes),
-    // memorySwap: see its parts below
-    zero("containerLogMaxSize", Yes),
-    plain("containerLogMaxFiles", Yes),
-    plain("containerLogMaxWorkers", Yes),
-    plain("containerLogMonitorInterval", Yes),
-    zero("configMapAndSecretChangeDetectionStrategy", Yes),
-    plain("systemReserved", Yes),
-    plain("kubeReserved", Yes),
-    plain("reservedSystemCPUs", NotYet(NODE)),
+    plain("featureGates", Full),
+    plain("failSwapOn", Full),
+    zero("containerLogMaxSize", Full),
+    plain("containerLogMaxFiles", Full),
+    plain("containerLogMaxWorkers", Full),
+    plain("containerLogMonitorInterval", Full),
+    zero("configMapAndSecretChangeDetectionStrategy", Full),
+    plain("systemReserved", Full),
+    plain("kubeReserved", Full),
+    plain("reservedSystemCPUs", NotImplemented(NODE)),
     plain(
         "showHiddenMetricsForVersion",
         Ignored("there are no hidden metrics"),
     ),
-    plain("systemReservedCgroup", NotYet(NODE)),
-    plain("kubeReservedCgroup", NotYet(NODE)),
-    plain("enforceNodeAllocatable", Yes),
-    plain("allowedUnsafeSysctls", Yes),
-    zero("volumePluginDir", NotYet(VOLUMES)),
-    plain("providerID", Yes),
-    plain("kernelMemcgNotification", NotYet(EVICTION)),
-    // logging: see its parts below
-    plain("enableSystemLogHandler", Yes),
-    plain("enableSystemLogQuery", Yes),
-    plain("shutdownGracePeriod", Yes),
-    plain("shutdownGracePeriodCriticalPods", Yes),
-    plain("shutdownGracePeriodByPodPriority", Yes),
-    // crashLoopBackOff: see its parts below
-    plain("reservedMemory", NotYet(MANAGERS)),
-    plain("enableProfilingHandler", Yes),
-    plain("enableDebugFlagsHandler", Yes),
-    plain("seccompDefault", Yes),
-    plain("memoryThrottlingFactor", NotYet(QOS)),
-    zero("memoryReservationPolicy", NotYet(QOS)),
-    plain("registerWithTaints", Yes),
-    plain("registerNode", Yes),
-    // tracing: see its parts below
+    plain("systemReservedCgroup", NotImplemented(NODE)),
+    plain("kubeReservedCgroup", NotImplemented(NODE)),
+    plain("enforceNodeAllocatable", Full),
+    plain("allowedUnsafeSysctls", Full),
+    zero("volumePluginDir", NotImplemented(VOLUMES)),
+    plain("providerID", Full),
+    plain("kernelMemcgNotification", NotImplemented(EVICTION)),
+    plain("enableSystemLogHandler", Full),
+    plain("enableSystemLogQuery", Full),
+    plain("shutdownGracePeriod", Full),
+    plain("shutdownGracePeriodCriticalPods", Full),
+    plain("shutdownGracePeriodByPodPriority", Full),
+    plain("reservedMemory", NotImplemented(MANAGERS)),
+    plain("enableProfilingHandler", Full),
+    plain("enableDebugFlagsHandler", Full),
+    plain("seccompDefault", Full),
+    plain("memoryThrottlingFactor", NotImplemented(QOS)),
+    zero("memoryReservationPolicy", NotImplemented(QOS)),
+    plain("registerWithTaints", Full),
+    plain("registerNode", Full),
     plain(
         "localStorageCapacityIsolation",
-        Partly("it says whether the node has ephemeral-storage, nothing is evicted"),
+        Partial("adds ephemeral-storage to the capacity; eviction is not implemented"),
     ),
-    zero("containerRuntimeEndpoint", Yes),
-    plain("imageServiceEndpoint", Yes),
-    plain("failCgroupV1", Yes),
-    // userNamespaces: see its parts below
-    plain("authentication.x509.clientCAFile", Yes),
-    plain("authentication.webhook.enabled", Yes),
-    zero("authentication.webhook.cacheTTL", Yes),
-    plain("authentication.anonymous.enabled", Yes),
-    zero("authorization.mode", Yes),
-    zero("authorization.webhook.cacheAuthorizedTTL", Yes),
-    zero("authorization.webhook.cacheUnauthorizedTTL", Yes),
-    plain("memorySwap.swapBehavior", NotYet(QOS)),
-    plain("crashLoopBackOff.maxContainerRestartPeriod", Yes),
-    plain("userNamespaces.idsPerPod", Yes),
-    plain("tracing.endpoint", Yes),
-    plain("tracing.samplingRatePerMillion", Yes),
-    zero("logging.format", Yes),
+    zero("containerRuntimeEndpoint", Full),
+    plain("imageServiceEndpoint", Full),
+    plain("failCgroupV1", Full),
+    plain("authentication.x509.clientCAFile", Full),
+    plain("authentication.webhook.enabled", Full),
+    zero("authentication.webhook.cacheTTL", Full),
+    plain("authentication.anonymous.enabled", Full),
+    zero("authorization.mode", Full),
+    zero("authorization.webhook.cacheAuthorizedTTL", Full),
+    zero("authorization.webhook.cacheUnauthorizedTTL", Full),
+    plain("memorySwap.swapBehavior", NotImplemented(QOS)),
+    plain("crashLoopBackOff.maxContainerRestartPeriod", Full),
+    plain("userNamespaces.idsPerPod", Full),
+    plain("tracing.endpoint", Full),
+    plain("tracing.samplingRatePerMillion", Full),
+    zero("logging.format", Full),
     zero(
         "logging.flushFrequency",
-        Ignored("lines are written as they come"),
+        Ignored("lines are written immediately"),
     ),
-    plain("logging.verbosity", Yes),
+    plain("logging.verbosity", Full),
     plain(
         "logging.vmodule",
-        Ignored("use RUST_LOG to set a level for a module"),
+        Ignored("use RUST_LOG to set the level of a module"),
     ),
     plain(
         "logging.options.text.splitStream",
-        Ignored("all lines go to stderr"),
+        Ignored("all lines are written to stderr"),
     ),
     zero(
         "logging.options.text.infoBufferSize",
-        Ignored("lines are written as they come"),
+        Ignored("lines are written immediately"),
     ),
     plain(
         "logging.options.json.splitStream",
-        Ignored("all lines go to stderr"),
+        Ignored("all lines are written to stderr"),
     ),
     zero(
         "logging.options.json.infoBufferSize",
-        Ignored("lines are written as they come"),
+        Ignored("lines are written immediately"),
     ),
 ];
 
-/// The table's row for a path.
+/// Returns the field with a path.
 pub fn find(path: &str) -> Option<&'static Field> {
     FIELDS.iter().find(|field| field.path == path)
 }
 
-/// What users are told about a field they set that does nothing, or less than they may think.
-pub fn notice(path: &str) -> Option<String> {
+/// Returns the warning for a field that is not fully supported.
+pub fn support_message(path: &str) -> Option<String> {
     match find(path)?.support {
-        Yes => None,
-        Partly(rest) => Some(format!("acted upon in part: {rest}")),
-        NotYet(missing) => Some(format!(
-            "accepted, but nothing follows from it in this version, which lacks {missing}"
-        )),
-        Ignored(reason) => Some(format!("accepted and ignored: {reason}")),
+        Full => None,
+        Partial(rest) => Some(format!("partially supported: {rest}")),
+        NotImplemented(missing) => Some(format!("not implemented: requires {missing}")),
+        Ignored(reason) => Some(format!("ignored: {reason}")),
     }
 }
 
-/// Paths of all fields the structs have, for the check that the table is complete.
+/// Returns the paths of all fields of the structs.
 #[cfg(test)]
 pub(crate) fn paths_of(
     config: &crate::KubeletConfiguration,

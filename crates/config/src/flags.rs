@@ -1,9 +1,8 @@
-//! The command line: the kubelet's flags with pflag's spelling rules.
+//! Command-line flags of the kubelet, with the spelling rules of pflag.
 //!
-//! `--flag=value` and `--flag value` mean the same; a switch may carry `=true` or `=false`;
-//! underscores in a flag's name count as dashes; the last of repeated flags wins, lists grow.
-//! Flags that mirror a configuration field come from the table in [`mirror`] and form the
-//! topmost configuration layer.
+//! `--flag=value` and `--flag value` are equivalent, and underscores equal dashes. Switches accept
+//! `=true` and `=false`. Repeated flags replace the value, or add to a list. Flags that mirror a
+//! field come from the table in [`mirror`] and are the last configuration layer.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,7 +21,7 @@ pub use mirror::{ConfigFlags, FlagSetting, IgnoredFlags};
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "windlass",
-    about = "A Kubernetes node agent (kubelet): runs the pods of a directory, a URL or a cluster \
+    about = "A Kubernetes node agent (kubelet). Runs pods from a directory, a URL or a cluster \
              on a container runtime.",
     disable_version_flag = true,
     args_override_self = true,
@@ -38,28 +37,28 @@ pub struct KubeletFlags {
         value_parser = value::path
     )]
     pub config_file: Option<PathBuf>,
-    /// Directory of drop-in files (*.conf) laid over --config.
+    /// Directory of drop-in files (*.conf) that override --config.
     #[arg(long, value_name = "DIR", allow_hyphen_values = true, value_parser = value::path)]
     pub config_dir: Option<PathBuf>,
-    /// Credentials for the API server; without it the agent runs stand-alone.
+    /// Credentials for the API server. Without it, the agent runs standalone.
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = value::path)]
     pub kubeconfig: Option<PathBuf>,
     /// Credentials used once to obtain a client certificate.
     #[arg(long, value_name = "FILE", allow_hyphen_values = true, value_parser = value::path)]
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// Directory of the agent's state.
+    /// Directory for state files and pod data.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub root_dir: PathBuf,
-    /// Directory of the agent's certificates.
+    /// Directory for certificates.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/pki")]
     pub cert_dir: PathBuf,
-    /// Name of the node; the lower-cased host name if absent.
+    /// Name of the node. Defaults to the lower-case host name.
     #[arg(long, value_name = "NAME")]
     pub hostname_override: Option<String>,
-    /// Address of the node, or two of different families; 0.0.0.0 or :: prefer a family.
+    /// Address of the node, or one address per IP family. 0.0.0.0 or :: selects a family.
     #[arg(long, value_name = "IP[,IP]")]
     pub node_ip: Option<String>,
-    /// `external` or empty.
+    /// Cloud provider: `external` or empty.
     #[arg(
         long,
         value_name = "NAME",
@@ -67,26 +66,25 @@ pub struct KubeletFlags {
         hide_default_value = true
     )]
     pub cloud_provider: String,
-    /// Labels of the node: key=value,…
+    /// Labels to add to the node (key=value,…).
     #[arg(long, value_name = "LABELS", value_parser = value::labels)]
     pub node_labels: Option<value::Labels>,
-    /// File to hold a lock on while running.
+    /// File to lock while the agent runs.
     #[arg(long, value_name = "FILE", value_parser = value::path)]
     pub lock_file: Option<PathBuf>,
-    /// Exit when another process opens the lock file: not in this version, it does nothing.
+    /// Exit when another process opens the lock file. Not implemented.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
     pub exit_on_lock_contention: bool,
     /// Cgroup of the container runtime.
     #[arg(long, value_name = "CGROUP")]
     pub runtime_cgroups: Option<String>,
-    /// Configuration of credential provider plugins, a file or a directory of them: they are asked
-    /// when an image is pulled.
+    /// Configuration file of credential provider plugins, or a directory of such files.
     #[arg(long, value_name = "PATH", value_parser = value::path)]
     pub image_credential_provider_config: Option<PathBuf>,
-    /// Directory of the programs of credential provider plugins.
+    /// Directory of credential provider plugin binaries.
     #[arg(long, value_name = "DIR", value_parser = value::path)]
     pub image_credential_provider_bin_dir: Option<PathBuf>,
-    /// Least age of a dead container before it is collected.
+    /// Minimum age of a dead container before garbage collection.
     #[arg(
         long,
         value_name = "DURATION",
@@ -94,7 +92,7 @@ pub struct KubeletFlags {
         allow_hyphen_values = true
     )]
     pub minimum_container_ttl_duration: GoDuration,
-    /// Dead instances kept for each container; negative is no limit.
+    /// Maximum number of dead instances to keep per container. Negative means no limit.
     #[arg(
         long,
         value_name = "N",
@@ -103,7 +101,7 @@ pub struct KubeletFlags {
         value_parser = value::whole::<i32>
     )]
     pub maximum_dead_containers_per_container: i32,
-    /// Dead containers kept on the node; negative is no limit.
+    /// Maximum number of dead containers to keep on the node. Negative means no limit.
     #[arg(
         long,
         value_name = "N",
@@ -112,36 +110,37 @@ pub struct KubeletFlags {
         value_parser = value::whole::<i32>
     )]
     pub maximum_dead_containers: i32,
-    /// Windlass: pods that are started at a time; 0 chooses by the number of cores.
+    /// Windlass only: maximum number of concurrent pod starts. 0 derives it from the CPU count.
     #[arg(long, value_name = "N", default_value = "0", value_parser = value::whole::<usize>)]
     pub start_concurrency: usize,
-    /// Windlass: exec, attach, run and port-forward need the right to create nodes/proxy, whatever
-    /// the method. With false get is enough for a WebSocket, as for the Go kubelet.
+    /// Windlass only: require the create permission on nodes/proxy for exec, attach, run and
+    /// port-forward, for every HTTP method. With false, get suffices for WebSockets, as in the Go
+    /// kubelet.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
     pub exec_needs_create: bool,
     /// Windlass only: stop and remove all pods on this node, including static pods, then exit.
     /// Skips preStop hooks; does not contact the API server.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = value::boolean, value_name = "BOOL", action = clap::ArgAction::Set)]
     pub cleanup_and_exit: bool,
-    /// Print the version and exit; =raw prints all of it.
+    /// Print the version and exit. =raw prints details.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "raw")]
     pub version: Option<String>,
     /// Flags that mirror a configuration field.
     #[command(flatten)]
     pub config: ConfigFlags,
-    /// Flags that are accepted and do nothing.
+    /// Flags without effect, for compatibility.
     #[command(flatten)]
     pub ignored: IgnoredFlags,
 }
 
 impl KubeletFlags {
-    /// Reads a command line, the program's name first.
+    /// Parses a command line that starts with the program name.
     pub fn from_args<I>(args: I) -> Result<Self, clap::Error>
     where
         I: IntoIterator<Item = OsString>,
     {
         let mut flags = Self::try_parse_from(normalize(args)).map_err(without_secrets)?;
-        // an empty path is how a wrapper script says that there is none
+        // wrapper scripts pass an empty path for none
         for path in [
             &mut flags.config_file,
             &mut flags.config_dir,
@@ -157,7 +156,7 @@ impl KubeletFlags {
     }
 }
 
-/// Takes out of an error the value of the one flag that carries passwords.
+/// Hides the value of the flag that may contain passwords.
 fn without_secrets(mut error: clap::Error) -> clap::Error {
     if let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg)
         && flag.starts_with("--manifest-url-header")
@@ -170,12 +169,11 @@ fn without_secrets(mut error: clap::Error) -> clap::Error {
 
 impl Default for KubeletFlags {
     fn default() -> Self {
-        // The empty command line is valid: every flag has a default or is optional.
         Self::from_args([OsString::from("windlass")]).unwrap_or_else(|error| error.exit())
     }
 }
 
-/// Underscores in flag names become dashes; values and everything after `--` stay.
+/// Replaces underscores in flag names by dashes, up to `--`.
 pub fn normalize<I>(args: I) -> Vec<OsString>
 where
     I: IntoIterator<Item = OsString>,

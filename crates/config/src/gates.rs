@@ -10,13 +10,13 @@ use table::{DEPENDENCIES, GATES};
 /// Maturity of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Off unless asked for.
+    /// Off by default.
     Alpha,
     /// Usually on.
     Beta,
     /// Generally available.
     Ga,
-    /// About to go.
+    /// Will be removed.
     Deprecated,
 }
 
@@ -38,31 +38,31 @@ pub struct Gate {
     pub name: &'static str,
     /// Stage.
     pub stage: Stage,
-    /// State if nobody says otherwise.
+    /// State if not set.
     pub default: bool,
-    /// The state cannot be changed.
+    /// Whether the state cannot be changed.
     pub locked: bool,
-    /// The Go kubelet reads it; other components alone read the rest.
+    /// Whether the Go kubelet reads it.
     pub in_kubelet: bool,
 }
 
-/// Asks for a change that the gates do not allow.
+/// A requested gate is unknown, locked or lacks a dependency.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
     /// No such gate.
-    #[error("unknown feature gate {0}: remove it{hint}", hint = hint(.0))]
+    #[error("unknown feature gate {0}; remove it{hint}", hint = hint(.0))]
     Unknown(String),
     /// The gate is locked to its default.
-    #[error("cannot set feature gate {name} to {asked}: it is locked to {default}, remove it")]
+    #[error("cannot set feature gate {name} to {requested}: locked to {default}; remove it")]
     Locked {
         /// Name.
         name: &'static str,
-        /// State asked for.
-        asked: bool,
-        /// State it has.
+        /// Requested state.
+        requested: bool,
+        /// Locked state.
         default: bool,
     },
-    /// The gate is on, and gates that it depends on are off.
+    /// The gate is on, but gates that it depends on are off.
     #[error(
         "{name} is enabled, but depends on features that are disabled: [{}]; disable {name} too",
         disabled.join(" ")
@@ -70,13 +70,13 @@ pub enum GateError {
     Dependency {
         /// Name.
         name: &'static str,
-        /// The gates that are off.
+        /// Disabled dependencies.
         disabled: Vec<&'static str>,
     },
 }
 
 impl GateError {
-    /// The name asked for.
+    /// Returns the name of the gate.
     pub fn gate(&self) -> &str {
         match self {
             Self::Unknown(name) => name,
@@ -92,27 +92,27 @@ pub struct FeatureGates {
 }
 
 impl FeatureGates {
-    /// Defaults with the asked changes. All faults are returned, not only the first.
+    /// Applies the requested changes to the defaults, or returns all errors.
     ///
-    /// `AllAlpha` and `AllBeta` set all gates of a stage that are not named themselves.
-    pub fn new(asked: &BTreeMap<String, bool>) -> Result<Self, Vec<GateError>> {
-        match Self::possible(asked) {
+    /// `AllAlpha` and `AllBeta` set all gates of a stage that are not set individually.
+    pub fn new(requested: &BTreeMap<String, bool>) -> Result<Self, Vec<GateError>> {
+        match Self::from_valid(requested) {
             (gates, errors) if errors.is_empty() => Ok(gates),
             (_, errors) => Err(errors),
         }
     }
 
-    /// Defaults with those of the asked changes that are possible, and the faults of the others.
-    pub(crate) fn possible(asked: &BTreeMap<String, bool>) -> (Self, Vec<GateError>) {
+    /// Applies the valid changes to the defaults and returns the errors of the others.
+    pub(crate) fn from_valid(requested: &BTreeMap<String, bool>) -> (Self, Vec<GateError>) {
         let mut changed = BTreeMap::new();
         let mut errors = Vec::new();
         for (group, stage) in [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)] {
-            if let Some(&on) = asked.get(group) {
+            if let Some(&on) = requested.get(group) {
                 let of_stage = GATES.iter().filter(|g| g.stage == stage && !g.locked);
                 changed.extend(of_stage.map(|g| (g.name, on)));
             }
         }
-        for (name, &on) in asked {
+        for (name, &on) in requested {
             if matches!(name.as_str(), "AllAlpha" | "AllBeta") {
                 continue;
             }
@@ -121,7 +121,7 @@ impl FeatureGates {
                 Some(gate) if gate.locked && gate.default != on => {
                     errors.push(GateError::Locked {
                         name: gate.name,
-                        asked: on,
+                        requested: on,
                         default: gate.default,
                     });
                 }
@@ -152,7 +152,7 @@ impl FeatureGates {
             .collect()
     }
 
-    /// Whether a gate is on. A name that is no gate is off.
+    /// Whether a gate is on; an unknown name is off.
     pub fn enabled(&self, name: &str) -> bool {
         match self.changed.get(name) {
             Some(&on) => on,
@@ -174,12 +174,12 @@ impl FeatureGates {
     }
 }
 
-/// A gate by name.
+/// Returns a gate by name.
 pub fn find(name: &str) -> Option<&'static Gate> {
     GATES.iter().find(|gate| gate.name == name)
 }
 
-/// A gate whose name differs in case only is what a typing error looks like.
+/// Suggests the gate whose name differs in case only.
 fn hint(name: &str) -> String {
     GATES
         .iter()
@@ -192,9 +192,12 @@ fn hint(name: &str) -> String {
 mod tests {
     use super::{DEPENDENCIES, FeatureGates, GATES, Stage, find};
 
-    fn check(asked: &[(&str, bool)], gate: &str, expected: &str) {
-        let asked = asked.iter().map(|(n, on)| ((*n).to_owned(), *on)).collect();
-        let line = match FeatureGates::new(&asked) {
+    fn check(requested: &[(&str, bool)], gate: &str, expected: &str) {
+        let requested = requested
+            .iter()
+            .map(|(n, on)| ((*n).to_owned(), *on))
+            .collect();
+        let line = match FeatureGates::new(&requested) {
             Ok(gates) => gates.enabled(gate).to_string(),
             Err(errors) => errors
                 .iter()
@@ -218,9 +221,9 @@ mod tests {
                 ("Nonsense", true),
             ],
             "NodeSwap",
-            "cannot set feature gate NodeSwap to false: it is locked to true, remove it; \
-             unknown feature gate Nonsense: remove it; \
-             unknown feature gate eventedpleg: remove it or write EventedPLEG",
+            "cannot set feature gate NodeSwap to false: locked to true; remove it; \
+             unknown feature gate Nonsense; remove it; \
+             unknown feature gate eventedpleg; remove it or write EventedPLEG",
         );
         check(&[("AllAlpha", true)], "EventedPLEG", "true");
         check(
@@ -241,12 +244,12 @@ mod tests {
         check(
             &[("NFTablesProxyMode", false)],
             "NFTablesProxyMode",
-            "cannot set feature gate NFTablesProxyMode to false: it is locked to true, remove it",
+            "cannot set feature gate NFTablesProxyMode to false: locked to true; remove it",
         );
     }
 
     #[test]
-    fn a_gate_needs_the_gates_it_depends_on() {
+    fn gate_with_disabled_dependency_is_rejected() {
         check(
             &[("GracefulNodeShutdown", false)],
             "GracefulNodeShutdown",

@@ -1,8 +1,7 @@
 //! `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`: every field, with its default.
 //!
-//! The structs hold values after defaulting, so nothing here is optional unless absence itself
-//! means something. Which field is acted upon is in [`crate::fields`], what is valid in
-//! [`crate::validate`].
+//! The structs hold values after defaulting; a field is optional only if absence has a meaning.
+//! [`crate::fields`] lists which fields are supported, [`crate::validate`] the rules.
 
 use std::collections::BTreeMap;
 
@@ -23,33 +22,33 @@ pub(crate) const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 /// `kind` of a configuration file.
 pub(crate) const KIND: &str = "KubeletConfiguration";
 
-/// What the operator asks of the node agent.
+/// The kubelet configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeletConfiguration {
-    /// Master switch of the HTTPS server on `port`.
+    /// Enables the HTTPS server on `port`.
     pub enable_server: bool,
-    /// Manifest file or directory of static pods; empty turns the source off.
+    /// Manifest file or directory of static pods; empty disables the source.
     pub static_pod_path: String,
     /// Root of container logs: absolute, clean, ASCII.
     pub pod_logs_dir: String,
-    /// Longest time between two syncs of an unchanged pod.
+    /// Maximum time between two syncs of an unchanged pod.
     pub sync_frequency: GoDuration,
-    /// Period of the full listing of `staticPodPath`, besides file events.
+    /// Period of full scans of `staticPodPath`, in addition to file events.
     pub file_check_frequency: GoDuration,
     /// Poll period of `staticPodURL`.
     pub http_check_frequency: GoDuration,
     /// HTTP(S) location of a Pod or PodList.
     #[serde(rename = "staticPodURL")]
     pub static_pod_url: String,
-    /// Headers of that request; values are masked when the configuration is shown.
+    /// HTTP headers of that request; `/configz` masks the values.
     #[serde(rename = "staticPodURLHeader")]
     pub static_pod_url_header: BTreeMap<String, Vec<String>>,
     /// Listen address of `port` and `readOnlyPort`.
     pub address: String,
     /// Port of the authenticated HTTPS server.
     pub port: i32,
-    /// Port of the plain HTTP server; 0 is off.
+    /// Port of the unauthenticated HTTP server; 0 disables it.
     pub read_only_port: i32,
     /// Serving certificate chain.
     pub tls_cert_file: String,
@@ -61,21 +60,21 @@ pub struct KubeletConfiguration {
     pub tls_curve_preferences: Vec<i32>,
     /// `VersionTLS12` or `VersionTLS13`.
     pub tls_min_version: String,
-    /// Client certificate rotation through certificate signing requests.
+    /// Rotate the client certificate with CSRs.
     pub rotate_certificates: bool,
-    /// Serving certificate through a certificate signing request.
+    /// Obtain the serving certificate with a CSR.
     #[serde(rename = "serverTLSBootstrap")]
     pub server_tls_bootstrap: bool,
-    /// Who may call the server.
+    /// Authentication of callers.
     pub authentication: Authentication,
-    /// What callers may do.
+    /// Authorization of callers.
     pub authorization: Authorization,
     /// Image pulls per second; 0 is unlimited.
     #[serde(rename = "registryPullQPS")]
     pub registry_pull_qps: i32,
     /// Burst of `registryPullQPS`.
     pub registry_burst: i32,
-    /// Whether a pod must hold the credentials an image on the node was pulled with.
+    /// Whether a pod must have the credentials with which a present image was pulled.
     pub image_pull_credentials_verification_policy: String,
     /// Repository patterns exempt from that verification.
     pub preloaded_images_verification_allowlist: Vec<String>,
@@ -84,11 +83,11 @@ pub struct KubeletConfiguration {
     pub event_record_qps: i32,
     /// Burst of `eventRecordQPS`.
     pub event_burst: i32,
-    /// Exec, attach, logs and the other debugging endpoints.
+    /// Enables exec, attach, logs and the other debugging endpoints.
     pub enable_debugging_handlers: bool,
     /// Block profiling.
     pub enable_contention_profiling: bool,
-    /// Port of the local health endpoint; 0 is off.
+    /// Port of the local health endpoint; 0 disables it.
     pub healthz_port: i32,
     /// Address of the local health endpoint.
     pub healthz_bind_address: String,
@@ -99,47 +98,47 @@ pub struct KubeletConfiguration {
     /// Name servers of ClusterFirst pods.
     #[serde(rename = "clusterDNS")]
     pub cluster_dns: Vec<String>,
-    /// Idle time of streaming connections.
+    /// Idle timeout of streaming connections.
     pub streaming_connection_idle_timeout: GoDuration,
-    /// How often the node status is computed.
+    /// Period of node status computation.
     pub node_status_update_frequency: GoDuration,
-    /// How often an unchanged node status is sent.
+    /// Period of sending an unchanged node status.
     pub node_status_report_frequency: GoDuration,
-    /// Length of the node lease.
+    /// Duration of the node lease.
     pub node_lease_duration_seconds: i32,
-    /// Least time an image must have been unused before it is collected.
+    /// Minimum unused time of an image before GC.
     #[serde(rename = "imageMinimumGCAge")]
     pub image_minimum_gc_age: GoDuration,
-    /// Unused images older than this are collected; 0 is off.
+    /// Unused time of an image after which it is removed; 0 disables this.
     #[serde(rename = "imageMaximumGCAge")]
     pub image_maximum_gc_age: GoDuration,
-    /// Disk usage at which images are collected.
+    /// Disk usage at which image GC starts.
     #[serde(rename = "imageGCHighThresholdPercent")]
     pub image_gc_high_threshold_percent: i32,
-    /// Disk usage at which the collection stops.
+    /// Disk usage at which image GC stops.
     #[serde(rename = "imageGCLowThresholdPercent")]
     pub image_gc_low_threshold_percent: i32,
-    /// Period of volume usage measurement; negative is off.
+    /// Period of volume usage measurement; negative disables it.
     pub volume_stats_agg_period: GoDuration,
-    /// Cgroup that the Go kubelet moves itself into; here the one that statistics call the kubelet.
+    /// Cgroup of the kubelet, for statistics; the Go kubelet also moves itself into it.
     pub kubelet_cgroups: String,
-    /// Cgroup that the Go kubelet moves processes outside any cgroup into; here for statistics only.
+    /// Cgroup of system processes, for statistics; the Go kubelet also moves processes into it.
     pub system_cgroups: String,
     /// Parent of the pods' cgroups.
     pub cgroup_root: String,
-    /// A cgroup for each QoS class and pod.
+    /// Create a cgroup for each QoS class and pod.
     #[serde(rename = "cgroupsPerQOS")]
     pub cgroups_per_qos: bool,
-    /// `cgroupfs` or `systemd`; what the runtime reports wins.
+    /// `cgroupfs` or `systemd`; the value reported by the runtime takes precedence.
     pub cgroup_driver: String,
     /// `none` or `static`.
     pub cpu_manager_policy: String,
-    /// Whether the kernel's OOM killer takes single processes; `None` means by cgroup version.
+    /// Whether the OOM killer kills single processes; the default depends on the cgroup version.
     #[serde(rename = "singleProcessOOMKill")]
     pub single_process_oom_kill: Option<bool>,
     /// Options of the static CPU policy.
     pub cpu_manager_policy_options: BTreeMap<String, String>,
-    /// Period at which CPU sets are applied again.
+    /// Period of CPU set reconciliation.
     pub cpu_manager_reconcile_period: GoDuration,
     /// `None` or `Static`.
     pub memory_manager_policy: String,
@@ -151,16 +150,16 @@ pub struct KubeletConfiguration {
     pub topology_manager_policy_options: BTreeMap<String, String>,
     /// Share of a resource reserved for higher QoS classes.
     pub qos_reserved: BTreeMap<String, String>,
-    /// Deadline of ordinary runtime calls.
+    /// Timeout of ordinary runtime calls.
     pub runtime_request_timeout: GoDuration,
     /// Hairpin mode.
     pub hairpin_mode: String,
-    /// Pods the node takes.
+    /// Maximum number of pods on the node.
     pub max_pods: i32,
-    /// Address range of pods, stand-alone mode only.
+    /// Address range of pods, in standalone mode only.
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
-    /// `pids.max` of a pod; -1 is the node's limit.
+    /// `pids.max` of a pod; -1 means the limit of the node.
     pub pod_pids_limit: i64,
     /// The node's resolver file; empty means none.
     pub resolv_conf: String,
@@ -169,14 +168,14 @@ pub struct KubeletConfiguration {
     /// Enforce CPU limits by quota.
     #[serde(rename = "cpuCFSQuota")]
     pub cpu_cfs_quota: bool,
-    /// Period of that quota, 1 ms to 1 s.
+    /// Period of the CPU quota, 1 ms to 1 s.
     #[serde(rename = "cpuCFSQuotaPeriod")]
     pub cpu_cfs_quota_period: GoDuration,
-    /// Images listed in the node status; -1 is unlimited.
+    /// Maximum number of images in the node status; -1 means no limit.
     pub node_status_max_images: i32,
     /// Open file limit of the agent.
     pub max_open_files: i64,
-    /// Wire format towards the API server.
+    /// Wire format for the API server.
     pub content_type: String,
     /// Requests per second to the API server.
     #[serde(rename = "kubeAPIQPS")]
@@ -184,27 +183,27 @@ pub struct KubeletConfiguration {
     /// Burst of `kubeAPIQPS`.
     #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: i32,
-    /// One image pull at a time.
+    /// Pull one image at a time.
     pub serialize_image_pulls: bool,
-    /// Most image pulls at a time; `None` is no limit.
+    /// Maximum number of concurrent image pulls; no limit if not set.
     pub max_parallel_image_pulls: Option<i32>,
-    /// Thresholds that evict at once.
+    /// Thresholds of immediate eviction.
     pub eviction_hard: BTreeMap<String, String>,
-    /// Thresholds that evict after a grace period.
+    /// Thresholds of eviction after a grace period.
     pub eviction_soft: BTreeMap<String, String>,
     /// Grace period of each soft threshold.
     pub eviction_soft_grace_period: BTreeMap<String, String>,
-    /// Time before a pressure condition is taken back.
+    /// Minimum duration of a pressure condition.
     pub eviction_pressure_transition_period: GoDuration,
-    /// Longest grace period of a soft eviction, seconds.
+    /// Maximum pod grace period of a soft eviction, in seconds.
     pub eviction_max_pod_grace_period: i32,
-    /// What an eviction frees at least.
+    /// Minimum amount that an eviction reclaims.
     pub eviction_minimum_reclaim: BTreeMap<String, String>,
-    /// Lay `evictionHard` over the defaults instead of replacing them.
+    /// Merge `evictionHard` into the defaults instead of replacing them.
     pub merge_default_eviction_settings: bool,
-    /// Pods for each core; 0 is off.
+    /// Maximum number of pods per core; 0 means no limit.
     pub pods_per_core: i32,
-    /// The control plane attaches volumes.
+    /// Let the controller attach and detach volumes.
     pub enable_controller_attach_detach: bool,
     /// Fail instead of setting kernel parameters.
     pub protect_kernel_defaults: bool,
@@ -219,32 +218,32 @@ pub struct KubeletConfiguration {
     pub feature_gates: BTreeMap<String, bool>,
     /// Refuse to start while swap is on.
     pub fail_swap_on: bool,
-    /// Swap of pods.
+    /// Swap settings of pods.
     pub memory_swap: MemorySwap,
     /// Size at which a container log is rotated.
     pub container_log_max_size: String,
-    /// Log files kept for a container, the current one included.
+    /// Maximum number of log files per container, including the current one.
     pub container_log_max_files: i32,
-    /// Rotations at a time.
+    /// Maximum number of concurrent log rotations.
     pub container_log_max_workers: i32,
-    /// Period of the size check.
+    /// Period of log size checks.
     pub container_log_monitor_interval: GoDuration,
     /// `Get`, `Cache` or `Watch`.
     pub config_map_and_secret_change_detection_strategy: String,
-    /// Resources kept for the system.
+    /// Resources reserved for the system.
     pub system_reserved: BTreeMap<String, String>,
-    /// Resources kept for Kubernetes daemons.
+    /// Resources reserved for Kubernetes daemons.
     pub kube_reserved: BTreeMap<String, String>,
-    /// CPUs kept for the system.
+    /// CPUs reserved for the system.
     #[serde(rename = "reservedSystemCPUs")]
     pub reserved_system_cpus: String,
-    /// Version whose hidden metrics are shown.
+    /// Version whose hidden metrics are exposed.
     pub show_hidden_metrics_for_version: String,
     /// Cgroup of system daemons.
     pub system_reserved_cgroup: String,
     /// Cgroup of Kubernetes daemons.
     pub kube_reserved_cgroup: String,
-    /// What node allocatable is enforced on.
+    /// Levels at which node allocatable is enforced.
     pub enforce_node_allocatable: Vec<String>,
     /// Unsafe kernel parameters that pods may set.
     pub allowed_unsafe_sysctls: Vec<String>,
@@ -253,7 +252,7 @@ pub struct KubeletConfiguration {
     /// `spec.providerID` of the node.
     #[serde(rename = "providerID")]
     pub provider_id: String,
-    /// Let the kernel signal memory thresholds.
+    /// Use kernel notifications for memory thresholds.
     pub kernel_memcg_notification: bool,
     /// Logging.
     pub logging: Logging,
@@ -261,9 +260,9 @@ pub struct KubeletConfiguration {
     pub enable_system_log_handler: bool,
     /// Serve the journal.
     pub enable_system_log_query: bool,
-    /// Time a node shutdown is delayed.
+    /// Total delay of a graceful node shutdown.
     pub shutdown_grace_period: GoDuration,
-    /// Part of it kept for critical pods.
+    /// Part of `shutdownGracePeriod` reserved for critical pods.
     pub shutdown_grace_period_critical_pods: GoDuration,
     /// Shutdown periods by pod priority.
     pub shutdown_grace_period_by_pod_priority: Vec<ShutdownByPriority>,
@@ -274,17 +273,17 @@ pub struct KubeletConfiguration {
     pub reserved_memory: Vec<MemoryReservation>,
     /// Serve profiles.
     pub enable_profiling_handler: bool,
-    /// Let the log verbosity be changed over HTTP.
+    /// Allow changing the log verbosity over HTTP.
     pub enable_debug_flags_handler: bool,
-    /// RuntimeDefault seccomp profile where a pod names none.
+    /// Use the RuntimeDefault seccomp profile by default.
     pub seccomp_default: bool,
-    /// Part of the limit at which memory is throttled.
+    /// Fraction of the memory limit at which memory is throttled.
     pub memory_throttling_factor: f64,
     /// `None` or `TieredReservation`.
     pub memory_reservation_policy: String,
-    /// Taints of a new node object.
+    /// Taints of a new Node object.
     pub register_with_taints: Vec<Taint>,
-    /// Create the node object.
+    /// Create the Node object.
     pub register_node: bool,
     /// OpenTelemetry tracing.
     pub tracing: Option<Tracing>,
@@ -292,7 +291,7 @@ pub struct KubeletConfiguration {
     pub local_storage_capacity_isolation: bool,
     /// Socket of the container runtime.
     pub container_runtime_endpoint: String,
-    /// Socket of the image service; empty means the runtime's.
+    /// Socket of the image service; empty means the container runtime.
     pub image_service_endpoint: String,
     /// Refuse to start on cgroup v1.
     pub fail_cgroup_v1: bool,
@@ -432,7 +431,7 @@ impl Default for KubeletConfiguration {
     }
 }
 
-/// Thresholds of `evictionHard` where the configuration file has none.
+/// Default thresholds of `evictionHard`.
 pub(crate) fn eviction_hard_defaults() -> BTreeMap<String, String> {
     [
         ("memory.available", "100Mi"),

@@ -1,4 +1,4 @@
-//! Configuration layers as JSON values: merging, walking, and reading the drop-in directory.
+//! Configuration layers as JSON values, and the drop-in directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::duration::GoDuration;
 use crate::fields;
 
-/// Fields that hold a path, resolved against the directory of the file they come from.
+/// Fields with a path, which is relative to the configuration file.
 const PATH_FIELDS: [&str; 7] = [
     "staticPodPath",
     "authentication.x509.clientCAFile",
@@ -44,12 +44,12 @@ pub fn get<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |value, key| value.get(key))
 }
 
-/// Replaces the value at a path, making the objects on the way.
+/// Replaces the value at a path and creates the objects on the path.
 pub fn set(target: &mut Value, path: &str, value: Value) {
     let patch = path
         .rsplit('.')
         .fold(Value::Null, |inner, key| wrap(key, inner));
-    // the null at the end deletes what was there, so that maps are replaced and not merged
+    // null deletes the old value, so that maps are replaced, not merged
     merge_patch(target, &patch);
     let patch = path.rsplit('.').fold(value, |inner, key| wrap(key, inner));
     merge_patch(target, &patch);
@@ -59,8 +59,7 @@ fn wrap(key: &str, value: Value) -> Value {
     Value::Object([(key.to_owned(), value)].into_iter().collect())
 }
 
-/// Calls `visit` with every setting: the fields of the table, and below any other object its
-/// members.
+/// Calls `visit` for every field of the table and every unknown leaf.
 pub(crate) fn leaves(value: &Value, path: &str, visit: &mut impl FnMut(&str, &Value)) {
     match value {
         Value::Object(members) if path.is_empty() || fields::find(path).is_none() => {
@@ -76,7 +75,7 @@ pub(crate) fn leaves(value: &Value, path: &str, visit: &mut impl FnMut(&str, &Va
     }
 }
 
-/// Removes the zero values that upstream's defaulting takes for absent.
+/// Removes the zero values that mean the default.
 pub(crate) fn drop_zero_values(layer: &mut Value) {
     for field in fields::FIELDS.iter().filter(|f| f.zero_is_default) {
         if get(layer, field.path).is_some_and(is_zero) {
@@ -97,7 +96,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Makes relative paths of a layer absolute, as seen from the directory of its file.
+/// Makes relative paths of a layer absolute.
 pub(crate) fn resolve_paths(layer: &mut Value, directory: &Path) {
     for field in PATH_FIELDS {
         let Some(Value::String(text)) = get(layer, field) else {
@@ -110,9 +109,8 @@ pub(crate) fn resolve_paths(layer: &mut Value, directory: &Path) {
     }
 }
 
-/// The `*.conf` files below a directory, in the order in which they are laid over each other:
-/// entries of a directory by name, a subdirectory where its name stands. Directories behind
-/// symbolic links are not entered.
+/// Returns the `*.conf` files below a directory in order of precedence, lowest first: sorted by
+/// name, with subdirectories in place. Symbolic links to directories are not followed.
 pub(crate) fn drop_ins(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     walk(directory, &mut found)?;
@@ -171,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn set_replaces_a_map_as_a_whole() {
+    fn set_replaces_whole_map() {
         let mut value = json!({"evictionHard": {"a": "1"}, "logging": {"format": "json"}});
         set(&mut value, "evictionHard", json!({"b": "2"}));
         set(&mut value, "logging.verbosity", json!(4));
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_counts_as_absent_only_where_upstream_defaults_it() {
+    fn zero_means_default_only_where_upstream_defaults_it() {
         let mut layer =
             json!({"maxPods": 0, "healthzPort": 0, "syncFrequency": "0s", "resolvConf": ""});
         drop_zero_values(&mut layer);

@@ -1,20 +1,15 @@
-//! What the operator asks for: flags, configuration file and drop-ins become one [`Config`].
+//! Kubelet configuration: merges defaults, files, drop-ins and flags into a [`Config`].
 //!
-//! For whoever has a kubelet's configuration to read or to check: another agent, an installer, a
-//! linter. Layers, weakest first: built-in defaults, `--config`, the `*.conf` files of
-//! `--config-dir`, flags set explicitly. Layers are plain JSON values merged as RFC 7386 says; each
-//! is decoded on its own first, so that a wrong type or an unknown field is reported with its file
-//! and line.
+//! Precedence, lowest first: built-in defaults, `--config`, the `*.conf` files of `--config-dir`,
+//! flags. Layers are JSON values merged as in RFC 7386. Each layer is decoded before the merge, so
+//! that a wrong type or an unknown field is reported with its file and line.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`load()`] reads what [`KubeletFlags`] point to and gives a validated [`Config`], or every
-//!   fault of it at once
-//! * [`load::report::report`] never stops at a fault: it says of each setting whether it is
-//!   supported, ignored (why) or refused
+//! * [`load()`] returns a validated [`Config`] for [`KubeletFlags`], or all errors at once
+//! * [`load::report::report`] reports every setting as supported, ignored or rejected
 //! * [`KubeletConfiguration`] is `kubelet.config.k8s.io/v1beta1`, with upstream's defaults
-//! * [`FeatureGates`] are the gates, [`fields::FIELDS`] the table of what each field does in this
-//!   version
+//! * [`FeatureGates`] are the gates; [`fields::FIELDS`] lists the support of each field
 //!
 //! # Example
 //!
@@ -37,22 +32,19 @@
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-config --example read_configuration -- config.yaml` says what would be
-//! acted upon, ignored and refused.
+//! `cargo run -p windlass-config --example read_configuration -- config.yaml` prints the report.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * What is accepted is what the Go kubelet 1.36 accepts, with its defaults, its flags
-//!   (underscores too) and its rules; what differs is told by [`Support`](fields::Support) of the
-//!   field.
-//! * The result is validated as a whole and all faults are reported together, with file, line and
-//!   how to mend them. What is accepted and not acted upon is told once, as a [`Warning`].
-//! * A file is at most 1 MiB. The report shows no values: some are secrets.
+//! * Fields, flags, defaults and rules are those of the Go kubelet 1.36; differences are in the
+//!   [`Support`](fields::Support) of a field.
+//! * All errors are reported together, with file, line and remedy. Settings without full support
+//!   are reported once, as a [`Warning`].
+//! * A file has at most 1 MiB. The report contains no values, because some are secrets.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It watches nothing: a changed file counts when the agent starts again. It does not look at the
-//! machine, but for [`checks`] and [`node`], which are asked for separately.
+//! Files are read once, at startup. Only [`checks`] and [`node`] read the host.
 
 pub mod gates;
 pub mod kubelet;

@@ -18,10 +18,9 @@ use crate::node::{self, NodeError};
 use crate::tls;
 use crate::validate;
 
-/// Largest configuration file that is read.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Everything the agent was asked for, checked.
+/// The validated configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The configuration after all layers.
@@ -30,18 +29,18 @@ pub struct Config {
     pub gates: FeatureGates,
     /// The command line, for what has no configuration field.
     pub flags: KubeletFlags,
-    /// What the operator should be told once.
+    /// Warnings to log at startup.
     pub warnings: Vec<Warning>,
 }
 
-/// A remark about the configuration that does not stop the agent.
+/// A problem that does not prevent the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// File or flag it comes from.
+    /// File or flag that set the value.
     pub origin: String,
-    /// Path of the field; empty if it is about the whole.
+    /// Path of the field; empty for the whole file or flag.
     pub field: String,
-    /// The remark.
+    /// Text.
     pub message: String,
 }
 
@@ -54,115 +53,115 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Why there is no configuration.
+/// An error that prevents the start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file or directory could not be read.
-    #[error("{}: cannot be read: {source}", path.display())]
+    #[error("{}: cannot read: {source}", path.display())]
     Read {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// A file is not valid YAML.
     #[error("{}: {source}", path.display())]
     Parse {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// What and where.
+        /// Cause.
         source: YamlError,
     },
-    /// A file is something else than a kubelet configuration.
+    /// A file has another kind or version.
     #[error(
-        "{}: {field} is {found}, it must be {expected:?}",
+        "{}: {field} must be {expected:?}, got {found}",
         path.display(), expected = expected
     )]
     Kind {
-        /// Which.
+        /// Path.
         path: PathBuf,
         /// `kind` or `apiVersion`.
         field: &'static str,
-        /// What it is now.
+        /// Actual value.
         found: String,
-        /// What it must be.
+        /// Required value.
         expected: &'static str,
     },
-    /// A file is too large to be a configuration.
-    #[error("{}: larger than {MAX_FILE_BYTES} bytes, which no kubelet configuration is", path.display())]
+    /// A file is too large.
+    #[error("{}: larger than {MAX_FILE_BYTES} bytes", path.display())]
     TooLarge {
-        /// Which.
+        /// Path.
         path: PathBuf,
     },
-    /// A flag that describes the node cannot be right.
+    /// A node flag is invalid.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// There is no such cloud provider in a kubelet any more.
-    #[error("--cloud-provider: {name:?} is built in no more, write external or remove it")]
+    /// The in-tree cloud provider was removed.
+    #[error(
+        "--cloud-provider: in-tree cloud provider {name:?} was removed; set external or remove \
+         the flag"
+    )]
     CloudProvider {
-        /// Which.
+        /// Name.
         name: String,
     },
-    /// Bootstrap credentials are exchanged for others, which need a place.
+    /// `--bootstrap-kubeconfig` is set without `--kubeconfig`.
+    #[error("--bootstrap-kubeconfig: requires --kubeconfig, the file for the obtained credentials")]
+    MissingKubeconfig,
+    /// One of the two credential provider flags is missing.
     #[error(
-        "--bootstrap-kubeconfig: --kubeconfig is missing: name the file that the credentials \
-         obtained from the cluster are to be written to"
+        "--image-credential-provider-config: set both this flag and \
+         --image-credential-provider-bin-dir, or neither"
     )]
-    BootstrapAlone,
-    /// Credential providers are a configuration and programs.
+    IncompleteCredentialProvider,
+    /// A label in a reserved namespace.
     #[error(
-        "--image-credential-provider-config: it and --image-credential-provider-bin-dir need each \
-         other, give both or none"
-    )]
-    CredentialProviderHalf,
-    /// A label that a node may not give itself.
-    #[error(
-        "--node-labels: {label:?} is in a namespace of Kubernetes that a node may not set: use \
-         kubelet.kubernetes.io/, node.kubernetes.io/ or a domain of your own"
+        "--node-labels: {label:?} is in a reserved Kubernetes namespace; use \
+         kubelet.kubernetes.io/, node.kubernetes.io/ or your own domain"
     )]
     NodeLabel {
-        /// Which.
+        /// Label.
         label: String,
     },
-    /// The configuration can be read, and it cannot be right.
+    /// Fields are invalid.
     #[error("invalid configuration:{}", validate::list(.0))]
-    Invalid(Vec<validate::Fault>),
+    Invalid(Vec<validate::InvalidField>),
 }
 
-/// Reads and checks everything the flags point to.
+/// Loads and validates the configuration given by the flags.
 pub fn load(flags: &KubeletFlags) -> Result<Config, ConfigError> {
     gather(flags, &mut Err)?.finish(flags)
 }
 
-/// What is to be done about a fault: an error ends the reading, a report goes on.
-type OnFault<'a> = &'a mut dyn FnMut(ConfigError) -> Result<(), ConfigError>;
+/// Error handler: loading stops at the first error, a report continues.
+type OnError<'a> = &'a mut dyn FnMut(ConfigError) -> Result<(), ConfigError>;
 
-/// Lays everything the flags point to over each other.
-fn gather(flags: &KubeletFlags, on_fault: OnFault<'_>) -> Result<Layers, ConfigError> {
+/// Merges defaults, files and flags.
+fn gather(flags: &KubeletFlags, on_error: OnError<'_>) -> Result<Layers, ConfigError> {
     if flags.bootstrap_kubeconfig.is_some() && flags.kubeconfig.is_none() {
-        on_fault(ConfigError::BootstrapAlone)?;
+        on_error(ConfigError::MissingKubeconfig)?;
     }
     if flags.image_credential_provider_config.is_some()
         != flags.image_credential_provider_bin_dir.is_some()
     {
-        on_fault(ConfigError::CredentialProviderHalf)?;
+        on_error(ConfigError::IncompleteCredentialProvider)?;
     }
-    check_node_labels(flags).or_else(&mut *on_fault)?;
+    check_node_labels(flags).or_else(&mut *on_error)?;
     for error in node::check_flags(flags).into_iter().filter_map(Result::err) {
-        on_fault(error.into())?;
+        on_error(error.into())?;
     }
     if !["", "external"].contains(&flags.cloud_provider.as_str()) {
         let name = flags.cloud_provider.clone();
-        on_fault(ConfigError::CloudProvider { name })?;
+        on_error(ConfigError::CloudProvider { name })?;
     }
     let mut layers = Layers::default();
     match &flags.config_file {
         Some(path) => layers
             .add_file(path, FileKind::Main)
-            .or_else(&mut *on_fault)?,
+            .or_else(&mut *on_error)?,
         None => layers.merged = legacy_defaults(),
     }
-    // only the main file is defaulted: a drop-in's map is merged into the default thresholds
+    // defaults apply to the main file only; maps of drop-ins are merged into them
     if layers::get(&layers.merged, "evictionHard").is_none() {
         let defaults = json!(kubelet::eviction_hard_defaults());
         layers::set(&mut layers.merged, "evictionHard", defaults);
@@ -170,12 +169,12 @@ fn gather(flags: &KubeletFlags, on_fault: OnFault<'_>) -> Result<Layers, ConfigE
     if let Some(directory) = &flags.config_dir {
         let files = layers::drop_ins(directory).or_else(|source| {
             let path = directory.clone();
-            on_fault(ConfigError::Read { path, source }).map(|()| Vec::new())
+            on_error(ConfigError::Read { path, source }).map(|()| Vec::new())
         })?;
         for file in files {
             layers
                 .add_file(&file, FileKind::DropIn)
-                .or_else(&mut *on_fault)?;
+                .or_else(&mut *on_error)?;
         }
     }
     for setting in &flags.config.0 {
@@ -184,9 +183,8 @@ fn gather(flags: &KubeletFlags, on_fault: OnFault<'_>) -> Result<Layers, ConfigE
     Ok(layers)
 }
 
-/// Labels in the namespaces of Kubernetes that a node may give itself (upstream
-/// `kubeletapis.IsKubeletLabel`); the API server refuses the others.
-const OWN_LABELS: [&str; 14] = [
+/// Reserved labels that a node may set (upstream `kubeletapis.IsKubeletLabel`).
+const ALLOWED_LABELS: [&str; 14] = [
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
     "beta.kubernetes.io/os",
@@ -202,11 +200,11 @@ const OWN_LABELS: [&str; 14] = [
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
 ];
-/// Label namespaces a node may use freely, with everything below them.
-const OWN_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+/// Label domains that a node may use, with their subdomains.
+const ALLOWED_LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// The feature gates that decide something in this version.
-pub const ACTED_UPON: [&str; 20] = [
+/// Feature gates that have an effect in this version.
+pub const IMPLEMENTED_GATES: [&str; 20] = [
     "CRIListStreaming",
     "ClusterTrustBundleProjection",
     "ComponentFlagz",
@@ -229,8 +227,8 @@ pub const ACTED_UPON: [&str; 20] = [
     "RestartAllContainersOnContainerExits",
 ];
 
-/// Said of a gate that other components of Kubernetes read.
-pub(crate) const FOREIGN_GATE: &str = "accepted, without effect in a kubelet";
+pub(crate) const UNIMPLEMENTED_GATE: &str = "not implemented in this version";
+pub(crate) const FOREIGN_GATE: &str = "no effect in a kubelet";
 
 /// Whether only other components of Kubernetes read a gate.
 pub(crate) fn is_foreign_gate(name: &str) -> bool {
@@ -242,9 +240,9 @@ fn check_node_labels(flags: &KubeletFlags) -> Result<(), ConfigError> {
     for (label, _) in flags.node_labels.iter().flat_map(|labels| &labels.0) {
         let domain = label.split_once('/').map_or("", |(domain, _)| domain);
         let reserved = below(domain, "kubernetes.io") || below(domain, "k8s.io");
-        let own = OWN_LABELS.contains(&label.as_str())
-            || OWN_LABEL_DOMAINS.iter().any(|of| below(domain, of));
-        if reserved && !own {
+        let allowed = ALLOWED_LABELS.contains(&label.as_str())
+            || ALLOWED_LABEL_DOMAINS.iter().any(|of| below(domain, of));
+        if reserved && !allowed {
             return Err(ConfigError::NodeLabel {
                 label: label.clone(),
             });
@@ -253,7 +251,7 @@ fn check_node_labels(flags: &KubeletFlags) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Defaults of an agent that is given no configuration file.
+/// Defaults without a configuration file.
 fn legacy_defaults() -> Value {
     json!({
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
@@ -272,11 +270,11 @@ enum FileKind {
 #[derive(Clone, Default)]
 struct Layers {
     merged: Value,
-    /// Which layer set a field last.
+    /// Layer that set each field last.
     origins: BTreeMap<String, String>,
     warnings: Vec<Warning>,
-    /// Values of the wrong type, which are left out.
-    faults: Vec<validate::Fault>,
+    /// Values of the wrong type, left out of `merged`.
+    invalid: Vec<validate::InvalidField>,
 }
 
 impl Layers {
@@ -296,18 +294,18 @@ impl Layers {
         let mut layer = document.clone();
         take_kind(&mut layer, path)?;
 
-        // nulls are instructions of the merge, not values of a field
+        // nulls control the merge and are not values
         let mut values = Value::Null;
         layers::merge_patch(&mut values, &layer);
         let origin = path.display().to_string();
         self.warnings.extend(duplicate.map(|error| Warning {
             origin: origin.clone(),
             field: String::new(),
-            message: format!("{error}: the last one counts, remove the others"),
+            message: format!("{error}; the last value is used, remove the others"),
         }));
-        for (leaf, error) in misfits(&values) {
-            self.faults
-                .push(misfit(origin.clone(), error.located(&bytes, 0, "")));
+        for (leaf, error) in type_errors(&values) {
+            self.invalid
+                .push(type_error(origin.clone(), error.located(&bytes, 0, "")));
             for layer in [&mut layer, &mut values] {
                 layers::set(layer, &leaf, Value::Null);
             }
@@ -315,12 +313,12 @@ impl Layers {
         let (_, unknown) = yaml::decode::<KubeletConfiguration>(&values)
             .map_err(|error| parse_error(error.located(&bytes, 0, "")))?;
         for field in unknown {
-            let place = yaml::locate(&bytes, 0, &field)
+            let position = yaml::locate(&bytes, 0, &field)
                 .map_or_else(String::new, |position| format!(" ({position})"));
             self.warnings.push(Warning {
                 origin: origin.clone(),
                 field,
-                message: format!("unknown field{place}: it is ignored, remove or correct it"),
+                message: format!("unknown field{position} ignored; remove or correct it"),
             });
         }
 
@@ -344,7 +342,7 @@ impl Layers {
         layers::set(&mut layer, setting.path, setting.value.clone());
         let origin = format!("--{}", setting.flag);
         if let Err(error) = yaml::decode::<KubeletConfiguration>(&layer) {
-            self.faults.push(misfit(origin, error));
+            self.invalid.push(type_error(origin, error));
             return;
         }
         if setting.path == "featureGates" {
@@ -356,30 +354,30 @@ impl Layers {
     }
 
     fn finish(self, flags: &KubeletFlags) -> Result<Config, ConfigError> {
-        match self.judge(flags)? {
-            (config, faults) if faults.is_empty() => Ok(config),
-            (_, faults) => Err(ConfigError::Invalid(faults)),
+        match self.validate_all(flags)? {
+            (config, invalid) if invalid.is_empty() => Ok(config),
+            (_, invalid) => Err(ConfigError::Invalid(invalid)),
         }
     }
 
-    /// The configuration, and what is wrong with it.
-    fn judge(
+    /// Returns the configuration and its invalid fields.
+    fn validate_all(
         mut self,
         flags: &KubeletFlags,
-    ) -> Result<(Config, Vec<validate::Fault>), ConfigError> {
-        let given = |field: &str| self.origins.contains_key(field);
+    ) -> Result<(Config, Vec<validate::InvalidField>), ConfigError> {
+        let is_set = |field: &str| self.origins.contains_key(field);
         let (mut kubelet, _) = yaml::decode::<KubeletConfiguration>(&self.merged).map_err(
-            // each layer was decoded on its own, so this cannot tell a user anything new
+            // unreachable for users: each layer was decoded before the merge
             |source| ConfigError::Parse {
                 path: PathBuf::from("merged configuration"),
                 source,
             },
         )?;
-        if !given("serializeImagePulls") && kubelet.max_parallel_image_pulls.is_some_and(|n| n > 1)
+        if !is_set("serializeImagePulls") && kubelet.max_parallel_image_pulls.is_some_and(|n| n > 1)
         {
             kubelet.serialize_image_pulls = false;
         }
-        if !given("nodeStatusReportFrequency") && given("nodeStatusUpdateFrequency") {
+        if !is_set("nodeStatusReportFrequency") && is_set("nodeStatusUpdateFrequency") {
             kubelet.node_status_report_frequency = kubelet.node_status_update_frequency;
         }
         if kubelet.merge_default_eviction_settings {
@@ -389,41 +387,50 @@ impl Layers {
         }
 
         let origin_of = |field: &str| origin_of(&self.origins, field);
-        let (gates, errors) = FeatureGates::possible(&kubelet.feature_gates);
-        let mut faults = std::mem::take(&mut self.faults);
-        faults.extend(errors.iter().map(|error| validate::Fault {
+        let (gates, errors) = FeatureGates::from_valid(&kubelet.feature_gates);
+        let mut invalid = std::mem::take(&mut self.invalid);
+        invalid.extend(errors.iter().map(|error| validate::InvalidField {
             origin: origin_of("featureGates"),
             field: format!("featureGates.{}", error.gate()),
             message: error.to_string(),
         }));
-        faults.extend(validate::validate(&kubelet, &gates, &origin_of));
+        invalid.extend(validate::validate(&kubelet, &gates, &origin_of));
         let origin = origin_of("featureGates");
-        let inert = |(gate, _): &(&Gate, bool)| gate.in_kubelet && !ACTED_UPON.contains(&gate.name);
-        let remark = |field: &str, message| Warning {
+        let unimplemented =
+            |(gate, _): &(&Gate, bool)| gate.in_kubelet && !IMPLEMENTED_GATES.contains(&gate.name);
+        let warning = |field: &str, message| Warning {
             origin: origin_of(field),
             field: field.to_owned(),
             message,
         };
-        let suites = tls::suites_left_out(&kubelet.tls_cipher_suites);
-        let suites = suites.map(|message| remark("tlsCipherSuites", message));
+        let suites = tls::unsupported_suites_warning(&kubelet.tls_cipher_suites);
+        let suites = suites.map(|message| warning("tlsCipherSuites", message));
         let tracing = kubelet.tracing.as_ref();
         let endpoint = tracing.and_then(|it| it.endpoint.as_deref());
-        let nowhere = endpoint.and_then(collector::leads_nowhere);
-        let nowhere = nowhere.map(|message| remark("tracing.endpoint", message));
+        let unusable = endpoint.and_then(collector::unusable_endpoint);
+        let unusable = unusable.map(|message| warning("tracing.endpoint", message));
         let enforced = kubelet.enforce_node_allocatable.iter();
-        let only_pods = enforced
+        let not_enforced = enforced
             .filter(|word| !["pods", "none"].contains(&word.as_str()))
-            .map(|word| format!("{word} is not enforced in this version, only pods are"))
-            .map(|message| remark("enforceNodeAllocatable", message));
-        let remarks: Vec<_> = suites.into_iter().chain(nowhere).chain(only_pods).collect();
-        self.warn_of_inert_fields(&kubelet);
-        self.warnings.extend(remarks);
-        self.warnings
-            .extend(gates.changed().filter(inert).map(|(gate, on)| Warning {
-                origin: origin.clone(),
-                field: format!("featureGates.{}", gate.name),
-                message: format!("set to {on}, but nothing follows from this gate in this version"),
-            }));
+            .map(|word| format!("{word} is not enforced in this version; only pods is"))
+            .map(|message| warning("enforceNodeAllocatable", message));
+        let warnings: Vec<_> = suites
+            .into_iter()
+            .chain(unusable)
+            .chain(not_enforced)
+            .collect();
+        self.warn_unimplemented_fields(&kubelet);
+        self.warnings.extend(warnings);
+        self.warnings.extend(
+            gates
+                .changed()
+                .filter(unimplemented)
+                .map(|(gate, on)| Warning {
+                    origin: origin.clone(),
+                    field: format!("featureGates.{}", gate.name),
+                    message: format!("set to {on}; {UNIMPLEMENTED_GATE}"),
+                }),
+        );
         let foreign = kubelet.feature_gates.keys().map(String::as_str);
         let foreign: Vec<_> = foreign.filter(|gate| is_foreign_gate(gate)).collect();
         if !foreign.is_empty() {
@@ -433,25 +440,25 @@ impl Layers {
                 message: format!("{}: {FOREIGN_GATE}", foreign.join(", ")),
             });
         }
-        self.warn_of_flags(flags);
+        self.warn_ignored_flags(flags);
         let config = Config {
             kubelet,
             gates,
             flags: flags.clone(),
             warnings: self.warnings,
         };
-        Ok((config, faults))
+        Ok((config, invalid))
     }
 
-    /// A field that was set to something else than its default and does nothing is worth a word.
-    fn warn_of_inert_fields(&mut self, kubelet: &KubeletConfiguration) {
+    /// Warns of fields without full support that differ from their default.
+    fn warn_unimplemented_fields(&mut self, kubelet: &KubeletConfiguration) {
         let defaults = serde_json::to_value(KubeletConfiguration::default()).unwrap_or_default();
-        let present = serde_json::to_value(kubelet).unwrap_or_default();
+        let current = serde_json::to_value(kubelet).unwrap_or_default();
         for (field, origin) in &self.origins {
-            if layers::get(&defaults, field) == layers::get(&present, field) {
+            if layers::get(&defaults, field) == layers::get(&current, field) {
                 continue;
             }
-            if let Some(message) = fields::notice(field) {
+            if let Some(message) = fields::support_message(field) {
                 self.warnings.push(Warning {
                     origin: origin.clone(),
                     field: field.clone(),
@@ -461,19 +468,15 @@ impl Layers {
         }
     }
 
-    fn warn_of_flags(&mut self, flags: &KubeletFlags) {
+    fn warn_ignored_flags(&mut self, flags: &KubeletFlags) {
         if flags.exit_on_lock_contention {
             self.warn_flag(
                 "exit-on-lock-contention",
-                "accepted, but nothing follows from it in this version, which lacks an end for \
-                 the next holder: the lock is kept until the agent ends",
+                "not implemented: the agent keeps the lock until it exits",
             );
         }
         for flag in &flags.ignored.0 {
-            self.warn_flag(
-                flag,
-                "accepted and ignored: it has no meaning any more, remove it",
-            );
+            self.warn_flag(flag, "ignored: no longer has an effect; remove it");
         }
     }
 
@@ -486,8 +489,8 @@ impl Layers {
     }
 }
 
-/// The settings of a layer that have the wrong type, with what is wrong.
-fn misfits(values: &Value) -> Vec<(String, YamlError)> {
+/// Returns the settings with a value of the wrong type.
+fn type_errors(values: &Value) -> Vec<(String, YamlError)> {
     if yaml::decode::<KubeletConfiguration>(values).is_ok() {
         return Vec::new();
     }
@@ -502,8 +505,8 @@ fn misfits(values: &Value) -> Vec<(String, YamlError)> {
     found
 }
 
-/// Says of a value with the wrong type what it should be, without the names of Rust.
-fn misfit(origin: String, error: YamlError) -> validate::Fault {
+/// Describes a type error without the names of Rust types.
+fn type_error(origin: String, error: YamlError) -> validate::InvalidField {
     let (position, field, message) = match error {
         YamlError::Type {
             position,
@@ -524,9 +527,9 @@ fn misfit(origin: String, error: YamlError) -> validate::Fault {
         other => other,
     };
     let mut message = match (field.as_str(), expected) {
-        // the values are passwords as often as not
+        // the values are often passwords
         (headers, _) if headers.starts_with("staticPodURLHeader") => {
-            "write a list of values for each name, such as Accept: [text/plain]".to_owned()
+            "must be a list of values for each name, for example Accept: [text/plain]".to_owned()
         }
         (_, "") => found.to_owned(),
         (_, expected) => format!("{found}, expected {expected}"),
@@ -534,14 +537,14 @@ fn misfit(origin: String, error: YamlError) -> validate::Fault {
     if let Some(position) = position {
         message.push_str(&format!(" ({position})"));
     }
-    validate::Fault {
+    validate::InvalidField {
         origin,
         field,
         message,
     }
 }
 
-/// Who set a field, or something in it, last.
+/// Returns the layer that set a field, or part of it, last.
 fn origin_of(origins: &BTreeMap<String, String>, field: &str) -> String {
     let field = field.split('[').next().unwrap_or(field);
     let below = format!("{field}.");
@@ -557,7 +560,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
         source,
     };
     let mut bytes = Vec::new();
-    // what a pipe or a device has in store is not known before
+    // pipes and devices have no size
     std::fs::File::open(path)
         .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
         .map_err(read_error)?;

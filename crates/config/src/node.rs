@@ -1,4 +1,4 @@
-//! Who this node is: its name and its addresses.
+//! Name and addresses of the node.
 
 use std::net::IpAddr;
 
@@ -7,34 +7,34 @@ use crate::flags::KubeletFlags;
 /// Name and addresses of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
-    /// Name, lower case.
+    /// Lower-case name.
     pub name: String,
     /// Addresses, primary first; never empty.
     pub ips: Vec<IpAddr>,
 }
 
-/// A flag that describes the node cannot be right.
+/// A node flag is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NodeError {
-    /// The name is no DNS name.
+    /// The name is not a DNS name.
     #[error(
-        "node name {0:?} is not a DNS name (lower-case letters, digits, - and .): set \
+        "node name {0:?} is not a DNS name (lower-case letters, digits, - and .); set \
          --hostname-override"
     )]
     Name(String),
     /// `--node-ip` is neither an address nor a pair.
     #[error(
-        "--node-ip={0:?}: write one IP address, an IPv4 and an IPv6 address separated by a comma, \
-         or 0.0.0.0 or :: to prefer a family"
+        "--node-ip={0:?}: must be one IP address, an IPv4 and an IPv6 address separated by a \
+         comma, or 0.0.0.0 or :: to select a family"
     )]
     Ip(String),
-    /// `--node-ip` names an address that no interface has.
-    #[error("--node-ip={0}: no interface of this machine has this address")]
+    /// `--node-ip` is not an address of the host.
+    #[error("--node-ip={0}: no interface of this host has this address")]
     Foreign(IpAddr),
 }
 
 impl NodeError {
-    /// The flag that describes the node.
+    /// Returns the invalid flag.
     pub(crate) fn flag(&self) -> &'static str {
         match self {
             Self::Name(_) => "--hostname-override",
@@ -43,20 +43,19 @@ impl NodeError {
     }
 }
 
-/// What the machine says about itself.
+/// Network settings of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MachineNet {
+pub struct HostNetwork {
     /// Host name.
     pub hostname: String,
-    /// Addresses of interfaces that are up, in the kernel's order.
+    /// Interface names and addresses of active interfaces, in kernel order.
     pub addresses: Vec<(String, IpAddr)>,
     /// Interface of the default route.
     pub default_interface: Option<String>,
 }
 
-impl MachineNet {
-    /// Asks the machine. What cannot be read stays empty: a node without a network still runs
-    /// pods on its own.
+impl HostNetwork {
+    /// Reads the settings; unreadable ones stay empty, as a standalone node may have no network.
     pub fn read() -> Self {
         let hostname = rustix::system::uname()
             .nodename()
@@ -87,31 +86,31 @@ fn addresses() -> Vec<(String, IpAddr)> {
         .collect()
 }
 
-/// Decides name and addresses from flags and machine.
-pub fn identify(flags: &KubeletFlags, machine: &MachineNet) -> Result<NodeIdentity, NodeError> {
+/// Determines name and addresses from flags and host.
+pub fn identify(flags: &KubeletFlags, host: &HostNetwork) -> Result<NodeIdentity, NodeError> {
     let name = flags.hostname_override.as_deref();
-    let name = name_of(name.unwrap_or(&machine.hostname))?;
-    let ips = match asked(flags)?.as_slice() {
-        [] => vec![chosen(machine, None)],
-        [one] if one.is_unspecified() => vec![chosen(machine, Some(one.is_ipv4()))],
+    let name = parse_name(name.unwrap_or(&host.hostname))?;
+    let ips = match parse_node_ip(flags)?.as_slice() {
+        [] => vec![default_ip(host, None)],
+        [one] if one.is_unspecified() => vec![default_ip(host, Some(one.is_ipv4()))],
         ips => ips
             .iter()
-            .map(|ip| known(*ip, machine))
+            .map(|ip| check_ip(*ip, host))
             .collect::<Result<_, _>>()?,
     };
     Ok(NodeIdentity { name, ips })
 }
 
-/// Checks of the flags what can be told without the machine.
+/// Validates the flags without reading the host.
 pub(crate) fn check_flags(flags: &KubeletFlags) -> [Result<(), NodeError>; 2] {
     let name = flags.hostname_override.as_deref();
     [
-        name.map_or(Ok(()), |name| name_of(name).map(drop)),
-        asked(flags).map(drop),
+        name.map_or(Ok(()), |name| parse_name(name).map(drop)),
+        parse_node_ip(flags).map(drop),
     ]
 }
 
-fn name_of(text: &str) -> Result<String, NodeError> {
+fn parse_name(text: &str) -> Result<String, NodeError> {
     let name = text.trim().to_lowercase();
     match is_dns_name(&name) {
         true => Ok(name),
@@ -119,8 +118,8 @@ fn name_of(text: &str) -> Result<String, NodeError> {
     }
 }
 
-/// The addresses of `--node-ip`: none, one, or two of different families.
-fn asked(flags: &KubeletFlags) -> Result<Vec<IpAddr>, NodeError> {
+/// Parses `--node-ip`: none, one or two addresses of different families.
+fn parse_node_ip(flags: &KubeletFlags) -> Result<Vec<IpAddr>, NodeError> {
     let text = flags.node_ip.as_deref().unwrap_or_default().trim();
     if text.is_empty() {
         return Ok(Vec::new());
@@ -138,29 +137,27 @@ fn asked(flags: &KubeletFlags) -> Result<Vec<IpAddr>, NodeError> {
         .ok_or_else(|| NodeError::Ip(text.to_owned()))
 }
 
-/// Upstream refuses an address that is not the machine's own; an empty list means it could not
-/// be read.
-fn known(ip: IpAddr, machine: &MachineNet) -> Result<IpAddr, NodeError> {
-    if machine.addresses.is_empty() || machine.addresses.iter().any(|(_, own)| *own == ip) {
+/// Rejects an address that the host does not have, unless its addresses are unknown.
+fn check_ip(ip: IpAddr, host: &HostNetwork) -> Result<IpAddr, NodeError> {
+    if host.addresses.is_empty() || host.addresses.iter().any(|(_, own)| *own == ip) {
         Ok(ip)
     } else {
         Err(NodeError::Foreign(ip))
     }
 }
 
-/// The address of the default route's interface, else any that others can reach, else loopback.
-fn chosen(machine: &MachineNet, prefer_v4: Option<bool>) -> IpAddr {
+/// Returns the address of the default route's interface, else any reachable one, else loopback.
+fn default_ip(host: &HostNetwork, prefer_v4: Option<bool>) -> IpAddr {
     let usable = |ip: &IpAddr| !ip.is_loopback() && !is_link_local(ip);
-    let default = machine.default_interface.as_deref();
+    let default = host.default_interface.as_deref();
     let rank = |(name, ip): &&(String, IpAddr)| {
         let family = prefer_v4.unwrap_or(true) != ip.is_ipv4();
         (family, Some(name.as_str()) != default)
     };
-    machine
-        .addresses
+    host.addresses
         .iter()
         .filter(|(_, ip)| usable(ip))
-        // the first of equals, so that the order of the kernel decides
+        // the first minimum, in kernel order
         .min_by_key(rank)
         .map_or(IpAddr::from([127, 0, 0, 1]), |(_, ip)| *ip)
 }
@@ -172,7 +169,7 @@ fn is_link_local(ip: &IpAddr) -> bool {
     }
 }
 
-/// Interface of the default route in the text of `/proc/net/route`, the lowest metric first.
+/// Returns the interface of the default route with the lowest metric in `/proc/net/route`.
 fn default_interface(routes: &str) -> Option<String> {
     routes
         .lines()
@@ -200,7 +197,7 @@ fn default_interface6(routes: &str) -> Option<String> {
     })
 }
 
-/// RFC 1123 subdomain, which node names must be.
+/// Whether a name is an RFC 1123 subdomain.
 fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
@@ -215,11 +212,11 @@ fn is_dns_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{MachineNet, default_interface, identify};
+    use super::{HostNetwork, default_interface, identify};
     use crate::flags::KubeletFlags;
 
-    fn machine() -> MachineNet {
-        MachineNet {
+    fn host() -> HostNetwork {
+        HostNetwork {
             hostname: "Worker-1".to_owned(),
             addresses: [
                 ("lo", "127.0.0.1"),
@@ -234,10 +231,10 @@ mod tests {
         }
     }
 
-    fn check(args: &[&str], machine: &MachineNet, expected: &str) {
+    fn check(args: &[&str], host: &HostNetwork, expected: &str) {
         let args = std::iter::once("windlass").chain(args.iter().copied());
         let flags = KubeletFlags::from_args(args.map(Into::into)).expect("flags");
-        let line = match identify(&flags, machine) {
+        let line = match identify(&flags, host) {
             Ok(node) => format!("{} {:?}", node.name, node.ips),
             Err(error) => error.to_string(),
         };
@@ -245,8 +242,8 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_named_and_addressed_by_flags_or_by_the_machine() {
-        let m = machine();
+    fn identity_comes_from_flags_or_host() {
+        let m = host();
         check(&[], &m, "worker-1 [10.0.0.5]");
         check(
             &["--hostname-override=Edge.Example"],
@@ -263,7 +260,7 @@ mod tests {
         check(
             &["--node-ip=10.0.0.5,10.0.0.6"],
             &m,
-            "--node-ip=\"10.0.0.5,10.0.0.6\": write",
+            "--node-ip=\"10.0.0.5,10.0.0.6\": must be",
         );
         check(
             &["--node-ip=192.0.2.1"],
@@ -278,16 +275,16 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_network_is_still_a_node() {
-        let lonely = MachineNet {
+    fn host_without_network_has_loopback_address() {
+        let offline = HostNetwork {
             hostname: "box".to_owned(),
-            ..MachineNet::default()
+            ..HostNetwork::default()
         };
-        check(&[], &lonely, "box [127.0.0.1]");
+        check(&[], &offline, "box [127.0.0.1]");
     }
 
     #[test]
-    fn the_default_route_with_the_lowest_metric_counts() {
+    fn default_route_with_lowest_metric_is_used() {
         let routes = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\n\
             wlan0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
             eth0\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\

@@ -1,5 +1,4 @@
-//! Configuration and flags as `/configz` and `/flagz` show them. Header values, which may be
-//! credentials, are masked.
+//! Configuration and flags for `/configz` and `/flagz`, without header values (credentials).
 
 use std::ffi::OsString;
 
@@ -9,13 +8,13 @@ use serde_json::{Value, json};
 use crate::flags::{KubeletFlags, normalize};
 use crate::load::Config;
 
-/// What is shown instead of a credential, upstream's word.
+/// Replacement of a credential, as upstream.
 const MASK: &str = "<masked>";
 /// The flag that mirrors `staticPodURLHeader`.
 const HEADER_FLAG: &str = "manifest-url-header";
 
 impl Config {
-    /// The effective KubeletConfiguration, with kind and API version.
+    /// Returns the effective KubeletConfiguration with kind and API version.
     pub fn configz(&self) -> Value {
         let mut shown = serde_json::to_value(&self.kubelet).unwrap_or_default();
         shown["kind"] = "KubeletConfiguration".into();
@@ -29,15 +28,15 @@ impl Config {
     }
 }
 
-/// The flags of a command line, the program's name first, and the value of each, by name. A flag
-/// that was not given has its default, or nothing.
+/// Returns all flags with their value or default, sorted by name. `args` starts with the program
+/// name.
 pub fn shown_flags(args: impl IntoIterator<Item = OsString>) -> Vec<(String, String)> {
     let command = KubeletFlags::command();
     let names: Vec<_> = command
         .get_arguments()
         .filter_map(|it| Some((it.get_id().clone(), it.get_long()?.to_owned())))
         .collect();
-    // a command line that cannot be read has not started an agent
+    // unreachable: an invalid command line does not start the agent
     let Ok(matches) = command.try_get_matches_from(normalize(args)) else {
         return Vec::new();
     };
@@ -65,7 +64,7 @@ mod tests {
     use crate::flags::KubeletFlags;
 
     #[test]
-    fn flags_are_shown_with_their_values_and_credentials_masked() {
+    fn flagz_lists_values_and_masks_credentials() {
         let line = "windlass --root_dir=/r --node-ip 10.0.0.1 --manifest-url-header=a:secret";
         let shown = shown_flags(line.split(' ').map(Into::into));
         let value = |name: &str| {
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_shown_with_its_kind_and_without_credentials() {
+    fn configz_has_kind_and_masks_credentials() {
         let flags: Vec<_> = ["windlass", "--manifest-url-header=Authorization:secret"]
             .map(Into::into)
             .into();

@@ -1,13 +1,11 @@
-//! The rules of `KubeletConfiguration`, all checked and reported together.
-//!
-//! A fault names who set the field, the field, and what to write instead.
+//! Validation rules of `KubeletConfiguration`. All violations are reported together.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Component, Path};
 
-use windlass_node_rules::admission::SysctlAllowList;
 use windlass_credentials::image_access::VerificationPolicy;
+use windlass_node_rules::admission::SysctlAllowList;
 use windlass_units::quantity::Quantity;
 
 use crate::collector::CollectorAddress;
@@ -18,41 +16,41 @@ use crate::tls;
 
 mod node;
 
-/// One broken rule.
+/// A field that violates a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct InvalidField {
     /// File or flag that set the field, or `default`.
     pub origin: String,
     /// Path of the field.
     pub field: String,
-    /// What is wrong and what would be right.
+    /// What is wrong and what to set instead.
     pub message: String,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for InvalidField {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}: {}", self.origin, self.field, self.message)
     }
 }
 
-/// Faults as lines of a list, each on a new line.
-pub(crate) fn list(faults: &[Fault]) -> String {
-    faults.iter().map(|fault| format!("\n  {fault}")).collect()
+/// Formats one field per line.
+pub(crate) fn list(invalid: &[InvalidField]) -> String {
+    invalid.iter().map(|field| format!("\n  {field}")).collect()
 }
 
-/// Checks every rule. `origin_of` tells who set a field.
+/// Checks all rules. `origin_of` returns the layer that set a field.
 pub fn validate(
     config: &KubeletConfiguration,
     gates: &FeatureGates,
     origin_of: &dyn Fn(&str) -> String,
-) -> Vec<Fault> {
+) -> Vec<InvalidField> {
     let mut rules = Rules {
-        faults: Vec::new(),
+        invalid: Vec::new(),
         origin_of,
     };
     numbers(config, &mut rules);
     durations(config, gates, &mut rules);
-    words(config, gates, &mut rules);
+    enums(config, gates, &mut rules);
     sources_and_addresses(config, &mut rules);
     server(config, &mut rules);
     images(config, &mut rules);
@@ -62,18 +60,17 @@ pub fn validate(
     sysctls(config, &mut rules);
     node::registration(config, &mut rules);
     node::shutdown(config, &mut rules);
-    rules.faults
+    rules.invalid
 }
 
-/// Collects faults.
 struct Rules<'a> {
-    faults: Vec<Fault>,
+    invalid: Vec<InvalidField>,
     origin_of: &'a dyn Fn(&str) -> String,
 }
 
 impl Rules<'_> {
-    fn fault(&mut self, field: &str, message: impl Into<String>) {
-        self.faults.push(Fault {
+    fn reject(&mut self, field: &str, message: impl Into<String>) {
+        self.invalid.push(InvalidField {
             origin: (self.origin_of)(field),
             field: field.to_owned(),
             message: message.into(),
@@ -82,28 +79,25 @@ impl Rules<'_> {
 
     fn require(&mut self, holds: bool, field: &str, message: impl FnOnce() -> String) {
         if !holds {
-            self.fault(field, message());
+            self.reject(field, message());
         }
     }
 
     fn range(&mut self, field: &str, value: i64, from: i64, to: i64) {
-        self.require((from..=to).contains(&value), field, || {
-            let to = match to {
-                i64::MAX => "or more".to_owned(),
-                to => format!("to {to}"),
-            };
-            format!("{value} is out of range, write {from} {to}")
+        self.require((from..=to).contains(&value), field, || match to {
+            i64::MAX => format!("must be {from} or more, got {value}"),
+            to => format!("must be between {from} and {to}, got {value}"),
         });
     }
 
     fn one_of(&mut self, field: &str, value: &str, allowed: &[&str]) {
         self.require(allowed.contains(&value), field, || {
-            let shown: Vec<_> = allowed
+            let allowed: Vec<_> = allowed
                 .iter()
                 .filter(|word| !word.is_empty())
                 .copied()
                 .collect();
-            format!("{value:?} is not known, write one of {}", shown.join(", "))
+            format!("must be one of {}, got {value:?}", allowed.join(", "))
         });
     }
 }
@@ -182,28 +176,28 @@ fn numbers(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         c.image_gc_high_threshold_percent,
     );
     rules.require(low < high, "imageGCLowThresholdPercent", || {
-        format!("{low} must be less than imageGCHighThresholdPercent, which is {high}")
+        format!("must be less than imageGCHighThresholdPercent ({high}), got {low}")
     });
     let factor = c.memory_throttling_factor;
     rules.require(
         factor > 0.0 && factor <= 1.0,
         "memoryThrottlingFactor",
-        || format!("{factor} is out of range, write more than 0 and at most 1"),
+        || format!("must be more than 0 and at most 1, got {factor}"),
     );
     let ids = c.user_namespaces.ids_per_pod;
     rules.require(
         ids > 0 && ids % 65_536 == 0,
         "userNamespaces.idsPerPod",
-        || format!("{ids} is not a positive multiple of 65536"),
+        || format!("must be a positive multiple of 65536, got {ids}"),
     );
     if let Some(rate) = c.tracing.as_ref().and_then(|t| t.sampling_rate_per_million) {
         rules.range("tracing.samplingRatePerMillion", rate.into(), 0, 1_000_000);
     }
     let collector = c.tracing.as_ref().and_then(|it| it.endpoint.as_deref());
     if let Some(endpoint) = collector
-        && let Err(fault) = endpoint.parse::<CollectorAddress>()
+        && let Err(error) = endpoint.parse::<CollectorAddress>()
     {
-        rules.fault("tracing.endpoint", format!("{endpoint:?} {fault}"));
+        rules.reject("tracing.endpoint", format!("{endpoint:?} {error}"));
     }
 }
 
@@ -218,41 +212,41 @@ fn durations(c: &KubeletConfiguration, gates: &FeatureGates, rules: &mut Rules<'
     ];
     for (field, value) in positive {
         rules.require(value > GoDuration::ZERO, field, || {
-            format!("{value} is not a period, write more than 0s")
+            format!("must be more than 0s, got {value}")
         });
     }
-    let (least, most) = (c.image_minimum_gc_age, c.image_maximum_gc_age);
-    rules.require(most >= GoDuration::ZERO, "imageMaximumGCAge", || {
-        format!("{most} is negative, write 0s to turn it off")
+    let (min, max) = (c.image_minimum_gc_age, c.image_maximum_gc_age);
+    rules.require(max >= GoDuration::ZERO, "imageMaximumGCAge", || {
+        format!("must not be negative, got {max}; set 0s to disable")
     });
-    let off = most == GoDuration::ZERO;
-    rules.require(off || most > least, "imageMaximumGCAge", || {
-        format!("{most} must be more than imageMinimumGCAge, which is {least}")
+    let off = max == GoDuration::ZERO;
+    rules.require(off || max > min, "imageMaximumGCAge", || {
+        format!("must be more than imageMinimumGCAge ({min}), got {max}")
     });
     between(rules, "cpuCFSQuotaPeriod", c.cpu_cfs_quota_period, 1, 1_000);
     if gates.enabled("KubeletCrashLoopBackOffMax")
-        && let Some(most) = c.crash_loop_backoff.max_container_restart_period
+        && let Some(max) = c.crash_loop_backoff.max_container_restart_period
     {
         let field = "crashLoopBackOff.maxContainerRestartPeriod";
-        between(rules, field, most, 1_000, 300_000);
+        between(rules, field, max, 1_000, 300_000);
     }
     let interval = c.container_log_monitor_interval;
     rules.require(
         interval >= GoDuration::from_secs(3),
         "containerLogMonitorInterval",
-        || format!("{interval} is too short, write 3s or more"),
+        || format!("must be 3s or more, got {interval}"),
     );
 }
 
-/// Checks a duration against bounds in milliseconds.
+/// Checks a duration against bounds in ms.
 fn between(rules: &mut Rules<'_>, field: &str, value: GoDuration, from: i64, to: i64) {
     let (from, to) = (GoDuration::from_millis(from), GoDuration::from_millis(to));
     rules.require((from..=to).contains(&value), field, || {
-        format!("{value} is out of range, write {from} to {to}")
+        format!("must be between {from} and {to}, got {value}")
     });
 }
 
-fn words(c: &KubeletConfiguration, gates: &FeatureGates, rules: &mut Rules<'_>) {
+fn enums(c: &KubeletConfiguration, gates: &FeatureGates, rules: &mut Rules<'_>) {
     let choices: [(&str, &str, &[&str]); 12] = [
         (
             "authorization.mode",
@@ -319,14 +313,14 @@ fn words(c: &KubeletConfiguration, gates: &FeatureGates, rules: &mut Rules<'_>) 
     rules.require(
         !tiered || gates.enabled("MemoryQoS"),
         "memoryReservationPolicy",
-        || "TieredReservation needs the feature gate MemoryQoS".to_owned(),
+        || "TieredReservation requires the feature gate MemoryQoS".to_owned(),
     );
     rules.require(!c.run_once, "runOnce", || {
-        "run-once mode does not exist any more, remove the field".to_owned()
+        "run-once mode was removed; remove the field".to_owned()
     });
     let query = c.enable_system_log_query && !c.enable_system_log_handler;
     rules.require(!query, "enableSystemLogQuery", || {
-        "needs enableSystemLogHandler: true".to_owned()
+        "requires enableSystemLogHandler: true".to_owned()
     });
 }
 
@@ -336,52 +330,52 @@ fn sources_and_addresses(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         ("healthzBindAddress", &c.healthz_bind_address),
     ] {
         rules.require(value.parse::<IpAddr>().is_ok(), field, || {
-            format!("{value:?} is no IP address")
+            format!("not an IP address: {value:?}")
         });
     }
     for (index, server) in c.cluster_dns.iter().enumerate() {
         rules.require(
             server.parse::<IpAddr>().is_ok(),
             &format!("clusterDNS[{index}]"),
-            || format!("{server:?} is no IP address"),
+            || format!("not an IP address: {server:?}"),
         );
     }
     let url = c.static_pod_url.as_str();
     let http = url.is_empty() || url.starts_with("http://") || url.starts_with("https://");
     rules.require(http, "staticPodURL", || {
-        // not shown: it may have a password in it
-        "is no URL of these kinds, write http://… or https://…".to_owned()
+        // not shown: it may contain a password
+        "must be an http:// or https:// URL".to_owned()
     });
     let endpoints = [
         ("containerRuntimeEndpoint", &c.container_runtime_endpoint),
         ("imageServiceEndpoint", &c.image_service_endpoint),
     ];
     for (field, endpoint) in endpoints {
-        // a bare path is what upstream accepts too, with a warning
+        // upstream accepts a bare path too
         let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
         let usable = endpoint.is_empty() || path.starts_with('/');
         rules.require(usable, field, || {
-            format!("{endpoint:?} is not a Unix socket, write unix:///path/to/socket")
+            format!("must be a Unix socket (unix:///path/to/socket), got {endpoint:?}")
         });
     }
     rules.require(
         !c.container_runtime_endpoint.is_empty(),
         "containerRuntimeEndpoint",
-        || "must not be empty, write for example unix:///run/containerd/containerd.sock".to_owned(),
+        || "must not be empty; set for example unix:///run/containerd/containerd.sock".to_owned(),
     );
 }
 
 fn server(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
-    if let Some(message) = tls::version_fault(&c.tls_min_version) {
-        rules.fault("tlsMinVersion", message);
+    if let Some(message) = tls::version_error(&c.tls_min_version) {
+        rules.reject("tlsMinVersion", message);
     }
-    for message in tls::suite_faults(&c.tls_cipher_suites) {
-        rules.fault("tlsCipherSuites", message);
+    for message in tls::suite_errors(&c.tls_cipher_suites) {
+        rules.reject("tlsCipherSuites", message);
     }
     let groups = &c.tls_curve_preferences;
-    let faults = (0..groups.len()).filter_map(|index| tls::group_fault(groups, index));
-    for message in faults {
-        rules.fault("tlsCurvePreferences", message);
+    let errors = (0..groups.len()).filter_map(|index| tls::group_error(groups, index));
+    for message in errors {
+        rules.reject("tlsCurvePreferences", message);
     }
     for (field, value, other) in [
         ("tlsCertFile", &c.tls_cert_file, &c.tls_private_key_file),
@@ -392,33 +386,30 @@ fn server(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         ),
     ] {
         rules.require(!value.is_empty() || other.is_empty(), field, || {
-            format!("must be set, since {other:?} is of no use without it")
+            format!("must be set, required by {other:?}")
         });
     }
     rules.require(c.read_only_port != c.port, "readOnlyPort", || {
-        format!(
-            "{} is the port of the HTTPS server, write 0 or another",
-            c.port
-        )
+        format!("must differ from port ({}); set 0 to disable", c.port)
     });
 }
 
 fn sysctls(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
-    // which sysctls are safe depends on the kernel, what a pattern may be does not
+    // the kernel version does not affect which patterns are valid
     if let Err(error) = SysctlAllowList::new((0, 0), &c.allowed_unsafe_sysctls) {
         let (text, field) = (error.to_string(), "allowedUnsafeSysctls");
         let message = text.strip_prefix("allowedUnsafeSysctls: ");
-        rules.fault(field, message.unwrap_or(&text));
+        rules.reject(field, message.unwrap_or(&text));
     }
 }
 
 fn images(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
-    if let Some(most) = c.max_parallel_image_pulls {
-        rules.range("maxParallelImagePulls", most.into(), 1, i64::MAX);
+    if let Some(max) = c.max_parallel_image_pulls {
+        rules.range("maxParallelImagePulls", max.into(), 1, i64::MAX);
         rules.require(
-            most <= 1 || !c.serialize_image_pulls,
+            max <= 1 || !c.serialize_image_pulls,
             "maxParallelImagePulls",
-            || format!("{most} needs serializeImagePulls: false"),
+            || format!("{max} requires serializeImagePulls: false"),
         );
     }
     let by_list = c.image_pull_credentials_verification_policy == "NeverVerifyAllowlistedImages";
@@ -426,10 +417,13 @@ fn images(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     rules.require(
         by_list || list.is_empty(),
         "preloadedImagesVerificationAllowlist",
-        || "needs imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages".to_owned(),
+        || {
+            "requires imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages"
+                .to_owned()
+        },
     );
     if by_list && let Err(error) = VerificationPolicy::of("NeverVerifyAllowlistedImages", list) {
-        rules.fault("preloadedImagesVerificationAllowlist", error.to_string());
+        rules.reject("preloadedImagesVerificationAllowlist", error.to_string());
     }
 }
 
@@ -441,17 +435,17 @@ fn logs(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     } else if !path.is_absolute() {
         Some("must be an absolute path")
     } else if !is_clean(text) {
-        Some("must not contain //, ., .. or a / at the end")
+        Some("must not contain //, ., .. or a trailing /")
     } else {
         None
     };
     if let Some(message) = message {
-        rules.fault("podLogsDir", format!("{text:?} {message}"));
+        rules.reject("podLogsDir", format!("{text:?} {message}"));
     }
     let size = c.container_log_max_size.as_str();
     let whole = |size: Quantity| size.nanos() % 1_000_000_000 == 0;
     rules.require(size.parse().is_ok_and(whole), "containerLogMaxSize", || {
-        format!("{size:?} is no number of bytes, write for example 10Mi, or -1 for no limit")
+        format!("not a number of bytes: {size:?}; set for example 10Mi, or -1 for no limit")
     });
 }
 

@@ -129,7 +129,7 @@ mod tests {
         );
         check(
             &["windlass", "--no-such"],
-            "error: --no-such: the kubelet of this version has no such flag, remove it",
+            "error: --no-such: unknown flag; remove it",
         );
         check(&["windlass"], "run root=/var/lib/kubelet");
     }
@@ -148,10 +148,9 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "error: --max-pods: invalid value 'x' for '--max-pods <N>': not a whole number\n\
-             error: --network-plugin: the kubelet of this version has no such flag, remove it\n\
-             error: --node-ipp: the kubelet of this version has no such flag, remove it or write \
-             --node-ip\n\
-             error: false: not a flag, write --fail-swap-on=false"
+             error: --network-plugin: unknown flag; remove it\n\
+             error: --node-ipp: unknown flag; remove it or write --node-ip\n\
+             error: false: not a flag; write --fail-swap-on=false"
         );
     }
 

@@ -18,7 +18,7 @@ const SOURCES: [&str; 2] = [
     "crates/config/src/kubelet/parts.rs",
 ];
 
-/// A member of a struct of the configuration, as the source has it.
+/// A field of a configuration struct.
 struct Member {
     name: String,
     kind: String,
@@ -50,9 +50,9 @@ pub(super) fn configuration(
         ])
     });
     let rows = rows.collect::<anyhow::Result<Vec<_>>>()?;
-    let about = "Fields of `KubeletConfiguration` (`kubelet.config.k8s.io/v1beta1`). A field that is \
-                 set and not acted upon is named in the log at start; `windlassctl check --config \
-                 FILE` says it before.";
+    let about = "Fields of `KubeletConfiguration` (`kubelet.config.k8s.io/v1beta1`). The agent \
+                 logs a warning at startup for every field without full support; to check before, run \
+                 `windlassctl check --config FILE`.";
     let heading = ["field", "type", "default", "flag", "state", "meaning"];
     Ok(head("Configuration", about) + &table(&heading, rows))
 }
@@ -62,10 +62,10 @@ pub(super) fn gates() -> String {
     let gates = FeatureGates::default();
     let rows = gates.all().map(|(gate, on)| {
         let state = match (IMPLEMENTED_GATES.contains(&gate.name), gate.locked) {
-            (true, _) => "acted upon",
+            (true, _) => "implemented",
             (false, true) => "locked",
             (false, false) if !gate.in_kubelet => "no effect in a kubelet",
-            (false, false) => "nothing follows from it",
+            (false, false) => "not implemented",
         };
         let on = if on { "on" } else { "off" };
         vec![
@@ -75,10 +75,10 @@ pub(super) fn gates() -> String {
             state.to_owned(),
         ]
     });
-    let about = "Names, stages and defaults are those of Kubernetes 1.36. A gate that is set and from \
-                 which nothing follows is named in the log at start; what it would turn on or off may be \
-                 there all the same, see [COVERAGE.md](../COVERAGE.md). Gates that only other components of \
-                 Kubernetes read are accepted, with one warning for all of them.";
+    let about = "Names, stages and defaults are those of Kubernetes 1.36. The agent logs a \
+                 warning at startup for every gate that is set and not implemented. The feature of such a \
+                 gate may exist without the gate, see [COVERAGE.md](../COVERAGE.md). Gates of other \
+                 Kubernetes components are accepted with one warning.";
     head("Feature gates", about) + &table(&["gate", "stage", "default", "state"], rows)
 }
 
@@ -110,17 +110,17 @@ pub(super) fn flags() -> String {
             own.push(vec![flag, code(&default.unwrap_or_default()), help]);
         }
     }
-    let about = "Spelling is pflag's: `--flag=value` and `--flag value` are the same, underscores count \
-                 as dashes, the last of repeated flags wins, lists grow. Flags are stronger than the \
+    let about = "Syntax as pflag: `--flag=value` and `--flag value` are equivalent, and underscores equal \
+                 dashes. Repeated flags replace the value, or add to a list. Flags override the \
                  configuration file.";
     let rest = format!(
-        "\n## Flags that do nothing\n\nOf cAdvisor, and of earlier releases: they are accepted, and \
-         the log says at start that they are ignored.\n\n{}\n",
+        "\n## Ignored flags\n\nFlags of cAdvisor and of earlier releases are accepted with a \
+         warning at startup.\n\n{}\n",
         ignored.join(", ")
     );
     head("Flags", about)
         + &table(&["flag", "default", "meaning"], own)
-        + "\n## Flags that mirror a field\n\nTheir defaults and meanings are in \
+        + "\n## Flags that mirror a field\n\nFor defaults and meanings, see \
            [configuration.md](configuration.md).\n"
         + &table(&["flag", "field", "state"], mirrors)
         + &rest
@@ -128,9 +128,9 @@ pub(super) fn flags() -> String {
 
 fn support(support: Support) -> String {
     match support {
-        Support::Full => "acted upon".to_owned(),
-        Support::Partial(rest) => format!("in part: {rest}"),
-        Support::NotImplemented(missing) => format!("not yet: lacks {missing}"),
+        Support::Full => "supported".to_owned(),
+        Support::Partial(rest) => format!("partially supported: {rest}"),
+        Support::NotImplemented(missing) => format!("not implemented: requires {missing}"),
         Support::Ignored(reason) => format!("ignored: {reason}"),
     }
 }
@@ -144,7 +144,7 @@ fn default_of(defaults: &Value, path: &str) -> String {
     }
 }
 
-/// A type in the words of a configuration file.
+/// Returns the name of a type in a configuration file.
 fn readable(kind: &str) -> String {
     let inside = |outer: &str| kind.strip_prefix(outer)?.strip_suffix('>');
     if let Some(kind) = inside("Option<") {

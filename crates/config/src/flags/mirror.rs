@@ -1,4 +1,4 @@
-//! Flags that mirror a configuration field, as one table, and flags that do nothing any more.
+//! Flags that mirror a configuration field, and ignored flags.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub struct Mirror {
     pub flag: &'static str,
     /// Path of the field.
     pub path: &'static str,
-    /// What its text means.
+    /// Syntax of the value.
     pub kind: Kind,
 }
 
@@ -31,7 +31,7 @@ pub struct FlagSetting {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigFlags(pub Vec<FlagSetting>);
 
-/// Flags that were given though they do nothing.
+/// Ignored flags that were set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredFlags(pub Vec<&'static str>);
 
@@ -44,7 +44,7 @@ const fn mirror(flag: &'static str, path: &'static str, kind: Kind) -> Mirror {
     Mirror { flag, path, kind }
 }
 
-/// The table.
+/// All mirrored flags.
 pub static MIRRORS: &[Mirror] = &[
     mirror("address", "address", Text),
     mirror("allowed-unsafe-sysctls", "allowedUnsafeSysctls", List),
@@ -246,7 +246,7 @@ pub static MIRRORS: &[Mirror] = &[
     mirror("volume-stats-agg-period", "volumeStatsAggPeriod", Duration),
 ];
 
-/// Flags of cAdvisor and of earlier releases that set-ups still carry.
+/// Flags of cAdvisor and of earlier releases.
 static IGNORED: &[&str] = &[
     "application-metrics-count-limit",
     "boot-id-file",
@@ -276,7 +276,7 @@ static IGNORED: &[&str] = &[
     "storage-driver-user",
 ];
 
-/// Ignored flags that pflag reads as switches, so that a following word is not their value.
+/// Ignored flags that take no value from the next word.
 static IGNORED_SWITCHES: &[&str] = &[
     "enable-load-reader",
     "experimental-allocatable-ignore-eviction",
@@ -297,8 +297,8 @@ fn argument(mirror: &'static Mirror) -> Arg {
         .long(mirror.flag)
         .value_name(kind.placeholder())
         .value_parser(move |text: &str| kind.parse(text))
-        .help(format!("Field {}", mirror.path))
-        .help_heading("Flags that mirror a field of the configuration file (which is preferred)")
+        .help(format!("Field {}.", mirror.path))
+        .help_heading("Configuration fields (prefer the configuration file)")
         .action(ArgAction::Append);
     let arg = if mirror.flag == "v" {
         arg.short('v')

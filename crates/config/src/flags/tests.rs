@@ -1,4 +1,4 @@
-//! Command lines and the settings they become.
+//! Parsing of command lines.
 
 use std::ffi::OsString;
 
@@ -28,7 +28,7 @@ fn check(args: &[&str], expected: &str) {
 }
 
 #[test]
-fn flags_are_spelled_as_pflag_allows() {
+fn pflag_spellings_are_accepted() {
     check(&["--max-pods=20"], "maxPods=20");
     check(&["--max-pods", "20"], "maxPods=20");
     check(&["--max_pods=20"], "maxPods=20");
@@ -46,7 +46,7 @@ fn flags_are_spelled_as_pflag_allows() {
 }
 
 #[test]
-fn values_take_the_shape_of_their_field() {
+fn flag_values_are_converted_to_field_types() {
     check(&["--sync-frequency=90s"], "syncFrequency=\"1m30s\"");
     check(
         &[
@@ -88,7 +88,7 @@ fn values_take_the_shape_of_their_field() {
 }
 
 #[test]
-fn a_bad_value_or_flag_is_named() {
+fn invalid_flag_or_value_is_reported() {
     check(
         &["--sync-frequency=10"],
         "error: invalid value '10' for '--sync-frequency <DURATION>': \"10\" is not a duration: \
@@ -96,7 +96,7 @@ fn a_bad_value_or_flag_is_named() {
     );
     check(
         &["--fail-swap-on=maybe"],
-        "error: invalid value 'maybe' for '--fail-swap-on[=<BOOL>]': write true or false",
+        "error: invalid value 'maybe' for '--fail-swap-on[=<BOOL>]': must be true or false",
     );
     check(
         &["--no-such-flag"],
@@ -106,7 +106,7 @@ fn a_bad_value_or_flag_is_named() {
 }
 
 #[test]
-fn flags_without_a_field_are_read() {
+fn flags_without_field_are_parsed() {
     let args = [
         "kubelet",
         "--root-dir=/tmp/x",

@@ -1,4 +1,4 @@
-//! How the text after a flag becomes a value.
+//! Parsing of flag values.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::duration::GoDuration;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(pub BTreeMap<String, String>);
 
-/// What a flag's text means.
+/// Syntax of a flag value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Text as it is.
+    /// Text.
     Text,
     /// A switch.
     Switch,
@@ -29,7 +29,7 @@ pub enum Kind {
     Thresholds,
     /// `name=bool` pairs separated by commas.
     Gates,
-    /// `name:value` pairs separated by commas; a name may come more than once.
+    /// `name:value` pairs separated by commas; a name may occur more than once.
     Headers,
     /// `key=value:effect` items separated by commas.
     Taints,
@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Reads a flag's text.
+    /// Parses a value.
     pub fn parse(self, text: &str) -> Result<Value, String> {
         match self {
             Self::Text => Ok(json!(text)),
@@ -79,7 +79,7 @@ impl Kind {
         }
     }
 
-    /// What `--help` calls the value.
+    /// Returns the placeholder of the value in `--help`.
     pub(crate) fn placeholder(self) -> &'static str {
         match self {
             Self::Text => "TEXT",
@@ -114,27 +114,27 @@ pub fn join(values: impl IntoIterator<Item = Value>) -> Option<Value> {
         })
 }
 
-/// The spellings of true and false that Go accepts.
+/// Parses the booleans that Go accepts.
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("write true or false".to_owned()),
+        _ => Err("must be true or false".to_owned()),
     }
 }
 
-/// Reads a path, which may be empty.
+/// Parses a path, which may be empty.
 pub fn path(text: &str) -> Result<std::path::PathBuf, std::convert::Infallible> {
     Ok(text.into())
 }
 
-/// Reads a whole number.
+/// Parses a whole number.
 pub fn whole<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
     text.parse()
-        .map_err(|_| "not a whole number, or one that is out of range")
+        .map_err(|_| "not a whole number or out of range")
 }
 
-/// Reads `--node-labels`.
+/// Parses `--node-labels`.
 pub fn labels(text: &str) -> Result<Labels, String> {
     pairs(text, '=').map(Labels)
 }
@@ -150,7 +150,7 @@ fn pairs(text: &str, separator: char) -> Result<BTreeMap<String, String>, String
         .map(|item| {
             let (key, value) = item
                 .split_once(separator)
-                .ok_or_else(|| format!("{item:?} lacks {separator:?}"))?;
+                .ok_or_else(|| format!("missing {separator:?} in {item:?}"))?;
             Ok((key.trim().to_owned(), value.trim().to_owned()))
         })
         .collect()
@@ -161,7 +161,7 @@ fn headers(text: &str) -> Result<Value, String> {
     for item in items(text, ',') {
         let (name, value) = item
             .split_once(':')
-            .ok_or_else(|| "each header is name:value".to_owned())?;
+            .ok_or_else(|| "headers must be name:value".to_owned())?;
         map.entry(name.trim().to_owned())
             .or_default()
             .push(value.trim().to_owned());

@@ -14,7 +14,7 @@ pub struct Authentication {
     pub x509: X509,
     /// Bearer tokens.
     pub webhook: Webhook,
-    /// Callers without credentials.
+    /// Anonymous requests.
     pub anonymous: Anonymous,
 }
 
@@ -31,9 +31,9 @@ pub struct X509 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Webhook {
-    /// Ask the API server about bearer tokens.
+    /// Review bearer tokens with the API server.
     pub enabled: bool,
-    /// How long an answer is kept.
+    /// Cache duration of a token review.
     #[serde(rename = "cacheTTL")]
     pub cache_ttl: GoDuration,
 }
@@ -51,7 +51,7 @@ impl Default for Webhook {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Anonymous {
-    /// Accept callers without credentials as `system:anonymous`.
+    /// Authenticate requests without credentials as `system:anonymous`.
     pub enabled: bool,
 }
 
@@ -78,10 +78,10 @@ impl Default for Authorization {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AuthorizationWebhook {
-    /// How long a yes is kept.
+    /// Cache duration of an allowed request.
     #[serde(rename = "cacheAuthorizedTTL")]
     pub cache_authorized_ttl: GoDuration,
-    /// How long a no is kept.
+    /// Cache duration of a denied request.
     #[serde(rename = "cacheUnauthorizedTTL")]
     pub cache_unauthorized_ttl: GoDuration,
 }
@@ -107,7 +107,7 @@ pub struct MemorySwap {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CrashLoopBackOff {
-    /// Longest delay between restarts, 1 s to 300 s; `None` is 300 s.
+    /// Maximum restart delay, 1 s to 300 s; default 300 s.
     pub max_container_restart_period: Option<GoDuration>,
 }
 
@@ -123,7 +123,7 @@ impl Default for CrashLoopBackOff {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserNamespaces {
-    /// IDs for each pod, a multiple of 65536.
+    /// Number of IDs per pod, a multiple of 65536.
     #[serde(rename = "idsPerPod")]
     pub ids_per_pod: i64,
 }
@@ -140,9 +140,9 @@ impl Default for UserNamespaces {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ShutdownByPriority {
-    /// Lowest pod priority the entry is for.
+    /// Minimum pod priority of the group.
     pub priority: i32,
-    /// Seconds these pods get.
+    /// Shutdown grace period of these pods.
     pub shutdown_grace_period_seconds: i64,
 }
 
@@ -167,7 +167,7 @@ pub struct Taint {
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
-    /// Not allowed here.
+    /// Must not be set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_added: Option<String>,
 }
@@ -176,9 +176,9 @@ pub struct Taint {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tracing {
-    /// Address of the collector; `None` is `localhost:4317`.
+    /// Address of the collector; default `localhost:4317`.
     pub endpoint: Option<String>,
-    /// Spans kept of a million; `None` is 0.
+    /// Sampled spans per million; default 0.
     pub sampling_rate_per_million: Option<i32>,
 }
 
@@ -188,7 +188,7 @@ pub struct Tracing {
 pub struct Logging {
     /// `text` or `json`.
     pub format: String,
-    /// How often buffered lines are written.
+    /// Flush period of buffered lines.
     #[serde(deserialize_with = "flush_frequency")]
     pub flush_frequency: GoDuration,
     /// Verbosity, as `-v`.
@@ -235,9 +235,9 @@ pub struct FormatOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TextOptions {
-    /// Errors to stderr, the rest to stdout.
+    /// Write errors to stderr and the rest to stdout.
     pub split_stream: bool,
-    /// Buffer of the info stream, a quantity.
+    /// Buffer size of the info stream, a quantity.
     pub info_buffer_size: serde_json::Value,
 }
 
@@ -245,13 +245,13 @@ pub struct TextOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JsonOptions {
-    /// Errors to stderr, the rest to stdout.
+    /// Write errors to stderr and the rest to stdout.
     pub split_stream: bool,
-    /// Buffer of the info stream, a quantity.
+    /// Buffer size of the info stream, a quantity.
     pub info_buffer_size: serde_json::Value,
 }
 
-/// Duration text, or, as older files have it, a number of nanoseconds.
+/// Parses a duration text or, as in old files, a number of nanoseconds.
 fn flush_frequency<'de, D: serde::Deserializer<'de>>(input: D) -> Result<GoDuration, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,7 +1,7 @@
-//! What becomes of each setting of an existing kubelet: supported, ignored, or refused.
+//! Report of the settings of an existing kubelet: supported, ignored or rejected.
 //!
-//! It reads what the agent reads, by the same functions, and goes on where the agent would stop.
-//! Values are not shown: some are secrets.
+//! Uses the same functions as the agent, but continues after an error. Values, which may be secrets,
+//! are not shown.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -13,34 +13,35 @@ use clap::parser::ValueSource;
 use serde::Serialize;
 
 use super::{
-    ACTED_UPON, ConfigError, FOREIGN_GATE, Layers, Warning, gather, is_foreign_gate, origin_of,
+    ConfigError, FOREIGN_GATE, IMPLEMENTED_GATES, Layers, UNIMPLEMENTED_GATE, Warning, gather,
+    is_foreign_gate, origin_of,
 };
 use crate::fields::{self, Support};
 use crate::flags::{KubeletFlags, normalize};
 use crate::gates;
-use crate::validate::Fault;
+use crate::validate::InvalidField;
 
-/// What the agent does with a setting. The worst comes first, what is as for the Go kubelet last.
+/// Support of a setting, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum SettingStatus {
     /// The agent does not start with it.
-    Refused,
-    /// The agent starts, and nothing follows from it.
+    Rejected,
+    /// No effect.
     Ignored,
-    /// Acted upon, but for what the remark says.
+    /// Supported with the limitation in the message.
     Partial,
-    /// Not acted upon, or in part only, and set to what it is anyway.
+    /// Not or partially supported, but set to its default.
     Default,
-    /// Acted upon.
+    /// Supported.
     Supported,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for SettingStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // pad, not write_str: tables align it
+        // pad, not write_str: aligned in tables
         f.pad(match self {
-            Self::Refused => "refused",
+            Self::Rejected => "rejected",
             Self::Ignored => "ignored",
             Self::Partial => "partial",
             Self::Default => "default",
@@ -52,51 +53,51 @@ impl fmt::Display for Verdict {
 /// One field, feature gate or flag.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Setting {
-    /// What the agent does with it.
-    pub verdict: Verdict,
-    /// Path of a field, or a flag with its dashes; empty if it is about all of `origin`.
+    /// Support in this version.
+    pub status: SettingStatus,
+    /// Path of a field, or a flag with its dashes; empty for the whole of `source`.
     pub name: String,
     /// The file or flag that set it last.
-    pub origin: String,
-    /// Why it is ignored, how to mend it, or what else there is to know; may be empty.
-    pub remark: String,
+    pub source: String,
+    /// Reason and what to do; may be empty.
+    pub message: String,
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            verdict,
+            status,
             name,
-            origin,
-            remark,
+            source,
+            message,
         } = self;
-        write!(f, "{verdict} {name} ({origin})")?;
-        match remark.as_str() {
+        write!(f, "{status} {name} ({source})")?;
+        match message.as_str() {
             "" => Ok(()),
-            remark => write!(f, ": {remark}"),
+            message => write!(f, ": {message}"),
         }
     }
 }
 
-/// Where flags come from, as [`Setting::origin`].
+/// [`Setting::source`] of flags.
 pub const COMMAND_LINE: &str = "command line";
 
-/// Goes through a kubelet's flags, without the program's name, and the files they point to. What
-/// is refused comes first, what is ignored next.
+/// Checks a kubelet's flags (without the program's name) and the files they name. Rejected settings
+/// come first, then ignored ones.
 pub fn report(args: impl IntoIterator<Item = OsString>) -> Vec<Setting> {
     let mut report = Report::default();
     let (flags, args) = report.read_flags(args);
-    let mut refused = Vec::new();
+    let mut errors = Vec::new();
     let gathered = gather(&flags, &mut |error| {
-        refused.push(error);
+        errors.push(error);
         Ok(())
     });
-    for error in refused {
-        report.refuse(&error);
+    for error in errors {
+        report.reject(&error);
     }
     match gathered {
         Ok(layers) => report.read_layers(layers, &flags, &args),
-        Err(error) => report.refuse(&error),
+        Err(error) => report.reject(&error),
     }
     report.0.sort();
     report.0
@@ -106,18 +107,18 @@ pub fn report(args: impl IntoIterator<Item = OsString>) -> Vec<Setting> {
 struct Report(Vec<Setting>);
 
 impl Report {
-    fn add(&mut self, verdict: Verdict, name: &str, origin: &str, remark: impl Into<String>) {
+    fn add(&mut self, status: SettingStatus, name: &str, source: &str, message: impl Into<String>) {
         self.0.push(Setting {
-            verdict,
+            status,
             name: name.to_owned(),
-            origin: origin.to_owned(),
-            remark: remark.into(),
+            source: source.to_owned(),
+            message: message.into(),
         });
     }
 
-    /// An error that is not about a field of the merged configuration.
-    fn refuse(&mut self, error: &ConfigError) {
-        let (name, origin) = match error {
+    /// Adds an error, unless it is about fields of the merged configuration.
+    fn reject(&mut self, error: &ConfigError) {
+        let (name, source) = match error {
             ConfigError::Read { path, .. }
             | ConfigError::Parse { path, .. }
             | ConfigError::Kind { path, .. }
@@ -126,48 +127,48 @@ impl Report {
             ConfigError::CloudProvider { .. } => {
                 ("--cloud-provider".to_owned(), COMMAND_LINE.to_owned())
             }
-            ConfigError::BootstrapAlone => {
+            ConfigError::MissingKubeconfig => {
                 ("--bootstrap-kubeconfig".to_owned(), COMMAND_LINE.to_owned())
             }
-            ConfigError::CredentialProviderHalf => (
+            ConfigError::IncompleteCredentialProvider => (
                 "--image-credential-provider-config".to_owned(),
                 COMMAND_LINE.to_owned(),
             ),
             ConfigError::NodeLabel { .. } => ("--node-labels".to_owned(), COMMAND_LINE.to_owned()),
-            ConfigError::Invalid(faults) => {
-                return faults.iter().for_each(|fault| self.refuse_field(fault));
+            ConfigError::Invalid(fields) => {
+                return fields.iter().for_each(|field| self.reject_field(field));
             }
         };
         let text = error.to_string();
-        let about = if name.is_empty() { &origin } else { &name };
-        let remark = text
-            .strip_prefix(&format!("{about}: "))
+        let subject = if name.is_empty() { &source } else { &name };
+        let message = text
+            .strip_prefix(&format!("{subject}: "))
             .unwrap_or(&text)
             .to_owned();
-        // the rest of a line of flags may still be read, so one flag is not said twice
+        // an earlier parse error of the same flag would be a duplicate
         self.0
             .retain(|known| known.name.is_empty() || known.name != name);
-        self.add(Verdict::Refused, &name, &origin, remark);
+        self.add(SettingStatus::Rejected, &name, &source, message);
     }
 
-    /// Whether a file or directory is refused as a whole.
-    fn is_refused(&self, file: &Path) -> bool {
+    /// Whether a file or directory is rejected as a whole.
+    fn is_rejected(&self, file: &Path) -> bool {
         let file = file.display().to_string();
         self.0.iter().any(|known| {
-            known.verdict == Verdict::Refused && known.name.is_empty() && known.origin == file
+            known.status == SettingStatus::Rejected && known.name.is_empty() && known.source == file
         })
     }
 
-    fn refuse_field(&mut self, fault: &Fault) {
+    fn reject_field(&mut self, invalid: &InvalidField) {
         self.add(
-            Verdict::Refused,
-            &fault.field,
-            &fault.origin,
-            &fault.message,
+            SettingStatus::Rejected,
+            &invalid.field,
+            &invalid.origin,
+            &invalid.message,
         );
     }
 
-    /// Reads the flags; one that cannot be read is noted and left out.
+    /// Parses the flags; an invalid one is reported and skipped.
     fn read_flags(
         &mut self,
         args: impl IntoIterator<Item = OsString>,
@@ -185,18 +186,18 @@ impl Report {
             let text = error.to_string();
             let first = text.lines().next().unwrap_or_default();
             let first = first.strip_prefix("error: ").unwrap_or(first);
-            let Some(at) = at_fault(&args, &error) else {
-                self.add(Verdict::Refused, "", COMMAND_LINE, first);
+            let Some(at) = invalid_argument(&args, &error) else {
+                self.add(SettingStatus::Rejected, "", COMMAND_LINE, first);
                 return (KubeletFlags::default(), Vec::new());
             };
             let mut removed = args.remove(at);
-            let remark = match error.kind() {
-                ErrorKind::UnknownArgument => no_such(&args[at - 1], &removed, &error),
+            let message = match error.kind() {
+                ErrorKind::UnknownArgument => unknown_argument(&args[at - 1], &removed, &error),
                 _ => first.to_owned(),
             };
             let is_flag = removed.to_string_lossy().starts_with('-');
             if is_flag && !removed.to_string_lossy().contains('=') {
-                // the word behind it is its value
+                // the next word is its value
                 let is_value = |arg: &OsString| !arg.to_string_lossy().starts_with('-');
                 if args.get(at).is_some_and(is_value) {
                     args.remove(at);
@@ -205,76 +206,84 @@ impl Report {
                 removed = name.into();
             }
             self.add(
-                Verdict::Refused,
+                SettingStatus::Rejected,
                 &removed.to_string_lossy(),
                 COMMAND_LINE,
-                remark,
+                message,
             );
         }
     }
 
     fn read_layers(&mut self, layers: Layers, flags: &KubeletFlags, args: &[OsString]) {
         let origins = layers.origins.clone();
-        let (config, faults) = match layers.judge(flags) {
-            Ok(judged) => judged,
-            Err(error) => return self.refuse(&error),
+        let (config, invalid_fields) = match layers.validate_all(flags) {
+            Ok(validated) => validated,
+            Err(error) => return self.reject(&error),
         };
-        let told = config.warnings;
-        for fault in &faults {
-            self.refuse_field(fault);
+        let warnings = config.warnings;
+        for invalid in &invalid_fields {
+            self.reject_field(invalid);
         }
-        let refused = |path: &str| faults.iter().any(|fault| is_about(&fault.field, path));
-        // what no struct has, or is about the whole file, is in the warnings only
+        let rejected = |path: &str| {
+            invalid_fields
+                .iter()
+                .any(|invalid| is_about(&invalid.field, path))
+        };
+        // unknown fields and whole files are in the warnings only
         for (path, origin) in &origins {
             let known = fields::find(path).is_some() && path != "featureGates";
-            if known && !refused(path) && !origin.starts_with("--") {
-                self.read_field(path, path, origin, &told);
+            if known && !rejected(path) && !origin.starts_with("--") {
+                self.read_field(path, path, origin, &warnings);
             }
         }
-        for warning in told.iter().filter(|it| !it.origin.starts_with("--")) {
+        for warning in warnings.iter().filter(|it| !it.origin.starts_with("--")) {
             let (origin, field) = (&warning.origin, &warning.field);
             if fields::find(field).is_none() && !field.starts_with("featureGates.") {
-                self.add(Verdict::Ignored, field, origin, &warning.message);
+                self.add(SettingStatus::Ignored, field, origin, &warning.message);
             }
         }
         let origin = origin_of(&origins, "featureGates");
         for gate in config.kubelet.feature_gates.keys() {
             let path = format!("featureGates.{gate}");
-            if !refused(&path) {
-                self.read_gate(gate, &path, &origin, &told);
+            if !rejected(&path) {
+                self.read_gate(gate, &path, &origin, &warnings);
             }
         }
-        self.read_given_flags(args, flags, &refused, &told);
+        self.read_given_flags(args, flags, &rejected, &warnings);
     }
 
-    fn read_field(&mut self, path: &str, name: &str, origin: &str, told: &[Warning]) {
-        let remark = told.iter().find(|warning| warning.field == path);
+    fn read_field(&mut self, path: &str, name: &str, source: &str, warnings: &[Warning]) {
+        let warning = warnings.iter().find(|warning| warning.field == path);
         let support = fields::find(path).map(|field| field.support);
-        match (support, remark) {
-            (Some(Support::NotYet(_) | Support::Ignored(_)), Some(warning)) => {
-                self.add(Verdict::Ignored, name, origin, &warning.message);
+        match (support, warning) {
+            (Some(Support::NotImplemented(_) | Support::Ignored(_)), Some(warning)) => {
+                self.add(SettingStatus::Ignored, name, source, &warning.message);
             }
-            (_, Some(warning)) => self.add(Verdict::Partial, name, origin, &warning.message),
-            (None | Some(Support::Yes), None) => self.add(Verdict::Supported, name, origin, ""),
+            (_, Some(warning)) => self.add(SettingStatus::Partial, name, source, &warning.message),
+            (None | Some(Support::Full), None) => {
+                self.add(SettingStatus::Supported, name, source, "")
+            }
             (Some(_), None) => {
-                let notice = fields::notice(path).unwrap_or_default();
-                self.add(Verdict::Default, name, origin, notice);
+                let message = fields::support_message(path).unwrap_or_default();
+                self.add(SettingStatus::Default, name, source, message);
             }
         }
     }
 
-    fn read_gate(&mut self, gate: &str, path: &str, origin: &str, told: &[Warning]) {
+    fn read_gate(&mut self, gate: &str, path: &str, source: &str, warnings: &[Warning]) {
         if is_foreign_gate(gate) {
-            self.add(Verdict::Ignored, path, origin, FOREIGN_GATE);
+            self.add(SettingStatus::Ignored, path, source, FOREIGN_GATE);
             return;
         }
-        let remark = told.iter().find(|warning| warning.field == path);
-        // a group of gates is none itself
-        let inert = gates::find(gate).is_some() && !ACTED_UPON.contains(&gate);
-        match (inert, remark) {
-            (false, _) => self.add(Verdict::Supported, path, origin, ""),
-            (true, None) => self.add(Verdict::Default, path, origin, NO_GATE),
-            (true, Some(warning)) => self.add(Verdict::Ignored, path, origin, &warning.message),
+        let warning = warnings.iter().find(|warning| warning.field == path);
+        // AllAlpha and AllBeta are not in the table
+        let unimplemented = gates::find(gate).is_some() && !IMPLEMENTED_GATES.contains(&gate);
+        match (unimplemented, warning) {
+            (false, _) => self.add(SettingStatus::Supported, path, source, ""),
+            (true, None) => self.add(SettingStatus::Default, path, source, UNIMPLEMENTED_GATE),
+            (true, Some(warning)) => {
+                self.add(SettingStatus::Ignored, path, source, &warning.message)
+            }
         }
     }
 
@@ -282,8 +291,8 @@ impl Report {
         &mut self,
         args: &[OsString],
         flags: &KubeletFlags,
-        refused: &dyn Fn(&str) -> bool,
-        told: &[Warning],
+        rejected: &dyn Fn(&str) -> bool,
+        warnings: &[Warning],
     ) {
         let command = KubeletFlags::command();
         let Ok(matches) = command.clone().try_get_matches_from(args) else {
@@ -298,25 +307,28 @@ impl Report {
             let name = format!("--{long}");
             let mirrored = flags.config.0.iter().find(|setting| setting.flag == long);
             match mirrored {
-                Some(setting) if setting.path == "featureGates" || refused(setting.path) => {}
-                Some(setting) => self.read_field(setting.path, &name, COMMAND_LINE, told),
+                Some(setting) if setting.path == "featureGates" || rejected(setting.path) => {}
+                Some(setting) => self.read_field(setting.path, &name, COMMAND_LINE, warnings),
                 None if self.0.iter().any(|known| known.name == name) => {}
-                // the file is told as a whole, and why
-                None if given_file(flags, long).is_some_and(|file| self.is_refused(file)) => {}
-                None => match told.iter().find(|warning| warning.origin == name) {
+                // the file itself is in the report
+                None if given_file(flags, long).is_some_and(|file| self.is_rejected(file)) => {}
+                None => match warnings.iter().find(|warning| warning.origin == name) {
                     Some(warning) => {
-                        self.add(Verdict::Ignored, &name, COMMAND_LINE, &warning.message);
+                        self.add(
+                            SettingStatus::Ignored,
+                            &name,
+                            COMMAND_LINE,
+                            &warning.message,
+                        );
                     }
-                    None => self.add(Verdict::Supported, &name, COMMAND_LINE, ""),
+                    None => self.add(SettingStatus::Supported, &name, COMMAND_LINE, ""),
                 },
             }
         }
     }
 }
 
-const NO_GATE: &str = "nothing follows from this gate in this version";
-
-/// The file or directory that one of two flags names.
+/// Returns the file or directory given with `--config` or `--config-dir`.
 fn given_file<'a>(flags: &'a KubeletFlags, flag: &str) -> Option<&'a Path> {
     match flag {
         "config" => flags.config_file.as_deref(),
@@ -325,8 +337,8 @@ fn given_file<'a>(flags: &'a KubeletFlags, flag: &str) -> Option<&'a Path> {
     }
 }
 
-/// Whether a flag is one of those that are accepted for old set-ups only.
-fn does_nothing(flag: &str) -> bool {
+/// Whether a flag is accepted only for compatibility.
+fn is_ignored(flag: &str) -> bool {
     let command = KubeletFlags::command();
     let long = flag.trim_start_matches('-');
     let found = command
@@ -335,31 +347,31 @@ fn does_nothing(flag: &str) -> bool {
     found.is_some_and(clap::Arg::is_hide_set)
 }
 
-/// Why an argument is none, and what to write in its place.
-fn no_such(before: &OsStr, argument: &OsStr, error: &clap::Error) -> String {
+/// Returns the message for an unknown argument, with a suggestion.
+fn unknown_argument(before: &OsStr, argument: &OsStr, error: &clap::Error) -> String {
     let [before, argument] = [before, argument].map(OsStr::to_string_lossy);
     if argument.starts_with('-') {
-        let like = match error.get(ContextKind::SuggestedArg) {
-            Some(ContextValue::String(flag)) if !does_nothing(flag) => {
+        let suggestion = match error.get(ContextKind::SuggestedArg) {
+            Some(ContextValue::String(flag)) if !is_ignored(flag) => {
                 format!(" or write {flag}")
             }
             _ => String::new(),
         };
-        return format!("the kubelet of this version has no such flag, remove it{like}");
+        return format!("unknown flag; remove it{suggestion}");
     }
-    // only a switch leaves the word behind it to nobody
+    // only a switch takes no value from the next word
     match before.starts_with("--") && !before.contains('=') {
-        true => format!("not a flag, write {before}={argument}"),
-        false => "not a flag, remove it".to_owned(),
+        true => format!("not a flag; write {before}={argument}"),
+        false => "not a flag; remove it".to_owned(),
     }
 }
 
-/// Where the argument is that an error is about.
-fn at_fault(args: &[OsString], error: &clap::Error) -> Option<usize> {
+/// Returns the index of the argument that caused an error.
+fn invalid_argument(args: &[OsString], error: &clap::Error) -> Option<usize> {
     let Some(ContextValue::String(shown)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
-    // shown as in the help: `--max-pods <INT>`
+    // clap shows it as `--max-pods <INT>`
     let shown = shown.split([' ', '=', '[']).next()?;
     args.iter()
         .skip(1)
@@ -370,9 +382,9 @@ fn at_fault(args: &[OsString], error: &clap::Error) -> Option<usize> {
         .map(|at| at + 1)
 }
 
-/// Whether a fault's field, such as `registerWithTaints[0].key`, is the setting or part of it.
-fn is_about(fault: &str, path: &str) -> bool {
-    let rest = fault.strip_prefix(path);
+/// Whether `field`, such as `registerWithTaints[0].key`, is the setting or part of it.
+fn is_about(field: &str, path: &str) -> bool {
+    let rest = field.strip_prefix(path);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 

@@ -1,4 +1,4 @@
-//! Files and flags and the configuration they become, or the error.
+//! Loading files and flags into a configuration.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,13 +12,12 @@ use crate::tls::TlsNumbers;
 
 const HEAD: &str = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n";
 
-/// Writes `files` to a directory, loads with `args` (`@` stands for the directory), and compares
-/// the fields at `paths` or the error (the directory shown as `@`).
+/// Loads `files` with `args` and compares the fields at `paths` or the error; `@` is the directory.
 fn check(files: &[(&str, &str)], args: &[&str], paths: &[&str], expected: &str) {
-    let (directory, result) = attempt(files, args);
+    let (directory, result) = try_load(files, args);
     let line = match result {
         Ok(config) => {
-            let value = serde_json::to_value(&config.kubelet).expect("serialisable");
+            let value = serde_json::to_value(&config.kubelet).expect("serializable");
             let shown = paths.iter().map(|path| match layers::get(&value, path) {
                 Some(found) => format!("{path}={found}"),
                 None => format!("{path} absent"),
@@ -31,7 +30,7 @@ fn check(files: &[(&str, &str)], args: &[&str], paths: &[&str], expected: &str) 
 }
 
 fn check_warnings(files: &[(&str, &str)], args: &[&str], expected: &[&str]) {
-    let (directory, result) = attempt(files, args);
+    let (directory, result) = try_load(files, args);
     let warnings: Vec<_> = result
         .expect("valid")
         .warnings
@@ -41,7 +40,7 @@ fn check_warnings(files: &[(&str, &str)], args: &[&str], expected: &[&str]) {
     assert_eq!(warnings, expected);
 }
 
-fn attempt(files: &[(&str, &str)], args: &[&str]) -> (String, Result<Config, super::ConfigError>) {
+fn try_load(files: &[(&str, &str)], args: &[&str]) -> (String, Result<Config, super::ConfigError>) {
     let directory = tempfile::tempdir().expect("temporary directory");
     let root = directory.path().to_str().expect("UTF-8").to_owned();
     for (name, text) in files {
@@ -56,7 +55,7 @@ fn attempt(files: &[(&str, &str)], args: &[&str]) -> (String, Result<Config, sup
 }
 
 #[test]
-fn each_layer_overrides_the_ones_before() {
+fn later_layers_override_earlier_layers() {
     let main = (
         "kubelet.yaml",
         "HEAD\nmaxPods: 50\nsyncFrequency: 2m\nclusterDNS: [10.0.0.1]\n",
@@ -127,13 +126,13 @@ fn feature_gates_merge_by_name_across_all_layers() {
         &["--feature-gates=Nope=true,NodeSwap=false"],
         &[],
         "error: invalid configuration:\
-         \n  --feature-gates: featureGates.NodeSwap: cannot set feature gate NodeSwap to false: it is locked to true, remove it\
-         \n  --feature-gates: featureGates.Nope: unknown feature gate Nope: remove it",
+         \n  --feature-gates: featureGates.NodeSwap: cannot set feature gate NodeSwap to false: locked to true; remove it\
+         \n  --feature-gates: featureGates.Nope: unknown feature gate Nope; remove it",
     );
 }
 
 #[test]
-fn without_a_configuration_file_the_old_defaults_hold() {
+fn legacy_defaults_apply_without_configuration_file() {
     let paths = [
         "authentication.anonymous.enabled",
         "authorization.mode",
@@ -154,7 +153,7 @@ fn without_a_configuration_file_the_old_defaults_hold() {
 }
 
 #[test]
-fn tls_that_is_not_possible_here_is_a_fault_that_names_field_and_fix() {
+fn unsupported_tls_settings_are_rejected() {
     let files = [(
         "k.yaml",
         "HEAD\ntlsMinVersion: VersionTLS11\ntlsCertFile: a.crt\ntlsCipherSuites: [\
@@ -165,19 +164,19 @@ fn tls_that_is_not_possible_here_is_a_fault_that_names_field_and_fix() {
         &["--config=@/k.yaml"],
         &[],
         "error: invalid configuration:\
-         \n  @/k.yaml: tlsMinVersion: VersionTLS11 is too old for this agent's TLS library, write VersionTLS12 or VersionTLS13\
-         \n  @/k.yaml: tlsCipherSuites: \"TLS_NOPE\" is not known, write a name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\
-         \n  @/k.yaml: tlsCipherSuites: none of them is possible, TLS_RSA_WITH_AES_128_GCM_SHA256: no forward secrecy or no authenticated encryption, which this agent's TLS library requires, write a name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\
-         \n  @/k.yaml: tlsCurvePreferences: 25 (P-521) is not in this agent's TLS library, remove it\
-         \n  @/k.yaml: tlsCurvePreferences: 29 is there twice, remove one\
-         \n  @/k.yaml: tlsCurvePreferences: 7 is no known group, write for example 29 (X25519)\
-         \n  default: tlsPrivateKeyFile: must be set, since \"@/a.crt\" is of no use without it\
-         \n  @/k.yaml: readOnlyPort: 10250 is the port of the HTTPS server, write 0 or another",
+         \n  @/k.yaml: tlsMinVersion: VersionTLS11 is not supported; set VersionTLS12 or VersionTLS13\
+         \n  @/k.yaml: tlsCipherSuites: unknown suite \"TLS_NOPE\"; use for example TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\
+         \n  @/k.yaml: tlsCipherSuites: no supported suite: TLS_RSA_WITH_AES_128_GCM_SHA256 lack forward secrecy or authenticated encryption; use for example TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\
+         \n  @/k.yaml: tlsCurvePreferences: 25 (P-521) is not supported; remove it\
+         \n  @/k.yaml: tlsCurvePreferences: duplicate 29; remove one\
+         \n  @/k.yaml: tlsCurvePreferences: unknown group 7; use for example 29 (X25519)\
+         \n  default: tlsPrivateKeyFile: must be set, required by \"@/a.crt\"\
+         \n  @/k.yaml: readOnlyPort: must differ from port (10250); set 0 to disable",
     );
 }
 
 #[test]
-fn suites_that_are_too_old_are_left_out_and_named_as_long_as_one_is_possible() {
+fn unsupported_suites_are_skipped_with_warning() {
     // the list of the CIS benchmark
     let files = [(
         "k.yaml",
@@ -187,9 +186,9 @@ fn suites_that_are_too_old_are_left_out_and_named_as_long_as_one_is_possible() {
          TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_RSA_WITH_AES_256_GCM_SHA384, \
          TLS_RSA_WITH_AES_128_GCM_SHA256]\n",
     )];
-    let (_, config) = attempt(&files, &["--config=@/k.yaml"]);
+    let (_, config) = try_load(&files, &["--config=@/k.yaml"]);
     let config = config.expect("valid");
-    let suites = TlsNumbers::of(&config.kubelet).suites;
+    let suites = TlsNumbers::from_config(&config.kubelet).suites;
     assert_eq!(suites, [0xc02b, 0xc02f, 0xcca8, 0xc030, 0xcca9, 0xc02c]);
     let [warning] = config.warnings.as_slice() else {
         panic!("{:?}", config.warnings);
@@ -197,51 +196,54 @@ fn suites_that_are_too_old_are_left_out_and_named_as_long_as_one_is_possible() {
     let warning = warning.to_string();
     assert!(
         warning.ends_with(
-            "k.yaml: tlsCipherSuites: left out are TLS_RSA_WITH_AES_256_GCM_SHA384, \
-             TLS_RSA_WITH_AES_128_GCM_SHA256: no forward secrecy or no authenticated encryption, \
-             which this agent's TLS library requires, remove them"
+            "k.yaml: tlsCipherSuites: skipping TLS_RSA_WITH_AES_256_GCM_SHA384, \
+             TLS_RSA_WITH_AES_128_GCM_SHA256, which lack forward secrecy or authenticated \
+             encryption; remove them"
         ),
         "{warning}"
     );
 }
 
 #[test]
-fn a_collector_that_is_nowhere_is_a_warning() {
+fn unusable_collector_endpoint_is_a_warning() {
     let files = [(
         "k.yaml",
         "HEAD\ntracing: {endpoint: dns://google.com:4317}\n",
     )];
-    let (_, config) = attempt(&files, &["--config=@/k.yaml"]);
-    let warnings = config.expect("valid, as for upstream").warnings;
+    let (_, config) = try_load(&files, &["--config=@/k.yaml"]);
+    let warnings = config.expect("valid, as upstream").warnings;
     let [warning] = warnings.as_slice() else {
         panic!("{warnings:?}");
     };
     let warning = warning.to_string();
-    let expected = "k.yaml: tracing.endpoint: \"dns://google.com:4317\" names no host or socket, \
-                    so no traces are sent: write google.com:4317";
+    let expected = "k.yaml: tracing.endpoint: \"dns://google.com:4317\" has no host or socket, no \
+                    traces are sent; use google.com:4317";
     assert!(warning.ends_with(expected), "{warning}");
 }
 
 #[test]
-fn names_of_tls_become_their_numbers() {
+fn tls_names_are_converted_to_numbers() {
     let files = [(
         "k.yaml",
         "HEAD\ntlsMinVersion: VersionTLS13\ntlsCipherSuites: [TLS_AES_128_GCM_SHA256, \
          TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305]\ntlsCurvePreferences: [4588, 29]\n",
     )];
-    let (_, config) = attempt(&files, &["--config=@/k.yaml"]);
+    let (_, config) = try_load(&files, &["--config=@/k.yaml"]);
     let expected = TlsNumbers {
         only_tls13: true,
         suites: vec![0x1301, 0xcca8],
         groups: vec![4588, 29],
     };
-    assert_eq!(TlsNumbers::of(&config.expect("valid").kubelet), expected);
+    assert_eq!(
+        TlsNumbers::from_config(&config.expect("valid").kubelet),
+        expected
+    );
     let default = KubeletConfiguration::default();
-    assert_eq!(TlsNumbers::of(&default), TlsNumbers::default());
+    assert_eq!(TlsNumbers::from_config(&default), TlsNumbers::default());
 }
 
 #[test]
-fn fields_that_depend_on_others_follow_them_unless_set() {
+fn unset_dependent_fields_follow_other_fields() {
     let paths = ["serializeImagePulls", "nodeStatusReportFrequency"];
     check(
         &[(
@@ -273,7 +275,7 @@ fn fields_that_depend_on_others_follow_them_unless_set() {
 }
 
 #[test]
-fn zero_in_the_main_file_means_the_default_where_upstream_says_so() {
+fn zero_in_main_file_means_default_as_upstream() {
     check(
         &[(
             "k.yaml",
@@ -286,7 +288,7 @@ fn zero_in_the_main_file_means_the_default_where_upstream_says_so() {
 }
 
 #[test]
-fn relative_paths_are_seen_from_their_file() {
+fn relative_paths_are_resolved_against_their_file() {
     check(
         &[
             (
@@ -311,13 +313,13 @@ fn relative_paths_are_seen_from_their_file() {
 }
 
 #[test]
-fn a_file_that_is_no_configuration_is_named_with_the_place() {
+fn invalid_file_is_reported_with_position() {
     let config = ["--config=@/k.yaml"];
     check(
         &[("k.yaml", "maxPods: 1\n")],
         &config,
         &[],
-        "error: @/k.yaml: kind is absent, it must be \"KubeletConfiguration\"",
+        "error: @/k.yaml: kind must be \"KubeletConfiguration\", got absent",
     );
     check(
         &[(
@@ -326,7 +328,7 @@ fn a_file_that_is_no_configuration_is_named_with_the_place() {
         )],
         &config,
         &[],
-        "error: @/k.yaml: apiVersion is \"kubelet.config.k8s.io/v1\", it must be \"kubelet.config.k8s.io/v1beta1\"",
+        "error: @/k.yaml: apiVersion must be \"kubelet.config.k8s.io/v1beta1\", got \"kubelet.config.k8s.io/v1\"",
     );
     check(
         &[("k.yaml", "HEAD\nmaxPods: many\n")],
@@ -346,19 +348,19 @@ fn a_file_that_is_no_configuration_is_named_with_the_place() {
         &[],
         &config,
         &[],
-        "error: @/k.yaml: cannot be read: No such file or directory (os error 2)",
+        "error: @/k.yaml: cannot read: No such file or directory (os error 2)",
     );
     check(
         &[("d/a.conf", "maxPods: 1\n")],
         &["--config-dir=@/d"],
         &[],
-        "error: @/d/a.conf: kind is absent, it must be \"KubeletConfiguration\"",
+        "error: @/d/a.conf: kind must be \"KubeletConfiguration\", got absent",
     );
     check(
         &[],
         &["--config-dir=@/d"],
         &[],
-        "error: @/d: cannot be read: No such file or directory (os error 2)",
+        "error: @/d: cannot read: No such file or directory (os error 2)",
     );
     check(
         &[],
@@ -370,7 +372,7 @@ fn a_file_that_is_no_configuration_is_named_with_the_place() {
 }
 
 #[test]
-fn values_of_the_wrong_type_hide_nothing_else_and_no_password_is_shown() {
+fn type_errors_do_not_hide_others_or_show_passwords() {
     check(
         &[(
             "k.yaml",
@@ -384,42 +386,42 @@ fn values_of_the_wrong_type_hide_nothing_else_and_no_password_is_shown() {
          \n  @/k.yaml: authentication.anonymous: invalid type: integer `5`, expected an object (line 5, column 29)\
          \n  @/k.yaml: clusterDNS: invalid type: string \"x\", expected a list (line 3, column 13)\
          \n  @/k.yaml: failSwapOn: invalid type: string \"x\", expected true or false (line 4, column 13)\
-         \n  @/k.yaml: staticPodURLHeader.Authorization: write a list of values for each name, such as Accept: [text/plain] (line 9, column 37)\
-         \n  @/k.yaml: featureGates.Nope: unknown feature gate Nope: remove it\
-         \n  @/k.yaml: port: -1 is out of range, write 1 to 65535\
-         \n  @/k.yaml: staticPodURL: is no URL of these kinds, write http://… or https://…",
+         \n  @/k.yaml: staticPodURLHeader.Authorization: must be a list of values for each name, for example Accept: [text/plain] (line 9, column 37)\
+         \n  @/k.yaml: featureGates.Nope: unknown feature gate Nope; remove it\
+         \n  @/k.yaml: port: must be between 1 and 65535, got -1\
+         \n  @/k.yaml: staticPodURL: must be an http:// or https:// URL",
     );
 }
 
 #[test]
-fn of_a_key_that_comes_twice_the_last_counts_with_a_warning() {
+fn duplicate_key_uses_last_value_with_warning() {
     let files = [("k.yaml", "HEAD\nmaxPods: 50\nmaxPods: 60\n")];
     check(&files, &["--config=@/k.yaml"], &["maxPods"], "maxPods=60");
     check_warnings(
         &files,
         &["--config=@/k.yaml"],
         &[
-            "@/k.yaml: line 4, column 1: duplicate mapping key: maxPods: the last one counts, remove the others",
+            "@/k.yaml: line 4, column 1: duplicate mapping key: maxPods; the last value is used, remove the others",
         ],
     );
 }
 
 #[test]
-fn a_file_without_an_end_is_refused() {
+fn too_large_file_is_rejected() {
     check(
         &[],
         &["--config=/dev/zero"],
         &[],
-        "error: /dev/zero: larger than 1048576 bytes, which no kubelet configuration is",
+        "error: /dev/zero: larger than 1048576 bytes",
     );
 }
 
 #[test]
-fn flags_of_the_node_are_refused_before_the_machine_is_asked() {
+fn invalid_node_flags_are_rejected_by_load() {
     for (flag, expected) in [
         (
             "--node-ip=foo",
-            "error: --node-ip=\"foo\": write one IP address",
+            "error: --node-ip=\"foo\": must be one IP address",
         ),
         (
             "--hostname-override=A_B",
@@ -427,10 +429,11 @@ fn flags_of_the_node_are_refused_before_the_machine_is_asked() {
         ),
         (
             "--cloud-provider=aws",
-            "error: --cloud-provider: \"aws\" is built in no more, write external or remove it",
+            "error: --cloud-provider: in-tree cloud provider \"aws\" was removed; set external or remove \
+             the flag",
         ),
     ] {
-        let (_, result) = attempt(&[], &[flag]);
+        let (_, result) = try_load(&[], &[flag]);
         let error = result.err().map(|error| format!("error: {error}"));
         let error = error.unwrap_or_default();
         assert!(error.starts_with(expected), "{error}");
@@ -444,27 +447,26 @@ fn flags_of_the_node_are_refused_before_the_machine_is_asked() {
 }
 
 #[test]
-fn credential_providers_are_a_configuration_and_programs() {
+fn credential_provider_flags_require_each_other() {
     let (config, programs) = (
         "--image-credential-provider-config=/c.yaml",
         "--image-credential-provider-bin-dir=/bin",
     );
-    let refused = "error: --image-credential-provider-config: it and \
-                   --image-credential-provider-bin-dir need each other, give both or none";
-    check(&[], &[config], &[], refused);
-    check(&[], &[programs], &[], refused);
+    let rejected = "error: --image-credential-provider-config: set both this flag and \
+                   --image-credential-provider-bin-dir, or neither";
+    check(&[], &[config], &[], rejected);
+    check(&[], &[programs], &[], rejected);
     check(&[], &[config, programs], &["maxPods"], "maxPods=110");
 }
 
 #[test]
-fn bootstrap_credentials_need_a_place_for_those_they_are_exchanged_for() {
+fn bootstrap_kubeconfig_requires_kubeconfig() {
     let bootstrap = "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf";
     check(
         &[],
         &[bootstrap],
         &[],
-        "error: --bootstrap-kubeconfig: --kubeconfig is missing: name the file that the \
-         credentials obtained from the cluster are to be written to",
+        "error: --bootstrap-kubeconfig: requires --kubeconfig, the file for the obtained credentials",
     );
     let kubeconfig = "--kubeconfig=/etc/kubernetes/kubelet.conf";
     check(&[], &[bootstrap, kubeconfig], &["maxPods"], "maxPods=110");
@@ -472,11 +474,11 @@ fn bootstrap_credentials_need_a_place_for_those_they_are_exchanged_for() {
 }
 
 #[test]
-fn a_node_labels_itself_only_where_it_may() {
-    let refused = |label: &str| {
+fn reserved_node_labels_are_rejected() {
+    let rejected = |label: &str| {
         format!(
-            "error: --node-labels: {label:?} is in a namespace of Kubernetes that a node may not \
-             set: use kubelet.kubernetes.io/, node.kubernetes.io/ or a domain of your own"
+            "error: --node-labels: {label:?} is in a reserved Kubernetes namespace; use \
+             kubelet.kubernetes.io/, node.kubernetes.io/ or your own domain"
         )
     };
     for label in [
@@ -488,7 +490,7 @@ fn a_node_labels_itself_only_where_it_may() {
             &[],
             &[&format!("--node-labels={label}=1")],
             &[],
-            &refused(label),
+            &rejected(label),
         );
     }
     for label in [
@@ -505,7 +507,7 @@ fn a_node_labels_itself_only_where_it_may() {
 }
 
 #[test]
-fn unknown_and_inert_fields_are_warned_of_once() {
+fn unknown_and_unimplemented_fields_warn_once() {
     check_warnings(
         &[(
             "k.yaml",
@@ -520,21 +522,21 @@ fn unknown_and_inert_fields_are_warned_of_once() {
             "--pod-infra-container-image=pause",
         ],
         &[
-            "@/k.yaml: authentication.x509.clientCA: unknown field (line 4, column 35): it is ignored, remove or correct it",
-            "@/k.yaml: maxPodz: unknown field (line 3, column 10): it is ignored, remove or correct it",
-            "@/k.yaml: iptablesDropBit: accepted and ignored: without effect upstream as well",
-            "--kube-reserved-cgroup: kubeReservedCgroup: accepted, but nothing follows from it in this version, which lacks node-wide limits and reservations",
-            "--enforce-node-allocatable: enforceNodeAllocatable: kube-reserved is not enforced in this version, only pods are",
-            "--feature-gates: featureGates.EventedPLEG: set to true, but nothing follows from this gate in this version",
-            "--feature-gates: featureGates: NFTablesProxyMode, WatchList: accepted, without effect in a kubelet",
-            "--exit-on-lock-contention: accepted, but nothing follows from it in this version, which lacks an end for the next holder: the lock is kept until the agent ends",
-            "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it",
+            "@/k.yaml: authentication.x509.clientCA: unknown field (line 4, column 35) ignored; remove or correct it",
+            "@/k.yaml: maxPodz: unknown field (line 3, column 10) ignored; remove or correct it",
+            "@/k.yaml: iptablesDropBit: ignored: no effect in the Go kubelet either",
+            "--kube-reserved-cgroup: kubeReservedCgroup: not implemented: requires node-wide limits and reservations",
+            "--enforce-node-allocatable: enforceNodeAllocatable: kube-reserved is not enforced in this version; only pods is",
+            "--feature-gates: featureGates.EventedPLEG: set to true; not implemented in this version",
+            "--feature-gates: featureGates: NFTablesProxyMode, WatchList: no effect in a kubelet",
+            "--exit-on-lock-contention: not implemented: the agent keeps the lock until it exits",
+            "--pod-infra-container-image: ignored: no longer has an effect; remove it",
         ],
     );
 }
 
 #[test]
-fn all_broken_rules_are_reported_together_with_who_broke_them() {
+fn all_violations_are_reported_with_their_origin() {
     check(
         &[(
             "k.yaml",
@@ -543,109 +545,109 @@ fn all_broken_rules_are_reported_together_with_who_broke_them() {
         &["--config=@/k.yaml", "--oom-score-adj=-2000"],
         &[],
         "error: invalid configuration:\
-         \n  --oom-score-adj: oomScoreAdj: -2000 is out of range, write -1000 to 1000\
-         \n  @/k.yaml: imageGCLowThresholdPercent: 90 must be less than imageGCHighThresholdPercent, which is 85\
-         \n  @/k.yaml: hairpinMode: \"maybe\" is not known, write one of none, hairpin-veth, promiscuous-bridge\
-         \n  @/k.yaml: logging.format: \"xml\" is not known, write one of text, json\
-         \n  @/k.yaml: clusterDNS[1]: \"x\" is no IP address",
+         \n  --oom-score-adj: oomScoreAdj: must be between -1000 and 1000, got -2000\
+         \n  @/k.yaml: imageGCLowThresholdPercent: must be less than imageGCHighThresholdPercent (85), got 90\
+         \n  @/k.yaml: hairpinMode: must be one of none, hairpin-veth, promiscuous-bridge, got \"maybe\"\
+         \n  @/k.yaml: logging.format: must be one of text, json, got \"xml\"\
+         \n  @/k.yaml: clusterDNS[1]: not an IP address: \"x\"",
     );
 }
 
 #[test]
-fn each_rule_of_the_specification_is_enforced() {
+fn each_validation_rule_is_enforced() {
     let rule = |body: &str, expected: &str| {
-        let (_, result) = attempt(
+        let (_, result) = try_load(
             &[("k.yaml", &format!("HEAD\n{body}\n"))],
             &["--config=@/k.yaml"],
         );
         let error = result
             .err()
             .map_or_else(|| "accepted".to_owned(), |e| e.to_string());
-        let fault = error.lines().last().unwrap_or_default();
+        let last = error.lines().last().unwrap_or_default();
         assert!(
-            fault.contains(expected),
+            last.contains(expected),
             "{body}: {error}\nexpected {expected}"
         );
     };
-    rule("nodeLeaseDurationSeconds: -1", "write 1 or more");
-    rule("systemCgroups: /x", "systemCgroups: needs cgroupRoot");
-    rule("kubeAPIQPS: -1", "kubeAPIQPS: -1 is out of range");
-    rule("healthzPort: 70000", "write 0 to 65535");
+    rule("nodeLeaseDurationSeconds: -1", "must be 1 or more");
+    rule("systemCgroups: /x", "systemCgroups: requires cgroupRoot");
+    rule("kubeAPIQPS: -1", "kubeAPIQPS: must be 0 or more, got -1");
+    rule("healthzPort: 70000", "between 0 and 65535");
     rule(
         "imageMaximumGCAge: 1m",
-        "must be more than imageMinimumGCAge, which is 2m0s",
+        "must be more than imageMinimumGCAge (2m0s), got 1m0s",
     );
-    rule("iptablesMasqueradeBit: 32", "write 0 to 31");
-    rule("nodeStatusMaxImages: -2", "write -1 or more");
-    rule("maxParallelImagePulls: 0", "write 1 or more");
+    rule("iptablesMasqueradeBit: 32", "between 0 and 31");
+    rule("nodeStatusMaxImages: -2", "must be -1 or more");
+    rule("maxParallelImagePulls: 0", "must be 1 or more");
     rule(
         "maxParallelImagePulls: 2\nserializeImagePulls: true",
-        "needs serializeImagePulls: false",
+        "requires serializeImagePulls: false",
     );
-    rule("runOnce: true", "run-once mode does not exist");
+    rule("runOnce: true", "run-once mode was removed");
     rule(
         "registerWithTaints: [{key: a, effect: NoSchedule, timeAdded: now}]",
         "registerWithTaints[0].timeAdded: must not be set",
     );
-    rule("topologyManagerScope: node", "write one of container, pod");
-    rule("shutdownGracePeriod: 500ms", "write 0s or at least 1s");
+    rule(
+        "topologyManagerScope: node",
+        "must be one of container, pod",
+    );
+    rule("shutdownGracePeriod: 500ms", "must be 0s or at least 1s");
     rule(
         "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s",
-        "is more than shutdownGracePeriod",
+        "must not be more than shutdownGracePeriod (10s)",
     );
     rule(
         "shutdownGracePeriod: 10s\nshutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: 5}]",
-        "excludes shutdownGracePeriod",
+        "cannot be set together with shutdownGracePeriod",
     );
     rule(
         "memorySwap: {swapBehavior: Much}",
-        "write one of NoSwap, LimitedSwap",
+        "must be one of NoSwap, LimitedSwap",
     );
     rule(
         "crashLoopBackOff: {maxContainerRestartPeriod: 10m}",
-        "10m0s is out of range, write 1s to 5m0s",
+        "must be between 1s and 5m0s, got 10m0s",
     );
-    rule(
-        "enforceNodeAllocatable: [pods, pods]",
-        "\"pods\" comes twice",
-    );
+    rule("enforceNodeAllocatable: [pods, pods]", "duplicate \"pods\"");
     rule(
         "enforceNodeAllocatable: [none, pods]",
-        "\"none\" must stand alone",
+        "\"none\" must be the only entry",
     );
     rule(
         "enforceNodeAllocatable: [kube-reserved]",
-        "needs kubeReservedCgroup",
+        "requires kubeReservedCgroup",
     );
-    rule("cgroupsPerQOS: false", "needs cgroupsPerQOS: true");
+    rule("cgroupsPerQOS: false", "requires cgroupsPerQOS: true");
     rule(
         "preloadedImagesVerificationAllowlist: [a]",
-        "needs imagePullCredentialsVerificationPolicy",
+        "requires imagePullCredentialsVerificationPolicy",
     );
     rule(
         "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages\n\
          preloadedImagesVerificationAllowlist: [\"r.io/a:1\"]",
         "neither tag nor digest is accepted in an image reference: r.io/a:1",
     );
-    rule("reservedSystemCPUs: 3-1", "is no CPU list");
+    rule("reservedSystemCPUs: 3-1", "not a CPU list");
     rule(
         "reservedSystemCPUs: 0-1\nkubeReservedCgroup: /k",
-        "excludes systemReservedCgroup",
+        "cannot be set together with systemReservedCgroup",
     );
     rule("memoryThrottlingFactor: 1.5", "at most 1");
     rule(
         "memoryReservationPolicy: TieredReservation",
-        "needs the feature gate MemoryQoS",
+        "requires the feature gate MemoryQoS",
     );
     rule(
         "enableSystemLogQuery: true\nenableSystemLogHandler: false",
-        "needs enableSystemLogHandler",
+        "requires enableSystemLogHandler",
     );
-    rule("containerLogMaxWorkers: 0", "write 1 or more");
-    rule("containerLogMonitorInterval: 1s", "write 3s or more");
-    rule("containerLogMaxFiles: 1", "write 2 or more");
-    rule("containerLogMaxSize: 10 MB", "write for example 10Mi");
-    rule("containerLogMaxSize: 500m", "is no number of bytes");
+    rule("containerLogMaxWorkers: 0", "must be 1 or more");
+    rule("containerLogMonitorInterval: 1s", "must be 3s or more");
+    rule("containerLogMaxFiles: 1", "must be 2 or more");
+    rule("containerLogMaxSize: 10 MB", "set for example 10Mi");
+    rule("containerLogMaxSize: 500m", "not a number of bytes");
     rule("podLogsDir: /var/log/../x", "must not contain");
     rule("podLogsDir: /var/log/p\u{f6}ds", "must be ASCII");
     rule(
@@ -659,20 +661,23 @@ fn each_rule_of_the_specification_is_enforced() {
     rule("userNamespaces: {idsPerPod: 100}", "multiple of 65536");
     rule(
         "tracing: {samplingRatePerMillion: 2000000}",
-        "write 0 to 1000000",
+        "between 0 and 1000000",
     );
     rule(
         "tracing: {endpoint: \"http://localhost:4317\"}",
         "Options are none, dns, unix, or unix-abstract",
     );
-    rule("staticPodURL: ftp://x", "is no URL");
+    rule(
+        "staticPodURL: ftp://x",
+        "must be an http:// or https:// URL",
+    );
     rule(
         "containerRuntimeEndpoint: tcp://1.2.3.4:5",
-        "is not a Unix socket",
+        "must be a Unix socket",
     );
     rule(
         "containerRuntimeEndpoint: unix://relative.sock",
-        "is not a Unix socket",
+        "must be a Unix socket",
     );
     rule(
         "allowedUnsafeSysctls: [\"!!\"]",
@@ -680,35 +685,32 @@ fn each_rule_of_the_specification_is_enforced() {
     );
     rule(
         "systemReserved: {cpu: foo}",
-        "systemReserved: cpu: \"foo\" is no amount",
+        "systemReserved: cpu: not a quantity: \"foo\"",
     );
     rule(
         "kubeReserved: {memory: \"-1Gi\"}",
-        "kubeReserved: memory: \"-1Gi\" is no amount",
+        "kubeReserved: memory: not a quantity: \"-1Gi\"",
     );
     rule(
         "evictionHard: {memory.available: lots}",
-        "evictionHard: memory.available: \"lots\" is not usable",
+        "evictionHard: memory.available: invalid value \"lots\"",
     );
     rule(
         "evictionHard: {pid.available: 101%}",
-        "\"101%\" is not usable",
+        "invalid value \"101%\"",
     );
-    rule(
-        "evictionHard: {bogus.signal: 5%}",
-        "\"bogus.signal\" is not known",
-    );
+    rule("evictionHard: {bogus.signal: 5%}", "got \"bogus.signal\"");
     rule(
         "evictionSoft: {memory.available: 5%}",
-        "memory.available needs a period in evictionSoftGracePeriod",
+        "memory.available requires a period in evictionSoftGracePeriod",
     );
     rule(
         "evictionSoftGracePeriod: {memory.available: soon}",
-        "\"soon\" is not usable, write for example 90s",
+        "invalid value \"soon\"; set for example 90s",
     );
     rule(
         "evictionMinimumReclaim: {memory.available: 0%}",
-        "\"0%\" is not usable",
+        "invalid value \"0%\"",
     );
     rule(
         "evictionSoft: {memory.available: 5%, nodefs.available: 0%}\n\
@@ -718,17 +720,17 @@ fn each_rule_of_the_specification_is_enforced() {
             .as_str(),
         "accepted",
     );
-    rule("cpuCFSQuotaPeriod: 2s", "write 1ms to 1s");
+    rule("cpuCFSQuotaPeriod: 2s", "between 1ms and 1s");
     rule("maxPods: 20", "accepted");
 }
 
 #[test]
-fn the_table_of_fields_lists_each_field_of_the_structs_once() {
+fn field_table_lists_each_field_once() {
     let config = KubeletConfiguration {
         tracing: Some(Tracing::default()),
         ..KubeletConfiguration::default()
     };
-    let mut have = fields::paths_of(&config).expect("serialisable");
+    let mut have = fields::paths_of(&config).expect("serializable");
     let mut listed: Vec<_> = fields::FIELDS.iter().map(|f| f.path.to_owned()).collect();
     have.sort();
     listed.sort();
@@ -736,12 +738,12 @@ fn the_table_of_fields_lists_each_field_of_the_structs_once() {
 }
 
 #[test]
-fn defaults_survive_a_round_trip_and_are_valid() {
+fn defaults_are_valid_and_survive_round_trip() {
     let config = KubeletConfiguration::default();
-    let text = serde_json::to_string(&config).expect("serialisable");
+    let text = serde_json::to_string(&config).expect("serializable");
     let back: KubeletConfiguration = serde_json::from_str(&text).expect("readable");
     assert_eq!(config, back);
-    let (_, loaded) = attempt(&[("k.yaml", "HEAD\n")], &["--config=@/k.yaml"]);
+    let (_, loaded) = try_load(&[("k.yaml", "HEAD\n")], &["--config=@/k.yaml"]);
     let loaded = loaded.expect("valid");
     assert_eq!(loaded.kubelet, config);
     assert_eq!(loaded.warnings, []);

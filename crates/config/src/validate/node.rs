@@ -1,4 +1,4 @@
-//! Rules about what the node reserves, how it registers and how it shuts down.
+//! Rules for reservations, eviction, registration and node shutdown.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use super::Rules;
 use crate::duration::GoDuration;
 use crate::kubelet::KubeletConfiguration;
 
-/// Cgroups, reserved resources and what is enforced.
+/// Checks cgroups, reserved resources and enforcement.
 pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     let no_root = !c.system_cgroups.is_empty() && c.cgroup_root.is_empty();
     rules.require(!no_root, "systemCgroups", || {
-        "needs cgroupRoot, write for example cgroupRoot: /".to_owned()
+        "requires cgroupRoot, for example cgroupRoot: /".to_owned()
     });
 
     let enforced: Vec<&str> = c
@@ -23,49 +23,49 @@ pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     let field = "enforceNodeAllocatable";
     let mut seen = BTreeSet::new();
     for &word in &enforced {
-        rules.require(seen.insert(word), field, || format!("{word:?} comes twice"));
+        rules.require(seen.insert(word), field, || format!("duplicate {word:?}"));
         match word {
             "none" => rules.require(enforced.len() == 1, field, || {
-                "\"none\" must stand alone".to_owned()
+                "\"none\" must be the only entry".to_owned()
             }),
             "pods" => {}
             "system-reserved" | "system-reserved-compressible" => {
                 rules.require(!c.system_reserved_cgroup.is_empty(), field, || {
-                    format!("{word:?} needs systemReservedCgroup")
+                    format!("{word:?} requires systemReservedCgroup")
                 });
             }
             "kube-reserved" | "kube-reserved-compressible" => {
                 rules.require(!c.kube_reserved_cgroup.is_empty(), field, || {
-                    format!("{word:?} needs kubeReservedCgroup")
+                    format!("{word:?} requires kubeReservedCgroup")
                 });
             }
-            _ => rules.fault(
+            _ => rules.reject(
                 field,
                 format!(
-                    "{word:?} is not known, write none, pods, system-reserved, \
-                     system-reserved-compressible, kube-reserved or kube-reserved-compressible"
+                    "must be one of none, pods, system-reserved, system-reserved-compressible, \
+                     kube-reserved, kube-reserved-compressible, got {word:?}"
                 ),
             ),
         }
         rules.require(c.cgroups_per_qos || word == "none", field, || {
-            format!("{word:?} needs cgroupsPerQOS: true, or write [none]")
+            format!("{word:?} requires cgroupsPerQOS: true; otherwise set [none]")
         });
     }
     for plain in ["system-reserved", "kube-reserved"] {
         let both = seen.contains(plain) && seen.contains(format!("{plain}-compressible").as_str());
         rules.require(!both, field, || {
-            format!("{plain} and {plain}-compressible exclude each other")
+            format!("{plain} and {plain}-compressible are mutually exclusive")
         });
     }
 
     let cpus = c.reserved_system_cpus.as_str();
     if !cpus.is_empty() {
         rules.require(is_cpu_list(cpus), "reservedSystemCPUs", || {
-            format!("{cpus:?} is no CPU list, write for example 0-1,4")
+            format!("not a CPU list: {cpus:?}; set for example 0-1,4")
         });
         let by_cgroup = !c.system_reserved_cgroup.is_empty() || !c.kube_reserved_cgroup.is_empty();
         rules.require(!by_cgroup, "reservedSystemCPUs", || {
-            "excludes systemReservedCgroup and kubeReservedCgroup".to_owned()
+            "cannot be set together with systemReservedCgroup or kubeReservedCgroup".to_owned()
         });
     }
     for (field, map) in [
@@ -75,20 +75,20 @@ pub(super) fn reservations(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         for (key, amount) in map {
             let known = ["cpu", "memory", "ephemeral-storage", "pid"];
             rules.require(known.contains(&key.as_str()), field, || {
-                format!("{key:?} is not known, write one of {}", known.join(", "))
+                format!("must be one of {}, got {key:?}", known.join(", "))
             });
             let usable = amount
                 .parse::<Quantity>()
                 .is_ok_and(|it| it >= Quantity::ZERO);
             rules.require(usable, field, || {
-                format!("{key}: {amount:?} is no amount, write for example 500m or 1Gi")
+                format!("{key}: not a quantity: {amount:?}; set for example 500m or 1Gi")
             });
         }
     }
     reserved_memory(c, rules);
 }
 
-/// What eviction can be measured by, as upstream's `signalToResource`.
+/// Eviction signals (upstream `signalToResource`).
 const SIGNALS: [&str; 9] = [
     "memory.available",
     "allocatableMemory.available",
@@ -101,7 +101,7 @@ const SIGNALS: [&str; 9] = [
     "pid.available",
 ];
 
-/// Thresholds of eviction and what goes with them.
+/// Checks eviction thresholds, reclaim amounts and grace periods.
 pub(super) fn eviction(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     let percent = |text: &str| -> Option<f32> { text.strip_suffix('%')?.parse().ok() };
     let amount = |text: &str| text.parse::<Quantity>().ok();
@@ -137,13 +137,10 @@ pub(super) fn eviction(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     for (field, map, holds, example) in maps {
         for (signal, text) in map {
             rules.require(SIGNALS.contains(&signal.as_str()), field, || {
-                format!(
-                    "{signal:?} is not known, write one of {}",
-                    SIGNALS.join(", ")
-                )
+                format!("must be one of {}, got {signal:?}", SIGNALS.join(", "))
             });
             rules.require(holds(text), field, || {
-                format!("{signal}: {text:?} is not usable, write for example {example}")
+                format!("{signal}: invalid value {text:?}; set for example {example}")
             });
         }
     }
@@ -151,7 +148,7 @@ pub(super) fn eviction(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         let off = ["0%", "100%"].contains(&text.as_str());
         let has = c.eviction_soft_grace_period.contains_key(signal);
         rules.require(off || has, "evictionSoft", || {
-            format!("{signal} needs a period in evictionSoftGracePeriod")
+            format!("{signal} requires a period in evictionSoftGracePeriod")
         });
     }
 }
@@ -166,7 +163,7 @@ fn reserved_memory(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         });
         for (kind, quantity) in &entry.limits {
             rules.require(seen.insert((node, kind)), &field, || {
-                format!("{kind} of NUMA node {node} comes twice")
+                format!("duplicate {kind} of NUMA node {node}")
             });
             let zero = quantity
                 .trim_end_matches(|letter: char| !letter.is_ascii_digit())
@@ -177,7 +174,7 @@ fn reserved_memory(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     }
 }
 
-/// Numbers and ranges separated by commas.
+/// Whether a text is a list of numbers and ranges.
 fn is_cpu_list(text: &str) -> bool {
     text.split(',').all(|item| {
         let (from, to) = item.split_once('-').unwrap_or((item, item));
@@ -188,7 +185,7 @@ fn is_cpu_list(text: &str) -> bool {
     })
 }
 
-/// The taints of a new node object.
+/// Checks the taints of a new Node object.
 pub(super) fn registration(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     for (index, taint) in c.register_with_taints.iter().enumerate() {
         let field = format!("registerWithTaints[{index}]");
@@ -200,12 +197,12 @@ pub(super) fn registration(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         rules.require(
             taint.time_added.is_none(),
             &format!("{field}.timeAdded"),
-            || "must not be set, remove it".to_owned(),
+            || "must not be set; remove it".to_owned(),
         );
     }
 }
 
-/// Periods of a graceful node shutdown.
+/// Checks the periods of a graceful node shutdown.
 pub(super) fn shutdown(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
     let second = GoDuration::from_secs(1);
     let (total, critical) = (
@@ -217,15 +214,16 @@ pub(super) fn shutdown(c: &KubeletConfiguration, rules: &mut Rules<'_>) {
         ("shutdownGracePeriodCriticalPods", critical),
     ] {
         rules.require(value == GoDuration::ZERO || value >= second, field, || {
-            format!("{value} is too short, write 0s or at least 1s")
+            format!("must be 0s or at least 1s, got {value}")
         });
     }
     rules.require(critical <= total, "shutdownGracePeriodCriticalPods", || {
-        format!("{critical} is more than shutdownGracePeriod, which is {total}")
+        format!("must not be more than shutdownGracePeriod ({total}), got {critical}")
     });
     let both = !c.shutdown_grace_period_by_pod_priority.is_empty()
         && (total != GoDuration::ZERO || critical != GoDuration::ZERO);
     rules.require(!both, "shutdownGracePeriodByPodPriority", || {
-        "excludes shutdownGracePeriod and shutdownGracePeriodCriticalPods".to_owned()
+        "cannot be set together with shutdownGracePeriod or shutdownGracePeriodCriticalPods"
+            .to_owned()
     });
 }

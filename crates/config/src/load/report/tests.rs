@@ -1,4 +1,4 @@
-//! Existing set-ups and what is said of each of their settings.
+//! Reports of existing kubelet settings.
 
 use std::ffi::OsString;
 
@@ -7,8 +7,8 @@ use crate::fields::FIELDS;
 
 const HEAD: &str = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n";
 
-/// Writes `config` to a file `@/c` (with its head), adds `flags`, and compares the lines, in which
-/// the directory is shown as `@`.
+/// Reports on `config` in the file `@/c` and on `flags`, and compares the lines; `@` is the
+/// directory.
 fn check(config: &str, flags: &[&str], expected: &[&str]) {
     let directory = tempfile::tempdir().expect("directory");
     let at = directory.path().display().to_string();
@@ -25,26 +25,25 @@ fn check(config: &str, flags: &[&str], expected: &[&str]) {
 }
 
 #[test]
-fn a_field_is_supported_ignored_or_refused() {
+fn fields_are_supported_ignored_or_rejected() {
     check(
         "maxPods: 50\nimageGCHighThresholdPercent: 90\nhealthzPort: 70000\nmaxPodz: 3\n\
          logging: {vmodule: [{filePattern: x, verbosity: 3}]}\n",
         &[],
         &[
-            "refused healthzPort (@/c): 70000 is out of range, write 0 to 65535",
-            "ignored imageGCHighThresholdPercent (@/c): accepted, but nothing follows from it in \
-             this version, which lacks image garbage collection",
-            "ignored logging.vmodule (@/c): accepted and ignored: use RUST_LOG to set a level for \
-             a module",
-            "ignored maxPodz (@/c): unknown field (line 6, column 10): it is ignored, remove or \
-             correct it",
+            "rejected healthzPort (@/c): must be between 0 and 65535, got 70000",
+            "ignored imageGCHighThresholdPercent (@/c): not implemented: requires image garbage \
+             collection",
+            "ignored logging.vmodule (@/c): ignored: use RUST_LOG to set the level of a module",
+            "ignored maxPodz (@/c): unknown field (line 6, column 10) ignored; remove or correct \
+             it",
             "supported maxPods (@/c)",
         ],
     );
 }
 
 #[test]
-fn what_the_agent_would_stop_at_hides_nothing_else() {
+fn errors_do_not_hide_other_settings() {
     check(
         "featureGates: {PodsAPI: true, NoSuchGate: true, InPlacePodVerticalScaling: false, \
          MemoryQoS: true, WatchList: false}\nport: -1\nserializeImagePulls: true\n",
@@ -59,24 +58,21 @@ fn what_the_agent_would_stop_at_hides_nothing_else() {
             "/r",
         ],
         &[
-            "refused --bootstrap-kubeconfig (command line): --kubeconfig is missing: name the \
-             file that the credentials obtained from the cluster are to be written to",
-            "refused --max-pods (command line): invalid value 'many' for '--max-pods <N>': not a \
+            "rejected --bootstrap-kubeconfig (command line): requires --kubeconfig, the \
+             file for the obtained credentials",
+            "rejected --max-pods (command line): invalid value 'many' for '--max-pods <N>': not a \
              whole number",
-            "refused --no-such (command line): the kubelet of this version has no such flag, \
-             remove it",
-            "refused --node-labels (command line): \"kubernetes.io/x\" is in a namespace of \
-             Kubernetes that a node may not set: use kubelet.kubernetes.io/, node.kubernetes.io/ \
-             or a domain of your own",
-            "refused --other (command line): the kubelet of this version has no such flag, \
-             remove it",
-            "refused featureGates.InPlacePodVerticalScaling (@/c): cannot set feature gate \
-             InPlacePodVerticalScaling to false: it is locked to true, remove it",
-            "refused featureGates.NoSuchGate (@/c): unknown feature gate NoSuchGate: remove it",
-            "refused port (@/c): -1 is out of range, write 1 to 65535",
-            "ignored featureGates.MemoryQoS (@/c): set to true, but nothing follows from this \
-             gate in this version",
-            "ignored featureGates.WatchList (@/c): accepted, without effect in a kubelet",
+            "rejected --no-such (command line): unknown flag; remove it",
+            "rejected --node-labels (command line): \"kubernetes.io/x\" is in a reserved \
+             Kubernetes namespace; use kubelet.kubernetes.io/, node.kubernetes.io/ or your own \
+             domain",
+            "rejected --other (command line): unknown flag; remove it",
+            "rejected featureGates.InPlacePodVerticalScaling (@/c): cannot set feature gate \
+             InPlacePodVerticalScaling to false: locked to true; remove it",
+            "rejected featureGates.NoSuchGate (@/c): unknown feature gate NoSuchGate; remove it",
+            "rejected port (@/c): must be between 1 and 65535, got -1",
+            "ignored featureGates.MemoryQoS (@/c): set to true; not implemented in this version",
+            "ignored featureGates.WatchList (@/c): no effect in a kubelet",
             "supported --root-dir (command line)",
             "supported featureGates.PodsAPI (@/c)",
             "supported serializeImagePulls (@/c)",
@@ -85,7 +81,7 @@ fn what_the_agent_would_stop_at_hides_nothing_else() {
 }
 
 #[test]
-fn a_flag_is_told_as_the_field_it_mirrors() {
+fn mirror_flags_have_the_status_of_their_field() {
     check(
         "maxPods: 50\n",
         &[
@@ -97,13 +93,12 @@ fn a_flag_is_told_as_the_field_it_mirrors() {
             "--hostname-override=n1",
         ],
         &[
-            "ignored --exit-on-lock-contention (command line): accepted, but nothing follows from \
-             it in this version, which lacks an end for the next holder: the lock is kept until \
-             the agent ends",
-            "ignored --image-gc-high-threshold (command line): accepted, but nothing follows from \
-             it in this version, which lacks image garbage collection",
-            "ignored --pod-infra-container-image (command line): accepted and ignored: it has no \
-             meaning any more, remove it",
+            "ignored --exit-on-lock-contention (command line): not implemented: the agent keeps \
+             the lock until it exits",
+            "ignored --image-gc-high-threshold (command line): not implemented: requires image \
+             garbage collection",
+            "ignored --pod-infra-container-image (command line): ignored: no longer has an \
+             effect; remove it",
             "supported --hostname-override (command line)",
             "supported --max-pods (command line)",
             "supported featureGates.PodsAPI (--feature-gates)",
@@ -112,20 +107,20 @@ fn a_flag_is_told_as_the_field_it_mirrors() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_refused_as_a_whole() {
+fn unreadable_file_is_rejected_as_a_whole() {
     check(
         "maxPods: [\n",
         &["--max-pods=60", "--config-dir=/nowhere"],
         &[
-            "refused  (/nowhere): cannot be read: No such file or directory (os error 2)",
-            "refused  (@/c): line 3, column 10: unclosed bracket '['",
+            "rejected  (/nowhere): cannot read: No such file or directory (os error 2)",
+            "rejected  (@/c): line 3, column 10: unclosed bracket '['",
             "supported --max-pods (command line)",
         ],
     );
 }
 
 #[test]
-fn what_is_acted_upon_in_part_or_set_to_its_default_is_told_apart() {
+fn partial_and_default_settings_are_distinguished() {
     check(
         "evictionHard: {memory.available: 1Gi}\nkubeletCgroups: /kubelet\n\
          enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /k\n\
@@ -134,45 +129,44 @@ fn what_is_acted_upon_in_part_or_set_to_its_default_is_told_apart() {
          options: {json: {infoBufferSize: \"0\"}}}\nmaxPods: 10\nmaxPods: 20\n",
         &["--help"],
         &[
-            "ignored  (@/c): line 13, column 1: duplicate mapping key: maxPods: the last one \
-             counts, remove the others",
-            "ignored kubeReservedCgroup (@/c): accepted, but nothing follows from it in this \
-             version, which lacks node-wide limits and reservations",
-            "partial enforceNodeAllocatable (@/c): kube-reserved is not enforced in this version, \
-             only pods are",
-            "partial evictionHard (@/c): acted upon in part: it counts for allocatable, nothing \
-             is evicted",
-            "partial kubeletCgroups (@/c): acted upon in part: statistics tell of this cgroup, \
-             nothing is moved into it",
-            "default cpuManagerPolicy (@/c): accepted, but nothing follows from it in this \
-             version, which lacks the CPU, memory and topology managers",
-            "default featureGates.RotateKubeletServerCertificate (@/c): nothing follows from this \
-             gate in this version",
-            "default imageMaximumGCAge (@/c): accepted, but nothing follows from it in this \
-             version, which lacks image garbage collection",
-            "default localStorageCapacityIsolation (@/c): acted upon in part: it says whether the \
-             node has ephemeral-storage, nothing is evicted",
+            "ignored  (@/c): line 13, column 1: duplicate mapping key: maxPods; the last value \
+             is used, remove the others",
+            "ignored kubeReservedCgroup (@/c): not implemented: requires node-wide limits and \
+             reservations",
+            "partial enforceNodeAllocatable (@/c): kube-reserved is not enforced in this version; \
+             only pods is",
+            "partial evictionHard (@/c): partially supported: reduces allocatable; eviction is not \
+             implemented",
+            "partial kubeletCgroups (@/c): partially supported: used for statistics only; no \
+             process is moved into the cgroup",
+            "default cpuManagerPolicy (@/c): not implemented: requires the CPU, memory and \
+             topology managers",
+            "default featureGates.RotateKubeletServerCertificate (@/c): not implemented in this \
+             version",
+            "default imageMaximumGCAge (@/c): not implemented: requires image garbage collection",
+            "default localStorageCapacityIsolation (@/c): partially supported: adds \
+             ephemeral-storage to the capacity; eviction is not implemented",
             "supported maxPods (@/c)",
         ],
     );
 }
 
 #[test]
-fn what_is_in_an_object_that_nobody_knows_is_not_supported() {
+fn fields_of_unknown_objects_are_ignored() {
     check(
         "imageGC: {highThreshold: 80}\nauthentication: {webhook: null, anonymus: {enabled: true}}\n",
         &[],
         &[
-            "ignored authentication.anonymus (@/c): unknown field (line 4, column 43): it is \
-             ignored, remove or correct it",
-            "ignored imageGC (@/c): unknown field (line 3, column 10): it is ignored, remove or \
-             correct it",
+            "ignored authentication.anonymus (@/c): unknown field (line 4, column 43) \
+             ignored; remove or correct it",
+            "ignored imageGC (@/c): unknown field (line 3, column 10) ignored; remove or correct \
+             it",
         ],
     );
 }
 
 #[test]
-fn a_word_that_is_no_flag_is_told_from_a_flag_that_does_not_exist() {
+fn unknown_words_and_unknown_flags_are_distinguished() {
     check(
         "",
         &[
@@ -184,12 +178,11 @@ fn a_word_that_is_no_flag_is_told_from_a_flag_that_does_not_exist() {
             "--manifest-url-header=Bearer s3cr3t",
         ],
         &[
-            "refused  (command line): not a flag, remove it",
-            "refused --manifest-url-header (command line): invalid value '<hidden>' for \
-             '--manifest-url-header <NAME:VALUE>': each header is name:value",
-            "refused --node-ipp (command line): the kubelet of this version has no such flag, \
-             remove it or write --node-ip",
-            "refused false (command line): not a flag, write --fail-swap-on=false",
+            "rejected  (command line): not a flag; remove it",
+            "rejected --manifest-url-header (command line): invalid value '<hidden>' for \
+             '--manifest-url-header <NAME:VALUE>': headers must be name:value",
+            "rejected --node-ipp (command line): unknown flag; remove it or write --node-ip",
+            "rejected false (command line): not a flag; write --fail-swap-on=false",
             "supported --fail-swap-on (command line)",
             "supported --max-pods (command line)",
         ],
@@ -197,15 +190,15 @@ fn a_word_that_is_no_flag_is_told_from_a_flag_that_does_not_exist() {
 }
 
 #[test]
-fn every_field_of_the_table_is_told_when_it_is_set() {
+fn every_field_in_the_table_is_reported_when_set() {
     let defaults = serde_json::to_value(crate::KubeletConfiguration {
         tracing: Some(crate::kubelet::Tracing::default()),
         ..Default::default()
     });
     let directory = tempfile::tempdir().expect("directory");
     let file = directory.path().join("c");
-    let mut object = defaults.expect("serialisable");
-    // a null is an instruction of the merge, and such a field is absent
+    let mut object = defaults.expect("serializable");
+    // nulls delete a field in the merge
     let mut expected: Vec<&str> = Vec::new();
     for field in FIELDS {
         let value = crate::layers::get(&object, field.path);
