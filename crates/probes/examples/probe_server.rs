@@ -1,7 +1,7 @@
-//! Probes an HTTP server that comes, goes and comes back: its verdicts, and the events of failures.
+//! Probes an HTTP server that starts, stops and starts again; prints probe results and events.
 //!
 //! `cargo run -p windlass-probes --example probe_server` plays the worker of one pod whose only
-//! container is said to run on this machine, with a readiness probe every second.
+//! container runs on this host, with a readiness probe every second.
 //!
 //! Runs without a container runtime.
 
@@ -26,8 +26,8 @@ use windlass_types::{
     ProbeKind, Reason,
 };
 
-/// Two failures in a row, a second apart, are a verdict; three times that is a fault.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for a result, which needs two failures a second apart.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct Print;
@@ -48,9 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn probe() -> Result<(), Box<dyn Error>> {
     let metrics = Metrics::new()?;
     let clock = Arc::new(SystemClock);
-    let (lane, pods) = slots(ActorKind::ReadinessManager, &metrics);
+    let (sender, pods) = slots(ActorKind::ReadinessManager, &metrics);
     let (updates, mut changes) = slots(ActorKind::SyncLoop, &metrics);
-    // only probes by command ask the runtime: this client never dials
+    // only exec probes use the runtime: this client never connects
     let runtime = CriClient::connect("unix:///no/runtime.sock", CriOptions::new(metrics.clone()))?;
     let deps = ProbeDeps {
         runtime: Arc::new(runtime),
@@ -91,23 +91,25 @@ async fn probe() -> Result<(), Box<dyn Error>> {
         pod_ip: Some(address.ip()),
         state: PodWorkerState::SyncPod,
     };
-    lane.put("u1".into(), ProbePod::Probe(targets));
+    sender.put("u1".into(), ProbePod::Probe(targets));
 
     println!("the server is there");
-    verdict(&mut changes).await?;
+    next_result(&mut changes).await?;
     println!("the server goes");
     server.abort();
-    verdict(&mut changes).await?;
+    next_result(&mut changes).await?;
     println!("the server is back");
     tokio::spawn(serve(TcpListener::bind(address).await?));
-    verdict(&mut changes).await
+    next_result(&mut changes).await
 }
 
-/// Waits for the next change of a verdict.
-async fn verdict(changes: &mut SlotReceiver<PodUid, ProbeUpdate>) -> Result<(), Box<dyn Error>> {
-    let next = tokio::time::timeout(PATIENCE, changes.next()).await;
+/// Waits for the next changed result.
+async fn next_result(
+    changes: &mut SlotReceiver<PodUid, ProbeUpdate>,
+) -> Result<(), Box<dyn Error>> {
+    let next = tokio::time::timeout(RESULT_TIMEOUT, changes.next()).await;
     let (_, update) = next
-        .map_err(|_| "no verdict in time")?
+        .map_err(|_| "no result in time")?
         .ok_or("the manager is gone")?;
     for change in update.changes {
         let word = if change.success { "succeeds" } else { "fails" };

@@ -1,13 +1,13 @@
 //! The probe managers: LivenessManager, ReadinessManager and StartupManager.
 //!
-//! * owns: what is probed of one kind, and how often it went well or badly in a row
-//! * hears: `ProbePod` from the pod workers (coalesced per pod), its timer, answers of its questions
-//! * says: `ProbeUpdate` to the SyncLoop (coalesced per pod); verdicts to `ProbeResults`
-//! * invariant: one question of a probe is in flight; a verdict is about one container instance,
-//!   and on the disk before anybody hears of it
-//! * bound and overflow: a slot per pod, one timer, one question per probe; a question that is
-//!   late makes the next ones fall out, not pile up
-//! * restart: verdicts come back from the store, and the first questions are spread
+//! * owns: the probes of one kind and their consecutive outcomes
+//! * receives: `ProbePod` from the pod workers (coalesced per pod), its timer, completions of attempts
+//! * sends: `ProbeUpdate` to the SyncLoop (coalesced per pod); results to `ProbeResults`
+//! * invariant: one attempt of a probe is in progress; a result applies to one container instance
+//!   and is persisted before it is published
+//! * bound and overflow: a slot per pod, one timer, one attempt per probe; a late attempt skips
+//!   periods
+//! * restart: results are restored from the store, and the first attempts have jitter
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,31 +16,33 @@ use actix::{Actor, AsyncContext, Context, SpawnHandle, StreamHandler};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
-use windlass_actors::{CompletionSender, Completions, Delivery, ProbePod, SlotReceiver, completions, spawn_io};
+use windlass_actors::{
+    CompletionSender, Completions, Delivery, ProbePod, SlotReceiver, completions, spawn_io,
+};
 use windlass_types::{PodUid, ProbeKind};
 
-use crate::io::{Answer, ask, write};
-use crate::probes::{Now, ProbeDeps, Probes};
+use crate::io::{Completion, persist, run_attempt};
+use crate::probes::{Now, ProbeDeps, ProbeSet};
 
-/// After this time a pod that an earlier life of the agent probed has been told of, or is gone.
-const CLAIMED_WITHIN: Duration = Duration::from_secs(600);
+/// Time after which restored results of pods that no worker has reported are removed.
+const RESTORED_RESULT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// See the module page.
+/// The manager of one probe kind.
 #[derive(Debug)]
 pub struct ProbeManager {
     deps: ProbeDeps,
-    probes: Probes,
+    probes: ProbeSet,
     timer: Option<(Instant, SpawnHandle)>,
-    completions: CompletionSender<Answer>,
-    streams: Option<(SlotReceiver<PodUid, ProbePod>, Completions<Answer>)>,
+    completions: CompletionSender<Completion>,
+    streams: Option<(SlotReceiver<PodUid, ProbePod>, Completions<Completion>)>,
 }
 
 impl ProbeManager {
-    /// A manager that probes nothing yet.
+    /// Creates a manager without probes.
     pub fn new(kind: ProbeKind, deps: ProbeDeps, pods: SlotReceiver<PodUid, ProbePod>) -> Self {
         let (completion_sender, completion_stream) = completions();
         Self {
-            probes: Probes::new(kind, deps.clone()),
+            probes: ProbeSet::new(kind, deps.clone()),
             deps,
             timer: None,
             completions: completion_sender,
@@ -49,32 +51,35 @@ impl ProbeManager {
     }
 
     fn now(&self) -> Now {
-        Now::of(self.deps.clock.as_ref())
+        Now::read(self.deps.clock.as_ref())
     }
 
-    fn ask_what_is_due(&mut self) {
+    fn start_due_attempts(&mut self) {
         let due = self.probes.due(self.now());
         if due.is_empty() {
             return;
         }
-        let asked = due.into_iter().map(|question| {
+        let attempts = due.into_iter().map(|attempt| {
             let runtime = Arc::clone(&self.deps.runtime);
             let checks = Arc::clone(&self.deps.checks);
-            ask(question, runtime, checks, self.completions.clone())
+            run_attempt(attempt, runtime, checks, self.completions.clone())
         });
-        // one task for all of them: to start one for each costs as much as to ask
-        let asked: FuturesUnordered<_> = asked.collect();
-        spawn_io("probes", asked.collect::<()>());
+        // one task for all: spawning a task costs as much as an attempt
+        let attempts: FuturesUnordered<_> = attempts.collect();
+        spawn_io("probes", attempts.collect::<()>());
     }
 
-    fn write_what_is_decided(&mut self) {
-        let verdicts = self.probes.take_unwritten();
-        if let Some(file) = self.deps.file.clone().filter(|_| !verdicts.is_empty()) {
-            spawn_io("verdicts", write(verdicts, file, self.completions.clone()));
+    fn persist_results(&mut self) {
+        let results = self.probes.take_unpersisted();
+        if let Some(file) = self.deps.file.clone().filter(|_| !results.is_empty()) {
+            spawn_io(
+                "probe results",
+                persist(results, file, self.completions.clone()),
+            );
         }
     }
 
-    /// One timer for all probes. One that is set too early only looks once too often.
+    /// Arms the timer for the next due probe.
     fn arm_timer(&mut self, ctx: &mut Context<Self>) {
         let Some(at) = self.probes.next_wake() else {
             return;
@@ -88,7 +93,7 @@ impl ProbeManager {
         let delay = at.saturating_duration_since(Instant::now());
         let timer = ctx.run_later(delay, |this, ctx| {
             this.timer = None;
-            this.ask_what_is_due();
+            this.start_due_attempts();
             this.arm_timer(ctx);
         });
         self.timer = Some((at, timer));
@@ -103,7 +108,9 @@ impl Actor for ProbeManager {
             ctx.add_stream(pods);
             ctx.add_stream(completions);
         }
-        ctx.run_later(CLAIMED_WITHIN, |this, _| this.probes.forget_unclaimed());
+        ctx.run_later(RESTORED_RESULT_TIMEOUT, |this, _| {
+            this.probes.forget_unclaimed()
+        });
     }
 }
 
@@ -122,12 +129,12 @@ impl StreamHandler<(PodUid, ProbePod)> for ProbeManager {
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<Delivery<Answer>> for ProbeManager {
-    fn handle(&mut self, delivery: Delivery<Answer>, ctx: &mut Context<Self>) {
-        delivery.open(|answer| {
+impl StreamHandler<Delivery<Completion>> for ProbeManager {
+    fn handle(&mut self, delivery: Delivery<Completion>, ctx: &mut Context<Self>) {
+        delivery.open(|completion| {
             let now = self.now();
-            self.probes.answered(answer, now);
-            self.write_what_is_decided();
+            self.probes.completed(completion, now);
+            self.persist_results();
         });
         self.arm_timer(ctx);
     }

@@ -1,5 +1,4 @@
-//! Puts one question to one container and judges the answer. Each runs by itself, for as long as
-//! its own timeout and a little more, whatever the others do.
+//! Runs one probe attempt and evaluates its outcome, independently of other attempts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,114 +6,114 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use windlass_actors::CompletionSender;
 use windlass_checks::{CheckError, Checks};
+use windlass_cri::{CriCode, RuntimeService};
 use windlass_pod_lifecycle::probe::{
     ExecFailure, MAX_TRIES, ProbeHandler, ProbeOutcome, ProbeSpec, judge_exec, judge_grpc,
     judge_http, judge_tcp,
 };
-use windlass_cri::{CriCode, RuntimeService};
 use windlass_store::ProbeResultFile;
 use windlass_types::ContainerId;
 
-use crate::wheel::ProbeId;
+use crate::timers::ProbeId;
 
-/// What an answer may take beyond the probe's timeout, which whoever carries the question out
-/// keeps itself: a runtime has to kill the command first. Then the question is given up.
-const SLACK: Duration = Duration::from_secs(2);
+/// Time beyond the probe timeout before an attempt is abandoned: the runtime has to kill the
+/// command first.
+const KILL_ALLOWANCE: Duration = Duration::from_secs(2);
 
-/// How long a verdict waits for the disk at most.
-const DISK: Duration = Duration::from_secs(1);
+/// Time that the publication of a result waits for the disk.
+const PERSIST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A question to one container instance.
+/// One attempt of the probe of one container instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
-    /// Whose.
+pub(crate) struct ProbeAttempt {
+    /// ID of the probe.
     pub id: ProbeId,
-    /// The container.
+    /// The container instance.
     pub container: ContainerId,
-    /// What is asked.
+    /// The probe.
     pub spec: Arc<ProbeSpec>,
-    /// Why it cannot be put.
+    /// Why the attempt cannot run.
     pub problem: Option<Arc<str>>,
 }
 
-/// What came of a question.
+/// Completion of a task of the manager.
 #[derive(Debug)]
-pub enum Answer {
-    /// It was answered.
-    Came(ProbeId, ProbeOutcome, Duration),
-    /// It was not answered in time, and the runtime is still at it: [`Answer::Returned`] follows.
-    GivenUp(ProbeId, ProbeOutcome, Duration),
-    /// The runtime is done with a question that was given up.
+pub enum Completion {
+    /// An attempt ended.
+    Finished(ProbeId, ProbeOutcome, Duration),
+    /// An attempt timed out, but its runtime call has not returned; [`Completion::Returned`]
+    /// follows.
+    Abandoned(ProbeId, ProbeOutcome, Duration),
+    /// The runtime call of an abandoned attempt returned.
     Returned(ProbeId),
-    /// These verdicts are on the disk.
-    Recorded(Vec<(ProbeId, bool)>),
+    /// These results are persisted.
+    Persisted(Vec<(ProbeId, bool)>),
 }
 
-/// Puts the question, at most three times if it cannot be put, and leaves the answer.
-pub(crate) async fn ask(
-    question: Question,
+/// Runs an attempt, with up to three tries if it cannot run, and sends the completion.
+pub(crate) async fn run_attempt(
+    attempt: ProbeAttempt,
     runtime: Arc<dyn RuntimeService>,
     checks: Arc<dyn Checks>,
-    completions: CompletionSender<Answer>,
+    completions: CompletionSender<Completion>,
 ) {
     let begin = Instant::now();
-    let id = question.id;
-    if let Some(problem) = &question.problem {
+    let id = attempt.id;
+    if let Some(problem) = &attempt.problem {
         let outcome = ProbeOutcome::Error(problem.to_string());
-        return completions.send(Answer::Came(id, outcome, begin.elapsed()));
+        return completions.send(Completion::Finished(id, outcome, begin.elapsed()));
     }
     let mut tries = 1;
     loop {
-        let outcome = match &question.spec.handler {
+        let outcome = match &attempt.spec.handler {
             ProbeHandler::Exec(command) => {
-                let limit = question.spec.timeout;
-                let run = run(runtime.as_ref(), &question, command);
+                let limit = attempt.spec.timeout;
+                let run = run_command(runtime.as_ref(), &attempt, command);
                 tokio::pin!(run);
-                match timeout(limit + SLACK, &mut run).await {
+                match timeout(limit + KILL_ALLOWANCE, &mut run).await {
                     Ok(outcome) => outcome,
                     Err(_) => {
                         let outcome = judge_exec(command, limit, &Err(ExecFailure::TimedOut));
-                        completions.send(Answer::GivenUp(id, outcome, begin.elapsed()));
-                        // a second command must not join it
+                        completions.send(Completion::Abandoned(id, outcome, begin.elapsed()));
+                        // only one command may run at a time
                         run.await;
-                        return completions.send(Answer::Returned(id));
+                        return completions.send(Completion::Returned(id));
                     }
                 }
             }
-            handler => over_the_network(checks.as_ref(), handler, question.spec.timeout).await,
+            handler => run_request(checks.as_ref(), handler, attempt.spec.timeout).await,
         };
         let again = matches!(outcome, ProbeOutcome::Error(_)) && tries < MAX_TRIES;
         if !again {
-            return completions.send(Answer::Came(id, outcome, begin.elapsed()));
+            return completions.send(Completion::Finished(id, outcome, begin.elapsed()));
         }
         tries += 1;
     }
 }
 
-/// Sees verdicts to the disk. One that does not write holds no verdict up for long: the container
-/// is what its users wait for.
-pub(crate) async fn write(
-    verdicts: Vec<(ProbeId, bool)>,
+/// Waits until results are persisted. A slow disk delays their publication only briefly.
+pub(crate) async fn persist(
+    results: Vec<(ProbeId, bool)>,
     file: ProbeResultFile,
-    completions: CompletionSender<Answer>,
+    completions: CompletionSender<Completion>,
 ) {
-    match timeout(DISK, file.flush()).await {
+    match timeout(PERSIST_TIMEOUT, file.flush()).await {
         Ok(Ok(())) => {}
-        // the file itself reports it
-        Ok(Err(error)) => tracing::debug!(%error, "verdicts not on the disk"),
-        Err(_) => tracing::warn!(limit = ?DISK, "verdicts not on the disk in time"),
+        // the file logs the error itself
+        Ok(Err(error)) => tracing::debug!(%error, "persisting probe results failed"),
+        Err(_) => tracing::warn!(limit = ?PERSIST_TIMEOUT, "persisting probe results timed out"),
     }
-    completions.send(Answer::Recorded(verdicts));
+    completions.send(Completion::Persisted(results));
 }
 
-/// The runtime kills the command after its timeout; the call has a deadline of its own.
-async fn run(
+/// Runs a command; the runtime kills it after its timeout, and the call has its own deadline.
+async fn run_command(
     runtime: &dyn RuntimeService,
-    question: &Question,
+    attempt: &ProbeAttempt,
     command: &[String],
 ) -> ProbeOutcome {
-    let limit = question.spec.timeout;
-    let answer = runtime.exec_sync(&question.container, command, limit).await;
+    let limit = attempt.spec.timeout;
+    let answer = runtime.exec_sync(&attempt.container, command, limit).await;
     let answer = answer.map_err(|error| match error.code {
         CriCode::DeadlineExceeded => ExecFailure::TimedOut,
         _ => ExecFailure::Failed(error.message),
@@ -122,19 +121,15 @@ async fn run(
     judge_exec(command, limit, &answer)
 }
 
-async fn over_the_network(
-    checks: &dyn Checks,
-    handler: &ProbeHandler,
-    limit: Duration,
-) -> ProbeOutcome {
-    let patience = limit + SLACK;
+async fn run_request(checks: &dyn Checks, handler: &ProbeHandler, limit: Duration) -> ProbeOutcome {
+    let deadline = limit + KILL_ALLOWANCE;
     match handler {
         ProbeHandler::Http(target) => {
-            let answer = timeout(patience, checks.http(target, Some(limit))).await;
+            let answer = timeout(deadline, checks.http(target, Some(limit))).await;
             judge_http(target, &in_time(answer, limit))
         }
         ProbeHandler::Tcp { host, port } => {
-            let answer = timeout(patience, checks.tcp(host, *port, limit)).await;
+            let answer = timeout(deadline, checks.tcp(host, *port, limit)).await;
             judge_tcp(host, *port, &in_time(answer, limit))
         }
         ProbeHandler::Grpc {
@@ -142,10 +137,10 @@ async fn over_the_network(
             port,
             service,
         } => {
-            let answer = timeout(patience, checks.grpc(host, *port, service, limit)).await;
+            let answer = timeout(deadline, checks.grpc(host, *port, service, limit)).await;
             judge_grpc(host, *port, &in_time(answer, limit))
         }
-        ProbeHandler::Exec(_) => ProbeOutcome::Error("a command is not run here".to_owned()),
+        ProbeHandler::Exec(_) => ProbeOutcome::Error("not a network probe".to_owned()),
     }
 }
 

@@ -1,17 +1,16 @@
 //! Liveness, readiness and startup probes of containers.
 //!
-//! For whoever wants containers asked on time, and verdicts after thresholds, as a kubelet does it:
-//! by command, HTTP, TCP or gRPC. A manager for each kind; verdicts are in
-//! `windlass_actors::ProbeResults`. What a probe asks, when, and what its answers come to is
-//! decided in `windlass_pod_lifecycle::probe`, and whom it asks in `windlass_pod_lifecycle::probe_targets`.
+//! Each probe kind has a manager, which writes its results to `windlass_actors::ProbeResults`.
+//! Schedule, evaluation and thresholds are in `windlass_pod_lifecycle::probe`, the choice of
+//! containers in `windlass_pod_lifecycle::probe_targets`.
 //!
 //! # The way in
 //!
 //! * [`ProbeManager`] is the actor, one for each `ProbeKind`; start it with
 //!   `windlass_actors::start_actor`
-//! * [`ProbeDeps`] are what it works with: the runtime for commands, `windlass_checks::NetChecks`
-//!   for requests, where events and verdicts go
-//! * `windlass_actors::ProbePod` tells it what runs of a pod; `ProbeUpdate` is what it answers with
+//! * [`ProbeDeps`] are its dependencies: the runtime for commands, `windlass_checks::NetChecks` for
+//!   requests, the receivers of events and results
+//! * it receives running containers as `windlass_actors::ProbePod` and sends `ProbeUpdate`
 //!
 //! # Example
 //!
@@ -26,14 +25,14 @@
 //! use windlass_probes::{ProbeDeps, ProbeManager};
 //! use windlass_types::{EventRecorder, PodUid, ProbeKind};
 //!
-//! /// Starts the readiness probes of all pods that the lane tells of. Call it inside `run_actors`.
+//! /// Starts the readiness probes of all pods. Call it inside `run_actors`.
 //! fn start(
 //!     runtime: Arc<dyn RuntimeService>,
 //!     checks: Arc<dyn Checks>,
 //!     events: Arc<dyn EventRecorder>,
 //!     metrics: Metrics,
 //! ) -> (SlotSender<PodUid, ProbePod>, SlotReceiver<PodUid, ProbeUpdate>, ProbeResults) {
-//!     let (lane, pods) = slots(ActorKind::ReadinessManager, &metrics);
+//!     let (sender, pods) = slots(ActorKind::ReadinessManager, &metrics);
 //!     let (updates, changed) = slots(ActorKind::SyncLoop, &metrics);
 //!     let results = ProbeResults::default();
 //!     let deps = ProbeDeps {
@@ -43,41 +42,40 @@
 //!         clock: Arc::new(SystemClock),
 //!         metrics,
 //!         results: results.clone(),
-//!         file: None, // verdicts then end with the process
+//!         file: None, // results are not persisted
 //!         updates,
 //!     };
 //!     start_actor(ProbeManager::new(ProbeKind::Readiness, deps, pods));
-//!     (lane, changed, results)
+//!     (sender, changed, results)
 //! }
 //! ```
 //!
-//! `cargo run -p windlass-probes --example probe_server` probes an HTTP server that comes and goes.
+//! `cargo run -p windlass-probes --example probe_server` probes an HTTP server that starts and stops.
 //!
 //! # What it promises
 //!
-//! * One question of a probe is under way, each with the probe's own timeout; ticks that pass
-//!   meanwhile fall out. One that hangs delays no other, and there is one timer however many wait.
-//! * A verdict is about one container instance, and on the disk, if a file was given, before
-//!   anybody hears of it. A new manager that is given the old verdicts asks nobody a second time
-//!   whether it has started, and keeps ready who was.
-//! * What the node itself could not ask (no file, no memory left) counts neither for nor against.
+//! * A probe has at most one attempt in progress, with the timeout of the probe; periods that pass
+//!   meanwhile are skipped. A hung attempt delays no other probe. All probes share one timer.
+//! * A result applies to one container instance, and is persisted before it is published. A new
+//!   manager with restored results repeats no startup probe and keeps containers ready.
+//! * An attempt that fails on the node itself (no file, no memory) does not change the result.
 //!
 //! # What it does not do
 //!
-//! It restarts nothing and takes nobody out of service: it says so, and others act. Before a first
-//! verdict there is none: what is believed until then is decided by `windlass_pod_lifecycle::probe_targets`.
+//! It restarts no container and removes none from service; it only publishes results. The initial
+//! result is decided in `windlass_pod_lifecycle::probe_targets`.
 //!
 //! # Inside
 //!
-//! * `actor` the actor: messages, one timer, the questions it spawns
-//! * `probes` all probes of one kind and what they have come to
-//! * `wheel` when each of them is due
-//! * `io` one question
+//! * `actor` the actor: messages, one timer, spawned attempts
+//! * `probes` all probes of one kind and their results
+//! * `timers` the due time of each probe
+//! * `io` one probe attempt
 
 mod actor;
 mod io;
 mod probes;
-mod wheel;
+mod timers;
 
 pub use actor::ProbeManager;
 pub use probes::ProbeDeps;

@@ -1,6 +1,6 @@
-//! All probes of one kind: whom they ask, when they are due, what they have come to.
+//! All probes of one kind: their targets, due times and results.
 //!
-//! Messages and the time go in, questions come out; nothing here waits.
+//! Messages and the time are inputs, attempts are the output; nothing here waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,49 +9,48 @@ use std::time::Duration;
 use tokio::time::Instant;
 use windlass_actors::{ProbeChange, ProbeResults, ProbeTargets, ProbeUpdate, SlotSender};
 use windlass_checks::Checks;
+use windlass_cri::RuntimeService;
+use windlass_metrics::{Metrics, ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_pod_lifecycle::probe::{ProbeOutcome, ProbeSpec, ProbeState, schedule};
 use windlass_pod_lifecycle::probe_targets::{
     Belief, ProbePlan, ProbeTarget, ProbeTargetsInput, Standing, first_belief, outlived_an_agent,
     probe_plan, probe_targets,
 };
-use windlass_cri::RuntimeService;
-use windlass_metrics::{Metrics, ProbeLabels, ProbeResult, ProbeSeries};
 use windlass_store::ProbeResultFile;
 use windlass_types::view::EventType;
 use windlass_types::{
-    Clock, ContainerId, ContainerState, ContainerProbeResult, EventRecorder, ObservedContainer, PodExt,
-    PodUid, ProbeKind, Reason, SharedPod, Timestamp, later,
+    Clock, ContainerId, ContainerProbeResult, ContainerState, EventRecorder, ObservedContainer,
+    PodExt, PodUid, ProbeKind, Reason, SharedPod, Timestamp, later,
 };
 
-use crate::io::{Answer, Question};
-use crate::wheel::{ProbeId, Wheel};
+use crate::io::{Completion, ProbeAttempt};
+use crate::timers::{ProbeId, ProbeTimers};
 
-/// Longest text of an event, in bytes. A probe may say ten times as much, and says it again and
-/// again.
-const EVENT_TEXT: usize = 1024;
+/// Maximum length of an event message, because events repeat.
+const MAX_EVENT_BYTES: usize = 1024;
 
-/// What a manager works with.
+/// Dependencies of a [`crate::ProbeManager`].
 #[derive(Clone, Debug)]
 pub struct ProbeDeps {
     /// Runs commands in containers.
     pub runtime: Arc<dyn RuntimeService>,
-    /// Asks containers over the network.
+    /// Runs network probes.
     pub checks: Arc<dyn Checks>,
-    /// Where users read of failures.
+    /// Recorder of events.
     pub events: Arc<dyn EventRecorder>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Metrics.
     pub metrics: Metrics,
-    /// Where verdicts go.
+    /// Receiver of the results.
     pub results: ProbeResults,
-    /// Where verdicts survive the agent; `None` in simulations without a disk.
+    /// State file of the results; `None` in simulations without a disk.
     pub file: Option<ProbeResultFile>,
-    /// Who is told of changed verdicts.
+    /// Receiver of changed results.
     pub updates: SlotSender<PodUid, ProbeUpdate>,
 }
 
-/// The present, on both clocks: one for timers, one for what containers did.
+/// The current time on the monotonic and the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     instant: Instant,
@@ -59,8 +58,8 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    /// The present.
-    pub(crate) fn of(clock: &dyn Clock) -> Self {
+    /// Reads both clocks.
+    pub(crate) fn read(clock: &dyn Clock) -> Self {
         Self {
             instant: Instant::now(),
             wall: clock.now(),
@@ -72,14 +71,14 @@ impl Now {
     }
 }
 
-/// Whether a question is under way.
+/// State of the current attempt of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flight {
+enum AttemptState {
     None,
-    /// Its answer is waited for.
-    Asked,
-    /// Nobody waits for the answer, but the runtime may still be at it.
-    GivenUp,
+    /// The attempt runs.
+    Running,
+    /// The attempt timed out, but its runtime call has not returned.
+    Abandoned,
 }
 
 /// The probe of one container instance.
@@ -92,44 +91,43 @@ struct Probe {
     spec: Arc<ProbeSpec>,
     problem: Option<Arc<str>>,
     state: ProbeState,
-    /// It is to be asked at present.
-    asked: bool,
-    flight: Flight,
-    /// Where the wheel has it.
+    active: bool,
+    attempt: AttemptState,
+    /// Due time in the timers.
     due: Option<Instant>,
-    /// When the last question was due, or the next one is.
+    /// Due time of the last attempt, or of the next one.
     tick: Timestamp,
-    /// Nothing is asked before, whoever wishes it.
+    /// No attempt starts before.
     earliest: Instant,
     series: ProbeSeries,
 }
 
-/// What a worker says of its pod, and when.
+/// Targets of a pod, as reported by its worker.
 #[derive(Clone, Copy)]
-struct Sight<'a> {
+struct PodTargets<'a> {
     uid: &'a PodUid,
     pod: &'a SharedPod,
     input: ProbeTargetsInput<'a>,
     now: Now,
 }
 
-/// See the module page.
+/// All probes of one kind.
 #[derive(Debug)]
-pub(crate) struct Probes {
+pub(crate) struct ProbeSet {
     kind: ProbeKind,
     deps: ProbeDeps,
     agent_start: Timestamp,
-    /// The probes of each pod that was told of, by container.
+    /// The probes of each reported pod by container.
     pods: BTreeMap<PodUid, BTreeMap<String, ProbeId>>,
     probes: BTreeMap<ProbeId, Probe>,
     next_id: u64,
-    wheel: Wheel,
-    /// Verdicts that are not on the disk yet.
-    unwritten: Vec<(ProbeId, bool)>,
+    timers: ProbeTimers,
+    /// Results that are not persisted yet.
+    unpersisted: Vec<(ProbeId, bool)>,
 }
 
-impl Probes {
-    /// Of an agent that starts now.
+impl ProbeSet {
+    /// Creates an empty set for an agent that starts now.
     pub(crate) fn new(kind: ProbeKind, deps: ProbeDeps) -> Self {
         let agent_start = deps.clock.now();
         Self {
@@ -139,34 +137,34 @@ impl Probes {
             pods: BTreeMap::new(),
             probes: BTreeMap::new(),
             next_id: 0,
-            wheel: Wheel::default(),
-            unwritten: Vec::new(),
+            timers: ProbeTimers::default(),
+            unpersisted: Vec::new(),
         }
     }
 
-    /// When somebody has to look next.
+    /// Returns the time of the next wake-up.
     pub(crate) fn next_wake(&self) -> Option<Instant> {
-        self.wheel.next_wake()
+        self.timers.next_wake()
     }
 
-    /// Takes in what a worker says of its pod.
+    /// Updates the probes of a pod.
     pub(crate) fn targets(&mut self, uid: &PodUid, targets: &ProbeTargets, now: Now) {
-        let verdicts = self.deps.results.of(uid);
-        let sight = Sight {
+        let results = self.deps.results.get(uid);
+        let pod_targets = PodTargets {
             uid,
             pod: &targets.pod,
             input: ProbeTargetsInput {
                 kind: self.kind,
                 pod: &targets.pod,
                 observed: &targets.observed,
-                verdicts: &verdicts,
+                probe_results: &results,
                 phase: targets.state,
             },
             now,
         };
         let mut before = self.pods.remove(uid).unwrap_or_default();
         let mut after = BTreeMap::new();
-        for target in probe_targets(sight.input) {
+        for target in probe_targets(pod_targets.input) {
             tracing::trace!(pod = %uid, kind = %self.kind, %target, "probe target");
             let container = target.container;
             let Some(instance) = target.instance else {
@@ -178,10 +176,10 @@ impl Probes {
             let known = before.remove(&container.name);
             let id = match known.filter(|id| self.is_about(*id, &instance.id)) {
                 Some(id) => {
-                    self.seen_again(id, &target, plan, sight);
+                    self.update(id, &target, plan, pod_targets);
                     id
                 }
-                None => self.begin(&target, instance, plan, known, sight),
+                None => self.begin(&target, instance, plan, known, pod_targets),
             };
             after.insert(container.name.clone(), id);
         }
@@ -191,15 +189,15 @@ impl Probes {
         self.pods.insert(uid.clone(), after);
     }
 
-    /// The pod is released.
+    /// Removes a pod and its results.
     pub(crate) fn forget(&mut self, uid: &PodUid) {
         for id in self.pods.remove(uid).unwrap_or_default().into_values() {
             self.remove(id);
         }
-        self.forget_verdicts(uid, None);
+        self.forget_results(uid, None);
     }
 
-    /// Forgets what an earlier life of the agent found of pods that nobody told of since.
+    /// Removes restored results of pods that no worker has reported.
     pub(crate) fn forget_unclaimed(&mut self) {
         for uid in self.deps.results.all().into_keys() {
             if !self.pods.contains_key(&uid) {
@@ -208,14 +206,14 @@ impl Probes {
         }
     }
 
-    /// The questions that are due.
-    pub(crate) fn due(&mut self, now: Now) -> Vec<Question> {
-        let due = self.wheel.take_due(now.instant).into_iter();
+    /// Starts and returns the due attempts.
+    pub(crate) fn due(&mut self, now: Now) -> Vec<ProbeAttempt> {
+        let due = self.timers.take_due(now.instant).into_iter();
         due.filter_map(|id| {
             let probe = self.probes.get_mut(&id)?;
             probe.due = None;
-            probe.flight = Flight::Asked;
-            Some(Question {
+            probe.attempt = AttemptState::Running;
+            Some(ProbeAttempt {
                 id,
                 container: probe.instance.clone(),
                 spec: Arc::clone(&probe.spec),
@@ -225,23 +223,23 @@ impl Probes {
         .collect()
     }
 
-    /// Takes in what came of a question.
-    pub(crate) fn answered(&mut self, answer: Answer, now: Now) {
-        match answer {
-            Answer::Came(id, outcome, took) => {
-                self.judged(id, &outcome, took);
-                self.ended(id, now);
+    /// Handles a completion.
+    pub(crate) fn completed(&mut self, completion: Completion, now: Now) {
+        match completion {
+            Completion::Finished(id, outcome, took) => {
+                self.record_outcome(id, &outcome, took);
+                self.end_attempt(id, now);
             }
-            Answer::GivenUp(id, outcome, took) => {
-                self.judged(id, &outcome, took);
+            Completion::Abandoned(id, outcome, took) => {
+                self.record_outcome(id, &outcome, took);
                 if let Some(probe) = self.probes.get_mut(&id) {
-                    probe.flight = Flight::GivenUp;
+                    probe.attempt = AttemptState::Abandoned;
                 }
             }
-            Answer::Returned(id) => self.ended(id, now),
-            Answer::Recorded(verdicts) => {
-                for (id, ok) in verdicts {
-                    self.recorded(id, ok);
+            Completion::Returned(id) => self.end_attempt(id, now),
+            Completion::Persisted(results) => {
+                for (id, ok) in results {
+                    self.publish_persisted(id, ok);
                 }
             }
         }
@@ -252,120 +250,119 @@ impl Probes {
         probe.is_some_and(|probe| probe.instance == *instance)
     }
 
-    /// Begins to probe an instance that was not known. What an earlier one, `before`, was found
-    /// to be does not count for it.
+    /// Adds the probe of a new container instance, which replaces the probe `before`.
     fn begin(
         &mut self,
         target: &ProbeTarget<'_>,
         instance: &ObservedContainer,
         plan: ProbePlan,
         before: Option<ProbeId>,
-        sight: Sight<'_>,
+        pod_targets: PodTargets<'_>,
     ) -> ProbeId {
-        let (uid, kind, name) = (sight.uid, self.kind, &instance.name);
-        let belief = first_belief(&sight.input, instance, self.agent_start);
-        tracing::debug!(pod = %uid, %kind, container = name, id = %instance.id, %belief, "probe");
-        let verdict = self.believe(uid, instance, belief);
+        let (uid, kind, name) = (pod_targets.uid, self.kind, &instance.name);
+        let initial = first_belief(&pod_targets.input, instance, self.agent_start);
+        tracing::debug!(pod = %uid, %kind, container = name, id = %instance.id, %initial, "probe");
+        let result = self.set_initial_result(uid, instance, initial);
         let series = match before.and_then(|id| self.remove(id)) {
             Some(probe) => probe.series,
             None => self.deps.metrics.probes.of(ProbeLabels {
                 probe_type: kind.as_str(),
                 container: name.clone(),
-                pod: sight.pod.name().to_owned(),
-                namespace: sight.pod.namespace().to_owned(),
+                pod: pod_targets.pod.name().to_owned(),
+                namespace: pod_targets.pod.namespace().to_owned(),
                 pod_uid: uid.to_string(),
             }),
         };
         let probe = Probe {
             uid: uid.clone(),
-            pod: Arc::clone(sight.pod),
+            pod: Arc::clone(pod_targets.pod),
             container: name.clone(),
             instance: instance.id.clone(),
-            state: ProbeState::restored(kind, &plan.spec, verdict),
+            state: ProbeState::restored(kind, &plan.spec, result),
             spec: Arc::new(plan.spec),
             problem: plan.problem.map(Arc::from),
-            asked: false,
-            flight: Flight::None,
+            active: false,
+            attempt: AttemptState::None,
             due: None,
-            tick: sight.now.wall,
-            earliest: sight.now.instant,
+            tick: pod_targets.now.wall,
+            earliest: pod_targets.now.instant,
             series,
         };
         let id = ProbeId(self.next_id);
         self.next_id += 1;
         self.probes.insert(id, probe);
-        self.place(id, target, sight);
+        self.set_active(id, target, pod_targets);
         id
     }
 
-    /// Makes what is believed of an instance before its first answer the verdict on it.
-    fn believe(
+    /// Sets the initial result of an instance.
+    fn set_initial_result(
         &mut self,
         uid: &PodUid,
         instance: &ObservedContainer,
-        belief: Belief,
+        initial: Belief,
     ) -> Option<bool> {
-        match belief {
+        match initial {
             Belief::Kept(ok) => Some(ok),
             Belief::Started => {
                 self.record(uid, &instance.name, &instance.id, true);
-                self.tell(uid, &instance.name, true);
+                self.publish(uid, &instance.name, true);
                 Some(true)
             }
             Belief::NotReady => {
-                // nobody took it for ready: nothing changes for anybody
+                // no reader took it for ready
                 self.record(uid, &instance.name, &instance.id, false);
                 Some(false)
             }
             Belief::Open => {
-                self.forget_verdicts(uid, Some(&instance.name));
-                // alive is what everything is until it is found not to be
+                self.forget_results(uid, Some(&instance.name));
+                // liveness starts as success
                 (self.kind == ProbeKind::Liveness).then_some(true)
             }
         }
     }
 
-    fn seen_again(
+    fn update(
         &mut self,
         id: ProbeId,
         target: &ProbeTarget<'_>,
         plan: ProbePlan,
-        sight: Sight<'_>,
+        pod_targets: PodTargets<'_>,
     ) {
         let Some(probe) = self.probes.get_mut(&id) else {
             return;
         };
-        probe.pod = Arc::clone(sight.pod);
+        probe.pod = Arc::clone(pod_targets.pod);
         if *probe.spec != plan.spec {
             probe.spec = Arc::new(plan.spec);
         }
         if probe.problem.as_deref() != plan.problem.as_deref() {
             probe.problem = plan.problem.map(Arc::from);
         }
-        if probe.asked {
-            self.hurry(id, sight.now);
+        if probe.active {
+            self.probe_now(id, pod_targets.now);
         }
-        self.place(id, target, sight);
-        let ended = target.instance.map(|instance| instance.state) == Some(ContainerState::Exited);
-        if ended && self.kind == ProbeKind::Readiness {
-            self.is_over(id);
+        self.set_active(id, target, pod_targets);
+        let exited = target.instance.map(|instance| instance.state) == Some(ContainerState::Exited);
+        if exited && self.kind == ProbeKind::Readiness {
+            self.set_exited(id);
         }
     }
 
-    /// What is not ready is asked as soon as something happens to its pod.
-    fn hurry(&mut self, id: ProbeId, now: Now) {
+    /// Makes a readiness probe without success due now, because its pod changed.
+    fn probe_now(&mut self, id: ProbeId, now: Now) {
         let Some(probe) = self.probes.get_mut(&id) else {
             return;
         };
         let unready = self.kind == ProbeKind::Readiness && probe.state.verdict() != Some(true);
-        if unready && probe.flight == Flight::None && probe.earliest <= now.instant {
+        if unready && probe.attempt == AttemptState::None && probe.earliest <= now.instant {
             probe.tick = now.wall;
-            self.wheel.set(id, &mut probe.due, now.instant);
+            self.timers.set(id, &mut probe.due, now.instant);
         }
     }
 
-    /// What has ended is not ready; everybody knows of the end without being told of this.
-    fn is_over(&mut self, id: ProbeId) {
+    /// Sets an exited container to not ready, without a notification.
+    fn set_exited(&mut self, id: ProbeId) {
         let Some(probe) = self.probes.get_mut(&id) else {
             return;
         };
@@ -378,36 +375,36 @@ impl Probes {
         self.record(&uid, &name, &instance, false);
     }
 
-    /// Has the probe asked from now on, or no longer.
-    fn place(&mut self, id: ProbeId, target: &ProbeTarget<'_>, sight: Sight<'_>) {
+    /// Activates or deactivates the schedule of a probe.
+    fn set_active(&mut self, id: ProbeId, target: &ProbeTarget<'_>, pod_targets: PodTargets<'_>) {
         let Some(probe) = self.probes.get_mut(&id) else {
             return;
         };
-        let asked = target.standing == Standing::Asked && !probe.state.rests();
-        let before = std::mem::replace(&mut probe.asked, asked);
-        if before && !asked {
-            self.wheel.clear(id, &mut probe.due);
+        let active = target.standing == Standing::Asked && !probe.state.rests();
+        let before = std::mem::replace(&mut probe.active, active);
+        if before && !active {
+            self.timers.clear(id, &mut probe.due);
         }
-        if before || !asked {
+        if before || !active {
             return;
         }
         let began = target.instance.and_then(|instance| instance.started_at);
         let spread = target
             .instance
             .filter(|instance| outlived_an_agent(instance, self.agent_start))
-            .map(|_| schedule::spread(&probe.spec, self.kind, sight.uid, &probe.container))
-            // what is found later is not one of many
-            .filter(|_| sight.now.wall < later(self.agent_start, probe.spec.period));
-        let now = sight.now;
+            .map(|_| schedule::spread(&probe.spec, self.kind, pod_targets.uid, &probe.container))
+            // only containers found at agent start get jitter
+            .filter(|_| pod_targets.now.wall < later(self.agent_start, probe.spec.period));
+        let now = pod_targets.now;
         probe.tick = schedule::first(&probe.spec, began.unwrap_or(now.wall), spread, now.wall);
         probe.earliest = now.instant + now.until(probe.tick);
-        if probe.flight == Flight::None {
-            self.wheel.set(id, &mut probe.due, probe.earliest);
+        if probe.attempt == AttemptState::None {
+            self.timers.set(id, &mut probe.due, probe.earliest);
         }
     }
 
-    fn judged(&mut self, id: ProbeId, outcome: &ProbeOutcome, took: Duration) {
-        let Some(probe) = self.probes.get_mut(&id).filter(|probe| probe.asked) else {
+    fn record_outcome(&mut self, id: ProbeId, outcome: &ProbeOutcome, took: Duration) {
+        let Some(probe) = self.probes.get_mut(&id).filter(|probe| probe.active) else {
             return;
         };
         let result = match outcome.counts() {
@@ -417,7 +414,7 @@ impl Probes {
         };
         probe.series.observe(result, took.as_secs_f64());
         if let Some(mut text) = outcome.event_message(self.kind) {
-            cut(&mut text, EVENT_TEXT);
+            cut(&mut text, MAX_EVENT_BYTES);
             tracing::debug!(pod = %probe.uid, container = probe.container, text, "probe");
             let reason = match outcome {
                 ProbeOutcome::Warning(_) => Reason::ProbeWarning,
@@ -428,34 +425,33 @@ impl Probes {
             events.record(&probe.pod, name, EventType::Warning, reason, &text);
         }
         if let Some(ok) = probe.state.record(outcome) {
-            self.decided(id, ok);
+            self.change_result(id, ok);
         }
     }
 
-    /// A verdict changed. It is on the disk before anybody hears of it: an agent that is killed in
-    /// between takes nothing back.
-    fn decided(&mut self, id: ProbeId, ok: bool) {
+    /// Persists a changed result before its publication, so that a killed agent reverts nothing.
+    fn change_result(&mut self, id: ProbeId, ok: bool) {
         let Some(probe) = self.probes.get(&id) else {
             return;
         };
         let Some(file) = self.deps.file.clone() else {
-            return self.recorded(id, ok);
+            return self.publish_persisted(id, ok);
         };
-        let verdict = ContainerProbeResult {
+        let result = ContainerProbeResult {
             id: probe.instance.clone(),
             success: ok,
         };
-        file.record(self.kind, &probe.uid, &probe.container, verdict);
-        self.unwritten.push((id, ok));
+        file.record(self.kind, &probe.uid, &probe.container, result);
+        self.unpersisted.push((id, ok));
     }
 
-    /// Verdicts that somebody has to see to the disk; [`Answer::Recorded`] says that they are.
-    pub(crate) fn take_unwritten(&mut self) -> Vec<(ProbeId, bool)> {
-        std::mem::take(&mut self.unwritten)
+    /// Takes the results to be persisted; [`Completion::Persisted`] confirms them.
+    pub(crate) fn take_unpersisted(&mut self) -> Vec<(ProbeId, bool)> {
+        std::mem::take(&mut self.unpersisted)
     }
 
-    /// A verdict is on the disk: now it counts, if it still is the verdict.
-    fn recorded(&mut self, id: ProbeId, ok: bool) {
+    /// Publishes a persisted result, unless it changed meanwhile.
+    fn publish_persisted(&mut self, id: ProbeId, ok: bool) {
         let Some(probe) = self.probes.get(&id) else {
             return;
         };
@@ -463,54 +459,54 @@ impl Probes {
             return;
         }
         let (uid, name) = (probe.uid.clone(), probe.container.clone());
-        let verdict = ContainerProbeResult {
+        let result = ContainerProbeResult {
             id: probe.instance.clone(),
             success: ok,
         };
-        if self.deps.results.record(self.kind, &uid, &name, verdict) {
-            self.tell(&uid, &name, ok);
+        if self.deps.results.record(self.kind, &uid, &name, result) {
+            self.publish(&uid, &name, ok);
         }
     }
 
-    /// No question is under way any more.
-    fn ended(&mut self, id: ProbeId, now: Now) {
+    /// Ends the attempt of a probe and schedules the next one.
+    fn end_attempt(&mut self, id: ProbeId, now: Now) {
         let Some(probe) = self.probes.get_mut(&id) else {
             return;
         };
-        probe.flight = Flight::None;
-        if probe.asked && !probe.state.rests() {
+        probe.attempt = AttemptState::None;
+        if probe.active && !probe.state.rests() {
             probe.tick = schedule::next(&probe.spec, probe.tick, now.wall);
             let at = now.instant + now.until(probe.tick);
-            self.wheel.set(id, &mut probe.due, at);
+            self.timers.set(id, &mut probe.due, at);
         }
     }
 
     fn remove(&mut self, id: ProbeId) -> Option<Probe> {
         let mut probe = self.probes.remove(&id)?;
-        self.wheel.clear(id, &mut probe.due);
+        self.timers.clear(id, &mut probe.due);
         Some(probe)
     }
 
-    /// A verdict that changes nothing for anybody.
+    /// Records a result without a notification.
     fn record(&self, uid: &PodUid, container: &str, instance: &ContainerId, ok: bool) {
-        let verdict = ContainerProbeResult {
+        let result = ContainerProbeResult {
             id: instance.clone(),
             success: ok,
         };
         if let Some(file) = &self.deps.file {
-            file.record(self.kind, uid, container, verdict.clone());
+            file.record(self.kind, uid, container, result.clone());
         }
-        self.deps.results.record(self.kind, uid, container, verdict);
+        self.deps.results.record(self.kind, uid, container, result);
     }
 
-    fn forget_verdicts(&self, uid: &PodUid, container: Option<&str>) {
+    fn forget_results(&self, uid: &PodUid, container: Option<&str>) {
         self.deps.results.forget(self.kind, uid, container);
         if let Some(file) = &self.deps.file {
             file.forget(self.kind, uid, container);
         }
     }
 
-    fn tell(&self, uid: &PodUid, container: &str, ok: bool) {
+    fn publish(&self, uid: &PodUid, container: &str, ok: bool) {
         let change = ProbeChange {
             kind: self.kind,
             container: container.to_owned(),
@@ -521,7 +517,7 @@ impl Probes {
     }
 }
 
-/// Shortens a text to at most so many bytes, at a character's end.
+/// Truncates a text to a number of bytes, at a character boundary.
 fn cut(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         text.truncate(text.floor_char_boundary(bytes));
@@ -533,7 +529,7 @@ mod tests {
     use super::cut;
 
     #[test]
-    fn a_long_text_is_cut_at_the_end_of_a_character() {
+    fn long_text_is_cut_at_character_boundary() {
         let of = |text: &str, bytes| {
             let mut text = text.to_owned();
             cut(&mut text, bytes);

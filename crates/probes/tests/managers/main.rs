@@ -1,10 +1,10 @@
-//! The managers on paused time, between scripted containers and whoever hears of them.
+//! The probe managers on paused time, with scripted containers.
 
 #![allow(missing_docs, clippy::expect_used, clippy::panic)]
 
-mod world;
+mod env;
 
 mod reports;
 mod restarts;
+mod results;
 mod schedules;
-mod verdicts;

@@ -1,4 +1,4 @@
-//! Three managers, one model runtime, scripted servers, and a pod worker played by the test.
+//! Test environment: three managers, a fake runtime, scripted servers; the test is the pod worker.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use windlass_types::corev1::{Container, ExecAction, Probe, TCPSocketAction};
 use windlass_types::view::{EventType, PodWorkerState};
 use windlass_types::{
     Clock, ContainerId, ContainerState, EventRecorder, ObservedContainer, ObservedPod, Pod, PodExt,
-    PodUid, PodProbeResults, ProbeKind, Reason, SandboxId, Timestamp,
+    PodProbeResults, PodUid, ProbeKind, Reason, SandboxId, Timestamp,
 };
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// Address of every pod.
 pub(crate) const IP: &str = "10.0.0.7";
 
-/// What was recorded, each as `container reason message`.
+/// The recorded events, each as `container reason message`.
 #[derive(Debug, Default)]
 pub(crate) struct Events(Mutex<Vec<String>>);
 
@@ -64,17 +64,17 @@ pub(crate) fn exec(command: &str) -> Probe {
     }
 }
 
-/// How a container is found.
+/// An observed container.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FakeContainer {
     pub(crate) name: String,
     pub(crate) id: String,
     pub(crate) state: ContainerState,
     pub(crate) started_at: Timestamp,
 }
 
-/// See the module page.
-pub(crate) struct World {
+/// The test environment.
+pub(crate) struct TestEnv {
     pub(crate) checks: FakeChecks,
     pub(crate) runtime: FakeRuntime,
     pub(crate) results: ProbeResults,
@@ -86,32 +86,32 @@ pub(crate) struct World {
     updates: SlotReceiver<PodUid, ProbeUpdate>,
 }
 
-/// Runs a test with managers that know the verdicts of an earlier life of the agent.
-pub(crate) async fn with_verdicts(
+/// Runs a test with restored results.
+pub(crate) async fn with_results(
     restored: BTreeMap<PodUid, PodProbeResults>,
-    test: impl AsyncFnOnce(&mut World),
+    test: impl AsyncFnOnce(&mut TestEnv),
 ) {
     run(restored, None, test).await;
 }
 
-/// Runs a test with managers that know nothing.
-pub(crate) async fn world(test: impl AsyncFnOnce(&mut World)) {
+/// Runs a test without restored results.
+pub(crate) async fn with_env(test: impl AsyncFnOnce(&mut TestEnv)) {
     run(BTreeMap::new(), None, test).await;
 }
 
 pub(crate) async fn run(
     restored: BTreeMap<PodUid, PodProbeResults>,
     file: Option<ProbeResultFile>,
-    test: impl AsyncFnOnce(&mut World),
+    test: impl AsyncFnOnce(&mut TestEnv),
 ) {
     let actors = async {
-        let mut world = World::spawn(restored, file);
-        test(&mut world).await;
+        let mut env = TestEnv::spawn(restored, file);
+        test(&mut env).await;
     };
     LocalSet::new().run_until(actors).await;
 }
 
-impl World {
+impl TestEnv {
     fn spawn(restored: BTreeMap<PodUid, PodProbeResults>, file: Option<ProbeResultFile>) -> Self {
         let metrics = Metrics::new().expect("metrics");
         let epoch = "2026-01-01T00:00:00Z".parse().expect("time");
@@ -152,7 +152,7 @@ impl World {
         }
     }
 
-    /// The present, `seconds` ago.
+    /// The time `seconds` ago.
     pub(crate) fn ago(&self, seconds: i64) -> Timestamp {
         let now = self.clock.now();
         let second = now.as_second() - seconds;
@@ -160,8 +160,8 @@ impl World {
     }
 
     /// A container that started just now.
-    pub(crate) fn found(&self, name: &str, id: &str) -> Found {
-        Found {
+    pub(crate) fn container(&self, name: &str, id: &str) -> FakeContainer {
+        FakeContainer {
             name: name.to_owned(),
             id: id.to_owned(),
             state: ContainerState::Running,
@@ -169,13 +169,18 @@ impl World {
         }
     }
 
-    /// The worker tells what it found of a pod.
-    pub(crate) fn tell(&self, pod: &Pod, found: &[Found]) {
-        self.tell_in(PodWorkerState::SyncPod, pod, found);
+    /// Reports the containers of a pod.
+    pub(crate) fn report(&self, pod: &Pod, found: &[FakeContainer]) {
+        self.report_in_state(PodWorkerState::SyncPod, pod, found);
     }
 
-    /// The same, in another phase.
-    pub(crate) fn tell_in(&self, phase: PodWorkerState, pod: &Pod, found: &[Found]) {
+    /// Reports the containers of a pod in a worker state.
+    pub(crate) fn report_in_state(
+        &self,
+        phase: PodWorkerState,
+        pod: &Pod,
+        found: &[FakeContainer],
+    ) {
         let containers = found.iter().map(observed).collect();
         let targets = ProbeTargets {
             pod: Arc::new(pod.clone()),
@@ -190,7 +195,7 @@ impl World {
         self.probes.probe(&pod.uid(), &ProbePod::Probe(targets));
     }
 
-    /// The worker has released its pod.
+    /// Reports the removal of a pod.
     pub(crate) fn forget(&self, pod: &Pod) {
         self.probes.probe(&pod.uid(), &ProbePod::Forget);
     }
@@ -200,37 +205,37 @@ impl World {
         tokio::time::sleep(time + Duration::from_millis(50)).await;
     }
 
-    /// When the server at this port was asked, in whole seconds from the begin.
-    pub(crate) fn asked(&self, port: u16) -> Vec<u64> {
+    /// Times of the attempts on a port, in whole seconds from the start.
+    pub(crate) fn attempts(&self, port: u16) -> Vec<u64> {
         let at = self.checks.asked_at(IP, port);
         at.iter().map(|at| (*at - self.began).as_secs()).collect()
     }
 
-    /// What the SyncLoop was told since the last time, in order: `kind container ok|failed`.
-    pub(crate) fn told(&mut self) -> Vec<String> {
-        let mut told = Vec::new();
+    /// Results published since the last call, in order: `kind container ok|failed`.
+    pub(crate) fn published(&mut self) -> Vec<String> {
+        let mut published = Vec::new();
         while let Some(Some((_, update))) = self.updates.next().now_or_never() {
             for change in update.changes {
                 let word = if change.success { "ok" } else { "failed" };
-                told.push(format!("{} {} {word}", change.kind, change.container));
+                published.push(format!("{} {} {word}", change.kind, change.container));
             }
         }
-        told
+        published
     }
 
-    /// What is known of an instance.
-    pub(crate) fn verdict(&self, pod: &Pod, kind: ProbeKind, name: &str, id: &str) -> Option<bool> {
-        let verdicts = self.results.of(&pod.uid());
-        verdicts.result(kind, name, &ContainerId::from(id))
+    /// The result of an instance.
+    pub(crate) fn result(&self, pod: &Pod, kind: ProbeKind, name: &str, id: &str) -> Option<bool> {
+        let results = self.results.get(&pod.uid());
+        results.result(kind, name, &ContainerId::from(id))
     }
 
-    /// Events since the last time.
+    /// Events since the last call.
     pub(crate) fn events(&self) -> Vec<String> {
         std::mem::take(&mut self.events.0.lock().expect("not poisoned"))
     }
 }
 
-fn observed(found: &Found) -> ObservedContainer {
+fn observed(found: &FakeContainer) -> ObservedContainer {
     ObservedContainer {
         id: ContainerId::from(found.id.as_str()),
         name: found.name.clone(),
