@@ -1,4 +1,4 @@
-//! The pods of `examples/` on a real containerd: what the demo shows, and what their comments say.
+//! The pods of `examples/` on a real containerd, checked against their comments.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all of it is test code
 
@@ -13,7 +13,7 @@ use windlass_testing::environment::scaled;
 use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
 /// What takes a second on an idle machine may take long on one that also compiles.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// An agent with an empty manifest directory. Fields are dropped in order: the agent first.
 struct Node {
@@ -51,7 +51,7 @@ impl Node {
         let found = |table: &PodTable| table.pod(name).is_some_and(&wanted);
         match self
             .watch
-            .wait_for(&format!("{name} {what}"), PATIENCE, found)
+            .wait_for(&format!("{name} {what}"), TIMEOUT, found)
             .await
         {
             Ok(table) => table.pod(name).unwrap().clone(),
@@ -78,7 +78,7 @@ fn example(file: &str) -> String {
 
 /// The page at an address. Without a probe a pod is ready a moment before its server listens.
 async fn http_get(ip: &str) -> String {
-    let end = tokio::time::Instant::now() + scaled(PATIENCE);
+    let end = tokio::time::Instant::now() + scaled(TIMEOUT);
     let mut connection = loop {
         match TcpStream::connect((ip, 80)).await {
             Ok(connection) => break connection,

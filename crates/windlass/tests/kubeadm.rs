@@ -1,9 +1,6 @@
-//! The start line of kubeadm's `10-kubeadm.conf`, run unchanged by a link named `kubelet`.
-//!
+//! The command line of kubeadm's `10-kubeadm.conf`, run unchanged through a link named `kubelet`:
 //! `ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS
-//! $KUBELET_EXTRA_ARGS`: the first two are written in the drop-in, the third is what kubeadm wrote
-//! into `kubeadm-flags.env`, the fourth is the operator's, and the test's: other ports, a root
-//! directory of its own, and a machine of either version of cgroups.
+//! $KUBELET_EXTRA_ARGS`. The test sets the last one: ports, root directory and cgroup version.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -50,18 +47,17 @@ fn agent_starts_as_kubelet_with_kubeadm_flags_and_files() {
     let ports = [free_port(), free_port()];
     let line = here(&ARGS.join(" "));
     let ports = format!("--port={} --healthz-port={}", ports[0], ports[1]);
-    let said = said_until_it_runs(&kubelet, line.split(' ').chain(ports.split(' ')));
-    // as root the agent makes its root directory a shared mount, which outlives it; nobody else's
-    // test has one, and without one umount says so and changes nothing
+    let log = log_until_started(&kubelet, line.split(' ').chain(ports.split(' ')));
+    // as root the agent makes its root directory a shared mount, which outlives it
     let umount = Command::new("umount").arg(at.join("root")).output();
     umount.unwrap();
-    let remarks: Vec<String> = said
+    let warnings: Vec<String> = log
         .iter()
         .filter_map(|line| line.split_once("configuration warning="))
-        .map(|(_, remark)| remark.replace(at.to_str().unwrap(), "@"))
+        .map(|(_, warning)| warning.replace(at.to_str().unwrap(), "@"))
         .collect();
     assert_eq!(
-        remarks,
+        warnings,
         [
             "--pod-infra-container-image: accepted and ignored: it has no meaning any more, remove it"
         ]
@@ -99,8 +95,8 @@ fn failure_after_actor_start_is_error_not_panic() {
     );
 }
 
-/// Starts the agent and returns its log up to the line that says that it runs; then ends it.
-fn said_until_it_runs<'a>(kubelet: &Path, args: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// Starts the agent, returns its log up to "agent started", and kills it.
+fn log_until_started<'a>(kubelet: &Path, args: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut agent = Command::new(kubelet)
         .args(args)
         .stderr(Stdio::piped())
@@ -108,9 +104,9 @@ fn said_until_it_runs<'a>(kubelet: &Path, args: impl Iterator<Item = &'a str>) -
         .spawn()
         .unwrap();
     let stderr = BufReader::new(agent.stderr.take().unwrap());
-    let (lines, said) = mpsc::channel();
+    let (lines, received) = mpsc::channel();
     let reader = std::thread::spawn(move || {
-        // ends with the agent, or with whoever listens
+        // until the agent exits or the receiver is dropped
         let _ended = stderr
             .lines()
             .map_while(Result::ok)
@@ -118,7 +114,7 @@ fn said_until_it_runs<'a>(kubelet: &Path, args: impl Iterator<Item = &'a str>) -
     });
     let mut all = Vec::new();
     let runs = loop {
-        match said.recv_timeout(SOON) {
+        match received.recv_timeout(SOON) {
             Ok(line) if line.contains("agent started") => break true,
             Ok(line) => all.push(line),
             Err(_) => break false,

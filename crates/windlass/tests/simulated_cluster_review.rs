@@ -1,6 +1,5 @@
-//! What happens only when several things go wrong at once, on a virtual clock: an agent that is
-//! killed while the API server is away, messages that overtake each other, answers that nobody
-//! heard.
+//! Combined failures on a virtual clock: agent kills during API server outages, reordered messages
+//! and lost responses.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all are tests
 

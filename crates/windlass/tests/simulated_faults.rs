@@ -1,5 +1,5 @@
-//! The whole agent on a virtual clock, with one thing going wrong at a time: what its own pod
-//! shows, that it recovers by itself, and that the pod next to it notices nothing.
+//! Single failures on a virtual clock: the status of the affected pod, its recovery, and no effect
+//! on other pods.
 
 #![allow(missing_docs, clippy::expect_used)]
 

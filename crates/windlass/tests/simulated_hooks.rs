@@ -1,6 +1,5 @@
-//! Lifecycle hooks and stops on a virtual clock: the whole agent, a model runtime and an API
-//! server. What a pod's user can tell is when its commands run, when its containers are signalled
-//! and when its object is gone.
+//! Lifecycle hooks and stops on a virtual clock: when hooks run, when containers are signaled and
+//! when the pod object is deleted.
 
 #![allow(missing_docs, clippy::expect_used)]
 
@@ -107,8 +106,8 @@ async fn gone(sim: &mut NodeSim, uid: &PodUid, since: Timestamp) -> (f64, f64) {
     )
 }
 
-/// How often this was told of the pod.
-fn told(sim: &NodeSim, reason: &str, message: &str) -> i32 {
+/// Count of events of the pod.
+fn event_count(sim: &NodeSim, reason: &str, message: &str) -> i32 {
     let events = sim.api.list::<Event>().into_iter();
     events
         .filter(|e| e.reason.as_deref() == Some(reason) && e.message.as_deref() == Some(message))
@@ -141,7 +140,10 @@ fn pod_is_removed_within_half_second_after_hook_and_stop() {
         assert_eq!(calls(sim, since), ["0s exec app#0", "3s stop app#0"]);
         assert!((4.0..4.2).contains(&ended), "{ended}");
         assert!(removed <= 0.5, "{removed}");
-        assert_eq!(told(sim, "FailedPreStopHook", "PreStopHook failed"), 0);
+        assert_eq!(
+            event_count(sim, "FailedPreStopHook", "PreStopHook failed"),
+            0
+        );
     });
 }
 
@@ -157,7 +159,10 @@ fn pre_stop_hook_beyond_grace_period_leaves_min_stop_timeout() {
         assert!((12.0..12.2).contains(&ended), "{ended}");
         assert!(removed <= 0.5, "{removed}");
         sim.pass(5 * SECOND).await;
-        assert_eq!(told(sim, "FailedPreStopHook", "PreStopHook failed"), 1);
+        assert_eq!(
+            event_count(sim, "FailedPreStopHook", "PreStopHook failed"),
+            1
+        );
         assert_eq!(sim.runtime.execs_in_flight(&uid, "app"), 0);
     });
 }
@@ -171,8 +176,11 @@ fn failed_hook_delays_nothing() {
         let (ended, _) = gone(sim, &uid, since).await;
         assert!(ended < 0.2, "{ended}");
         sim.pass(5 * SECOND).await;
-        assert_eq!(told(sim, "FailedPreStopHook", "PreStopHook failed"), 1);
-        assert_eq!(told(sim, "Killing", "Stopping container app"), 1);
+        assert_eq!(
+            event_count(sim, "FailedPreStopHook", "PreStopHook failed"),
+            1
+        );
+        assert_eq!(event_count(sim, "Killing", "Stopping container app"), 1);
     });
 }
 
@@ -267,7 +275,7 @@ fn failed_liveness_runs_hook_with_probe_grace_period() {
             ["0s exec app#0", "0s exec app#0", "7s stop app#0"]
         );
         let killed = "Container app failed liveness probe, will be restarted";
-        assert!(told(sim, "Killing", killed) >= 1);
+        assert!(event_count(sim, "Killing", killed) >= 1);
     });
 }
 
@@ -400,8 +408,11 @@ fn failed_post_start_hook_restarts_container_with_back_off() {
         assert!((10..=12).contains(&(at[2] - at[1])), "{starts:?}");
         assert!((20..=22).contains(&(at[3] - at[2])), "{starts:?}");
         sim.pass(15 * SECOND).await;
-        assert_eq!(told(sim, "FailedPostStartHook", "PostStartHook failed"), 3);
-        assert_eq!(told(sim, "Killing", "FailedPostStartHook"), 3);
+        assert_eq!(
+            event_count(sim, "FailedPostStartHook", "PostStartHook failed"),
+            3
+        );
+        assert_eq!(event_count(sim, "Killing", "FailedPostStartHook"), 3);
         assert_eq!(sim.runtime.starts(&uid, "other"), 1);
     });
 }
@@ -462,7 +473,7 @@ fn killed_while_stopping(seed: u64, after: u32, knew: bool) -> (f64, Vec<String>
         let since = delete(sim, None);
         sim.pass(after * SECOND).await;
         if knew {
-            // a checkpoint is written when the deletion is heard of
+            // the checkpoint is written when the deletion is observed
             sim.checkpoint = get(sim).map(Arc::new).into_iter().collect();
             sim.kill_agent().await;
         }

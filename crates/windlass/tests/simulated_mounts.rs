@@ -1,5 +1,4 @@
-//! What containers mount, along the whole path on a virtual clock: images as volumes, parts of
-//! volumes, and what a pod's status says of its mounts.
+//! Mounts of containers on a virtual clock: image volumes, subpaths, and mounts in the pod status.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all are tests
 
@@ -102,7 +101,7 @@ fn status_reports_recursive_read_only_mounts() {
             sim.start_agent().await;
             sim.desire([pod("web", json!([{"name": "a", "volumeMounts": [mount]}]))])
                 .await;
-            let told = |sim: &NodeSim| {
+            let reported = |sim: &NodeSim| {
                 let statuses = sim.view("web")?.status.container_statuses.clone()?;
                 statuses[0].volume_mounts.clone()?[0]
                     .recursive_read_only
@@ -112,7 +111,7 @@ fn status_reports_recursive_read_only_mounts() {
                 state(sim, "web", "a") == "running"
             })
             .await;
-            assert_eq!(told(sim).as_deref(), Some(expected));
+            assert_eq!(reported(sim).as_deref(), Some(expected));
         });
     };
     check(true, "Enabled");

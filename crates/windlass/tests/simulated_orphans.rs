@@ -1,5 +1,5 @@
-//! What nobody asks for any more, on a virtual clock: pods that run without a configuration and
-//! what is left of others, in the runtime, on the disk and among the cgroups.
+//! Orphaned pods on a virtual clock, and what removed pods left in the runtime, on disk and in
+//! cgroups.
 
 #![allow(missing_docs, clippy::expect_used)]
 
@@ -250,7 +250,7 @@ fn orphaned_pod_metrics_count_mounted_directories() {
         })
         .await;
         sim.pass(2 * MINUTE).await;
-        // `stopped` had nothing alive: it was no orphan of the runtime
+        // `stopped` had no running container: not an orphaned pod of the runtime
         assert_eq!(sim.metrics.orphaned_runtime_pods.get(), 5.0);
         assert_eq!(sim.metrics.orphan_pods_not_cleaned.get(), 1.0);
         assert_eq!(left(sim, &SHAPES), ["stopped: directory"]);

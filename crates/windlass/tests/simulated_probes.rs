@@ -1,5 +1,4 @@
-//! Probes along their whole path, on a virtual clock: from a container's answer to what happens to
-//! its pod.
+//! Probes on a virtual clock, from the response of a container to the reaction of its pod.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all are tests
 
@@ -57,8 +56,8 @@ fn ip(sim: &NodeSim, name: &str) -> String {
     view.status.pod_ip.clone().expect("an address")
 }
 
-/// How often each event of a pod with this reason was told, with its text.
-fn told(sim: &NodeSim, name: &str, reason: &str) -> Vec<(u32, String)> {
+/// Count and message of each event of a pod with this reason.
+fn events(sim: &NodeSim, name: &str, reason: &str) -> Vec<(u32, String)> {
     let events = sim.view(name).map(|view| view.events).unwrap_or_default();
     let of_reason = events.into_iter().filter(|e| e.reason.as_str() == reason);
     of_reason.map(|e| (e.count, e.message)).collect()
@@ -96,10 +95,10 @@ fn failed_liveness_uses_probe_grace_period_and_back_off() {
             sim.log()
         );
         assert_eq!(sim.runtime.starts(&uid("web"), "other"), 1);
-        let unhealthy = told(sim, "web", "Unhealthy");
+        let unhealthy = events(sim, "web", "Unhealthy");
         assert_eq!(unhealthy.len(), 1, "{unhealthy:?}");
         assert_eq!(unhealthy[0].1, "Liveness probe failed: deadlock");
-        let killing = told(sim, "web", "Killing");
+        let killing = events(sim, "web", "Killing");
         let words = "Container app failed liveness probe, will be restarted";
         assert!(killing.iter().all(|(_, text)| text == words), "{killing:?}");
         assert_eq!(sim.runtime.most_execs_at_once(&uid("web"), "app"), 1);
@@ -153,9 +152,9 @@ fn startup_probe_gates_others_and_failure_restarts_container() {
         })
         .await;
         let words = "Container app failed startup probe, will be restarted";
-        assert_eq!(told(sim, "web", "Killing"), [(1, words.to_owned())]);
+        assert_eq!(events(sim, "web", "Killing"), [(1, words.to_owned())]);
         let liveness = |sim: &NodeSim| {
-            let events = told(sim, "web", "Unhealthy");
+            let events = events(sim, "web", "Unhealthy");
             events.iter().any(|(_, text)| text.starts_with("Liveness"))
         };
         assert!(!liveness(sim), "nobody asked");
@@ -269,7 +268,7 @@ fn agent_kill_keeps_readiness_and_startup_results() {
             .await;
         let all_ready = |sim: &NodeSim| names.iter().all(|name| is_ready(sim, name));
         sim.until("all are ready", MINUTE, all_ready).await;
-        // so that whoever asked it again would take it for not started
+        // a repeated startup probe would fail
         sim.runtime.set_exec("app start", Exec::exits(1));
         for _ in 0..5 {
             sim.kill_agent().await;
@@ -316,7 +315,7 @@ fn restored_probe_failures_restart_or_stay_not_ready() {
         sim.runtime.inject(Fault::hang(Operation::StopContainer));
         sim.runtime.set_exec("app alive", Exec::exits(1));
         sim.until("it is to be restarted", 10 * SECOND, |sim| {
-            !told(sim, "web", "Killing").is_empty()
+            !events(sim, "web", "Killing").is_empty()
         })
         .await;
         sim.kill_agent().await;

@@ -1,5 +1,5 @@
-//! The whole agent on a virtual clock over a runtime whose calls hang, lose their answers, or whose
-//! events are lost, doubled or late: what its own pod shows, and that no other pod notices.
+//! Runtime failures on a virtual clock: hung calls, lost responses, and lost, duplicate or late
+//! events.
 
 #![allow(missing_docs, clippy::expect_used)]
 
@@ -12,8 +12,8 @@ use windlass_types::{PodUid, Reason};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-/// Within this a user is told of a call that hangs.
-const TOLD: Duration = Duration::from_secs(5);
+/// Max time until a hung call is reported.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Within this a pod starts, or stops, on the simulated runtime, in company.
 const USUAL: Duration = Duration::from_millis(700);
 
@@ -46,8 +46,8 @@ async fn desire(sim: &mut NodeSim, names: &[&str]) {
     sim.desire(names.iter().map(|name| pod(name).build())).await;
 }
 
-/// Messages of the events that tell of hanging calls of a pod, each with its count.
-fn told(sim: &NodeSim, name: &str) -> Vec<String> {
+/// Count and message of each hung-call event of a pod.
+fn hung_call_events(sim: &NodeSim, name: &str) -> Vec<String> {
     let events = sim.view(name).map(|view| view.events).unwrap_or_default();
     let hangs = events
         .iter()
@@ -85,22 +85,24 @@ async fn neighbours_are_well(sim: &mut NodeSim, sick: &[&str], round: u32) {
     .await;
 }
 
-/// Waits until the pod says which call hangs, by blocker and event in the same words.
-async fn says(sim: &NodeSim, name: &str, call: &str) {
-    sim.until(&format!("{name} says that {call} hangs"), TOLD, |sim| {
-        blocker_text(sim, name).starts_with(&format!("RuntimeCallHung: {call} of "))
-    })
+/// Waits until blocker and event of the pod report the same hung call.
+async fn check_hung_call(sim: &NodeSim, name: &str, call: &str) {
+    sim.until(
+        &format!("{name} reports the hung {call}"),
+        REPORT_TIMEOUT,
+        |sim| blocker_text(sim, name).starts_with(&format!("RuntimeCallHung: {call} of ")),
+    )
     .await;
-    let told = told(sim, name);
-    assert_eq!(told.len(), 1, "one event for one hang: {told:?}");
-    let words = told[0].strip_prefix("1x ").expect("once");
-    // and how often it was asked, if more than once
+    let events = hung_call_events(sim, name);
+    assert_eq!(events.len(), 1, "one event per hung call: {events:?}");
+    let message = events[0].strip_prefix("1x ").expect("once");
+    // and the number of attempts, if more than one
     let text = blocker_text(sim, name);
     assert!(
-        text.starts_with(&format!("RuntimeCallHung: {words}")),
+        text.starts_with(&format!("RuntimeCallHung: {message}")),
         "{text}"
     );
-    assert!(words.contains("the container runtime, not the pod's manifest, is at fault"));
+    assert!(message.contains("the container runtime, not the pod's manifest, is at fault"));
 }
 
 /// A hang of one operation for pod `sick`, provoked by `provoke`.
@@ -119,7 +121,7 @@ fn hang(
             Operation::StopContainer | Operation::StopPodSandbox => &[],
             _ => &["sick"],
         };
-        says(sim, "sick", call).await;
+        check_hung_call(sim, "sick", call).await;
         // longer than any deadline; but a stop that fails at its own takes the sandbox down
         let rounds = match operation {
             Operation::StopContainer => 10,
@@ -135,12 +137,12 @@ fn hang(
             "as long as it hangs"
         );
         // a start is tried again with a container of its own
-        let told = told(sim, "sick");
+        let events = hung_call_events(sim, "sick");
         assert!(
-            told.iter().all(|event| event.starts_with("1x ")),
-            "{told:?}"
+            events.iter().all(|event| event.starts_with("1x ")),
+            "{events:?}"
         );
-        assert!(told.len() <= 3, "{told:?}");
+        assert!(events.len() <= 3, "{events:?}");
         sim.runtime.release(operation);
         sim.until("it is well again", 6 * MINUTE, |sim| {
             recovers(sim) && sim.blocker("sick").is_empty()
@@ -293,7 +295,7 @@ fn hung_image_status_is_reported_and_delays_no_pod() {
             .inject(Fault::hang(Operation::ImageStatus).on("sick:1"));
         let sick = || PodBuilder::new("sick").container("app", "sick:1").build();
         sim.desire([sick()]).await;
-        says(sim, "sick", "ImageStatus").await;
+        check_hung_call(sim, "sick", "ImageStatus").await;
         sim.desire([sick(), pod("web").build()]).await;
         sim.until("web runs", USUAL, |sim| runs(sim, "web")).await;
         sim.runtime.release(Operation::ImageStatus);
@@ -338,7 +340,7 @@ fn pod_with_hung_status_can_be_stopped() {
         ran(sim, Operation::PodSandboxStatus).await;
         let app = sim.runtime.running(&uid("sick"), "app").expect("runs");
         sim.runtime.kill_container(&app.id, 1);
-        says(sim, "sick", "PodSandboxStatus").await;
+        check_hung_call(sim, "sick", "PodSandboxStatus").await;
         desire(sim, &[]).await;
         sim.until("it is gone", 5 * SECOND, |sim| sim.view("sick").is_none())
             .await;
@@ -493,7 +495,7 @@ fn duplicate_events_and_broken_stream_change_nothing() {
         for round in 1..4 {
             sim.runtime.duplicate_events(usize::MAX);
             let app = sim.runtime.running(&uid("web"), "app").expect("runs");
-            // the death falls into the time without a stream: it was told to nobody
+            // the container exits while there is no event stream
             sim.runtime.disconnect_events();
             sim.runtime.kill_container(&app.id, 0);
             sim.until("web runs again", 1100 * Duration::from_millis(1), |sim| {

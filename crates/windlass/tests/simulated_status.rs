@@ -1,5 +1,4 @@
-//! Statuses along their whole path, on a virtual clock: from the runtime and the probes to the API
-//! server and back.
+//! Pod statuses on a virtual clock, from runtime and probes to the API server and back.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all are tests
 
@@ -170,11 +169,11 @@ fn readiness_survives_restart_until_next_probe() {
         let key = "default/web/app";
         let unavailable = Exec::fails(CriCode::Unavailable, "cannot be asked");
         sim.runtime.set_exec(key, unavailable);
-        let told = patches(sim);
+        let sent = patches(sim);
         sim.start_agent().await;
         sim.pass(20 * SECOND).await;
         assert_eq!(status(sim), before, "nobody has said that it is not ready");
-        assert_eq!(patches(sim), told);
+        assert_eq!(patches(sim), sent);
 
         sim.runtime.set_exec(key, Exec::exits(1));
         sim.until("the probe is heard", 3 * SECOND, |sim| {
@@ -428,7 +427,7 @@ fn rerunning_init_container_does_not_block_status() {
         })
         .await;
         sim.pass(2 * SECOND).await;
-        assert!(!is_true(sim, "Ready"), "told while init runs");
+        assert!(!is_true(sim, "Ready"), "reported while init runs");
         let init = container(sim, "init").and_then(|c| c.state).expect("init");
         assert!(init.terminated.is_some(), "the server takes nothing else");
         sim.until("it is ready again", 20 * SECOND, |sim| {
@@ -492,11 +491,11 @@ fn termination_message_is_not_removed_from_status() {
         let log = sim.files.paths().into_iter();
         let mut log = log.filter(|p| p.to_string_lossy().contains("/containers/init/"));
         sim.files.put(log.next().expect("its log"), "all set");
-        let told = |sim: &NodeSim| {
+        let message = |sim: &NodeSim| {
             let end = container(sim, "init")?.state?.terminated;
             end?.message
         };
-        sim.until("it is told", 10 * SECOND, |sim| told(sim).is_some())
+        sim.until("it is reported", 10 * SECOND, |sim| message(sim).is_some())
             .await;
         sim.api.clear_requests();
         sim.until("app was restarted often", 120 * SECOND, |sim| {
@@ -506,6 +505,6 @@ fn termination_message_is_not_removed_from_status() {
         let patches = sim.api.requests().into_iter();
         let of_init = patches.filter(|r| !r.body["status"]["initContainerStatuses"].is_null());
         assert_eq!(of_init.count(), 0, "nothing happened to it");
-        assert_eq!(told(sim).as_deref(), Some("all set"));
+        assert_eq!(message(sim).as_deref(), Some("all set"));
     });
 }

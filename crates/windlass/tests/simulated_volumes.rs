@@ -1,5 +1,5 @@
-//! The whole agent on a virtual clock, with volumes that fail, hang and resist: what their own pod
-//! shows, that it recovers by itself, that no other pod notices, and that a kill anywhere converges.
+//! Failing, hung and busy volumes on a virtual clock: recovery, no effect on other pods, and
+//! convergence after a kill at any step.
 
 #![allow(missing_docs, clippy::expect_used)] // all are tests
 

@@ -1,5 +1,5 @@
-//! Why a pod is as it is, told by the whole agent on a virtual clock: the timeline of a start, what
-//! is recorded of a pod that rests, and that whatever is not as asked has one blocker.
+//! Timeline records of a pod start and of an idle pod, and blockers of pods that are not in their
+//! desired state, on a virtual clock.
 
 #![allow(missing_docs, clippy::expect_used)]
 
@@ -17,8 +17,8 @@ use windlass_types::{PodExt, Timestamp};
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
-/// So long a pod may be on its way without anybody saying why: its first sync, or the next one.
-const GRACE: Duration = SECOND;
+/// Time that a pod may be without a blocker: one sync.
+const MAX_UNEXPLAINED: Duration = SECOND;
 
 fn pod(name: &str) -> PodBuilder {
     PodBuilder::new(name).container("app", "busybox:1").grace(5)
@@ -98,27 +98,27 @@ fn pod_start_has_ordered_records_and_idle_hour_adds_none() {
     });
 }
 
-/// What is wrong with what is said of a pod.
-fn fault(view: &PodStatusEntry) -> Option<&'static str> {
+/// Returns an inconsistency of a status entry.
+fn inconsistency(view: &PodStatusEntry) -> Option<&'static str> {
     let phase = view.status.phase.as_deref();
     let conditions = view.status.conditions.iter().flatten();
     let ready = conditions
         .into_iter()
         .any(|it| it.type_ == "Ready" && it.status == "True");
-    let as_asked =
+    let is_desired =
         phase == Some("Succeeded") || view.worker_state == PodWorkerState::SyncPod && ready;
     match &view.blocker {
-        None if as_asked || view.released => None,
-        None => Some("it is not as asked and nothing is said to hold it up"),
-        Some(blocker) if blocker.message.is_empty() => Some("its blocker has no words"),
+        None if is_desired || view.released => None,
+        None => Some("not in its desired state and without a blocker"),
+        Some(blocker) if blocker.message.is_empty() => Some("blocker without a message"),
         Some(blocker) if blocker.next_retry.is_none() && who_goes_on(blocker).is_empty() => {
-            Some("nobody goes on with it")
+            Some("blocker without next retry and waiting_for")
         }
         Some(_) => None,
     }
 }
 
-/// Looks at all pods for `time`; a fault that stays longer than the grace fails the test.
+/// Checks all pods for `time`; an inconsistency longer than [`MAX_UNEXPLAINED`] fails the test.
 async fn watch(sim: &NodeSim, time: Duration) {
     let mut wrong: Vec<(String, &'static str, Timestamp)> = Vec::new();
     let step = Duration::from_millis(250);
@@ -126,13 +126,13 @@ async fn watch(sim: &NodeSim, time: Duration) {
         sim.pass(step).await;
         let now = sim.now();
         let board = sim.agent().map(|agent| agent.board.snapshot());
-        let faults: Vec<(String, &'static str)> = board
+        let found: Vec<(String, &'static str)> = board
             .into_iter()
             .flatten()
-            .filter_map(|view| Some((view.pod.name().to_owned(), fault(&view)?)))
+            .filter_map(|view| Some((view.pod.name().to_owned(), inconsistency(&view)?)))
             .collect();
-        wrong.retain(|(name, what, _)| faults.contains(&(name.clone(), *what)));
-        for (name, what) in faults {
+        wrong.retain(|(name, what, _)| found.contains(&(name.clone(), *what)));
+        for (name, what) in found {
             match wrong
                 .iter()
                 .find(|(of, why, _)| (of, *why) == (&name, what))
@@ -142,7 +142,7 @@ async fn watch(sim: &NodeSim, time: Duration) {
                     let lasted = now.duration_since(*since);
                     let lines = lines(sim, &name);
                     assert!(
-                        lasted.unsigned_abs() <= GRACE,
+                        lasted.unsigned_abs() <= MAX_UNEXPLAINED,
                         "{name}: {what} for {lasted:?}: {lines:#?}"
                     );
                 }

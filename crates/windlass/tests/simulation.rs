@@ -1,4 +1,4 @@
-//! The whole agent on a virtual clock: scenarios by name, and random ones by seed.
+//! The whole agent on a virtual clock: named scenarios, and random ones by seed.
 
 #![allow(missing_docs, clippy::expect_used)]
 

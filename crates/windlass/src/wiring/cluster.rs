@@ -18,6 +18,7 @@ use windlass_timelines::Timelines;
 use windlass_types::{Clock, PodUid};
 
 use super::AgentParts;
+use super::links::{Links, Shared};
 use crate::cluster::ClusterParts;
 use crate::node_summary::ClusterHandles;
 
@@ -38,59 +39,48 @@ pub(super) fn event_recorder(parts: &AgentParts, board: &PodStatusStore) -> Arc<
     Arc::new(recorder)
 }
 
-/// Dependencies of the actors of a cluster node.
+/// Dependencies of the actors of a cluster node beyond what most actors hold.
 pub(super) struct ClusterWiring {
-    pub(super) cluster: ClusterParts,
-    pub(super) node_name: String,
-    pub(super) runtime: Arc<dyn RuntimeService>,
-    pub(super) images: Arc<dyn ImageService>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) metrics: Metrics,
-    pub(super) events: Arc<dyn EventRecorder>,
-    pub(super) board: PodStatusStore,
-    pub(super) timelines: Timelines,
     pub(super) storage: MailboxSender<SourceSnapshot>,
-    pub(super) runtime_state: watch::Receiver<RuntimeState>,
-    pub(super) machine_state: watch::Receiver<ShutdownState>,
-    pub(super) sources_ready: watch::Receiver<SourcesReady>,
-    pub(super) volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
     pub(super) csi_node: watch::Receiver<CsiNodeStanding>,
-    pub(super) node_sender: watch::Sender<NodeUpdate>,
-    pub(super) node_seen: watch::Receiver<NodeUpdate>,
+    pub(super) node: watch::Sender<NodeUpdate>,
 }
 
 /// Starts the actors of a cluster node.
-pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterHandles {
-    let ClusterWiring {
-        cluster, metrics, ..
-    } = wiring;
+pub(super) fn spawn_cluster(
+    cluster: ClusterParts,
+    wiring: ClusterWiring,
+    shared: &Shared,
+    links: &Links,
+) -> ClusterHandles {
+    let metrics = &shared.metrics;
     let (seen_sender, seen_slots) =
-        slots::<PodUid, ApiPodUpdate>(ActorKind::StatusManager, &metrics);
+        slots::<PodUid, ApiPodUpdate>(ActorKind::StatusManager, metrics);
     start_actor(StatusManager::new(
         StatusManagerDeps {
             client: cluster.clients.main.clone(),
-            board: wiring.board,
-            timelines: wiring.timelines,
-            clock: Arc::clone(&wiring.clock),
+            board: shared.board.clone(),
+            timelines: shared.timelines.clone(),
+            clock: Arc::clone(&shared.clock),
             metrics: metrics.clone(),
         },
         seen_slots,
-        wiring.node_seen.clone(),
-        wiring.sources_ready,
+        links.node.clone(),
+        links.sources_ready.clone(),
     ));
 
     let (pod_watch_sender, pod_watch) = watch::channel(None);
-    let (event_sender, event_mailbox) = mailbox(ActorKind::ApiSource, &metrics);
+    let (event_sender, event_mailbox) = mailbox(ActorKind::ApiSource, metrics);
     let source = ApiSourceConfig {
         client: cluster.clients.watch.clone(),
-        node_name: wiring.node_name.clone(),
-        node: wiring.node_seen.clone(),
+        node_name: shared.node_name.clone(),
+        node: links.node.clone(),
         storage: wiring.storage,
         seen: seen_sender,
         events: event_sender,
         pod_watch: pod_watch_sender,
-        recorder: Arc::clone(&wiring.events),
-        clock: Arc::clone(&wiring.clock),
+        recorder: Arc::clone(&shared.events),
+        clock: Arc::clone(&shared.clock),
     };
     start_actor(ApiSource::new(source, event_mailbox));
 
@@ -100,34 +90,34 @@ pub(super) fn spawn_cluster(wiring: ClusterWiring) -> ClusterHandles {
             .certificates
             .as_ref()
             .map(|it| it.credentials.clone()),
-        serving: cluster.spawn_rotations(&wiring.clock, &metrics.certificates),
-        node: wiring.node_seen.clone(),
+        serving: cluster.spawn_rotations(&shared.clock, &metrics.certificates),
+        node: links.node.clone(),
         contact,
         pod_watch,
     };
     let identity = cluster.wait_for_identity();
     let lease = NodeLease::new(NodeLeaseDeps {
-        node_name: wiring.node_name,
+        node_name: shared.node_name.clone(),
         duration_seconds: cluster.lease_seconds,
         client: cluster.clients.heartbeat.clone(),
-        node: wiring.node_seen,
-        clock: Arc::clone(&wiring.clock),
+        node: links.node.clone(),
+        clock: Arc::clone(&shared.clock),
         contact: contact_sender,
     });
     let status = NodeStatus::new(NodeStatusDeps {
         settings: cluster.status,
         machine: cluster.machine,
         clients: cluster.clients,
-        runtime: wiring.runtime,
-        images: wiring.images,
-        runtime_state: wiring.runtime_state,
-        shutdown: wiring.machine_state,
-        volumes_in_use: wiring.volumes_in_use,
+        runtime: Arc::clone(&shared.runtime),
+        images: Arc::clone(&shared.images),
+        runtime_state: links.runtime_state.clone(),
+        shutdown: links.node_shutdown.clone(),
+        volumes_in_use: links.volumes_in_use.clone(),
         csi_node: wiring.csi_node,
-        seen: wiring.node_sender,
-        clock: wiring.clock,
-        events: wiring.events,
-        metrics,
+        seen: wiring.node,
+        clock: Arc::clone(&shared.clock),
+        events: Arc::clone(&shared.events),
+        metrics: metrics.clone(),
     });
     // all other actors wait for the node object
     tokio::task::spawn_local(async move {

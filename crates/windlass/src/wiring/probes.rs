@@ -6,37 +6,35 @@ use windlass_actors::{
     ActorKind, ProbeResults, ProbeUpdate, ProbesHandle, SlotReceiver, slots, start_actor,
 };
 use windlass_checks::Checks;
-use windlass_cri::RuntimeService;
-use windlass_metrics::Metrics;
 use windlass_probes::{ProbeDeps, ProbeManager};
 use windlass_store::{ProbeResultFile, ProbeResultTables};
-use windlass_types::{Clock, EventRecorder, PodUid, ProbeKind};
+use windlass_types::{PodUid, ProbeKind};
+
+use super::links::Shared;
 
 /// Dependencies of the probe managers.
-pub(super) struct ProbeWiring {
-    pub(super) runtime: Arc<dyn RuntimeService>,
+pub(super) struct ProbeWiring<'a> {
     pub(super) checks: Arc<dyn Checks>,
-    pub(super) events: Arc<dyn EventRecorder>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) metrics: Metrics,
     pub(super) file: Option<ProbeResultFile>,
     pub(super) restored: ProbeResultTables,
+    pub(super) shared: &'a Shared,
 }
 
 /// Starts the managers; returns their handle and the updates for the sync loop.
 pub(super) fn spawn_probes(
-    wiring: &ProbeWiring,
+    wiring: &ProbeWiring<'_>,
 ) -> (ProbesHandle, SlotReceiver<PodUid, ProbeUpdate>) {
-    let metrics = &wiring.metrics;
+    let shared = wiring.shared;
+    let metrics = &shared.metrics;
     let results = ProbeResults::new(wiring.restored.clone());
     let (updates, update_slots) = slots(ActorKind::SyncLoop, metrics);
     let managers = ProbeKind::ALL.map(|kind| {
         let (manager, pods) = slots(actor_of(kind), metrics);
         let deps = ProbeDeps {
-            runtime: Arc::clone(&wiring.runtime),
+            runtime: Arc::clone(&shared.runtime),
             checks: Arc::clone(&wiring.checks),
-            events: Arc::clone(&wiring.events),
-            clock: Arc::clone(&wiring.clock),
+            events: Arc::clone(&shared.events),
+            clock: Arc::clone(&shared.clock),
             metrics: metrics.clone(),
             results: results.clone(),
             file: wiring.file.clone(),

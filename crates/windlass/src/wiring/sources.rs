@@ -8,15 +8,15 @@ use std::time::Duration;
 use http::{HeaderMap, Uri};
 use tokio::sync::watch;
 use windlass_actors::{
-    ActorKind, ConfigChanged, MailboxSender, RejectedManifest, SourceSnapshot, mailbox, start_actor,
+    ActorKind, MailboxSender, RejectedManifest, SourceSnapshot, mailbox, start_actor,
 };
 use windlass_manifests::merge::Mode;
-use windlass_metrics::Metrics;
 use windlass_sources::{
     FileSource, FileSourceConfig, HttpSource, HttpSourceConfig, PodStorage, PodStorageDeps,
 };
-use windlass_timelines::Timelines;
-use windlass_types::{Clock, EventRecorder, PodOp, PodSource, SharedPod, names};
+use windlass_types::{PodOp, PodSource, SharedPod, names};
+
+use super::links::{Links, Shared};
 
 /// Settings of the pod sources.
 #[derive(Clone, Debug, Default)]
@@ -53,44 +53,35 @@ impl SourceParts {
     }
 }
 
-/// Dependencies of PodStorage and its sources.
-pub(super) struct SourceWiring {
-    pub(super) sources: SourceParts,
-    pub(super) restored: Vec<SharedPod>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) events: Arc<dyn EventRecorder>,
-    pub(super) timelines: Timelines,
-    pub(super) metrics: Metrics,
-    pub(super) sync_loop: MailboxSender<ConfigChanged>,
-}
-
 /// Starts PodStorage and its sources; returns its mailbox and the rejected manifests.
 pub(super) fn spawn_sources(
-    wiring: SourceWiring,
+    sources: SourceParts,
+    restored: Vec<SharedPod>,
+    shared: &Shared,
+    links: &Links,
 ) -> (
     MailboxSender<SourceSnapshot>,
     watch::Receiver<Vec<RejectedManifest>>,
 ) {
-    let SourceWiring { sources, clock, .. } = wiring;
-    let (storage, mailbox) = mailbox(ActorKind::PodStorage, &wiring.metrics);
+    let (storage, mailbox) = mailbox(ActorKind::PodStorage, &shared.metrics);
     let (rejected_sender, rejected) = watch::channel(Vec::new());
     let deps = PodStorageDeps {
         mode: Mode::Incremental,
         sources: sources.configured(),
-        clock: Arc::clone(&clock),
-        events: wiring.events,
-        timelines: wiring.timelines,
-        sync_loop: wiring.sync_loop,
+        clock: Arc::clone(&shared.clock),
+        events: Arc::clone(&shared.events),
+        timelines: shared.timelines.clone(),
+        sync_loop: links.config.clone(),
         rejected: rejected_sender,
     };
     start_actor(PodStorage::new(deps, mailbox));
-    restore(wiring.restored, &storage);
+    restore(restored, &storage);
     if let Some(path) = sources.file {
         let config = FileSourceConfig {
             path,
             node_name: sources.node_name.clone(),
             period: sources.file_period,
-            clock,
+            clock: Arc::clone(&shared.clock),
             storage: storage.clone(),
         };
         start_actor(FileSource::new(config));

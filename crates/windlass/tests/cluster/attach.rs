@@ -1,5 +1,5 @@
-//! Volumes that a controller attaches before the node may touch them. The test is the external
-//! attacher of the driver, and where no controller manager runs, the controller, too.
+//! Volumes that a controller attaches. The test is the driver's external attacher and, without a
+//! controller manager, the controller.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use windlass_testing::csi_driver::{
 use windlass_types::corev1::Node;
 use windlass_types::storagev1::VolumeAttachment;
 
-use crate::claims::says;
+use crate::claims::reports;
 use crate::control_plane::Kind;
 use crate::csi::{bound, called, install, patch_status, with_claim};
 use crate::objects::{HOLD, main_status, object, pod, uid};
@@ -95,9 +95,9 @@ fn names_the_volume(node: &Value, list: &str) -> bool {
     names.any(|name| name == DEVICE)
 }
 
-/// Waits until the node says that it uses the volume, or no longer says so.
+/// Waits until `volumesInUse` has the volume, or no longer has it.
 async fn in_use(env: &TestEnv, wanted: bool) {
-    let what = format!("says that the volume is in use: {wanted}");
+    let what = format!("volume reported in use: {wanted}");
     env.wait_for::<Node>(At::cluster(NODE_NAME), &what, |node| {
         names_the_volume(node, "volumesInUse") == wanted
     })
@@ -110,7 +110,7 @@ async fn it_waits_and_says_for_what(env: &mut TestEnv, created: &Value) {
          \"{DEVICE}\")"
     );
     let told = format!("Unable to attach or mount volumes: {words}");
-    says(env, created, &told).await;
+    reports(env, created, &told).await;
     let waits = env.watch.wait_for("the pod waits", SOON, |table| {
         let blocker = table
             .pods

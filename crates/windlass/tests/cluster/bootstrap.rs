@@ -1,4 +1,4 @@
-//! A node that begins with a token and nothing else.
+//! A node that joins with a bootstrap token only.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;

@@ -1,4 +1,4 @@
-//! Certificates of pods: the test is the signer that a cluster would have installed.
+//! Pod certificates; the test is the signer.
 
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -18,7 +18,6 @@ const KINDS: [&str; 6] = [
     "ECDSAP521",
     "ED25519",
 ];
-/// Whom the signer knows, and whom it denies.
 const SIGNER: &str = "example.com/ca";
 const OTHER: &str = "example.com/strangers";
 

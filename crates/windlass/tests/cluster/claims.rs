@@ -1,4 +1,4 @@
-//! Claims, and what is behind them. Nobody binds a claim here but the test, as a controller would.
+//! PVCs and their volumes. The test binds them, as a controller would.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -112,8 +112,8 @@ fn by_claim(claim: &str) -> Value {
     mounts_at_v(json!({ "persistentVolumeClaim": { "claimName": claim } }))
 }
 
-/// Waits until an event of the pod says this.
-pub(crate) async fn says(env: &TestEnv, pod: &Value, wanted: &str) {
+/// Waits for an event of the pod with this message.
+pub(crate) async fn reports(env: &TestEnv, pod: &Value, wanted: &str) {
     let selector = Selector {
         namespace: Some("default".to_owned()),
         fields: Some(format!("involvedObject.uid={}", uid(pod))),
@@ -163,14 +163,14 @@ async fn a_missing_claim_is_waited_for(env: &TestEnv) {
     })
     .await;
     // the real server may first say that the node has nothing to do with such a claim
-    says(
+    reports(
         env,
         &waits,
         "error processing PVC default/late: failed to fetch PVC",
     )
     .await;
     let claim = make_claim(env, "late", None).await;
-    says(
+    reports(
         env,
         &waits,
         "error processing PVC default/late: PVC is not bound",
@@ -213,7 +213,7 @@ async fn a_local_volume_is_mounted_on_its_node_only(env: &TestEnv) {
     assert_eq!(said, "local-here");
     let refused = "MountVolume.NodeAffinity check failed for volume \"pv-local-there\" : \
                    no matching NodeSelectorTerms";
-    says(env, &there, refused).await;
+    reports(env, &there, refused).await;
 }
 
 async fn an_ephemeral_volume_waits_for_a_claim_of_its_own(env: &TestEnv) {
@@ -225,7 +225,7 @@ async fn an_ephemeral_volume_waits_for_a_claim_of_its_own(env: &TestEnv) {
     let spec = || mounts_at_v(json!({ "ephemeral": { "volumeClaimTemplate": template } }));
     let owner = env.create(&pod("ephemeral", HOLD, spec())).await;
     let claim = make_claim(env, "ephemeral-v", Some(&owner)).await;
-    // somebody else's claim has the name that this pod's has to have
+    // an unrelated PVC has the name of this pod's ephemeral PVC
     let robbed = env.create(&pod("robbed", HOLD, spec())).await;
     make_claim(env, "robbed-v", None).await;
     bind(env, "robbed-v").await;
@@ -240,10 +240,10 @@ async fn an_ephemeral_volume_waits_for_a_claim_of_its_own(env: &TestEnv) {
     let said = env.runtime.exec(uid(&owner), "cat /v/who").await;
     assert_eq!(said, "ephemeral");
     let refused = "PVC default/robbed-v was not created for pod default/robbed (pod is not owner)";
-    says(env, &robbed, refused).await;
+    reports(env, &robbed, refused).await;
 }
 
-/// The best of three counts: a machine that is busy with something else is no slow agent.
+/// Takes the best of three measurements, because the host may be busy.
 async fn a_changed_config_map_is_in_the_file_within_two_seconds(env: &TestEnv) {
     let map: ConfigMap = object(json!({
         "metadata": { "name": "quick", "namespace": "default" }, "data": { "n": "0" },

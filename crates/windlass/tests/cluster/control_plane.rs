@@ -1,4 +1,4 @@
-//! The API server of a theme: the fake one or a real one, behind the same few verbs.
+//! The API server of a theme, fake or real.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -110,8 +110,8 @@ impl Cluster {
         }
     }
 
-    /// Configuration of an agent at `address` that the API server's own requests reach: a serving
-    /// certificate that it believes, and its own to be believed. Nothing with the fake one.
+    /// Configuration for requests of the API server to an agent at `address`: serving certificate
+    /// and client CA. Empty with the fake one.
     pub(crate) fn serving_config(&self, address: IpAddr) -> String {
         let Self::Real(plane) = self else {
             return String::new();

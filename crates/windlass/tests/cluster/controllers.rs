@@ -1,4 +1,4 @@
-//! A whole cluster: controllers make pods, a scheduler places them, people look at them.
+//! Pods of controllers, placed by a scheduler, and kubectl.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use windlass_client::{At, Patch};
 
 use crate::control_plane::Kind;
-use crate::history::Seen;
+use crate::history::PodVersions;
 use crate::objects::{HOLD, container, is_ready, object, uid};
 use crate::test_env::{SOON, TestEnv};
 
@@ -24,7 +24,7 @@ async fn on_real_cluster_a_deployment_rolls_and_kubectl_works() {
 }
 
 /// The ready pods of the deployment with this value of `VERSION`.
-fn ready(seen: &Seen, version: &str) -> Vec<Value> {
+fn ready(seen: &PodVersions, version: &str) -> Vec<Value> {
     let of = |pod: &&Value| {
         pod["metadata"]["labels"]["app"] == "roll"
             && pod["spec"]["containers"][0]["env"][0]["value"] == version
@@ -52,7 +52,7 @@ async fn a_deployment_rolls(env: &TestEnv) {
     }));
     env.create(&deployment).await;
     let all = |version: &'static str| {
-        move |seen: &Seen| {
+        move |seen: &PodVersions| {
             let pods = ready(seen, version);
             (pods.len() == REPLICAS).then_some(pods)
         }

@@ -1,5 +1,5 @@
-//! Volumes of a CSI driver that is reached over its own socket, as pods see them and as the driver
-//! is asked for them. Nobody attaches and nobody provisions: claims are bound by hand.
+//! Volumes of a CSI driver with a socket of its own, checked in pods and in the driver's calls. The
+//! test binds PVCs; volumes are neither attached nor provisioned.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -213,10 +213,10 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(env: &mut TestEnv, drive
     );
     assert_eq!(driver.calls().len(), calls);
 
-    // nothing is taken back without the driver, and everything with it
+    // volumes are unpublished only while the driver runs
     env.delete_pod("csi-first", None).await;
     let gone = "list of registered CSI drivers";
-    eventually("the agent says what it waits for", SOON, async || {
+    eventually("the agent reports what it waits for", SOON, async || {
         let log = std::fs::read_to_string(env.agent.log_file()).unwrap();
         log.contains(gone).then_some(()).ok_or_else(String::new)
     })
@@ -307,7 +307,7 @@ async fn faults_of_a_driver_end_with_it(env: &mut TestEnv, driver: &mut CsiDrive
     for name in ["dies", "hangs", "steady"] {
         bound(env, name, "disk.csi.test", json!({})).await;
     }
-    // it mounts, and dies before it says so
+    // killed after mounting, before recording it
     driver.fault(Method::NodePublishVolume, Fault::after(Trouble::Die));
     let dies = env.create(&with_claim("csi-dies", "dies", json!({}))).await;
     called(driver, Method::NodePublishVolume, 3).await;
@@ -315,7 +315,7 @@ async fn faults_of_a_driver_end_with_it(env: &mut TestEnv, driver: &mut CsiDrive
     driver.restart().unwrap();
     env.pod_ready("csi-dies").await;
 
-    // it hangs, and the agent is killed meanwhile; nobody else waits
+    // the agent is killed during a hung call; other pods do not wait
     let before = driver.calls_of(Method::NodeStageVolume).len();
     driver.fault(Method::NodeStageVolume, Fault::after(Trouble::Hang));
     let hangs = env

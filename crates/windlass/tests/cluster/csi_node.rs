@@ -1,4 +1,4 @@
-//! Drivers that come and go, as the cluster hears of them. Nobody mounts anything.
+//! CSI drivers that register and unregister, checked in the CSINode. No volume is mounted.
 
 use std::collections::BTreeMap;
 
@@ -150,7 +150,7 @@ async fn wrong_ones_are_refused_and_keep_nobody_waiting(env: &TestEnv, disk: &Va
     entries(env, &json!([disk])).await;
 }
 
-/// As often as the CSIDriver says; the API allows no less than ten seconds.
+/// Interval of the CSIDriver; the API requires at least ten seconds.
 async fn a_limit_that_changes_is_told(env: &TestEnv, disk: &CsiDriver) {
     let described: CSIDriver = object(json!({
         "metadata": { "name": "disk.csi.test" },

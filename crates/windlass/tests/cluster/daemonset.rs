@@ -1,5 +1,5 @@
-//! `deploy/` on a cluster: the commands of its README, run as they are written there. The host's node is
-//! ours, too; the API server, the controllers and kubectl are not.
+//! `deploy/` on a cluster, installed by the commands of its README. API server, controllers and kubectl
+//! are real; the node of the host is run by Windlass, too.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use windlass_testing::node_images::{AGENT, RUNTIME};
 use windlass_types::corev1::Node;
 
 use crate::control_plane::{Cluster, Kind};
-use crate::history::Seen;
+use crate::history::PodVersions;
 use crate::host::{
     INNER_CONTAINERD, add_images, add_inner_images, has_shared_mounts, inner_ctr, web,
 };
@@ -29,7 +29,8 @@ const OPT_IN_NODE: &str = "kubectl taint node node-windlass windlass.dev/side-by
 const LABEL: &str = "kubectl label node node windlass.dev/opt-in=true";
 const INSTALL_OPT_IN: &str = "kubectl apply -k deploy/overlays/opt-in";
 const UNINSTALL: &str = "deploy/uninstall.sh";
-/// What happens to machines between the two: one gets work of its own, one has died, and one is no more.
+/// What happens to machines between the two: one gets work of its own, one has died, and one is no
+/// more.
 const MEANWHILE: &str = "kubectl taint node node reserved=yes:NoSchedule
     for node in dead dead-windlass gone-windlass; do
       echo '{ apiVersion: v1, kind: Node, metadata: { name: '$node' } }' | kubectl create -f -
@@ -37,7 +38,7 @@ const MEANWHILE: &str = "kubectl taint node node reserved=yes:NoSchedule
     kubectl label node dead-windlass gone-windlass windlass.dev/side-by-side=true";
 const NODES: &str = "kubectl get nodes --output='jsonpath={.items[*].metadata.name}'";
 const GIVE_UP: &str = "kubectl delete node dead && kubectl taint node node reserved-";
-/// A machine that nobody opted in.
+/// A node without the opt-in label.
 const ANOTHER: &str = "echo '{ apiVersion: v1, kind: Node, metadata: { name: another } }' |
     kubectl create -f - && kubectl label node another kubernetes.io/os=linux kubernetes.io/arch=amd64";
 const ROLLED_OUT: &str =
@@ -54,9 +55,9 @@ const NEXT: &str = "next";
 /// The cluster IP of the service `kubernetes`, where pods look for the API server.
 const SERVICE: &str = "10.96.0.1";
 /// A pod of the DaemonSet copies a hundred megabytes of programs, starts two daemons and joins.
-const PATIENCE: Duration = Duration::from_secs(150);
-/// Of one command. Leaving collects what is dead once a minute; the rest is two pods of the DaemonSet.
-const COMMAND: Duration = Duration::from_secs(240);
+const READY_TIMEOUT: Duration = Duration::from_secs(150);
+/// Cleanup waits for garbage collection, which runs once a minute.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(240);
 
 #[test]
 fn readme_commands_match_daemon_set_test() {
@@ -157,7 +158,7 @@ async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
     nothing_left(&env, &before).await;
     assert_eq!(run(&env, NODES).await, "node");
 
-    // and again, on machines of somebody's choice
+    // again with the opt-in overlay
     run(&env, "kubectl delete deployment/web").await;
     mark();
     run(&env, &format!("{LABEL} && {INSTALL_OPT_IN}")).await;
@@ -182,7 +183,7 @@ async fn run(env: &TestEnv, line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The same of one that has to fail: what it says.
+/// Runs a command that has to fail and returns its stderr.
 async fn refused(env: &TestEnv, line: &str) -> String {
     let output = output(env, line).await;
     let said = format!("{output:?}");
@@ -199,7 +200,7 @@ async fn output(env: &TestEnv, line: &str) -> Output {
     command.env("PATH", path);
     command.env("KUBECONFIG", env.cluster.admin_kubeconfig());
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
-    let output = tokio::time::timeout(COMMAND, output).await;
+    let output = tokio::time::timeout(COMMAND_TIMEOUT, output).await;
     output.unwrap_or_else(|_| panic!("{line}: no end")).unwrap()
 }
 
@@ -254,7 +255,7 @@ async fn serve_the_service(env: &TestEnv) {
 
 /// Waits until the second node is ready.
 async fn second_node(env: &TestEnv) -> Value {
-    eventually("the second node is ready", PATIENCE, async || {
+    eventually("the second node is ready", READY_TIMEOUT, async || {
         let node = env.get::<Node>(At::cluster(SECOND)).await;
         let node = node.ok_or("no such node")?;
         let ready = is_ready(&node);
@@ -288,14 +289,14 @@ fn deployment() -> Deployment {
     }))
 }
 
-fn pods_of_deployment(seen: &Seen) -> impl Iterator<Item = &Value> {
+fn pods_of_deployment(seen: &PodVersions) -> impl Iterator<Item = &Value> {
     let pods = seen.present.values();
     pods.filter(|pod| pod["metadata"]["labels"]["app"] == "web")
 }
 
 /// Waits until this many pods of the deployment are ready on the second node.
 async fn ready_pods(env: &TestEnv, count: usize) -> Vec<Value> {
-    let wanted = |seen: &Seen| {
+    let wanted = |seen: &PodVersions| {
         let pods = pods_of_deployment(seen);
         let ready = pods.filter(|pod| is_ready(pod) && pod["spec"]["nodeName"] == SECOND);
         let ready: Vec<Value> = ready.cloned().collect();

@@ -1,4 +1,4 @@
-//! Pods that are deleted.
+//! Deleted pods.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::objects::{HOLD, STUBBORN, main_status, pod, uid};
 use crate::test_env::TestEnv;
 
-/// What ends when it is told to goes at once; what does not has its grace period.
+/// Containers that handle SIGTERM end at once, others after the grace period.
 pub(crate) async fn gives_the_grace_period(env: &TestEnv) {
     let grace = |seconds: u64| json!({ "terminationGracePeriodSeconds": seconds });
     env.create(&pod("obedient", HOLD, grace(30))).await;

@@ -1,11 +1,11 @@
-//! Pods that end by themselves.
+//! Pods that terminate on their own.
 
 use serde_json::json;
 
 use crate::objects::{main_status, phase, pod, uid};
 use crate::test_env::TestEnv;
 
-/// Pods that are not to run for ever end as Succeeded or Failed, with what their containers said.
+/// Pods that do not restart end as Succeeded or Failed, with their termination messages.
 pub(crate) async fn follow_the_restart_policy(env: &TestEnv) {
     let policy = |policy: &str| json!({ "restartPolicy": policy });
     let scratch = json!({

@@ -1,11 +1,11 @@
-//! Volumes that change while the disk under the pods is full or read-only.
+//! Payload updates on a full or read-only disk.
 
 use serde_json::{Value, json};
 use windlass_client::{At, Patch};
 use windlass_testing::small_disk::SmallDisk;
 use windlass_types::corev1::ConfigMap;
 
-use crate::claims::says;
+use crate::claims::reports;
 use crate::control_plane::Kind;
 use crate::objects::{HOLD, container_with, main_status, object, pod, uid};
 use crate::test_env::{Credentials, SOON, TestEnv, eventually};
@@ -80,7 +80,7 @@ async fn shows(env: &TestEnv, created: &Value, word: &str) {
     .await;
 }
 
-/// The ConfigMap changes, and the pod says why it does not see that. It runs on all the while, also
+/// The ConfigMap changes, and the pod reports why it does not see that. It keeps running, also
 /// under a new agent.
 async fn a_change_waits(env: &mut TestEnv, created: &Value, words: [&str; 2], refusal: &str) {
     let [old, new] = words;
@@ -88,7 +88,7 @@ async fn a_change_waits(env: &mut TestEnv, created: &Value, words: [&str; 2], re
     let patch = Patch::Merge(json!({ "data": data }));
     let at = At::namespaced("default", NAME);
     env.api.patch::<ConfigMap>(at, None, &patch).await.unwrap();
-    says(env, created, refusal).await;
+    reports(env, created, refusal).await;
     assert_eq!(content(env, created).await, whole(old));
     env.agent.kill().unwrap();
     env.respawn().await;

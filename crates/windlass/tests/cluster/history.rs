@@ -1,4 +1,4 @@
-//! Every version of every pod, as a watch of the API server shows them.
+//! Every version of every pod, recorded by a watch of the API server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,13 +15,13 @@ const RECONNECT: Duration = Duration::from_millis(200);
 
 /// Watches the pods until it is dropped, across outages of the server.
 pub(crate) struct History {
-    seen: watch::Receiver<Seen>,
+    seen: watch::Receiver<PodVersions>,
     task: JoinHandle<()>,
 }
 
 /// What was seen so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct PodVersions {
     /// The pods that there are, by name.
     pub(crate) present: BTreeMap<String, Value>,
     /// All versions by UID, oldest first.
@@ -30,7 +30,7 @@ pub(crate) struct Seen {
 
 impl History {
     pub(crate) fn start(client: ApiClient) -> Self {
-        let (sender, seen) = watch::channel(Seen::default());
+        let (sender, seen) = watch::channel(PodVersions::default());
         let task = tokio::spawn(async move {
             while !sender.is_closed() {
                 // it ends with the server, or when the server is tired of it
@@ -46,7 +46,7 @@ impl History {
         &self,
         what: &str,
         deadline: Duration,
-        mut wanted: impl FnMut(&Seen) -> Option<T>,
+        mut wanted: impl FnMut(&PodVersions) -> Option<T>,
     ) -> T {
         let mut seen = self.seen.clone();
         let mut found = None;
@@ -68,7 +68,7 @@ impl History {
     }
 
     /// What was seen so far.
-    pub(crate) fn now(&self) -> Seen {
+    pub(crate) fn now(&self) -> PodVersions {
         self.seen.borrow().clone()
     }
 
@@ -88,7 +88,7 @@ impl Drop for History {
     }
 }
 
-async fn follow(client: &ApiClient, sender: &watch::Sender<Seen>) -> ApiResult<()> {
+async fn follow(client: &ApiClient, sender: &watch::Sender<PodVersions>) -> ApiResult<()> {
     // not a streaming list: an etcd may have none
     let (pods, version) = client
         .list::<Pod>(&Selector::default(), &List::default())
@@ -121,7 +121,7 @@ fn json_of(pod: &Pod) -> Value {
     serde_json::to_value(pod).unwrap_or_default()
 }
 
-impl Seen {
+impl PodVersions {
     fn apply(&mut self, pod: Value) {
         let name = text(&pod["metadata"]["name"]);
         self.record(&pod);

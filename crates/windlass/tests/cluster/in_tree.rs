@@ -1,5 +1,5 @@
-//! Volumes of an in-tree type that a CSI driver replaced: inline and behind a PVC. The test is the
-//! attach/detach controller and the external attacher of the driver.
+//! Volumes of an in-tree type that a CSI driver replaced, inline and behind a PVC. The test is the
+//! attach/detach controller and the external attacher.
 
 use std::path::PathBuf;
 
@@ -132,14 +132,14 @@ async fn it_is_staged_and_published(
     }
 }
 
-/// A pod with a volume that cannot be translated says which field is wrong.
+/// A pod with an untranslatable volume reports the invalid field.
 async fn a_bad_volume_id_is_named(env: &mut TestEnv) {
     let volumes = json!([{ "name": "v", "awsElasticBlockStore": { "volumeID": "aws://a/snap" } }]);
     let spec = with_claim("ebs-bad", "unused", json!({ "volumes": volumes }));
     let created = env.create(&spec).await;
     let words = "spec.volumes[v].awsElasticBlockStore.volumeID: \"aws://a/snap\" is not an EBS \
                  volume; write vol-ID or aws://ZONE/vol-ID";
-    let blocked = env.watch.wait_for("the pod says why", SOON, |table| {
+    let blocked = env.watch.wait_for("the pod reports it", SOON, |table| {
         let pod = table.pods.get(uid(&created));
         let blocker = pod.and_then(|pod| pod.blocker.as_ref());
         blocker.is_some_and(|blocker| blocker.message.contains(words))

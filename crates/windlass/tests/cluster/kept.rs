@@ -1,4 +1,4 @@
-//! Objects that go while a pod shows them: its containers come back on what its volumes show.
+//! Objects deleted while mounted: containers restart with the mounted payload.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use windlass_client::{At, Delete};
 use windlass_types::Timestamp;
 use windlass_types::corev1::{ConfigMap, Pod, Secret};
 
-use crate::claims::says;
+use crate::claims::reports;
 use crate::control_plane::Kind;
 use crate::objects::{container_with, main_status, object, pod};
 use crate::test_env::{TestEnv, eventually, now};
 
 /// The fourth restart comes 40 s after the third.
 const RESTARTED: Duration = Duration::from_secs(90);
-/// Tells what it sees, and ends: it is restarted for ever.
-const TELL: &str = "cat /v/key /s/key > /dev/termination-log; sleep 1; exit 1";
+/// Writes the mounted keys to its termination message and exits.
+const REPORT_KEYS: &str = "cat /v/key /s/key > /dev/termination-log; sleep 1; exit 1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_fake_cluster_containers_restart_without_their_objects() {
@@ -33,7 +33,7 @@ async fn containers_restart_without_their_objects(kind: Kind) {
     };
     env.create(&config_map("old;")).await;
     env.create(&secret()).await;
-    let kept = env.create(&pod("kept", TELL, volumes())).await;
+    let kept = env.create(&pod("kept", REPORT_KEYS, volumes())).await;
     let begin = Timestamp::UNIX_EPOCH;
     sees(&env, "kept", begin, "old;secret").await;
 
@@ -41,7 +41,7 @@ async fn containers_restart_without_their_objects(kind: Kind) {
     let deleted = env.api.delete::<ConfigMap>(at(), &nothing).await;
     deleted.unwrap();
     env.api.delete::<Secret>(at(), &nothing).await.unwrap();
-    says(
+    reports(
         &env,
         &kept,
         "MountVolume.SetUp failed for volume \"v\" : configmap \"shown\" not found",
@@ -49,12 +49,12 @@ async fn containers_restart_without_their_objects(kind: Kind) {
     .await;
     sees(&env, "kept", now(), "old;secret").await;
 
-    // what is mounted serves a new agent, too, and nobody who has nothing mounted
+    // mounted payload is used after a restart, but not by new pods
     env.agent.kill().unwrap();
     env.respawn().await;
-    let fresh = env.create(&pod("fresh", TELL, volumes())).await;
+    let fresh = env.create(&pod("fresh", REPORT_KEYS, volumes())).await;
     sees(&env, "kept", now(), "old;secret").await;
-    says(&env, &fresh, "secret \"shown\" not found").await;
+    reports(&env, &fresh, "secret \"shown\" not found").await;
     let waits = env.get::<Pod>(At::namespaced("default", "fresh")).await;
     let waits = waits.expect("there");
     assert_eq!(
@@ -94,7 +94,7 @@ fn volumes() -> Value {
         { "name": "v", "mountPath": "/v" }, { "name": "s", "mountPath": "/s" },
     ] });
     json!({
-        "containers": [container_with(TELL, mounts)],
+        "containers": [container_with(REPORT_KEYS, mounts)],
         "volumes": [
             { "name": "v", "configMap": { "name": "shown" } },
             { "name": "s", "secret": { "secretName": "shown" } },

@@ -1,5 +1,5 @@
-//! What people do with `kubectl` in a pod: through a real API server to the node's own API, and
-//! from there to the streaming server of containerd.
+//! `kubectl` on a pod: through a real API server, the node API and the streaming server of
+//! containerd.
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -16,7 +16,7 @@ use crate::control_plane::Kind;
 use crate::objects::pod;
 use crate::test_env::{Credentials, SOON, TestEnv, eventually};
 
-/// Serves a page and counts on stdout, until it is told to end.
+/// Serves a page and counts on stdout until SIGTERM.
 const TALK: &str = "mkdir -p /www; echo served >/www/index.html; httpd -p 8080 -h /www; \
     trap exit TERM; i=0; while true; do i=$((i+1)); echo line $i; sleep 1 & wait $!; done";
 
@@ -51,7 +51,7 @@ impl Kubectl {
     }
 
     /// What it wrote on stdout; it has to succeed.
-    async fn say(&self, args: &[&str], input: &str) -> String {
+    async fn stdout(&self, args: &[&str], input: &str) -> String {
         let output = self.run(args, input.as_bytes()).await;
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "kubectl {args:?}: {stderr}");
@@ -139,7 +139,7 @@ async fn logs_are_told(kubectl: &Kubectl) {
     for expected in ["line 1", "line 2", "line 3", "line 4"] {
         assert_eq!(next_line(&mut lines).await.as_deref(), Some(expected));
     }
-    let last = kubectl.say(&["logs", "talks", "--tail=1"], "").await;
+    let last = kubectl.stdout(&["logs", "talks", "--tail=1"], "").await;
     assert!(
         last.starts_with("line ") && last.lines().count() == 1,
         "{last:?}"
@@ -168,7 +168,7 @@ async fn exec_runs_commands(kubectl: &Kubectl) {
 
     let input = "some words\n".repeat(100_000);
     let said = kubectl
-        .say(&["exec", "-i", "talks", "--", "cat"], &input)
+        .stdout(&["exec", "-i", "talks", "--", "cat"], &input)
         .await;
     assert!(said == input, "{} bytes of {}", said.len(), input.len());
 
@@ -261,8 +261,10 @@ async fn files_are_copied(env: &TestEnv, kubectl: &Kubectl) {
     let content: Vec<u8> = (0..1_000_003_u32).map(|it| (it % 251) as u8).collect();
     std::fs::write(&there, &content).unwrap();
     let (there, back_path) = (there.to_str().unwrap(), back.to_str().unwrap());
-    kubectl.say(&["cp", there, "talks:/tmp-file"], "").await;
-    kubectl.say(&["cp", "talks:/tmp-file", back_path], "").await;
+    kubectl.stdout(&["cp", there, "talks:/tmp-file"], "").await;
+    kubectl
+        .stdout(&["cp", "talks:/tmp-file", back_path], "")
+        .await;
     assert!(std::fs::read(&back).unwrap() == content);
 }
 
@@ -285,7 +287,7 @@ async fn run_waits_and_removes(kubectl: &Kubectl) {
         &[&image, &overrides, "-i", "--", "sh", "-c", command],
     ]
     .concat();
-    let said = kubectl.say(&args, "hello\n").await;
+    let said = kubectl.stdout(&args, "hello\n").await;
     assert!(said.contains("got hello"), "{said:?}");
     assert!(said.contains("pod \"once\" deleted"), "{said:?}");
 

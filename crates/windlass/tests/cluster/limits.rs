@@ -1,13 +1,13 @@
-//! Pods that write more than they may.
+//! Pods that exceed volume limits.
 
 use serde_json::json;
 
 use crate::objects::{container_with, is_ready, phase, pod, uid};
 use crate::test_env::TestEnv;
 
-/// A pod that fills its emptyDir is evicted, in upstream's words. One that writes as much as it may,
-/// and leaves a large hole in a file, is not.
-pub(crate) async fn evict_who_fills_an_empty_dir(env: &TestEnv) {
+/// A pod that exceeds its emptyDir limit is evicted with the upstream message. A pod below the
+/// limit with a large sparse file is not.
+pub(crate) async fn evict_pod_exceeding_empty_dir(env: &TestEnv) {
     let writer = |name: &str, script: &str| {
         let hold = crate::objects::STUBBORN;
         let spec = json!({

@@ -1,13 +1,11 @@
-//! The agent as a node of a cluster, on a real containerd: what issue 3 promises, seen from the
-//! API server and from the runtime.
+//! The agent as a cluster node on a real containerd, checked at the API server and the runtime.
 //!
-//! Each theme runs twice: on the fake API server behind TLS, always, and on a real kube-apiserver
-//! with etcd where `KUBEBUILDER_ASSETS` names a folder that has them. A fake agrees with whoever
-//! wrote it; the real one does not. A theme has one containerd, one agent and one API server, and
-//! its scenarios are pods that know nothing of each other.
+//! Each theme runs on the fake API server behind TLS and, if `KUBEBUILDER_ASSETS` is set, on a real
+//! kube-apiserver with etcd. A theme has one containerd, one agent and one API server; its
+//! scenarios use independent pods.
 //!
-//! Whatever else a theme looks at, every version of every pod that the API server ever had is
-//! judged when it ends: phases go forward only, what was final stays as it was.
+//! At the end of a theme, the history of all pods is checked: phases only advance, and final states
+//! do not change.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // every function here is part of a test
 

@@ -1,4 +1,4 @@
-//! Static pods and the mirror pods that stand for them in the API.
+//! Static pods and their mirror pods.
 
 use serde_json::{Value, json};
 use windlass_client::At;

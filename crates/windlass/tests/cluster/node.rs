@@ -30,7 +30,7 @@ async fn the_node_registers_and_stays(kind: Kind) {
     let Some(mut env) = TestEnv::prepare(kind, "k-node", Credentials::Certificate).await else {
         return;
     };
-    // somebody was here before: what is theirs stays
+    // foreign labels and taints of an existing node are kept
     let foreign: Node = object(json!({
         "metadata": {
             "name": NODE_NAME,
@@ -73,7 +73,7 @@ fn foreign_parts_are_kept(node: &Value) {
         "{}",
         node["status"]["conditions"]
     );
-    // its own labels are as it says, whoever else set them
+    // labels of the agent are restored
     for (name, value) in [
         ("kubernetes.io/hostname", NODE_NAME),
         ("kubernetes.io/os", "linux"),

@@ -1,5 +1,4 @@
-//! The node's own API over TLS: each endpoint without credentials, with those of somebody who has
-//! no right to it, and with the right.
+//! The node API over TLS: each endpoint without credentials, without permission and with it.
 
 use std::process::Command;
 
@@ -8,8 +7,8 @@ use windlass_fake_api::User;
 use crate::control_plane::Kind;
 use crate::test_env::{SOON, TestEnv, eventually};
 
-/// An endpoint: method, path, the subresource upstream asks for first, and the answer to who may.
-/// Of what needs a pod that is not there, the answer says so.
+/// Method, path, the subresource that upstream authorizes first, and the response with permission.
+/// Endpoints of a missing pod return an error.
 #[rustfmt::skip]
 const ENDPOINTS: &[(&str, &str, &str, u16)] = &[
     ("GET", "/healthz", "healthz", 200),
@@ -48,8 +47,8 @@ fn line_of(endpoint: &(&str, &str, &str, u16)) -> String {
     format!("{method} {path} {right} {code}")
 }
 
-/// Asks everything as everybody. `all` may do everything, `none` nothing, and `metrics` may get
-/// nodes/metrics.
+/// Requests all endpoints with three tokens: `all` has every permission, `none` has none, and
+/// `metrics` may get nodes/metrics.
 async fn ask_everything(env: &TestEnv, all: &str, none: &str, metrics: &str) {
     eventually("the port answers", SOON, async || {
         let asked = env.agent.https("GET", "/healthz", Some(all)).await;

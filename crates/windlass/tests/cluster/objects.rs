@@ -1,13 +1,13 @@
-//! Objects as short as the tests that use them, and what tests read in them.
+//! Builders and readers of API objects.
 
 use serde_json::{Value, json};
 use windlass_testing::agent::NODE_NAME;
 use windlass_testing::images::BUSYBOX;
 use windlass_types::corev1::Pod;
 
-/// A script that runs until it is told to end: as PID 1 a shell has no default signal handling.
+/// A script that runs until SIGTERM: as PID 1 a shell has no default signal handling.
 pub(crate) const HOLD: &str = "trap exit TERM; while true; do sleep 1000 & wait $!; done";
-/// A script that does not end when it is told to.
+/// A script that ignores SIGTERM.
 pub(crate) const STUBBORN: &str = "trap : TERM; while true; do sleep 1000 & wait $!; done";
 
 /// A pod on the node whose one container `main` runs a shell script, with no network of its own:

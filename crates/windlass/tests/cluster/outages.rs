@@ -1,4 +1,4 @@
-//! The API server goes away and comes back: what is on the node does not notice.
+//! API server outages do not affect pods.
 
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ async fn down_while_pods_change(env: &mut TestEnv) {
             assert_eq!(patches.len(), count, "{name} caught up in: {patches:?}");
         }
     }
-    // and the server is heard again
+    // the API server is reachable again
     env.create(&pod("afterwards", HOLD, json!({}))).await;
     env.pod_ready("afterwards").await;
 }

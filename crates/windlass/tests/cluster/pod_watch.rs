@@ -1,7 +1,5 @@
-//! The node's pods are read and watched whatever the API server's etcd can do.
-//!
-//! On the fake API server by a fault, on the real one by its etcd: Debian's 3.4 has no
-//! `RequestWatchProgress`, so that streaming lists end with an error.
+//! Listing and watching the node's pods without `RequestWatchProgress` of etcd, where streaming
+//! lists end with an error: a fault of the fake API server, or Debian's etcd 3.4.
 
 use serde_json::json;
 use windlass_proto::windlass_v1::GetNodeRequest;

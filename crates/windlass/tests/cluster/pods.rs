@@ -1,4 +1,4 @@
-//! Pods of the API server from their start to their end, seen by a watch.
+//! API pods from start to end, recorded by a watch.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ async fn pods_follow_their_spec(kind: Kind) {
         Box::pin(references::are_waited_for(&env)),
         Box::pin(ends::follow_the_restart_policy(&env)),
         Box::pin(rejected_pods_fail(&env)),
-        Box::pin(limits::evict_who_fills_an_empty_dir(&env)),
+        Box::pin(limits::evict_pod_exceeding_empty_dir(&env)),
     );
     tokio::join!(
         Box::pin(deletion::gives_the_grace_period(&env)),

@@ -1,4 +1,4 @@
-//! The agent reaches its API server through a proxy only.
+//! The agent behind an HTTP proxy.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a pod takes from other objects: ConfigMaps, Secrets, Services, tokens, itself.
+//! References of a pod: ConfigMaps, Secrets, Services, tokens and its own fields.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ pub(crate) async fn are_resolved(env: &TestEnv) {
     a_change_reaches_the_volume(env, &refers).await;
 }
 
-/// A pod waits for what is not there yet, says so, and goes on when it comes.
+/// A pod waits for missing objects, reports them and starts once they exist.
 pub(crate) async fn are_waited_for(env: &TestEnv) {
     let from = json!({ "configMapKeyRef": { "name": "later", "key": "k" } });
     let variables = json!({ "env": [{ "name": "K", "valueFrom": from }] });

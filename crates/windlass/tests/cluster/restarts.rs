@@ -1,5 +1,5 @@
-//! The agent is killed and starts again: what runs goes on, what ended stays ended, what was
-//! deleted in the meantime goes.
+//! Agent kills: running pods keep running, finished ones stay finished, and pods deleted meanwhile
+//! are removed.
 
 use serde_json::{Value, json};
 use windlass_client::At;
@@ -70,7 +70,7 @@ async fn ten_kills(env: &mut TestEnv) {
     for _ in 0..KILLS {
         env.agent.kill().unwrap();
         env.respawn().await;
-        // before the next kill it has heard of its pods from the API server
+        // before the next kill the agent has listed its pods
         let back = |table: &PodTable| {
             let pods = table.pods.values().filter(|pod| pod.ready);
             let names: Vec<&str> = pods.map(|pod| pod.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! What the runtime says of a pod, whatever the API server believes.
+//! Pods as reported by the runtime.
 
 use tonic::transport::{Channel, Endpoint};
 use windlass_proto::cri_v1::runtime_service_client::RuntimeServiceClient;
@@ -7,7 +7,7 @@ use windlass_proto::cri_v1::{
     ListPodSandboxRequest, PodSandbox, PodSandboxState, RemovePodSandboxRequest,
 };
 
-/// A look at one containerd.
+/// CRI client of one containerd.
 pub(crate) struct Runtime {
     endpoint: String,
 }

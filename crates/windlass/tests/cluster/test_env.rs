@@ -1,4 +1,4 @@
-//! One API server, one private containerd, one agent on both, and what a test looks at.
+//! The environment of a theme: one API server, one private containerd and one agent.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ use crate::history::History;
 use crate::objects::{is_ready, object, phase, uid};
 use crate::runtime::Runtime;
 
-/// Pause between two looks at something that has no event.
-const POLL: Duration = Duration::from_millis(50);
+/// Interval for polling state without events.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// For what takes a moment on an idle machine and much longer on two busy cores.
 pub(crate) const SOON: Duration = Duration::from_secs(45);
 /// Seconds that the node's lease lasts: renewed every two, so that a test can see it.
@@ -29,11 +29,11 @@ pub(crate) const LEASE_SECONDS: u64 = 8;
 /// What a theme runs on.
 pub(crate) struct TestEnv {
     /// First: a failed test shows it before the rest is taken down.
-    last_words: LastWords,
-    /// The pods as the agent says.
+    log_on_panic: LogOnPanic,
+    /// Pods as reported by the agent.
     pub(crate) watch: PodWatch,
     pub(crate) agent: Agent,
-    /// The pods as the API server says.
+    /// Pods as reported by the API server.
     pub(crate) history: History,
     /// A client that may do everything.
     pub(crate) api: ApiClient,
@@ -52,7 +52,7 @@ pub(crate) enum Credentials<'a> {
     Bootstrap(&'a str),
 }
 
-/// Containers need root. Without it a developer's run says so and goes on; CI must not.
+/// Containers need root. Without it the test is skipped, but fails in CI.
 fn has_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     assert!(
@@ -65,7 +65,7 @@ fn has_root() -> bool {
     root
 }
 
-/// The present, as the API server beside this process sees it too.
+/// The wall clock, which the API server shares.
 pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
@@ -83,7 +83,7 @@ pub(crate) async fn eventually<T>(
             Err(seen) if Instant::now() > end => {
                 panic!("not within {deadline:?}: {what}; there is {seen}")
             }
-            Err(_) => tokio::time::sleep(POLL).await,
+            Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
@@ -138,7 +138,7 @@ impl TestEnv {
         };
         let options = AgentOptions {
             config: format!(
-                // volumes are looked at with each sync of their pod
+                // volumes are expanded on each sync of their pod
                 "nodeLeaseDurationSeconds: {LEASE_SECONDS}\nsyncFrequency: 10s\n\
                  featureGates: {{ PodCertificateRequest: true }}\n{}",
                 more(&cluster, containerd.network().gateway().into()),
@@ -150,7 +150,7 @@ impl TestEnv {
         let binary = Path::new(env!("CARGO_BIN_EXE_windlass"));
         let agent = Agent::prepare(&containerd, binary, &manifests, options).unwrap();
         let env = Self {
-            last_words: LastWords(agent.log_file()),
+            log_on_panic: LogOnPanic(agent.log_file()),
             watch: agent.watch(),
             agent,
             history: History::start(clients.watch),
@@ -188,7 +188,7 @@ impl TestEnv {
         self.agent.check_alive().unwrap();
         self.history.judge();
         self.agent.terminate().await.unwrap();
-        drop(self.last_words);
+        drop(self.log_on_panic);
         drop(self.cluster);
         self.containerd.stop().await.unwrap();
     }
@@ -205,7 +205,7 @@ impl TestEnv {
         answers.await.unwrap();
     }
 
-    // ---- what the API server says
+    // ---- state of the API server
 
     /// Creates an object.
     pub(crate) async fn create<K: ApiObject>(&self, object: &K) -> Value {
@@ -353,9 +353,9 @@ fn namespace_of<K: ApiObject>(object: &K) -> Option<String> {
 }
 
 /// Shows the end of the agent's log when a test fails.
-struct LastWords(PathBuf);
+struct LogOnPanic(PathBuf);
 
-impl Drop for LastWords {
+impl Drop for LogOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(&self.0).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tokens of pods that are bound together, as those of a Deployment are.
+//! Tokens of pods that are bound at the same time, as those of a Deployment.
 
 use std::time::Duration;
 

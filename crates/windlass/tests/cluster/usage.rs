@@ -1,4 +1,4 @@
-//! What is measured of volumes is what their containers wrote.
+//! Volume stats match what containers wrote.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,8 +74,7 @@ async fn volume_stats_match_written_data(kind: Kind) {
     env.stop().await;
 }
 
-/// The agent serves no numbers of volumes without a claim yet: its own code is asked about its own
-/// directories.
+/// The agent does not serve stats of volumes without a PVC yet, so its code is called directly.
 async fn empty_dirs_are_what_their_container_counts(env: &TestEnv, created: &Value, pod: &Pod) {
     let paths = NodePaths {
         root_dir: env.agent.root_dir(),
@@ -129,7 +128,7 @@ fn numbers(text: &str) -> Vec<u64> {
     words.map(|word| word.parse().unwrap()).collect()
 }
 
-/// On `/metrics`, measured when somebody looks, and told to whoever looks next.
+/// On `/metrics`: a scrape starts the measurement, and the next scrape returns it.
 async fn a_claim_is_what_its_driver_says(env: &TestEnv, driver: &CsiDriver) {
     assert_eq!(driver.calls_of(Method::NodeGetVolumeStats), []);
     let expected = [
@@ -156,7 +155,7 @@ async fn a_claim_is_what_its_driver_says(env: &TestEnv, driver: &CsiDriver) {
     assert_eq!(calls[0].volume, CLAIM);
 }
 
-/// What `/metrics` says of volumes of claims.
+/// PVC volume metrics of `/metrics`.
 async fn claims(env: &TestEnv) -> Vec<String> {
     let text = env.agent.metrics(false).await.unwrap();
     let lines = text.lines();

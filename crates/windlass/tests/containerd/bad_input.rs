@@ -1,4 +1,4 @@
-//! One bad manifest stays one bad manifest.
+//! Invalid manifests affect no other pod.
 
 use crate::manifest::{fill, shell, shell_with};
 use crate::test_env::{TestEnv, bare, skipped};

@@ -1,4 +1,4 @@
-//! Pods lie in cgroups of their own, which bind them and go with them.
+//! Pod cgroups: limits and lifetime.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ async fn on_containerd_pod_cgroup_is_created_and_removed() {
         "{node}"
     );
 
-    // nobody notices that the agent is replaced; what it had not made goes
+    // an agent restart keeps pods and removes unknown cgroups
     let unknown = layout.pod(QosClass::BestEffort, &PodUid::from("nobodys"));
     let mut stray = stray_process(&unknown);
     let before = env.running("limited").await[0].id.clone();

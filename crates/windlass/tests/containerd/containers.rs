@@ -1,4 +1,4 @@
-//! Which containers of a pod run when: sidecars with a startup probe, rules, deadlines.
+//! Sidecars with a startup probe, restart rules and deadlines.
 
 use std::time::Duration;
 
@@ -52,8 +52,8 @@ spec:
   volumes: [{name: v, emptyDir: {}}]
 "#;
 
-/// `main` asks once for all containers to begin anew.
-const ANEW: &str = r#"
+/// `main` triggers one restart of all containers.
+const RESTART_ALL: &str = r#"
 apiVersion: v1
 kind: Pod
 metadata: {name: anew}
@@ -95,7 +95,7 @@ async fn on_containerd_sidecars_restart_rules_and_deadlines_apply() {
     let mut env = TestEnv::start("i-containers").await;
     env.apply("gated.yaml", &fill(GATED));
     env.apply("ruled.yaml", &fill(RULED));
-    env.apply("anew.yaml", &fill(ANEW));
+    env.apply("anew.yaml", &fill(RESTART_ALL));
 
     let begun = env.ready("gated").await;
     assert_eq!(begun.name, "gated-node");

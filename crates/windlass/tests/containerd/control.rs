@@ -1,4 +1,4 @@
-//! `windlassctl` against an agent that was started under the name `kubelet`.
+//! `windlassctl` with an agent started as `kubelet`.
 
 use std::process::Stdio;
 use std::time::Duration;

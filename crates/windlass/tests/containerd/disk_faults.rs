@@ -1,5 +1,6 @@
-//! Disks that are full, read-only or broken, under the directories of pods. What becomes of the
-//! update of a volume on such a disk is in the tests of a cluster.
+//! Full, read-only or broken disks below pod directories. Volume updates on such disks are tested
+//! in
+//! `cluster/full_disks.rs`.
 
 use std::fs;
 
@@ -156,7 +157,7 @@ async fn on_containerd_disk_errors_block_only_pods_on_that_disk() {
     env.gone("unlucky").await;
     nothing_but(&env, "steady").await;
 
-    // its directory lies on a disk of its own, which breaks before anything of the pod is there
+    // the pod directory is on a separate disk that fails before the pod starts
     env.agent.kill().unwrap();
     let dir = env
         .agent

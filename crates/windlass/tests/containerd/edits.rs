@@ -1,4 +1,4 @@
-//! What happens on disk happens to the pods: edits, removals, renames, vanishing directories.
+//! Pods follow the manifest directory: edits, removals, renames and vanishing directories.
 
 use std::path::Path;
 use std::time::Duration;
@@ -73,7 +73,7 @@ async fn an_edit_replaces_the_pod(env: &mut TestEnv) {
     written(&dir, "start one\nstop one\nstart two\n").await;
     one_lives(env).await;
     assert_eq!(env.ready_sandboxes("diary").await.len(), 1);
-    // the same content again is no edit
+    // rewriting the same content is not an edit
     env.apply("diary.yaml", &diary("two", &volume));
     env.remove("diary.yaml");
     env.gone("diary").await;
@@ -118,7 +118,7 @@ async fn a_removal_survives_the_agent(env: &mut TestEnv) {
     env.gone("diary").await;
 }
 
-/// The app containers are told first, then the sidecars, the last one first.
+/// App containers are stopped first, then sidecars in reverse order.
 async fn sidecars_end_last(env: &mut TestEnv) {
     let dir = env.containerd.base().join("order");
     std::fs::create_dir(&dir).unwrap();

@@ -1,4 +1,4 @@
-//! Lifecycle hooks for real: what containers write down, in which order and how far apart.
+//! Lifecycle hooks: order and distance of the lines that containers write.
 //!
 //! Times are lower bounds only. Stop signals are in `runtime_features`.
 
@@ -14,7 +14,7 @@ use crate::test_env::{SOON, TestEnv, bare, eventually, scaled, signal, skipped};
 /// `SAY word` appends the time and the word to the pod's lines.
 const SAY: &str = "say() { echo $(cut -d' ' -f1 /proc/uptime) $1 >> /lines/NAME; };";
 
-/// Says when it is asked to end, and does.
+/// Writes a line on SIGTERM and exits.
 const ENDS: &str = "SAY trap 'say WORD; exit 0' TERM; while true; do sleep 1000 & wait $!; done";
 
 /// Hooks of two containers and a sidecar; each says when it runs.
@@ -128,7 +128,7 @@ fn words(dir: &Path, name: &str) -> Vec<String> {
     lines(dir, name).into_iter().map(|(_, word)| word).collect()
 }
 
-/// When a word was said; it must have been said once.
+/// Time of the line `word`, which must occur once.
 fn time_of(dir: &Path, name: &str, word: &str) -> f64 {
     let all = lines(dir, name);
     let said: Vec<f64> = all.iter().filter(|(_, w)| w == word).map(|l| l.0).collect();
@@ -172,7 +172,7 @@ async fn on_containerd_hooks_follow_pod_spec() {
     for name in ["ordered", "asked", "stubborn", "sleeper", "cut-short"] {
         env.ready(name).await;
     }
-    said(&dir, "ordered", "last-runs").await;
+    wait_for_line(&dir, "ordered", "last-runs").await;
     in_order(
         &dir,
         "ordered",
@@ -224,7 +224,7 @@ async fn on_containerd_hooks_follow_pod_spec() {
     env.stop().await;
 }
 
-async fn said(dir: &Path, name: &str, word: &str) {
+async fn wait_for_line(dir: &Path, name: &str, word: &str) {
     eventually(&format!("{name} says {word}"), SOON, async || {
         let words = words(dir, name);
         let found = words.iter().any(|w| w == word).then_some(());

@@ -1,5 +1,4 @@
-//! One CRI call on the real runtime is never answered: the pod it is about says so, and the others
-//! start, restart and stop as before.
+//! A hung CRI call is reported by its pod and affects no other pod.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,8 +11,8 @@ use crate::manifest::shell;
 use crate::test_env::{SOON, TestEnv, eventually, scaled, signal, skipped};
 
 const OTHERS: usize = 11;
-/// Within this a user is told of a call that hangs.
-const TOLD: Duration = Duration::from_secs(5);
+/// Max time until a hung call is reported.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a round of starts, a death and stops of the other pods took.
 #[derive(Debug)]
@@ -82,7 +81,7 @@ async fn round(env: &mut TestEnv) -> Round {
 }
 
 /// Text of the pod's event and of its blocker about a call that hangs.
-async fn told(env: &TestEnv, pod: &str) -> Result<(String, String), String> {
+async fn hung_call(env: &TestEnv, pod: &str) -> Result<(String, String), String> {
     let entry = env.entry(pod).await;
     let hangs = |event: &&windlass_proto::windlass_v1::Event| event.reason == "RuntimeCallHung";
     let event = entry.events.iter().find(hangs);
@@ -115,8 +114,8 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     })
     .await;
     let begun = Instant::now();
-    let (event, blocker) = eventually("the pod says what hangs", TOLD, async || {
-        told(&env, "sick").await
+    let (event, blocker) = eventually("the pod says what hangs", REPORT_TIMEOUT, async || {
+        hung_call(&env, "sick").await
     })
     .await;
     let told_after = begun.elapsed();
@@ -133,7 +132,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     let with = round(&mut env).await;
     let attempts = hang.hits();
     assert!(
-        told(&env, "sick").await.is_ok(),
+        hung_call(&env, "sick").await.is_ok(),
         "it still hangs and says so"
     );
     assert_eq!(env.http("/healthz").await.unwrap().0, 200);
@@ -151,7 +150,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
         assert!(after < limit, "{after:?} instead of {before:?}");
     }
 
-    // it can be stopped although nobody can read it
+    // the pod can be stopped although its status is unreadable
     let begun = Instant::now();
     env.remove("sick.yaml");
     env.gone("sick").await;
@@ -174,7 +173,7 @@ async fn on_containerd_pod_recovers_once_hung_call_returns() {
     env.wait("web is listed", |table| table.pod("web").is_some())
         .await;
     let (event, _) = eventually("the pod says what hangs", SOON, async || {
-        told(&env, "web").await
+        hung_call(&env, "web").await
     })
     .await;
     assert!(

@@ -1,4 +1,4 @@
-//! Images that are mounted as volumes, which containerd can since 2.1, and a part of one since 2.2.
+//! Image volumes (containerd 2.1) and their subpaths (containerd 2.2).
 
 use serde_json::Value;
 use windlass_testing::registry::PrivateRegistry;

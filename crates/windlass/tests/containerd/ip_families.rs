@@ -1,4 +1,4 @@
-//! Pods with IPv6 addresses, alone and beside IPv4: status, downward API, hosts file, probes.
+//! Pods with IPv6 or dual-stack addresses: status, downward API, hosts file and probes.
 
 use std::net::IpAddr;
 

@@ -1,5 +1,4 @@
-//! Who a container runs as, what it may do and what it sees of the node and of its neighbours:
-//! each fact read inside the container.
+//! User, capabilities and visible resources of a container, read inside it.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A container that writes more than its log may hold, and somebody who follows it.
+//! Log rotation while a client follows the log.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
-//! The agent as a program on a real containerd: what issue 2 promises, seen from outside.
+//! The agent binary on a real containerd.
 //!
-//! Each test is one theme with one private containerd and one agent, because starting them costs
-//! more than what a theme does with them. Nothing here reaches into the agent: it is driven by
-//! manifests and signals, and judged by CRI, the disk, its socket and its log.
+//! Each test is one theme with a private containerd and one agent, because starting them is slow.
+//! The agent is driven by manifests and signals, and checked by CRI, disk, socket and log.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // every function here is part of a test
 

@@ -1,8 +1,8 @@
-//! Manifests as short as the tests that use them.
+//! Builders of manifests.
 
 use windlass_testing::images::BUSYBOX;
 
-/// A script that runs until it is told to end: as PID 1 a shell has no default signal handling.
+/// A script that runs until SIGTERM: as PID 1 a shell has no default signal handling.
 /// No quotes, so that it fits into any YAML.
 pub(crate) const HOLD: &str = "trap exit TERM; while true; do sleep 1000 & wait $!; done";
 

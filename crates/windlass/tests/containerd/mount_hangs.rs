@@ -1,4 +1,4 @@
-//! A mount that does not end, and one that is not let go.
+//! A hung mount and a busy mount.
 
 use std::fs::{self, File};
 
@@ -60,7 +60,7 @@ async fn on_containerd_hung_or_busy_mount_blocks_only_its_pod() {
     let explained = env.ctl_output(&["explain", "pod", "stuck-node"]).await;
     assert!(explained.contains("is as asked"), "{explained}");
 
-    // ---- somebody on the node has a file of the volume open
+    // ---- a process on the node has a file of the volume open
     let entry = env.pod("other").await;
     let uid = entry["metadata"]["uid"].as_str().unwrap().to_owned();
     let dir = env.agent.root_dir().join("pods").join(&uid);

@@ -1,4 +1,4 @@
-//! The agent dies, the runtime dies: what runs goes on running.
+//! Containers keep running while the agent or the runtime is down.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -78,7 +78,7 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
                 .await;
         }
     }
-    // the gentle way is no different
+    // SIGTERM has the same result
     env.agent.terminate().await.unwrap();
     env.agent.spawn().unwrap();
     env.kill_and_respawn().await;
@@ -134,7 +134,7 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
     );
     let metrics = env.agent.metrics(false).await.unwrap();
     assert!(metrics.contains("kubelet_running_pods"), "{metrics}");
-    // the health port is open to everybody on the host: no metrics there
+    // the health port has no authentication, so it serves no metrics
     let (code, _) = env.http("/metrics").await.unwrap();
     assert_eq!(code, 404);
     env.containerd.start_daemon().await.unwrap();
@@ -158,7 +158,7 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
         table.pod("late").is_some_and(|pod| pod.blocker.is_some())
     })
     .await;
-    // a container ends while nobody watches, a pod is removed
+    // a container exits and a pod is removed during the outage
     env.remove("goes.yaml");
     std::fs::write(format!("/proc/{pid}/root/tmp/go"), "").unwrap();
     eventually(

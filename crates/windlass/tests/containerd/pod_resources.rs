@@ -1,4 +1,4 @@
-//! What programs on the node are told over the PodResources and Pods sockets.
+//! The PodResources and Pods sockets.
 
 use tonic::transport::{Channel, Endpoint};
 use windlass_proto::podresources_v1::pod_resources_lister_client::PodResourcesListerClient;
@@ -21,16 +21,16 @@ async fn on_containerd_pod_resources_sockets_survive_agent_kill() {
     env.apply("done.yaml", &shell_with("done", never, "true"));
     env.ready("web").await;
     env.status("done", "Completed").await;
-    told(&env).await;
+    check_sockets(&env).await;
     // its sockets stay where they are
     env.kill_and_respawn().await;
     env.ready("web").await;
-    told(&env).await;
+    check_sockets(&env).await;
     env.stop().await;
 }
 
 /// Of two pods one has ended.
-async fn told(env: &TestEnv) {
+async fn check_sockets(env: &TestEnv) {
     let listed = eventually("the pod that runs, listed", SOON, async || {
         let mut client = resources(env).await?;
         let answer = client.list(ListPodResourcesRequest {}).await;

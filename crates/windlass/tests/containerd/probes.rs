@@ -1,5 +1,4 @@
-//! Probes of real containers: commands, HTTP and TCP; what they do to readiness and restarts, and
-//! that neither is lost with the agent.
+//! Exec, HTTP and TCP probes of real containers: readiness and restarts, also after an agent kill.
 
 use std::path::Path;
 use std::time::Duration;
@@ -122,7 +121,7 @@ async fn commands(env: &mut TestEnv, dir: &Path) {
     let started = |pod: &Value| pod["status"]["containerStatuses"][0]["started"].clone();
     assert_eq!(started(&env.pod("commands").await), Value::Bool(false));
     touch(dir, "started");
-    // only now its readiness is asked; the event has what the command wrote
+    // readiness probes start now; the event has the output of the command
     let complaint = "Readiness probe failed: cat: can't open '/dir/ready'";
     event(env, "commands", "Unhealthy", complaint).await;
     assert_eq!(started(&env.pod("commands").await), Value::Bool(true));
@@ -143,7 +142,7 @@ async fn http_and_tcp(env: &mut TestEnv, dir: &Path) {
     unready(env, "web").await;
     touch(dir, "healthy");
     env.ready("web").await;
-    // nobody listens any more: that is not alive
+    // a closed port fails the liveness probe
     touch(dir, "close");
     restarted(env, "web", 1).await;
     event(env, "web", "Unhealthy", "Liveness probe failed: dial tcp").await;
@@ -154,7 +153,7 @@ async fn http_and_tcp(env: &mut TestEnv, dir: &Path) {
 }
 
 async fn a_killed_agent_flips_nothing(env: &mut TestEnv, dir: &Path) {
-    // whoever asks again whether it has started hears that it has not
+    // a repeated startup probe would fail
     remove(dir, "started");
     for _ in 0..3 {
         env.kill_and_respawn().await;

@@ -1,4 +1,4 @@
-//! Mounts that are seen where the pod says and nowhere else, and what an old runtime cannot mount.
+//! Mount propagation, and its rejection on an old runtime.
 
 use rustix::mount::{MountFlags, mount};
 
@@ -104,7 +104,8 @@ async fn on_containerd_mount_propagation_follows_pod_spec() {
     env.stop().await;
 }
 
-/// A containerd that makes nothing read-only with all below it and mounts no images is not asked to.
+/// A containerd that makes nothing read-only with all below it and mounts no images is not asked
+/// to.
 async fn too_old(env: &mut TestEnv) {
     for (name, mount, volume) in [
         (

@@ -1,4 +1,4 @@
-//! Mounts that are read-only with everything below them, which containerd can since 2.0.
+//! Recursive read-only mounts (containerd 2.0).
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What is killed from outside comes back, what is removed leaves nothing behind.
+//! Containers removed externally are restarted; removed pods leave nothing behind.
 
 use std::path::Path;
 use std::time::Duration;
@@ -158,7 +158,7 @@ async fn a_sandbox_that_dies_is_replaced(env: &mut TestEnv) {
     .await;
 }
 
-/// What nobody asks for any more goes with the next housekeepings, not with the minute's garbage.
+/// Orphaned pods are removed by housekeeping, before the next garbage collection.
 async fn everything_is_collected(env: &TestEnv, name: &str, uid: &str) {
     let pod_dir = env.agent.root_dir().join("pods").join(uid);
     let logs = env.containerd.base().join("logs");

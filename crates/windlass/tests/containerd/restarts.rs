@@ -1,4 +1,4 @@
-//! Which containers are started again, when, and what a pod that cannot start says.
+//! Restart policies, and the status of a pod that cannot start.
 
 use std::time::Duration;
 
@@ -145,7 +145,7 @@ async fn policies(env: &mut TestEnv) {
         assert_eq!(status["restartCount"], 0, "{name}");
         assert_eq!(status["state"]["terminated"]["reason"], reason, "{name}");
         assert_eq!(status["state"]["terminated"]["exitCode"], code, "{name}");
-        // the end is told as soon as it is seen; what is left of the pod goes after it
+        // the terminal phase is reported before the sandbox is stopped
         eventually("its sandbox is stopped", SOON, async || {
             let left = env.ready_sandboxes(name).await;
             left.is_empty().then_some(()).ok_or_else(|| name.to_owned())

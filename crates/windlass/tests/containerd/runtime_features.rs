@@ -1,5 +1,5 @@
-//! What newer runtimes tell and do: events over CRI since containerd 1.7, the cgroup driver, strict
-//! groups and who a container runs as since 2.0, stop signals since 2.3.
+//! Features of newer runtimes: CRI events (containerd 1.7), cgroup driver, strict groups and
+//! container user (2.0), stop signals (2.3).
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn on_containerd_cri_events_are_received() {
             "death {restarts} was seen after {took:?}"
         );
     }
-    // ---- and nobody fell back to containerd's own events
+    // ---- without a fallback to containerd's own events
     let log = std::fs::read_to_string(env.agent.log_file()).unwrap();
     assert!(!log.contains("no CRI event stream"), "the agent fell back");
     env.stop().await;

@@ -1,4 +1,4 @@
-//! Everything is where the Go kubelet puts it, and a container finds what its pod asked for.
+//! Paths and container environment match the Go kubelet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::PermissionsExt;
@@ -68,10 +68,10 @@ spec:
     - {name: made, hostPath: {path: BASE/made/by-agent, type: DirectoryOrCreate}}
 "#;
 
-const LAST_WORDS: &str = r#"
+const TERMINATION_MESSAGES: &str = r#"
 apiVersion: v1
 kind: Pod
-metadata: {name: last-words}
+metadata: {name: messages}
 spec:
   restartPolicy: Never
   containers:
@@ -120,7 +120,7 @@ async fn on_containerd_pod_matches_the_go_kubelet() {
     std::fs::write(base.join("host-file"), "a file\n").unwrap();
     for (file, text) in [
         ("full.yaml", FULL),
-        ("last-words.yaml", LAST_WORDS),
+        ("messages.yaml", TERMINATION_MESSAGES),
         ("on-host.yaml", ON_HOST),
         ("wrong-type.yaml", WRONG_TYPE),
     ] {
@@ -129,9 +129,9 @@ async fn on_containerd_pod_matches_the_go_kubelet() {
     }
     env.ready("full").await;
     env.ready("on-host").await;
-    env.wait("last-words has failed", |table| {
+    env.wait("messages has failed", |table| {
         table
-            .pod("last-words")
+            .pod("messages")
             .is_some_and(|pod| pod.phase == "Failed")
     })
     .await;
@@ -141,7 +141,7 @@ async fn on_containerd_pod_matches_the_go_kubelet() {
     environment(&env).await;
     network_files(&env).await;
     volumes(&env).await;
-    last_words(&env).await;
+    termination_messages(&env).await;
     host_network(&env).await;
 
     // a volume that cannot be set up is the blocker of its pod and of no other
@@ -365,8 +365,8 @@ async fn volumes(env: &TestEnv) {
     exec("main", "touch /dir/x && test -e /read-only/x").await;
 }
 
-async fn last_words(env: &TestEnv) {
-    let pod = env.pod("last-words").await;
+async fn termination_messages(env: &TestEnv) {
+    let pod = env.pod("messages").await;
     let of = |name: &str| {
         let statuses = pod["status"]["containerStatuses"].as_array().unwrap();
         let status = statuses.iter().find(|s| s["name"] == name).unwrap();

@@ -1,4 +1,4 @@
-//! The whole status of a pod, as `windlassctl get -o json` shows it and as it goes to an API server.
+//! The whole pod status, as `windlassctl get -o json` prints it.
 
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ spec:
       volumeMounts: [{name: data, mountPath: /data}]
 "#;
 
-/// Replaces what differs from run to run, after a look at its form.
+/// Replaces values that differ between runs, after checking their format.
 fn settle(status: &mut Value) {
     for key in ["hostIP", "podIP"] {
         let ip = status[key].as_str().expect(key);

@@ -1,5 +1,5 @@
-//! Edits, removals and kills of the agent in any order: in the end what runs is what was asked, and
-//! at no time two instances of one pod lived.
+//! Random edits, removals and agent kills: the desired pods run in the end, and no pod ever has two
+//! instances.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ const SEED: u64 = 3;
 const STEPS: usize = 60;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
-/// A pod whose container tells its version.
+/// A pod whose container writes its version.
 fn pod(name: &str, version: usize, dir: &Path) -> String {
     let script = fill(&format!("echo {version} > /v/{name}.version; HOLD"));
     let script = serde_json::to_string(&script).unwrap();

@@ -1,5 +1,4 @@
-//! Parts of volumes in containers: what is made, what is followed, what is refused, and that nothing
-//! of it is left.
+//! Subpaths: created directories, followed links, rejected paths and cleanup.
 
 use std::path::Path;
 

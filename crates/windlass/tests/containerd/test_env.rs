@@ -1,4 +1,4 @@
-//! One private containerd, one agent on it, and what a test looks at.
+//! The environment of a theme: one private containerd and one agent.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -20,22 +20,22 @@ use windlass_testing::cri_proxy::CriProxy;
 pub(crate) use windlass_testing::environment::scaled;
 use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
-/// Pause between two looks at something that has no event.
-const POLL: Duration = Duration::from_millis(50);
+/// Interval for polling state without events.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// For what takes a moment on an idle machine and much longer on two busy cores.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// What a theme runs on.
 pub(crate) struct TestEnv {
     /// First: a failed test shows it before the rest is taken down.
-    last_words: LastWords,
+    log_on_panic: LogOnPanic,
     pub(crate) watch: PodWatch,
     pub(crate) agent: Agent,
     pub(crate) containerd: PrivateContainerd,
     pub(crate) manifests: PathBuf,
 }
 
-/// Containers need root. Without it a developer's run says so and goes on; CI must not.
+/// Containers need root. Without it the test is skipped, but fails in CI.
 pub(crate) fn skipped() -> bool {
     let root = rustix::process::geteuid().is_root();
     assert!(
@@ -85,7 +85,7 @@ pub(crate) async fn eventually<T>(
             Err(seen) if Instant::now() > end => {
                 panic!("not within {deadline:?}: {what}; there is {seen}")
             }
-            Err(_) => tokio::time::sleep(POLL).await,
+            Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
@@ -168,7 +168,7 @@ impl TestEnv {
         std::fs::create_dir_all(&manifests).unwrap();
         let agent = Agent::prepare(&containerd, binary, &manifests, options).unwrap();
         Self {
-            last_words: LastWords(agent.log_file()),
+            log_on_panic: LogOnPanic(agent.log_file()),
             watch: agent.watch(),
             agent,
             containerd,
@@ -188,7 +188,7 @@ impl TestEnv {
     pub(crate) async fn stop(mut self) {
         self.agent.check_alive().unwrap();
         self.agent.terminate().await.unwrap();
-        drop(self.last_words);
+        drop(self.log_on_panic);
         self.containerd.stop().await.unwrap();
     }
 
@@ -436,9 +436,9 @@ fn windlassctl() -> PathBuf {
 }
 
 /// Shows the end of the agent's log when a test fails.
-struct LastWords(PathBuf);
+struct LogOnPanic(PathBuf);
 
-impl Drop for LastWords {
+impl Drop for LogOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(&self.0).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a collector of traces hears of a pod's start, and what the runtime is told of it.
+//! Trace of a pod start, as received by a collector, and its propagation to the runtime.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

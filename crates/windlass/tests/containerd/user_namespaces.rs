@@ -1,5 +1,4 @@
-//! Pods with user IDs of their own, which containerd can since 2.0 with runc 1.2, with an
-//! image volume since 2.3.
+//! Pods with user namespaces (containerd 2.0, runc 1.2), also with an image volume (2.3).
 
 use std::os::unix::fs::MetadataExt;
 
@@ -51,7 +50,7 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
     }
     let image = [("readme", "in the image\n")];
     env.containerd.add_image(MODEL, &image).await.unwrap();
-    // its processes are nobody's on the node: they have to come through to their root
+    // its processes are unprivileged on the node and need search permission for their root
     let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
     std::fs::set_permissions(env.containerd.base(), passable).unwrap();
     let directory = env.containerd.base().join("host");
@@ -66,7 +65,7 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
     env.ready("one").await;
     env.ready("two").await;
 
-    // ---- IDs of the node that nobody else has, the noted ones
+    // ---- distinct IDs of the node, as recorded
     let mut firsts = Vec::new();
     for name in ["one", "two"] {
         let process = env.process(name, "root").await;
@@ -108,7 +107,7 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
     exec("nobody", "touch /data/x /part/y && test -e /data/part/y").await;
     assert_eq!(exec("nobody", "stat -c %u:%g /data/x").await, "1234:2000\n");
 
-    // ---- a new life of the agent knows whose they are
+    // ---- IDs are known after an agent restart
     let before = env.running("one").await;
     env.kill_and_respawn().await;
     env.ready("one").await;

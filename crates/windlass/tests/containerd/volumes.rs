@@ -1,4 +1,4 @@
-//! Volumes that the node makes or mounts: memory and its bounds, groups, huge pages, NFS.
+//! Volumes that the node creates or mounts: tmpfs with limits, fsGroup, huge pages, NFS.
 
 use std::fs;
 use std::path::Path;
@@ -163,7 +163,7 @@ async fn on_containerd_nfs_volume_is_mounted_and_data_persists() {
     })
     .await;
 
-    // its server answers: nobody has to touch the pod
+    // the server is reachable: the pod starts without intervention
     fs::create_dir(at("far")).unwrap();
     env.ready("far").await;
     for name in ["near", "far"] {

@@ -1,5 +1,5 @@
-//! The DaemonSet's pod as a static pod of an agent: both containers come up, the inner agent runs
-//! a pod, an upgrade costs that pod nothing, and leaving leaves nothing.
+//! The DaemonSet's pod as a static pod: both containers start, the inner agent runs a pod, an
+//! upgrade keeps that pod, and the cleanup removes everything.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::machine::{Machine, mark, remove_leftovers};
 
 /// The pod copies a hundred megabytes of programs, starts two daemons and waits for both; pods of
 /// the inner one have 30 s to end and are collected once a minute.
-const PATIENCE: Duration = Duration::from_secs(150);
+const READY_TIMEOUT: Duration = Duration::from_secs(150);
 const NAME: &str = "end_to_end::on_containerd_daemon_set_upgrades_and_cleans_up";
 const INNER_SOCKET: &str = "/var/lib/windlass/kubelet/windlass.sock";
 const INNER_MANIFESTS: &str = "/var/lib/windlass/manifests";
@@ -195,5 +195,5 @@ fn pod<'a>(table: &'a PodTable, name: &str) -> Option<&'a PodView> {
 }
 
 async fn wait(watch: &mut PodWatch, what: &str, wanted: impl FnMut(&PodTable) -> bool) -> PodTable {
-    watch.wait_for(what, PATIENCE, wanted).await.unwrap()
+    watch.wait_for(what, READY_TIMEOUT, wanted).await.unwrap()
 }

@@ -1,5 +1,4 @@
-//! The machine that a test of the DaemonSet runs on: mounts that are shared, both images, and
-//! images for what the inner runtime is to run.
+//! The host of a DaemonSet test: shared mounts, both images, and images for the inner runtime.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,8 +15,8 @@ const INSIDE: &str = "WINDLASS_TEST_SHARED_MOUNTS";
 /// What the manifests name as the image of sandboxes.
 const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
 
-/// True in a mount namespace of our own whose mounts are shared, as systemd makes those of a node: a pod's
-/// mounts could not propagate otherwise. Elsewhere this runs the test `name` again in one.
+/// True in a mount namespace of our own whose mounts are shared, as systemd makes those of a node:
+/// a pod's mounts could not propagate otherwise. Elsewhere this runs the test `name` again in one.
 pub(crate) fn has_shared_mounts(name: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;

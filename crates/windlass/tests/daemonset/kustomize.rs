@@ -1,4 +1,4 @@
-//! What `deploy/` makes, decoded as strictly as the API server does.
+//! Objects of `deploy/`, decoded as strictly as by the API server.
 
 use std::path::{Path, PathBuf};
 

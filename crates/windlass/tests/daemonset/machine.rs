@@ -1,4 +1,4 @@
-//! What a machine has of the kind that Windlass makes: to be compared before and after.
+//! Traces of Windlass on a host, to compare before and after.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -161,8 +161,8 @@ pub(crate) fn remove_leftovers() {
     }
 }
 
-/// True of what a private containerd and its agent made, ours or those of somebody who tests beside us:
-/// interfaces of its bridge `wl-<name>`, cgroups below `/windlass-<name>`, links to logs in
+/// True for files of a private containerd and its agent, also of concurrent tests: interfaces of a
+/// bridge `wl-<name>`, cgroups below `/windlass-<name>`, links to logs in
 /// `/tmp/windlass-<name>`.
 fn is_of_a_test(path: &Path) -> bool {
     let named = |path: &Path| {

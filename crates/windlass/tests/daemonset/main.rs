@@ -1,5 +1,4 @@
-//! What is in `deploy/`: that its manifests say what they mean, and that the DaemonSet's pod runs
-//! under Windlass itself and leaves nothing behind.
+//! The manifests of `deploy/`, and the DaemonSet's pod under Windlass itself.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // every function here is part of a test
 

@@ -1,4 +1,4 @@
-//! The manifests, decoded as strictly as the API server can.
+//! The manifests, decoded as strictly as by the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -115,7 +115,7 @@ fn images_match_xtask_names_and_version() {
         for container in containers(&daemon_set(name)) {
             let image = container.image.as_ref().unwrap();
             assert!(ours.contains(image), "{name}: {image}");
-            // whoever owns the name's domain could serve something else
+            // the owner of the registry domain could serve another image
             assert_eq!(container.image_pull_policy.as_deref(), Some("Never"));
         }
     }

@@ -1,4 +1,4 @@
-//! The units of `deploy/systemd`, as systemd itself reads them.
+//! The units of `deploy/systemd`, verified by systemd.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;

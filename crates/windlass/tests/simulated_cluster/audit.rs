@@ -1,4 +1,4 @@
-//! What must hold at every moment, whatever happens: looked at after each change of the cluster.
+//! Invariants, checked after each change of the cluster.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -60,13 +60,13 @@ impl Audit {
 
 #[derive(Default)]
 struct Ledger {
-    pods: BTreeMap<PodUid, Known>,
+    pods: BTreeMap<PodUid, AuditedPod>,
     requests: Vec<RequestRecord>,
     wrong: Vec<String>,
 }
 
 #[derive(Default)]
-struct Known {
+struct AuditedPod {
     name: String,
     is_mirror: bool,
     phase: String,

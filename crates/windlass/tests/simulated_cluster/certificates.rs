@@ -1,4 +1,4 @@
-//! Certificates of pods over hours, while a signer signs, sleeps or is not heard.
+//! Pod certificates over hours, with a slow or unreachable signer.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn account(sim: &NodeSim) {
     sim.api.create(&account);
 }
 
-/// Requests, and how many of them nobody answered.
+/// Number of requests, and of unsigned ones.
 fn requests(sim: &NodeSim) -> (usize, usize) {
     let all = sim.api.list::<PodCertificateRequest>();
     let open = all.iter().filter(|request| request.status.is_none());
@@ -53,7 +53,7 @@ fn answer(sim: &NodeSim, decide: impl Fn(&PodCertificateRequest) -> Value) {
     }
 }
 
-/// Signs for an hour whatever is asked for.
+/// Signs all requests for an hour.
 fn sign(sim: &NodeSim, signer: &PodSigner) {
     answer(sim, |request| {
         let signed = signer.issue(request, sim.now(), HOUR);

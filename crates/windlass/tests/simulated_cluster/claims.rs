@@ -1,4 +1,4 @@
-//! Pods with claims: who waits, who is not held up, and what an API server that is away costs.
+//! Pods with PVCs: waiting, independence of other pods, and API server outages.
 
 use serde_json::{Value, json};
 use windlass_fake_api::On;
@@ -77,7 +77,7 @@ fn pods_wait_for_pvcs_and_start_within_seconds() {
         sim.pass(MINUTE).await;
         assert_eq!(sim.runtime.sandboxes().len(), 1, "only that of `free`");
         bound_claim(sim, "data");
-        // after a minute it is looked at about every eight seconds
+        // after a minute the interval is about eight seconds
         sim.until("they run", 12 * SECOND, |sim| {
             waiting[1..]
                 .iter()

@@ -1,4 +1,4 @@
-//! How pods end: gracefully, by force, while they start, and while nobody looks.
+//! Pod deletion: graceful, forced, during start and during downtime.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How scenarios are set, and how the cluster is looked at from outside.
+//! Setup of scenarios, and queries of the cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Objects that go while pods show them, and objects that are read instead of watched.
+//! Objects deleted while mounted, and objects polled instead of watched.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn notes(sim: &NodeSim, name: &str) -> Vec<String> {
     sim.view(name).map(|view| view.issues).unwrap_or_default()
 }
 
-fn told(sim: &NodeSim, name: &str, part: &str) -> bool {
+fn has_event(sim: &NodeSim, name: &str, part: &str) -> bool {
     let events = sim.view(name).map(|view| view.events).unwrap_or_default();
     let failed = |e: &windlass_types::view::PodEvent| e.reason == Reason::FailedMount;
     events
@@ -131,7 +131,7 @@ fn container_restarts_with_mounted_payload_of_missing_objects() {
         let uid = with_everything(sim).await;
         take_everything(sim);
         sim.until("it is told and noted", 2 * SECOND, |sim| {
-            told(sim, "web", NO_SETTINGS) && notes(sim, "web").len() == 3
+            has_event(sim, "web", NO_SETTINGS) && notes(sim, "web").len() == 3
         })
         .await;
         assert_eq!(
@@ -181,7 +181,7 @@ fn mounted_payload_is_used_after_agent_restart() {
         .await;
         sees_what_it_saw(sim, &uid);
         assert_eq!(notes(sim, "web").len(), 3);
-        assert!(told(sim, "web", NO_SETTINGS));
+        assert!(has_event(sim, "web", NO_SETTINGS));
         assert_eq!(sim.blocker("new"), "FailedMount");
         assert_eq!(sandbox_calls(sim, "new"), 0);
         config_map(sim, "settings", &[("color", "red")]);
@@ -267,7 +267,7 @@ fn polled_object_change_is_seen_on_next_sync() {
             })
             .await;
             config_map(sim, "settings", &[("color", "green")]);
-            // a pod that has nothing to start is looked at with its next sync
+            // a pod with nothing to start is checked on its next sync
             sim.until("it is back", limit, |sim| {
                 sees(sim, &uid, "conf") == "color=green" && notes(sim, "web").is_empty()
             })

@@ -1,8 +1,7 @@
-//! The whole agent as a node of a cluster, on a virtual clock: an API server that fails in every
-//! way, pods that come and go, and what everybody may rely on nevertheless.
+//! The whole agent as a cluster node on a virtual clock, with a failing API server.
 //!
-//! The API server is `windlass-fake-api` in the same process. No disk is simulated: an agent
-//! that was killed begins with what the API server and the runtime know.
+//! The API server is `windlass-fake-api` in the same process. No disk is simulated: a restarted
+//! agent has the state of API server and runtime only.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)] // all are tests
 

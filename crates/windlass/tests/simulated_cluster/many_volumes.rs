@@ -1,4 +1,4 @@
-//! Many volumes: that hang without number, that nothing happens to for an hour, that wait for a driver.
+//! Many volumes: hung, idle for an hour, or waiting for a driver.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -86,8 +86,8 @@ fn hung_200_volumes_delay_no_pod_with_config_map() {
     });
 }
 
-/// Messages between actors in an hour in which nothing happens to 110 pods, and how often the agent's
-/// thread woke; so many of the pods have four volumes.
+/// Messages between actors in an hour in which nothing happens to 110 pods, and how often the
+/// agent's thread woke; so many of the pods have four volumes.
 fn an_hour(full: usize) -> (u64, u64) {
     on_a_ready_node(72, async |sim| {
         objects(sim);

@@ -1,4 +1,4 @@
-//! Mirror pods: what the API server knows of static pods.
+//! Mirror pods of static pods.
 
 use windlass_fake_api::On;
 use windlass_testing::NodeSim;

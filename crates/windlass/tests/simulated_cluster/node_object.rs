@@ -1,4 +1,4 @@
-//! The node's own objects: Node, Lease, and the clock they are written by.
+//! Node, Lease and steps of the wall clock.
 
 use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_types::corev1::{Event, Node, Taint};

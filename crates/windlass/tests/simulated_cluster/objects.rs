@@ -1,4 +1,4 @@
-//! What pods refer to: missing, slow, shared.
+//! Missing, slow and shared references of pods.
 
 use serde_json::json;
 use windlass_fake_api::On;

@@ -1,4 +1,4 @@
-//! A day on which nothing goes wrong.
+//! Operation without failures.
 
 use serde_json::json;
 use windlass_testing::NodeSim;
@@ -121,16 +121,16 @@ fn pod_rejected_by_admission_stays_failed() {
         };
         create(sim, pod("modest"));
         create(sim, greedy());
-        sim.until("it is refused", SECOND, |sim| {
+        sim.until("it is rejected", SECOND, |sim| {
             phase(sim, "greedy") == "Failed" && ready(sim, "modest")
         })
         .await;
-        let says = |sim: &NodeSim| {
+        let reason_and_message = |sim: &NodeSim| {
             let status = get(sim, "greedy").and_then(|pod| pod.status);
             let status = status.expect("a status");
             (status.reason, status.message)
         };
-        let (reason, message) = says(sim);
+        let (reason, message) = reason_and_message(sim);
         assert_eq!(reason.as_deref(), Some("OutOfcpu"));
         let status = get(sim, "greedy")
             .and_then(|pod| pod.status)
@@ -148,7 +148,7 @@ fn pod_rejected_by_admission_stays_failed() {
         sim.start_agent().await;
         sim.pass(10 * MINUTE).await;
         assert_eq!(phase(sim, "greedy"), "Failed");
-        assert_eq!(says(sim), (reason, message));
+        assert_eq!(reason_and_message(sim), (reason, message));
         assert_eq!(sandbox_calls(sim, "greedy"), 0);
         assert_eq!(patches(sim, "greedy").len(), 1);
         delete(sim, "greedy", None);
@@ -166,8 +166,10 @@ fn running_pod_is_not_rejected_after_restart() {
                 pod.spec.as_mut().expect("spec").node_selector = Some(selector.into());
             }),
         );
-        sim.until("it is refused", SECOND, |sim| phase(sim, "web") == "Failed")
-            .await;
+        sim.until("it is rejected", SECOND, |sim| {
+            phase(sim, "web") == "Failed"
+        })
+        .await;
         assert_eq!(sim.runtime.starts(&uid, "app"), 0);
         delete(sim, "web", None);
         label_zone(sim, "a");

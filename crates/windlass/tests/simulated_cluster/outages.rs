@@ -1,4 +1,4 @@
-//! An API server that is not there, slow, silent, or refuses the node.
+//! An API server that is unreachable, slow, silent or rejects the node.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ async fn ten_pods(sim: &mut NodeSim) -> Vec<(String, PodUid)> {
     pods
 }
 
-/// The quiet ones run as they did, the others went on with their lives.
+/// Idle pods are unchanged; the others kept running.
 fn assert_untouched(sim: &NodeSim, pods: &[(String, PodUid)]) {
     for (name, uid) in pods {
         let starts = sim.runtime.starts(uid, "app");

@@ -1,5 +1,5 @@
-//! What real API servers, and what stands before them, answer when they cannot serve: given to
-//! each call of the agent in turn. Pods run on, and everything recovers when the fault ends.
+//! Error responses of real API servers and load balancers, injected into each call of the agent.
+//! Pods keep running, and everything recovers when the fault ends.
 
 use serde_json::json;
 use windlass_fake_api::{On, RawAnswer};

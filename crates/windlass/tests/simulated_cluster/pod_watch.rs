@@ -1,4 +1,4 @@
-//! An API server that lists but cannot watch, and how the node shows it.
+//! An API server that lists but cannot watch, and how the node reports it.
 
 use windlass_fake_api::On;
 use windlass_server::NodeSource;

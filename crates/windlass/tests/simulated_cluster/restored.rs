@@ -1,4 +1,4 @@
-//! An agent that comes back while the API server is away, with the checkpoint of what it admitted.
+//! Agent restart with a checkpoint during an API server outage.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn restored_pods_start_nothing_before_confirmation() {
         sim.pass(2 * MINUTE).await;
         assert_eq!(sim.runtime.starts(&quiet, "app"), 1);
         assert_eq!(sim.phase("quiet"), "Running");
-        // a restart needs the service variables, which this life of the agent has not read yet
+        // a restart needs the service variables, which this run has not read yet
         assert_eq!(sim.runtime.starts(&crash, "app"), crashes);
         assert_eq!(sim.blocker("crash"), "CreateContainerConfigError");
         for name in ["lost", "gone"] {
@@ -58,7 +58,7 @@ fn restored_pods_start_nothing_before_confirmation() {
         })
         .await;
         assert_eq!(sim.runtime.starts(&quiet, "app"), 1);
-        // the mark of the checkpoint is nobody else's business
+        // the checkpoint annotation is not visible outside
         let pod = get(sim, "lost").expect("there");
         let annotations = pod.metadata.annotations.unwrap_or_default();
         assert!(!annotations.contains_key(windlass_types::names::ANN_RESTORED));

@@ -1,5 +1,4 @@
-//! Many pods on a runtime that is slow, as one under load is: all of them start and leave, and no call
-//! is taken for hung.
+//! Many pods on a slow runtime: all start and stop, and no call counts as hung.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("pod-{n}")).collect()
 }
 
-/// Looks every five seconds: a look at hundreds of pods costs more than what they do meanwhile.
+/// Polls every five seconds, because a check of hundreds of pods is slow.
 async fn wait_until(
     sim: &NodeSim,
     what: &str,

@@ -1,4 +1,4 @@
-//! Random pods, objects, faults and deaths of the agent; then peace, and all must be well.
+//! Random pods, objects, faults and agent kills, then convergence.
 
 use std::time::Duration;
 
@@ -142,12 +142,12 @@ fn differs(sim: &NodeSim, pod: &Pod) -> bool {
         "job" => phase_of(pod) != "Succeeded" || starts != 1,
         "fail" => phase_of(pod) != "Failed" || starts != 1,
         "crash" => phase_of(pod) != "Running" || starts < 2,
-        _ => !is_ready(pod) || starts != 1 || !tells_the_truth(sim, pod),
+        _ => !is_ready(pod) || starts != 1 || !reported_status_matches_runtime(sim, pod),
     }
 }
 
 /// The status names the containers that run.
-fn tells_the_truth(sim: &NodeSim, pod: &Pod) -> bool {
+fn reported_status_matches_runtime(sim: &NodeSim, pod: &Pod) -> bool {
     let statuses = pod.status.clone().and_then(|s| s.container_statuses);
     let statuses = statuses.unwrap_or_default();
     statuses.len() == pod.containers().len()

@@ -1,4 +1,4 @@
-//! First tokens of new pods, while the API server's informers lag behind the binding.
+//! First tokens of new pods while the API server's informers lag behind the binding.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Pods that write more into an emptyDir than they may.
+//! Pods that exceed an emptyDir limit.
 
 use serde_json::json;
 use windlass_testing::fake_runtime::Behaviour;

@@ -1,5 +1,4 @@
-//! Volumes of claims: devices that pods share, that a controller attaches, that grow, and that an
-//! agent finds when it begins.
+//! Volumes of PVCs: shared devices, attachment, expansion and reconstruction.
 
 use serde_json::{Value, json};
 use windlass_testing::{NodeSim, PodBuilder};

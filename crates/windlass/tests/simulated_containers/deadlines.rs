@@ -1,4 +1,4 @@
-//! `activeDeadlineSeconds`: a pod ends when they have passed, whatever it waits for.
+//! `activeDeadlineSeconds` in every state of a pod.
 
 use windlass_testing::fake_runtime::{Behaviour, Fault, Operation, Pull};
 use windlass_testing::{NodeSim, PodBuilder, simulate, simulate_cluster};

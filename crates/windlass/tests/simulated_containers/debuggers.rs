@@ -1,4 +1,4 @@
-//! Ephemeral containers: they run once, and beside the others.
+//! Ephemeral containers.
 
 use windlass_testing::fake_runtime::{Behaviour, Pull};
 use windlass_testing::{NodeSim, simulate_cluster};

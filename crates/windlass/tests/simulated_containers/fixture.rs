@@ -1,4 +1,4 @@
-//! What the tests begin with, and what they look at.
+//! Setup of scenarios, and queries of containers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Init containers and sidecars: in which order, and again in a new sandbox.
+//! Order of init containers and sidecars, also in a new sandbox.
 
 use windlass_testing::fake_runtime::{Behaviour, Exec, Operation};
 use windlass_testing::simulate;

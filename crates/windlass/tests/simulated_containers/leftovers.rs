@@ -1,4 +1,4 @@
-//! What pods leave: to a new agent, to a successor of their name, and to nobody.
+//! Leftovers of pods, after an agent restart and for a pod with the same full name.
 
 use windlass_testing::fake_runtime::{Behaviour, Fault, Operation, Pull};
 use windlass_testing::{NodeSim, simulate};

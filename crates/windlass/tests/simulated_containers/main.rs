@@ -1,5 +1,5 @@
-//! Which containers of a pod run when, on a virtual clock: init containers, sidecars, debuggers,
-//! restart rules, deadlines, and pods that are removed in whatever state they are.
+//! Which containers of a pod run, on a virtual clock: init containers, sidecars, ephemeral
+//! containers, restart rules, deadlines and removal in any state.
 
 #![allow(missing_docs, clippy::expect_used)] // all are tests
 

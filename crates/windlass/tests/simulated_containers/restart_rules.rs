@@ -1,4 +1,4 @@
-//! Restart rules of containers, of one container and of its whole pod.
+//! Restart rules of one container and of all containers.
 
 use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
 use windlass_testing::simulate;
@@ -25,8 +25,8 @@ fn restart_rule_overrides_restart_policy() {
     });
 }
 
-/// Two init containers, one of them a sidecar, and `b` beside `a`, whose exit with 88 begins
-/// everything anew.
+/// Two init containers, one of them a sidecar, and `b` beside `a`, whose exit code 88 restarts all
+/// containers.
 fn trainer() -> Pod {
     pod("web")
         .restart_policy("Never")

@@ -1,0 +1,161 @@
+//! Handles that several actors share, and the channels between them.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use windlass_actors::{
+    ActorKind, ConfigChanged, Mailbox, MailboxSender, MountedVolumeCache, NodeUpdate,
+    ObjectsChanged, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage,
+    RuntimeName, RuntimeState, Shutdown, ShutdownState, SlotReceiver, SlotSender, SourcesReady,
+    StatusCache, UpdatePod, VolumeManagerMessage, VolumesChanged, VolumesHandle, VolumesInUse, mailbox,
+    slots,
+};
+use windlass_cri::{HungCalls, ImageService, RuntimeService, WatchedImages, WatchedRuntime};
+use windlass_metrics::Metrics;
+use windlass_status::{EventRecorder, PodStatusStore};
+use windlass_timelines::Timelines;
+use windlass_types::view::EventType;
+use windlass_types::{Clock, PodUid, Reason};
+
+use super::cluster::event_recorder;
+use super::parts::AgentParts;
+
+/// Handles that most actors hold.
+pub(super) struct Shared {
+    pub(super) node_name: String,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: Metrics,
+    pub(super) events: Arc<dyn EventRecorder>,
+    pub(super) board: PodStatusStore,
+    pub(super) timelines: Timelines,
+    pub(super) hung: HungCalls,
+    pub(super) runtime: Arc<dyn RuntimeService>,
+    pub(super) images: Arc<dyn ImageService>,
+    pub(super) runtime_name: RuntimeName,
+    pub(super) shutdown: Shutdown,
+}
+
+impl Shared {
+    /// Creates the handles and records the warnings about the node as events.
+    pub(super) fn new(parts: &AgentParts) -> Self {
+        let hung = HungCalls::new(Arc::clone(&parts.clock));
+        let timelines = Timelines::new(Arc::clone(&parts.clock), parts.spans.clone());
+        let (runtime, images) = (&parts.runtime.runtime, &parts.runtime.images);
+        let runtime = WatchedRuntime::new(Arc::clone(runtime), hung.clone(), timelines.clone());
+        let images = WatchedImages::new(Arc::clone(images), hung.clone(), timelines.clone());
+        let board = PodStatusStore::new();
+        let events = event_recorder(parts, &board);
+        let warnings = [
+            (Reason::CheckLimitsForResolvConf, &parts.node.resolv_conf_warning),
+            (Reason::PossibleMemoryBackedVolumesOnDisk, &parts.node.swap_warning),
+        ];
+        for (reason, message) in warnings {
+            if let Some(message) = message {
+                events.record_node(EventType::Warning, reason, message);
+            }
+        }
+        Self {
+            node_name: parts.sources.node_name.clone(),
+            clock: Arc::clone(&parts.clock),
+            metrics: parts.metrics.clone(),
+            events,
+            board,
+            timelines,
+            hung,
+            runtime: Arc::new(runtime),
+            images: Arc::new(images),
+            runtime_name: RuntimeName::default(),
+            shutdown: Shutdown::new(),
+        }
+    }
+}
+
+/// Ends of channels that any number of actors may hold.
+#[derive(Clone)]
+pub(super) struct Links {
+    pub(super) config: MailboxSender<ConfigChanged>,
+    pub(super) changes: SlotSender<PodUid, PodChanged>,
+    pub(super) objects_changed: SlotSender<PodUid, ObjectsChanged>,
+    pub(super) volumes_changed: SlotSender<PodUid, VolumesChanged>,
+    pub(super) pleg: PlegHandle,
+    pub(super) workers: PodWorkersHandle,
+    pub(super) volumes: VolumesHandle,
+    pub(super) node: watch::Receiver<NodeUpdate>,
+    pub(super) node_shutdown: watch::Receiver<ShutdownState>,
+    pub(super) runtime_state: watch::Receiver<RuntimeState>,
+    pub(super) sources_ready: watch::Receiver<SourcesReady>,
+    pub(super) volumes_in_use: watch::Receiver<Option<VolumesInUse>>,
+}
+
+/// The other ends, each for one actor.
+pub(super) struct Ends {
+    pub(super) config: Mailbox<ConfigChanged>,
+    pub(super) changes: SlotReceiver<PodUid, PodChanged>,
+    pub(super) objects_changed: SlotReceiver<PodUid, ObjectsChanged>,
+    pub(super) volumes_changed: SlotReceiver<PodUid, VolumesChanged>,
+    pub(super) pleg: Mailbox<PlegMessage>,
+    pub(super) workers: Mailbox<PodWorkersMessage>,
+    pub(super) updates: SlotReceiver<PodUid, UpdatePod>,
+    pub(super) volumes: Mailbox<VolumeManagerMessage>,
+    pub(super) node: watch::Sender<NodeUpdate>,
+    pub(super) node_shutdown: watch::Sender<ShutdownState>,
+    pub(super) runtime_state: watch::Sender<RuntimeState>,
+    pub(super) sources_ready: watch::Sender<SourcesReady>,
+    pub(super) volumes_in_use: watch::Sender<Option<VolumesInUse>>,
+}
+
+/// Creates all mailboxes and watch channels.
+pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
+    let (config, config_end) = mailbox(ActorKind::SyncLoop, metrics);
+    let (changes, changes_end) = slots(ActorKind::SyncLoop, metrics);
+    let (objects_changed, objects_end) = slots(ActorKind::SyncLoop, metrics);
+    let (volumes_changed, volumes_changed_end) = slots(ActorKind::SyncLoop, metrics);
+    let (pleg, pleg_end) = mailbox(ActorKind::Pleg, metrics);
+    let (workers, workers_end) = mailbox(ActorKind::PodWorkers, metrics);
+    let (updates, updates_end) = slots(ActorKind::PodWorkers, metrics);
+    let (volumes, volumes_end) = mailbox(ActorKind::VolumeManager, metrics);
+    let (node_end, node) = watch::channel(NodeUpdate::default());
+    let (node_shutdown_end, node_shutdown) = watch::channel(ShutdownState::default());
+    let (runtime_state_end, runtime_state) = watch::channel(RuntimeState::unknown());
+    let (sources_ready_end, sources_ready) = watch::channel(SourcesReady::default());
+    let (volumes_in_use_end, volumes_in_use) = watch::channel(None);
+    let links = Links {
+        config,
+        changes,
+        objects_changed,
+        volumes_changed,
+        pleg: PlegHandle {
+            mailbox: pleg,
+            cache: StatusCache::new(),
+        },
+        workers: PodWorkersHandle {
+            updates,
+            mailbox: workers,
+        },
+        volumes: VolumesHandle {
+            mailbox: volumes,
+            mounted: MountedVolumeCache::default(),
+        },
+        node,
+        node_shutdown,
+        runtime_state,
+        sources_ready,
+        volumes_in_use,
+    };
+    let ends = Ends {
+        config: config_end,
+        changes: changes_end,
+        objects_changed: objects_end,
+        volumes_changed: volumes_changed_end,
+        pleg: pleg_end,
+        workers: workers_end,
+        updates: updates_end,
+        volumes: volumes_end,
+        node: node_end,
+        node_shutdown: node_shutdown_end,
+        runtime_state: runtime_state_end,
+        sources_ready: sources_ready_end,
+        volumes_in_use: volumes_in_use_end,
+    };
+    (links, ends)
+}

@@ -1,0 +1,158 @@
+//! Dependencies and settings of the actors, by subsystem.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use windlass_checks::Checks;
+use windlass_cri::{ImageService, RuntimeService};
+use windlass_csi::CsiDrivers;
+use windlass_metrics::Metrics;
+use windlass_node::shutdown::{LogindBus, ShutdownRecord};
+use windlass_node_rules::admission::NodeAbilities;
+use windlass_objects::CredentialDirs;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_lifecycle::shutdown::ShutdownPeriods;
+use windlass_runtime::files::PodFiles;
+use windlass_runtime::logs::LogRotation;
+use windlass_runtime::{CgroupSettings, ImageCredentials, RuntimeOptions};
+use windlass_store::{
+    AdmittedPods, BackoffFile, BackoffTables, ProbeResultFile, ProbeResultTables,
+};
+use windlass_types::corev1::Node;
+use windlass_types::{Clock, SharedPod, SpanSink};
+use windlass_volumes::VolumePlugins;
+
+use super::sources::SourceParts;
+use crate::cluster::ClusterParts;
+
+/// Dependencies and settings of all actors.
+#[derive(Debug)]
+pub struct AgentParts {
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Metrics.
+    pub metrics: Metrics,
+    /// Trace exporter.
+    pub spans: Option<Arc<dyn SpanSink>>,
+    /// The pod sources.
+    pub sources: SourceParts,
+    /// The cluster; `None` in standalone mode.
+    pub cluster: Option<ClusterParts>,
+    /// The node.
+    pub node: NodeParts,
+    /// ConfigMaps, Secrets and other objects that pods refer to.
+    pub objects: ObjectParts,
+    /// Volumes and CSI drivers.
+    pub volumes: VolumeParts,
+    /// The container runtime.
+    pub runtime: RuntimeParts,
+    /// Pod workers.
+    pub workers: WorkerParts,
+    /// State files and their contents.
+    pub state: StateParts,
+}
+
+/// The node as pods and admission see it.
+#[derive(Debug)]
+pub struct NodeParts {
+    /// Facts about the node.
+    pub facts: Arc<NodeFacts>,
+    /// The node object to register; pods are admitted against it until the API server has one.
+    pub initial: Arc<Node>,
+    /// What host and configuration allow pods.
+    pub abilities: Arc<NodeAbilities>,
+    /// The node's addresses.
+    pub host_ips: Vec<IpAddr>,
+    /// `podCIDR`, in effect until the node object has one.
+    pub pod_cidr: String,
+    /// Problem of the node's `resolv.conf`, for an event of the node.
+    pub resolv_conf_warning: Option<String>,
+    /// Warning that memory volumes may be swapped, for an event of the node.
+    pub swap_warning: Option<String>,
+    /// Graceful node shutdown; `None` in simulations.
+    pub shutdown: Option<ShutdownParts>,
+}
+
+/// Settings of graceful node shutdown.
+#[derive(Clone, Debug)]
+pub struct ShutdownParts {
+    /// Grace periods by priority.
+    pub periods: ShutdownPeriods,
+    /// Bus of logind.
+    pub bus: LogindBus,
+    /// Directory of logind's drop-in files.
+    pub logind_conf_dir: PathBuf,
+    /// State file of shutdown times.
+    pub record: Option<ShutdownRecord>,
+}
+
+/// How objects are read and where the node's own credentials are.
+#[derive(Debug)]
+pub struct ObjectParts {
+    /// How changes of ConfigMaps and Secrets are detected.
+    pub change_detection: ChangeDetection,
+    /// Directories of the node's registry credentials; `None` in simulations.
+    pub credential_dirs: Option<CredentialDirs>,
+}
+
+/// Volumes and the CSI drivers that serve them.
+#[derive(Debug)]
+pub struct VolumeParts {
+    /// Volumes of pods.
+    pub plugins: Arc<dyn VolumePlugins>,
+    /// CSI drivers registered on this node; `plugins` calls them.
+    pub csi_drivers: CsiDrivers,
+    /// Directory of plugin sockets, `<root-dir>/plugins_registry`; `None` in simulations.
+    pub registry: Option<PathBuf>,
+}
+
+/// The container runtime and what containers need of the host.
+#[derive(Debug)]
+pub struct RuntimeParts {
+    /// The container runtime.
+    pub runtime: Arc<dyn RuntimeService>,
+    /// The image service.
+    pub images: Arc<dyn ImageService>,
+    /// Network checks of probes and hooks.
+    pub checks: Arc<dyn Checks>,
+    /// Files of pods.
+    pub files: Arc<dyn PodFiles>,
+    /// Cgroups of pods; `None` leaves them to the runtime.
+    pub cgroups: Option<CgroupSettings>,
+    /// Credential providers for image pulls.
+    pub credentials: Option<Arc<dyn ImageCredentials>>,
+    /// Settings of the pod runtime.
+    pub options: RuntimeOptions,
+    /// Log rotation; `None` without a limit and in simulations.
+    pub log_rotation: Option<LogRotation>,
+}
+
+/// Settings of the pod workers.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerParts {
+    /// `syncFrequency`.
+    pub sync_frequency: Duration,
+    /// Max concurrent pod starts.
+    pub start_concurrency: usize,
+    /// Grace period of orphaned pods.
+    pub orphan_grace: Duration,
+}
+
+/// State files, and what previous agent runs wrote to them. The files are `None` in simulations
+/// without a disk.
+#[derive(Debug, Default)]
+pub struct StateParts {
+    /// Restart back-offs.
+    pub backoff: Option<(BackoffFile, BackoffTables)>,
+    /// File of probe results.
+    pub probe_result_file: Option<ProbeResultFile>,
+    /// Probe results of the previous run.
+    pub probe_results: ProbeResultTables,
+    /// Checkpoint of admitted pods.
+    pub admitted: Option<AdmittedPods>,
+    /// Pods admitted by previous runs.
+    pub restored: Vec<SharedPod>,
+}

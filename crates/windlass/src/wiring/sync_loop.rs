@@ -1,0 +1,86 @@
+//! The sync loop.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use windlass_actors::{
+    ConfigChanged, Mailbox, ObjectsChanged, PlegHealth, PodChanged, ProbeUpdate, RuntimeState,
+    SlotReceiver, SourcesReady, VolumesChanged, start_actor,
+};
+use windlass_node_rules::admission::NodeAbilities;
+use windlass_runtime::PodRuntime;
+use windlass_store::{AdmittedPods, BackoffFile};
+use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
+use windlass_types::corev1::Node;
+use windlass_types::{PodSource, PodUid};
+
+use super::links::{Links, Shared};
+
+/// Dependencies of the sync loop beyond what most actors hold.
+pub(super) struct SyncLoopWiring {
+    pub(super) sources: BTreeSet<PodSource>,
+    pub(super) orphan_grace: Duration,
+    pub(super) initial_node: Arc<Node>,
+    pub(super) abilities: Arc<NodeAbilities>,
+    pub(super) checkpoint: Option<AdmittedPods>,
+    pub(super) runtime: Arc<PodRuntime>,
+    pub(super) backoff_file: Option<BackoffFile>,
+    pub(super) pleg_health: PlegHealth,
+}
+
+/// Channels that the sync loop alone receives from or sends to.
+pub(super) struct SyncLoopInbox {
+    pub(super) config: Mailbox<ConfigChanged>,
+    pub(super) changes: SlotReceiver<PodUid, PodChanged>,
+    pub(super) objects: SlotReceiver<PodUid, ObjectsChanged>,
+    pub(super) volumes: SlotReceiver<PodUid, VolumesChanged>,
+    pub(super) probes: SlotReceiver<PodUid, ProbeUpdate>,
+    pub(super) runtime_state: watch::Sender<RuntimeState>,
+    pub(super) sources_ready: watch::Sender<SourcesReady>,
+}
+
+/// Starts the loop; returns the time of its last iteration.
+pub(super) fn spawn_sync_loop(
+    wiring: SyncLoopWiring,
+    shared: &Shared,
+    links: &Links,
+    inbox: SyncLoopInbox,
+) -> SyncLoopHealth {
+    let health = SyncLoopHealth::default();
+    let deps = SyncLoopDeps {
+        sources: wiring.sources,
+        workers: links.workers.clone(),
+        cache: links.pleg.cache.clone(),
+        cri: Arc::clone(&shared.runtime),
+        pleg_health: wiring.pleg_health,
+        volumes: links.volumes.clone(),
+        orphan_grace: wiring.orphan_grace,
+        runtime: wiring.runtime,
+        backoff_file: wiring.backoff_file,
+        runtime_state: inbox.runtime_state,
+        sources_ready: inbox.sources_ready,
+        admission: AdmissionDeps {
+            node: links.node.clone(),
+            initial_node: wiring.initial_node,
+            abilities: wiring.abilities,
+            shutdown: links.node_shutdown.clone(),
+            checkpoint: wiring.checkpoint,
+            events: Arc::clone(&shared.events),
+        },
+        timelines: shared.timelines.clone(),
+        clock: Arc::clone(&shared.clock),
+        metrics: shared.metrics.clone(),
+        health: health.clone(),
+    };
+    start_actor(SyncLoop::new(
+        deps,
+        inbox.config,
+        inbox.changes,
+        inbox.objects,
+        inbox.volumes,
+        inbox.probes,
+    ));
+    health
+}

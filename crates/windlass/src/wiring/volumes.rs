@@ -1,0 +1,81 @@
+//! The volume manager, the usage of volumes and the objects that volumes are made of.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use windlass_actors::{Mailbox, NodeExpander, VolumeManagerMessage, VolumesInUse, start_actor};
+use windlass_csi::CsiObjects;
+use windlass_objects::{ObjectCache, ObjectCacheDeps};
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_volume_manager::{
+    MeasuredVolumes, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
+};
+
+use super::csi::drivers_came;
+use super::links::{Links, Shared};
+use super::parts::{ObjectParts, VolumeParts};
+use crate::cluster::ClusterParts;
+
+/// Creates the cache of the objects that pods refer to.
+pub(super) fn object_cache(
+    parts: ObjectParts,
+    node: &Arc<NodeFacts>,
+    cluster: Option<&ClusterParts>,
+    shared: &Shared,
+    links: &Links,
+) -> Arc<ObjectCache> {
+    Arc::new(ObjectCache::new(ObjectCacheDeps {
+        clients: cluster.map(|it| it.clients.clone()),
+        clock: Arc::clone(&shared.clock),
+        events: Arc::clone(&shared.events),
+        changed: links.objects_changed.clone(),
+        node: Arc::clone(node),
+        node_seen: links.node.clone(),
+        metrics: shared.metrics.volumes.clone(),
+        change_detection: parts.change_detection,
+        csi: cluster.map(|it| Arc::clone(&it.csi) as Arc<dyn CsiObjects>),
+        credential_dirs: parts.credential_dirs,
+    }))
+}
+
+/// Starts the volume manager; returns the usage of volumes.
+pub(super) fn spawn_volumes(
+    parts: &VolumeParts,
+    objects: &Arc<ObjectCache>,
+    shared: &Shared,
+    links: &Links,
+    mailbox: Mailbox<VolumeManagerMessage>,
+    in_use: watch::Sender<Option<VolumesInUse>>,
+) -> VolumeUsages {
+    parts.plugins.tell_events_to(Arc::clone(&shared.events));
+    let usages = VolumeUsages::new(VolumeUsagesDeps {
+        plugins: Arc::clone(&parts.plugins),
+        clock: Arc::clone(&shared.clock),
+        events: Arc::clone(&shared.events),
+        changed: links.volumes_changed.clone(),
+        metrics: shared.metrics.clone(),
+        cancel: shared.shutdown.token(),
+    });
+    let plugins = MeasuredVolumes::new(
+        Arc::clone(&parts.plugins),
+        usages.clone(),
+        shared.metrics.volumes.clone(),
+        shared.timelines.clone(),
+    );
+    let deps = VolumeManagerDeps {
+        plugins: Arc::new(plugins),
+        clock: Arc::clone(&shared.clock),
+        events: Arc::clone(&shared.events),
+        claims: Arc::clone(objects) as Arc<dyn NodeExpander>,
+        usages: usages.clone(),
+        settled: links.volumes.mounted.clone(),
+        changed: links.volumes_changed.clone(),
+        in_use,
+        node: links.node.clone(),
+        sources_ready: links.sources_ready.clone(),
+        drivers: drivers_came(&parts.csi_drivers),
+        metrics: shared.metrics.clone(),
+    };
+    start_actor(VolumeManager::new(deps, mailbox));
+    usages
+}
