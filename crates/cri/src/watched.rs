@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use windlass_timelines::{Outcome, Timelines, Touch, RecordKind, What};
+use windlass_timelines::{RecordOutcome, Timelines, RecordGuard, RecordKind, RecordKey};
 use windlass_types::cri::{
     CgroupDriver, ContainerConfig, ContainerDetail, ContainerSummary, ExecOutput, ImageAuth,
     ImageInfo, ListFilter, RuntimeStatus, RuntimeVersion, SandboxConfig, SandboxDetail,
@@ -62,14 +62,14 @@ impl Watch {
     /// Does a call as the touch of a pod that it is, if it is a pod's.
     async fn record<T>(
         &self,
-        touch: Option<Touch>,
+        touch: Option<RecordGuard>,
         call: impl Future<Output = CriResult<T>>,
     ) -> CriResult<T> {
         let Some(touch) = touch else {
             return call.await;
         };
         let result = touch.within(call).await;
-        touch.end(Outcome::of(
+        touch.end(RecordOutcome::from_result(
             &result.as_ref().map_err(|error| &error.message),
         ));
         result
@@ -80,7 +80,7 @@ impl Watch {
         operation: &'static str,
         object: &CallObject,
         for_pod: Option<&PodUid>,
-    ) -> Option<Touch> {
+    ) -> Option<RecordGuard> {
         // a probe asks for ever, and tells its verdicts itself
         if operation == "ExecSync" && for_pod.is_none() {
             return None;
@@ -88,24 +88,24 @@ impl Watch {
         let kind = RecordKind::RuntimeCall;
         let of = |id: &str| self.calls.owner(id);
         let (pod, what) = match object {
-            CallObject::Runtime => (None, What::new(kind, operation)),
-            CallObject::Pod(uid) => (Some(uid.clone()), What::new(kind, operation)),
+            CallObject::Runtime => (None, RecordKey::new(kind, operation)),
+            CallObject::Pod(uid) => (Some(uid.clone()), RecordKey::new(kind, operation)),
             CallObject::NewContainer(uid, name) => {
-                (Some(uid.clone()), What::of(kind, operation, name))
+                (Some(uid.clone()), RecordKey::with_subject(kind, operation, name))
             }
             CallObject::Sandbox(id) => {
                 let owner = of(id.as_str()).map(|owner| owner.pod);
-                (owner, What::new(kind, operation))
+                (owner, RecordKey::new(kind, operation))
             }
             CallObject::Container(id) => match of(id.as_str()) {
                 Some(Owner { pod, container }) => {
                     let subject = container;
-                    let what = What::new(kind, operation);
-                    (Some(pod), What { subject, ..what })
+                    let what = RecordKey::new(kind, operation);
+                    (Some(pod), RecordKey { subject, ..what })
                 }
-                None => (None, What::of(kind, operation, short(id.as_str()))),
+                None => (None, RecordKey::with_subject(kind, operation, short(id.as_str()))),
             },
-            CallObject::Image(name) => (None, What::of(kind, operation, name)),
+            CallObject::Image(name) => (None, RecordKey::with_subject(kind, operation, name)),
         };
         let pod = pod.as_ref().or(for_pod)?;
         Some(self.timelines.begin(pod, what))

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use windlass_pod_status::timeline::{Bar, Episode, waterfall};
+use windlass_pod_status::timeline::{Bar, TimelineSegment, waterfall};
 use windlass_types::Timestamp;
-use windlass_types::why::{PodTimeline, RecordState, TimelineRecord};
+use windlass_types::explain::{PodTimeline, RecordState, TimelineRecord};
 
 use crate::age::{age, human};
 use crate::args::ExplainArgs;
@@ -23,15 +23,15 @@ const MESSAGE: usize = 100;
 pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Error> {
     let (namespace, name) = (&args.pod.namespace, &args.pod.name);
     let json = match client.timeline(namespace, name).await {
-        Err(Error::Refused(status)) if status.code() == tonic::Code::NotFound => {
+        Err(Error::Rpc(status)) if status.code() == tonic::Code::NotFound => {
             // its error says which pods there are
             pod::find(&mut client, namespace, name).await?;
-            return Err(Error::Refused(status));
+            return Err(Error::Rpc(status));
         }
         answer => answer?,
     };
     let timeline: PodTimeline =
-        serde_json::from_slice(&json).map_err(|error| Error::Answer(error.to_string()))?;
+        serde_json::from_slice(&json).map_err(|error| Error::InvalidResponse(error.to_string()))?;
     let text = match args.output {
         None => text(&timeline),
         Some(_json) => crate::pretty(&timeline)?,
@@ -47,8 +47,8 @@ pub(crate) fn text(timeline: &PodTimeline) -> String {
         let _infallible = write!(text, ", removed {} ago", age(Some(removed), timeline.generated_at));
     }
     text.push('\n');
-    for episode in waterfall(&timeline.records, WIDTH) {
-        text.push_str(&episode_text(&episode, timeline.generated_at));
+    for segment in waterfall(&timeline.records, WIDTH) {
+        text.push_str(&segment_text(&segment, timeline.generated_at));
     }
     if timeline.dropped_records > 0 {
         let count = timeline.dropped_records;
@@ -57,13 +57,13 @@ pub(crate) fn text(timeline: &PodTimeline) -> String {
     text
 }
 
-fn episode_text(episode: &Episode<'_>, now: Timestamp) -> String {
-    let rows: Vec<Vec<String>> = episode.bars.iter().map(row).collect();
+fn segment_text(segment: &TimelineSegment<'_>, now: Timestamp) -> String {
+    let rows: Vec<Vec<String>> = segment.bars.iter().map(row).collect();
     format!(
         "\n{} ({} ago), {} in all\n{}",
-        windlass_types::api_time(episode.began),
-        age(Some(episode.began), now),
-        short(episode.length),
+        windlass_types::api_time(segment.began),
+        age(Some(segment.began), now),
+        short(segment.length),
         table::render(&["AFTER", "WHAT", "TOOK", &scale(), ""], &rows)
     )
 }
@@ -74,7 +74,7 @@ fn scale() -> String {
 }
 
 fn row(bar: &Bar<'_>) -> Vec<String> {
-    let touch = bar.touch;
+    let touch = bar.record;
     let took = touch.duration_seconds.map(Duration::try_from_secs_f64);
     vec![
         short(bar.after),
@@ -93,14 +93,14 @@ fn name(touch: &TimelineRecord) -> String {
 
 /// `====` went well, `!!!!` failed, `~~~~` was given up, `===>` is under way, `|` took no time.
 fn cells(bar: &Bar<'_>) -> String {
-    let (mark, last) = match bar.touch.state {
+    let (mark, last) = match bar.record.state {
         RecordState::Succeeded => ("=", "="),
         RecordState::Failed => ("!", "!"),
         RecordState::Cancelled => ("~", "~"),
         RecordState::Running => ("=", ">"),
     };
     let drawn = match bar.cells {
-        0 if bar.touch.state == RecordState::Failed => "!".to_owned(),
+        0 if bar.record.state == RecordState::Failed => "!".to_owned(),
         0 => "|".to_owned(),
         cells => mark.repeat(cells - 1) + last,
     };

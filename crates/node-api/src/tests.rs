@@ -15,12 +15,12 @@ use windlass_metrics::Metrics;
 use windlass_server::{HealthCheck, HealthSource, Why};
 use windlass_stats::usage::{CgroupUsage, CpuUsage, NodeUsage, PodUsage};
 use windlass_stats::{LogUsage, MachineFacts, NoFigures, StatsError, StatsSource, Wanted};
-use windlass_status::{PodBoard, PodEntryView};
+use windlass_status::{PodStatusStore, PodStatusEntry};
 use windlass_streams::{Limits, Sessions};
 use windlass_testing::FakeRuntime;
-use windlass_timelines::{Outcome, Timelines, RecordKind, What};
+use windlass_timelines::{RecordOutcome, Timelines, RecordKind, RecordKey};
 use windlass_types::view::Blocker;
-use windlass_types::why::PodTimeline;
+use windlass_types::explain::PodTimeline;
 use windlass_types::{Clock, Reason, Timestamp};
 
 use crate::streaming::tests::FakeStreams;
@@ -120,7 +120,7 @@ impl World {
     pub(crate) fn new() -> Self {
         let clock: Arc<dyn Clock> = Arc::new(FixedClock);
         let (stats, verbosity) = (Arc::<Measured>::default(), Arc::<Said>::default());
-        let board = PodBoard::new();
+        let board = PodStatusStore::new();
         board.publish(entry("web"));
         let why = Why {
             board: board.clone(),
@@ -208,15 +208,15 @@ impl World {
     }
 }
 
-pub(crate) fn entry(name: &str) -> PodEntryView {
+pub(crate) fn entry(name: &str) -> PodStatusEntry {
     let pod = json!({
         "metadata": {"name": name, "namespace": "default", "uid": format!("{name}-uid")},
         "spec": {"containers": [{"name": "app", "image": "busybox"}]},
     });
-    PodEntryView {
+    PodStatusEntry {
         status: Arc::new(serde_json::from_value(json!({"phase": "Running"})).expect("status")),
         looked: true,
-        ..PodEntryView::new(Arc::new(serde_json::from_value(pod).expect("pod")))
+        ..PodStatusEntry::new(Arc::new(serde_json::from_value(pod).expect("pod")))
     }
 }
 
@@ -259,11 +259,11 @@ async fn what_touched_a_pod_and_what_holds_it_up_is_told() {
     why.timelines.seen(&blocked.pod);
     why.board.publish(blocked);
     let touched = |kind, name, outcome| {
-        let what = What::of(kind, name, "c");
-        why.timelines.instant(&uid, what, outcome);
+        let what = RecordKey::with_subject(kind, name, "c");
+        why.timelines.record_instant(&uid, what, outcome);
     };
-    touched(RecordKind::Source, "ADD", Outcome::Done);
-    let missing = Outcome::failed("not found");
+    touched(RecordKind::Source, "ADD", RecordOutcome::Done);
+    let missing = RecordOutcome::failed("not found");
     touched(RecordKind::Wait, "references", missing);
 
     let (status, text) = world.get("/windlass/v1/pods/default/web/timeline").await;

@@ -1,12 +1,10 @@
-//! What touched one pod and how long it took, in bounded memory. Pure.
+//! The timeline of one pod, in bounded memory. Pure.
 //!
-//! A timeline has two parts. What happened until the pod was ready, or over, stays: that is the
-//! question asked of it most. What came later is a ring. In either part the same touch again is
-//! counted on the record that is there, so that a pod that is retried, probed or looked at for hours
-//! has as many records as different things happened to it.
+//! Records of the start stay; later records are in a ring buffer. A repeated operation increases the
+//! count of its record, so a pod has as many records as different operations.
 //!
 //! *bound* `MAX_START` and `MAX_LATER` records of 120 bytes, texts of `START_TEXT` and `LATER_TEXT`
-//! bytes, and [`MAX_OPEN`] touches under way: 44 × 120 + 2240 + 8 × 64 = 8032 bytes a pod at the most, 0.8 MiB
+//! bytes, and [`MAX_OPEN`] open records: 44 × 120 + 2240 + 8 × 64 = 8032 bytes a pod at the most, 0.8 MiB
 //! for 110 pods and 1.9 MiB for 250. A pod that started and runs has about 15 records: 2 KiB.
 
 mod cause;
@@ -20,40 +18,39 @@ use std::time::Duration;
 use windlass_types::Timestamp;
 use windlass_types::explain::{RecordKind, RecordState, TimelineRecord};
 
-pub use cause::{led_to, start_end};
-pub use waterfall::{Bar, Episode, waterfall};
+pub use cause::{relevant_records, start_outcome};
+pub use waterfall::{Bar, TimelineSegment, waterfall};
 
 /// Records of a pod's start: a pod of two containers with three volumes has 25.
 const MAX_START: usize = 28;
-/// Records of what came later.
+/// Records after the start.
 const MAX_LATER: usize = 16;
-/// Touches under way at the same time: a job, its wait or call, and a few steps of volumes.
+/// OpenRecord records: a sync, its wait or runtime call, and a few volume operations.
 pub const MAX_OPEN: usize = 8;
-/// Bytes of the texts of a pod's start, with what the heap needs for each. What does not fit goes
-/// to the ring.
+/// Bytes of the texts of a start, including heap overhead. Records over it go to the ring buffer.
 const START_TEXT: usize = 1280;
-/// Bytes of the texts of the ring, of its own, so that a long start leaves it room.
+/// Bytes of the texts of the ring buffer.
 const LATER_TEXT: usize = 960;
-/// Bytes of one text.
+/// Maximum bytes of one text.
 const ONE_TEXT: usize = 160;
-/// What the heap needs for a text besides its bytes: two counters.
+/// Heap overhead of a text: two counters.
 const TEXT_HEAD: usize = 16;
-/// Records are added to the memory of a timeline in such steps, so that none is in vain.
+/// Number of records by which the capacity grows.
 const STEP: usize = 4;
 
-/// What touches a pod.
+/// Operation that a record describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct What {
-    /// What kind of thing.
+pub struct RecordKey {
+    /// Kind of the operation.
     pub kind: RecordKind,
-    /// What is done, such as `RunPodSandbox`.
+    /// Name of the operation, such as `RunPodSandbox`.
     pub name: &'static str,
-    /// To which part of the pod.
+    /// The container, volume or image concerned.
     pub subject: Option<Arc<str>>,
 }
 
-impl What {
-    /// Something done to the pod as a whole.
+impl RecordKey {
+    /// Creates the key of an operation on the pod.
     pub fn new(kind: RecordKind, name: &'static str) -> Self {
         Self {
             kind,
@@ -62,8 +59,8 @@ impl What {
         }
     }
 
-    /// Something done to a part of the pod.
-    pub fn of(kind: RecordKind, name: &'static str, subject: &str) -> Self {
+    /// Creates the key of an operation on a part of the pod.
+    pub fn with_subject(kind: RecordKind, name: &'static str, subject: &str) -> Self {
         Self {
             subject: Some(cut(subject)),
             ..Self::new(kind, name)
@@ -71,7 +68,7 @@ impl What {
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for RecordKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind, self.name)?;
         match &self.subject {
@@ -81,39 +78,39 @@ impl fmt::Display for What {
     }
 }
 
-/// What came of a touch.
+/// Outcome of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is done.
+pub enum RecordOutcome {
+    /// Succeeded.
     Done,
-    /// It is done, and this was decided: another decision is another record.
+    /// Succeeded with a decision; another decision is another record.
     Decided(Arc<str>),
-    /// It failed, and why.
+    /// Failed with this error.
     Failed(Arc<str>),
-    /// Whoever was at it gave it up.
+    /// Abandoned by its caller.
     Cancelled,
 }
 
-impl Outcome {
-    /// Something was decided.
+impl RecordOutcome {
+    /// Returns success with a decision.
     pub fn decided(line: impl fmt::Display) -> Self {
         Self::Decided(cut(&line.to_string()))
     }
 
-    /// Something failed.
+    /// Returns a failure.
     pub fn failed(why: impl fmt::Display) -> Self {
         Self::Failed(cut(&why.to_string()))
     }
 
-    /// That of a result.
-    pub fn of<T, E: fmt::Display>(result: &Result<T, E>) -> Self {
+    /// Returns the outcome of a result.
+    pub fn from_result<T, E: fmt::Display>(result: &Result<T, E>) -> Self {
         match result {
             Ok(_) => Self::Done,
             Err(error) => Self::failed(error),
         }
     }
 
-    /// The text, if there is one.
+    /// Returns the decision or error.
     pub fn text(&self) -> Option<&Arc<str>> {
         match self {
             Self::Decided(text) | Self::Failed(text) => Some(text),
@@ -129,7 +126,7 @@ impl Outcome {
         }
     }
 
-    /// A failure stays the same one when it finds other words.
+    /// True for the same outcome; failures with different errors are the same.
     fn is_repeat_of(&self, before: &Self) -> bool {
         match (self, before) {
             (Self::Failed(_), Self::Failed(_)) => true,
@@ -138,26 +135,26 @@ impl Outcome {
     }
 }
 
-/// The text, without what is too much of it.
+/// Truncates a text.
 fn cut(text: &str) -> Arc<str> {
     Arc::from(&text[..text.floor_char_boundary(ONE_TEXT)])
 }
 
-/// Number of a touch that is under way.
+/// ID of an open record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TouchId(pub u64);
+pub struct RecordId(pub u64);
 
 #[derive(Clone, Debug)]
-struct Open {
-    id: TouchId,
-    what: What,
+struct OpenRecord {
+    id: RecordId,
+    what: RecordKey,
     began: Timestamp,
 }
 
 #[derive(Clone, Debug)]
 struct Record {
-    what: What,
-    outcome: Outcome,
+    what: RecordKey,
+    outcome: RecordOutcome,
     count: u32,
     first: Timestamp,
     began: Timestamp,
@@ -183,7 +180,7 @@ impl Record {
     }
 }
 
-fn view_of(what: &What, first: Timestamp, began: Timestamp) -> TimelineRecord {
+fn view_of(what: &RecordKey, first: Timestamp, began: Timestamp) -> TimelineRecord {
     TimelineRecord {
         kind: what.kind,
         name: what.name.to_owned(),
@@ -197,15 +194,15 @@ fn view_of(what: &What, first: Timestamp, began: Timestamp) -> TimelineRecord {
     }
 }
 
-/// Records with the bytes of their texts.
+/// Records and the total bytes of their texts.
 #[derive(Clone, Debug, Default)]
-struct Part {
+struct RecordBuffer {
     records: VecDeque<Record>,
     text: usize,
 }
 
-impl Part {
-    fn has_room(&self, records: usize, text: usize, record: &Record) -> bool {
+impl RecordBuffer {
+    fn fits(&self, records: usize, text: usize, record: &Record) -> bool {
         self.records.len() < records && self.text + record.text() <= text
     }
 
@@ -224,61 +221,61 @@ impl Part {
     }
 }
 
-/// What touched one pod.
+/// The timeline of one pod.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    start: Part,
-    later: Part,
-    open: Vec<Open>,
+    start: RecordBuffer,
+    later: RecordBuffer,
+    open: Vec<OpenRecord>,
     started: bool,
-    forgotten: u32,
+    dropped: u32,
 }
 
 impl Timeline {
-    /// Something begins. It is known as `id` until [`Self::end`].
-    pub fn begin(&mut self, id: TouchId, what: What, now: Timestamp) {
-        // what does not fit is recorded when it ends
+    /// Opens a record.
+    pub fn begin(&mut self, id: RecordId, what: RecordKey, now: Timestamp) {
+        // over the limit an operation is recorded only at its end
         if self.open.len() < MAX_OPEN {
             let began = now;
-            self.open.push(Open { id, what, began });
+            self.open.push(OpenRecord { id, what, began });
         }
     }
 
-    /// What began at `began` ended `took` later.
+    /// Closes a record.
     pub fn end(
         &mut self,
-        id: TouchId,
-        what: What,
-        outcome: Outcome,
+        id: RecordId,
+        what: RecordKey,
+        outcome: RecordOutcome,
         (began, took): (Timestamp, Duration),
     ) {
         self.open.retain(|open| open.id != id);
         self.record(what, outcome, began, Some(took));
     }
 
-    /// Something happened that takes no time.
-    pub fn instant(&mut self, what: What, outcome: Outcome, now: Timestamp) {
+    /// Adds a record without a duration.
+    pub fn record_instant(&mut self, what: RecordKey, outcome: RecordOutcome, now: Timestamp) {
         self.record(what, outcome, now, None);
     }
 
-    /// The pod is ready or over: what comes now is not its start.
+    /// Ends the start: the pod is ready or in a terminal phase.
     pub fn started(&mut self) {
         self.started = true;
     }
 
-    /// True of a touch that began here and has not ended.
-    pub fn is_open(&self, id: TouchId) -> bool {
+    /// True for an open record.
+    pub fn is_open(&self, id: RecordId) -> bool {
         self.open.iter().any(|open| open.id == id)
     }
 
-    /// Records that had to make room.
-    pub fn forgotten(&self) -> u32 {
-        self.forgotten
+    /// Returns the number of dropped records.
+    pub fn dropped(&self) -> u32 {
+        self.dropped
     }
 
-    /// All touches in the order in which they began, with those that are under way.
-    pub fn touches(&self, now: Timestamp) -> Vec<TimelineRecord> {
-        let records = self.records().map(Record::view);
+    /// Returns all records ordered by their start, including open ones.
+    pub fn records(&self, now: Timestamp) -> Vec<TimelineRecord> {
+        let records = self.closed().map(Record::view);
         let open = self.open.iter().map(|open| {
             let so_far = now.duration_since(open.began).as_secs_f64().max(0.0);
             TimelineRecord {
@@ -286,12 +283,18 @@ impl Timeline {
                 ..view_of(&open.what, open.began, open.began)
             }
         });
-        let mut touches: Vec<TimelineRecord> = records.chain(open).collect();
-        touches.sort_by_key(|touch| touch.started_at);
-        touches
+        let mut all: Vec<TimelineRecord> = records.chain(open).collect();
+        all.sort_by_key(|record| record.started_at);
+        all
     }
 
-    fn record(&mut self, what: What, outcome: Outcome, began: Timestamp, took: Option<Duration>) {
+    fn record(
+        &mut self,
+        what: RecordKey,
+        outcome: RecordOutcome,
+        began: Timestamp,
+        took: Option<Duration>,
+    ) {
         let repeated = self.take_repeated(&what, &outcome);
         let (first, count) = repeated.map_or((began, 0), |record| (record.first, record.count));
         let record = Record {
@@ -302,21 +305,21 @@ impl Timeline {
             began,
             took,
         };
-        if !self.started && self.start.has_room(MAX_START, START_TEXT, &record) {
+        if !self.started && self.start.fits(MAX_START, START_TEXT, &record) {
             return self.start.push(record);
         }
-        while !self.later.has_room(MAX_LATER, LATER_TEXT, &record) && self.later.take(0).is_some() {
-            self.forgotten = self.forgotten.saturating_add(1);
+        while !self.later.fits(MAX_LATER, LATER_TEXT, &record) && self.later.take(0).is_some() {
+            self.dropped = self.dropped.saturating_add(1);
         }
         self.later.push(record);
     }
 
-    fn records(&self) -> impl Iterator<Item = &Record> {
+    fn closed(&self) -> impl Iterator<Item = &Record> {
         self.start.records.iter().chain(&self.later.records)
     }
 
-    /// Takes out the record of the same touch, if it is not one of a start that is over.
-    fn take_repeated(&mut self, what: &What, outcome: &Outcome) -> Option<Record> {
+    /// Removes and returns the record of the same operation, except one of a finished start.
+    fn take_repeated(&mut self, what: &RecordKey, outcome: &RecordOutcome) -> Option<Record> {
         let repeats =
             |record: &Record| record.what == *what && outcome.is_repeat_of(&record.outcome);
         let of_start = (!self.started).then_some(&mut self.start);

@@ -2,18 +2,18 @@
 //! the node's own API answer with the same.
 
 use windlass_pod_status::status::{probe_complaint, who_goes_on};
-use windlass_pod_status::timeline::led_to;
-use windlass_status::{PodBoard, PodEntryView, present};
+use windlass_pod_status::timeline::relevant_records;
+use windlass_status::{PodStatusStore, PodStatusEntry, current_entry};
 use windlass_timelines::Timelines;
 use windlass_types::PodExt;
 use windlass_types::view::Blocker;
-use windlass_types::why::{BlockerView, Explanation, PodTimeline};
+use windlass_types::explain::{BlockerView, Explanation, PodTimeline};
 
 /// The cloneable handle to the answers. Nothing here waits.
 #[derive(Clone, Debug)]
 pub struct Why {
     /// Pods as asked and as they are.
-    pub board: PodBoard,
+    pub board: PodStatusStore,
     /// What touched them.
     pub timelines: Timelines,
     /// Name of the node, which a user may leave out at the end of a static pod's.
@@ -33,13 +33,13 @@ impl Why {
         if entries.is_empty() {
             entries = self.board.find(namespace, &self.of_this_node(name));
         }
-        present(&entries).map(|entry| self.explain(entry))
+        current_entry(&entries).map(|entry| self.explain(entry))
     }
 
-    fn explain(&self, entry: &PodEntryView) -> Explanation {
+    fn explain(&self, entry: &PodStatusEntry) -> Explanation {
         let uid = entry.pod.uid();
         let blocker = entry.blocker.as_ref();
-        let timeline = blocker.and_then(|_| self.timelines.of(&uid));
+        let timeline = blocker.and_then(|_| self.timelines.get(&uid));
         Explanation {
             namespace: entry.pod.namespace().to_owned(),
             pod: entry.pod.name().to_owned(),
@@ -51,7 +51,7 @@ impl Why {
                 BlockerView::new(blocker, message, who_goes_on(blocker))
             }),
             issues: entry.issues.clone(),
-            records: timeline.map_or_else(Vec::new, |timeline| led_to(&timeline.records)),
+            records: timeline.map_or_else(Vec::new, |timeline| relevant_records(&timeline.records)),
         }
     }
 
@@ -61,7 +61,7 @@ impl Why {
 }
 
 /// The words of a blocker, with what the probe that it names complained of.
-pub(crate) fn blocker_message(blocker: &Blocker, entry: &PodEntryView) -> String {
+pub(crate) fn blocker_message(blocker: &Blocker, entry: &PodStatusEntry) -> String {
     match probe_complaint(blocker, &entry.status, &entry.events) {
         Some(complaint) => format!("{}: {complaint}", blocker.message),
         None => blocker.message.clone(),

@@ -1,4 +1,4 @@
-//! Records what touches a pod while it starts, and shows its timeline. Time is virtual.
+//! Records the start of a pod and prints its timeline. Time is virtual.
 //!
 //! `cargo run -p windlass-timelines --example record_a_start`
 //!
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use windlass_actors::SimClock;
-use windlass_timelines::{Outcome, Timelines, RecordKind, What};
+use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::{Pod, PodExt, Timestamp};
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -24,34 +24,44 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let uid = pod.uid();
 
     timelines.seen(&pod);
-    timelines.instant(&uid, What::new(RecordKind::Source, "ADD"), Outcome::Done);
+    timelines.record_instant(
+        &uid,
+        RecordKey::new(RecordKind::Source, "ADD"),
+        RecordOutcome::Done,
+    );
     for attempt in 1..=3 {
-        let call = timelines.begin(&uid, What::new(RecordKind::RuntimeCall, "RunPodSandbox"));
+        let call = timelines.begin(
+            &uid,
+            RecordKey::new(RecordKind::RuntimeCall, "RunPodSandbox"),
+        );
         sleep(Duration::from_millis(400)).await;
-        // the same touch that fails again is counted on the record that is there
+        // a repeat increases the count of its record
         call.end(match attempt {
-            3 => Outcome::Done,
-            _ => Outcome::failed("no network"),
+            3 => RecordOutcome::Done,
+            _ => RecordOutcome::failed("no network"),
         });
     }
-    let pull = timelines.begin(&uid, What::of(RecordKind::RuntimeCall, "PullImage", "nginx"));
+    let pull = timelines.begin(
+        &uid,
+        RecordKey::with_subject(RecordKind::RuntimeCall, "PullImage", "nginx"),
+    );
     sleep(Duration::from_secs(2)).await;
-    pull.end(Outcome::Done);
+    pull.end(RecordOutcome::Done);
     timelines.started(&uid, Ok(()));
-    // dropped before its end: it counts as cancelled
-    drop(timelines.begin(&uid, What::new(RecordKind::Sync, "syncPod")));
+    // dropping the guard records a cancellation
+    drop(timelines.begin(&uid, RecordKey::new(RecordKind::Sync, "syncPod")));
     timelines.forget(&uid);
 
     let found = timelines.find("default", "web");
-    let timeline = found.ok_or("there is no pod of this name")?;
+    let timeline = found.ok_or("no pod of this name")?;
     println!("{}/{}", timeline.namespace, timeline.pod);
-    for touch in &timeline.records {
-        println!("  {touch}");
+    for record in &timeline.records {
+        println!("  {record}");
     }
-    if let Some(gone) = timeline.removed_at {
+    if let Some(removed) = timeline.removed_at {
         println!(
-            "  gone after {:#}",
-            gone.duration_since(Timestamp::UNIX_EPOCH)
+            "  removed after {:#}",
+            removed.duration_since(Timestamp::UNIX_EPOCH)
         );
     }
     Ok(())

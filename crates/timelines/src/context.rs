@@ -1,4 +1,4 @@
-//! Which piece of work the current task does, for those whom it asks.
+//! Trace context of the current task, for the requests that it sends.
 
 use windlass_types::TraceParent;
 
@@ -6,12 +6,12 @@ tokio::task_local! {
     static CURRENT: TraceParent;
 }
 
-/// Does `work` as the piece `span` of a trace: what it asks of others carries that name.
+/// Runs `work` in `span`.
 pub async fn within<T>(span: TraceParent, work: impl Future<Output = T>) -> T {
     CURRENT.scope(span, work).await
 }
 
-/// The piece of a sampled trace that the current task does.
+/// Returns the span of the current task, if its trace is sampled.
 pub fn traceparent() -> Option<TraceParent> {
     CURRENT.try_with(|span| *span).ok()
 }
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_knows_which_piece_it_is_and_others_do_not() {
+    async fn traceparent_is_set_only_within_span() {
         let span = TraceParent {
             trace: TraceId(1),
             span: SpanId(2),

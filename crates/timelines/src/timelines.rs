@@ -1,10 +1,9 @@
 //! The owner of all timelines.
 //!
-//! *owns* a timeline for each pod on the node, and those of the last [`GONE`] that left it ·
-//! *invariant* nothing here waits; the lock is held for a record, never across what is recorded ·
-//! *bound* a timeline takes 8 KiB at the most: 110 pods and 32 that are gone 1.1 MiB, 250 pods 2.3
-//! MiB; a record of a pod that nobody has shown is dropped · *restart* begins anew: what an earlier
-//! agent did is in its log
+//! *owns* the timelines of all pods on the node and of the last [`REMOVED_PODS`] removed pods ·
+//! *invariant* nothing here waits; the lock is held for a record, not for the operation ·
+//! *bound* a timeline takes at most 8 KiB: 1.1 MiB for 110 pods and 32 removed ones, 2.3 MiB for 250
+//! pods; a record of an unknown pod is dropped · *restart* starts empty
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -13,23 +12,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use windlass_pod_status::timeline::{Outcome, Timeline, TouchId, What};
-use windlass_types::why::PodTimeline;
+use windlass_pod_status::timeline::{RecordId, RecordKey, RecordOutcome, Timeline};
+use windlass_types::explain::PodTimeline;
 use windlass_types::{Clock, Pod, PodExt, PodUid, SpanSink, Timestamp};
 
 use crate::context::within;
 use crate::trace::{Span, StartTrace, Tracer};
 
-/// Pods that are gone whose timelines are kept: "why did it take so long to go?"
-const GONE: usize = 32;
+/// Number of removed pods whose timelines are kept.
+const REMOVED_PODS: usize = 32;
 
-/// A start that takes longer ends its trace: a pod that never becomes ready would make one without
-/// end. Its jobs are traces of their own from then on.
-const LONGEST_START: Duration = Duration::from_secs(600);
-/// What the trace of such a start says.
-const ENDLESS: &str = "the pod is not ready after ten minutes";
+/// Maximum duration of the trace of a start; later syncs have their own traces.
+const MAX_START_DURATION: Duration = Duration::from_secs(600);
+/// Error of a trace over that duration.
+const START_TIMED_OUT: &str = "pod not ready after 10 minutes";
 
-/// The cloneable handle to all timelines.
+/// Cloneable handle to all timelines.
 #[derive(Clone, Debug)]
 pub struct Timelines(Arc<Inner>);
 
@@ -44,8 +42,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     pods: HashMap<PodUid, Entry>,
-    /// With the time at which they left; the newest last.
-    gone: VecDeque<(Timestamp, PodUid, Entry)>,
+    /// Removed pods with the time of their removal, newest last.
+    removed: VecDeque<(Timestamp, PodUid, Entry)>,
 }
 
 #[derive(Debug)]
@@ -53,38 +51,43 @@ struct Entry {
     namespace: Box<str>,
     name: Box<str>,
     timeline: Timeline,
-    /// The trace of its start, while that lasts.
+    /// Trace of its start, until that ends.
     start: Option<StartTrace>,
 }
 
 impl Entry {
-    /// Takes the trace of a start that lasts so long that nobody waits for its end.
-    fn endless(&mut self, now: Timestamp) -> Option<StartTrace> {
-        self.start.take_if(|start| start.lasts(now) > LONGEST_START)
+    /// Takes the trace of a start over its maximum duration.
+    fn take_timed_out(&mut self, now: Timestamp) -> Option<StartTrace> {
+        self.start
+            .take_if(|start| start.duration(now) > MAX_START_DURATION)
     }
 }
 
 impl State {
-    /// Those that are gone are told of their last requests, too.
+    /// Returns the entry of a pod; removed pods still get records of their last requests.
     fn entry(&mut self, uid: &PodUid) -> Option<&mut Entry> {
-        let mut gone = self.gone.iter_mut().rev();
-        let gone = || gone.find(|(_, of, _)| of == uid).map(|(.., entry)| entry);
-        self.pods.get_mut(uid).or_else(gone)
+        let mut removed = self.removed.iter_mut().rev();
+        let removed = || {
+            removed
+                .find(|(_, of, _)| of == uid)
+                .map(|(.., entry)| entry)
+        };
+        self.pods.get_mut(uid).or_else(removed)
     }
 
-    /// Where a touch began: a pod may have gone and come back since.
-    fn entry_of(&mut self, uid: &PodUid, id: TouchId) -> Option<&mut Entry> {
-        let left = |(_, of, entry): &(_, PodUid, Entry)| of == uid && entry.timeline.is_open(id);
-        if let Some(index) = self.gone.iter().rposition(left) {
-            return self.gone.get_mut(index).map(|(.., entry)| entry);
+    /// Returns the entry with an open record: the pod may have been removed and added since.
+    fn entry_with_open(&mut self, uid: &PodUid, id: RecordId) -> Option<&mut Entry> {
+        let has_open =
+            |(_, of, entry): &(_, PodUid, Entry)| of == uid && entry.timeline.is_open(id);
+        if let Some(index) = self.removed.iter().rposition(has_open) {
+            return self.removed.get_mut(index).map(|(.., entry)| entry);
         }
         self.entry(uid)
     }
 }
 
 impl Timelines {
-    /// Of no pod yet. With a sink every pod's start becomes a trace, if that is sampled; without
-    /// one nothing is computed for traces.
+    /// Creates an empty set. With a sink, sampled starts become traces.
     pub fn new(clock: Arc<dyn Clock>, sink: Option<Arc<dyn SpanSink>>) -> Self {
         Self(Arc::new(Inner {
             clock,
@@ -94,7 +97,7 @@ impl Timelines {
         }))
     }
 
-    /// A pod is on this node: its timeline begins, unless it has one.
+    /// Creates the timeline of a pod, unless it exists.
     pub fn seen(&self, pod: &Pod) {
         let uid = pod.uid();
         let mut state = self.lock();
@@ -112,37 +115,39 @@ impl Timelines {
         state.pods.insert(uid, entry);
     }
 
-    /// Something happened to a pod that takes no time.
-    pub fn instant(&self, uid: &PodUid, what: What, outcome: Outcome) {
+    /// Adds a record without a duration.
+    pub fn record_instant(&self, uid: &PodUid, what: RecordKey, outcome: RecordOutcome) {
         let now = self.0.clock.now();
         let mut state = self.lock();
         let Some(entry) = state.entry(uid) else {
             return;
         };
-        let endless = entry.endless(now);
+        let timed_out = entry.take_timed_out(now);
         let traced = self.span(entry, &what, uid, self.next_id(), now);
-        entry.timeline.instant(what.clone(), outcome.clone(), now);
+        entry
+            .timeline
+            .record_instant(what.clone(), outcome.clone(), now);
         drop(state);
-        self.close(endless, Some(ENDLESS));
+        self.close(timed_out, Some(START_TIMED_OUT));
         if let (Some(tracer), Some(span)) = (&self.0.tracer, traced) {
             tracer.ended(span, &what, &outcome, (now, now));
         }
     }
 
-    /// Something begins to be done to a pod. It is over when the guard says so, or is dropped.
-    pub fn begin(&self, uid: &PodUid, what: What) -> Touch {
+    /// Opens a record, which the guard closes.
+    pub fn begin(&self, uid: &PodUid, what: RecordKey) -> RecordGuard {
         let began = self.0.clock.now();
         let id = self.next_id();
         let mut state = self.lock();
         let Some(entry) = state.entry(uid) else {
-            return Touch(None);
+            return RecordGuard(None);
         };
-        let endless = entry.endless(began);
+        let timed_out = entry.take_timed_out(began);
         let span = self.span(entry, &what, uid, id, began);
         entry.timeline.begin(id, what.clone(), began);
         drop(state);
-        self.close(endless, Some(ENDLESS));
-        Touch(Some(UnderWay {
+        self.close(timed_out, Some(START_TIMED_OUT));
+        RecordGuard(Some(RunningRecord {
             timelines: self.clone(),
             uid: uid.clone(),
             id,
@@ -153,16 +158,15 @@ impl Timelines {
         }))
     }
 
-    /// The pod is ready or over, an error says why it failed: its start is over, and so is the trace
-    /// of it. Later calls change nothing.
+    /// Ends the start of a pod and its trace; an error is the reason of the failure. Later calls have no
+    /// effect.
     pub fn started(&self, uid: &PodUid, end: Result<(), &str>) {
         let start = self.take_start(uid);
         self.close(start, end.err());
     }
 
-    /// The pod was ready, or over, before this agent saw it: what it found was no start, and there
-    /// is no trace of one.
-    pub fn adopted(&self, uid: &PodUid) {
+    /// Drops the start trace of a pod that was ready or finished before this agent run.
+    pub fn skip_start_trace(&self, uid: &PodUid) {
         self.take_start(uid);
     }
 
@@ -173,31 +177,31 @@ impl Timelines {
         entry.start.take()
     }
 
-    /// The pod has left the node.
+    /// Moves the timeline of a pod to the removed ones.
     pub fn forget(&self, uid: &PodUid) {
         let mut state = self.lock();
         let Some(mut entry) = state.pods.remove(uid) else {
             return;
         };
         let start = entry.start.take();
-        let gone = (self.0.clock.now(), uid.clone(), entry);
-        state.gone.push_back(gone);
-        if state.gone.len() > GONE {
-            state.gone.pop_front();
+        let removed = (self.0.clock.now(), uid.clone(), entry);
+        state.removed.push_back(removed);
+        if state.removed.len() > REMOVED_PODS {
+            state.removed.pop_front();
         }
         drop(state);
-        self.close(start, Some("the pod went before it was ready"));
+        self.close(start, Some("pod removed before it was ready"));
     }
 
-    /// What touched a pod.
-    pub fn of(&self, uid: &PodUid) -> Option<PodTimeline> {
+    /// Returns the timeline of a pod on the node.
+    pub fn get(&self, uid: &PodUid) -> Option<PodTimeline> {
         let state = self.lock();
         let entry = state.pods.get(uid);
         entry.map(|entry| self.view(uid, entry, None))
     }
 
-    /// What touched the pod of this name: of several the one that is there and was touched last,
-    /// else the one that left last.
+    /// Returns the timeline of the pod with this name: the one on the node with the newest record, else
+    /// the last removed one.
     pub fn find(&self, namespace: &str, name: &str) -> Option<PodTimeline> {
         let state = self.lock();
         let named = |entry: &Entry| (&*entry.namespace, &*entry.name) == (namespace, name);
@@ -205,8 +209,8 @@ impl Timelines {
         let here = here.map(|(uid, entry)| self.view(uid, entry, None));
         let last = |timeline: &PodTimeline| timeline.records.last().map(|record| record.started_at);
         here.max_by_key(last).or_else(|| {
-            let mut gone = state.gone.iter().rev();
-            let (at, uid, entry) = gone.find(|(.., entry)| named(entry))?;
+            let mut removed = state.removed.iter().rev();
+            let (at, uid, entry) = removed.find(|(.., entry)| named(entry))?;
             Some(self.view(uid, entry, Some(*at)))
         })
     }
@@ -219,17 +223,17 @@ impl Timelines {
             uid: uid.to_string(),
             removed_at: removed,
             generated_at: now,
-            dropped_records: entry.timeline.forgotten(),
-            records: entry.timeline.touches(now),
+            dropped_records: entry.timeline.dropped(),
+            records: entry.timeline.records(now),
         }
     }
 
     fn span(
         &self,
         entry: &Entry,
-        what: &What,
+        what: &RecordKey,
         uid: &PodUid,
-        id: TouchId,
+        id: RecordId,
         now: Timestamp,
     ) -> Option<Span> {
         let tracer = self.0.tracer.as_ref()?;
@@ -239,12 +243,12 @@ impl Timelines {
 
     fn close(&self, start: Option<StartTrace>, error: Option<&str>) {
         if let (Some(tracer), Some(start)) = (&self.0.tracer, start) {
-            tracer.start_is_over(start, error, self.0.clock.now());
+            tracer.end_start(start, error, self.0.clock.now());
         }
     }
 
-    fn next_id(&self) -> TouchId {
-        TouchId(self.0.next.fetch_add(1, Ordering::Relaxed))
+    fn next_id(&self) -> RecordId {
+        RecordId(self.0.next.fetch_add(1, Ordering::Relaxed))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -252,64 +256,64 @@ impl Timelines {
     }
 }
 
-/// Something that is being done to a pod. Dropped before its end it counts as cancelled.
+/// Guard of an open record. Dropping it records a cancellation.
 #[must_use]
-pub struct Touch(Option<UnderWay>);
+pub struct RecordGuard(Option<RunningRecord>);
 
-struct UnderWay {
+struct RunningRecord {
     timelines: Timelines,
     uid: PodUid,
-    id: TouchId,
-    what: What,
+    id: RecordId,
+    what: RecordKey,
     began: Timestamp,
-    /// The same on a clock that nobody sets.
+    /// Start on the monotonic clock.
     at: Instant,
     span: Option<Span>,
 }
 
-impl Touch {
-    /// Does `work` as this piece of its trace, if that is sampled: what it asks of others says so.
+impl RecordGuard {
+    /// Runs `work` in the span of this record, if its trace is sampled.
     pub async fn within<T>(&self, work: impl Future<Output = T>) -> T {
-        // on the heap: else its state would be part of this one three times
+        // boxed: the state of `work` would be three times in this future
         let work = Box::pin(work);
-        let touch = self.0.as_ref();
-        match touch.and_then(|touch| touch.span.as_ref()) {
+        let record = self.0.as_ref();
+        match record.and_then(|record| record.span.as_ref()) {
             Some(span) => within(span.id, work).await,
             None => work.await,
         }
     }
 
-    /// It is over.
-    pub fn end(mut self, outcome: Outcome) {
+    /// Closes the record.
+    pub fn end(mut self, outcome: RecordOutcome) {
         self.finish(outcome);
     }
 
-    fn finish(&mut self, outcome: Outcome) {
-        let Some(touch) = self.0.take() else { return };
-        let took = touch.at.elapsed();
-        if let (Some(tracer), Some(span)) = (&touch.timelines.0.tracer, touch.span) {
-            let end = windlass_types::later(touch.began, took);
-            tracer.ended(span, &touch.what, &outcome, (touch.began, end));
+    fn finish(&mut self, outcome: RecordOutcome) {
+        let Some(record) = self.0.take() else { return };
+        let took = record.at.elapsed();
+        if let (Some(tracer), Some(span)) = (&record.timelines.0.tracer, record.span) {
+            let end = windlass_types::later(record.began, took);
+            tracer.ended(span, &record.what, &outcome, (record.began, end));
         }
-        let mut state = touch.timelines.lock();
-        if let Some(entry) = state.entry_of(&touch.uid, touch.id) {
-            let times = (touch.began, took);
-            entry.timeline.end(touch.id, touch.what, outcome, times);
+        let mut state = record.timelines.lock();
+        if let Some(entry) = state.entry_with_open(&record.uid, record.id) {
+            let times = (record.began, took);
+            entry.timeline.end(record.id, record.what, outcome, times);
         }
     }
 }
 
-impl Drop for Touch {
+impl Drop for RecordGuard {
     fn drop(&mut self) {
-        self.finish(Outcome::Cancelled);
+        self.finish(RecordOutcome::Cancelled);
     }
 }
 
-impl fmt::Debug for Touch {
+impl fmt::Debug for RecordGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Some(touch) => write!(f, "Touch({} {})", touch.uid, touch.what),
-            None => f.write_str("Touch(none)"),
+            Some(record) => write!(f, "RecordGuard({} {})", record.uid, record.what),
+            None => f.write_str("RecordGuard(none)"),
         }
     }
 }

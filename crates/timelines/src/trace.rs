@@ -1,28 +1,28 @@
-//! Touches as spans: a pod's start is one trace, and every later job of its worker one of its own.
+//! Timeline records as spans: a pod start is one trace, each later sync another.
 //!
-//! Names of traces follow from the pod and the time, so that a simulation has the same ones each time.
+//! Trace IDs derive from the pod and the time, so simulations are deterministic.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use windlass_units::hash::{fnv1a_64, fnv1a_128};
-use windlass_pod_status::timeline::{Outcome, TouchId, What};
-use windlass_types::why::RecordKind;
+use windlass_pod_status::timeline::{RecordId, RecordKey, RecordOutcome};
+use windlass_types::explain::RecordKind;
 use windlass_types::{
     FinishedSpan, Pod, PodExt, PodUid, SpanId, SpanKind, SpanSink, Timestamp, TraceId, TraceParent,
 };
+use windlass_units::hash::{fnv1a_64, fnv1a_128};
 
 use crate::context::traceparent;
 
-/// Name of the root of a pod's start.
+/// Name of the root span of a pod start.
 const POD_START: &str = "podStart";
 
-/// Makes spans of touches, and hands them to the sink.
+/// Creates spans of records and passes them to the sink.
 #[derive(Debug)]
 pub(crate) struct Tracer(Arc<dyn SpanSink>);
 
-/// The trace of a pod's start, which is not over yet.
+/// The trace of a running pod start.
 #[derive(Debug)]
 pub(crate) struct StartTrace {
     root: TraceParent,
@@ -31,16 +31,16 @@ pub(crate) struct StartTrace {
 }
 
 impl StartTrace {
-    /// How long the start has lasted.
-    pub(crate) fn lasts(&self, now: Timestamp) -> Duration {
+    /// Returns the duration of the start so far.
+    pub(crate) fn duration(&self, now: Timestamp) -> Duration {
         now.duration_since(self.began).unsigned_abs()
     }
 }
 
-/// A touch in its trace.
+/// An open span.
 #[derive(Debug)]
 pub(crate) struct Span {
-    /// Trace and name.
+    /// IDs of trace and span.
     pub(crate) id: TraceParent,
     parent: Option<SpanId>,
     attributes: Attributes,
@@ -53,18 +53,18 @@ impl Tracer {
         Self(sink)
     }
 
-    /// The trace of a pod's start, if it is to be taken.
+    /// Starts the trace of a pod start, if it is sampled.
     pub(crate) fn start(&self, pod: &Pod, now: Timestamp) -> Option<StartTrace> {
         let uid = pod.uid();
         Some(StartTrace {
             root: self.root(&uid, now, 0)?,
             began: now,
-            attributes: of_pod((&uid, pod.namespace(), pod.name())),
+            attributes: pod_attributes((&uid, pod.namespace(), pod.name())),
         })
     }
 
-    /// The trace of a pod's start is over, with the pod's error if it has one.
-    pub(crate) fn start_is_over(&self, start: StartTrace, error: Option<&str>, now: Timestamp) {
+    /// Ends the trace of a pod start.
+    pub(crate) fn end_start(&self, start: StartTrace, error: Option<&str>, now: Timestamp) {
         self.0.ended(FinishedSpan {
             id: start.root,
             parent: None,
@@ -77,14 +77,14 @@ impl Tracer {
         });
     }
 
-    /// A touch is part of what the current task does, else of its pod's start; a job of a pod that
-    /// has started is a trace of its own.
+    /// Starts a span below the span of the current task, else below the pod start. A sync of a started
+    /// pod is a new trace.
     pub(crate) fn span(
         &self,
         start: Option<&StartTrace>,
-        what: &What,
+        what: &RecordKey,
         pod: (&PodUid, &str, &str),
-        id: TouchId,
+        id: RecordId,
         now: Timestamp,
     ) -> Option<Span> {
         let job = what.kind == RecordKind::Sync;
@@ -100,8 +100,8 @@ impl Tracer {
         };
         let subject = what.subject.as_ref();
         let subject = subject.map(|subject| ("windlass.subject", subject.to_string()));
-        // a job is looked for by its pod, as upstream's are
-        let mut attributes = if job { of_pod(pod) } else { Vec::new() };
+        // syncs have the pod attributes, as upstream
+        let mut attributes = if job { pod_attributes(pod) } else { Vec::new() };
         attributes.extend(subject);
         let parent = parent.map(|parent| parent.span);
         Some(Span {
@@ -111,18 +111,18 @@ impl Tracer {
         })
     }
 
-    /// A touch that is part of a trace is over.
+    /// Ends a span.
     pub(crate) fn ended(
         &self,
         span: Span,
-        what: &What,
-        outcome: &Outcome,
+        what: &RecordKey,
+        outcome: &RecordOutcome,
         (begin, end): (Timestamp, Timestamp),
     ) {
         let error = match outcome {
-            Outcome::Done | Outcome::Decided(_) => None,
-            Outcome::Failed(why) => Some(why.to_string()),
-            Outcome::Cancelled => Some("cancelled".to_owned()),
+            RecordOutcome::Done | RecordOutcome::Decided(_) => None,
+            RecordOutcome::Failed(why) => Some(why.to_string()),
+            RecordOutcome::Cancelled => Some("cancelled".to_owned()),
         };
         self.0.ended(FinishedSpan {
             id: span.id,
@@ -139,7 +139,7 @@ impl Tracer {
         });
     }
 
-    /// The root of a new trace, if that is to be taken.
+    /// Creates the root of a new trace, if it is sampled.
     fn root(&self, uid: &PodUid, now: Timestamp, number: u64) -> Option<TraceParent> {
         let seed = format!("{uid}/{}/{number}", now.as_nanosecond());
         let trace = TraceId(fnv1a_128(seed.as_bytes()).max(1));
@@ -148,8 +148,8 @@ impl Tracer {
     }
 }
 
-/// OpenTelemetry's names of a pod, as upstream's spans have them.
-fn of_pod((uid, namespace, name): (&PodUid, &str, &str)) -> Attributes {
+/// Returns the OpenTelemetry attributes of a pod, as upstream.
+fn pod_attributes((uid, namespace, name): (&PodUid, &str, &str)) -> Attributes {
     vec![
         ("k8s.pod.uid", uid.to_string()),
         ("k8s.pod.name", name.to_owned()),

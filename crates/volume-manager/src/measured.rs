@@ -10,7 +10,7 @@ use windlass_volume_plan::volume_plan::{StepError, Survey};
 use windlass_volume_plan::volume_source::PodVolume;
 use windlass_volume_plan::volume_usage::{plugin_name, plugin_of_dir};
 use windlass_metrics::VolumeMetrics;
-use windlass_timelines::{Outcome, Timelines, RecordKind, What};
+use windlass_timelines::{RecordOutcome, Timelines, RecordKind, RecordKey};
 use windlass_types::{DeviceName, EventRecorder, MountedVolume, PodExt, PodUid};
 use windlass_volumes::{DiscoveredVolume, Measured, VolumeError, VolumePlugins, VolumeRequest};
 
@@ -70,10 +70,10 @@ impl MeasuredVolumes {
         (step, volume): (&'static str, &str),
         work: impl Future<Output = Result<T, VolumeError>>,
     ) -> Result<T, VolumeError> {
-        let what = What::of(RecordKind::Volume, step, volume);
+        let what = RecordKey::with_subject(RecordKind::Volume, step, volume);
         let touch = self.timelines.begin(uid, what);
         let result = touch.within(work).await;
-        touch.end(Outcome::of(&result));
+        touch.end(RecordOutcome::from_result(&result));
         result
     }
 

@@ -1,30 +1,29 @@
-//! Which touches explain a blocker, and when a start is over.
+//! Selection of the records relevant to a blocker, and the outcome of a start.
 
 use windlass_types::corev1::PodStatus;
 use windlass_types::explain::{RecordKind, RecordState, TimelineRecord};
 
-/// So many touches are shown with a blocker.
-const SHOWN: usize = 6;
+/// Maximum number of records shown with a blocker.
+const MAX_RECORDS: usize = 6;
 
-/// The touches that led to the present state, in order: what is under way, what failed, what the
-/// worker decided, what verdicts changed; the newest of them. What went well on the way and what was
-/// reported of it is left out.
-pub fn led_to(touches: &[TimelineRecord]) -> Vec<TimelineRecord> {
-    let tells = |touch: &&TimelineRecord| {
-        touch.state != RecordState::Succeeded
+/// Returns the newest records relevant to the current state: running or not successful operations,
+/// admission, syncs and changed probe results.
+pub fn relevant_records(records: &[TimelineRecord]) -> Vec<TimelineRecord> {
+    let is_relevant = |record: &&TimelineRecord| {
+        record.state != RecordState::Succeeded
             || matches!(
-                touch.kind,
+                record.kind,
                 RecordKind::Admission | RecordKind::Sync | RecordKind::Probe
             )
     };
-    let mut led: Vec<TimelineRecord> = touches.iter().filter(tells).cloned().collect();
-    led.drain(..led.len().saturating_sub(SHOWN));
-    led
+    let mut relevant: Vec<TimelineRecord> = records.iter().filter(is_relevant).cloned().collect();
+    relevant.drain(..relevant.len().saturating_sub(MAX_RECORDS));
+    relevant
 }
 
-/// How the start of a pod ended, if its status says that it did: the pod is ready or has succeeded,
-/// or failed for this reason.
-pub fn start_end(status: &PodStatus) -> Option<Result<(), &str>> {
+/// Returns the outcome of the start of a pod: success if it is ready or Succeeded, else the reason of
+/// its failure; `None` before.
+pub fn start_outcome(status: &PodStatus) -> Option<Result<(), &str>> {
     match status.phase.as_deref() {
         Some("Succeeded") => Some(Ok(())),
         Some("Failed") => Some(Err(status.reason.as_deref().unwrap_or("Failed"))),

@@ -13,36 +13,36 @@ fn at(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(1_767_225_600_000 + millis).expect("in range")
 }
 
-fn call(name: &'static str, subject: &str) -> What {
-    What::of(RecordKind::RuntimeCall, name, subject)
+fn call(name: &'static str, subject: &str) -> RecordKey {
+    RecordKey::with_subject(RecordKind::RuntimeCall, name, subject)
 }
 
 /// Records something that took 10 ms.
-fn did(timeline: &mut Timeline, what: What, outcome: Outcome, millis: i64) {
+fn did(timeline: &mut Timeline, what: RecordKey, outcome: RecordOutcome, millis: i64) {
     let took = Duration::from_millis(10);
-    timeline.begin(TouchId(1), what.clone(), at(millis));
-    timeline.end(TouchId(1), what, outcome, (at(millis), took));
+    timeline.begin(RecordId(1), what.clone(), at(millis));
+    timeline.end(RecordId(1), what, outcome, (at(millis), took));
 }
 
 fn check(timeline: &Timeline, now: i64, expected: &[&str]) {
-    let touches = timeline.touches(at(now));
-    let line = |touch: &TimelineRecord| {
-        let after = touch.started_at.duration_since(at(0)).as_millis();
-        format!("{after} {touch}")
+    let records = timeline.records(at(now));
+    let line = |record: &TimelineRecord| {
+        let after = record.started_at.duration_since(at(0)).as_millis();
+        format!("{after} {record}")
     };
-    let lines: Vec<String> = touches.iter().map(line).collect();
+    let lines: Vec<String> = records.iter().map(line).collect();
     assert_eq!(lines, expected);
 }
 
 #[test]
-fn what_touched_a_pod_is_told_in_the_order_in_which_it_began() {
+fn records_are_ordered_by_start() {
     let mut pod = Timeline::default();
-    let seen = What::of(RecordKind::Source, "ADD", "file");
-    pod.instant(seen, Outcome::Done, at(0));
-    let sync = What::new(RecordKind::Sync, "sync");
-    pod.begin(TouchId(1), sync.clone(), at(1));
-    let sandbox = What::new(RecordKind::RuntimeCall, "RunPodSandbox");
-    pod.begin(TouchId(2), sandbox.clone(), at(2));
+    let seen = RecordKey::with_subject(RecordKind::Source, "ADD", "file");
+    pod.record_instant(seen, RecordOutcome::Done, at(0));
+    let sync = RecordKey::new(RecordKind::Sync, "sync");
+    pod.begin(RecordId(1), sync.clone(), at(1));
+    let sandbox = RecordKey::new(RecordKind::RuntimeCall, "RunPodSandbox");
+    pod.begin(RecordId(2), sandbox.clone(), at(2));
     check(
         &pod,
         402,
@@ -53,9 +53,9 @@ fn what_touched_a_pod_is_told_in_the_order_in_which_it_began() {
         ],
     );
     let took = Duration::from_millis(500);
-    let failed = Outcome::failed("no network");
-    pod.end(TouchId(2), sandbox, failed, (at(2), took));
-    pod.end(TouchId(1), sync, Outcome::Cancelled, (at(1), took));
+    let failed = RecordOutcome::failed("no network");
+    pod.end(RecordId(2), sandbox, failed, (at(2), took));
+    pod.end(RecordId(1), sync, RecordOutcome::Cancelled, (at(1), took));
     check(
         &pod,
         9000,
@@ -68,21 +68,26 @@ fn what_touched_a_pod_is_told_in_the_order_in_which_it_began() {
 }
 
 #[test]
-fn the_same_touch_again_is_counted_and_another_end_or_decision_is_not_the_same() {
+fn repeat_is_counted_and_other_outcome_is_new_record() {
     let mut pod = Timeline::default();
-    let sync = || What::new(RecordKind::Sync, "sync");
-    did(&mut pod, sync(), Outcome::decided("start(web#0)"), 0);
-    did(&mut pod, call("PullImage", "x"), Outcome::failed("no"), 1);
-    did(&mut pod, sync(), Outcome::decided("nothing"), 20);
-    did(&mut pod, call("PullImage", "y"), Outcome::Done, 30);
+    let sync = || RecordKey::new(RecordKind::Sync, "sync");
+    did(&mut pod, sync(), RecordOutcome::decided("start(web#0)"), 0);
     did(
         &mut pod,
         call("PullImage", "x"),
-        Outcome::failed("never"),
+        RecordOutcome::failed("no"),
+        1,
+    );
+    did(&mut pod, sync(), RecordOutcome::decided("nothing"), 20);
+    did(&mut pod, call("PullImage", "y"), RecordOutcome::Done, 30);
+    did(
+        &mut pod,
+        call("PullImage", "x"),
+        RecordOutcome::failed("never"),
         40,
     );
-    did(&mut pod, sync(), Outcome::decided("nothing"), 50);
-    did(&mut pod, call("PullImage", "x"), Outcome::Done, 60);
+    did(&mut pod, sync(), RecordOutcome::decided("nothing"), 50);
+    did(&mut pod, call("PullImage", "x"), RecordOutcome::Done, 60);
     check(
         &pod,
         70,
@@ -94,18 +99,23 @@ fn the_same_touch_again_is_counted_and_another_end_or_decision_is_not_the_same()
             "60 runtime PullImage x 0.010s",
         ],
     );
-    let repeated = &pod.touches(at(70))[2];
+    let repeated = &pod.records(at(70))[2];
     assert_eq!(repeated.first_started_at, at(1));
 }
 
 #[test]
-fn what_comes_after_the_start_leaves_the_start_as_it_was() {
+fn later_records_do_not_change_start() {
     let mut pod = Timeline::default();
-    did(&mut pod, call("StartContainer", "web"), Outcome::Done, 0);
+    did(
+        &mut pod,
+        call("StartContainer", "web"),
+        RecordOutcome::Done,
+        0,
+    );
     pod.started();
     for restart in 1..=3 {
         let what = call("StartContainer", "web");
-        did(&mut pod, what, Outcome::Done, restart * 1000);
+        did(&mut pod, what, RecordOutcome::Done, restart * 1000);
     }
     check(
         &pod,
@@ -118,93 +128,98 @@ fn what_comes_after_the_start_leaves_the_start_as_it_was() {
 }
 
 #[test]
-fn an_hour_of_the_same_adds_nothing() {
+fn repeats_for_an_hour_add_no_record() {
     let mut pod = Timeline::default();
-    did(&mut pod, call("StartContainer", "web"), Outcome::Done, 0);
+    did(
+        &mut pod,
+        call("StartContainer", "web"),
+        RecordOutcome::Done,
+        0,
+    );
     pod.started();
     for second in 1..=3600 {
         let what = call("ExecSync", "web");
-        did(&mut pod, what, Outcome::Done, second * 1000);
+        did(&mut pod, what, RecordOutcome::Done, second * 1000);
     }
-    let touches = pod.touches(at(0));
-    assert_eq!((touches.len(), touches[1].count), (2, 3600));
-    assert_eq!(pod.forgotten(), 0);
+    let records = pod.records(at(0));
+    assert_eq!((records.len(), records[1].count), (2, 3600));
+    assert_eq!(pod.dropped(), 0);
 }
 
 #[test]
-fn what_is_too_much_pushes_out_the_oldest_that_is_not_of_the_start() {
+fn overflow_drops_oldest_later_record() {
     let mut pod = Timeline::default();
     for number in 0..MAX_START {
         let what = call("ImageStatus", &format!("image-{number}"));
-        did(&mut pod, what, Outcome::Done, 0);
+        did(&mut pod, what, RecordOutcome::Done, 0);
     }
     pod.started();
     for number in 0..1000 {
         let what = call("ContainerStatus", &format!("c{number}"));
-        did(&mut pod, what, Outcome::Done, 1000 + number);
+        did(&mut pod, what, RecordOutcome::Done, 1000 + number);
     }
-    let touches = pod.touches(at(5000));
-    assert_eq!(touches.len(), MAX_RECORDS);
-    assert_eq!(touches[0].to_string(), "runtime ImageStatus image-0 0.010s");
-    let newest = touches[MAX_RECORDS - 1].to_string();
+    let records = pod.records(at(5000));
+    assert_eq!(records.len(), MAX_RECORDS);
+    assert_eq!(records[0].to_string(), "runtime ImageStatus image-0 0.010s");
+    let newest = records[MAX_RECORDS - 1].to_string();
     assert_eq!(newest, "runtime ContainerStatus c999 0.010s");
-    assert_eq!(pod.forgotten(), 1000 - MAX_LATER as u32);
+    assert_eq!(pod.dropped(), 1000 - MAX_LATER as u32);
 }
 
 #[test]
-fn texts_are_cut_at_a_characters_end_and_bounded_together() {
+fn texts_are_truncated_and_bounded() {
     let mut pod = Timeline::default();
     let long = "ä".repeat(1000);
     for number in 0..200 {
         let what = call("PullImage", &format!("{number}{long}"));
-        did(&mut pod, what, Outcome::failed(&long), number);
+        did(&mut pod, what, RecordOutcome::failed(&long), number);
     }
     let bytes: usize = pod.records().map(Record::text).sum();
     assert_eq!(bytes, pod.start.text + pod.later.text);
     assert!(bytes <= MAX_TEXT && bytes > MAX_TEXT / 2, "{bytes}");
-    let newest = pod.touches(at(300)).pop().expect("one");
+    let newest = pod.records(at(300)).pop().expect("one");
     assert!(newest.subject.is_some_and(|text| text.len() <= ONE_TEXT));
 }
 
 #[test]
-fn a_start_with_long_texts_leaves_room_for_what_comes_later() {
+fn start_with_long_texts_keeps_capacity_for_later_records() {
     let mut pod = Timeline::default();
     let long = "x".repeat(1000);
     for number in 0..40 {
         let what = call("PullImage", &number.to_string());
-        did(&mut pod, what, Outcome::failed(&long), number);
+        did(&mut pod, what, RecordOutcome::failed(&long), number);
     }
     pod.started();
     for number in 0..10 {
         let what = call("StartContainer", &format!("c{number}"));
-        did(&mut pod, what, Outcome::Done, 1000 + number);
+        did(&mut pod, what, RecordOutcome::Done, 1000 + number);
     }
-    let touches = pod.touches(at(2000));
-    let later = |touch: &&TimelineRecord| touch.name == "StartContainer";
-    assert_eq!(touches.iter().filter(later).count(), 10);
-    let first = touches[0].subject.as_deref();
+    let records = pod.records(at(2000));
+    let later = |record: &&TimelineRecord| record.name == "StartContainer";
+    assert_eq!(records.iter().filter(later).count(), 10);
+    let first = records[0].subject.as_deref();
     assert_eq!(first, Some("0"), "the start stays");
 }
 
 #[test]
-fn touches_under_way_are_bounded_and_none_is_lost_when_it_ends() {
+fn open_records_are_bounded_and_none_is_lost() {
     let mut pod = Timeline::default();
     for number in 0..20 {
         let what = call("PodSandboxStatus", &number.to_string());
-        pod.begin(TouchId(number), what, at(0));
+        pod.begin(RecordId(number), what, at(0));
     }
-    assert_eq!(pod.touches(at(0)).len(), MAX_OPEN);
+    assert_eq!(pod.records(at(0)).len(), MAX_OPEN);
     for number in 0..20 {
         let what = call("PodSandboxStatus", &number.to_string());
         let took = Duration::from_millis(1);
-        pod.end(TouchId(number), what, Outcome::Done, (at(0), took));
+        pod.end(RecordId(number), what, RecordOutcome::Done, (at(0), took));
     }
-    assert_eq!(pod.touches(at(0)).len(), 20);
+    assert_eq!(pod.records(at(0)).len(), 20);
 }
 
 /// The arithmetic at the head of the module.
 #[test]
-fn a_timeline_takes_at_most_eight_kibibytes() {
+fn timeline_takes_at_most_8_kib() {
     assert_eq!((size_of::<Record>(), size_of::<Open>()), (120, 64));
     let mut pod = Timeline::default();
     for number in 0..5000_u64 {
@@ -212,9 +227,9 @@ fn a_timeline_takes_at_most_eight_kibibytes() {
             pod.started();
         }
         let what = call("ContainerStatus", &number.to_string());
-        pod.begin(TouchId(number), what.clone(), at(0));
+        pod.begin(RecordId(number), what.clone(), at(0));
         if number >= MAX_OPEN as u64 {
-            did(&mut pod, what, Outcome::failed(number), 0);
+            did(&mut pod, what, RecordOutcome::failed(number), 0);
         }
     }
     let records = pod.start.records.capacity() + pod.later.records.capacity();
@@ -224,27 +239,32 @@ fn a_timeline_takes_at_most_eight_kibibytes() {
 }
 
 #[test]
-fn a_blocker_comes_with_what_failed_or_hangs_and_what_was_decided() {
+fn relevant_records_are_failed_running_and_decided() {
     let mut pod = Timeline::default();
-    let seen = What::of(RecordKind::Source, "ADD", "file");
-    pod.instant(seen, Outcome::Done, at(0));
-    let admitted = What::new(RecordKind::Admission, "admitted");
-    pod.instant(admitted, Outcome::Done, at(0));
+    let seen = RecordKey::with_subject(RecordKind::Source, "ADD", "file");
+    pod.record_instant(seen, RecordOutcome::Done, at(0));
+    let admitted = RecordKey::new(RecordKind::Admission, "admitted");
+    pod.record_instant(admitted, RecordOutcome::Done, at(0));
     for image in 0..3 {
         let image = format!("i{image}");
-        let failed = Outcome::failed("refused");
+        let failed = RecordOutcome::failed("refused");
         did(&mut pod, call("PullImage", &image), failed, 1);
-        did(&mut pod, call("ImageStatus", &image), Outcome::Done, 2);
+        did(
+            &mut pod,
+            call("ImageStatus", &image),
+            RecordOutcome::Done,
+            2,
+        );
     }
-    let sync = What::new(RecordKind::Sync, "sync");
-    did(&mut pod, sync, Outcome::decided("start(web#?)"), 3);
-    let probe = What::of(RecordKind::Probe, "Readiness", "web");
-    pod.instant(probe, Outcome::failed("it does not pass"), at(4));
-    pod.begin(TouchId(9), call("StopContainer", "web"), at(5));
-    let led = led_to(&pod.touches(at(1005)));
-    let led: Vec<String> = led.iter().map(ToString::to_string).collect();
+    let sync = RecordKey::new(RecordKind::Sync, "sync");
+    did(&mut pod, sync, RecordOutcome::decided("start(web#?)"), 3);
+    let probe = RecordKey::with_subject(RecordKind::Probe, "Readiness", "web");
+    pod.record_instant(probe, RecordOutcome::failed("it does not pass"), at(4));
+    pod.begin(RecordId(9), call("StopContainer", "web"), at(5));
+    let relevant = relevant_records(&pod.records(at(1005)));
+    let relevant: Vec<String> = relevant.iter().map(ToString::to_string).collect();
     assert_eq!(
-        led,
+        relevant,
         [
             "runtime PullImage i0 0.010s failed: refused",
             "runtime PullImage i1 0.010s failed: refused",
@@ -257,35 +277,35 @@ fn a_blocker_comes_with_what_failed_or_hangs_and_what_was_decided() {
 }
 
 #[test]
-fn a_waterfall_has_a_scale_for_each_episode() {
+fn waterfall_has_one_scale_per_segment() {
     let mut pod = Timeline::default();
-    let seen = What::of(RecordKind::Source, "ADD", "file");
-    pod.instant(seen, Outcome::Done, at(0));
-    let long = |what: &What, began: i64, millis: u64| {
+    let seen = RecordKey::with_subject(RecordKind::Source, "ADD", "file");
+    pod.record_instant(seen, RecordOutcome::Done, at(0));
+    let long = |what: &RecordKey, began: i64, millis: u64| {
         let took = Duration::from_millis(millis);
         (what.clone(), (at(began), took))
     };
-    let sync = What::new(RecordKind::Sync, "sync");
-    let sandbox = What::new(RecordKind::RuntimeCall, "RunPodSandbox");
-    let status = What::new(RecordKind::ApiRequest, "patch");
+    let sync = RecordKey::new(RecordKind::Sync, "sync");
+    let sandbox = RecordKey::new(RecordKind::RuntimeCall, "RunPodSandbox");
+    let status = RecordKey::new(RecordKind::ApiRequest, "patch");
     for (what, times) in [
         long(&sync, 0, 1000),
         long(&sandbox, 250, 500),
         long(&status, 999, 1),
         long(&sandbox, 60_000, 0),
     ] {
-        let outcome = Outcome::decided(times.0.as_millisecond());
-        pod.end(TouchId(1), what, outcome, times);
+        let outcome = RecordOutcome::decided(times.0.as_millisecond());
+        pod.end(RecordId(1), what, outcome, times);
     }
-    let touches = pod.touches(at(70_000));
-    let episodes = waterfall(&touches, 20);
+    let records = pod.records(at(70_000));
+    let segments = waterfall(&records, 20);
     let line = |bar: &Bar<'_>| {
         let line = bar.to_string();
         line.split(": ").next().expect("a head").to_owned()
     };
-    let lines: Vec<Vec<String>> = episodes
+    let lines: Vec<Vec<String>> = segments
         .iter()
-        .map(|episode| episode.bars.iter().map(line).collect())
+        .map(|segment| segment.bars.iter().map(line).collect())
         .collect();
     assert_eq!(
         lines,
@@ -299,13 +319,13 @@ fn a_waterfall_has_a_scale_for_each_episode() {
             vec!["+0.000s [0+1] runtime RunPodSandbox 0.000s"],
         ]
     );
-    assert_eq!(episodes[0].length, Duration::from_secs(1));
-    assert_eq!(episodes[1].began, at(60_000));
+    assert_eq!(segments[0].length, Duration::from_secs(1));
+    assert_eq!(segments[1].began, at(60_000));
     assert!(waterfall(&[], 20).is_empty());
 }
 
 #[test]
-fn a_start_is_over_when_the_pod_is_ready_or_has_ended() {
+fn start_ends_with_readiness_or_terminal_phase() {
     let check = |phase: &str, ready: &str, reason: Option<&str>, expected| {
         let status = PodStatus {
             phase: Some(phase.to_owned()),
@@ -317,7 +337,7 @@ fn a_start_is_over_when_the_pod_is_ready_or_has_ended() {
             }]),
             ..PodStatus::default()
         };
-        assert_eq!(start_end(&status), expected, "{phase} {ready}");
+        assert_eq!(start_outcome(&status), expected, "{phase} {ready}");
     };
     check("Pending", "False", None, None);
     check("Running", "False", None, None);

@@ -1,4 +1,4 @@
-//! A timeline as bars: where each begins and how long it is, on the scale of its episode.
+//! A timeline as bars on the scale of their segment.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,92 +6,91 @@ use std::time::Duration;
 use windlass_types::Timestamp;
 use windlass_types::explain::TimelineRecord;
 
-/// After so long without anything the next touch begins an episode: on one scale with what happened
-/// hours ago everything would be a point.
-const QUIET: Duration = Duration::from_secs(5);
+/// Interval without operations after which a new segment starts.
+const SEGMENT_GAP: Duration = Duration::from_secs(5);
 
-/// Touches that follow each other, on one scale.
+/// Consecutive records on one scale.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Episode<'a> {
-    /// When its first touch began.
+pub struct TimelineSegment<'a> {
+    /// Start of its first record.
     pub began: Timestamp,
-    /// From there to the end of its last.
+    /// Duration until the end of its last record.
     pub length: Duration,
-    /// Its touches in the order in which they began.
+    /// Its records ordered by their start.
     pub bars: Vec<Bar<'a>>,
 }
 
-/// A touch on the scale of its episode.
+/// A record on the scale of its segment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar<'a> {
-    /// The touch.
-    pub touch: &'a TimelineRecord,
-    /// When it began, counted from the beginning of the episode.
+    /// The record.
+    pub record: &'a TimelineRecord,
+    /// Time from the start of the segment to the start of the record.
     pub after: Duration,
-    /// The cell in which it begins.
+    /// Its first cell.
     pub from: usize,
-    /// How many cells it has; none for what takes no time.
+    /// Number of its cells; 0 for a record without a duration.
     pub cells: usize,
 }
 
 impl fmt::Display for Bar<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "+{:.3}s ", self.after.as_secs_f64())?;
-        write!(f, "[{}+{}] {}", self.from, self.cells, self.touch)
+        write!(f, "[{}+{}] {}", self.from, self.cells, self.record)
     }
 }
 
-/// Lays `touches`, which are in the order in which they began, out on lines of `width` cells.
-pub fn waterfall(touches: &[TimelineRecord], width: usize) -> Vec<Episode<'_>> {
-    let mut rest = touches;
-    let mut episodes = Vec::new();
+/// Arranges `records`, ordered by their start, on lines of `width` cells.
+pub fn waterfall(records: &[TimelineRecord], width: usize) -> Vec<TimelineSegment<'_>> {
+    let mut rest = records;
+    let mut segments = Vec::new();
     while let Some(first) = rest.first() {
         let mut end = first.started_at;
-        let quiet = |touch: &TimelineRecord| {
-            let pause = since(end, touch.started_at) > QUIET;
-            end = end.max(over(touch));
-            pause
+        let is_gap = |record: &TimelineRecord| {
+            let gap = since(end, record.started_at) > SEGMENT_GAP;
+            end = end.max(end_of(record));
+            gap
         };
-        let count = rest.iter().position(quiet).unwrap_or(rest.len());
+        let count = rest.iter().position(is_gap).unwrap_or(rest.len());
         let (these, later) = rest.split_at(count);
-        episodes.push(episode(first.started_at, these, width));
+        segments.push(segment(first.started_at, these, width));
         rest = later;
     }
-    episodes
+    segments
 }
 
-fn episode(began: Timestamp, touches: &[TimelineRecord], width: usize) -> Episode<'_> {
-    let end = touches.iter().map(over).max().unwrap_or(began);
+fn segment(began: Timestamp, records: &[TimelineRecord], width: usize) -> TimelineSegment<'_> {
+    let end = records.iter().map(end_of).max().unwrap_or(began);
     let length = since(began, end);
     let cell = |time: Duration| {
         let cells = time.as_nanos() * width as u128 / length.as_nanos().max(1);
         usize::try_from(cells).unwrap_or(width).min(width)
     };
-    let bars = touches.iter().map(|touch| {
-        let after = since(began, touch.started_at);
+    let bars = records.iter().map(|record| {
+        let after = since(began, record.started_at);
         let from = cell(after).min(width.saturating_sub(1));
-        let to = cell(since(began, over(touch)));
+        let to = cell(since(began, end_of(record)));
         Bar {
-            touch,
+            record,
             after,
             from,
-            // what took its time is seen, however short it was
-            cells: touch
+            // a record with a duration has at least one cell
+            cells: record
                 .duration_seconds
                 .map_or(0, |_| (to - from.min(to)).max(1)),
         }
     });
-    Episode {
+    TimelineSegment {
         began,
         length,
         bars: bars.collect(),
     }
 }
 
-fn over(touch: &TimelineRecord) -> Timestamp {
-    let took = touch.duration_seconds.unwrap_or_default();
+fn end_of(record: &TimelineRecord) -> Timestamp {
+    let took = record.duration_seconds.unwrap_or_default();
     let took = Duration::try_from_secs_f64(took).unwrap_or_default();
-    windlass_types::later(touch.started_at, took)
+    windlass_types::later(record.started_at, took)
 }
 
 fn since(from: Timestamp, to: Timestamp) -> Duration {

@@ -1,8 +1,8 @@
 //! The PodWorker actor: one for each pod UID.
 //!
 //! * owns: the pod's state machine, its back-off table, its entry on the board
-//! * hears: `UpdatePod` and `RuntimeState` (coalesced, its own lane), answers of its own job
-//! * says: `WorkerFinished` to PodWorkers; its results to the board
+//! * receives: `UpdatePod` and `RuntimeState` (coalesced, its own lane), answers of its own job
+//! * sends: `WorkerFinished` to PodWorkers; its results to the board
 //! * invariant: one job in flight; phases never go back; answers of other jobs change nothing
 //! * bound and overflow: one coalescing slot, one job, one timer; a kill never waits in line
 //! * restart: none by itself, a panic ends the process; containers outlive it and a new worker
@@ -15,15 +15,15 @@ use actix::{Actor, ActorContext, AsyncContext, Context, SpawnHandle, StreamHandl
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_actors::{
-    AnswerSender, Answers, Delivery, KillPod, Merge, PodWorkersMessage, ProbePod, ProbeTargets,
-    RuntimeState, SlotReceiver, UpdatePod, WorkerFinished, answers, spawn_io,
+    CompletionSender, Completions, Delivery, KillPod, Merge, PodWorkersMessage, ProbePod, ProbeTargets,
+    RuntimeState, SlotReceiver, UpdatePod, WorkerFinished, completions, spawn_io,
 };
 use windlass_pod_lifecycle::backoff::BackoffTable;
 use windlass_pod_lifecycle::deadline::{self, Deadline};
 use windlass_pod_lifecycle::pod_worker::{Effect, Input, Job, JobId, JobResult, Phase, PodWorker};
 use windlass_pod_lifecycle::stop::{grace_left, was_begun_before};
 use windlass_cri::{HungCall, for_pod};
-use windlass_timelines::{Outcome, RecordKind, What};
+use windlass_timelines::{RecordOutcome, RecordKind, RecordKey};
 use windlass_types::view::EventType;
 use windlass_types::{PodExt, PodUid, PodProbeResults, Reason, SharedPod};
 
@@ -77,8 +77,8 @@ pub(crate) struct PodWorkerActor {
     report: Report,
     /// What the probe managers were told last.
     probed: Option<ProbeTargets>,
-    /// The verdicts that the status shows.
-    verdicts: Arc<PodProbeResults>,
+    /// The probe results that the status shows.
+    probe_results: Arc<PodProbeResults>,
     /// Calls that hang, as far as there was an event of them.
     hung: Vec<HungCall>,
     kill_reason: String,
@@ -89,8 +89,8 @@ pub(crate) struct PodWorkerActor {
     timer: Option<SpawnHandle>,
     /// Fires when the pod's `activeDeadlineSeconds` have passed.
     deadline: Option<SpawnHandle>,
-    answers: AnswerSender<JobAnswer>,
-    streams: Option<(SlotReceiver<(), WorkerNews>, Answers<JobAnswer>)>,
+    completions: CompletionSender<JobAnswer>,
+    streams: Option<(SlotReceiver<(), WorkerNews>, Completions<JobAnswer>)>,
     begin: Option<Input>,
 }
 
@@ -102,7 +102,7 @@ impl PodWorkerActor {
         begin: Begin,
         updates: SlotReceiver<(), WorkerNews>,
     ) -> Self {
-        let (answer_sender, answer_stream) = answers();
+        let (completion_sender, completion_stream) = completions();
         let runtime = deps.runtime_state.borrow().clone();
         let (pod, backoff, kill) = match begin {
             Begin::Run(pod, backoff) => (Some(pod), backoff, None),
@@ -131,7 +131,7 @@ impl PodWorkerActor {
         Self {
             report,
             probed: None,
-            verdicts: Arc::default(),
+            probe_results: Arc::default(),
             hung: Vec::new(),
             uid,
             deps,
@@ -144,8 +144,8 @@ impl PodWorkerActor {
             job: None,
             timer: None,
             deadline: None,
-            answers: answer_sender,
-            streams: Some((updates, answer_stream)),
+            completions: completion_sender,
+            streams: Some((updates, completion_stream)),
             begin: Some(input),
         }
     }
@@ -219,9 +219,9 @@ impl PodWorkerActor {
         let token = CancellationToken::new();
         self.job = Some((id, token.clone(), Instant::now()));
         let deps = Arc::clone(&self.deps);
-        let answers = self.answers.clone();
+        let completions = self.completions.clone();
         let uid = self.uid.clone();
-        let what = What::new(RecordKind::Sync, job.name());
+        let what = RecordKey::new(RecordKind::Sync, job.name());
         let touch = deps.timelines.begin(&uid, what);
         match job {
             Job::Sync => {
@@ -229,13 +229,13 @@ impl PodWorkerActor {
                 let job = SyncJob {
                     pod,
                     backoff: self.backoff.clone(),
-                    verdicts: self.deps.probes.results.of(&self.uid),
+                    probe_results: self.deps.probes.results.get(&self.uid),
                     status: self.report.status(),
                     known: self.report.known(),
                     network_ready: self.runtime.network_error.is_none(),
                 };
                 spawn_io("sync-pod", async move {
-                    let progress = |news| answers.answer(JobAnswer::Progress(id, news));
+                    let progress = |news| completions.send(JobAnswer::Progress(id, news));
                     let report = touch.within(async {
                         tokio::select! {
                             biased;
@@ -247,9 +247,9 @@ impl PodWorkerActor {
                     touch.end(
                         report
                             .as_ref()
-                            .map_or(Outcome::Cancelled, SyncReport::in_short),
+                            .map_or(RecordOutcome::Cancelled, SyncReport::in_short),
                     );
-                    answers.answer(match report {
+                    completions.send(match report {
                         Some(report) => JobAnswer::Synced(id, Box::new(report)),
                         None => JobAnswer::Cancelled(id),
                     });
@@ -268,10 +268,10 @@ impl PodWorkerActor {
                     let kill = for_pod(uid.clone(), kill);
                     tokio::select! {
                         biased;
-                        () = token.cancelled() => answers.answer(JobAnswer::Cancelled(id)),
+                        () = token.cancelled() => completions.send(JobAnswer::Cancelled(id)),
                         result = touch.within(kill) => {
-                            touch.end(Outcome::of(&result.as_ref().map_err(|error| &error.message)));
-                            answers.answer(JobAnswer::Killed(id, result));
+                            touch.end(RecordOutcome::from_result(&result.as_ref().map_err(|error| &error.message)));
+                            completions.send(JobAnswer::Killed(id, result));
                         }
                     }
                 });
@@ -279,10 +279,10 @@ impl PodWorkerActor {
             Job::Release => {
                 spawn_io("release-pod", async move {
                     let result = touch.within(jobs::release(&deps, &uid)).await;
-                    touch.end(Outcome::of(
+                    touch.end(RecordOutcome::from_result(
                         &result.as_ref().map_err(|error| &error.message),
                     ));
-                    answers.answer(JobAnswer::Released(id, result));
+                    completions.send(JobAnswer::Released(id, result));
                 });
             }
         }
@@ -374,10 +374,10 @@ impl PodWorkerActor {
 
     fn update(&mut self, update: UpdatePod, ctx: &mut Context<Self>) {
         let UpdatePod { run, kill, .. } = update;
-        let verdicts = self.deps.probes.results.of(&self.uid);
-        if verdicts != self.verdicts {
+        let probe_results = self.deps.probes.results.get(&self.uid);
+        if probe_results != self.probe_results {
             // readiness is told at once, whatever the job in flight waits for
-            self.verdicts = verdicts;
+            self.probe_results = probe_results;
             self.report.probed(&self.deps);
             // a startup probe that succeeded lets the others begin
             self.probed = None;
@@ -469,9 +469,9 @@ impl Actor for PodWorkerActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        if let Some((updates, answers)) = self.streams.take() {
+        if let Some((updates, completions)) = self.streams.take() {
             ctx.add_stream(updates);
-            ctx.add_stream(answers);
+            ctx.add_stream(completions);
         }
         if let Some(input) = self.begin.take() {
             self.handle(input, ctx);

@@ -17,7 +17,7 @@ use windlass_runtime::{
     InputsError, KillPodError, KillPodRequest, PodInputs, StartFailure, SyncPodOutcome,
     SyncPodRequest,
 };
-use windlass_timelines::{Outcome, Touch, RecordKind, What};
+use windlass_timelines::{RecordOutcome, RecordGuard, RecordKind, RecordKey};
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, StartTimings};
 use windlass_types::{
@@ -124,17 +124,17 @@ pub struct SyncReport {
 
 impl SyncReport {
     /// For the pod's timeline: what was decided, or what failed first.
-    pub(crate) fn in_short(&self) -> Outcome {
+    pub(crate) fn in_short(&self) -> RecordOutcome {
         if let Err(error) = &self.observed {
-            return Outcome::failed(&error.message);
+            return RecordOutcome::failed(&error.message);
         }
         match &self.outcome {
-            None => Outcome::decided("the pod is over"),
-            Some(outcome) if outcome.cancelled => Outcome::Cancelled,
+            None => RecordOutcome::decided("the pod is over"),
+            Some(outcome) if outcome.cancelled => RecordOutcome::Cancelled,
             Some(outcome) => match outcome.failures.first() {
-                None => Outcome::decided(&outcome.actions),
+                None => RecordOutcome::decided(&outcome.actions),
                 Some(failure) => {
-                    Outcome::failed(format_args!("{}: {}", failure.reason, failure.message))
+                    RecordOutcome::failed(format_args!("{}: {}", failure.reason, failure.message))
                 }
             },
         }
@@ -158,7 +158,7 @@ pub struct SyncJob {
     /// Its delays.
     pub backoff: BackoffTable,
     /// What the probes say.
-    pub verdicts: Arc<PodProbeResults>,
+    pub probe_results: Arc<PodProbeResults>,
     /// Its status as it was reported last.
     pub status: Arc<PodStatus>,
     /// What that status was made from; `None` before the first sync.
@@ -262,7 +262,7 @@ pub async fn sync(
         pod: job.pod,
         observed: Arc::clone(&observed),
         backoff: job.backoff,
-        verdicts: job.verdicts,
+        probe_results: job.probe_results,
         network_ready: job.network_ready,
         inputs: Arc::new(inputs),
         volumes: ready.mounted,
@@ -309,7 +309,7 @@ async fn start_sandbox_first(
         pod: job.pod,
         observed: Arc::clone(&observed),
         backoff: job.backoff,
-        verdicts: job.verdicts,
+        probe_results: job.probe_results,
         network_ready: job.network_ready,
         inputs: Arc::new(sandbox_inputs),
         volumes: ReadyVolumes::default().mounted,
@@ -333,7 +333,7 @@ async fn start_slot(deps: &WorkerDeps, uid: &PodUid, starts: bool) -> Option<Sta
         true => deps.pacer.acquire().await,
         false => None,
     };
-    ended(touch, Outcome::Done);
+    ended(touch, RecordOutcome::Done);
     slot
 }
 
@@ -352,12 +352,12 @@ async fn observed_after(
 }
 
 /// A sync that starts something waits; what one that does not refreshes in passing holds nobody up.
-fn waits(deps: &WorkerDeps, uid: &PodUid, for_what: &'static str, starts: bool) -> Option<Touch> {
-    let what = || What::new(RecordKind::Wait, for_what);
+fn waits(deps: &WorkerDeps, uid: &PodUid, for_what: &'static str, starts: bool) -> Option<RecordGuard> {
+    let what = || RecordKey::new(RecordKind::Wait, for_what);
     starts.then(|| deps.timelines.begin(uid, what()))
 }
 
-fn ended(touch: Option<Touch>, outcome: Outcome) {
+fn ended(touch: Option<RecordGuard>, outcome: RecordOutcome) {
     if let Some(touch) = touch {
         touch.end(outcome);
     }
@@ -381,7 +381,7 @@ fn has_ended(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) -> bool {
     let failures = Failures::new();
     let status = generate_status(StatusInput {
         previous: Some(&*job.status).filter(|status| status.phase.is_some()),
-        ..deps.status_input(&job.pod, observed, &job.verdicts, &failures)
+        ..deps.status_input(&job.pod, observed, &job.probe_results, &failures)
     });
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
@@ -418,7 +418,7 @@ async fn resolved_inputs(
 ) -> Result<PodInputs, InputsError> {
     let touch = waits(deps, &pod.uid(), "references", starts);
     let resolved = inputs(deps, pod, starts).await;
-    let outcome = Outcome::of(&resolved.as_ref().map_err(|error| &error.message));
+    let outcome = RecordOutcome::from_result(&resolved.as_ref().map_err(|error| &error.message));
     ended(touch, outcome);
     resolved
 }
@@ -433,7 +433,7 @@ async fn set_up(
     let patience = if starts { VOLUMES_PATIENCE } else { REFRESH };
     let touch = waits(deps, &pod.uid(), "volumes", starts);
     let ready = deps.volumes.set_up(pod, volumes, patience).await;
-    let outcome = Outcome::of(&ready.as_ref().map_err(|error| &error.message));
+    let outcome = RecordOutcome::from_result(&ready.as_ref().map_err(|error| &error.message));
     ended(touch, outcome);
     ready
 }
@@ -479,7 +479,7 @@ fn starts_something(deps: &WorkerDeps, job: &SyncJob, observed: &ObservedPod) ->
         pod: &job.pod,
         observed,
         backoff: &job.backoff,
-        verdicts: &job.verdicts,
+        probe_results: &job.probe_results,
         policy: deps.settings.restart_policy,
         now: deps.clock.now(),
     });

@@ -10,11 +10,11 @@ use windlass_pod_lifecycle::pod_worker::Phase as MachinePhase;
 use windlass_pod_status::status::{
     BlockerInput, Failures, StatusInput, PhaseOverride, blocker, generate_status,
 };
-use windlass_pod_status::timeline::start_end;
+use windlass_pod_status::timeline::start_outcome;
 use windlass_runtime_config::unsupported::unsupported_fields;
 use windlass_cri::HungCall;
 use windlass_metrics::Metrics;
-use windlass_status::PodEntryView;
+use windlass_status::PodStatusEntry;
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{Blocker, StartTimings};
 use windlass_types::{ObservedPod, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp, names};
@@ -215,14 +215,14 @@ impl Report {
 
     fn generate(&self, pod: &Pod, deps: &WorkerDeps, terminal: bool, now: Timestamp) -> PodStatus {
         let previous = (!self.repeated).then_some(&*self.status);
-        let verdicts = deps.probes.results.of(&pod.uid());
+        let probe_results = deps.probes.results.get(&pod.uid());
         generate_status(StatusInput {
             backing_off: &self.backing_off,
             previous,
             terminal,
             verdict: self.verdict.as_ref(),
             now,
-            ..deps.status_input(pod, &self.observed, &verdicts, &self.failures)
+            ..deps.status_input(pod, &self.observed, &probe_results, &self.failures)
         })
     }
 
@@ -257,14 +257,14 @@ impl Report {
     }
 
     /// What of the pod can be probed at present; `None` before anybody looked.
-    pub fn probe_targets(&self, phase: PodWorkerState) -> Option<ProbeTargets> {
+    pub fn probe_targets(&self, state: PodWorkerState) -> Option<ProbeTargets> {
         let pod = self.pod.clone().filter(|_| self.looked)?;
         let ip = self.status.pod_ip.as_deref();
         Some(ProbeTargets {
             pod,
             observed: Arc::clone(&self.observed),
             pod_ip: ip.and_then(|ip| ip.parse().ok()),
-            phase,
+            state,
         })
     }
 
@@ -303,11 +303,11 @@ impl Report {
         let Some(pod) = self.pod.clone() else { return };
         let now = deps.clock.now();
         let worker_state = phase_of(phase);
-        if let Some(end) = start_end(&self.status).filter(|_| !self.started) {
+        if let Some(end) = start_outcome(&self.status).filter(|_| !self.started) {
             self.started = true;
             // what runs or ran without a start of ours was there before
             match end.is_ok() && self.timings.containers_started.is_none() {
-                true => deps.timelines.adopted(&pod.uid()),
+                true => deps.timelines.skip_start_trace(&pod.uid()),
                 false => deps.timelines.started(&pod.uid(), end),
             }
         }
@@ -317,7 +317,7 @@ impl Report {
             self.renew_status(&pod, deps, terminal, now);
         }
         self.blocker = self.find_blocker(&pod, worker_state, runtime, deps, now);
-        deps.board.publish(PodEntryView {
+        deps.board.publish(PodStatusEntry {
             pod,
             status: Arc::clone(&self.status),
             worker_state,
@@ -422,7 +422,7 @@ pub(crate) fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDep
         phase: Some("Pending".to_owned()),
         ..PodStatus::default()
     };
-    deps.board.publish(PodEntryView {
+    deps.board.publish(PodStatusEntry {
         status: Arc::new(status),
         blocker: Some(Blocker {
             reason: Reason::WaitingForPodTermination,
@@ -435,7 +435,7 @@ pub(crate) fn publish_waiting(pod: &SharedPod, behind: &PodUid, deps: &WorkerDep
             seen: seen(pod),
             ..StartTimings::default()
         },
-        ..PodEntryView::new(Arc::clone(pod))
+        ..PodStatusEntry::new(Arc::clone(pod))
     });
 }
 
