@@ -1,8 +1,8 @@
-//! Durations as kubectl writes them, and fractions of seconds for the phases of a start.
+//! Durations in the format of kubectl, and in ms for the phases of a start.
 
 use windlass_types::Timestamp;
 
-/// The time since `then`, for an AGE column.
+/// Formats the time since `then`, for an AGE column.
 pub(crate) fn age(then: Option<Timestamp>, now: Timestamp) -> String {
     then.map_or_else(
         || "<unknown>".to_owned(),
@@ -10,7 +10,7 @@ pub(crate) fn age(then: Option<Timestamp>, now: Timestamp) -> String {
     )
 }
 
-/// Seconds with at most two units, coarser as it gets longer (apimachinery's `HumanDuration`).
+/// Formats seconds with at most two units (apimachinery `HumanDuration`).
 pub(crate) fn human(seconds: i64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let days = hours / 24;
@@ -36,8 +36,7 @@ fn two(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
     }
 }
 
-/// The time from one moment to another, `-` if either is unknown. A phase that was over before
-/// the one it is counted from began took no time.
+/// Formats the time between two points, `-` if one is unknown. A negative duration is 0.
 pub(crate) fn span(from: Option<Timestamp>, to: Option<Timestamp>) -> String {
     let (Some(from), Some(to)) = (from, to) else {
         return "-".to_owned();
@@ -55,7 +54,7 @@ mod tests {
     use super::{human, span};
 
     #[test]
-    fn ages_read_as_in_kubectl() {
+    fn ages_are_formatted_as_in_kubectl() {
         for (seconds, expected) in [
             (-2, "<invalid>"),
             (-1, "0s"),

@@ -7,35 +7,33 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use jiff::SignedDuration;
 
-/// Where the agent listens unless its `--root-dir` is another.
+/// Socket of the agent with the default `--root-dir`.
 const DEFAULT_SOCKET: &str = "/var/lib/kubelet/windlass.sock";
-/// Names the socket for all commands of a shell.
+/// Environment variable with the socket path.
 const SOCKET_VARIABLE: &str = "WINDLASS_SOCKET";
 
-/// Shows what the Windlass node agent on this machine runs, and why.
+/// Inspect the Windlass agent and its pods on this node.
 #[derive(Debug, Parser)]
 #[command(
     name = "windlassctl",
     version = concat!("v", env!("CARGO_PKG_VERSION")),
     after_help = "Examples:\n  windlassctl get pods -A -o wide\n  windlassctl explain pod web\n  \
                   windlassctl logs web -f --tail 20\n\n\
-                  A static pod may be named as in its manifest, without the node's name at its end.\n\
-                  The socket is open to root and to the user that windlass runs as."
+                  The node name suffix of a static pod can be omitted.\n\
+                  Only root and the user of the windlass process can use the socket."
 )]
 pub(crate) struct Arguments {
     /// The agent's socket, <root-dir>/windlass.sock [default: $WINDLASS_SOCKET, else
     /// /var/lib/kubelet/windlass.sock].
     #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 impl Command {
-    /// Answered at once by an agent that is well: neither a stream nor a picture that is drawn again
-    /// and again.
-    pub(crate) fn is_one_answer(&self) -> bool {
+    /// Whether the command prints one response, not a stream.
+    pub(crate) fn is_unary(&self) -> bool {
         match self {
             Self::Get(get) => !get.watch,
             Self::Logs(_) | Self::Top(_) => false,
@@ -45,7 +43,7 @@ impl Command {
 }
 
 impl Arguments {
-    /// The socket to use.
+    /// Returns the socket to use.
     pub(crate) fn socket(&self) -> PathBuf {
         choose_socket(self.socket.clone(), std::env::var_os(SOCKET_VARIABLE))
     }
@@ -59,64 +57,67 @@ fn choose_socket(flag: Option<PathBuf>, variable: Option<OsString>) -> PathBuf {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List pods, or follow how they change.
+    /// List pods, or watch them for changes.
     #[command(
         after_help = "Examples:\n  windlassctl get pods -A\n  windlassctl get pods -o wide -w\n  \
                             windlassctl get pod web -o yaml"
     )]
     Get(GetArgs),
-    /// Show everything about one pod.
+    /// Show details of a pod.
     #[command(after_help = "Example: windlassctl describe pod web -n default")]
     Describe(PodArgs),
-    /// Say the one thing that keeps a pod from what was asked, who goes on, and what led to it.
+    /// Explain why a pod is not in its desired state.
     #[command(after_help = "Example: windlassctl explain pod web -n default")]
     Explain(ExplainArgs),
-    /// Show what touched a pod and how long it took, as a waterfall.
+    /// Show the timeline of a pod: every operation and its duration.
     ///
-    /// Also of the last 32 pods that are gone. `====` went well, `!!!!` failed, `~~~~` was given up,
-    /// `===>` is under way, `|` took no time.
+    /// Includes the last 32 removed pods. Legend: `====` succeeded, `!!!!` failed, `~~~~`
+    /// cancelled, `===>` in progress, `|` instantaneous.
     #[command(after_help = "Example: windlassctl timeline pod web -n default")]
     Timeline(ExplainArgs),
-    /// Show what node and pods use; on a terminal again and again.
+    /// Display CPU and memory usage of the node and its pods.
+    ///
+    /// On a terminal, refreshes every 2 s.
     #[command(after_help = "Example: windlassctl top --containers -n kube-system")]
     Top(TopArgs),
-    /// Print the agent's metrics in the text format of Prometheus.
+    /// Print the metrics of the agent in the Prometheus text format.
     #[command(after_help = "Example: windlassctl metrics | grep kubelet_running_pods")]
     Metrics {
-        /// Print the metrics of the probes instead.
+        /// Print the probe metrics instead.
         #[arg(long)]
         probes: bool,
     },
-    /// Print a container's log.
+    /// Print the log of a container.
     #[command(after_help = "Example: windlassctl logs web -c app -f --tail 20")]
     Logs(LogsArgs),
-    /// Say what becomes of each field and flag of an existing kubelet: supported, ignored or refused.
+    /// Check an existing kubelet configuration: report each field, feature gate and flag as
+    /// supported, partial, ignored or rejected.
     ///
-    /// `partial` is acted upon but for what is said; `default` would be ignored, or in part, and is
-    /// set to what it is anyway. Nothing is asked of the agent or of this machine: files and flags are
-    /// read as windlass would read them. The exit code is 1 if it refuses one.
-    #[command(after_help = "With all flags of the kubelet that runs, in bash:\n  \
+    /// `default` marks unsupported settings that have their default value. Reads only the named
+    /// files and flags; does not contact the agent or inspect the host. Exits with code 1 if a
+    /// setting is rejected.
+    #[command(after_help = "With all flags of the running kubelet, in bash:\n  \
                             mapfile -d '' -t ARGS < /proc/$(pidof kubelet)/cmdline\n  \
                             windlassctl check -- \"${ARGS[@]:1}\"\n\n\
-                            With the files of kubeadm (/etc/sysconfig/kubelet where packages are RPMs):\n  \
+                            With the files of kubeadm (on RPM systems /etc/sysconfig/kubelet):\n  \
                             . /var/lib/kubelet/kubeadm-flags.env; . /etc/default/kubelet\n  \
                             windlassctl check --config /var/lib/kubelet/config.yaml -- \
                             $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS")]
     Check(CheckArgs),
-    /// Print a script that completes commands and flags.
+    /// Print the shell completion script.
     #[command(after_help = "Example: windlassctl completion bash > \
                             /usr/share/bash-completion/completions/windlassctl")]
     Completion {
-        /// Of which shell.
+        /// Shell to generate the completion script for.
         shell: Shell,
     },
-    /// Say which node this is, of which cluster, and whether its API server answers.
+    /// Show the node, its cluster and the state of the API server connection.
     Status,
     /// Print the version.
     Version,
 }
 
-/// The kind of object; there is one.
+/// Kind of object.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Kind {
     /// A pod.
@@ -126,40 +127,40 @@ pub(crate) enum Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// More columns: addresses, phases of the start, blocker.
+    /// Additional columns: addresses, start phases, blocker.
     Wide,
-    /// The Kubernetes objects as JSON.
+    /// Kubernetes objects as JSON.
     Json,
-    /// The Kubernetes objects as YAML.
+    /// Kubernetes objects as YAML.
     Yaml,
-    /// Only the names.
+    /// Names only.
     Name,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// What to list: pods.
+    /// Resource type: pods.
     #[arg(hide_possible_values = true)]
     kind: Kind,
-    /// Name of one pod.
+    /// Name of the pod.
     pub(crate) name: Option<String>,
     /// Namespace of the pods.
     #[arg(short, long, default_value = "default")]
     pub(crate) namespace: String,
-    /// Pods of all namespaces.
+    /// List pods of all namespaces.
     #[arg(short = 'A', long)]
     pub(crate) all_namespaces: bool,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum)]
     pub(crate) output: Option<Output>,
-    /// Go on and print what changes; on a terminal as one table that stays in place.
+    /// After listing, watch for changes. On a terminal, refresh the table in place.
     #[arg(short, long)]
     pub(crate) watch: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PodArgs {
-    /// What it is: pod.
+    /// Resource type: pod.
     #[arg(hide_possible_values = true)]
     kind: Kind,
     /// Name of the pod.
@@ -173,7 +174,7 @@ pub(crate) struct PodArgs {
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     pub(crate) pod: PodArgs,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum)]
     pub(crate) output: Option<ExplainOutput>,
 }
@@ -186,16 +187,16 @@ pub(crate) enum ExplainOutput {
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Only pods of this namespace.
+    /// Show only pods of this namespace.
     #[arg(short, long)]
     pub(crate) namespace: Option<String>,
-    /// Containers, too.
+    /// Include containers.
     #[arg(short, long)]
     pub(crate) containers: bool,
-    /// Once, also on a terminal.
+    /// Print once, even on a terminal.
     #[arg(long)]
     pub(crate) once: bool,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum)]
     pub(crate) output: Option<ExplainOutput>,
 }
@@ -208,13 +209,13 @@ pub(crate) struct CheckArgs {
     /// Directory of drop-in files (*.conf).
     #[arg(long, value_name = "DIR")]
     pub(crate) config_dir: Option<PathBuf>,
-    /// What is supported, too.
+    /// Include supported settings.
     #[arg(long)]
     pub(crate) all: bool,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum)]
     pub(crate) output: Option<ExplainOutput>,
-    /// The kubelet's flags.
+    /// Flags of the kubelet.
     #[arg(last = true, value_name = "FLAGS")]
     pub(crate) flags: Vec<OsString>,
 }
@@ -226,22 +227,22 @@ pub(crate) struct LogsArgs {
     /// Namespace of the pod.
     #[arg(short, long, default_value = "default")]
     pub(crate) namespace: String,
-    /// Container; may be left out if the pod has one.
+    /// Name of the container. Optional if the pod has only one.
     #[arg(short, long, default_value = "", hide_default_value = true)]
     pub(crate) container: String,
-    /// Go on as lines come.
+    /// Stream new lines.
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Only the last lines.
+    /// Number of lines from the end of the log.
     #[arg(long, value_name = "LINES")]
     pub(crate) tail: Option<u32>,
-    /// Only lines not older than this: 30s, 5m, 2h30m.
+    /// Maximum age of the lines: 30s, 5m, 2h30m.
     #[arg(long, value_name = "DURATION")]
     pub(crate) since: Option<SignedDuration>,
-    /// Put the time of writing before each line.
+    /// Include a timestamp on each line.
     #[arg(long)]
     pub(crate) timestamps: bool,
-    /// The instance before the present one.
+    /// Print the log of the previous container instance.
     #[arg(short, long)]
     pub(crate) previous: bool,
 }
@@ -253,7 +254,7 @@ mod tests {
     use super::{Arguments, choose_socket};
 
     #[test]
-    fn commands_are_spelled_as_kubectl_has_them() {
+    fn kubectl_spellings_are_accepted() {
         for line in [
             "get pods",
             "get po web -n other -o wide",
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_is_the_flag_then_the_variable_then_the_default() {
+    fn socket_is_flag_else_variable_else_default() {
         let check = |flag: Option<&str>, variable: Option<&str>, expected: &str| {
             let socket = choose_socket(flag.map(Into::into), variable.map(Into::into));
             assert_eq!(socket.to_str(), Some(expected));

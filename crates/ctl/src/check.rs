@@ -1,19 +1,17 @@
-//! `check`: what becomes of each field, feature gate and flag of an existing kubelet set-up.
-//!
-//! The agent is not asked: the files and flags are read as it would read them.
+//! `check`: reports the support of each field, feature gate and flag of an existing kubelet.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde_json::json;
-use windlass_config::load::report::{Setting, Verdict, report};
+use windlass_config::load::report::{Setting, SettingStatus, report};
 
 use crate::args::CheckArgs;
 use crate::error::Error;
 use crate::table;
 
-/// Runs the command. It fails if something is refused.
+/// Runs the command. It fails if a setting is rejected.
 pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Error> {
     let mut flags: Vec<OsString> = Vec::new();
     let files = [
@@ -30,120 +28,135 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Error> {
         Some(_json) => crate::pretty(&object(&settings))?,
     };
     io::stdout().lock().write_all(text.as_bytes())?;
-    Ok(match count(&settings, Verdict::Refused) {
+    Ok(match count(&settings, SettingStatus::Rejected) {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
 }
 
-const VERDICTS: [Verdict; 5] = [
-    Verdict::Refused,
-    Verdict::Ignored,
-    Verdict::Partial,
-    Verdict::Default,
-    Verdict::Supported,
+const STATUSES: [SettingStatus; 5] = [
+    SettingStatus::Rejected,
+    SettingStatus::Ignored,
+    SettingStatus::Partial,
+    SettingStatus::Default,
+    SettingStatus::Supported,
 ];
 
-fn count(settings: &[Setting], verdict: Verdict) -> usize {
-    settings.iter().filter(|it| it.verdict == verdict).count()
+fn count(settings: &[Setting], status: SettingStatus) -> usize {
+    settings.iter().filter(|it| it.status == status).count()
 }
 
-/// The table for a person, and the sum of it.
+/// Formats the table and its summary.
 fn text(settings: &[Setting], all: bool) -> String {
     let shown = settings.iter().filter(|setting| {
-        all || ![Verdict::Default, Verdict::Supported].contains(&setting.verdict)
+        all || ![SettingStatus::Default, SettingStatus::Supported].contains(&setting.status)
     });
     let rows: Vec<Vec<String>> = shown
         .map(|setting| {
             vec![
-                setting.verdict.to_string(),
+                setting.status.to_string(),
                 setting.name.clone(),
-                setting.origin.clone(),
-                setting.remark.clone(),
+                setting.source.clone(),
+                setting.message.clone(),
             ]
         })
         .collect();
     let table = match rows.as_slice() {
         [] => String::new(),
-        rows => table::render(&["VERDICT", "SETTING", "FROM", "WHY, AND WHAT TO DO"], rows) + "\n",
+        rows => table::render(&["STATUS", "SETTING", "SOURCE", "MESSAGE"], rows) + "\n",
     };
-    let sums = VERDICTS.map(|verdict| format!("{} {verdict}", count(settings, verdict)));
+    let sums = STATUSES.map(|status| format!("{} {status}", count(settings, status)));
     let sums = sums.join(", ");
-    let end = match count(settings, Verdict::Refused) {
+    let end = match count(settings, SettingStatus::Rejected) {
         0 => "windlass accepts these settings",
-        _ => "windlass does not start with this",
+        _ => "windlass does not start with these settings",
     };
     let hint = if all { "" } else { "; --all lists the rest" };
     format!(
         "{table}{sums}: {end}{hint}.\n\
-         Not looked at: the machine, and the files and addresses that settings name.\n\
-         Missing whatever is set: eviction, image garbage collection, devices and more, see \
+         Not checked: the host, and the files and addresses that settings refer to.\n\
+         Not implemented: eviction, image garbage collection, devices and more, see \
          docs/differences.md.\n"
     )
 }
 
-/// The same for a program, with everything.
+/// Formats all settings as JSON.
 fn object(settings: &[Setting]) -> serde_json::Value {
     json!({
-        "refused": count(settings, Verdict::Refused),
-        "ignored": count(settings, Verdict::Ignored),
-        "partial": count(settings, Verdict::Partial),
-        "default": count(settings, Verdict::Default),
-        "supported": count(settings, Verdict::Supported),
+        "rejected": count(settings, SettingStatus::Rejected),
+        "ignored": count(settings, SettingStatus::Ignored),
+        "partial": count(settings, SettingStatus::Partial),
+        "default": count(settings, SettingStatus::Default),
+        "supported": count(settings, SettingStatus::Supported),
         "settings": settings,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use windlass_config::load::report::{Setting, Verdict};
+    use windlass_config::load::report::{Setting, SettingStatus};
 
     use super::{object, text};
 
-    const END: &str = "Not looked at: the machine, and the files and addresses that settings name.\n\
-                       Missing whatever is set: eviction, image garbage collection, devices and \
-                       more, see docs/differences.md.\n";
+    const END: &str = "Not checked: the host, and the files and addresses that settings refer to.\n\
+                       Not implemented: eviction, image garbage collection, devices and more, \
+                       see docs/differences.md.\n";
 
     fn settings() -> [Setting; 4] {
         [
-            (Verdict::Refused, "port", "c.yaml", "-1 is no port"),
-            (Verdict::Ignored, "--runonce", "command line", "as upstream"),
-            (Verdict::Default, "cpuManagerPolicy", "c.yaml", "lacks"),
-            (Verdict::Supported, "maxPods", "c.yaml", ""),
+            (
+                SettingStatus::Rejected,
+                "port",
+                "c.yaml",
+                "-1 is not a port",
+            ),
+            (
+                SettingStatus::Ignored,
+                "--runonce",
+                "command line",
+                "no effect",
+            ),
+            (
+                SettingStatus::Default,
+                "cpuManagerPolicy",
+                "c.yaml",
+                "planned",
+            ),
+            (SettingStatus::Supported, "maxPods", "c.yaml", ""),
         ]
-        .map(|(verdict, name, origin, remark)| Setting {
-            verdict,
+        .map(|(status, name, source, message)| Setting {
+            status,
             name: name.to_owned(),
-            origin: origin.to_owned(),
-            remark: remark.to_owned(),
+            source: source.to_owned(),
+            message: message.to_owned(),
         })
     }
 
     #[test]
-    fn what_needs_attention_is_shown_and_the_rest_is_counted() {
+    fn unsupported_settings_are_listed_and_others_counted() {
         assert_eq!(
             text(&settings(), false),
-            "VERDICT   SETTING     FROM           WHY, AND WHAT TO DO\n\
-             refused   port        c.yaml         -1 is no port\n\
-             ignored   --runonce   command line   as upstream\n\n\
-             1 refused, 1 ignored, 0 partial, 1 default, 1 supported: windlass does not start \
-             with this; --all lists the rest.\n"
+            "STATUS     SETTING     SOURCE         MESSAGE\n\
+             rejected   port        c.yaml         -1 is not a port\n\
+             ignored    --runonce   command line   no effect\n\n\
+             1 rejected, 1 ignored, 0 partial, 1 default, 1 supported: windlass does not start \
+             with these settings; --all lists the rest.\n"
                 .to_owned()
                 + END
         );
         assert_eq!(
             text(&settings()[2..], false),
-            "0 refused, 0 ignored, 0 partial, 1 default, 1 supported: windlass accepts these \
+            "0 rejected, 0 ignored, 0 partial, 1 default, 1 supported: windlass accepts these \
              settings; --all lists the rest.\n"
                 .to_owned()
                 + END
         );
         assert_eq!(
             text(&settings()[2..], true),
-            "VERDICT     SETTING            FROM     WHY, AND WHAT TO DO\n\
-             default     cpuManagerPolicy   c.yaml   lacks\n\
+            "STATUS      SETTING            SOURCE   MESSAGE\n\
+             default     cpuManagerPolicy   c.yaml   planned\n\
              supported   maxPods            c.yaml\n\n\
-             0 refused, 0 ignored, 0 partial, 1 default, 1 supported: windlass accepts these \
+             0 rejected, 0 ignored, 0 partial, 1 default, 1 supported: windlass accepts these \
              settings.\n"
                 .to_owned()
                 + END
@@ -151,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_gets_all_settings_and_their_numbers() {
+    fn json_has_all_settings_and_counts() {
         let object = object(&settings());
-        assert_eq!(object["refused"], 1);
+        assert_eq!(object["rejected"], 1);
         assert_eq!(
             object["settings"][3],
-            serde_json::json!({"verdict": "supported", "name": "maxPods", "origin": "c.yaml",
-                "remark": ""})
+            serde_json::json!({"status": "supported", "name": "maxPods", "source": "c.yaml",
+                "message": ""})
         );
     }
 }

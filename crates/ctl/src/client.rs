@@ -15,26 +15,26 @@ use windlass_proto::windlass_v1::windlass_client::WindlassClient;
 use crate::error::Error;
 use crate::pod::PodView;
 
-/// Largest answer that is taken: 500 pods with 20 events each are about 15 MiB.
-const MAX_ANSWER: usize = 64 * 1024 * 1024;
+/// 500 pods with 20 events each are about 15 MiB.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
 /// A connected client.
 #[derive(Debug)]
 pub(crate) struct Client(WindlassClient<Channel>);
 
 impl Client {
-    /// Connects; the kernel's answer becomes an error that says what to do.
+    /// Connects to the socket.
     pub(crate) async fn connect(path: &Path) -> Result<Self, Error> {
         let stream = UnixStream::connect(path).await.map_err(|source| {
             let path = path.to_owned();
             match source.kind() {
                 io::ErrorKind::NotFound => Error::NoSocket(path),
                 io::ErrorKind::ConnectionRefused => Error::NotRunning(path),
-                io::ErrorKind::PermissionDenied => Error::Forbidden(path),
+                io::ErrorKind::PermissionDenied => Error::PermissionDenied(path),
                 _ => Error::Connect { path, source },
             }
         })?;
-        // one connection for one command: when it breaks, the command has failed
+        // one connection per command: a lost connection fails the command
         let stream = Mutex::new(Some(TokioIo::new(stream)));
         let connector = tower::service_fn(move |_| {
             let stream = stream.lock().ok().and_then(|mut stream| stream.take());
@@ -43,69 +43,69 @@ impl Client {
         let channel = Endpoint::from_static("http://windlass.sock")
             .connect_with_connector(connector)
             .await
-            .map_err(|error| Error::Handshake {
+            .map_err(|error| Error::UnexpectedResponse {
                 path: path.to_owned(),
                 detail: error.to_string(),
             })?;
         Ok(Self(
-            WindlassClient::new(channel).max_decoding_message_size(MAX_ANSWER),
+            WindlassClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES),
         ))
     }
 
-    /// Manifests that the agent's sources refuse at present, as `origin: error` lines.
+    /// Returns the rejected manifests as `origin: error` lines.
     pub(crate) async fn rejected(&mut self) -> Result<Vec<String>, Error> {
         let request = proto::ListRejectedManifestsRequest {};
         match self.0.list_rejected_manifests(request).await {
-            Ok(answer) => Ok(answer
+            Ok(response) => Ok(response
                 .into_inner()
                 .rejected
                 .into_iter()
                 .map(rejection)
                 .collect()),
-            // an agent of an earlier version
+            // an older agent
             Err(status) if status.code() == tonic::Code::Unimplemented => Ok(Vec::new()),
             Err(status) => Err(status.into()),
         }
     }
 
-    /// What the agent is a node of.
+    /// Returns the node and its cluster.
     pub(crate) async fn node(&mut self) -> Result<proto::GetNodeResponse, Error> {
-        let answer = self.0.get_node(proto::GetNodeRequest {}).await?;
-        Ok(answer.into_inner())
+        let response = self.0.get_node(proto::GetNodeRequest {}).await?;
+        Ok(response.into_inner())
     }
 
-    /// What touched a pod, as JSON.
+    /// Returns the timeline of a pod as JSON.
     pub(crate) async fn timeline(&mut self, namespace: &str, name: &str) -> Result<Bytes, Error> {
-        let answer = self.0.get_timeline(one(namespace, name)).await?;
-        Ok(answer.into_inner().json)
+        let response = self.0.get_timeline(one(namespace, name)).await?;
+        Ok(response.into_inner().json)
     }
 
-    /// What keeps a pod from what was asked, as JSON.
+    /// Returns the explanation of a pod as JSON.
     pub(crate) async fn explain(&mut self, namespace: &str, name: &str) -> Result<Bytes, Error> {
-        let answer = self.0.explain_pod(one(namespace, name)).await?;
-        Ok(answer.into_inner().json)
+        let response = self.0.explain_pod(one(namespace, name)).await?;
+        Ok(response.into_inner().json)
     }
 
-    /// What node, pods and containers use.
+    /// Returns the usage of node, pods and containers.
     pub(crate) async fn usage(&mut self) -> Result<proto::GetUsageResponse, Error> {
-        let answer = self.0.get_usage(proto::GetUsageRequest {}).await?;
-        Ok(answer.into_inner())
+        let response = self.0.get_usage(proto::GetUsageRequest {}).await?;
+        Ok(response.into_inner())
     }
 
-    /// Metrics of the agent, or of its probes.
+    /// Returns the metrics of the agent, or of its probes.
     pub(crate) async fn metrics(&mut self, probes: bool) -> Result<String, Error> {
         let request = proto::GetMetricsRequest { probes };
         Ok(self.0.get_metrics(request).await?.into_inner().text)
     }
 
-    /// The pods of a namespace, or of all.
+    /// Lists the pods of a namespace, or all.
     pub(crate) async fn list(&mut self, namespace: Option<&str>) -> Result<Vec<PodView>, Error> {
         let request = filter(namespace);
-        let answer = self.0.list_pods(request).await?.into_inner();
-        answer.pods.into_iter().map(PodView::decode).collect()
+        let response = self.0.list_pods(request).await?.into_inner();
+        response.pods.into_iter().map(PodView::decode).collect()
     }
 
-    /// The same as a stream.
+    /// Watches the pods of a namespace, or all.
     pub(crate) async fn watch(
         &mut self,
         namespace: Option<&str>,
@@ -113,7 +113,7 @@ impl Client {
         Ok(self.0.watch_pods(filter(namespace)).await?.into_inner())
     }
 
-    /// A log as it comes.
+    /// Streams a log.
     pub(crate) async fn log(
         &mut self,
         request: proto::ReadLogRequest,
@@ -136,7 +136,7 @@ fn filter(namespace: Option<&str>) -> proto::ListPodsRequest {
     }
 }
 
-/// Errors usually name their origin themselves.
+/// Formats a rejected manifest; most errors contain the origin.
 fn rejection(manifest: proto::RejectedManifest) -> String {
     let proto::RejectedManifest { origin, error } = manifest;
     if error.starts_with(&origin) {
@@ -151,24 +151,24 @@ mod tests {
     use super::Client;
 
     #[tokio::test]
-    async fn a_missing_agent_is_explained() {
+    async fn missing_agent_is_reported() {
         let check = async |path: &str, expected: &str| {
             let path = std::path::Path::new(path);
             let error = Client::connect(path)
                 .await
-                .expect_err("nobody there")
+                .expect_err("no agent")
                 .to_string();
             assert_eq!(error, expected);
         };
         check(
             "/nonexistent/windlass.sock",
-            "no socket at /nonexistent/windlass.sock: is windlass running with --root-dir \
-             /nonexistent? Name another socket with --socket",
+            "no socket at /nonexistent/windlass.sock; check that windlass is running with \
+             --root-dir /nonexistent, or set --socket",
         )
         .await;
         check(
             "/dev/null",
-            "nobody answers at /dev/null: windlass is not running, start it",
+            "cannot connect to /dev/null: connection refused; start windlass",
         )
         .await;
     }

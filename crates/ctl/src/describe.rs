@@ -1,4 +1,4 @@
-//! `describe pod`: everything about one pod, laid out as kubectl does.
+//! `describe pod`: details of a pod, in the layout of kubectl.
 
 use std::io::{self, Write};
 
@@ -26,7 +26,7 @@ pub(crate) async fn run(mut client: Client, args: &args::PodArgs) -> Result<(), 
     Ok(())
 }
 
-/// The whole page.
+/// Formats the page.
 fn text(view: &PodView, now: Timestamp) -> String {
     let mut page = Page::default();
     head(&mut page, view, now);
@@ -55,13 +55,13 @@ fn text(view: &PodView, now: Timestamp) -> String {
     warnings(&mut page, view);
     events(&mut page, view, now);
     page.section("Blocker");
-    for line in explain::text(&explain::of(view), now).lines() {
+    for line in explain::text(&explain::from_view(view), now).lines() {
         page.line(1, line.trim_end());
     }
     page.into_text()
 }
 
-/// What is described of an ephemeral container, as of any other.
+/// Returns the ephemeral containers as containers.
 fn ephemeral_containers(view: &PodView) -> Vec<Container> {
     let list = PodExt::spec(&view.pod).ephemeral_containers.iter();
     let one = |e: &EphemeralContainer| Container {
@@ -150,7 +150,7 @@ fn volumes(page: &mut Page, view: &PodView) {
     }
     for volume in volumes {
         page.line(1, &format!("{}:", volume.name));
-        // the one member besides the name is the kind of volume
+        // the member besides the name is the volume type
         let value = serde_json::to_value(volume).unwrap_or_default();
         let kinds = value
             .as_object()
@@ -182,7 +182,7 @@ fn warnings(page: &mut Page, view: &PodView) {
     }
     page.section("Warnings");
     for field in &view.entry.unsupported_fields {
-        page.line(1, &format!("{field}: not acted upon by this version"));
+        page.line(1, &format!("{field}: not supported by this version"));
     }
 }
 
@@ -217,7 +217,7 @@ fn events(page: &mut Page, view: &PodView, now: Timestamp) {
 }
 
 impl Page {
-    /// A table one level in, or `<none>`.
+    /// Adds an indented table, or `<none>`.
     fn table(&mut self, heading: &[&str], rows: &[Vec<String>]) {
         if rows.is_empty() {
             return self.line(1, "<none>");

@@ -1,4 +1,4 @@
-//! What can go wrong, each in one line with its remedy.
+//! Errors of a command: one line with the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,77 +6,75 @@ use std::path::PathBuf;
 /// An error of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// There is no such socket.
+    /// The socket does not exist.
     #[error(
-        "no socket at {}: is windlass running with --root-dir {}? Name another socket with --socket",
+        "no socket at {}; check that windlass is running with --root-dir {}, or set --socket",
         .0.display(), .0.parent().unwrap_or(.0).display()
     )]
     NoSocket(PathBuf),
-    /// Nobody listens on it.
-    #[error("nobody answers at {}: windlass is not running, start it", .0.display())]
+    /// No process listens on the socket.
+    #[error("cannot connect to {}: connection refused; start windlass", .0.display())]
     NotRunning(PathBuf),
     /// The socket belongs to another user.
-    #[error("no right to use {}: run this as root or as the user that windlass runs as", .0.display())]
-    Forbidden(PathBuf),
-    /// Another fault of the socket.
+    #[error("permission denied: {}; run as root or as the user of the windlass process", .0.display())]
+    PermissionDenied(PathBuf),
+    /// Another connection error.
     #[error("cannot connect to {}: {source}", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// What listens does not speak the protocol.
-    #[error("{} does not answer as windlass does: {detail}", path.display())]
-    Handshake {
+    /// The server does not speak the protocol.
+    #[error("unexpected response from {}: {detail}; check --socket", path.display())]
+    UnexpectedResponse {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         detail: String,
     },
-    /// No such pod.
+    /// The pod does not exist.
     #[error("pod {name} not found in namespace {namespace}{hint}")]
     NoPod {
         /// Name.
         name: String,
         /// Namespace.
         namespace: String,
-        /// What there is instead; begins with a colon, or empty.
+        /// Suggestion that begins with a semicolon, or empty.
         hint: String,
     },
-    /// The agent refused, or went away.
+    /// The agent rejected the request, or the connection was lost.
     #[error("{}", .0.message())]
-    Refused(#[from] Box<tonic::Status>),
-    /// The agent does not know what it is asked.
+    Rpc(#[from] Box<tonic::Status>),
+    /// The agent does not support the request.
     #[error(
-        "{agent} does not know this command of windlassctl {}: update the agent, or use the \
-         windlassctl that came with it", env!("CARGO_PKG_VERSION")
+        "{agent} does not support this command of windlassctl {}; update the agent or use the \
+         windlassctl of the same version", env!("CARGO_PKG_VERSION")
     )]
     OldAgent {
-        /// `windlass` and its version, as far as it is told.
+        /// `windlass` and its version, if known.
         agent: String,
     },
-    /// The agent sent what this version cannot read.
-    #[error("the agent's answer cannot be read, is it of another version? {0}")]
-    Answer(String),
-    /// Standard output does not take any more.
+    /// The response cannot be decoded.
+    #[error("cannot decode the response: {0}; use the windlassctl of the agent's version")]
+    InvalidResponse(String),
+    /// Standard output is closed or full.
     #[error("cannot write: {0}")]
     Output(#[from] io::Error),
 }
 
 impl Error {
-    /// True if the agent has no such request.
-    pub(crate) fn is_unknown_to_the_agent(&self) -> bool {
-        matches!(self, Self::Refused(status) if status.code() == tonic::Code::Unimplemented)
+    /// Whether the agent does not support the request.
+    pub(crate) fn is_unsupported_by_agent(&self) -> bool {
+        matches!(self, Self::Rpc(status) if status.code() == tonic::Code::Unimplemented)
     }
 
-    /// `version` is the agent's; older ones tell none.
+    /// Creates [`Error::OldAgent`]; old agents do not report a `version`.
     pub(crate) fn old_agent(version: Option<&str>) -> Self {
         let agent = match version.filter(|version| !version.is_empty()) {
             Some(version) => format!("windlass {version}"),
-            None => {
-                "the running windlass is of an older version (`windlass --version`) and".to_owned()
-            }
+            None => "the running (older) windlass".to_owned(),
         };
         Self::OldAgent { agent }
     }
@@ -85,13 +83,13 @@ impl Error {
 impl From<tonic::Status> for Error {
     fn from(status: tonic::Status) -> Self {
         match status.code() {
-            // the connection is gone, and tonic's words for it tell a user nothing
+            // tonic's messages for a lost connection are not helpful
             tonic::Code::Unavailable | tonic::Code::Unknown => {
-                Self::Refused(Box::new(tonic::Status::unavailable(
-                    "windlass went away while it was asked; is it restarting?",
+                Self::Rpc(Box::new(tonic::Status::unavailable(
+                    "lost connection to windlass; it may be restarting, try again",
                 )))
             }
-            _ => Self::Refused(Box::new(status)),
+            _ => Self::Rpc(Box::new(status)),
         }
     }
 }

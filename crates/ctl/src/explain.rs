@@ -1,8 +1,8 @@
-//! `explain pod`: the one thing that keeps a pod from what was asked, and what led to it.
+//! `explain pod`: the blocker of a pod and its recent records.
 
 use std::io::{self, Write};
 
-use windlass_types::why::{BlockerView, Explanation};
+use windlass_types::explain::{BlockerView, Explanation};
 use windlass_types::{PodExt, Timestamp, api_time};
 
 use crate::age::{age, human};
@@ -18,7 +18,7 @@ pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Er
     let name = view.pod.metadata.name.as_deref().unwrap_or_default();
     let json = client.explain(&args.pod.namespace, name).await?;
     let explanation: Explanation =
-        serde_json::from_slice(&json).map_err(|error| Error::Answer(error.to_string()))?;
+        serde_json::from_slice(&json).map_err(|error| Error::InvalidResponse(error.to_string()))?;
     let text = match args.output {
         None => text(&explanation, crate::now()),
         Some(_json) => crate::pretty(&explanation)?,
@@ -27,8 +27,8 @@ pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Er
     Ok(())
 }
 
-/// What a list of pods says of one: without what led to its blocker.
-pub(crate) fn of(view: &PodView) -> Explanation {
+/// Returns the explanation of a listed pod, without records.
+pub(crate) fn from_view(view: &PodView) -> Explanation {
     let time = |time: Option<prost_types::Timestamp>| time.and_then(pod::time);
     let blocker = view.entry.blocker.clone();
     Explanation {
@@ -50,30 +50,30 @@ pub(crate) fn of(view: &PodView) -> Explanation {
     }
 }
 
-/// The explanation for a person.
+/// Formats the explanation.
 pub(crate) fn text(pod: &Explanation, now: Timestamp) -> String {
     let path = format!("{}/{}", pod.namespace, pod.pod);
     let phase = pod.phase.as_deref().unwrap_or("Unknown");
     let mut text = match (&pod.blocker, phase) {
-        (Some(blocker), _) => held_up_by(&path, blocker, now),
-        (None, "Running" | "Succeeded") => format!("pod {path} is as asked ({phase})\n"),
-        (None, _) => format!("pod {path} has no blocker ({phase}): it is being worked on\n"),
+        (Some(blocker), _) => blocker_text(&path, blocker, now),
+        (None, "Running" | "Succeeded") => format!("pod {path}: no blocker ({phase})\n"),
+        (None, _) => format!("pod {path}: no blocker ({phase}), sync in progress\n"),
     };
     let issues = pod.issues.iter();
-    text.extend(issues.map(|issue| format!("  note:       {issue}\n")));
+    text.extend(issues.map(|issue| format!("  issue:       {issue}\n")));
     if !pod.records.is_empty() {
-        text.push_str("  led to it:\n");
-        let lines = pod.records.iter().map(|touch| timeline::line(touch, now));
+        text.push_str("  recent records:\n");
+        let lines = pod.records.iter().map(|record| timeline::line(record, now));
         text.extend(lines.map(|line| format!("    {line}\n")));
     }
     text
 }
 
-fn held_up_by(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
+fn blocker_text(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
     let container = blocker.container.as_ref();
     let container = container.map_or_else(String::new, |name| format!(", container {name}"));
     let next = match blocker.next_retry {
-        None => "none by itself".to_owned(),
+        None => "none (no automatic retry)".to_owned(),
         Some(at) if at <= now => "now".to_owned(),
         Some(at) => format!(
             "in {} ({})",
@@ -83,8 +83,8 @@ fn held_up_by(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
     };
     let since = blocker.since;
     format!(
-        "pod {path}{container}: {}\n  what:       {}\n  since:      {} ago ({})\n  \
-         who:        {}\n  next retry: {next}\n",
+        "pod {path}{container}: {}\n  message:     {}\n  since:       {} ago ({})\n  \
+         waiting for: {}\n  next retry:  {next}\n",
         blocker.reason,
         blocker.message,
         age(Some(since), now),
@@ -96,7 +96,7 @@ fn held_up_by(path: &str, blocker: &BlockerView, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use windlass_types::why::{BlockerView, Explanation};
+    use windlass_types::explain::{BlockerView, Explanation};
 
     use super::text;
 
@@ -122,7 +122,7 @@ mod tests {
             message: "image nope:1 not found".to_owned(),
             since: "2026-11-21T04:00:00Z".parse().expect("time"),
             next_retry: next_retry.map(|at| at.parse().expect("time")),
-            waiting_for: "the agent, by itself".to_owned(),
+            waiting_for: "agent (automatic retry)".to_owned(),
         }
     }
 
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_blocker_or_the_pod_is_as_asked() {
+    fn explain_reports_blocker_or_none() {
         check(
             &pod("Running", None),
-            "pod default/web is as asked (Running)\n",
+            "pod default/web: no blocker (Running)\n",
         );
         check(
             &pod("Pending", None),
-            "pod default/web has no blocker (Pending): it is being worked on\n",
+            "pod default/web: no blocker (Pending), sync in progress\n",
         );
         for (next_retry, expected) in [
             (
@@ -146,38 +146,38 @@ mod tests {
                 "in 10s (2026-11-21T04:00:40Z)",
             ),
             (Some("2026-11-21T04:00:05Z"), "now"),
-            (None, "none by itself"),
+            (None, "none (no automatic retry)"),
         ] {
             check(
                 &pod("Pending", Some(blocker(next_retry))),
                 &format!(
                     "pod default/web, container app: ErrImagePull\n  \
-                     what:       image nope:1 not found\n  \
-                     since:      30s ago (2026-11-21T04:00:00Z)\n  \
-                     who:        the agent, by itself\n  \
-                     next retry: {expected}\n"
+                     message:     image nope:1 not found\n  \
+                     since:       30s ago (2026-11-21T04:00:00Z)\n  \
+                     waiting for: agent (automatic retry)\n  \
+                     next retry:  {expected}\n"
                 ),
             );
         }
     }
 
     #[test]
-    fn what_led_to_it_is_told_in_order() {
+    fn recent_records_are_listed_in_order() {
         let mut pod = pod("Running", None);
-        let touch = |kind: &str, name: &str, end: &str, message: Option<&str>, count: u32| {
-            let touch = json!({"kind": kind, "name": name, "subject": "app", "state": end,
+        let record = |kind: &str, name: &str, end: &str, message: Option<&str>, count: u32| {
+            let record = json!({"kind": kind, "name": name, "subject": "app", "state": end,
                 "message": message, "count": count, "firstStartedAt": "2026-11-21T04:00:00Z",
                 "startedAt": "2026-11-21T04:00:20Z", "durationSeconds": 0.25});
-            serde_json::from_value(touch).expect("a touch")
+            serde_json::from_value(record).expect("a record")
         };
         pod.records = vec![
-            touch("runtime", "PullImage", "failed", Some("no"), 4),
-            touch("runtime", "StopContainer", "running", None, 1),
-            touch("probe", "Startup", "succeeded", None, 1),
+            record("runtime", "PullImage", "failed", Some("no"), 4),
+            record("runtime", "StopContainer", "running", None, 1),
+            record("probe", "Startup", "succeeded", None, 1),
         ];
         check(
             &pod,
-            "pod default/web is as asked (Running)\n  led to it:\n    \
+            "pod default/web: no blocker (Running)\n  recent records:\n    \
              10s ago  runtime PullImage app, took 250ms: x4 failed no\n    \
              10s ago  runtime StopContainer app, took 250ms: running\n    \
              10s ago  probe Startup app, took 250ms\n",
@@ -185,13 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_nothing_up_is_a_note() {
-        let kept = "MountVolume.SetUp failed for volume \"v\" : configmap \"c\" not found";
+    fn issue_without_blocker_is_reported() {
+        let issue = "MountVolume.SetUp failed for volume \"v\" : configmap \"c\" not found";
         let mut running = pod("Running", None);
-        running.issues = vec![kept.to_owned()];
+        running.issues = vec![issue.to_owned()];
         check(
             &running,
-            &format!("pod default/web is as asked (Running)\n  note:       {kept}\n"),
+            &format!("pod default/web: no blocker (Running)\n  issue:       {issue}\n"),
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `get pods`: the list as a table or as objects, once or as it changes.
+//! `get pods`: lists or watches pods as a table or as objects.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -16,11 +16,11 @@ use crate::pod::{self, PodView};
 use crate::status::summary;
 use crate::table;
 
-/// Clears the screen and puts the cursor at its beginning.
+/// Clears the screen and moves the cursor to the top left.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
-/// Redraws of a table on a terminal, besides changes: AGE is shown in seconds.
-const REDRAW: Duration = Duration::from_secs(1);
+/// AGE has a resolution of seconds.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub(crate) async fn run(mut client: Client, args: &GetArgs) -> Result<(), Error> {
@@ -33,21 +33,21 @@ pub(crate) async fn run(mut client: Client, args: &GetArgs) -> Result<(), Error>
         return print(&one(&found, args, crate::now())?);
     }
     let pods = client.list(namespace).await?;
-    tell_rejected(&client.rejected().await?);
+    print_rejected(&client.rejected().await?);
     if pods.is_empty() && matches!(args.output, None | Some(Output::Wide)) {
-        let place = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
-        eprintln!("No pods found{place}.");
+        let scope = namespace.map_or_else(String::new, |name| format!(" in namespace {name}"));
+        eprintln!("No pods found{scope}.");
         return Ok(());
     }
     print(&many(&pods, args, crate::now())?)
 }
 
-/// A manifest that was refused is no pod and has no row; whoever looks for it should know why.
-fn tell_rejected(rejected: &[String]) {
+/// Prints the rejected manifests, which have no pod in the list.
+fn print_rejected(rejected: &[String]) {
     match rejected.len() {
         0 => return,
-        1 => eprintln!("1 manifest was refused:"),
-        count => eprintln!("{count} manifests were refused:"),
+        1 => eprintln!("1 manifest rejected:"),
+        count => eprintln!("{count} manifests rejected:"),
     }
     for line in rejected {
         eprintln!("  {line}");
@@ -61,14 +61,13 @@ fn print(text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Follows the pods. On a terminal one table is redrawn in place; otherwise each change is a
-/// row or an object of its own, for scripts.
+/// Watches the pods: redraws the table on a terminal, else prints one row or object per change.
 async fn watch(mut client: Client, args: &GetArgs, namespace: Option<&str>) -> Result<(), Error> {
     let live = io::stdout().is_terminal() && matches!(args.output, None | Some(Output::Wide));
     let mut stream = client.watch(namespace).await?;
     let mut pods: BTreeMap<String, PodView> = BTreeMap::new();
     let mut headed = false;
-    let mut redraw = tokio::time::interval(REDRAW);
+    let mut redraw = tokio::time::interval(REDRAW_INTERVAL);
     loop {
         let message = tokio::select! {
             message = stream.message() => message?,
@@ -90,7 +89,7 @@ async fn watch(mut client: Client, args: &GetArgs, namespace: Option<&str>) -> R
     }
 }
 
-/// What a script gets of a change: rows below one heading, or object after object.
+/// Formats changes as rows below one heading, or as objects.
 fn changes(
     pods: &[PodView],
     args: &GetArgs,
@@ -118,7 +117,7 @@ fn draw(pods: &BTreeMap<String, PodView>, args: &GetArgs) -> Result<(), Error> {
     print(&format!("{CLEAR}{}", many(&pods, args, crate::now())?))
 }
 
-/// Takes a message into `pods` (by UID) and returns what is new in it.
+/// Applies a message to `pods` (by UID) and returns the changed pods.
 fn apply(
     pods: &mut BTreeMap<String, PodView>,
     message: proto::WatchPodsResponse,
@@ -133,8 +132,8 @@ fn apply(
     let mut changed = Vec::new();
     for entry in message.pods {
         let view = PodView::decode(entry)?;
-        let asked = args.name.as_deref();
-        if asked.is_none_or(|name| pod::choose(std::slice::from_ref(&view), name).is_some()) {
+        let name = args.name.as_deref();
+        if name.is_none_or(|name| pod::choose(std::slice::from_ref(&view), name).is_some()) {
             pods.insert(view.pod.uid().to_string(), view.clone());
             changed.push(view);
         }
@@ -164,7 +163,7 @@ fn many(pods: &[PodView], args: &GetArgs, now: Timestamp) -> Result<String, Erro
 }
 
 fn object(view: &PodView) -> Result<Value, Error> {
-    serde_json::to_value(&view.pod).map_err(|error| Error::Answer(error.to_string()))
+    serde_json::to_value(&view.pod).map_err(|error| Error::InvalidResponse(error.to_string()))
 }
 
 fn list(pods: &[PodView]) -> Result<Value, Error> {
@@ -175,14 +174,14 @@ fn list(pods: &[PodView]) -> Result<Value, Error> {
 fn json_text(value: &Value) -> Result<String, Error> {
     let text = serde_json::to_string_pretty(value);
     text.map(|text| text + "\n")
-        .map_err(|error| Error::Answer(error.to_string()))
+        .map_err(|error| Error::InvalidResponse(error.to_string()))
 }
 
 fn yaml_text(value: &Value) -> Result<String, Error> {
-    serde_saphyr::to_string(value).map_err(|error| Error::Answer(error.to_string()))
+    serde_saphyr::to_string(value).map_err(|error| Error::InvalidResponse(error.to_string()))
 }
 
-/// The table.
+/// Formats the table.
 fn rows(pods: &[PodView], with_namespace: bool, wide: bool, now: Timestamp) -> String {
     let mut heading = vec!["NAME", "READY", "STATUS", "RESTARTS", "AGE"];
     if wide {
@@ -231,7 +230,7 @@ fn row(view: &PodView, with_namespace: bool, wide: bool, now: Timestamp) -> Vec<
     row
 }
 
-/// The time a start took and where it went: the whole, then its parts in order.
+/// Returns the durations of a pod start: the total, then its phases in order.
 pub(crate) fn phases(view: &PodView) -> [(&'static str, String); 6] {
     let t = view.entry.timings.unwrap_or_default();
     let at = |time: Option<prost_types::Timestamp>| time.and_then(pod::time);
@@ -241,7 +240,7 @@ pub(crate) fn phases(view: &PodView) -> [(&'static str, String); 6] {
         at(t.init_done),
         at(t.containers_started),
     );
-    // images may be there before the sandbox is; init begins when both are
+    // init containers wait for the images and the sandbox
     let prepared = images.map(|images| sandbox.map_or(images, |sandbox| images.max(sandbox)));
     [
         ("total", span(seen, at(t.running))),

@@ -1,4 +1,4 @@
-//! `logs`: a container's log, as its bytes come.
+//! `logs`: prints the log of a container.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ pub(crate) async fn run(mut client: Client, args: &LogsArgs) -> Result<(), Error
     let request = request(args, view.pod.name());
     let mut stream = client.log(request).await?;
     while let Some(message) = stream.message().await? {
-        // the lock is not held while waiting: nothing else writes, and ^C must get through
+        // do not hold the lock while waiting, for ^C
         let mut out = io::stdout().lock();
         out.write_all(&message.data)?;
         out.flush()?;
@@ -31,7 +31,7 @@ fn request(args: &LogsArgs, pod: &str) -> proto::ReadLogRequest {
         container: args.container.clone(),
         follow: args.follow,
         tail_lines: args.tail.map(i64::from),
-        // a part of a second counts as a whole one: rather a line too many than one too few
+        // rounded up: rather one line too many
         since_seconds: args.since.map(|since| {
             since
                 .as_secs()
@@ -51,7 +51,7 @@ mod tests {
     use crate::args::{Arguments, Command};
 
     #[test]
-    fn flags_become_the_request() {
+    fn flags_are_converted_to_request() {
         let line = "windlassctl logs web -c app -f --tail 10 --since 1m500ms -n other -p";
         let arguments = Arguments::try_parse_from(line.split(' ')).expect("arguments");
         let Command::Logs(args) = arguments.command else {

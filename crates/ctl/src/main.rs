@@ -1,7 +1,7 @@
-//! `windlassctl`: shows what the node agent runs, over its local socket.
+//! `windlassctl`: inspects the node agent over its local socket.
 //!
-//! What is printed is computed by pure functions of the agent's answer and a `now`; this file
-//! only connects them. Exit code 0 is success, 1 an error, which is one line with its remedy.
+//! Pure functions compute the output from the response and the current time. Exit code 1 is an
+//! error, printed as one line with its remedy.
 
 mod args;
 mod client;
@@ -35,14 +35,14 @@ use crate::args::{Arguments, Command};
 use crate::client::Client;
 use crate::error::Error;
 
-/// Without an answer for so long, it is said what is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time without a response after which a message is printed.
+const SLOW_RESPONSE_THRESHOLD: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // help and version are answers, not errors
+            // help and version are not errors
             let failed = error.use_stderr();
             let _printed = error.print();
             return if failed {
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     };
     match dispatch(arguments) {
         Ok(code) => code,
-        // whoever read our output has what it wanted (`windlassctl … | head`)
+        // the reader closed the pipe (`windlassctl … | head`)
         Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             let _printed = writeln!(io::stderr(), "windlassctl: {error}");
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What needs no agent is done here.
+/// Runs commands that need no agent; the others in [`run`].
 fn dispatch(arguments: Arguments) -> Result<ExitCode, Error> {
     match &arguments.command {
         Command::Version => {
@@ -92,10 +92,14 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Error> {
 
 async fn run(arguments: Arguments) -> Result<(), Error> {
     let socket = arguments.socket();
-    let patience = arguments.command.is_one_answer().then_some(PATIENCE);
-    let asked = async { Box::pin(ask(arguments.command, Client::connect(&socket).await?)).await };
-    match told_if_slow(asked, patience, &socket).await {
-        Err(error) if error.is_unknown_to_the_agent() => {
+    let threshold = arguments
+        .command
+        .is_unary()
+        .then_some(SLOW_RESPONSE_THRESHOLD);
+    let work =
+        async { Box::pin(execute(arguments.command, Client::connect(&socket).await?)).await };
+    match warn_if_slow(work, threshold, &socket).await {
+        Err(error) if error.is_unsupported_by_agent() => {
             let node = Client::connect(&socket).await?.node().await.ok();
             Err(Error::old_agent(node.as_ref().map(|node| &*node.version)))
         }
@@ -103,25 +107,28 @@ async fn run(arguments: Arguments) -> Result<(), Error> {
     }
 }
 
-/// Says on stderr that something is still waited for; who reads it may be a person.
-async fn told_if_slow<T>(
+/// Prints a message on a terminal if the response takes longer than `threshold`.
+async fn warn_if_slow<T>(
     work: impl Future<Output = T>,
-    patience: Option<Duration>,
+    threshold: Option<Duration>,
     socket: &Path,
 ) -> T {
     let mut work = pin!(work);
-    if let Some(patience) = patience
-        && let Ok(done) = timeout(patience, &mut work).await
+    if let Some(threshold) = threshold
+        && let Ok(done) = timeout(threshold, &mut work).await
     {
         return done;
     }
-    if patience.is_some() && io::stderr().is_terminal() {
-        eprintln!("waiting for windlass to answer at {} …", socket.display());
+    if threshold.is_some() && io::stderr().is_terminal() {
+        eprintln!(
+            "waiting for a response from windlass at {} …",
+            socket.display()
+        );
     }
     work.await
 }
 
-async fn ask(command: Command, client: Client) -> Result<(), Error> {
+async fn execute(command: Command, client: Client) -> Result<(), Error> {
     match command {
         Command::Get(get) => get::run(client, &get).await,
         Command::Describe(describe) => describe::run(client, &describe).await,
@@ -141,17 +148,17 @@ async fn metrics(mut client: Client, probes: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// A value for a program.
+/// Formats a value as JSON.
 fn pretty(value: &impl serde::Serialize) -> Result<String, Error> {
     let text = serde_json::to_string_pretty(value);
-    let text = text.map_err(|error| Error::Answer(error.to_string()))?;
+    let text = text.map_err(|error| Error::InvalidResponse(error.to_string()))?;
     Ok(text + "\n")
 }
 
-/// The present, for ages.
+/// Returns the current time.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the CLI is a process of its own; this is its one clock"
+    reason = "the only clock of the CLI process"
 )]
 fn now() -> Timestamp {
     Timestamp::now()

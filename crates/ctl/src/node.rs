@@ -1,5 +1,4 @@
-//! `status`: which node this is, of which cluster, and whether the API server answers. During an
-//! outage the first question is why nothing is reported.
+//! `status`: the node, its cluster and the state of the API server connection.
 
 use std::io::{self, Write};
 
@@ -22,12 +21,12 @@ fn text(node: &proto::GetNodeResponse, now: Timestamp) -> String {
     let head = head(node);
     let Some(cluster) = &node.cluster else {
         return format!(
-            "{head}Cluster:      none (no --kubeconfig): static pods only, and \
-             nothing is reported\n"
+            "{head}Cluster:      none (no --kubeconfig): standalone mode, \
+             static pods only\n"
         );
     };
     let ready = match cluster.ready.as_deref() {
-        None => "not seen yet",
+        None => "not observed yet",
         Some("True") => "Ready",
         Some(_) => "NotReady",
     };
@@ -39,7 +38,7 @@ fn text(node: &proto::GetNodeResponse, now: Timestamp) -> String {
     )
 }
 
-/// The node, and which version it runs if that is told.
+/// Formats the node and the version of the agent, if known.
 fn head(node: &proto::GetNodeResponse) -> String {
     let name = &node.name;
     match node.version.as_str() {
@@ -51,10 +50,10 @@ fn head(node: &proto::GetNodeResponse) -> String {
 fn contact(cluster: &proto::Cluster, now: Timestamp) -> String {
     let Some(contact) = &cluster.contact else {
         return if cluster.has_identity {
-            "not asked yet".to_owned()
+            "not contacted yet".to_owned()
         } else {
-            "not asked yet: the node waits for its client certificate (does its request wait for \
-             approval? kubectl get csr)"
+            "not contacted yet: waiting for the client certificate (pending CSR? run kubectl get \
+             csr)"
                 .to_owned()
         };
     };
@@ -62,11 +61,11 @@ fn contact(cluster: &proto::Cluster, now: Timestamp) -> String {
     match &contact.error {
         None => {
             let last = age(contact.last.and_then(pod::time), now);
-            format!("answers, for {since} (last heartbeat {last} ago)")
+            format!("reachable for {since} (last heartbeat {last} ago)")
         }
         Some(error) => format!(
-            "the heartbeat has failed for {since}: {error}\n              Pods keep running; what \
-             happens to them is reported when it succeeds."
+            "unreachable for {since}: {error}\n              Pods keep running; their status is \
+             reported when the API server is reachable."
         ),
     }
 }
@@ -79,8 +78,8 @@ fn pod_watch(cluster: &proto::Cluster, now: Timestamp) -> String {
     match &pod_watch.error {
         None => format!("working for {since}"),
         Some(error) => format!(
-            "failing for {since}: {error}\n              New, changed and deleted pods do not reach \
-             this node until it succeeds."
+            "failing for {since}: {error}\n              This node receives no pod changes until \
+             the watch succeeds."
         ),
     }
 }
@@ -121,17 +120,17 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_whether_the_api_server_answers_and_since_when() {
+    fn status_shows_api_server_connection_and_since_when() {
         check(
             None,
             "Node:         n1 (windlass 0.1.0)\n\
-             Cluster:      none (no --kubeconfig): static pods only, and nothing is reported\n",
+             Cluster:      none (no --kubeconfig): standalone mode, static pods only\n",
         );
         check(
             Some(contact(None)),
             "Node:         n1 (windlass 0.1.0)\n\
              Cluster:      https://api:6443/\n\
-             API server:   answers, for 5m (last heartbeat 10s ago)\n\
+             API server:   reachable for 5m (last heartbeat 10s ago)\n\
              Node object:  Ready\n\
              Pod watch:    working for 2m\n",
         );
@@ -139,11 +138,11 @@ mod tests {
             Some(contact(Some("connection refused"))),
             "Node:         n1 (windlass 0.1.0)\n\
              Cluster:      https://api:6443/\n\
-             API server:   the heartbeat has failed for 5m: connection refused\n              \
-             Pods keep running; what happens to them is reported when it succeeds.\n\
+             API server:   unreachable for 5m: connection refused\n              \
+             Pods keep running; their status is reported when the API server is reachable.\n\
              Node object:  Ready\n\
              Pod watch:    failing for 2m: watch /api/v1/pods: connection refused\n              \
-             New, changed and deleted pods do not reach this node until it succeeds.\n",
+             This node receives no pod changes until the watch succeeds.\n",
         );
         let waiting = proto::Cluster {
             server: "https://api:6443/".into(),
@@ -153,9 +152,9 @@ mod tests {
             Some(waiting),
             "Node:         n1 (windlass 0.1.0)\n\
              Cluster:      https://api:6443/\n\
-             API server:   not asked yet: the node waits for its client certificate (does its \
-             request wait for approval? kubectl get csr)\n\
-             Node object:  not seen yet\n\
+             API server:   not contacted yet: waiting for the client certificate (pending CSR? run \
+             kubectl get csr)\n\
+             Node object:  not observed yet\n\
              Pod watch:    not started\n",
         );
     }

@@ -1,4 +1,4 @@
-//! A pod as the agent tells of it, and how a user's name for it is understood.
+//! A pod as reported by the agent, and lookup by name.
 
 use windlass_proto::windlass_v1 as proto;
 use windlass_types::corev1::PodStatus;
@@ -7,30 +7,30 @@ use windlass_types::{Pod, PodExt, Timestamp};
 use crate::client::Client;
 use crate::error::Error;
 
-/// One pod with what only the agent knows of it.
+/// A pod with the data of the agent.
 #[derive(Clone, Debug)]
 pub(crate) struct PodView {
     /// The object, with its status.
     pub(crate) pod: Pod,
-    /// Source, worker, blocker, events, timings, warnings. Its `pod_json` is emptied.
+    /// Source, worker, blocker, events, timings, warnings. Its `pod_json` is empty.
     pub(crate) entry: proto::PodEntry,
 }
 
 impl PodView {
-    /// Reads the agent's message.
+    /// Decodes the message of the agent.
     pub(crate) fn decode(mut entry: proto::PodEntry) -> Result<Self, Error> {
         let json = std::mem::take(&mut entry.pod_json);
-        let pod =
-            serde_json::from_slice(&json).map_err(|error| Error::Answer(error.to_string()))?;
+        let pod = serde_json::from_slice(&json)
+            .map_err(|error| Error::InvalidResponse(error.to_string()))?;
         Ok(Self { pod, entry })
     }
 
-    /// The status, an empty one if absent.
+    /// Returns the status, empty if absent.
     pub(crate) fn status(&self) -> PodStatus {
         self.pod.status.clone().unwrap_or_default()
     }
 
-    /// When the pod came to be: for the API server its creation, else when the agent saw it.
+    /// Returns the creation time in the API server, else when the agent received the pod.
     pub(crate) fn created(&self) -> Option<Timestamp> {
         let created = self
             .pod
@@ -51,35 +51,35 @@ impl PodView {
     }
 }
 
-/// A protobuf time.
+/// Converts a protobuf time.
 pub(crate) fn time(time: prost_types::Timestamp) -> Option<Timestamp> {
     Timestamp::new(time.seconds, time.nanos).ok()
 }
 
-/// Asks for one pod by the name a user gives. A static pod may be called as in its manifest,
-/// without the node's name at its end; that is said on stderr.
+/// Finds a pod by name. A static pod can be given without the node name suffix; its full name is
+/// then printed on stderr.
 pub(crate) async fn find(
     client: &mut Client,
     namespace: &str,
     name: &str,
 ) -> Result<PodView, Error> {
-    let here = client.list(Some(namespace)).await?;
-    if let Some(found) = choose(&here, name) {
+    let in_namespace = client.list(Some(namespace)).await?;
+    if let Some(found) = choose(&in_namespace, name) {
         if found.pod.name() != name {
             eprintln!("pod {name}: showing {}", found.pod.name());
         }
         return Ok(found.clone());
     }
-    let everywhere = client.list(None).await?;
+    let all = client.list(None).await?;
     Err(Error::NoPod {
         name: name.to_owned(),
         namespace: namespace.to_owned(),
-        hint: hint(&everywhere, namespace, name),
+        hint: hint(&all, namespace, name),
     })
 }
 
-/// The pod that `name` means: the exact one, else the only one named `<name>-<its node>`.
-/// Of two with one name, the one that does not terminate.
+/// Returns the pod with this name, else the only one named `<name>-<node>`. Pods that terminate
+/// come last.
 pub(crate) fn choose<'a>(pods: &'a [PodView], name: &str) -> Option<&'a PodView> {
     let exact = pods.iter().filter(|view| view.pod.name() == name);
     if let Some(found) = exact.min_by_key(|view| view.entry.worker_state != "Sync") {
@@ -102,10 +102,7 @@ fn hint(pods: &[PodView], namespace: &str, name: &str) -> String {
         view.pod.namespace() != namespace && choose(std::slice::from_ref(view), name).is_some()
     });
     if let Some(view) = elsewhere {
-        return format!(
-            ": there is one in namespace {0}, use -n {0}",
-            view.pod.namespace()
-        );
+        return format!("; found in namespace {0}, use -n {0}", view.pod.namespace());
     }
     let names: Vec<_> = pods
         .iter()
@@ -114,9 +111,9 @@ fn hint(pods: &[PodView], namespace: &str, name: &str) -> String {
         .take(5)
         .collect();
     match names.as_slice() {
-        [] => ": there are no pods in it".to_owned(),
+        [] => "; the namespace has no pods".to_owned(),
         names => format!(
-            ": it has {}{}",
+            "; the namespace has {}{}",
             names.join(", "),
             if names.len() == 5 { ", …" } else { "" }
         ),
@@ -150,7 +147,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_name_is_exact_or_lacks_the_node() {
+    fn name_matches_with_or_without_node_suffix() {
         let pods = [
             named("default", "web-node-1", "node-1"),
             named("default", "web", "node-1"),
@@ -170,16 +167,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_missing_pod_comes_with_what_there_is() {
+    fn missing_pod_error_suggests_existing_pods() {
         let pods = [
             named("kube-system", "dns-n", "n"),
             named("default", "web-n", "n"),
         ];
         assert_eq!(
             hint(&pods, "default", "dns"),
-            ": there is one in namespace kube-system, use -n kube-system"
+            "; found in namespace kube-system, use -n kube-system"
         );
-        assert_eq!(hint(&pods, "default", "x"), ": it has web-n");
-        assert_eq!(hint(&pods, "other", "x"), ": there are no pods in it");
+        assert_eq!(hint(&pods, "default", "x"), "; the namespace has web-n");
+        assert_eq!(hint(&pods, "other", "x"), "; the namespace has no pods");
     }
 }

@@ -1,4 +1,4 @@
-//! READY, STATUS and RESTARTS of a pod, computed as kubectl's printer does.
+//! READY, STATUS and RESTARTS of a pod, computed as in the printer of kubectl.
 
 use windlass_types::corev1::{Container, ContainerState, ContainerStatus, PodStatus};
 use windlass_types::{PodExt, Timestamp};
@@ -17,7 +17,7 @@ pub(crate) struct Summary {
     pub(crate) restarts: String,
 }
 
-/// Restarts and when the last one became necessary.
+/// Restart count and the time of the last termination.
 #[derive(Clone, Copy, Default)]
 struct Restarts {
     count: i64,
@@ -51,30 +51,30 @@ pub(crate) fn summary(view: &PodView, now: Timestamp) -> Summary {
             .count();
     let mut ready = init.ready_sidecars;
     let mut restarts = init.restarts;
-    let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let terminal = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     let of_pod = || {
         let phase = status.phase.clone().unwrap_or_else(|| "Unknown".to_owned());
         let reason = status.reason.clone().filter(|reason| !reason.is_empty());
         reason.unwrap_or(phase)
     };
     let mut text = init.blocking.clone().unwrap_or_else(of_pod);
-    if over && never_ran(&status) {
-        // refused: what its containers wait for never comes
+    if terminal && never_ran(&status) {
+        // rejected pod: its containers never start
         text = of_pod();
     } else if init.blocking.is_none() || has_condition(&status, "Initialized") {
         restarts = init.sidecar_restarts;
         let apps = app_progress(&status, &mut restarts);
         ready += apps.ready;
         text = apps.reason.unwrap_or(text);
-        // a container that completed does not hide the ones that still run
+        // a completed container does not hide running ones
         if text == "Completed" && apps.any_running {
             let ready = has_condition(&status, "Ready");
             text = if ready { "Running" } else { "NotReady" }.to_owned();
         }
     }
-    let leaving =
+    let terminating =
         view.pod.metadata.deletion_timestamp.is_some() || view.entry.worker_state == "Terminating";
-    if leaving && !over {
+    if terminating && !terminal {
         text = "Terminating".to_owned();
     }
     Summary {
@@ -93,7 +93,7 @@ pub(crate) fn summary(view: &PodView, now: Timestamp) -> Summary {
 }
 
 struct InitProgress {
-    /// What the pod shows while an init container is not done.
+    /// STATUS while an init container has not completed.
     blocking: Option<String>,
     restarts: Restarts,
     sidecar_restarts: Restarts,
@@ -137,7 +137,7 @@ fn init_progress(containers: &[Container], status: &PodStatus) -> InitProgress {
 }
 
 struct AppProgress {
-    /// The first container that has something to say.
+    /// Reason of the first container with one.
     reason: Option<String>,
     ready: usize,
     any_running: bool,
@@ -149,7 +149,7 @@ fn app_progress(status: &PodStatus, restarts: &mut Restarts) -> AppProgress {
         ready: 0,
         any_running: false,
     };
-    // from the last to the first, so that the first one's reason stays
+    // reversed, so that the reason of the first container is kept
     for status in status.container_statuses.iter().flatten().rev() {
         restarts.add(status);
         let Some(state) = &status.state else { continue };
@@ -174,7 +174,7 @@ fn ended_text(ended: &windlass_types::corev1::ContainerStateTerminated) -> Strin
     }
 }
 
-/// No container has ended or runs.
+/// Whether no container is or was running.
 fn never_ran(status: &PodStatus) -> bool {
     let lists = [&status.init_container_statuses, &status.container_statuses];
     let ran = |status: &ContainerStatus| {

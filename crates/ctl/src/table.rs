@@ -1,11 +1,11 @@
-//! Rows as aligned columns, without lines or colors, as kubectl prints them.
+//! Tables with aligned columns, in the format of kubectl.
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-/// Three blanks between columns.
+/// Spaces between columns.
 const GAP: u16 = 3;
 
-/// Lays out a heading and rows; every line ends with a newline and none with blanks.
+/// Formats a heading and rows, without trailing spaces.
 pub(crate) fn render(heading: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table

@@ -1,4 +1,4 @@
-//! `timeline pod`: what touched a pod and how long it took, as a waterfall.
+//! `timeline pod`: the timeline records of a pod as a waterfall.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -15,20 +15,20 @@ use crate::error::Error;
 use crate::{pod, table};
 
 /// Cells of the longest bar.
-const WIDTH: usize = 40;
-/// So much of a message is shown; the JSON has all of it.
-const MESSAGE: usize = 100;
+const BAR_WIDTH: usize = 40;
+/// Maximum length of a message; the JSON output is not truncated.
+const MAX_MESSAGE_CHARS: usize = 100;
 
 /// Runs the command.
 pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Error> {
     let (namespace, name) = (&args.pod.namespace, &args.pod.name);
     let json = match client.timeline(namespace, name).await {
         Err(Error::Rpc(status)) if status.code() == tonic::Code::NotFound => {
-            // its error says which pods there are
+            // its error suggests existing pods
             pod::find(&mut client, namespace, name).await?;
             return Err(Error::Rpc(status));
         }
-        answer => answer?,
+        response => response?,
     };
     let timeline: PodTimeline =
         serde_json::from_slice(&json).map_err(|error| Error::InvalidResponse(error.to_string()))?;
@@ -40,14 +40,18 @@ pub(crate) async fn run(mut client: Client, args: &ExplainArgs) -> Result<(), Er
     Ok(())
 }
 
-/// The timeline for a person.
+/// Formats the timeline.
 pub(crate) fn text(timeline: &PodTimeline) -> String {
     let mut text = format!("pod {}/{}", timeline.namespace, timeline.pod);
     if let Some(removed) = timeline.removed_at {
-        let _infallible = write!(text, ", removed {} ago", age(Some(removed), timeline.generated_at));
+        let _infallible = write!(
+            text,
+            ", removed {} ago",
+            age(Some(removed), timeline.generated_at)
+        );
     }
     text.push('\n');
-    for segment in waterfall(&timeline.records, WIDTH) {
+    for segment in waterfall(&timeline.records, BAR_WIDTH) {
         text.push_str(&segment_text(&segment, timeline.generated_at));
     }
     if timeline.dropped_records > 0 {
@@ -60,71 +64,71 @@ pub(crate) fn text(timeline: &PodTimeline) -> String {
 fn segment_text(segment: &TimelineSegment<'_>, now: Timestamp) -> String {
     let rows: Vec<Vec<String>> = segment.bars.iter().map(row).collect();
     format!(
-        "\n{} ({} ago), {} in all\n{}",
+        "\n{} ({} ago), total {}\n{}",
         windlass_types::api_time(segment.began),
         age(Some(segment.began), now),
         short(segment.length),
-        table::render(&["AFTER", "WHAT", "TOOK", &scale(), ""], &rows)
+        table::render(&["OFFSET", "OPERATION", "DURATION", &scale(), ""], &rows)
     )
 }
 
-/// The heading of the bars is as wide as they are.
+/// Returns the heading of the bars.
 fn scale() -> String {
-    format!("|{}|", "-".repeat(WIDTH - 2))
+    format!("|{}|", "-".repeat(BAR_WIDTH - 2))
 }
 
 fn row(bar: &Bar<'_>) -> Vec<String> {
-    let touch = bar.record;
-    let took = touch.duration_seconds.map(Duration::try_from_secs_f64);
+    let record = bar.touch;
+    let took = record.duration_seconds.map(Duration::try_from_secs_f64);
     vec![
         short(bar.after),
-        name(touch),
+        name(record),
         took.map_or_else(|| "-".to_owned(), |took| short(took.unwrap_or_default())),
         cells(bar),
-        remark(touch),
+        details(record),
     ]
 }
 
-fn name(touch: &TimelineRecord) -> String {
-    let subject = touch.subject.as_ref();
+fn name(record: &TimelineRecord) -> String {
+    let subject = record.subject.as_ref();
     let subject = subject.map_or_else(String::new, |subject| format!(" {subject}"));
-    format!("{} {}{subject}", touch.kind, touch.name)
+    format!("{} {}{subject}", record.kind, record.name)
 }
 
-/// `====` went well, `!!!!` failed, `~~~~` was given up, `===>` is under way, `|` took no time.
+/// Draws a bar; the help of the command has the legend.
 fn cells(bar: &Bar<'_>) -> String {
-    let (mark, last) = match bar.record.state {
+    let (mark, last) = match bar.touch.state {
         RecordState::Succeeded => ("=", "="),
         RecordState::Failed => ("!", "!"),
         RecordState::Cancelled => ("~", "~"),
         RecordState::Running => ("=", ">"),
     };
     let drawn = match bar.cells {
-        0 if bar.record.state == RecordState::Failed => "!".to_owned(),
+        0 if bar.touch.state == RecordState::Failed => "!".to_owned(),
         0 => "|".to_owned(),
         cells => mark.repeat(cells - 1) + last,
     };
     format!("{:1$}{drawn}", "", bar.from)
 }
 
-fn remark(touch: &TimelineRecord) -> String {
+fn details(record: &TimelineRecord) -> String {
     let mut words = Vec::new();
-    if touch.count > 1 {
-        words.push(format!("x{}", touch.count));
+    if record.count > 1 {
+        words.push(format!("x{}", record.count));
     }
-    if touch.state != RecordState::Succeeded {
-        words.push(touch.state.as_str().to_owned());
+    if record.state != RecordState::Succeeded {
+        words.push(record.state.as_str().to_owned());
     }
-    if let Some(message) = &touch.message {
-        words.push(cut(message));
+    if let Some(message) = &record.message {
+        words.push(truncate(message));
     }
     words.join(" ")
 }
 
-/// One line, and not too long a one.
-fn cut(message: &str) -> String {
+/// Joins the lines of a message and truncates it.
+fn truncate(message: &str) -> String {
     let line: String = message.lines().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(MESSAGE) {
+    match line.char_indices().nth(MAX_MESSAGE_CHARS) {
         None => line,
         Some((end, _)) => format!("{}…", &line[..end]),
     }
@@ -142,19 +146,19 @@ pub(crate) fn short(time: Duration) -> String {
     }
 }
 
-/// One touch on one line, for `explain`.
-pub(crate) fn line(touch: &TimelineRecord, now: Timestamp) -> String {
-    let took = touch.duration_seconds.map(Duration::try_from_secs_f64);
+/// Formats a record as one line, for `explain`.
+pub(crate) fn line(record: &TimelineRecord, now: Timestamp) -> String {
+    let took = record.duration_seconds.map(Duration::try_from_secs_f64);
     let took = took.map_or_else(String::new, |took| {
         format!(", took {}", short(took.unwrap_or_default()))
     });
-    let remark = remark(touch);
-    let remark = match remark.is_empty() {
-        true => remark,
-        false => format!(": {remark}"),
+    let details = details(record);
+    let details = match details.is_empty() {
+        true => details,
+        false => format!(": {details}"),
     };
-    let ago = age(Some(touch.started_at), now);
-    format!("{ago} ago  {}{took}{remark}", name(touch))
+    let ago = age(Some(record.started_at), now);
+    format!("{ago} ago  {}{took}{details}", name(record))
 }
 
 #[cfg(test)]
@@ -168,17 +172,17 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_a_waterfall_and_what_came_hours_later_has_its_own_scale() {
+    fn each_timeline_segment_has_its_own_scale() {
         let at = |text: &str| format!("2026-11-21T{text}Z");
-        let touch = |kind: &str, name: &str, end: &str, began: &str, seconds: Option<f64>| {
-            let mut touch = json!({"kind": kind, "name": name, "state": end, "count": 1,
+        let record = |kind: &str, name: &str, end: &str, began: &str, seconds: Option<f64>| {
+            let mut record = json!({"kind": kind, "name": name, "state": end, "count": 1,
                 "firstStartedAt": at(began), "startedAt": at(began)});
             if let Some(seconds) = seconds {
-                touch["durationSeconds"] = seconds.into();
+                record["durationSeconds"] = seconds.into();
             }
-            touch
+            record
         };
-        let mut pull = touch("runtime", "PullImage", "failed", "04:00:00.5", Some(0.25));
+        let mut pull = record("runtime", "PullImage", "failed", "04:00:00.5", Some(0.25));
         pull["subject"] = "busybox:1".into();
         pull["message"] = "no such\nimage".into();
         pull["count"] = 3.into();
@@ -186,24 +190,24 @@ mod tests {
             "namespace": "default", "pod": "web", "uid": "u", "droppedRecords": 2,
             "generatedAt": at("06:00:05"), "removedAt": at("06:00:00"),
             "records": [
-                touch("source", "ADD", "succeeded", "04:00:00", None),
-                touch("sync", "syncPod", "succeeded", "04:00:00", Some(1.0)),
+                record("source", "ADD", "succeeded", "04:00:00", None),
+                record("sync", "syncPod", "succeeded", "04:00:00", Some(1.0)),
                 pull,
-                touch("sync", "syncTerminatingPod", "running", "06:00:00", Some(5.0)),
+                record("sync", "syncTerminatingPod", "running", "06:00:00", Some(5.0)),
             ],
         }));
         let expected = "\
 pod default/web, removed 5s ago
 
-2026-11-21T04:00:00Z (120m ago), 1.00s in all
-AFTER   WHAT                          TOOK    |--------------------------------------|
-0ms     source ADD                    -       |
-0ms     sync syncPod                  1.00s   ========================================
-500ms   runtime PullImage busybox:1   250ms                       !!!!!!!!!!             x3 failed no such image
+2026-11-21T04:00:00Z (120m ago), total 1.00s
+OFFSET   OPERATION                     DURATION   |--------------------------------------|
+0ms      source ADD                    -          |
+0ms      sync syncPod                  1.00s      ========================================
+500ms    runtime PullImage busybox:1   250ms                          !!!!!!!!!!             x3 failed no such image
 
-2026-11-21T06:00:00Z (5s ago), 5.00s in all
-AFTER   WHAT                      TOOK    |--------------------------------------|
-0ms     sync syncTerminatingPod   5.00s   =======================================>   running
+2026-11-21T06:00:00Z (5s ago), total 5.00s
+OFFSET   OPERATION                 DURATION   |--------------------------------------|
+0ms      sync syncTerminatingPod   5.00s      =======================================>   running
 
 2 older records dropped.
 ";
@@ -211,7 +215,7 @@ AFTER   WHAT                      TOOK    |-------------------------------------
     }
 
     #[test]
-    fn times_are_as_fine_as_they_are_short() {
+    fn short_durations_have_more_precision() {
         for (micros, expected) in [
             (0, "0ms"),
             (420, "0.4ms"),
@@ -225,8 +229,11 @@ AFTER   WHAT                      TOOK    |-------------------------------------
     }
 
     #[test]
-    fn a_long_message_is_one_line_that_ends_somewhere() {
-        assert_eq!(cut(&"ä".repeat(300)).chars().count(), MESSAGE + 1);
-        assert_eq!(cut("a\nb"), "a b");
+    fn long_message_is_one_truncated_line() {
+        assert_eq!(
+            truncate(&"ä".repeat(300)).chars().count(),
+            MAX_MESSAGE_CHARS + 1
+        );
+        assert_eq!(truncate("a\nb"), "a b");
     }
 }

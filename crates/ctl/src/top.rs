@@ -1,33 +1,33 @@
-//! `top`: what node, pods and containers use, again and again on a terminal.
+//! `top`: CPU and memory usage of the node, its pods and containers.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use windlass_proto::windlass_v1 as proto;
-use windlass_types::top::{ContainerTop, NodeTop, PodTop, CpuMemoryUsage};
+use windlass_types::top::{ContainerTop, CpuMemoryUsage, NodeTop, PodTop};
 
 use crate::args::TopArgs;
 use crate::client::Client;
 use crate::error::Error;
 use crate::table;
 
-/// Clears the screen and puts the cursor at its beginning.
+/// Clears the screen and moves the cursor to the top left.
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
-/// Pause between two looks on a terminal.
-const REFRESH: Duration = Duration::from_secs(2);
-/// A rate needs two looks, a second apart.
-const SECOND_LOOK: Duration = Duration::from_millis(1100);
+/// Refresh interval on a terminal.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+/// A rate requires two samples, at least 1 s apart.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(1100);
 
-/// Runs the command. On a terminal it goes on until it is interrupted.
+/// Runs the command; on a terminal until interrupted.
 pub(crate) async fn run(mut client: Client, args: &TopArgs) -> Result<(), Error> {
     let mut usage = client.usage().await?;
-    if is_first(&usage) {
-        tokio::time::sleep(SECOND_LOOK).await;
+    if is_first_sample(&usage) {
+        tokio::time::sleep(SAMPLE_INTERVAL).await;
         usage = client.usage().await?;
     }
     let live = io::stdout().is_terminal() && !args.once && args.output.is_none();
     loop {
-        let top = chosen(usage, args);
+        let top = filter(usage, args);
         let shown = match args.output {
             None => text(&top, args),
             Some(_json) => crate::pretty(&top)?,
@@ -42,45 +42,49 @@ pub(crate) async fn run(mut client: Client, args: &TopArgs) -> Result<(), Error>
             return Ok(());
         }
         drop(out);
-        tokio::time::sleep(REFRESH).await;
+        tokio::time::sleep(REFRESH_INTERVAL).await;
         usage = client.usage().await?;
     }
 }
 
-/// Nobody looked before: processor time has no rate yet.
-fn is_first(usage: &proto::GetUsageResponse) -> bool {
+/// Whether this is the first sample, without a CPU rate.
+fn is_first_sample(usage: &proto::GetUsageResponse) -> bool {
     let node = usage.node.as_ref();
     node.is_some_and(|node| node.cpu_nano_cores.is_none())
 }
 
-/// What was asked for, the busiest pods first.
-fn chosen(usage: proto::GetUsageResponse, args: &TopArgs) -> NodeTop {
-    let asked = |pod: &proto::PodUsage| {
+/// Selects the requested pods, highest CPU usage first.
+fn filter(usage: proto::GetUsageResponse, args: &TopArgs) -> NodeTop {
+    let is_selected = |pod: &proto::PodUsage| {
         let namespace = args.namespace.as_ref();
         namespace.is_none_or(|namespace| *namespace == pod.namespace)
     };
-    let pods = usage.pods.into_iter().filter(asked).map(|pod| PodTop {
-        namespace: pod.namespace,
-        pod: pod.name,
-        usage: used(pod.usage),
-        containers: pod
-            .containers
-            .into_iter()
-            .map(|container| ContainerTop {
-                name: container.name,
-                usage: used(container.usage),
-            })
-            .collect(),
-    });
+    let pods = usage
+        .pods
+        .into_iter()
+        .filter(is_selected)
+        .map(|pod| PodTop {
+            namespace: pod.namespace,
+            pod: pod.name,
+            usage: convert(pod.usage),
+            containers: pod
+                .containers
+                .into_iter()
+                .map(|container| ContainerTop {
+                    name: container.name,
+                    usage: convert(container.usage),
+                })
+                .collect(),
+        });
     let top = NodeTop {
         node: usage.node_name,
-        usage: used(usage.node),
+        usage: convert(usage.node),
         pods: pods.collect(),
     };
     top.busiest_first()
 }
 
-fn used(usage: Option<proto::Usage>) -> CpuMemoryUsage {
+fn convert(usage: Option<proto::Usage>) -> CpuMemoryUsage {
     let usage = usage.unwrap_or_default();
     CpuMemoryUsage {
         cpu_nano_cores: usage.cpu_nano_cores,
@@ -89,17 +93,16 @@ fn used(usage: Option<proto::Usage>) -> CpuMemoryUsage {
 }
 
 fn text(top: &NodeTop, args: &TopArgs) -> String {
-    let of_node = figures(top.usage);
-    let mut rows = vec![row("", &format!("node {}", top.node), "", of_node)];
+    let node = cells(top.usage);
+    let mut rows = vec![row("", &format!("node {}", top.node), "", node)];
     for pod in &top.pods {
         let (namespace, name) = (&*pod.namespace, &*pod.pod);
-        rows.push(row(namespace, name, "", figures(pod.usage)));
+        rows.push(row(namespace, name, "", cells(pod.usage)));
         if args.containers {
             let containers = pod.containers.iter();
             rows.extend(
-                containers.map(|container| {
-                    row(namespace, name, &container.name, figures(container.usage))
-                }),
+                containers
+                    .map(|container| row(namespace, name, &container.name, cells(container.usage))),
             );
         }
     }
@@ -107,13 +110,13 @@ fn text(top: &NodeTop, args: &TopArgs) -> String {
     table::render(&heading, &rows)
 }
 
-fn row(namespace: &str, name: &str, container: &str, figures: [String; 2]) -> Vec<String> {
+fn row(namespace: &str, name: &str, container: &str, usage: [String; 2]) -> Vec<String> {
     let names = [namespace, name, container].map(str::to_owned);
-    names.into_iter().chain(figures).collect()
+    names.into_iter().chain(usage).collect()
 }
 
-/// Processors and memory as `kubectl top` writes them, `-` for what is not known.
-fn figures(usage: CpuMemoryUsage) -> [String; 2] {
+/// Formats CPU and memory as in `kubectl top`; `-` if unknown.
+fn cells(usage: CpuMemoryUsage) -> [String; 2] {
     let (cpu, memory) = (usage.cpu_nano_cores, usage.memory_bytes);
     let none = || "-".to_owned();
     [
@@ -145,7 +148,7 @@ mod tests {
         }
     }
 
-    fn of_node() -> proto::GetUsageResponse {
+    fn node_usage() -> proto::GetUsageResponse {
         proto::GetUsageResponse {
             node_name: "n1".to_owned(),
             node: usage(Some(1_500_000_000), 1 << 30),
@@ -167,11 +170,11 @@ mod tests {
     }
 
     fn shown(args: &TopArgs) -> String {
-        text(&chosen(of_node(), args), args)
+        text(&filter(node_usage(), args), args)
     }
 
     #[test]
-    fn the_busiest_come_first_and_what_is_not_known_is_a_dash() {
+    fn pods_are_sorted_by_cpu_and_unknown_usage_is_dash() {
         let expected = "\
 NAMESPACE     NAME      CONTAINER   CPU     MEMORY
               node n1               1500m   1024Mi
@@ -190,8 +193,8 @@ kube-system   dns       app         -       -
     }
 
     #[test]
-    fn a_program_gets_what_is_not_known_as_null() {
-        let top = chosen(of_node(), &args(false, None));
+    fn unknown_usage_is_null_in_json() {
+        let top = filter(node_usage(), &args(false, None));
         let object = serde_json::to_value(top).expect("JSON");
         assert_eq!(object["usage"]["cpuNanoCores"], 1_500_000_000);
         assert_eq!(object["pods"][0]["pod"], "busy");
@@ -199,10 +202,10 @@ kube-system   dns       app         -       -
     }
 
     #[test]
-    fn without_a_rate_it_looks_twice() {
-        let mut first = of_node();
-        assert!(!is_first(&first));
+    fn first_sample_has_no_cpu_rate() {
+        let mut first = node_usage();
+        assert!(!is_first_sample(&first));
         first.node = usage(None, 1);
-        assert!(is_first(&first));
+        assert!(is_first_sample(&first));
     }
 }

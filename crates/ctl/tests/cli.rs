@@ -1,4 +1,4 @@
-//! The program itself against a server on a real socket: what it prints and how it exits.
+//! Output and exit codes of the binary against a fake agent on a socket.
 
 #![allow(clippy::expect_used, reason = "a test that cannot go on has failed")]
 
@@ -15,9 +15,9 @@ use tonic::{Request, Response, Status};
 use windlass_proto::windlass_v1 as proto;
 use windlass_proto::windlass_v1::windlass_server::{Windlass, WindlassServer};
 use windlass_types::Timestamp;
-use windlass_types::why::{BlockerView, Explanation};
+use windlass_types::explain::{BlockerView, Explanation};
 
-/// An agent with one pod, `web-n1`, whose log is two lines.
+/// A fake agent with the pod `web-n1`, whose log has two lines.
 #[derive(Debug)]
 struct FakeAgent;
 
@@ -34,7 +34,7 @@ fn web() -> proto::PodEntry {
         blocker: Some(proto::Blocker {
             reason: "ErrImageNeverPull".to_owned(),
             container: Some("app".to_owned()),
-            message: "image web is not on the node".to_owned(),
+            message: "image web is not present".to_owned(),
             ..proto::Blocker::default()
         }),
         ..proto::PodEntry::default()
@@ -55,7 +55,7 @@ impl Windlass for FakeAgent {
         Ok(Response::new(proto::ListPodsResponse { pods }))
     }
 
-    /// Never ends, and says the same again as fast as it is read.
+    /// Repeats the same message without end.
     async fn watch_pods(
         &self,
         _request: Request<proto::ListPodsRequest>,
@@ -117,7 +117,7 @@ impl Windlass for FakeAgent {
     }
 }
 
-/// What keeps the pod from what was asked.
+/// The explanation of the pod.
 fn explanation() -> Explanation {
     Explanation {
         namespace: "default".to_owned(),
@@ -128,10 +128,10 @@ fn explanation() -> Explanation {
         blocker: Some(BlockerView {
             reason: "ErrImageNeverPull".to_owned(),
             container: Some("app".to_owned()),
-            message: "image web is not on the node".to_owned(),
+            message: "image web is not present".to_owned(),
             since: Timestamp::UNIX_EPOCH,
             next_retry: None,
-            waiting_for: "whoever puts the image on the node".to_owned(),
+            waiting_for: "user: add the image to the node".to_owned(),
         }),
         issues: Vec::new(),
         records: Vec::new(),
@@ -167,7 +167,7 @@ async fn check(socket: &Path, line: &str, expected: &str) {
 }
 
 #[tokio::test]
-async fn answers_go_to_stdout_and_errors_are_one_line_with_exit_code_1() {
+async fn errors_are_one_line_with_exit_code_1() {
     let directory = tempfile::tempdir().expect("directory");
     let socket = directory.path().join("windlass.sock");
     start(&socket);
@@ -196,16 +196,16 @@ async fn answers_go_to_stdout_and_errors_are_one_line_with_exit_code_1() {
         "0 {\n  \"namespace\": \"default\",\n  \"pod\": \"web-n1\",\n  \"uid\": \"u\",\n  \
          \"phase\": \"Pending\",\n  \"workerState\": \"Sync\",\n  \"blocker\": {\n    \
          \"reason\": \"ErrImageNeverPull\",\n    \"container\": \"app\",\n    \
-         \"message\": \"image web is not on the node\",\n    \
+         \"message\": \"image web is not present\",\n    \
          \"since\": \"1970-01-01T00:00:00Z\",\n    \"nextRetry\": null,\n    \
-         \"waitingFor\": \"whoever puts the image on the node\"\n  },\n  \"issues\": [],\n  \
+         \"waitingFor\": \"user: add the image to the node\"\n  },\n  \"issues\": [],\n  \
          \"records\": []\n}\n",
     )
     .await;
     check(
         &socket,
         "describe pod nope",
-        "1 windlassctl: pod nope not found in namespace default: it has web-n1\n",
+        "1 windlassctl: pod nope not found in namespace default; the namespace has web-n1\n",
     )
     .await;
     check(
@@ -214,32 +214,32 @@ async fn answers_go_to_stdout_and_errors_are_one_line_with_exit_code_1() {
         "1 windlassctl: pod web-n1 has no container db, it has: app\n",
     )
     .await;
-    // this agent is too old to know what is used
+    // the agent does not support GetUsage
     check(
         &socket,
         "top",
         &format!(
-            "1 windlassctl: windlass 0.0.9 does not know this command of windlassctl {}: update \
-             the agent, or use the windlassctl that came with it\n",
+            "1 windlassctl: windlass 0.0.9 does not support this command of windlassctl {}; \
+             update the agent or use the windlassctl of the same version\n",
             env!("CARGO_PKG_VERSION")
         ),
     )
     .await;
     let missing = directory.path().join("none.sock");
-    let place = directory.path().display();
+    let directory = directory.path().display();
     check(
         &missing,
         "get pods",
         &format!(
-            "1 windlassctl: no socket at {place}/none.sock: is windlass running with --root-dir \
-             {place}? Name another socket with --socket\n"
+            "1 windlassctl: no socket at {directory}/none.sock; check that windlass is running \
+             with --root-dir {directory}, or set --socket\n"
         ),
     )
     .await;
 }
 
 #[tokio::test]
-async fn a_reader_that_has_enough_ends_the_program_quietly() {
+async fn closed_pipe_ends_program_without_error() {
     let directory = tempfile::tempdir().expect("directory");
     let socket = directory.path().join("windlass.sock");
     start(&socket);
@@ -251,7 +251,7 @@ async fn a_reader_that_has_enough_ends_the_program_quietly() {
         .kill_on_drop(true)
         .spawn()
         .expect("the program runs");
-    // like `| head -0`: the pipe is closed while the program writes
+    // as `| head -0` does
     drop(child.stdout.take());
     let ended = tokio::time::timeout(std::time::Duration::from_secs(20), child.wait_with_output());
     let output = ended.await.expect("it ends").expect("output");
@@ -260,7 +260,7 @@ async fn a_reader_that_has_enough_ends_the_program_quietly() {
 }
 
 #[tokio::test]
-async fn a_set_up_is_checked_without_an_agent() {
+async fn check_needs_no_agent() {
     let directory = tempfile::tempdir().expect("directory");
     let file = directory.path().join("c.yaml");
     let head = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n";
@@ -273,16 +273,16 @@ async fn a_set_up_is_checked_without_an_agent() {
         (output.status.code(), text)
     };
     let (code, text) = check(&["--", "--node-ip=10.0.0.1"]).await;
-    let expected = "0 refused, 0 ignored, 0 partial, 0 default, 3 supported: windlass accepts these \
-                    settings; --all lists the rest.";
+    let expected = "0 rejected, 0 ignored, 0 partial, 0 default, 3 supported: windlass accepts \
+                    these settings; --all lists the rest.";
     assert_eq!((code, text.lines().next()), (Some(0), Some(expected)));
     let (code, text) = check(&["-o", "json", "--", "--no-such-flag"]).await;
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!((code, &json["refused"]), (Some(1), &json!(1)));
+    assert_eq!((code, &json["rejected"]), (Some(1), &json!(1)));
 }
 
 #[tokio::test]
-async fn each_shell_gets_a_script_that_knows_the_commands() {
+async fn completion_script_has_commands_and_flags() {
     for shell in ["bash", "zsh", "fish"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlassctl"));
         let output = command.args(["completion", shell]).output().await;

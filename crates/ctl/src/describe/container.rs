@@ -1,4 +1,4 @@
-//! The containers of a page.
+//! Container sections of a page.
 
 use windlass_types::api_time;
 use windlass_types::corev1::{Container, ContainerState, ContainerStatus, EnvVar};
@@ -6,7 +6,7 @@ use windlass_types::corev1::{Container, ContainerState, ContainerStatus, EnvVar}
 use super::page::Page;
 use super::probe;
 
-/// Adds a section with containers; none if there are none.
+/// Adds a section with containers, if any.
 pub(super) fn section(
     page: &mut Page,
     name: &str,
@@ -44,7 +44,7 @@ fn one(page: &mut Page, container: &Container, status: Option<&ContainerStatus>)
         {
             state(page, "Last State", status.last_state.as_ref());
         }
-        // of a container without one it says no more than its state
+        // redundant with the state without a startup probe
         if container.startup_probe.is_some() {
             page.field(2, "Started", truth(status.started == Some(true)));
         }

@@ -1,34 +1,38 @@
-//! Text built of fields at levels, values aligned.
+//! Builder of indented text with aligned values.
 
 use std::fmt::Write;
 
-/// Column at which values begin, at the outer two levels and further in.
-const VALUES: (usize, usize) = (18, 20);
+/// Column of values at the outer two levels and at inner levels.
+const VALUE_COLUMNS: (usize, usize) = (18, 20);
 
 /// A page under construction.
 #[derive(Debug, Default)]
 pub(super) struct Page(String);
 
 impl Page {
-    /// The finished text.
+    /// Returns the text.
     pub(super) fn into_text(self) -> String {
         self.0
     }
 
-    /// A heading without a value.
+    /// Adds a heading.
     pub(super) fn section(&mut self, name: &str) {
         self.line(0, &format!("{name}:"));
     }
 
-    /// A line at a level; two blanks for each.
+    /// Adds a line, indented by two spaces per level.
     pub(super) fn line(&mut self, level: usize, text: &str) {
         let _infallible = writeln!(self.0, "{:1$}{text}", "", level * 2);
     }
 
-    /// `Name:   value`; further lines of the value are aligned with its first.
+    /// Adds `Name:   value`; all lines of the value are aligned.
     pub(super) fn field(&mut self, level: usize, name: &str, value: &str) {
-        // a value needs a blank before it even if the name is longer than the column allows
-        let column = if level < 2 { VALUES.0 } else { VALUES.1 };
+        // at least one space after a long name
+        let column = if level < 2 {
+            VALUE_COLUMNS.0
+        } else {
+            VALUE_COLUMNS.1
+        };
         let width = column.saturating_sub(level * 2).max(name.len() + 2);
         let mut lines = value.lines();
         let first = lines.next().unwrap_or_default();
@@ -39,14 +43,14 @@ impl Page {
         }
     }
 
-    /// A field that is left out if it has no value.
+    /// Adds a field if it has a value.
     pub(super) fn optional(&mut self, level: usize, name: &str, value: Option<&str>) {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             self.field(level, name, value);
         }
     }
 
-    /// `Name:   key=value`, one pair in a line.
+    /// Adds `Name:   key=value`, one pair per line.
     pub(super) fn map<'a>(
         &mut self,
         level: usize,

@@ -1,4 +1,4 @@
-//! Probes of a container, in kubectl's words.
+//! Probes of a container, in the format of kubectl.
 
 use windlass_types::corev1::{Container, Probe};
 use windlass_types::intstr::IntOrString;
@@ -18,7 +18,7 @@ pub(super) fn fields(page: &mut Page, container: &Container) {
     }
 }
 
-/// What it asks and how often. A field that is not set shows what then applies.
+/// Formats a probe; unset fields show their default.
 fn text(probe: &Probe) -> String {
     let seconds = |value: Option<i32>, default| value.unwrap_or(default);
     format!(

@@ -1,4 +1,4 @@
-//! One whole page.
+//! Whole pages.
 
 use serde_json::json;
 use windlass_proto::windlass_v1 as proto;
@@ -7,7 +7,7 @@ use super::text;
 use crate::pod::tests::view;
 
 #[test]
-fn a_page_shows_the_pod_its_containers_and_what_happened() {
+fn page_shows_pod_containers_and_events() {
     let mut web = view(&json!({
         "metadata": {
             "name": "web-n1", "namespace": "default", "uid": "abc",
@@ -118,12 +118,12 @@ Start:
   init:             -
   containers:       -
 Warnings:
-  spec.dnsPolicy: not acted upon by this version
+  spec.dnsPolicy: not supported by this version
 Events:
   Type      Reason    Age                   Message
   Warning   BackOff   10s (x4 over 50s)     app: restart delayed
 Blocker:
-  pod default/web-n1 is as asked (Running)
+  pod default/web-n1: no blocker (Running)
 ";
     let text = text(&web, now);
     for (line, expected) in text.lines().zip(expected.lines()) {
@@ -139,7 +139,7 @@ Blocker:
 }
 
 #[test]
-fn a_page_shows_probes_in_kubectls_words_and_debuggers() {
+fn page_shows_probes_and_ephemeral_containers() {
     let page = text(
         &view(&json!({
             "metadata": {"name": "web-n1", "namespace": "default"},

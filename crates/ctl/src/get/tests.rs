@@ -1,4 +1,4 @@
-//! Lists as tables and objects, and the state a watch keeps.
+//! Lists as tables and objects, and the state of a watch.
 
 use clap::Parser;
 
@@ -66,7 +66,7 @@ fn check(pods: &[PodView], line: &str, expected: &str) {
 }
 
 #[test]
-fn the_table_has_kubectl_s_columns() {
+fn table_has_kubectl_columns() {
     check(
         &[web(), stuck()],
         "",
@@ -83,7 +83,7 @@ fn the_table_has_kubectl_s_columns() {
 }
 
 #[test]
-fn the_wide_table_splits_the_start_and_names_the_blocker() {
+fn wide_table_shows_start_phases_and_blocker() {
     check(
         &[web(), stuck()],
         "-o wide",
@@ -110,7 +110,7 @@ fn objects_are_kubernetes_objects() {
 }
 
 #[test]
-fn a_watch_keeps_the_latest_of_each_pod() {
+fn watch_keeps_latest_version_of_each_pod() {
     let mut pods = BTreeMap::new();
     let entry = |view: &PodView| {
         let mut entry = view.entry.clone();
@@ -138,7 +138,7 @@ fn a_watch_keeps_the_latest_of_each_pod() {
 }
 
 #[test]
-fn a_script_gets_rows_below_one_heading_or_object_after_object() {
+fn changes_are_rows_with_one_heading_or_objects() {
     let now = "2026-11-21T04:01:30Z".parse().expect("time");
     let text = |line: &str, headed| changes(&[stuck()], &args(line), headed, now).expect("text");
     let row = "job    0/1     Pending   0          <unknown>\n";

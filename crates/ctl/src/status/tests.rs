@@ -1,4 +1,4 @@
-//! Pods and the columns kubectl would show for them.
+//! Pods and their columns in kubectl.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ fn check(pod: &Value, expected: &str) {
 }
 
 #[test]
-fn app_containers_decide_once_initialized() {
+fn app_containers_determine_status_once_initialized() {
     let app = |state: Value, ready, restarts| container("app", &state, ready, restarts);
     let proxy = |state: Value, ready| container("proxy", &state, ready, 0);
     let none = json!({});
@@ -144,7 +144,7 @@ fn app_containers_decide_once_initialized() {
 }
 
 #[test]
-fn init_containers_are_counted_until_they_are_done() {
+fn init_containers_are_counted_until_completed() {
     let app = container("app", &waiting("PodInitializing"), false, 0);
     let init = |state: Value, restarts| container("init", &state, false, restarts);
     let second = container("second", &waiting("PodInitializing"), false, 0);
@@ -187,7 +187,7 @@ fn init_containers_are_counted_until_they_are_done() {
 }
 
 #[test]
-fn a_sidecar_counts_as_a_container() {
+fn sidecar_counts_as_container() {
     let mut sidecar = container("sidecar", &running(), true, 0);
     sidecar["policy"] = json!("Always");
     sidecar["started"] = json!(true);
@@ -199,12 +199,12 @@ fn a_sidecar_counts_as_a_container() {
 }
 
 #[test]
-fn a_pod_that_is_being_stopped_says_so() {
+fn terminating_pod_shows_terminating() {
     let app = container("app", &running(), true, 0);
-    let over = container("app", &ended("Completed", 0, 0), false, 0);
+    let completed = container("app", &ended("Completed", 0, 0), false, 0);
     for (phase, app, expected) in [
         ("Running", app, "Terminating"),
-        ("Succeeded", over, "Completed"),
+        ("Succeeded", completed, "Completed"),
     ] {
         let mut view = view(&pod(phase, &[], &[app], &json!({})));
         view.entry.worker_state = "Terminating".to_owned();
@@ -214,17 +214,17 @@ fn a_pod_that_is_being_stopped_says_so() {
 }
 
 #[test]
-fn a_refused_pod_shows_why_and_not_what_its_containers_waited_for() {
+fn rejected_pod_shows_its_reason() {
     let apps = [container("app", &waiting("ContainerCreating"), false, 0)];
     let init = [container("init", &waiting("PodInitializing"), false, 0)];
-    let refused = json!({"reason": "OutOfcpu"});
-    check(&pod("Failed", &[], &apps, &refused), "0/1 OutOfcpu 0");
-    check(&pod("Failed", &init, &apps, &refused), "0/1 OutOfcpu 0");
+    let rejected = json!({"reason": "OutOfcpu"});
+    check(&pod("Failed", &[], &apps, &rejected), "0/1 OutOfcpu 0");
+    check(&pod("Failed", &init, &apps, &rejected), "0/1 OutOfcpu 0");
     check(
         &pod("Pending", &[], &apps, &json!({})),
         "0/1 ContainerCreating 0",
     );
     // one that ran shows how it ended
     let apps = [container("app", &ended("Error", 1, 0), false, 0)];
-    check(&pod("Failed", &[], &apps, &refused), "0/1 Error 0");
+    check(&pod("Failed", &[], &apps, &rejected), "0/1 Error 0");
 }

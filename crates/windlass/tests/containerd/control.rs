@@ -114,7 +114,7 @@ async fn pages(env: &TestEnv) {
     assert!(why.contains("container main: CrashLoopBackOff"), "{why}");
     assert!(why.contains("next retry: in "), "{why}");
     let why = env.ctl_output(&["explain", "pod", "steady-node"]).await;
-    assert!(why.contains("is as asked (Running)"), "{why}");
+    assert!(why.contains("no blocker (Running)"), "{why}");
     let json = env
         .ctl_output(&["explain", "pod", "crash-node", "-o", "json"])
         .await;
