@@ -1,8 +1,6 @@
-//! State that survives damage: a table is written behind its owner's back, read again by the next
-//! life of the program, then torn.
+//! Writes a state file in the background, reads it as after a restart, then damages it.
 //!
-//! `cargo run -p windlass-store --example survive_damage` works in a folder of its own, which it
-//! removes.
+//! `cargo run -p windlass-store --example survive_damage` works in a temporary directory.
 //!
 //! Runs without a container runtime.
 
@@ -23,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for failure in 1..=4 {
         let delay = table.next("web", BackoffPolicy::DEFAULT, now);
         println!("failure {failure}: wait {} s", delay.as_secs());
-        // returns at once; four changes become two writes or fewer
+        // returns immediately; four changes cause at most two writes
         file.record(&uid, &table);
     }
     file.flush().await?;
@@ -32,13 +30,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let (_, tables) = BackoffFile::open(Store::open(folder.path())?)?;
     let delay = tables.get(&uid).and_then(|table| table.delay("web"));
-    println!("the next life begins with {delay:?}");
+    println!("after a restart: {delay:?}");
 
     let text = std::fs::read(&path)?;
     std::fs::write(&path, &text[..text.len() / 2])?;
     let (_, tables) = BackoffFile::open(Store::open(folder.path())?)?;
     println!(
-        "after half of it was lost it begins with {} tables, and beside it lies",
+        "after damage: {} tables; files in the directory:",
         tables.len()
     );
     for entry in std::fs::read_dir(folder.path())? {

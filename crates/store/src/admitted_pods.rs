@@ -1,8 +1,7 @@
-//! The API server's pods that this node has admitted, so that a restarted agent knows them before
-//! the API server answers and admits none of them twice.
+//! Checkpoint of the admitted pods of the API server.
 //!
-//! Only what the API server stores in the clear anyway is in it: a pod refers to its Secrets, it
-//! does not contain them.
+//! With it, a restarted agent knows its pods before the API server is reachable. Pods contain no
+//! Secrets, only references to them.
 
 use windlass_types::{PodExt, PodUid, SharedPod};
 
@@ -10,15 +9,15 @@ use crate::error::StoreError;
 use crate::store::Store;
 use crate::table_file::TableFile;
 
-/// Handle to the file. Clones share it; recording never blocks on the disk.
+/// Handle to the checkpoint. Clones share it; recording never blocks on the disk.
 #[derive(Clone, Debug)]
 pub struct AdmittedPods(TableFile<SharedPod>);
 
 impl AdmittedPods {
-    /// Reads the file and returns it together with the pods admitted before. Blocks on the disk.
+    /// Opens the checkpoint and returns it with the admitted pods. Blocks on the disk.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file cannot be read.
     pub fn open(store: Store) -> Result<(Self, Vec<SharedPod>), StoreError> {
         let (file, pods) = TableFile::open(store, "admitted_pods")?;
         Ok((Self(file), pods.into_values().collect()))
@@ -29,15 +28,15 @@ impl AdmittedPods {
         self.0.record(&pod.uid(), pod);
     }
 
-    /// Forgets a pod that is gone or will never run again.
+    /// Removes a pod that was deleted or has finished.
     pub fn forget(&self, uid: &PodUid) {
         self.0.forget(uid);
     }
 
-    /// Waits until everything recorded so far is on the disk.
+    /// Waits until all recorded pods are on the disk.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// The write failed.
     pub async fn flush(&self) -> Result<(), StoreError> {
         self.0.flush().await
     }

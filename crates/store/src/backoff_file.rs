@@ -1,4 +1,4 @@
-//! The restart and pull back-off of all pods, so that `kill -9` loses no delay.
+//! State file of the restart and pull back-off of all pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,24 +9,24 @@ use crate::error::StoreError;
 use crate::store::Store;
 use crate::table_file::TableFile;
 
-/// The tables of all pods.
+/// Back-off tables of all pods.
 pub type BackoffTables = BTreeMap<PodUid, BackoffTable>;
 
-/// Handle to the file. Clones share it; recording never blocks on the disk.
+/// Handle to the state file. Clones share it; recording never blocks on the disk.
 #[derive(Clone, Debug)]
 pub struct BackoffFile(TableFile<BackoffTable>);
 
 impl BackoffFile {
-    /// Reads the file and returns it together with what was recorded before. Blocks on the disk.
+    /// Opens the file and returns it with the recorded tables. Blocks on the disk.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file cannot be read.
     pub fn open(store: Store) -> Result<(Self, BackoffTables), StoreError> {
         let (file, tables) = TableFile::open(store, "backoff")?;
         Ok((Self(file), tables))
     }
 
-    /// Records a pod's table and writes it soon. The same table again costs nothing.
+    /// Records the table of a pod and writes it soon, if it changed.
     pub fn record(&self, uid: &PodUid, table: &BackoffTable) {
         if table.is_empty() {
             self.0.forget(uid);
@@ -35,21 +35,20 @@ impl BackoffFile {
         }
     }
 
-    /// Forgets a pod that is gone.
+    /// Removes a pod.
     pub fn forget(&self, uid: &PodUid) {
         self.0.forget(uid);
     }
 
-    /// Forgets every pod but these.
+    /// Removes all other pods.
     pub fn retain(&self, pods: &BTreeSet<PodUid>) {
         self.0.retain(pods);
     }
 
-    /// Waits until everything recorded so far is on the disk, for an orderly shutdown. If the
-    /// disk refuses, tries once more itself and returns that error.
+    /// Waits until all recorded tables are on the disk. After a failed write it retries once.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// The write failed.
     pub async fn flush(&self) -> Result<(), StoreError> {
         self.0.flush().await
     }

@@ -1,24 +1,23 @@
-//! What a state file can fail with.
+//! Errors of state files.
 
 use std::io;
 use std::path::PathBuf;
 
 use windlass_types::Retry;
 
-/// A state file that could not be read or written. Unusable content is not an error, see the
-/// crate's documentation.
+/// Error of reading or writing a state file. Unusable content is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The state folder cannot be made or opened.
-    #[error("cannot open state folder {path}")]
+    /// The state directory cannot be created or opened.
+    #[error("cannot open state directory {path}")]
     Open {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A name that would leave the folder or collide with the store's own files.
+    /// The name is outside the directory or reserved.
     #[error("{name:?} is not a state file name")]
     Name {
         /// The name.
@@ -29,35 +28,35 @@ pub enum StoreError {
     Encode {
         /// The file.
         name: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
-    /// The disk refused a write.
+    /// A write failed.
     #[error("cannot write state file {path}")]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The disk refused a read.
+    /// A read failed.
     #[error("cannot read state file {path}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The thread that wrote was lost.
+    /// The writing thread ended early.
     #[error("the writing thread ended before the state file was written")]
     Aborted,
 }
 
 impl StoreError {
-    /// What trying again would bring.
+    /// Returns the retry class.
     pub fn retry(&self) -> Retry {
         match self {
             Self::Open { .. } | Self::Write { .. } | Self::Read { .. } | Self::Aborted => {

@@ -1,6 +1,6 @@
-//! Records of image pulls in upstream's files: `image_manager/{pulling,pulled}/sha256-…`.
+//! Records of image pulls in the upstream files: `image_manager/{pulling,pulled}/sha256-…`.
 //!
-//! *owns* the two folders and the state of the pulls of each image · *invariant* an intent is on the
+//! *owns* the two directories and the state of the pulls of each image · *invariant* an intent is on the
 //! disk before its pull starts, and is removed after the pull's record is written · *bound* one
 //! intent for each image being pulled, one record for each image on the node · *restart* intents of
 //! the previous run become records without credentials.
@@ -30,7 +30,7 @@ use crate::error::StoreError;
 use crate::store::write_atomically;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
-/// Of Kubernetes before 1.35.
+/// API version before Kubernetes 1.35.
 const OLD_API_VERSION: &str = "kubelet.config.k8s.io/v1alpha1";
 const INTENT: &str = "ImagePullIntent";
 const RECORD: &str = "ImagePulledRecord";
@@ -91,10 +91,10 @@ struct Typed<'a, T> {
 }
 
 impl PullRecords {
-    /// Creates the folders below `--root-dir`.
+    /// Creates the directories below `--root-dir`.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// An I/O error.
     pub fn open(root_dir: &Path) -> Result<Self, StoreError> {
         let folder = root_dir.join("image_manager");
         let made = |name: &str| {
@@ -115,7 +115,7 @@ impl PullRecords {
     /// Writes the intent of a pull.
     ///
     /// # Errors
-    /// The disk refuses; the pull must not start.
+    /// An I/O error; the pull must not start.
     pub fn begin(&self, image: &str) -> Result<(), StoreError> {
         let mut pulls = self.lock();
         let intent = ImagePullIntent {
@@ -135,7 +135,7 @@ impl PullRecords {
     /// Ends a pull that failed, and removes the intent if no other pull needs it.
     ///
     /// # Errors
-    /// The disk refuses; the intent stays.
+    /// An I/O error; the intent stays.
     pub fn fail(&self, image: &str) -> Result<(), StoreError> {
         self.end(&mut self.lock(), image, PullEnd::Failed)
     }
@@ -143,7 +143,7 @@ impl PullRecords {
     /// Ends a pull whose result is unknown: the intent stays until a pull succeeds.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// An I/O error.
     pub fn abandon(&self, image: &str) -> Result<(), StoreError> {
         self.end(&mut self.lock(), image, PullEnd::Unseen)
     }
@@ -151,7 +151,7 @@ impl PullRecords {
     /// Ends a pull that succeeded: writes its record, then removes the intent.
     ///
     /// # Errors
-    /// The disk refuses; the intent stays, and every pod must verify.
+    /// An I/O error; the intent stays, and every pod must verify.
     pub fn succeed(
         &self,
         image: &str,
@@ -171,7 +171,7 @@ impl PullRecords {
     /// Adds credentials that give access to an image that was pulled before.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// An I/O error.
     pub fn add(
         &self,
         image: &str,
@@ -186,7 +186,7 @@ impl PullRecords {
     /// Returns the records of an image that is on the node.
     ///
     /// # Errors
-    /// The disk refuses, or the record cannot be decoded.
+    /// An I/O error, or the record cannot be decoded.
     pub fn history(&self, image: &str, image_ref: &str) -> Result<PullHistory, StoreError> {
         let pulls = self.lock();
         if let Some(record) = self.pulled(image_ref)? {
@@ -205,7 +205,7 @@ impl PullRecords {
     /// Counts the files.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// An I/O error.
     pub fn count(&self) -> Result<PullFiles, StoreError> {
         let _pulls = self.lock();
         Ok(PullFiles {
@@ -218,7 +218,7 @@ impl PullRecords {
     /// after a start, before any pull.
     ///
     /// # Errors
-    /// The disk refuses. Files that cannot be decoded are skipped.
+    /// An I/O error. Files that cannot be decoded are skipped.
     pub fn reconcile(&self, images: &[ImageInfo], now: Timestamp) -> Result<(), StoreError> {
         let pulls = self.lock();
         for path in files(&self.pulling)? {
@@ -247,7 +247,7 @@ impl PullRecords {
     /// Removes the records of images that `images` lacks. The list was requested at `listed`.
     ///
     /// # Errors
-    /// The disk refuses. Files that cannot be decoded stay.
+    /// An I/O error. Files that cannot be decoded stay.
     pub fn prune(&self, images: &[ImageInfo], listed: Timestamp) -> Result<(), StoreError> {
         let _pulls = self.lock();
         for path in files(&self.pulled)? {
@@ -311,7 +311,7 @@ impl PullRecords {
     }
 }
 
-/// Returns upstream's file name for an image.
+/// Returns the upstream file name of an image.
 fn file(folder: &Path, subject: &str) -> PathBuf {
     let mut name = String::from(PREFIX);
     for byte in Sha256::digest(subject.as_bytes()) {
@@ -391,7 +391,7 @@ fn write<T: Serialize>(
     temporary.push(TEMPORARY);
     let temporary = PathBuf::from(temporary);
     write_atomically(folder, &temporary, &path, text.as_bytes()).map_err(|source| {
-        // a full disk must not stay full because of the attempt
+        // a failed write must not keep a full disk full
         let _ = fs::remove_file(&temporary);
         StoreError::Write { path, source }
     })

@@ -1,4 +1,4 @@
-//! The folder of state files and its atomic read and write.
+//! A directory of state files with atomic writes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,17 +13,16 @@ use windlass_units::hash::fnv1a_64;
 
 use crate::error::StoreError;
 
-/// Version of the envelope. A file of a later version is set aside, not guessed at.
+/// Version of the envelope. A file of another version is moved aside.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// A state file is read whole, so its size is bounded: far above the tables and the specs
-/// of 500 pods.
+/// Maximum size of a state file, which is read whole; far above that of 500 pods.
 const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Copies kept of one file's unusable content; the last one is replaced after that.
+/// Maximum number of unusable copies of a file; the last one is replaced.
 const MAX_CORRUPT_COPIES: u32 = 8;
 
-/// Handle to one folder of state files. Clones share it.
+/// Handle to a directory of state files. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -32,7 +31,7 @@ pub struct Store {
 #[derive(Debug)]
 struct Inner {
     root: PathBuf,
-    /// One writer at a time: two writers of one name would share its temporary file.
+    /// Serializes writes, which share temporary files.
     writing: Mutex<()>,
 }
 
@@ -45,7 +44,7 @@ struct Envelope<'a> {
 }
 
 impl Store {
-    /// Opens a folder and makes it (mode 0700) if it is missing.
+    /// Opens a directory and creates it with mode 0700 if it is missing.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let root = root.into();
         fs::DirBuilder::new()
@@ -65,12 +64,12 @@ impl Store {
         })
     }
 
-    /// The folder.
+    /// Returns the directory.
     pub fn root(&self) -> &Path {
         &self.inner.root
     }
 
-    /// Replaces the content of a file. On return it is on the disk.
+    /// Replaces the content of a file durably.
     pub fn save<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Result<(), StoreError> {
         let path = self.path(name)?;
         let text = encode(value).map_err(|source| StoreError::Encode {
@@ -84,13 +83,14 @@ impl Store {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         write_atomically(&self.inner.root, &temporary, &path, text.as_bytes()).map_err(|source| {
-            // a full disk must not stay full because of the attempt
+            // a failed write must not keep a full disk full
             let _ = fs::remove_file(&temporary);
             StoreError::Write { path, source }
         })
     }
 
-    /// The content of a file; `None` if it is missing, or unusable and therefore set aside.
+    /// Returns the content of a file; `None` if it is missing or unusable. An unusable file is moved
+    /// aside.
     pub fn load<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
         let path = self.path(name)?;
         let read_error = |source| StoreError::Read {
@@ -114,14 +114,14 @@ impl Store {
                     file = %path.display(),
                     moved_to = %aside.display(),
                     error = %why,
-                    "state file unusable"
+                    "state file unusable, moved aside"
                 );
                 Ok(None)
             }
         }
     }
 
-    /// Removes a file; a missing one is fine.
+    /// Removes a file, if it exists.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         let path = self.path(name)?;
         match fs::remove_file(&path) {
@@ -169,7 +169,7 @@ fn encode<T: Serialize + ?Sized>(value: &T) -> Result<String, serde_json::Error>
     Ok(text)
 }
 
-/// Returns the value or, in words, why the bytes are not one.
+/// Decodes a value or returns the cause.
 fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(format!("larger than {MAX_FILE_BYTES} bytes"));
@@ -178,7 +178,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
         serde_json::from_slice(bytes).map_err(|error| format!("not an envelope: {error}"))?;
     if envelope.version != FORMAT_VERSION {
         return Err(format!(
-            "version {} where {FORMAT_VERSION} is understood",
+            "unsupported version {}, expected {FORMAT_VERSION}",
             envelope.version
         ));
     }
@@ -188,7 +188,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     serde_json::from_str(envelope.data.get()).map_err(|error| format!("foreign data: {error}"))
 }
 
-/// Guards against torn and edited files, not against forgery: the folder is root's.
+/// Detects torn and edited files, not forgery: only root can write the directory.
 fn checksum(data: &str) -> String {
     format!("fnv1a-64:{:016x}", fnv1a_64(data.as_bytes()))
 }
@@ -209,6 +209,6 @@ pub(crate) fn write_atomically(
     file.sync_all()?;
     drop(file);
     fs::rename(temporary, path)?;
-    // the rename itself is durable only once the folder is
+    // the rename is durable only after the directory is synced
     File::open(root)?.sync_all()
 }

@@ -1,9 +1,9 @@
-//! One file with a value for each pod, written behind its owners' backs.
+//! State file with one value per pod, written in the background.
 //!
-//! *owns* the last recorded value of each pod · *hears* `record` and `forget` · *says* one file ·
-//! *invariant* at most one write is under way, and every change recorded before it ends is
-//! written by it or by the next · *bound* one value for each pod; changes during a write coalesce
-//! into one more write · *restart* `open` returns what was recorded.
+//! *owns* the last recorded value of each pod · *receives* `record` and `forget` · *sends* one file ·
+//! *invariant* at most one write is in progress, and it or the next one writes every recorded
+//! change · *bound* one value per pod; changes during a write coalesce into one more write ·
+//! *restart* `open` returns the recorded values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use windlass_types::PodUid;
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// What is kept for a pod.
+/// The recorded value of a pod.
 pub(crate) trait Record:
     Clone + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -27,7 +27,7 @@ impl<V> Record for V where
 {
 }
 
-/// Handle to the file. Clones share it; recording never blocks on the disk.
+/// Handle to the state file. Clones share it; recording never blocks on the disk.
 #[derive(Debug)]
 pub(crate) struct TableFile<V> {
     inner: Arc<Inner<V>>,
@@ -47,9 +47,9 @@ struct Inner<V> {
     /// Name of the file in the store.
     name: &'static str,
     state: Mutex<State<V>>,
-    /// Held from reading the tables to their rename, so that an older copy never lands last.
+    /// Held for a whole write, so that an older copy never replaces a newer one.
     disk: Mutex<()>,
-    /// Number of the last change that is on the disk.
+    /// Number of the last written change.
     written: watch::Sender<u64>,
 }
 
@@ -62,7 +62,7 @@ struct State<V> {
 }
 
 impl<V: Record> TableFile<V> {
-    /// Reads the file and returns it together with what was recorded before. Blocks on the disk.
+    /// Opens the file and returns it with the recorded values. Blocks on the disk.
     pub(crate) fn open(
         store: Store,
         name: &'static str,
@@ -84,7 +84,7 @@ impl<V: Record> TableFile<V> {
         Ok((file, tables))
     }
 
-    /// Records a pod's value and writes it soon. The same value again costs nothing.
+    /// Records the value of a pod and writes it soon, if it changed.
     pub(crate) fn record(&self, uid: &PodUid, value: &V) {
         let mut state = self.inner.lock();
         if state.tables.get(uid) != Some(value) {
@@ -93,7 +93,7 @@ impl<V: Record> TableFile<V> {
         }
     }
 
-    /// Changes what is recorded of a pod, and writes it soon; `None` forgets the pod.
+    /// Changes the value of a pod and writes it soon; `None` removes the pod.
     pub(crate) fn update(&self, uid: &PodUid, change: impl FnOnce(Option<V>) -> Option<V>) {
         let mut state = self.inner.lock();
         let before = state.tables.get(uid).cloned();
@@ -108,7 +108,7 @@ impl<V: Record> TableFile<V> {
         self.changed(state);
     }
 
-    /// Forgets a pod that is gone.
+    /// Removes a pod.
     pub(crate) fn forget(&self, uid: &PodUid) {
         let mut state = self.inner.lock();
         if state.tables.remove(uid).is_some() {
@@ -116,7 +116,7 @@ impl<V: Record> TableFile<V> {
         }
     }
 
-    /// Forgets every pod but these.
+    /// Removes all other pods.
     pub(crate) fn retain(&self, pods: &BTreeSet<PodUid>) {
         let mut state = self.inner.lock();
         let before = state.tables.len();
@@ -126,8 +126,7 @@ impl<V: Record> TableFile<V> {
         }
     }
 
-    /// Waits until everything recorded so far is on the disk, for an orderly shutdown. If the
-    /// disk refuses, tries once more itself and returns that error.
+    /// Waits until all recorded values are on the disk. After a failed write it retries once.
     pub(crate) async fn flush(&self) -> Result<(), StoreError> {
         let wanted = self.inner.lock().changes;
         let mut written = self.inner.written.subscribe();
@@ -157,7 +156,7 @@ impl<V: Record> TableFile<V> {
         let inner = self.inner.clone();
         match tokio::runtime::Handle::try_current() {
             Ok(handle) => drop(handle.spawn_blocking(move || inner.write_until_clean())),
-            // a caller without a runtime (start-up, tools) waits for the disk itself
+            // a caller without a tokio runtime writes synchronously
             Err(_) => inner.write_until_clean(),
         }
     }
@@ -173,10 +172,10 @@ impl<V: Record> Inner<V> {
             let result = self.write_once();
             if let Err(error) = &result {
                 let cause = std::error::Error::source(error).map(ToString::to_string);
-                tracing::error!(file = self.name, %error, ?cause, "state not recorded");
+                tracing::error!(file = self.name, %error, ?cause, "writing state file failed");
             }
             let mut state = self.lock();
-            // after an error the next change tries again: a full disk is not hammered
+            // after an error only the next change retries
             if result.is_err() || state.changes == *self.written.borrow() {
                 state.writing = false;
                 drop(state);

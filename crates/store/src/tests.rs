@@ -4,9 +4,9 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 use windlass_pod_lifecycle::backoff::{BackoffPolicy, BackoffTable};
-use windlass_types::{ContainerProbeResult, PodUid, PodProbeResults, ProbeKind, Timestamp};
+use windlass_types::{ContainerProbeResult, PodProbeResults, PodUid, ProbeKind, Timestamp};
 
-use crate::{BackoffFile, Store, StoreError, ProbeResultFile};
+use crate::{BackoffFile, ProbeResultFile, Store, StoreError};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Record {
@@ -44,7 +44,7 @@ fn table(seconds: i64) -> BackoffTable {
 }
 
 #[test]
-fn what_was_saved_is_loaded_and_no_temporary_file_stays() {
+fn saved_value_is_loaded_without_temporary_file() {
     let (_dir, store) = store();
     assert_eq!(store.load::<Record>("pods").expect("load"), None);
     store.save("pods", &record()).expect("save");
@@ -68,7 +68,7 @@ fn what_was_saved_is_loaded_and_no_temporary_file_stays() {
 }
 
 #[test]
-fn unusable_content_is_set_aside_under_a_free_number_and_reads_as_absent() {
+fn unusable_content_is_moved_aside_and_reads_as_absent() {
     let (_dir, store) = store();
     store.save("pods", &record()).expect("save");
     let good = fs::read_to_string(store.root().join("pods")).expect("text");
@@ -106,7 +106,7 @@ fn copies_of_unusable_content_are_bounded() {
 }
 
 #[test]
-fn data_of_another_shape_is_foreign_even_with_a_right_checksum() {
+fn data_of_other_type_with_valid_checksum_is_unusable() {
     let (_dir, store) = store();
     store.save("pods", "just text").expect("save");
     assert_eq!(store.load::<Record>("pods").expect("load"), None);
@@ -114,7 +114,7 @@ fn data_of_another_shape_is_foreign_even_with_a_right_checksum() {
 }
 
 #[test]
-fn a_leftover_temporary_file_of_a_killed_writer_does_no_harm() {
+fn leftover_temporary_file_is_harmless() {
     let (_dir, store) = store();
     fs::write(store.root().join(".pods.tmp"), "half a wri").expect("leftover");
     assert_eq!(store.load::<Record>("pods").expect("load"), None);
@@ -123,7 +123,7 @@ fn a_leftover_temporary_file_of_a_killed_writer_does_no_harm() {
 }
 
 #[test]
-fn names_that_leave_the_folder_are_refused() {
+fn names_outside_directory_are_rejected() {
     let (_dir, store) = store();
     for name in ["", "../pods", "a/b", ".pods", "..", "a\0b"] {
         let error = store.save(name, &record()).expect_err(name);
@@ -135,7 +135,7 @@ fn names_that_leave_the_folder_are_refused() {
 }
 
 #[tokio::test]
-async fn back_off_survives_a_new_agent() {
+async fn backoff_survives_agent_restart() {
     let (_dir, store) = store();
     let (file, before) = BackoffFile::open(store.clone()).expect("open");
     assert!(before.is_empty());
@@ -151,7 +151,7 @@ async fn back_off_survives_a_new_agent() {
 }
 
 #[tokio::test]
-async fn an_unchanged_or_empty_table_is_not_written() {
+async fn unchanged_or_empty_table_is_not_written() {
     let (_dir, store) = store();
     let (file, _) = BackoffFile::open(store.clone()).expect("open");
     let uid = PodUid::from("a");
@@ -167,7 +167,7 @@ async fn an_unchanged_or_empty_table_is_not_written() {
 }
 
 #[tokio::test]
-async fn delays_of_pods_that_nobody_knows_are_forgotten() {
+async fn retain_removes_delays_of_unknown_pods() {
     let (_dir, store) = store();
     let (file, _) = BackoffFile::open(store.clone()).expect("open");
     let (a, b) = (PodUid::from("a"), PodUid::from("b"));
@@ -180,7 +180,7 @@ async fn delays_of_pods_that_nobody_knows_are_forgotten() {
 }
 
 #[tokio::test]
-async fn a_disk_that_refuses_is_reported_by_flush_and_the_next_change_tries_again() {
+async fn write_error_is_returned_by_flush_and_next_change_retries() {
     let (_dir, store) = store();
     let (file, _) = BackoffFile::open(store.clone()).expect("open");
     let uid = PodUid::from("a");
@@ -197,20 +197,20 @@ async fn a_disk_that_refuses_is_reported_by_flush_and_the_next_change_tries_agai
 }
 
 #[tokio::test]
-async fn verdicts_survive_a_new_agent_until_the_pod_is_forgotten() {
+async fn probe_results_survive_restart_until_pod_is_forgotten() {
     let (_dir, store) = store();
     let (file, before) = ProbeResultFile::open(store.clone()).expect("open");
     assert!(before.is_empty());
     let (a, b) = (PodUid::from("a"), PodUid::from("b"));
-    let verdict = |ok| ContainerProbeResult {
+    let result = |ok| ContainerProbeResult {
         id: "c1".into(),
-        ok,
+        success: ok,
     };
     for kind in ProbeKind::ALL {
         for uid in [&a, &b] {
-            file.record(kind, uid, "app", verdict(false));
-            file.record(kind, uid, "app", verdict(true));
-            file.record(kind, uid, "gone", verdict(true));
+            file.record(kind, uid, "app", result(false));
+            file.record(kind, uid, "app", result(true));
+            file.record(kind, uid, "gone", result(true));
         }
         file.forget(kind, &a, Some("gone"));
         file.forget(kind, &b, None);
@@ -221,7 +221,7 @@ async fn verdicts_survive_a_new_agent_until_the_pod_is_forgotten() {
     for kind in ProbeKind::ALL {
         expected
             .for_kind_mut(kind)
-            .insert("app".to_owned(), verdict(true));
+            .insert("app".to_owned(), result(true));
     }
     assert_eq!(after, [(a, expected)].into());
 }

@@ -1,4 +1,4 @@
-//! What is sink of pods, and the spans of it.
+//! Timelines and their spans.
 
 use std::time::Duration;
 
