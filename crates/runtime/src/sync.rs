@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use windlass_pod_lifecycle::actions::{
-    ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions, is_sidecar,
+    ActionsInput, ContainerToKill, ContainerToStart, PodActions, compute_pod_actions,
 };
 use windlass_pod_lifecycle::backoff::pull_resync_at;
 use windlass_units::go_duration::go_duration;
@@ -17,6 +17,7 @@ use windlass_pod_lifecycle::stop::grace_period;
 use windlass_cri::for_pod;
 use windlass_types::cri::SandboxConfig;
 use windlass_types::view::{EventType, StartTimings};
+use windlass_types::pod::is_sidecar;
 use windlass_types::{ContainerState, Pod, PodExt, Reason, Retry, SandboxId};
 
 use crate::PodRuntime;
@@ -56,7 +57,7 @@ impl PodRuntime {
             pod: &req.pod,
             observed: &req.observed,
             backoff: &req.backoff,
-            verdicts: &req.verdicts,
+            probe_results: &req.probe_results,
             policy: deps.options.restart_backoff,
             now,
         });

@@ -27,23 +27,26 @@ use tokio::task::LocalSet;
 use tokio::time::Instant;
 use windlass::build::node::{KUBERNETES_VERSION, node_before_registration};
 use windlass::cluster::ClusterParts;
-use windlass::wiring::{self, Agent, AgentParts, SourceParts};
+use windlass::wiring::{
+    self, Agent, AgentParts, NodeParts, ObjectParts, RuntimeParts, SourceParts, StateParts,
+    VolumeParts, WorkerParts,
+};
 use windlass_actors::{SimClock, SourceSnapshot};
 use windlass_client::ApiClients;
-use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};
-use windlass_pod_inputs::node_facts::NodeFacts;
-use windlass_node_rules::node_object::{MachineFacts, NodeSettings, ResourceSettings};
-use windlass_pod_inputs::object_reads::ChangeDetection;
-use windlass_pod_inputs::paths::NodePaths;
 use windlass_csi::CsiDrivers;
 use windlass_fake_api::{FakeApiServer, User};
 use windlass_metrics::Metrics;
 use windlass_node::{Machine, NodeStatusSettings};
+use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};
+use windlass_node_rules::node_object::{MachineFacts, NodeSettings, ResourceSettings};
 use windlass_objects::ApiCsiObjects;
+use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_inputs::object_reads::ChangeDetection;
+use windlass_pod_inputs::paths::NodePaths;
 use windlass_runtime::files::MemoryFiles;
 use windlass_runtime::{CgroupSettings, RuntimeOptions};
-use windlass_status::PodEntryView;
-use windlass_store::VerdictTables;
+use windlass_status::PodStatusEntry;
+use windlass_store::ProbeResultTables;
 use windlass_types::{Clock, ContainerState, Pod, PodExt, PodOp, PodSource, SharedPod, Timestamp};
 use windlass_volumes::MemoryVolumes;
 
@@ -80,9 +83,9 @@ pub struct NodeSim {
     pub dice: SmallRng,
     /// Pods that the checkpoint of admitted pods has at the next start of the agent.
     pub checkpoint: Vec<SharedPod>,
-    /// What the file of probe verdicts has at the next start of the agent: what an agent that is
+    /// What the file of probe results has at the next start of the agent: what an agent that is
     /// killed had recorded.
-    pub verdicts: VerdictTables,
+    pub probe_results: ProbeResultTables,
     /// What the agent finds wrong with the node's `resolv.conf` when it starts.
     pub resolv_conf_warning: Option<String>,
     /// How the next agent hears of changed ConfigMaps and Secrets.
@@ -204,7 +207,7 @@ impl NodeSim {
             dice: SmallRng::seed_from_u64(seed),
             api: FakeApiServer::with_clock(Arc::new(time)),
             checkpoint: Vec::new(),
-            verdicts: VerdictTables::new(),
+            probe_results: ProbeResultTables::new(),
             resolv_conf_warning: None,
             change_detection: ChangeDetection::Watch,
             in_cluster,
@@ -248,37 +251,9 @@ impl NodeSim {
         });
         // on the heap: it would make every scenario's future as large
         let parts = Box::new(AgentParts {
-            runtime: Arc::new(fence.clone()),
-            images: Arc::new(fence.clone()),
-            checks: Arc::new(self.checks.clone()),
-            files: Arc::new(self.files.clone()),
-            volumes: Arc::new(volumes),
-            csi_drivers: self.csi_drivers.clone(),
-            plugins_registry: None,
-            cgroups: self.cgroups.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
-            node: Arc::new(NodeFacts {
-                node_name: NODE.into(),
-                pod_certificates: true,
-                ..NodeFacts::default()
-            }),
-            initial_node: Arc::new(initial_node),
-            abilities: Arc::new(NodeAbilities {
-                sysctls: SysctlAllowList::default(),
-                app_armor: false,
-                pod_level_resources: true,
-                declared_features: None,
-            }),
-            change_detection: self.change_detection,
-            credential_dirs: None,
-            image_credentials: None,
-            machine_shutdown: None,
-            host_ips: Vec::new(),
-            pod_cidr: String::new(),
-            resolv_conf_warning: self.resolv_conf_warning.clone(),
-            swap_warning: None,
-            runtime_options: RuntimeOptions::default(),
+            spans: None,
             sources: SourceParts {
                 node_name: NODE.into(),
                 api: cluster.is_some(),
@@ -286,16 +261,36 @@ impl NodeSim {
                 ..SourceParts::default()
             },
             cluster,
-            backoff: None,
-            verdict_file: None,
-            verdicts: std::mem::take(&mut self.verdicts),
-            log_rotation: None,
-            spans: None,
-            admitted: None,
-            restored: self.checkpoint.clone(),
-            sync_frequency: Duration::from_secs(60),
-            start_concurrency: 4,
-            orphan_grace: wiring::ORPHAN_GRACE,
+            node: self.node_parts(initial_node),
+            objects: ObjectParts {
+                change_detection: self.change_detection,
+                credential_dirs: None,
+            },
+            volumes: VolumeParts {
+                plugins: Arc::new(volumes),
+                csi_drivers: self.csi_drivers.clone(),
+                registry: None,
+            },
+            runtime: RuntimeParts {
+                runtime: Arc::new(fence.clone()),
+                images: Arc::new(fence.clone()),
+                checks: Arc::new(self.checks.clone()),
+                files: Arc::new(self.files.clone()),
+                cgroups: self.cgroups.clone(),
+                credentials: None,
+                options: RuntimeOptions::default(),
+                log_rotation: None,
+            },
+            workers: WorkerParts {
+                sync_frequency: Duration::from_secs(60),
+                start_concurrency: 4,
+                orphan_grace: wiring::ORPHAN_GRACE,
+            },
+            state: StateParts {
+                probe_results: std::mem::take(&mut self.probe_results),
+                restored: self.checkpoint.clone(),
+                ..StateParts::default()
+            },
         });
         let actors = LocalSet::new();
         let agent = actors.run_until(async { wiring::spawn(*parts) }).await;
@@ -319,12 +314,34 @@ impl NodeSim {
         self.deliver().await;
     }
 
+    fn node_parts(&self, initial: Node) -> NodeParts {
+        NodeParts {
+            facts: Arc::new(NodeFacts {
+                node_name: NODE.into(),
+                pod_certificates: true,
+                ..NodeFacts::default()
+            }),
+            initial: Arc::new(initial),
+            abilities: Arc::new(NodeAbilities {
+                sysctls: SysctlAllowList::default(),
+                app_armor: false,
+                pod_level_resources: true,
+                declared_features: None,
+            }),
+            host_ips: Vec::new(),
+            pod_cidr: String::new(),
+            resolv_conf_warning: self.resolv_conf_warning.clone(),
+            swap_warning: None,
+            shutdown: None,
+        }
+    }
+
     /// `kill -9`.
     pub async fn kill_agent(&mut self) {
         if let Some(mut incarnation) = self.agent.take() {
             self.note("agent killed");
             incarnation.fence.raise();
-            self.verdicts = incarnation.agent.probe_results().all();
+            self.probe_results = incarnation.agent.probe_results().all();
             incarnation.agent.shutdown.token().cancel();
             drop(incarnation.kill.take());
             let _ = incarnation.gone.await;
@@ -399,7 +416,7 @@ impl NodeSim {
     }
 
     /// The board's entry of a pod in namespace `default`.
-    pub fn view(&self, name: &str) -> Option<PodEntryView> {
+    pub fn view(&self, name: &str) -> Option<PodStatusEntry> {
         self.agent()?
             .board
             .find("default", name)
@@ -476,7 +493,7 @@ impl NodeSim {
         let Some(agent) = self.agent() else {
             return vec!["no agent".into()];
         };
-        let line = |view: PodEntryView| {
+        let line = |view: PodStatusEntry| {
             let events: Vec<_> = view
                 .events
                 .iter()

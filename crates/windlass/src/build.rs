@@ -22,7 +22,7 @@ use windlass_csi::CsiDrivers;
 use windlass_metrics::Metrics;
 use windlass_node::MachineRoots;
 use windlass_node::shutdown::{LogindBus, ShutdownRecord};
-use windlass_node_rules::node_object::reserved_too_much;
+use windlass_node_rules::node_object::{MachineFacts, NodeSettings, reserved_too_much};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_pod_inputs::object_reads::ChangeDetection;
 use windlass_pod_inputs::paths::NodePaths;
@@ -43,7 +43,11 @@ use windlass_volumes::{
 };
 
 use crate::cluster;
-use crate::wiring::{AgentParts, MachineShutdown, ORPHAN_GRACE, SourceParts};
+use crate::cluster::ClusterParts;
+use crate::wiring::{
+    AgentParts, NodeParts, ORPHAN_GRACE, ObjectParts, RuntimeParts, ShutdownParts, SourceParts,
+    StateParts, VolumeParts, WorkerParts,
+};
 
 /// Max concurrent pod starts when `--start-concurrency` is 0. Four saturate two cores and the
 /// runtime's metadata lock. More delay the median pod of a burst, from half of its time to nearly
@@ -100,64 +104,66 @@ pub fn agent_parts(
     let settings = Arc::new(node::node_settings(config, &identity));
     let roots = MachineRoots::of_this_machine(config.flags.root_dir.clone());
     let machine = roots.read();
-    let too_much = reserved_too_much(&machine, &settings.resources);
+    ensure_enough_capacity(&machine, &settings)?;
+    let initial = node::node_before_registration(&settings, &machine, clock.now());
+    let handles = (&metrics, &clock);
+    let cluster = match &config.flags.kubeconfig {
+        None => None,
+        Some(path) => Some(cluster::connect(config, path, settings, roots, handles)?),
+    };
+    let node = node_parts(config, &identity, &machine, initial, handles)?;
+    let files = HostFiles::new(HostFilesConfig::new(node.facts.paths.clone()));
+    let volumes = volume_parts(config, &node.facts, &files, cluster.as_ref());
+    let runtime = runtime_parts(config, clients, files, &node, cluster.as_ref(), handles)?;
+    let change_detection = &kubelet.config_map_and_secret_change_detection_strategy;
+    Ok(AgentParts {
+        spans: None,
+        sources: SourceParts {
+            api: cluster.is_some(),
+            ..source_parts(config, &identity)?
+        },
+        objects: ObjectParts {
+            change_detection: ChangeDetection::parse(change_detection).unwrap_or_default(),
+            credential_dirs: Some(node::credential_dirs(&config.flags.root_dir)),
+        },
+        state: state_parts(&config.flags.root_dir, cluster.is_some())?,
+        workers: WorkerParts {
+            sync_frequency: kubelet.sync_frequency.to_std(),
+            orphan_grace: ORPHAN_GRACE,
+            start_concurrency: match config.flags.start_concurrency {
+                0 => DEFAULT_START_CONCURRENCY,
+                limit => limit,
+            },
+        },
+        cluster,
+        node,
+        volumes,
+        runtime,
+        clock,
+        metrics,
+    })
+}
+
+fn ensure_enough_capacity(machine: &MachineFacts, settings: &NodeSettings) -> anyhow::Result<()> {
+    let too_much = reserved_too_much(machine, &settings.resources);
     anyhow::ensure!(
         too_much.is_empty(),
         "kubeReserved, systemReserved and evictionHard exceed the capacity, reserve less: {}",
         too_much.join("; ")
     );
-    let abilities = node::abilities(config, &machine)?;
-    let initial_node = node::node_before_registration(&settings, &machine, clock.now());
-    let node = NodeFacts {
+    Ok(())
+}
+
+fn node_parts(
+    config: &Config,
+    identity: &NodeIdentity,
+    machine: &MachineFacts,
+    initial: Node,
+    (metrics, clock): (&Metrics, &Arc<dyn Clock>),
+) -> anyhow::Result<NodeParts> {
+    let facts = NodeFacts {
         root_shared: root_is_shared(&config.flags.root_dir),
-        ..node_facts(config, &identity, &initial_node)
-    };
-    let cgroups = cgroups::cgroup_settings(kubelet, &initial_node);
-    let providers = node::credential_providers(config, &metrics)?;
-    let resolv_conf_warning = resolv_conf_warning(&node);
-    let cluster = match &config.flags.kubeconfig {
-        None => None,
-        Some(path) => {
-            let handles = (&metrics, &clock);
-            Some(cluster::connect(config, path, settings, roots, handles)?)
-        }
-    };
-    let image_credentials =
-        providers.map(|it| node::image_credentials(it, cluster.as_ref(), &clock));
-    let files = HostFiles::new(HostFilesConfig::new(node.paths.clone()));
-    let volumes = HostVolumes::new(node.paths.clone(), files.lanes());
-    let volumes = volumes.with_config(HostVolumesConfig {
-        allocatable_memory: u64::try_from(node.allocatable_memory).unwrap_or_default(),
-        selinux: selinux_mounts(config, &node),
-        ..HostVolumesConfig::default()
-    });
-    let csi_drivers = CsiDrivers::default();
-    let volumes = match &cluster {
-        Some(cluster) => volumes.with_csi(CsiConfig {
-            node_name: identity.name.clone(),
-            drivers: csi_drivers.clone(),
-            objects: Arc::clone(&cluster.csi),
-        }),
-        None => volumes,
-    };
-    let store = Store::open(node.paths.root_dir.join("windlass"))
-        .context("state files under --root-dir")?;
-    let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
-    let (probe_result_file, probe_results) =
-        ProbeResultFile::open(store.clone()).context("probe results")?;
-    let (admitted, restored) = match &cluster {
-        Some(_) => {
-            let (file, pods) = AdmittedPods::open(store).context("admitted pods")?;
-            (Some(file), pods)
-        }
-        None => (None, Vec::new()),
-    };
-    let restart_backoff = BackoffPolicy {
-        max: kubelet
-            .crash_loop_backoff
-            .max_container_restart_period
-            .map_or(BackoffPolicy::DEFAULT.max, |period| period.to_std()),
-        ..BackoffPolicy::DEFAULT
+        ..node_facts(config, identity, &initial)
     };
     // upstream records shutdown times only with this gate
     let records_times = config
@@ -165,68 +171,109 @@ pub fn agent_parts(
         .enabled("GracefulNodeShutdownBasedOnPodPriority");
     let record = records_times.then(|| ShutdownRecord {
         root_dir: config.flags.root_dir.clone(),
-        clock: Arc::clone(&clock),
+        clock: Arc::clone(clock),
         metrics: metrics.clone(),
     });
-    Ok(AgentParts {
+    Ok(NodeParts {
+        abilities: node::abilities(config, machine)?,
+        host_ips: identity.ips.clone(),
+        pod_cidr: config.kubelet.pod_cidr.clone(),
+        resolv_conf_warning: resolv_conf_warning(&facts),
+        swap_warning: memory_may_be_swapped(&config.flags.root_dir),
+        shutdown: Some(ShutdownParts {
+            periods: node::shutdown_periods(config),
+            bus: LogindBus::system(),
+            logind_conf_dir: PathBuf::from(LOGIND_CONF),
+            record,
+        }),
+        facts: Arc::new(facts),
+        initial: Arc::new(initial),
+    })
+}
+
+fn volume_parts(
+    config: &Config,
+    node: &NodeFacts,
+    files: &HostFiles,
+    cluster: Option<&ClusterParts>,
+) -> VolumeParts {
+    let csi_drivers = CsiDrivers::default();
+    let volumes = HostVolumes::new(node.paths.clone(), files.lanes());
+    let volumes = volumes.with_config(HostVolumesConfig {
+        allocatable_memory: u64::try_from(node.allocatable_memory).unwrap_or_default(),
+        selinux: selinux_mounts(config, node),
+        ..HostVolumesConfig::default()
+    });
+    let volumes = match cluster {
+        Some(cluster) => volumes.with_csi(CsiConfig {
+            node_name: node.node_name.clone(),
+            drivers: csi_drivers.clone(),
+            objects: Arc::clone(&cluster.csi),
+        }),
+        None => volumes,
+    };
+    VolumeParts {
+        plugins: Arc::new(volumes),
+        csi_drivers,
+        registry: Some(config.flags.root_dir.join("plugins_registry")),
+    }
+}
+
+fn runtime_parts(
+    config: &Config,
+    clients: &RuntimeClients,
+    files: HostFiles,
+    node: &NodeParts,
+    cluster: Option<&ClusterParts>,
+    (metrics, clock): (&Metrics, &Arc<dyn Clock>),
+) -> anyhow::Result<RuntimeParts> {
+    let kubelet = &config.kubelet;
+    let providers = node::credential_providers(config, metrics)?;
+    let max_period = kubelet.crash_loop_backoff.max_container_restart_period;
+    Ok(RuntimeParts {
         runtime: Arc::clone(&clients.runtime) as _,
         images: Arc::clone(&clients.images) as _,
         checks: Arc::new(NetChecks::new()),
         files: Arc::new(files),
-        volumes: Arc::new(volumes),
-        csi_drivers,
-        plugins_registry: Some(config.flags.root_dir.join("plugins_registry")),
-        cgroups,
-        clock,
-        metrics,
-        host_ips: identity.ips.clone(),
-        pod_cidr: kubelet.pod_cidr.clone(),
-        resolv_conf_warning,
-        swap_warning: memory_may_be_swapped(&config.flags.root_dir),
-        runtime_options: RuntimeOptions {
+        cgroups: cgroups::cgroup_settings(kubelet, &node.initial),
+        credentials: providers.map(|it| node::image_credentials(it, cluster, clock)),
+        options: RuntimeOptions {
             user_namespaces: users::user_namespaces(kubelet).inspect_err(|error| {
                 tracing::error!(%error, "determining user IDs failed; pods with hostUsers: false are rejected");
             }),
-            restart_backoff,
+            restart_backoff: BackoffPolicy {
+                max: max_period.map_or(BackoffPolicy::DEFAULT.max, |period| period.to_std()),
+                ..BackoffPolicy::DEFAULT
+            },
             pull: pull_options(kubelet),
             gc: gc_policy(&config.flags),
             cgroup_parent: kubelet.cgroup_root.clone(),
             image_access: image_access(config),
             ..RuntimeOptions::default()
         },
-        sources: SourceParts {
-            api: cluster.is_some(),
-            ..source_parts(config, &identity)?
-        },
-        node: Arc::new(node),
-        initial_node: Arc::new(initial_node),
-        abilities,
-        change_detection: ChangeDetection::parse(
-            &kubelet.config_map_and_secret_change_detection_strategy,
-        )
-        .unwrap_or_default(),
-        credential_dirs: Some(node::credential_dirs(&config.flags.root_dir)),
-        image_credentials,
-        machine_shutdown: Some(MachineShutdown {
-            periods: node::shutdown_periods(config),
-            bus: LogindBus::system(),
-            logind_conf_dir: PathBuf::from(LOGIND_CONF),
-            record,
-        }),
-        cluster,
+        log_rotation: log_rotation(kubelet),
+    })
+}
+
+/// Opens the state files below `<root-dir>/windlass`.
+fn state_parts(root_dir: &Path, in_cluster: bool) -> anyhow::Result<StateParts> {
+    let store = Store::open(root_dir.join("windlass")).context("state files under --root-dir")?;
+    let backoff = BackoffFile::open(store.clone()).context("restart back-off")?;
+    let (probe_result_file, probe_results) =
+        ProbeResultFile::open(store.clone()).context("probe results")?;
+    let (admitted, restored) = match in_cluster {
+        true => {
+            let (file, pods) = AdmittedPods::open(store).context("admitted pods")?;
+            (Some(file), pods)
+        }
+        false => (None, Vec::new()),
+    };
+    Ok(StateParts {
         backoff: Some(backoff),
         probe_result_file: Some(probe_result_file),
         probe_results,
-        log_rotation: log_rotation(kubelet),
-        spans: None,
         admitted,
         restored,
-        sync_frequency: kubelet.sync_frequency.to_std(),
-        orphan_grace: ORPHAN_GRACE,
-        start_concurrency: match config.flags.start_concurrency {
-            0 => DEFAULT_START_CONCURRENCY,
-            limit => limit,
-        },
     })
 }
 

@@ -109,14 +109,14 @@ async fn agent(
     let runtime = build::RuntimeClients::connect(config, &metrics)?;
     let mut parts = build::agent_parts(config, Arc::clone(&clock), metrics.clone(), &runtime)?;
     if config.flags.cleanup_and_exit {
-        parts.orphan_grace = cleanup::GRACE_PERIOD;
+        parts.workers.orphan_grace = cleanup::GRACE_PERIOD;
     }
     metrics
         .node_name
-        .with_label_values(&[&parts.node.node_name])
+        .with_label_values(&[&parts.node.facts.node_name])
         .set(1.0);
     #[cfg(feature = "otel")]
-    let exporter = match traces::connect(config, &parts.node.node_name, &metrics)? {
+    let exporter = match traces::connect(config, &parts.node.facts.node_name, &metrics)? {
         None => None,
         Some((sink, exporter)) => {
             parts.spans = Some(Arc::new(sink));
@@ -131,7 +131,7 @@ async fn agent(
     let context = servers::ServerContext {
         runtime,
         reviews: parts.cluster.as_ref().map(|it| it.clients.reviews.clone()),
-        host_ips: parts.host_ips.clone(),
+        host_ips: parts.node.host_ips.clone(),
         verbosity,
         clock: Arc::clone(&clock),
         metrics,

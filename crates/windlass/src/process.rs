@@ -68,17 +68,17 @@ pub(crate) fn prepare(config: &KubeletConfiguration) {
 
 /// Sets the metrics of version, feature gates and cgroup version.
 pub(crate) fn set_build_info(config: &Config, metrics: &Metrics) {
-    metrics.about.version(&kubelet_version());
+    metrics.build_info.set_version(&kubelet_version());
     for (gate, enabled) in config.gates.all() {
         let stage = match gate.stage {
             // as upstream
             Stage::Ga => String::new(),
             stage => stage.to_string(),
         };
-        metrics.about.feature(gate.name, &stage, enabled);
+        metrics.build_info.set_feature(gate.name, &stage, enabled);
     }
     if let Ok(version) = cgroup_version() {
-        metrics.about.cgroup_version(match version {
+        metrics.build_info.set_cgroup_version(match version {
             CgroupVersion::V1 => 1,
             CgroupVersion::V2 => 2,
         });

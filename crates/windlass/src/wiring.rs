@@ -159,13 +159,15 @@ pub fn spawn(parts: AgentParts) -> Agent {
         shared: &shared,
     });
     let stop_signals = node.facts.stop_signals;
+    let restart_policy = parts.runtime.options.restart_backoff;
     let runtime = pod_runtime(parts.runtime, node.facts, &shared);
     let (backoff_file, backoff) = state.backoff.unzip();
     let workers = WorkerWiring {
         parts: parts.workers,
         host_ips: node.host_ips,
         stop_signals,
-        runtime: Arc::clone(&runtime),
+        restart_policy,
+        runtime: runtime.clone(),
         objects,
         probes: probes.clone(),
         backoff_file: backoff_file.clone(),

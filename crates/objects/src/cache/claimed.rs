@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use windlass_actors::ClaimSizes;
+use windlass_actors::NodeExpander;
 use windlass_pod_inputs::pod_references::References;
+use windlass_pod_inputs::pod_references::{claim_name, is_used};
 use windlass_volume_plan::volume_source::{
-    ClaimFault, ClaimInput, PodVolume, PodVolumes, VolumeSource, by_claim, claim_name,
-    claimed_volume, is_used,
+    ClaimFault, ClaimInput, PodVolume, PodVolumes, VolumeSource, by_claim,
+    claimed_volume,
 };
 use windlass_runtime::InputsError;
 use windlass_types::corev1::Volume;
@@ -136,7 +137,7 @@ pub(super) fn with_claimed(pod: &Pod, volumes: PodVolumes, mut claimed: Claimed)
 }
 
 #[async_trait]
-impl ClaimSizes for ObjectCache {
+impl NodeExpander for ObjectCache {
     async fn turn(
         &self,
         pod: &Pod,

@@ -8,7 +8,7 @@ use windlass_pod_lifecycle::actions::BackingOff;
 use windlass_pod_lifecycle::deadline::{Deadline, DeadlineInput, deadline};
 use windlass_pod_lifecycle::pod_worker::Phase as MachinePhase;
 use windlass_pod_status::status::{
-    BlockerInput, Failures, StatusInput, PhaseOverride, blocker, generate_status,
+    BlockerInput, Failures, StatusInput, blocker, generate_status,
 };
 use windlass_pod_status::timeline::start_outcome;
 use windlass_runtime_config::unsupported::unsupported_fields;
@@ -17,7 +17,7 @@ use windlass_metrics::Metrics;
 use windlass_status::PodStatusEntry;
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{Blocker, StartTimings};
-use windlass_types::{ObservedPod, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp, names};
+use windlass_types::{PhaseOverride, ObservedPod, Pod, PodExt, PodUid, Reason, SharedPod, Timestamp, names};
 
 use super::WorkerDeps;
 use super::ends::count_ends;

@@ -4,18 +4,15 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{
-    ActorKind, ApiPodUpdate, MailboxSender, NodeUpdate, RuntimeState, ShutdownState,
-    SourceSnapshot, SourcesReady, VolumesInUse, mailbox, slots, spawn_io, start_actor,
+    ActorKind, ApiPodUpdate, MailboxSender, NodeUpdate, SourceSnapshot, mailbox, slots, spawn_io,
+    start_actor,
 };
-use windlass_cri::{ImageService, RuntimeService};
-use windlass_metrics::Metrics;
 use windlass_node::{CsiNodeStanding, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
 use windlass_sources::{ApiSource, ApiSourceConfig};
 use windlass_status::{
     ApiEvents, EventLog, EventRecorder, PodStatusStore, StatusManager, StatusManagerDeps,
 };
-use windlass_timelines::Timelines;
-use windlass_types::{Clock, PodUid};
+use windlass_types::PodUid;
 
 use super::AgentParts;
 use super::links::{Links, Shared};

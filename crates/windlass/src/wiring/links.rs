@@ -7,8 +7,8 @@ use windlass_actors::{
     ActorKind, ConfigChanged, Mailbox, MailboxSender, MountedVolumeCache, NodeUpdate,
     ObjectsChanged, PlegHandle, PlegMessage, PodChanged, PodWorkersHandle, PodWorkersMessage,
     RuntimeName, RuntimeState, Shutdown, ShutdownState, SlotReceiver, SlotSender, SourcesReady,
-    StatusCache, UpdatePod, VolumeManagerMessage, VolumesChanged, VolumesHandle, VolumesInUse, mailbox,
-    slots,
+    StatusCache, UpdatePod, VolumeManagerMessage, VolumesChanged, VolumesHandle, VolumesInUse,
+    mailbox, slots,
 };
 use windlass_cri::{HungCalls, ImageService, RuntimeService, WatchedImages, WatchedRuntime};
 use windlass_metrics::Metrics;
@@ -46,8 +46,14 @@ impl Shared {
         let board = PodStatusStore::new();
         let events = event_recorder(parts, &board);
         let warnings = [
-            (Reason::CheckLimitsForResolvConf, &parts.node.resolv_conf_warning),
-            (Reason::PossibleMemoryBackedVolumesOnDisk, &parts.node.swap_warning),
+            (
+                Reason::CheckLimitsForResolvConf,
+                &parts.node.resolv_conf_warning,
+            ),
+            (
+                Reason::PossibleMemoryBackedVolumesOnDisk,
+                &parts.node.swap_warning,
+            ),
         ];
         for (reason, message) in warnings {
             if let Some(message) = message {

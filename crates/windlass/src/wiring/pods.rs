@@ -10,6 +10,7 @@ use windlass_actors::{
 use windlass_objects::ObjectCache;
 use windlass_pleg::{Pleg, PlegDeps};
 use windlass_pod_inputs::node_facts::NodeFacts;
+use windlass_pod_lifecycle::backoff::BackoffPolicy;
 use windlass_pod_workers::worker::WorkerSettings;
 use windlass_pod_workers::{PodWorkers, PodWorkersDeps, StartPacer, WorkerDeps};
 use windlass_runtime::logs::{LogReader, LogRotation, LogRotationDeps};
@@ -26,7 +27,7 @@ pub(super) fn pod_runtime(
     parts: RuntimeParts,
     node: Arc<NodeFacts>,
     shared: &Shared,
-) -> Arc<PodRuntime> {
+) -> PodRuntime {
     PodRuntime::new(PodRuntimeDeps {
         runtime: Arc::clone(&shared.runtime),
         checks: parts.checks,
@@ -91,7 +92,8 @@ pub(super) struct WorkerWiring {
     pub(super) parts: WorkerParts,
     pub(super) host_ips: Vec<IpAddr>,
     pub(super) stop_signals: bool,
-    pub(super) runtime: Arc<PodRuntime>,
+    pub(super) restart_policy: BackoffPolicy,
+    pub(super) runtime: PodRuntime,
     pub(super) objects: Arc<ObjectCache>,
     pub(super) probes: ProbesHandle,
     pub(super) backoff_file: Option<BackoffFile>,
@@ -109,7 +111,7 @@ pub(super) fn spawn_workers(
     let (hung, metrics) = (&shared.hung, &shared.metrics);
     let settings = WorkerSettings {
         sync_frequency: wiring.parts.sync_frequency,
-        restart_policy: wiring.runtime.restart_backoff(),
+        restart_policy: wiring.restart_policy,
         host_ips: wiring.host_ips,
         stop_signals: wiring.stop_signals,
         runtime_name: shared.runtime_name.clone(),

@@ -25,7 +25,7 @@ pub(super) struct SyncLoopWiring {
     pub(super) initial_node: Arc<Node>,
     pub(super) abilities: Arc<NodeAbilities>,
     pub(super) checkpoint: Option<AdmittedPods>,
-    pub(super) runtime: Arc<PodRuntime>,
+    pub(super) runtime: PodRuntime,
     pub(super) backoff_file: Option<BackoffFile>,
     pub(super) pleg_health: PlegHealth,
 }
