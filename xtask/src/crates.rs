@@ -1,6 +1,5 @@
-//! `crates`: each library crate is fit to be taken alone. It has a page and an example, makes
-//! nothing public that nobody names, depends on nothing it does not use, compiles with its own
-//! features only, and its package can be published.
+//! `crates`: checks that each library crate is usable alone. It has documentation and an example, only used
+//! public items and dependencies, compiles with its own features, and can be packaged.
 
 mod dependencies;
 mod member;
@@ -23,26 +22,26 @@ use crate::tidy::{Finding, Workspace};
 use member::Member;
 use xtask_run as run;
 
-/// Crates that no example shows, and why.
+/// Crates without an example, with the reason.
 const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
     ("windlass", "its program is the example"),
     ("windlass-fuzz", "the program in `fuzz/` is the example"),
 ];
-/// Its code is generated, and not read here.
+/// Its code is generated and not checked.
 const GENERATED: &str = "windlass-proto";
-/// An example that says so in its head needs nothing, ends by itself and is run here.
+/// Examples with this line in their head require nothing, exit on their own and are run.
 const NEEDS_NOTHING: &str = "//! Runs without a container runtime.";
-/// How long such an example may take. They end within seconds; the rest is for a busy machine.
-const EXAMPLE_DEADLINE: Duration = Duration::from_secs(60);
+/// They exit within seconds; the rest is for a busy host.
+const EXAMPLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only what takes seconds once the workspace is built: compile no crate by itself.
+    /// Skip the separate compilation of crates.
     #[arg(long)]
     quick: bool,
 }
 
-/// Checks every library crate, one line for each in each step.
+/// Checks every library crate, with one line for each in each step.
 pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     let workspace = Workspace::load()?;
     let members = Member::all(&workspace);
@@ -59,7 +58,7 @@ fn libraries<'a, 'b>(members: &'b [Member<'a>]) -> impl Iterator<Item = &'b Memb
     members.iter().filter(|member| member.is_library())
 }
 
-/// What can be told by reading.
+/// Checks that only read the sources.
 pub(crate) fn check(members: &[Member<'_>]) -> Vec<Finding> {
     let dependencies = |member| dependencies::check(member, members);
     let mut findings: Vec<Finding> = members.iter().flat_map(dependencies).collect();
@@ -69,19 +68,24 @@ pub(crate) fn check(members: &[Member<'_>]) -> Vec<Finding> {
         findings.extend(page::check(library, wants_example));
         findings.extend(surface::check(library, members));
         if wants_example && library.examples().is_empty() {
-            let fix = "add one to examples/ that does something real";
+            let fix = "add a useful one to examples/";
             findings.push(Finding::new(&library.root(), 1, "no example", fix));
         }
         for (name, path) in library.examples() {
             if let Some(other) = examples.insert(name, path.clone()) {
-                let what = format!("an example called like {other}");
-                findings.push(Finding::new(&path, 1, what, "give it a name of its own"));
+                let what = format!("an example with the name of {other}");
+                findings.push(Finding::new(&path, 1, what, "rename it"));
             }
         }
         if library.is_published() && !library.has_license() {
             let path = format!("{}LICENSE", library.directory());
-            let fix = "each package has it: ln -s ../../LICENSE";
-            findings.push(Finding::new(&path, 1, "not the workspace's licence", fix));
+            let fix = "run ln -s ../../LICENSE";
+            findings.push(Finding::new(
+                &path,
+                1,
+                "not the license of the workspace",
+                fix,
+            ));
         }
     }
     findings
@@ -108,8 +112,7 @@ fn read(members: &[Member<'_>]) -> anyhow::Result<()> {
     }
 }
 
-/// Builds all examples, with the features that tests and clippy have, and runs those that need
-/// nothing.
+/// Builds all examples with the features of tests and clippy, and runs those that require nothing.
 async fn run_examples(libraries: &[&Member<'_>]) -> anyhow::Result<()> {
     run::cargo(&["build", "--quiet", "--workspace", "--examples"])?;
     let built = run::target_directory()?.join("debug/examples");
@@ -132,28 +135,28 @@ async fn run_examples(libraries: &[&Member<'_>]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How many lines the program said. It has to end well, in time, and to have said something.
+/// Returns the number of lines printed. The program has to succeed in time and to print something.
 async fn run_example(mut command: Command) -> anyhow::Result<usize> {
     command
         .current_dir(run::root())
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    let output = timeout(EXAMPLE_DEADLINE, command.output())
+    let output = timeout(EXAMPLE_TIMEOUT, command.output())
         .await
-        .with_context(|| format!("has not ended after {} s", EXAMPLE_DEADLINE.as_secs()))?
-        .context("cannot be run")?;
+        .with_context(|| format!("not finished after {} s", EXAMPLE_TIMEOUT.as_secs()))?
+        .context("cannot run it")?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         bail!("{}: {}", output.status, stderr.trim());
     }
     match String::from_utf8_lossy(&output.stdout).lines().count() {
-        0 => bail!("says nothing on its standard output"),
+        0 => bail!("prints nothing to stdout"),
         lines => Ok(lines),
     }
 }
 
-/// Compiles each library with the features that it names itself: one command for each, since the
-/// crates of one command share theirs.
+/// Compiles each library with its own features, in one command each: crates of one command share
+/// theirs.
 fn compile_alone(libraries: &[&Member<'_>]) -> anyhow::Result<()> {
     run::step("crates: each compiles alone");
     for library in libraries {
@@ -190,7 +193,7 @@ fn compile_alone(libraries: &[&Member<'_>]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the package of every crate that is published, and compiles each from its archive.
+/// Packages every published crate and compiles it from its archive.
 fn package(members: &[Member<'_>], quick: bool) -> anyhow::Result<()> {
     let mut args = vec!["package", "--workspace", "--allow-dirty"];
     if quick {
@@ -229,7 +232,7 @@ fn package(members: &[Member<'_>], quick: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where crates are compiled one by one: apart, so that what the workspace shares stays built.
+/// Separate target directory, so that the build of the workspace is kept.
 fn target() -> anyhow::Result<PathBuf> {
     Ok(run::target_directory()?.join("crates"))
 }

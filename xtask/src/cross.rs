@@ -1,6 +1,6 @@
 //! `cross`: builds for aarch64 with Debian's cross-compiler and runs unit tests and simulations in qemu's
-//! user-mode emulation. Emulation shows what depends on the processor (byte order, layout of types,
-//! numbers of system calls), not what depends on the hardware or on its kernel.
+//! user-mode emulation. Emulation finds problems of byte order, type layout and system call
+//! numbers, but not of the hardware or its kernel.
 
 pub(crate) mod toolchain;
 
@@ -9,9 +9,9 @@ use windlass_testbed::platform::Platform;
 
 use xtask_run as run;
 
-/// What is tested: the platform other than that of developers and CI.
+/// The platform that developers and CI do not use.
 const PLATFORM: Platform = Platform::Arm64;
-/// Crates of the short form: the decisions, state files, and cgroups. Few dependencies are built for them.
+/// Crates of the short form: the pure ones, state files and cgroups, which have few dependencies.
 const SHORT: &[&str] = &[
     "windlass-types",
     "windlass-units",
@@ -21,9 +21,9 @@ const SHORT: &[&str] = &[
     "windlass-store",
     "windlass-cgroups",
 ];
-/// Property tests that the short form leaves out: emulated, they take minutes.
-const SHORT_LEFT_OUT: &[&str] = &["volume_plan::tests::invariants::"];
-/// Packages that only run where the workspace is built.
+/// Property tests that take minutes on an emulator.
+const SHORT_SKIPPED: &[&str] = &["volume_plan::tests::invariants::"];
+/// Packages that run on the build host only.
 const HOST_ONLY: &[&str] = &[
     "xtask",
     "xtask-run",
@@ -33,16 +33,15 @@ const HOST_ONLY: &[&str] = &[
 ];
 /// Integration tests without a container runtime: the simulations.
 const SIMULATIONS: &str = "simulat*";
-/// Tests that need what emulation does not have: a container runtime, or a program of this platform
-/// that another program starts.
-const LEFT_OUT: &str = "test(/(^|::)on_(containerd|fake_cluster|real_cluster)/)";
+/// Tests that require a container runtime or start a program of this platform.
+const SKIPPED: &str = "test(/(^|::)on_(containerd|fake_cluster|real_cluster)/)";
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// Run only the tests whose names contain one of these.
+    /// Run only tests whose names contain one of these.
     #[arg(value_name = "FILTER", conflicts_with = "short")]
     filters: Vec<String>,
-    /// Run the unit tests of a few crates with few dependencies, as `test --emulated` does.
+    /// Run the short form: unit tests of a few crates, as `test --emulated`.
     #[arg(long)]
     short: bool,
     /// Test only these packages.
@@ -60,8 +59,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     cargo(&nextest(options))
 }
 
-/// Runs the short form, as a part of `test --emulated`. Without network access to Rust's standard library for the
-/// platform there is nothing to run, which is no error of the checkout: a line says so.
+/// Runs the short form for `test --emulated`. Prints a notice if Rust's standard library for the
+/// platform cannot be downloaded.
 pub(crate) fn short() -> anyhow::Result<()> {
     toolchain::ensure_packages(PLATFORM)?;
     if let Err(error) = toolchain::ensure_standard_library(PLATFORM) {
@@ -86,15 +85,15 @@ fn cargo(args: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Arguments of cargo for the short form. The tests of a crate share one process: an emulator that
-/// starts for each test takes ten times as long.
+/// Arguments of cargo for the short form. The tests of a crate share a process, because starting an
+/// emulator per test is ten times slower.
 fn short_form() -> Vec<String> {
     let mut args = vec!["test".to_owned(), "--quiet".to_owned()];
     args.push(format!("--target={}", PLATFORM.rust_target()));
     args.push("--lib".to_owned());
     args.extend(packages(SHORT));
     args.push("--".to_owned());
-    args.extend(SHORT_LEFT_OUT.iter().map(|name| format!("--skip={name}")));
+    args.extend(SHORT_SKIPPED.iter().map(|name| format!("--skip={name}")));
     args
 }
 
@@ -103,7 +102,7 @@ fn packages(names: &[&str]) -> Vec<String> {
     names.map(|name| format!("--package={name}")).collect()
 }
 
-/// Arguments of cargo for the whole form.
+/// Arguments of cargo for all tests.
 fn nextest(options: &Options) -> Vec<String> {
     let mut args = vec!["nextest".to_owned(), "run".to_owned()];
     args.push(format!("--target={}", PLATFORM.rust_target()));
@@ -120,12 +119,12 @@ fn nextest(options: &Options) -> Vec<String> {
     args
 }
 
-/// A nextest filterset of the tests that are wanted.
+/// Nextest filterset of the selected tests.
 fn filter(names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|it| format!("test(~{it})")).collect();
     match names.is_empty() {
-        true => format!("not {LEFT_OUT}"),
-        false => format!("not {LEFT_OUT} & ({})", names.join(" | ")),
+        true => format!("not {SKIPPED}"),
+        false => format!("not {SKIPPED} & ({})", names.join(" | ")),
     }
 }
 
@@ -138,7 +137,7 @@ mod tests {
         let args = nextest(&Options::default()).join(" ");
         assert!(args.starts_with("nextest run --target=aarch64-unknown-linux-gnu"));
         assert!(args.contains(" --workspace --exclude=xtask "), "{args}");
-        assert!(args.ends_with(&format!(" --filterset=not {LEFT_OUT}")));
+        assert!(args.ends_with(&format!(" --filterset=not {SKIPPED}")));
     }
 
     #[test]
@@ -162,7 +161,7 @@ mod tests {
         };
         let args = nextest(&options);
         assert!(args.contains(&"--package=windlass-stats".to_owned()));
-        let expected = format!("--filterset=not {LEFT_OUT} & (test(~cgroup) | test(~log))");
+        let expected = format!("--filterset=not {SKIPPED} & (test(~cgroup) | test(~log))");
         assert_eq!(args.last(), Some(&expected));
     }
 }

@@ -1,4 +1,4 @@
-//! `demo`: the whole agent on a real runtime, on a machine that has neither, and gone again.
+//! `demo`: runs the agent on a private containerd and removes both at the end.
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -14,24 +14,24 @@ use crate::phases;
 use crate::terminal::{self, Screen};
 use xtask_run as run;
 
-/// How long the examples may take to reach their expected states. Starting all three takes a few
-/// seconds; the crash-looper's first restart comes at once, its second after 10 s.
+/// Time for the examples to reach their expected states: a few seconds, and 10 s of restart
+/// back-off.
 const ONCE_DEADLINE: Duration = Duration::from_secs(120);
-/// How often ages are redrawn when nothing else changes.
-const REDRAW: Duration = Duration::from_secs(1);
+/// Interval for redrawing ages.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Stop when the examples have reached their expected states; fail if they do not.
+    /// Stop when the examples have reached their expected states; fail otherwise.
     #[arg(long)]
     once: bool,
-    /// Leave everything running at the end; the next demo cleans it up.
+    /// Keep everything running at the end; the next demo removes it.
     #[arg(long)]
     keep: bool,
     /// Cargo profile to build windlass with.
     #[arg(long, default_value = "dev")]
     profile: String,
-    /// Take this binary of windlass instead of building one.
+    /// Use this windlass binary instead of building one.
     #[arg(long, conflicts_with = "profile")]
     windlass: Option<PathBuf>,
     /// File or directory of manifests to run.
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     manifests: PathBuf,
 }
 
-/// A pod of `examples/` and the state it has to reach.
+/// A pod of `examples/` and its expected state.
 struct Expectation {
     pod: &'static str,
     state: &'static str,
@@ -82,7 +82,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
     let binary = run::agent(options.windlass.as_deref(), &options.profile)?;
 
     let mut interrupted = pin!(run::interrupted());
-    // An interrupt drops the future, and with it what it has started so far.
+    // An interrupt drops the future and everything that it started.
     let containerd = tokio::select! {
         containerd = PrivateContainerd::start("demo", run::step) => containerd?,
         _ = &mut interrupted => bail!("interrupted"),
@@ -104,7 +104,7 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         eprintln!("\nlast lines of windlass' log:\n{}", agent.log_tail(20));
     }
     if options.keep {
-        run::step("left running; what you can do now:");
+        run::step("still running; try:");
         eprintln!(
             "      cargo run -q -p windlass-ctl -- --socket {} get pods",
             agent.socket().display()
@@ -118,17 +118,17 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         containerd.abandon();
         return outcome;
     }
-    run::step("removing everything the demo made");
+    run::step("removing everything");
     let stopped = agent.terminate().await;
     containerd.stop().await?;
     outcome.and(stopped)
 }
 
-/// Shows the pods until the end of time, or with `once` until they are as expected.
+/// Shows the pods forever, or with `once` until they are in their expected states.
 async fn show(agent: &mut Agent, once: bool) -> anyhow::Result<()> {
     let mut watch = agent.watch();
     let mut screen = Screen::stdout();
-    let mut redraw = tokio::time::interval(REDRAW);
+    let mut redraw = tokio::time::interval(REDRAW_INTERVAL);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let started = Instant::now();
     loop {
@@ -147,13 +147,13 @@ async fn show(agent: &mut Agent, once: bool) -> anyhow::Result<()> {
                 return Ok(());
             };
             if started.elapsed() > ONCE_DEADLINE {
-                bail!("not within {ONCE_DEADLINE:?}: {missing}");
+                bail!("not reached within {ONCE_DEADLINE:?}: {missing}");
             }
         }
     }
 }
 
-/// What is still to happen, `None` when all is as expected.
+/// Returns the states that are not reached yet; `None` if all are.
 fn missing(pods: &PodTable) -> Option<String> {
     let missing: Vec<String> = EXPECTATIONS
         .iter()
@@ -198,7 +198,7 @@ fn draw(screen: &mut Screen, pods: &PodTable) {
             phases::line(&pod.timings),
             blocker.unwrap_or_default(),
         ];
-        // All but the age, which changes by itself.
+        // All columns but the age.
         key.push_str(&format!("{:?}{:?}", &row[..4], &row[5..6]));
         rows.push(row);
     }

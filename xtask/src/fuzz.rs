@@ -1,8 +1,7 @@
-//! `fuzz`: new bytes for the targets of `crates/fuzz`, by cargo-fuzz.
+//! `fuzz`: runs cargo-fuzz on the targets of `crates/fuzz`.
 //!
-//! Its passes and flags are those of a nightly compiler; `RUSTC_BOOTSTRAP` lets the workspace's own
-//! have them. There is no sanitizer: safe code has nothing for it to find, overflows and failed
-//! assertions end the program as they are.
+//! It needs flags of a nightly compiler, which `RUSTC_BOOTSTRAP` enables. Sanitizers are off: safe
+//! code aborts on overflows and failed assertions.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -11,14 +10,14 @@ use anyhow::{Context, bail};
 
 use xtask_run as run;
 
-/// Longest case in bytes: the largest manifest and header block that anybody writes by hand.
-const LONGEST: u32 = 16 << 10;
+/// Max bytes of a case: the largest manifest or header block written by hand.
+const MAX_CASE_BYTES: u32 = 16 << 10;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Which one; all of them if it is left out. Each has a directory in `fuzz/corpus`.
+    /// Target to fuzz, a directory of `fuzz/corpus`; by default all.
     target: Option<String>,
-    /// How long each is fuzzed, in seconds.
+    /// Seconds per target.
     #[arg(long, default_value_t = 60)]
     seconds: u32,
 }
@@ -31,12 +30,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     if let Some(one) = &options.target {
         if !targets.contains(one) {
-            bail!("no target {one:?}: there are {targets:?}");
+            bail!("unknown target {one:?}; choose one of {targets:?}");
         }
         targets = BTreeSet::from([one.clone()]);
     }
-    run::ensure_installed("fuzz", "it needs a C++ compiler to link")?;
-    // its own workspace has the versions of this one
+    run::ensure_installed("fuzz", "requires a C++ compiler")?;
+    // same dependency versions as this workspace
     let lock = run::root().join("Cargo.lock");
     std::fs::copy(lock, run::root().join("fuzz/Cargo.lock")).context("fuzz/Cargo.lock")?;
     let found = run::root().join("target/fuzz/found");
@@ -48,7 +47,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             .env("WINDLASS_FUZZ_TARGET", &target)
             .args([&new, &corpus.join(&target)])
             .args(["--", "-print_final_stats=1"])
-            .arg(format!("-max_len={LONGEST}"))
+            .arg(format!("-max_len={MAX_CASE_BYTES}"))
             .arg(format!("-max_total_time={}", options.seconds))
             .arg(format!("-artifact_prefix={}/", new.display()))
             .status()

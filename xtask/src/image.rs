@@ -1,10 +1,9 @@
-//! `image`: the images of Windlass, built without a container engine, each as an OCI layout
-//! and an archive, with a list of what is in it for each platform.
+//! `image`: builds the images of Windlass without a container engine: an OCI layout and an archive each,
+//! and an SBOM per platform.
 //!
-//! The agent is linked statically against glibc: no musl target is needed, and since 2.34 glibc
-//! resolves names by itself, without loading anything. Two runs on one commit, one rustc and one set
-//! of Debian packages give the same digests: no path of this machine and no time but the commit's
-//! gets in.
+//! The agent is linked statically against glibc, which resolves names without loading libraries
+//! since
+//! 2.34. Builds are reproducible for one commit, rustc and set of Debian packages.
 
 mod sbom;
 
@@ -23,20 +22,19 @@ use crate::terminal;
 use sbom::Part;
 use xtask_run as run;
 
-/// The crates whose programs are in the agent's image.
+/// Crates of the programs in the agent image.
 const CRATES: [&str; 2] = ["windlass", "windlass-ctl"];
 const MIB: usize = 1 << 20;
-/// Most bytes that a node pulls for the agent. It was 12 MiB in November 2026: a third as much again
-/// is a decision.
+/// Max bytes of the compressed agent image, which has 12 MiB.
 const AGENT_LIMIT: usize = 16 * MIB;
-/// The same for the runtime, 37 MiB, most of which are containerd and `ctr`.
+/// The same for the runtime image, which has 37 MiB, mostly containerd and `ctr`.
 const RUNTIME_LIMIT: usize = 48 * MIB;
 /// The same for the sandbox image.
 const SANDBOX_LIMIT: usize = MIB / 16;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Directory for layouts, archives and lists of parts.
+    /// Directory for layouts, archives and SBOMs.
     #[arg(long, value_name = "DIR", default_value = "target/image")]
     out: PathBuf,
     /// Cargo profile to build the agent with.
@@ -48,7 +46,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The platforms that are asked for, each once.
+    /// Returns the selected platforms.
     fn platforms(&self) -> anyhow::Result<BTreeSet<Platform>> {
         if self.platform.is_empty() {
             return Ok(BTreeSet::from([Platform::host()?]));
@@ -57,7 +55,7 @@ impl Options {
     }
 }
 
-/// Builds, writes, and prints what it has written.
+/// Builds the images and prints the written files.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let platforms = options.platforms()?;
     for platform in &platforms {
@@ -82,7 +80,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let work = work(platform)?;
         let system = System::of_runtime(platform, &work, run::step)?;
         run::step(&format!(
-            "collecting the runtime's programs for {platform}, and the packages that they are from"
+            "collecting the runtime's programs and their packages for {platform}"
         ));
         runtime.add(node_images::runtime(&system, edition)?, Vec::new())?;
         sandbox.add(node_images::sandbox(&work, platform, edition)?, Vec::new())?;
@@ -91,12 +89,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     print!("{}", table(&written));
     let over = over_limit(&written);
     if !over.is_empty() {
-        bail!("larger than its limit: {}", over.join(", "));
+        bail!("image exceeds its size limit: {}", over.join(", "));
     }
     Ok(())
 }
 
-/// The directory for what is downloaded and compiled in between.
+/// Directory for downloads and intermediate files.
 fn work(platform: Platform) -> anyhow::Result<PathBuf> {
     let work = run::target_directory()?.join("image-work");
     let work = work.join(platform.architecture());
@@ -117,7 +115,7 @@ fn build_agent(
         edition,
     )?;
     if let Some(library) = agent.image.layer.files().find(|path| path.contains(".so")) {
-        bail!("the agent is not static: it needs {library}");
+        bail!("the agent is not static: it requires {library}");
     }
     Ok(agent)
 }
@@ -128,19 +126,19 @@ fn linked_crates(platform: Platform) -> anyhow::Result<Vec<Part>> {
     Ok(crates)
 }
 
-/// An image that is written when all its platforms are there.
+/// An image that is written once all its platforms are built.
 struct Output {
     out: PathBuf,
     file: &'static str,
     limit: usize,
-    /// Name and age, from the first platform.
+    /// Name and time, from the first platform.
     name: String,
     epoch: u64,
     platforms: Vec<Blobs>,
 }
 
 impl Output {
-    /// Starts an image, and removes what an earlier run wrote of it.
+    /// Creates an image and removes its files of a previous run.
     fn new(out: &Path, file: &'static str, limit: usize) -> anyhow::Result<Self> {
         for platform in Platform::ALL {
             remove(&out.join(parts_file(file, platform)))?;
@@ -157,7 +155,7 @@ impl Output {
         })
     }
 
-    /// Packs the image for one platform, and writes its list of parts.
+    /// Packs the image for one platform and writes its SBOM.
     fn add(&mut self, built: NodeImage, crates: Vec<Part>) -> anyhow::Result<()> {
         let image = &built.image;
         run::step(&format!("packing {} for {}", image.name, image.platform));
@@ -176,12 +174,12 @@ impl Output {
     }
 
     /// Writes the layout and the archive.
-    fn write(self) -> anyhow::Result<Written> {
+    fn write(self) -> anyhow::Result<ImageSummary> {
         let image = PackedImage::new(&self.name, self.epoch, self.platforms)?;
         image.layout()?.write_files(&self.out.join(self.file))?;
         let archive = self.out.join(format!("{}.tar", self.file));
         image.write_archive(&archive)?;
-        Ok(Written {
+        Ok(ImageSummary {
             image,
             limit: self.limit,
             archive,
@@ -189,12 +187,12 @@ impl Output {
     }
 }
 
-/// Name of the list of parts of an image for a platform.
+/// File name of the SBOM of an image for a platform.
 fn parts_file(file: &str, platform: Platform) -> String {
     format!("{file}.{}.spdx.json", platform.architecture())
 }
 
-/// Removes a file or a directory, if it is there.
+/// Removes a file or directory, if it exists.
 fn remove(path: &Path) -> anyhow::Result<()> {
     let removed = match path.is_dir() {
         true => std::fs::remove_dir_all(path),
@@ -208,15 +206,15 @@ fn remove(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// What a user sees of an image.
-struct Written {
+/// Summary of a built image.
+struct ImageSummary {
     image: PackedImage,
     limit: usize,
     archive: PathBuf,
 }
 
-/// Images whose pulled size is over their limit on some platform.
-fn over_limit(written: &[Written]) -> Vec<String> {
+/// Images whose compressed size exceeds their limit on a platform.
+fn over_limit(written: &[ImageSummary]) -> Vec<String> {
     let mut over = Vec::new();
     for it in written {
         let platforms = it.image.platforms().iter();
@@ -226,7 +224,7 @@ fn over_limit(written: &[Written]) -> Vec<String> {
     over
 }
 
-fn table(written: &[Written]) -> String {
+fn table(written: &[ImageSummary]) -> String {
     let mib = |bytes: usize| format!("{:.1} MiB", bytes as f64 / MIB as f64);
     let header = [
         "IMAGE", "PLATFORM", "PULLED", "LIMIT", "UNPACKED", "DIGEST", "ARCHIVE",
@@ -263,7 +261,7 @@ fn table(written: &[Written]) -> String {
     terminal::table(&rows)
 }
 
-/// How old everything is: `SOURCE_DATE_EPOCH`, else the time of the commit.
+/// Time of all files: `SOURCE_DATE_EPOCH` or the time of the commit.
 fn epoch() -> anyhow::Result<u64> {
     if let Some(given) = std::env::var_os("SOURCE_DATE_EPOCH") {
         let given = given.to_string_lossy().into_owned();
@@ -275,16 +273,15 @@ fn epoch() -> anyhow::Result<u64> {
         .args(["log", "-1", "--format=%ct"])
         .current_dir(run::root())
         .output()
-        .context("cannot run git (fix: set SOURCE_DATE_EPOCH)")?;
+        .context("cannot run git; set SOURCE_DATE_EPOCH")?;
     let said = String::from_utf8_lossy(&output.stdout);
     said.trim()
         .parse()
-        .context("git knows no commit here: set SOURCE_DATE_EPOCH")
+        .context("git found no commit; set SOURCE_DATE_EPOCH")
 }
 
-/// Flags of rustc for a static program. On arm64 rustc links one at a fixed address, where code that is
-/// independent of it only costs: glibc's libm finds at most 4,096 entries of the table that such code needs,
-/// and an unoptimised agent has more.
+/// Flags of rustc for a static program. On arm64 position-independent code is off: glibc's libm
+/// supports at most 4,096 entries of its offset table, and a debug build has more.
 fn code_flags(platform: Platform) -> &'static [&'static str] {
     match platform {
         Platform::Amd64 => &["-Ctarget-feature=+crt-static"],
@@ -292,7 +289,7 @@ fn code_flags(platform: Platform) -> &'static [&'static str] {
     }
 }
 
-/// Builds both programs statically and returns the directory that they are in.
+/// Builds both programs statically and returns their directory.
 fn build(profile: &str, platform: Platform) -> anyhow::Result<PathBuf> {
     let triple = platform.rust_target();
     let target = run::target_directory()?;
@@ -302,7 +299,7 @@ fn build(profile: &str, platform: Platform) -> anyhow::Result<PathBuf> {
         None => PathBuf::from(std::env::var_os("HOME").context("neither HOME nor CARGO_HOME")?)
             .join(".cargo"),
     };
-    // the last one that fits is taken: the target directory may lie in the workspace
+    // the last match wins: the target directory may be in the workspace
     let places = [
         (root.as_path(), "/windlass"),
         (&cargo_home, "/cargo"),
@@ -326,7 +323,7 @@ fn build(profile: &str, platform: Platform) -> anyhow::Result<PathBuf> {
     for setting in [
         format!("target.{triple}.rustflags=['{}']", rust.join("','")),
         format!("profile.{profile}.debug=false"),
-        // names of functions stay: a backtrace from a node has to say something
+        // keeps function names for backtraces
         format!("profile.{profile}.strip='debuginfo'"),
         format!("profile.{profile}.split-debuginfo='off'"),
     ] {

@@ -1,5 +1,5 @@
-//! Every chore of the workspace, as `cargo xtask <command>`. What a command needs and the
-//! machine lacks is installed or named with the fix; nothing has to be set up by hand.
+//! Development tasks of the workspace: `cargo xtask <command>`. Missing tools are installed, or
+//! reported with the fix.
 
 mod tidy;
 mod verify;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use windlass_bench as bench;
 
-/// Chores of the Windlass workspace.
+/// Development tasks of the Windlass workspace.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -30,47 +30,50 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run every check and test: formatting, clippy, tidy, unit to real-containerd tests.
+    /// Run all checks and tests: formatting, clippy, tidy, unit tests and tests on containerd.
     ///
-    /// Installs what is missing (Debian packages, cargo-nextest). The tests on a real containerd
-    /// need root; they start a containerd of their own and leave nothing behind.
+    /// Installs missing Debian packages and cargo-nextest. Tests on containerd require root; they
+    /// start a private containerd and remove it.
     Test(verify::Options),
-    /// What CI runs: `test`, then the optimised build of both binaries.
+    /// Run the checks of CI: `test`, then the release build of both binaries.
     Ci,
     /// Check the rules of the code base: crate edges, module heads, file sizes, documents.
     Tidy,
-    /// Check that each library crate can be taken alone: page, examples, public names, dependencies,
-    /// compiling by itself, packaging.
+    /// Check that each library crate is usable alone: documentation, examples, public names,
+    /// dependencies, separate compilation, packaging.
     Crates(crates::Options),
     /// Regenerate the gRPC code from `proto/`.
     Codegen,
     /// Regenerate the reference pages in `docs/reference` from the code.
     Reference,
-    /// Run the examples on a containerd of its own and show their pods; Ctrl-C removes it all.
+    /// Run the examples on a private containerd and show their pods; Ctrl-C removes everything.
     Demo(demo::Options),
     /// Measure windlass against the bare CRI sequence on the same private containerd.
     ///
-    /// Prints a Markdown table; takes about ten minutes, most of it the optimised build.
+    /// Prints a Markdown table. Takes about ten minutes, mostly for the release build.
     Bench(bench::Options),
-    /// Build the images of the agent, its container runtime and sandboxes, without a container engine.
+    /// Build the images of the agent, its container runtime and sandboxes, without a container
+    /// engine.
     ///
-    /// Writes OCI layouts, archives for `ctr images import`, and lists of parts (SPDX); fails if an
-    /// image has outgrown its limit. With several platforms each image is an index.
+    /// Writes OCI layouts, archives for `ctr images import`, and SBOMs (SPDX). Fails if an image
+    /// exceeds its size limit. With several platforms each image is an index.
     Image(image::Options),
     /// Write the DaemonSet's manifests as plain files, one for each overlay of `deploy/`.
     Manifests(manifests::Options),
-    /// Run only the tests on a real containerd.
+    /// Run the tests on containerd.
     E2e,
-    /// Run the tests on a real containerd in a virtual machine with cgroup v2 and systemd, or a shell.
+    /// Run the tests on containerd, or a shell, in a virtual machine with cgroup v2 and systemd.
     ///
-    /// The machine is emulated: it needs no KVM and is about ten times slower than the host. It is made of
-    /// Debian packages once, and starts in half a minute afterwards. It changes nothing on the host.
+    /// The machine is emulated: it does not require KVM and is about ten times slower than the
+    /// host. It is built from Debian packages once, then starts in half a minute. It does not
+    /// change the host.
     Vm(vm::Options),
-    /// Build for aarch64 with Debian's cross-compiler, and run unit tests and simulations under qemu.
+    /// Build for aarch64 with Debian's cross-compiler, and run unit tests and simulations under
+    /// qemu.
     ///
-    /// Installs what is missing: Debian packages and, with rustup, the target of Rust.
+    /// Installs missing Debian packages and, with rustup, the Rust target.
     Cross(cross::Options),
-    /// Give parsers invented bytes; installs cargo-fuzz if it is missing.
+    /// Fuzz the parsers; installs cargo-fuzz if missing.
     Fuzz(fuzz::Options),
 }
 

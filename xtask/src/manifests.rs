@@ -1,5 +1,5 @@
-//! `manifests`: the DaemonSet's overlays as plain files, for `kubectl apply -f` and for registries of
-//! one's own.
+//! `manifests`: writes the DaemonSet overlays as plain files, for `kubectl apply -f` and private
+//! registries.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use windlass_testbed::kustomize::{OVERLAYS, objects};
 
 use xtask_run as run;
 
-/// Where the images of `deploy/` are said to be: nowhere, so that nothing is pulled from there.
+/// Placeholder registry of the images of `deploy/`, which are never pulled.
 const REGISTRY: &str = "windlass.dev/";
 
 #[derive(Debug, clap::Args)]
@@ -18,13 +18,13 @@ pub(crate) struct Options {
     /// Directory for the files, one for each overlay.
     #[arg(long, value_name = "DIR", default_value = "target/manifests")]
     out: PathBuf,
-    /// Where nodes pull both images from, such as registry.example:5000/team; images that were
-    /// imported on every node need none.
+    /// Registry to pull both images from, such as registry.example:5000/team; not required if every
+    /// node has imported them.
     #[arg(long, value_name = "PREFIX")]
     registry: Option<String>,
 }
 
-/// Writes, and prints what it has written.
+/// Writes the files and prints their names.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let out = run::root().join(&options.out);
     std::fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
@@ -33,7 +33,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let mut text = String::new();
         for mut object in objects(&folder)? {
             if let Some(registry) = &options.registry {
-                take_from(registry.trim_end_matches('/'), &mut object);
+                replace_registry(registry.trim_end_matches('/'), &mut object);
             }
             text.push_str("---\n");
             text.push_str(&yaml::to_string(&object)?);
@@ -45,8 +45,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has each image of ours come from the registry, which without one is not pulled at all.
-fn take_from(registry: &str, value: &mut Value) {
+/// Replaces the placeholder registry, and the pull policy with it.
+fn replace_registry(registry: &str, value: &mut Value) {
     match value {
         Value::Object(fields) => {
             let image = fields.get("image").and_then(Value::as_str);
@@ -56,10 +56,12 @@ fn take_from(registry: &str, value: &mut Value) {
                 fields.insert("imagePullPolicy".to_owned(), "IfNotPresent".into());
             }
             for field in fields.values_mut() {
-                take_from(registry, field);
+                replace_registry(registry, field);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| take_from(registry, item)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| replace_registry(registry, item)),
         _ => {}
     }
 }
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_what_the_overlays_make_with_all_images_from_one_registry() {
+    fn written_manifests_match_overlays_with_replaced_registry() {
         let out = tempfile::tempdir().expect("directory");
         let written = |registry: Option<&str>| {
             let options = Options {

@@ -1,12 +1,12 @@
-//! A pod's start split into phases.
+//! Phases of a pod start.
 
 use windlass_proto::windlass_v1::StartTimings;
 
-/// Shorter phases are not worth a reader's eye.
-const SHOWN: f64 = 0.01;
+/// Min seconds of a printed phase.
+const MIN_SECONDS: f64 = 0.01;
 
 /// The phases in order: `1.24s = wait 0.01 + sandbox 0.52 + init 0.31 + start 0.40`. Phases that
-/// a pod has not passed yet, or passed in no time, are left out.
+/// are pending or shorter are omitted.
 pub(crate) fn line(timings: &StartTimings) -> String {
     let Some(seen) = seconds(timings.seen.as_ref()) else {
         return String::new();
@@ -24,7 +24,7 @@ pub(crate) fn line(timings: &StartTimings) -> String {
     for (name, moment) in steps {
         if let Some(moment) = moment {
             // Images and init containers overlap, so a later phase may end before an earlier one.
-            if moment - from >= SHOWN {
+            if moment - from >= MIN_SECONDS {
                 parts.push(format!("{name} {:.2}", moment - from));
             }
             from = from.max(moment);
@@ -38,10 +38,7 @@ pub(crate) fn line(timings: &StartTimings) -> String {
 
 /// Time since the pod was first seen, as kubectl shortens it.
 pub(crate) fn age(timings: &StartTimings) -> String {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "shown to a human; nothing decides on it"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "display only")]
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.map(|now| now.as_secs_f64()).unwrap_or_default();
     let Some(seen) = seconds(timings.seen.as_ref()) else {
@@ -70,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_split_into_the_phases_it_has_passed() {
+    fn start_line_has_completed_phases() {
         let timings = StartTimings {
             seen: at(0),
             dispatched: at(20),

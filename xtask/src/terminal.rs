@@ -1,15 +1,14 @@
-//! A table on the terminal that is drawn over itself, or printed when it changes where the
-//! output is a file or a pipe.
+//! A table that is redrawn in place on a terminal, and printed on each change to a file or pipe.
 
 use std::io::{IsTerminal, Write};
 
-/// Longest cell; the rest is cut.
+/// Max characters of a cell.
 const MAX_CELL: usize = 100;
-/// Terminal codes: no line wrapping while a table is drawn, so that one row is one line.
+/// Terminal codes that disable line wrapping while a table is drawn.
 const WRAP_OFF: &str = "\x1b[?7l";
 const WRAP_ON: &str = "\x1b[?7h";
 
-/// Where a table is drawn again and again.
+/// Output of a redrawn table.
 #[derive(Debug)]
 pub(crate) struct Screen {
     live: bool,
@@ -28,10 +27,10 @@ impl Screen {
         }
     }
 
-    /// Draws the table. `key` tells what counts as a change where nothing can be drawn over.
+    /// Draws the table. Without a terminal only if `key` has changed.
     pub(crate) fn draw(&mut self, table: &str, key: &str) {
         let mut out = std::io::stdout().lock();
-        // A closed pipe is the reader's choice, not a failure of ours.
+        // A closed pipe is not an error.
         let _ = if self.live {
             let up = if self.lines == 0 {
                 String::new()

@@ -1,5 +1,5 @@
-//! The rules of this code base that neither the compiler nor clippy knows. Each rule is a
-//! function from the [`Workspace`] to findings; a finding says where, what and how to mend it.
+//! Rules of this code base that compiler and clippy do not check. Each rule is a function from the
+//! [`Workspace`] to findings, which have place, problem and fix.
 
 mod documents;
 mod licenses;
@@ -18,7 +18,7 @@ pub(crate) use manifests::Package;
 use crate::reference;
 use xtask_run as run;
 
-/// One breach of one rule.
+/// A violation of a rule.
 #[derive(Debug)]
 pub(crate) struct Finding {
     path: String,
@@ -48,13 +48,13 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What the rules look at, read once.
+/// Input of the rules.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     root: PathBuf,
     /// `packages` of `cargo metadata`.
     packages: Vec<Value>,
-    /// Name and licence of every package that is built, ours included.
+    /// Name and license of every built package, including those of the workspace.
     licenses: Vec<(String, String)>,
     /// Hand-written Rust files: path relative to the root, and content.
     pub(crate) sources: Vec<(String, String)>,
@@ -63,7 +63,7 @@ pub(crate) struct Workspace {
 impl Workspace {
     pub(crate) fn load() -> anyhow::Result<Self> {
         let root = run::root();
-        // What only other systems need is neither here to be read nor ever built.
+        // Packages of other systems are not downloaded.
         let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let args = [
             "metadata",
@@ -75,7 +75,7 @@ impl Workspace {
         let metadata = run::cargo_output(&args)?;
         let mut metadata: Value = serde_json::from_str(&metadata)?;
         let packages = serde_json::from_value(metadata["packages"].take())?;
-        // Not from the metadata: that also has what a feature nobody enables would bring.
+        // Not from the metadata, which includes packages of disabled features.
         let tree = [
             "tree",
             "--workspace",
@@ -105,7 +105,7 @@ impl Workspace {
         })
     }
 
-    /// One of invented packages, whose files are nowhere.
+    /// A sample workspace without files.
     #[cfg(test)]
     pub(crate) fn invented(packages: Vec<Value>, sources: Vec<(String, String)>) -> Self {
         Self {
@@ -141,7 +141,7 @@ impl Workspace {
         found
     }
 
-    /// A text file of the workspace, empty if there is none.
+    /// Content of a file of the workspace, empty if missing.
     fn text(&self, path: &str) -> String {
         std::fs::read_to_string(self.root.join(path)).unwrap_or_default()
     }
@@ -163,7 +163,7 @@ fn read_sources(
     for entry in std::fs::read_dir(dir).with_context(|| dir.display().to_string())? {
         let path = entry?.path();
         if path.is_dir() {
-            // Generated code has its own rule: it is what the generator writes.
+            // Generated code is checked by its generator.
             if path
                 .file_name()
                 .is_some_and(|name| name != "gen" && name != "target")
@@ -178,7 +178,7 @@ fn read_sources(
     Ok(())
 }
 
-/// Checks every rule and prints what is found.
+/// Checks all rules and prints the findings.
 pub(crate) fn run() -> anyhow::Result<()> {
     run::step("tidy");
     let mut findings = check()?;
@@ -215,7 +215,7 @@ fn check() -> anyhow::Result<Vec<Finding>> {
     Ok(rules.iter().flat_map(|rule| rule(&workspace)).collect())
 }
 
-/// Generated code is exactly what the generator writes now.
+/// Generated code is current.
 fn generated_code() -> anyhow::Result<Vec<Finding>> {
     let args = [
         "run",
@@ -247,7 +247,7 @@ fn generated_code() -> anyhow::Result<Vec<Finding>> {
     Ok(stale)
 }
 
-/// The reference pages are what the code says now.
+/// Reference pages are current.
 fn reference_pages() -> anyhow::Result<Vec<Finding>> {
     let stale = reference::stale(&run::root())?;
     let finding = |path: &String| Finding::new(path, 1, "stale", "run `cargo xtask reference`");

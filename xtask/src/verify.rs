@@ -1,24 +1,24 @@
-//! `test`, `e2e` and `ci`: everything that has to hold before a change is merged.
+//! `test`, `e2e` and `ci`: the checks that are required to merge a change.
 
 use windlass_testbed::containerd::Programs;
 
 use crate::{cross, tidy, vm};
 use xtask_run as run;
 
-/// Tests on a real containerd, as `.config/nextest.toml` names them too.
+/// Tests on containerd, as in `.config/nextest.toml`.
 const CONTAINERD_TESTS: &str = "test(/(^|::)on_(containerd|fake_cluster|real_cluster)/)";
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the tests on a real containerd; needs no root.
+    /// Skip the tests on containerd; does not require root.
     #[arg(long)]
     fast: bool,
-    /// Run the short forms of `cross` and `vm` as well: some tests again, on emulated processors.
+    /// Run the short forms of `cross` and `vm`, too: some tests on emulated processors.
     #[arg(long, conflicts_with = "fast")]
     emulated: bool,
 }
 
-/// Formatting, clippy, tidy, documentation examples, and every test.
+/// Runs formatting, clippy, tidy, documentation examples and all tests.
 pub(crate) async fn test(options: &Options) -> anyhow::Result<()> {
     if !options.fast {
         Programs::from_env(run::step)?;
@@ -50,7 +50,7 @@ pub(crate) async fn test(options: &Options) -> anyhow::Result<()> {
     vm::short().await
 }
 
-/// Only the tests on a real containerd.
+/// Runs the tests on containerd.
 pub(crate) fn e2e() -> anyhow::Result<()> {
     Programs::from_env(run::step)?;
     run::ensure_installed("nextest", "https://nexte.st")?;
@@ -66,7 +66,7 @@ pub(crate) fn e2e() -> anyhow::Result<()> {
     ])
 }
 
-/// What CI runs. The optimised build is another profile and finds what only it reports.
+/// Runs the checks of CI. The release profile may report other errors.
 pub(crate) async fn ci() -> anyhow::Result<()> {
     run::cargo(&["build", "--quiet", "--profile", "bench-fast"])?;
     test(&Options::default()).await

@@ -1,9 +1,9 @@
-//! `vm`: a virtual machine with cgroup v2, systemd and Debian's kernel, containerd and runc, on which
-//! the tests on a real containerd run, or a user tries the agent.
+//! `vm`: runs the tests on containerd, or a shell, in a virtual machine with cgroup v2, systemd and the
+//! Debian packages of kernel, containerd and runc.
 //!
-//! The processor is emulated, so it needs no `/dev/kvm` and is about ten times slower than the
-//! host. The disk of the system is made once ([`system`]); what is built from the checkout comes on a
-//! second one ([`payload`]). Both are read-only for the machine: its changes end with it.
+//! The processor is emulated: no `/dev/kvm`, but ten times slower. The system disk ([`system`]) is
+//! built once; a second disk has the build output ([`payload`]). Changes in the machine are
+//! discarded.
 
 mod machine;
 mod payload;
@@ -19,7 +19,7 @@ use windlass_testbed::debian::{self, Package};
 use machine::{Hardware, Machine};
 use xtask_run as run;
 
-/// What runs the machine and makes its disks.
+/// Debian packages that run the machine and create its disks.
 const PACKAGES: &[Package] = &[
     Package {
         name: "qemu-system-x86",
@@ -38,10 +38,10 @@ const PACKAGES: &[Package] = &[
         probe: &["/usr/bin/cpio", "/bin/cpio"],
     },
 ];
-/// Every test on a real containerd that needs no API server.
+/// Tests on containerd without an API server.
 const TESTS: &str = "test(/(^|::)on_containerd_/)";
-/// The tests of `--short`: one for each part of the node that cgroup v2 or systemd changes, and the
-/// life of a pod.
+/// The tests of `--short`: one for each part that depends on cgroup v2 or systemd, and a pod
+/// lifecycle.
 const SHORT: &[&str] = &[
     "on_containerd_pod_cgroup_is_created_and_removed",
     "on_containerd_pod_status_has_all_fields",
@@ -54,20 +54,20 @@ const SHORT: &[&str] = &[
     "on_containerd_mount_propagation_follows_pod_spec",
     "on_containerd_dual_stack_pods_have_both_addresses",
 ];
-/// How long the short form may take.
-const SHORT_DEADLINE: Duration = Duration::from_secs(10 * 60);
-/// How long the whole suite may take.
-const DEADLINE: Duration = Duration::from_secs(3 * 60 * 60);
+/// Timeout of the short form.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// Timeout of all tests.
+const FULL_TIMEOUT: Duration = Duration::from_secs(3 * 60 * 60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Run only the tests whose names contain one of these.
+    /// Run only tests whose names contain one of these.
     #[arg(value_name = "FILTER", conflicts_with = "shell")]
     filters: Vec<String>,
     /// Run the ten tests of the short form.
     #[arg(long, conflicts_with_all = ["filters", "shell"])]
     short: bool,
-    /// Open a root shell on a machine where Windlass and containerd run.
+    /// Open a root shell on a machine with Windlass and containerd.
     #[arg(long)]
     shell: bool,
     #[command(flatten)]
@@ -101,9 +101,9 @@ pub(crate) async fn run(options: &Options) -> anyhow::Result<()> {
         work: &work,
     };
     let deadline = if options.short {
-        SHORT_DEADLINE
+        SHORT_TIMEOUT
     } else {
-        DEADLINE
+        FULL_TIMEOUT
     };
     machine.test(deadline).await
 }
@@ -119,7 +119,7 @@ pub(crate) async fn short() -> anyhow::Result<()> {
     run(&options).await
 }
 
-/// A nextest filterset of the tests that are wanted.
+/// Nextest filterset of the selected tests.
 fn filter(options: &Options) -> String {
     let names: Vec<String> = match options.short {
         true => SHORT
@@ -137,7 +137,7 @@ fn filter(options: &Options) -> String {
     }
 }
 
-/// Two machines would share files below `work`.
+/// Prevents two machines from sharing files below `work`.
 fn lock(work: &Path) -> anyhow::Result<File> {
     let path = work.join("lock");
     let file = File::create(&path).with_context(|| path.display().to_string())?;

@@ -1,8 +1,7 @@
-//! Generates `crates/proto/src/gen/*.rs` from the texts in `proto/`, without protoc.
+//! Generates `crates/proto/src/gen/*.rs` from `proto/`, without protoc.
 //!
-//! `cargo run -p windlass-codegen` writes the files, which are committed so that building
-//! Windlass needs no generator. With `--check` it writes nothing and exits 1 with the names of
-//! the files that differ from what the texts say.
+//! `cargo run -p windlass-codegen` writes the files, which are committed. `--check` prints stale files and
+//! exits with 1.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,8 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-/// Sources, each with the one file it generates. Packages of upstream may be called no more than
-/// `v1`, so it is the file's name that tells them apart.
+/// Sources and their generated files, whose names are unique; upstream packages may be just `v1`.
 const PROTOS: &[(&str, &str)] = &[
     ("cri/v1/api.proto", "runtime.v1.rs"),
     ("csi/v1/csi.proto", "csi.v1.rs"),
@@ -102,7 +100,7 @@ fn generate(proto_root: &Path, source: &str) -> anyhow::Result<String> {
     let mut builder = tonic_prost_build::configure()
         .out_dir(scratch.path())
         .emit_rerun_if_changed(false)
-        // A server implements the calls it has; the others answer Unimplemented.
+        // Other calls return Unimplemented.
         .generate_default_stubs(true)
         .btree_map(".")
         .bytes(".");
@@ -139,7 +137,7 @@ mod tests {
     use super::{generate_all, stale_files, workspace_root};
 
     #[test]
-    fn the_committed_code_is_what_the_texts_say() {
+    fn committed_code_is_current() {
         let root = workspace_root().expect("root");
         let wanted = generate_all(&root.join("proto")).expect("the texts compile");
         let stale = stale_files(&root.join("crates/proto/src/gen"), &wanted).expect("readable");

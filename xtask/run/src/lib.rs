@@ -1,4 +1,4 @@
-//! Running other programs, with what is run shown and failures in one line.
+//! Runs other programs, printing the command and failures in one line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,12 +12,12 @@ pub fn root() -> PathBuf {
     run.ancestors().nth(2).unwrap_or(run).to_owned()
 }
 
-/// Says what is being done. On stderr: stdout belongs to results.
+/// Prints the current step to stderr; stdout is for results.
 pub fn step(text: &str) {
     eprintln!("==> {text}");
 }
 
-/// Runs cargo in the workspace with its output shown; an error names the command to repeat.
+/// Runs cargo in the workspace with visible output; an error has the command to repeat.
 pub fn cargo(args: &[&str]) -> anyhow::Result<()> {
     step(&format!("cargo {}", args.join(" ")));
     let status = cargo_command(args).status().context("cannot run cargo")?;
@@ -39,8 +39,8 @@ pub fn cargo_output(args: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// A cargo command in the workspace. Variables that `cargo xtask` itself was given are taken
-/// out: they would make the inner cargo believe it builds xtask, and build all anew.
+/// A cargo command in the workspace, without the variables of `cargo xtask`, which would cause a
+/// full rebuild.
 pub fn cargo_command(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(args).current_dir(root()).stdin(Stdio::null());
@@ -52,8 +52,7 @@ pub fn cargo_command(args: &[&str]) -> Command {
     command
 }
 
-/// Sees to `cargo <name>`, a command of the package `cargo-<name>`; `hint` helps if that cannot
-/// be installed.
+/// Installs `cargo-<name>` unless present; `hint` is for a failed installation.
 pub fn ensure_installed(name: &str, hint: &str) -> anyhow::Result<()> {
     let present = cargo_command(&[name, "--version"])
         .stdout(Stdio::null())
@@ -69,10 +68,10 @@ pub fn ensure_installed(name: &str, hint: &str) -> anyhow::Result<()> {
         "installing {package}, which takes a few minutes once"
     ));
     cargo(&["install", "--locked", "--quiet", &package])
-        .with_context(|| format!("fix: install {package} by hand ({hint})"))
+        .with_context(|| format!("install {package} manually ({hint})"))
 }
 
-/// Completes when the user or the system wants us to end: Ctrl-C, a kill, a closed terminal.
+/// Completes on Ctrl-C, SIGTERM or a closed terminal.
 pub async fn interrupted() -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -85,7 +84,7 @@ pub async fn interrupted() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The agent's binary: the given one, or one built with the profile.
+/// Returns the given agent binary, or builds one with the profile.
 pub fn agent(given: Option<&Path>, profile: &str) -> anyhow::Result<PathBuf> {
     match given {
         Some(path) => path
@@ -95,7 +94,7 @@ pub fn agent(given: Option<&Path>, profile: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Builds the package's binary of the same name with the profile.
+/// Builds the binary with the name of the package.
 pub fn build(package: &str, profile: &str) -> anyhow::Result<PathBuf> {
     let args = [
         "build",
@@ -112,7 +111,7 @@ pub fn build(package: &str, profile: &str) -> anyhow::Result<PathBuf> {
         .join(package))
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 pub fn target_directory() -> anyhow::Result<PathBuf> {
     let metadata = cargo_output(&["metadata", "--no-deps", "--format-version", "1"])?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
@@ -120,7 +119,7 @@ pub fn target_directory() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(target.context("no target_directory")?))
 }
 
-/// The directory of a profile below it: called like the profile, but for one.
+/// Its subdirectory of a profile.
 pub fn profile_folder(profile: &str) -> &str {
     if profile == "dev" { "debug" } else { profile }
 }

@@ -1,5 +1,5 @@
-//! Rules on what a crate's manifest lists: each entry is named by the crate, in the place that the
-//! entry is for, and the crates of the workspace are of its version.
+//! Rules on dependencies in manifests: each is used by the code that its section is for, and those
+//! of the workspace have its version.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::GENERATED;
 use super::member::{Member, code, is_test, without_tests, words};
 use crate::tidy::{Finding, Package};
 
-/// Every rule, for one member of the workspace.
+/// Checks one member of the workspace.
 pub(super) fn check(member: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding> {
     let (shipped, all) = named(member, members);
     let mut findings = versions(&member.package);
@@ -28,7 +28,7 @@ pub(super) fn check(member: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding>
     findings
 }
 
-/// Crates of the workspace that are asked for by version are asked for by the workspace's.
+/// Dependencies on crates of the workspace require its version.
 fn versions(package: &Package<'_>) -> Vec<Finding> {
     let own = package.value["version"].as_str().unwrap_or_default();
     package
@@ -43,7 +43,7 @@ fn versions(package: &Package<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// The words in a crate's code, and those in all it has, with the files of others that it takes in.
+/// Words of a crate's code, and of all its files, including files of other crates that it includes.
 fn named<'a>(
     member: &Member<'a>,
     members: &[Member<'a>],
@@ -68,7 +68,7 @@ fn named<'a>(
     (shipped, all)
 }
 
-/// The file that `other` means in the file at `path`.
+/// Resolves the path `other` relative to the file `path`.
 pub(super) fn joined(path: &str, other: &str) -> String {
     let mut parts: Vec<&str> = path.split('/').collect();
     parts.pop();

@@ -1,4 +1,4 @@
-//! A crate of the workspace, as the rules on crates read it.
+//! A crate of the workspace with its files.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +17,14 @@ pub(crate) struct Member<'a> {
 }
 
 impl<'a> Member<'a> {
-    /// All of the workspace.
+    /// All members of the workspace.
     pub(crate) fn all(workspace: &'a Workspace) -> Vec<Self> {
         let directory = |package: &Package<'_>| {
             let directory = package.path.strip_suffix("Cargo.toml");
             directory.unwrap_or_default().to_owned()
         };
         let directories: Vec<String> = workspace.members().map(|p| directory(&p)).collect();
-        // One may lie in another's directory.
+        // A crate may be in the directory of another.
         let owner = |path: &str| {
             let around = directories.iter().filter(|dir| path.starts_with(*dir));
             around.max_by_key(|dir| dir.len())
@@ -63,18 +63,18 @@ impl<'a> Member<'a> {
         &self.directory
     }
 
-    /// Others can depend on it.
+    /// Whether it has a library.
     pub(super) fn is_library(&self) -> bool {
         self.targets("lib").next().is_some()
     }
 
-    /// It is a program, too.
+    /// Whether it has a program.
     pub(super) fn is_program(&self) -> bool {
         self.targets("bin").next().is_some()
     }
 
     pub(super) fn is_published(&self) -> bool {
-        // Absent means to every registry, an empty list to none.
+        // Absent: any registry; empty list: none.
         self.package.value["publish"].is_null()
     }
 
@@ -92,7 +92,7 @@ impl<'a> Member<'a> {
         self.text(&self.root())
     }
 
-    /// A file of it, empty if there is none.
+    /// Content of a file, empty if missing.
     pub(super) fn text(&self, path: &str) -> &'a str {
         let file = self.files.iter().find(|(other, _)| *other == path);
         file.map_or("", |(_, text)| text)
@@ -103,7 +103,7 @@ impl<'a> Member<'a> {
         self.files.iter().copied()
     }
 
-    /// What is compiled into it: its files without tests.
+    /// Code of the library and program, without tests.
     pub(super) fn sources(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let source = format!("{}src/", self.directory);
         self.files()
@@ -111,7 +111,7 @@ impl<'a> Member<'a> {
             .map(|(path, text)| (path, without_tests(text)))
     }
 
-    /// What is not: tests, examples and benches, if they have files of their own.
+    /// Files of tests, examples and benches.
     pub(super) fn outside(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let source = format!("{}src/", self.directory);
         self.files()
@@ -130,7 +130,7 @@ impl<'a> Member<'a> {
             .collect()
     }
 
-    /// Its LICENSE is the workspace's.
+    /// Whether its LICENSE is that of the workspace.
     pub(super) fn has_license(&self) -> bool {
         let read = |path: &str| std::fs::read(run::root().join(path)).ok();
         let mine = read(&format!("{}LICENSE", self.directory));
@@ -152,7 +152,7 @@ pub(super) fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
-/// The file up to its module of tests, which is its last item.
+/// The file without its tests module, which is the last item.
 pub(super) fn without_tests(text: &str) -> &str {
     match text.find("#[cfg(test)]\nmod tests {") {
         Some(end) => &text[..end],
@@ -160,13 +160,13 @@ pub(super) fn without_tests(text: &str) -> &str {
     }
 }
 
-/// Every word of the text that could be a name.
+/// Words of the text that could be identifiers.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
         .filter(|word| !word.is_empty())
 }
 
-/// The lines that are not only a comment.
+/// Lines that are not only a comment.
 pub(super) fn code(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter(|line| !line.trim_start().starts_with("//"))

@@ -1,25 +1,25 @@
-//! Rule on a crate's page, the `//!` head of its `lib.rs`: it says enough to begin with.
+//! Rule on a crate's documentation, the `//!` head of its `lib.rs`: min length and an example.
 
 use super::member::Member;
 use crate::tidy::Finding;
 
-/// What it is for, an example, what it promises and does not, and the way in fill this many lines.
-const LEAST: usize = 20;
-/// A block of code is a tested example if it says nothing but these.
+/// Purpose, entry points, an example, guarantees and scope need this many lines.
+const MIN_LINES: usize = 20;
+/// Attributes of code blocks that are tested examples.
 const COMPILED: &[&str] = &["", "rust", "no_run", "should_panic"];
 
-/// The page is long enough, and shows an example that is compiled if there has to be one.
+/// Checks the length and, if required, for a compiled example.
 pub(super) fn check(library: &Member<'_>, wants_example: bool) -> Vec<Finding> {
     let text = library.root_text();
     let mut findings = Vec::new();
     let count = lines(text).count();
-    if count < LEAST {
+    if count < MIN_LINES {
         let what = format!("a page of {count} lines");
-        let fix = "say in 20 to 60 lines what it is for, promises and does not do";
+        let fix = "describe purpose, guarantees and scope in 20 to 60 lines";
         findings.push(Finding::new(&library.root(), 1, what, fix));
     }
     if wants_example && !shows_example(text) {
-        let what = "a page without an example that is compiled";
+        let what = "a page without a compiled example";
         let fix = "show the shortest real use in a ```rust or ```no_run block";
         findings.push(Finding::new(&library.root(), 1, what, fix));
     }
@@ -31,7 +31,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map_while(|line| line.strip_prefix("//!"))
 }
 
-/// Whether a block of code on the page is compiled as a documentation test.
+/// Whether the page has a code block that is compiled as a documentation test.
 pub(super) fn shows_example(text: &str) -> bool {
     let mut fences = lines(text).filter_map(|line| line.trim().strip_prefix("```"));
     while let Some(opening) = fences.next() {

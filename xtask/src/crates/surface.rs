@@ -1,10 +1,8 @@
-//! Rule on what a crate makes public: somebody outside names it.
+//! Rule on public items: another crate uses them.
 //!
-//! That `pub` means "can be reached from outside" is the compiler's rule (`unreachable_pub`); this one
-//! adds that somebody does. It goes by words: a name is used if a crate that depends on this one, or
-//! its own tests, examples or page, has the word. What the root offers has to be named by its path. A
-//! type is also needed where a public signature has it. So it finds too little where names are
-//! common, and nothing that is used. Fields are not looked at: a record is read as a whole.
+//! A name counts as used if a dependent crate, or the crate's tests, examples or documentation,
+//! contain the word; names at the root need their path. Types in public signatures count as used.
+//! So common names are missed, but used ones are never reported. Fields are not checked.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,8 +11,8 @@ use super::member::{Member, code, words};
 use super::{GENERATED, page};
 use crate::tidy::Finding;
 
-/// What those outside the workspace need: crate, name, who.
-const MEANT: &[(&str, &str, &str)] = &[("windlass-fuzz", "target", "the program in fuzz/")];
+/// Items used outside of the workspace: crate, name, user.
+const EXTERNAL_USES: &[(&str, &str, &str)] = &[("windlass-fuzz", "target", "the program in fuzz/")];
 
 /// A public item: line in its file, kind and name.
 #[derive(Debug)]
@@ -30,9 +28,9 @@ impl fmt::Display for Item<'_> {
     }
 }
 
-/// Every public item of the library that nobody needs.
+/// Returns the unused public items of the library.
 pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding> {
-    // A program in the same directory names what is public; which file is whose is not told here.
+    // Files of a program in the same directory cannot be distinguished.
     if library.is_program() || library.name() == GENERATED {
         return Vec::new();
     }
@@ -40,7 +38,7 @@ pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding
     let page = page.join("\n");
     let outside = outside(library, members);
     let path = library.name().replace('-', "_");
-    let meant = MEANT
+    let meant = EXTERNAL_USES
         .iter()
         .filter(|row| row.0 == library.name())
         .map(|row| row.1);
@@ -63,7 +61,7 @@ pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding
     }
     let mut findings = Vec::new();
     let mut add = |path: &str, item: &Item<'_>| {
-        let what = format!("nobody outside names {} {}", item.kind, item.name);
+        let what = format!("unused outside: {} {}", item.kind, item.name);
         let fix = "make it private or pub(crate), or remove it";
         findings.push(Finding::new(path, item.line, what, fix));
     };
@@ -76,7 +74,7 @@ pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding
     }
     for (path, text) in library.sources() {
         for item in items(text) {
-            // Those of the root are offers, which are looked for by path.
+            // Names at the root are searched by path.
             if item.kind == "mod" && path == library.root() {
                 continue;
             }
@@ -91,12 +89,12 @@ pub(super) fn check(library: &Member<'_>, members: &[Member<'_>]) -> Vec<Finding
     findings
 }
 
-/// How many public items the library has.
+/// Number of public items of the library.
 pub(super) fn count(library: &Member<'_>) -> usize {
     library.sources().map(|(_, text)| items(text).len()).sum()
 }
 
-/// The crates that depend on the library, however far.
+/// Crates that depend on the library, also indirectly.
 fn users<'a, 'b>(library: &Member<'a>, members: &'b [Member<'a>]) -> Vec<&'b Member<'a>> {
     let mut users = BTreeSet::from([library.name()]);
     loop {
@@ -116,7 +114,7 @@ fn users<'a, 'b>(library: &Member<'a>, members: &'b [Member<'a>]) -> Vec<&'b Mem
     members.iter().filter(is_user).collect()
 }
 
-/// The code of those who could use the library, its own tests and examples among them.
+/// Code that may use the library, including its tests and examples.
 fn outside(library: &Member<'_>, members: &[Member<'_>]) -> String {
     let others = users(library, members).into_iter().flat_map(Member::files);
     library
@@ -162,7 +160,7 @@ fn declared(line: &str) -> Option<(&str, &str)> {
     Some((kind, self::words(name).next()?))
 }
 
-/// What the root of a crate offers by name: its modules, and what it exports again.
+/// Names at the root of a crate: modules and re-exports.
 pub(super) fn offers(text: &str) -> Vec<Item<'_>> {
     let mut offers: Vec<Item<'_>> = items(text)
         .into_iter()
@@ -175,7 +173,7 @@ pub(super) fn offers(text: &str) -> Vec<Item<'_>> {
             continue;
         }
         exporting = !line.ends_with(';');
-        // What comes last of a path is the name: `a::B`, `a::{B, C}`, `a::B as D`.
+        // The last segment of a path is the name: `a::B`, `a::{B, C}`, `a::B as D`.
         let listed = line.rsplit('{').next().unwrap_or(line);
         for part in listed.split(',') {
             let name = words(part).last().filter(|_| !part.contains('*'));
@@ -191,7 +189,7 @@ pub(super) fn offers(text: &str) -> Vec<Item<'_>> {
     offers
 }
 
-/// What the text names right below the root of the crate: `A` and `b` of `name::{A, b::C}`.
+/// Names used at the root of the crate: `A` and `b` of `name::{A, b::C}`.
 pub(super) fn roots<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     let mut roots = Vec::new();
     let start = format!("{name}::");
@@ -221,8 +219,7 @@ pub(super) fn roots<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     roots
 }
 
-/// The words of what a file says in public: signatures, fields, what variants hold, which traits are
-/// implemented for whom.
+/// Words of the public parts of a file: signatures, fields, variants and trait implementations.
 pub(super) fn signature_words(text: &str) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     let mut signature = false;
@@ -242,7 +239,7 @@ pub(super) fn signature_words(text: &str) -> BTreeSet<&str> {
             let own = declared(line).map(|(_, name)| name);
             found.extend(words(line).filter(|word| Some(*word) != own));
         }
-        // Only a function's is longer than a line that ends with a comma.
+        // Only function signatures have several lines.
         let is_function = start.contains("fn ") || !start.starts_with("pub ");
         signature &= !(line.ends_with(['{', ';', '}']) || line.ends_with(',') && !is_function);
         if let Some((of, _)) = start

@@ -1,4 +1,4 @@
-//! The scanners on texts of their own, the rules on an invented workspace and on this one.
+//! The scanners on sample texts, and the rules on a sample workspace and on this one.
 
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -81,7 +81,7 @@ fn a_root_offers_its_modules_and_what_it_exports_again() {
 }
 
 #[test]
-fn what_stands_right_below_a_crates_name_is_found_in_paths_and_lists() {
+fn root_names_are_found_in_paths_and_lists() {
     let check = |text: &str, expected: &str| {
         assert_eq!(roots(text, "x").join(" "), expected, "{text}");
     };
@@ -139,7 +139,7 @@ fn a_signature_names_what_a_caller_meets() {
     check("pub use a::A;", &[], &["A"]);
 }
 
-/// A package of `crates/` with a library, as `cargo metadata` tells it.
+/// A package of `crates/` with a library, as in `cargo metadata`.
 fn package(name: &str, dependencies: &[Value]) -> Value {
     json!({
         "name": name,
@@ -174,11 +174,11 @@ fn each_rule_says_where_it_is_broken_and_what_to_do() {
         ),
         source(
             "a/src/shown.rs",
-            "pub fn used() {}\npub fn alone() {}\npub struct Kept;\n",
+            "pub fn used() {}\npub fn alone() {}\npub struct Data;\n",
         ),
         source(
             "a/src/hidden.rs",
-            "pub fn two(kept: Kept) {}\npub struct One;\n",
+            "pub fn two(data: Data) {}\npub struct One;\n",
         ),
         source(
             "b/src/lib.rs",
@@ -197,10 +197,10 @@ fn each_rule_says_where_it_is_broken_and_what_to_do() {
          workspace.package.version"
             .to_owned(),
         "crates/b/Cargo.toml:1: serde-json is not named in its code: remove it".to_owned(),
-        format!("crates/a/src/lib.rs:22: nobody outside names mod hidden: {private}"),
-        format!("crates/a/src/lib.rs:23: nobody outside names export One: {private}"),
-        format!("crates/a/src/shown.rs:2: nobody outside names fn alone: {private}"),
-        format!("crates/a/src/hidden.rs:2: nobody outside names struct One: {private}"),
+        format!("crates/a/src/lib.rs:22: unused outside: mod hidden: {private}"),
+        format!("crates/a/src/lib.rs:23: unused outside: export One: {private}"),
+        format!("crates/a/src/shown.rs:2: unused outside: fn alone: {private}"),
+        format!("crates/a/src/hidden.rs:2: unused outside: struct One: {private}"),
     ];
     assert_eq!(found.join("\n"), expected.join("\n"));
 }
@@ -210,16 +210,16 @@ async fn an_example_has_to_end_well_and_to_say_something() {
     let run = |program: &str| run_example(Command::new(program));
     assert_eq!(run("echo").await.unwrap(), 1);
     let silent = run("true").await.unwrap_err();
-    assert_eq!(silent.to_string(), "says nothing on its standard output");
+    assert_eq!(silent.to_string(), "prints nothing to stdout");
     let failed = run("false").await.unwrap_err();
     assert_eq!(failed.to_string(), "exit status: 1: ");
 }
 
-/// Time is paused: it moves to the deadline while the program is waited for.
+/// Time is paused and advances to the timeout while waiting for the program.
 #[tokio::test(start_paused = true)]
 async fn an_example_that_hangs_is_ended_at_its_deadline() {
     let mut command = Command::new("sleep");
     command.arg("600");
     let error = run_example(command).await.unwrap_err();
-    assert_eq!(error.to_string(), "has not ended after 60 s");
+    assert_eq!(error.to_string(), "not finished after 60 s");
 }

@@ -1,5 +1,5 @@
-//! The toolchain of another platform: Debian's compiler, C library and emulator, and Rust's standard
-//! library for it.
+//! Toolchain of another platform: Debian's compiler, C library and emulator, and Rust's standard
+//! library.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,24 +10,24 @@ use windlass_testbed::platform::Platform;
 
 use xtask_run as run;
 
-/// Installs what is missing to build for a platform and to run its programs here.
+/// Installs the missing tools to build and run programs of a platform.
 ///
 /// # Errors
-/// Something cannot be installed; the error names the fix.
+/// An installation fails; the error has the fix.
 pub(crate) fn ensure(platform: Platform) -> anyhow::Result<()> {
     ensure_packages(platform)?;
     ensure_standard_library(platform)
 }
 
-/// Installs Debian's packages for [`ensure`].
+/// Installs the Debian packages for [`ensure`].
 ///
 /// # Errors
-/// One is missing and cannot be installed; the error names the fix.
+/// An installation fails; the error has the fix.
 pub(crate) fn ensure_packages(platform: Platform) -> anyhow::Result<()> {
     debian::ensure(platform.cross_packages()?, run::step)
 }
 
-/// The variables with which cargo builds for a platform and runs what it built.
+/// Environment of cargo to build and run programs of a platform.
 pub(crate) fn environment(platform: Platform) -> Vec<(String, String)> {
     let Some(emulator) = platform.emulator() else {
         return Vec::new();
@@ -37,22 +37,22 @@ pub(crate) fn environment(platform: Platform) -> Vec<(String, String)> {
     let triple = platform.gnu_triple();
     let compiler = platform.c_compiler();
     vec![
-        // the loader and libraries of the C library that tests are linked with
+        // loader and libraries of the C library
         (
             format!("{cargo}_RUNNER"),
             format!("{emulator} -L /usr/{triple}"),
         ),
         (format!("{cargo}_LINKER"), compiler.clone()),
-        // for C code in crates
+        // for C code of crates
         (format!("CC_{target}"), compiler),
         (format!("AR_{target}"), format!("{triple}-ar")),
     ]
 }
 
-/// Adds Rust's standard library for a platform with rustup, unless it is there.
+/// Adds Rust's standard library for a platform with rustup, unless installed.
 ///
 /// # Errors
-/// There is no rustup, or it cannot download the library.
+/// rustup is missing or the download fails.
 pub(crate) fn ensure_standard_library(platform: Platform) -> anyhow::Result<()> {
     let target = &platform.rust_target();
     if has_standard_library(target)? {

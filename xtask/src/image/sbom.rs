@@ -1,5 +1,4 @@
-//! What an image is made of, as SPDX 2.3 in JSON: crates as cargo resolved them, packages as dpkg
-//! installed them.
+//! SBOM of an image, as SPDX 2.3 in JSON: crates resolved by cargo and packages installed by dpkg.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -11,27 +10,27 @@ use windlass_testbed::oci::Image;
 
 use xtask_run as run;
 
-const NOTHING_SAID: &str = "NOASSERTION";
+const NO_ASSERTION: &str = "NOASSERTION";
 
 /// A crate or a package.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Part {
     name: String,
     version: String,
-    /// SPDX expression, if whoever made it wrote one.
+    /// SPDX expression, if declared.
     license: Option<String>,
-    /// Package URL, which names the registry too.
+    /// Package URL.
     url: String,
 }
 
-/// What every Rust program is linked with, as old as the compiler.
+/// Returns Rust's standard library, with the version of the compiler.
 ///
 /// # Errors
-/// The compiler does not say which it is.
+/// `rustc --version` fails.
 pub(super) fn standard_library() -> anyhow::Result<Part> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("--version").output();
-    let said = String::from_utf8(output.context("cannot run rustc")?.stdout)?;
+    let version = String::from_utf8(output.context("cannot run rustc")?.stdout)?;
     let version = said.split_whitespace().nth(1).context("rustc --version")?;
     Ok(Part {
         name: "rust-std".to_owned(),
@@ -41,10 +40,10 @@ pub(super) fn standard_library() -> anyhow::Result<Part> {
     })
 }
 
-/// The crates that are linked into these packages of the workspace.
+/// Returns the crates linked into these packages of the workspace.
 ///
 /// # Errors
-/// `cargo metadata` fails or lacks what it documents.
+/// `cargo metadata` fails or its output is incomplete.
 pub(super) fn crates(packages: &[&str], target: &str) -> anyhow::Result<Vec<Part>> {
     let said = run::cargo_output(&[
         "metadata",
@@ -56,8 +55,7 @@ pub(super) fn crates(packages: &[&str], target: &str) -> anyhow::Result<Vec<Part
     linked(&serde_json::from_str(&said)?, packages)
 }
 
-/// Follows ordinary dependencies: what builds or tests only is not in the program, nor what runs in the
-/// compiler.
+/// Follows normal dependencies, without build and dev dependencies and procedural macros.
 fn linked(metadata: &Value, packages: &[&str]) -> anyhow::Result<Vec<Part>> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -95,7 +93,7 @@ fn linked(metadata: &Value, packages: &[&str]) -> anyhow::Result<Vec<Part>> {
         let version = text(&package["version"]).context("a package without a version")?;
         parts.insert(Part {
             url: format!("pkg:cargo/{name}@{}", encoded(&version)),
-            // an old way to write OR, which SPDX does not know
+            // old syntax for OR, not valid in SPDX
             license: text(&package["license"]).map(|it| it.replace('/', " OR ")),
             name,
             version,
@@ -113,8 +111,9 @@ fn linked(metadata: &Value, packages: &[&str]) -> anyhow::Result<Vec<Part>> {
     Ok(parts.into_iter().collect())
 }
 
-/// The Debian packages of an image, from the system with this `os-release`. Their licences are in
-/// `/usr/share/doc/<name>/copyright` of the image, in words.
+/// Returns the Debian packages of an image from the system with this `os-release`. Their licenses
+/// are in
+/// `/usr/share/doc/<name>/copyright` of the image.
 pub(super) fn packages(
     packages: &BTreeMap<String, DebianPackage>,
     system: &str,
@@ -141,7 +140,7 @@ pub(super) fn packages(
     })
 }
 
-/// A name or version as package URLs write it.
+/// Escapes a name or version for package URLs.
 fn encoded(text: &str) -> String {
     let letter = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
@@ -152,10 +151,10 @@ fn encoded(text: &str) -> String {
     text.bytes().map(letter).collect()
 }
 
-/// The document about an image with this digest.
+/// Returns the SBOM of an image with this digest.
 ///
 /// # Errors
-/// The image's time is out of range.
+/// The time of the image is out of range.
 pub(super) fn document(
     image: &Image,
     digest: &str,
@@ -170,7 +169,7 @@ pub(super) fn document(
         "SPDXID": "SPDXRef-image",
         "name": name,
         "versionInfo": version,
-        "downloadLocation": NOTHING_SAID,
+        "downloadLocation": NO_ASSERTION,
         "filesAnalyzed": false,
         "primaryPackagePurpose": "CONTAINER",
         "checksums": [{ "algorithm": "SHA256", "checksumValue": digest.trim_start_matches("sha256:") }],
@@ -183,9 +182,9 @@ pub(super) fn document(
             "SPDXID": id,
             "name": part.name,
             "versionInfo": part.version,
-            "downloadLocation": NOTHING_SAID,
+            "downloadLocation": NO_ASSERTION,
             "filesAnalyzed": false,
-            "licenseDeclared": part.license.as_deref().unwrap_or(NOTHING_SAID),
+            "licenseDeclared": part.license.as_deref().unwrap_or(NO_ASSERTION),
             "externalRefs": [{
                 "referenceCategory": "PACKAGE-MANAGER",
                 "referenceType": "purl",
@@ -198,7 +197,7 @@ pub(super) fn document(
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
         "name": image.name,
-        // unique for each image, as the standard asks for
+        // unique for each image, as SPDX requires
         "documentNamespace": format!("https://{name}/spdx/{}", digest.replace(':', "-")),
         "creationInfo": { "created": created.to_string(), "creators": ["Tool: cargo xtask image"] },
         "packages": packages,
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_names_every_part_once_and_says_that_the_image_contains_it() {
+    fn sbom_lists_each_part_once_with_contains_relation() {
         let package = DebianPackage {
             version: "1:1.2~x+b1-3".into(),
             architecture: "amd64".into(),

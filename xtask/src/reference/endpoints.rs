@@ -1,4 +1,4 @@
-//! Endpoints: the routes in the sources of the servers, and the right that each needs.
+//! Endpoints: routes in the sources of the servers, with the permission that each requires.
 
 use anyhow::bail;
 use windlass_credentials::access::{self, AccessSettings};
@@ -18,9 +18,9 @@ const GROUPS: [&str; 9] = [
     "streaming",
     "why",
 ];
-/// The server on 10248.
+/// Source of the server on 10248.
 const HEALTH: &str = "crates/server/src/healthz.rs";
-/// Methods as the sources say them. What takes any is the verbosity, which is put.
+/// Methods in the sources. `any` is used for the verbosity, which requires PUT.
 const METHODS: [(&str, &str); 3] = [("get(", "GET"), ("post(", "POST"), ("any(", "PUT")];
 
 /// `endpoints.md`.
@@ -54,17 +54,17 @@ pub(super) fn page(source: &dyn Fn(&str) -> anyhow::Result<String>) -> anyhow::R
     }
     rows.sort_by(|a, b| (a[1].trim_matches('`'), &a[0]).cmp(&(b[1].trim_matches('`'), &b[0])));
     rows.dedup();
-    let about = "Ports are the defaults of `port` and `healthzPort`. On 10250 a caller needs one of the \
-                 rights, as a verb on a subresource of `nodes` (`authorization.mode: Webhook`); \
-                 `readOnlyPort` (0 is off) and 10248 ask nobody who they are. A path that is not here \
-                 needs the right to `nodes/proxy` to be told so. What `enableDebuggingHandlers`, \
-                 `enableSystemLogHandler`, `enableProfilingHandler` and `enableDebugFlagsHandler` turn \
-                 off says that it is off. Rights are shown with `--exec-needs-create=true`.";
-    let heading = ["method", "path", "right", "port"];
+    let about = "Ports are the defaults of `port` and `healthzPort`. Port 10250 requires one of \
+                 the permissions, a verb on a subresource of `nodes` (`authorization.mode: Webhook`). \
+                 `readOnlyPort` (0 disables it) and 10248 do not authenticate clients. An unknown path \
+                 requires permission on `nodes/proxy`. Endpoints disabled by `enableDebuggingHandlers`, \
+                 `enableSystemLogHandler`, `enableProfilingHandler` or `enableDebugFlagsHandler` return an \
+                 error. Permissions are those with `--exec-needs-create=true`.";
+    let heading = ["method", "path", "permission", "port"];
     let endpoints = head("Endpoints", about) + &table(&heading, rows);
     Ok(endpoints
-        + "\nThe local sockets `windlass.sock` (`windlassctl`), `pod-resources/kubelet.sock` and those of \
-           the plugins are gRPC; their services are in [proto](../../proto).\n")
+        + "\nThe local sockets `windlass.sock` (`windlassctl`) and `pod-resources/kubelet.sock` and plugin \
+           sockets serve gRPC; see [proto](../../proto).\n")
 }
 
 fn row(method: &str, path: &str, port: &str, right: &str) -> Vec<String> {
@@ -73,7 +73,7 @@ fn row(method: &str, path: &str, port: &str, right: &str) -> Vec<String> {
 }
 
 fn rights(method: &str, path: &str) -> anyhow::Result<String> {
-    // a name in place of a parameter; what it is does not matter
+    // any value for a parameter
     let path: Vec<&str> = path
         .split('/')
         .map(|part| if part.starts_with('{') { "x" } else { part })
@@ -91,12 +91,12 @@ fn body<'a>(source: &'a str, head: &str) -> Option<&'a str> {
     rest.split("\n}").next()
 }
 
-/// Routes and their methods, but for those that only say that a group is off.
+/// Routes and their methods, without those of disabled groups.
 pub(super) fn routes(source: &str) -> Vec<(&str, Vec<&'static str>)> {
     let source = source.split("mod tests {").next().unwrap_or_default();
     let routes = source.split(".route(").skip(1).filter_map(|call| {
         let (path, rest) = call.trim_start().strip_prefix('"')?.split_once('"')?;
-        // until the parenthesis that closes the call
+        // up to the closing parenthesis of the call
         let mut depth = 1;
         let end = rest.find(|c| {
             depth += i32::from(c == '(') - i32::from(c == ')');

@@ -1,16 +1,16 @@
-//! Metrics: the families that are registered, with series or without.
+//! Metrics: all registered families, with or without series.
 
 use std::collections::BTreeMap;
 
-use windlass_metrics::{ClaimStats, Metrics, Stability};
+use windlass_metrics::{Metrics, PvcStats, Stability};
 
 use super::{code, head, table};
 
 pub(super) const DIRECTORY: &str = "crates/metrics/src";
-/// Which files make which endpoint's families.
+/// Sources of the families of each endpoint.
 pub(super) const FILES: [(&str, &str); 12] = [
     ("lib.rs", "/metrics"),
-    ("about.rs", "/metrics"),
+    ("build_info.rs", "/metrics"),
     ("access.rs", "/metrics"),
     ("certificates.rs", "/metrics"),
     ("plugins.rs", "/metrics"),
@@ -22,7 +22,7 @@ pub(super) const FILES: [(&str, &str); 12] = [
     ("probes.rs", "/metrics/probes"),
     ("slis.rs", "/metrics/slis"),
 ];
-/// The calls that make a family, with its type; longer names first.
+/// Calls that register a family, with its type; longer names first.
 const CALLS: [(&str, &str); 6] = [
     ("r.counters(", "counter"),
     ("r.counter(", "counter"),
@@ -50,7 +50,7 @@ pub(super) fn page(source: &dyn Fn(&str) -> anyhow::Result<String>) -> anyhow::R
             family.kind,
             labels.join(", "),
             code(family.endpoint),
-            Stability::of(&name)
+            Stability::for_family(&name)
                 .map_or("", Stability::as_str)
                 .to_owned(),
             family.help,
@@ -67,8 +67,7 @@ pub(super) fn page(source: &dyn Fn(&str) -> anyhow::Result<String>) -> anyhow::R
     Ok(head("Metrics", about) + &table(&heading, rows))
 }
 
-/// All families by name: those with labels as the sources make them, those without as they are
-/// shown before anything has happened.
+/// All families by name: those with labels from the sources, others from an initial scrape.
 pub(super) fn families(
     source: &dyn Fn(&str) -> anyhow::Result<String>,
 ) -> anyhow::Result<BTreeMap<String, Family>> {
@@ -81,8 +80,8 @@ pub(super) fn families(
         );
     }
     let metrics = Metrics::new()?;
-    // these six are made by a loop
-    metrics.volumes.set_claims(&[ClaimStats {
+    // these six are registered in a loop
+    metrics.volumes.set_pvcs(&[PvcStats {
         namespace: "default".into(),
         claim: "data".into(),
         values: [0; 6],
@@ -116,13 +115,13 @@ fn made_in(source: &str, endpoint: &'static str, families: &mut BTreeMap<String,
     }
 }
 
-/// A help as it is written in the sources.
+/// HELP text as written in the sources.
 fn without_stability(help: &str) -> &str {
     let rest = help.strip_prefix('[').and_then(|it| it.split_once("] "));
     rest.map_or(help, |(_, rest)| rest)
 }
 
-/// Families of a scrape that the sources did not tell.
+/// Families of a scrape that are not in the sources.
 fn shown_in(text: &str, families: &mut BTreeMap<String, Family>) {
     let mut help = BTreeMap::new();
     let mut lines = text.lines().peekable();

@@ -12,7 +12,7 @@ use windlass_config::{FeatureGates, KubeletConfiguration, KubeletFlags, layers};
 
 use super::{code, head, table};
 
-/// The structs of the configuration.
+/// Sources of the configuration structs.
 const SOURCES: [&str; 2] = [
     "crates/config/src/kubelet.rs",
     "crates/config/src/kubelet/parts.rs",
@@ -166,7 +166,7 @@ fn readable(kind: &str) -> String {
     }
 }
 
-/// Collects the fields of the table below a struct, by path.
+/// Collects the fields of a struct by path.
 fn walk<'a>(
     structs: &'a BTreeMap<String, Vec<Member>>,
     name: &str,
@@ -174,7 +174,7 @@ fn walk<'a>(
     found: &mut Vec<(String, &'a Member)>,
 ) -> anyhow::Result<()> {
     let Some(members) = structs.get(name) else {
-        bail!("the sources have no struct {name}");
+        bail!("no struct {name} in the sources");
     };
     for member in members {
         let path = format!("{prefix}{}", member.name);
@@ -189,7 +189,7 @@ fn walk<'a>(
     Ok(())
 }
 
-/// The structs of a source whose members each have a line of their own.
+/// Structs of a source, whose members have one line each.
 fn structs_of(source: &str) -> BTreeMap<String, Vec<Member>> {
     let mut structs: BTreeMap<String, Vec<Member>> = BTreeMap::new();
     let mut current = None;

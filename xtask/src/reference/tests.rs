@@ -1,4 +1,4 @@
-//! The parsers of the sources, and that the pages in the repository are current.
+//! Tests of the source parsers, and that the committed pages are current.
 
 use super::endpoints::routes;
 use super::metrics::{DIRECTORY, FILES, families};
@@ -29,7 +29,7 @@ fn a_page_is_told_stale_if_it_is_not_what_the_code_says() {
 }
 
 #[test]
-fn families_are_found_with_type_and_labels_whether_they_have_series_or_not() {
+fn metric_families_have_type_and_labels_without_series() {
     let families = families(&source).unwrap();
     let check = |name: &str, expected: &str| {
         let family = &families[name];
@@ -67,7 +67,7 @@ fn families_are_found_with_type_and_labels_whether_they_have_series_or_not() {
 fn no_file_of_the_metrics_crate_is_left_out() {
     let files = std::fs::read_dir(run::root().join(DIRECTORY)).unwrap();
     for file in files.map(|file| file.unwrap().file_name().into_string().unwrap()) {
-        // the families about the process have no labels: they are shown before anything happened
+        // process metrics have no labels, so they are in the first scrape
         let known = ["process.rs", "stability.rs"].contains(&file.as_str())
             || FILES.iter().any(|(name, _)| *name == file);
         assert!(known, "{file} is not in FILES");
@@ -75,7 +75,7 @@ fn no_file_of_the_metrics_crate_is_left_out() {
 }
 
 #[test]
-fn routes_are_read_with_their_methods_and_without_what_says_that_a_group_is_off() {
+fn routes_have_methods_and_skip_disabled_groups() {
     let text = r#"
         .route("/a/{b}", get(a).post(a))
         .route(

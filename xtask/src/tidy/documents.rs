@@ -1,4 +1,4 @@
-//! Rules on the documents that describe the code: they name what exists, and all of it.
+//! Rules on documents that describe the code: they are complete and current.
 
 use std::collections::BTreeSet;
 
@@ -94,7 +94,7 @@ pub(crate) fn coverage(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// A test as a document names it.
+/// A test named in a document.
 #[derive(Debug, PartialEq)]
 struct NamedTest {
     /// `crates/core`.
@@ -103,8 +103,7 @@ struct NamedTest {
     line: usize,
 }
 
-/// Texts in backticks that read as a line of `cargo nextest list`: a binary of this workspace,
-/// one space, a path.
+/// Texts in backticks in the format of `cargo nextest list`: binary, space, path.
 fn named_tests(document: &str) -> Vec<NamedTest> {
     let mut tests = Vec::new();
     for (index, line) in document.lines().enumerate() {
@@ -139,7 +138,7 @@ fn directory(path: &str) -> &str {
     &path[..end.map_or(path.len(), |(at, _)| at)]
 }
 
-/// Names of the functions defined in a file, those of property tests included.
+/// Names of the functions in a file, including property tests.
 fn functions(source: &str) -> impl Iterator<Item = &str> {
     source.lines().filter_map(|line| {
         let line = line.trim_start();
@@ -169,7 +168,7 @@ fn marked_messages(catalogue: &str) -> Vec<(String, usize)> {
     messages
 }
 
-/// First cells of the tables whose first column is headed `Message`.
+/// First cells of tables whose first column is `Message`.
 fn table_messages(document: &str) -> Vec<(String, usize)> {
     let mut in_table = false;
     let mut messages = Vec::new();

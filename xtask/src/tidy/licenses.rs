@@ -1,5 +1,5 @@
-//! The licence of every dependency is one that `deny.toml` allows, and none of the crates it
-//! bans is used. The same file serves `cargo deny` where that is installed.
+//! Every dependency has a license that `deny.toml` allows, and no banned crate is used. `cargo
+//! deny` uses the same file.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::{Finding, Workspace};
 
 const DENY: &str = "deny.toml";
 
-/// Checks the licences of all packages that are built.
+/// Checks the licenses of all built packages.
 pub(crate) fn check(workspace: &Workspace) -> Vec<Finding> {
     let deny = workspace.text(DENY);
     let allowed = allowed_licenses(&deny);
@@ -20,7 +20,7 @@ pub(crate) fn check(workspace: &Workspace) -> Vec<Finding> {
                 DENY,
                 1,
                 what,
-                "use another crate, or decide on the licence",
+                "use another crate, or allow the license",
             ));
         }
     }

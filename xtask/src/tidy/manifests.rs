@@ -1,4 +1,4 @@
-//! Rules on the crates: who may depend on whom, what a pure crate may name, lints, names.
+//! Rules on crates: allowed dependencies, pure crates, lints and names.
 
 use std::path::Path;
 
@@ -6,10 +6,9 @@ use serde_json::Value;
 
 use super::{Finding, Workspace};
 
-/// The crates a crate may depend on, beyond `types`, which everybody may. The actor crates
-/// (`sources`, `sync-loop`, `pod-workers`, `pleg`) stand in no row but `windlass`: they meet in
-/// its `wiring.rs`. The libraries that carry something out (`cri`, `runtime`, `status`, `store`,
-/// `volumes`) may be used by the actor that owns the work.
+/// Allowed dependencies of each crate, besides `types`. Only `windlass` depends on the actor crates
+/// (`sources`, `sync-loop`, `pod-workers`, `pleg`), which its `wiring.rs` connects. Libraries with
+/// I/O (`cri`, `runtime`, `status`, `store`, `volumes`) are used by the actor that owns the work.
 const EDGES: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("metrics", &[]),
@@ -349,7 +348,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("codegen", &[]),
 ];
 
-/// A test may use the testing kit, and the real thing that its crate is used with.
+/// Dependencies of tests: the testing crates, and the real counterpart of a crate.
 const TEST_ONLY: &[&str] = &[
     "testing",
     "testbed",
@@ -373,7 +372,7 @@ const TEST_ONLY: &[&str] = &[
     "credentials",
 ];
 
-/// Crates that decide or describe, and never wait or touch the outside.
+/// Crates without I/O and async code.
 pub(super) const PURE: &[&str] = &[
     "types",
     "units",
@@ -405,10 +404,10 @@ const IO_CRATES: &[&str] = &[
     "tower",
 ];
 
-/// Names that say nothing of what is inside.
+/// Names without a meaning.
 const BANNED_NAMES: &[&str] = &["util", "utils", "common", "misc", "helper", "helpers"];
 
-/// Dependencies between crates of the workspace are in the table.
+/// Checks dependencies between crates of the workspace against the table.
 pub(crate) fn edges(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in workspace.members() {
@@ -433,7 +432,7 @@ pub(crate) fn edges(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// The pure crates depend on no runtime and no I/O crate.
+/// Pure crates do not depend on runtimes or I/O crates.
 pub(crate) fn pure_crates(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in workspace
@@ -454,7 +453,7 @@ pub(crate) fn pure_crates(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Every member takes the workspace's lints.
+/// Every member inherits the lints of the workspace.
 pub(crate) fn lints(workspace: &Workspace) -> Vec<Finding> {
     workspace
         .members()
@@ -469,7 +468,7 @@ pub(crate) fn lints(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// No crate, directory or module has a name that could hold anything.
+/// Crates, directories and modules have meaningful names.
 pub(crate) fn names(workspace: &Workspace) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, _) in &workspace.sources {
@@ -494,14 +493,14 @@ pub(crate) fn names(workspace: &Workspace) -> Vec<Finding> {
 pub(crate) struct Package<'a> {
     /// Its entry of `cargo metadata`.
     pub(crate) value: &'a Value,
-    /// Where its manifest is, relative to the root.
+    /// Path of its manifest, relative to the root.
     pub(crate) path: String,
     text: String,
 }
 
 impl Workspace {
     pub(crate) fn members(&self) -> impl Iterator<Item = Package<'_>> {
-        // Packages of the workspace come from no registry.
+        // Packages of the workspace have no registry.
         self.packages
             .iter()
             .filter(|value| value["source"].is_null())
@@ -514,7 +513,7 @@ impl Workspace {
 }
 
 impl Package<'_> {
-    /// Name without the `windlass-` in front.
+    /// Name without `windlass-`.
     fn name(&self) -> &str {
         let name = self.value["name"].as_str().unwrap_or_default();
         name.strip_prefix("windlass-").unwrap_or(name)
@@ -552,7 +551,7 @@ impl Dependency<'_> {
         self.0["kind"] == "dev"
     }
 
-    /// The versions that will do: `^0.1.0`, or `*` where none is asked for.
+    /// Version requirement: `^0.1.0`, or `*` without one.
     pub(crate) fn requirement(&self) -> &str {
         self.0["req"].as_str().unwrap_or_default()
     }

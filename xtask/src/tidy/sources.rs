@@ -3,11 +3,11 @@
 use super::manifests::PURE;
 use super::{Finding, Workspace};
 
-/// A hand-written file is read in one sitting.
+/// Max lines of a hand-written file.
 const MAX_LINES: usize = 800;
-/// What the head of an actor tells.
-const ACTOR_HEAD: &[&str] = &["owns", "hears", "says", "invariant", "bound", "restart"];
-/// What a pure crate never reaches for.
+/// Required terms of an actor's head.
+const ACTOR_HEAD: &[&str] = &["owns", "receives", "sends", "invariant", "bound", "restart"];
+/// Paths that pure crates do not use.
 const IO_PATHS: &[&str] = &[
     "std::fs",
     "std::net::Tcp",
@@ -17,7 +17,7 @@ const IO_PATHS: &[&str] = &[
     "async fn ",
 ];
 
-/// Every module begins with what it is for.
+/// Every module has a head.
 pub(crate) fn heads(workspace: &Workspace) -> Vec<Finding> {
     workspace
         .sources
@@ -49,7 +49,7 @@ pub(crate) fn actor_heads(workspace: &Workspace) -> Vec<Finding> {
     findings
 }
 
-/// Files stay short; tests count apart.
+/// Files are short; tests are counted separately.
 pub(crate) fn lengths(workspace: &Workspace) -> Vec<Finding> {
     workspace
         .sources
@@ -87,9 +87,9 @@ pub(crate) fn actix_places(workspace: &Workspace) -> Vec<Finding> {
         .collect()
 }
 
-/// The pure crates do not read, write, wait or spawn.
+/// Pure crates have no I/O and no async code.
 pub(crate) fn pure_sources(workspace: &Workspace) -> Vec<Finding> {
-    // their examples may: they are programs
+    // examples are programs
     let pure = |path: &str| {
         let rest = path.strip_prefix("crates/").unwrap_or_default();
         PURE.iter().any(|name| {
@@ -122,7 +122,7 @@ pub(super) fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
-/// Numbered lines without those that are only a comment.
+/// Numbered lines that are not only a comment.
 fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines()
         .enumerate()

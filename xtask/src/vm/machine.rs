@@ -13,24 +13,24 @@ use super::payload::Payload;
 use super::system::System;
 use xtask_run as run;
 
-/// What the machine's last line of output begins with.
+/// Start of the machine's last line of output.
 const EXIT_CODE: &str = "windlass-vm: exit code ";
-/// The first line of its output.
+/// First line of its output.
 const BOOTED: &str = "windlass-vm: booted";
-/// What the kernel writes when it starts the system.
+/// Output of the kernel when it starts the system.
 const SYSTEM_STARTED: &str = "Run /init as init process";
-/// A machine that boots writes to its console at least this often. Debian's kernel on more than one
-/// emulated CPU sometimes stops before it starts the system, without a word.
+/// Max silence of the console while booting. Debian's kernel sometimes hangs silently before it
+/// starts the system, with more than one emulated CPU.
 const CONSOLE_SILENCE: Duration = Duration::from_secs(45);
-/// Starts of the machine until one boots.
+/// Max attempts to boot.
 const BOOTS: u32 = 4;
-/// How long the machine may take to power off after the tests.
+/// Timeout of powering off after the tests.
 const POWER_OFF: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;
-/// Less memory than this does not hold the system and a pod.
+/// Min memory for the system and a pod.
 const MIN_MEMORY: u64 = 512;
 
-/// What the machine has.
+/// Hardware of the machine.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Hardware {
     /// Memory in MiB.
@@ -63,7 +63,7 @@ impl Default for Hardware {
 }
 
 impl Hardware {
-    /// Fails if no machine can have it.
+    /// Fails for an unsupported combination.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         if self.memory < MIN_MEMORY {
             bail!(
@@ -109,7 +109,7 @@ impl Hardware {
     }
 }
 
-/// What the machine does.
+/// Purpose of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Test,
@@ -125,7 +125,7 @@ pub(super) struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Runs the payload's tests with their output shown; their failure is an error.
+    /// Runs the tests of the payload with visible output; fails if a test fails.
     pub(super) async fn test(&self, deadline: Duration) -> anyhow::Result<()> {
         let console = self.work.join("console.log");
         run::step(&format!(
@@ -157,7 +157,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Starts the machine, again if it stops while it boots.
+    /// Starts the machine, with retries if it hangs while booting.
     async fn boot(&self, console: &Path) -> anyhow::Result<(Child, Output)> {
         for boot in 1..=BOOTS {
             let _ = fs::remove_file(console);
@@ -203,7 +203,7 @@ impl Machine<'_> {
         command.spawn().context("cannot run qemu-system-x86_64")
     }
 
-    /// Gives the terminal to a shell on the machine until it is powered off.
+    /// Connects the terminal to a shell on the machine until it is powered off.
     pub(super) async fn shell(&self) -> anyhow::Result<()> {
         run::step("starting the virtual machine; `poweroff` or Ctrl-A X ends it");
         let mut command = self.command(Mode::Shell)?;
@@ -220,7 +220,7 @@ impl Machine<'_> {
 
     fn command(&self, mode: Mode) -> anyhow::Result<Command> {
         let (wanted, network) = match mode {
-            // tests reach nothing outside of the machine
+            // no network outside of the machine
             Mode::Test => (
                 "systemd.wants=windlass-test.service",
                 "user,id=net,restrict=on",
@@ -237,7 +237,7 @@ impl Machine<'_> {
         };
         let mut command = Command::new("qemu-system-x86_64");
         command
-            // never KVM: where it is broken it hangs
+            // not KVM, which hangs where it is broken
             .args(["-accel", "tcg,thread=multi", "-cpu", "max"])
             .args(self.hardware.arguments())
             .args([
@@ -254,7 +254,7 @@ impl Machine<'_> {
             .args(["-append", &format!("console=ttyS0 panic=-1 {wanted}{swap}")])
             .args(["-device", "virtio-rng-pci", "-netdev", network])
             .args(["-device", "virtio-net-pci,netdev=net"])
-            // changes of the disks are kept in files without a name
+            // changes of the disks are stored in unnamed files
             .env("TMPDIR", self.work)
             .kill_on_drop(true);
         self.add_disk(&mut command, &self.system.disk, "system");
@@ -292,7 +292,7 @@ impl Machine<'_> {
     }
 }
 
-/// Lines that the machine writes.
+/// Output of the machine.
 type Output = Split<BufReader<ChildStdout>>;
 
 async fn next_line(output: &mut Output) -> anyhow::Result<Option<String>> {
@@ -303,7 +303,7 @@ async fn next_line(output: &mut Output) -> anyhow::Result<Option<String>> {
     }))
 }
 
-/// False if the machine ended before it was booted.
+/// False if the machine stopped before it had booted.
 async fn is_booted(output: &mut Output) -> anyhow::Result<bool> {
     while let Some(line) = next_line(output).await? {
         if line == BOOTED {
@@ -314,7 +314,7 @@ async fn is_booted(output: &mut Output) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Ends when the console has not grown for [`CONSOLE_SILENCE`] before the system is started.
+/// Completes when the console is silent for [`CONSOLE_SILENCE`] before the system starts.
 async fn falls_silent(console: &Path) {
     let read = || fs::read(console).unwrap_or_default();
     let mut before = read().len();
@@ -331,7 +331,7 @@ async fn falls_silent(console: &Path) {
     }
 }
 
-/// Shows what the machine writes and returns the exit code at its end.
+/// Prints the output of the machine and returns its exit code.
 async fn show(output: &mut Output) -> anyhow::Result<i32> {
     while let Some(line) = next_line(output).await? {
         if let Some(code) = line.strip_prefix(EXIT_CODE) {

@@ -1,5 +1,5 @@
-//! The disk with what is built from the checkout: test programs and what they read, at the same
-//! paths as on the host, or the agent and its images.
+//! The payload disk: test programs and their files at the same paths as on the host, or the agent
+//! and its images.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,11 +18,10 @@ use xtask_run as run;
 
 /// Factor of the tests' timeouts on an emulated processor.
 const SLOWNESS: u32 = 10;
-/// Where the machine mounts the disk.
+/// Mount point in the machine.
 const MOUNT_POINT: &str = "/run/windlass-vm/payload";
-/// Targets of cargo with tests on a real containerd, and with a program that they run: everything that
-/// has to be built. The selection of `cargo xtask test` has the same features, so nothing is
-/// built twice.
+/// Cargo targets with tests on containerd and their programs. `cargo xtask test` selects the same
+/// features, so nothing is built twice.
 const TARGETS: &[&str] = &[
     "containerd",
     "on_containerd",
@@ -33,7 +32,7 @@ const TARGETS: &[&str] = &[
 ];
 const MIB: u64 = 1 << 20;
 
-/// A disk that was made.
+/// A created disk.
 #[derive(Debug)]
 pub(super) struct Payload {
     pub(super) disk: PathBuf,
@@ -108,7 +107,7 @@ pub(super) fn of_shell(work: &Path) -> anyhow::Result<Payload> {
     staging.finish(&[])
 }
 
-/// The images of every private containerd: the machine would take long to build them.
+/// Images of the private containerd, which are slow to build in the machine.
 fn images(work: &Path) -> anyhow::Result<PathBuf> {
     let folder = work.join("images");
     fs::create_dir_all(&folder)?;
@@ -116,7 +115,7 @@ fn images(work: &Path) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// The suites of which a test is wanted, without their tests: nextest lists them again.
+/// Suites with a selected test, without their tests, which nextest lists again.
 fn suites_with_tests(list: &Value) -> serde_json::Map<String, Value> {
     let mut suites = list["rust-suites"].as_object().cloned().unwrap_or_default();
     suites.retain(|_, suite| {
@@ -129,7 +128,7 @@ fn suites_with_tests(list: &Value) -> serde_json::Map<String, Value> {
     suites
 }
 
-/// Programs that tests run, relative to the target directory.
+/// Programs run by tests, relative to the target directory.
 fn programs(list: &Value) -> Vec<&str> {
     let packages = list["rust-build-meta"]["non-test-binaries"].as_object();
     let programs = packages.into_iter().flat_map(|packages| packages.values());
@@ -158,7 +157,7 @@ fn nextest() -> anyhow::Result<PathBuf> {
         .context("cargo-nextest")
 }
 
-/// What runs in the machine.
+/// Script to run in the machine.
 fn script(filter: &str, images: &Path, containerd: Option<&Path>) -> String {
     let root = run::root();
     let mut variables = vec![
@@ -182,12 +181,12 @@ fn script(filter: &str, images: &Path, containerd: Option<&Path>) -> String {
     )
 }
 
-/// A word of a shell's command line.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The directory that becomes the disk.
+/// Directory with the content of the disk.
 struct Staging {
     folder: PathBuf,
     disk: PathBuf,
@@ -210,13 +209,14 @@ impl Staging {
         fs::write(self.folder.join(name), text).context("the payload")
     }
 
-    /// Has a file of the host at its path.
+    /// Adds a file of the host at its path.
     fn file(&self, path: &Path) -> anyhow::Result<()> {
         let relative = path.strip_prefix("/").context("a path from the root")?;
         self.link(path, &self.folder.join("files").join(relative))
     }
 
-    /// Has the files below a directory at their paths, without hidden ones and what cargo builds.
+    /// Adds the files below a directory at their paths, without hidden files and target
+    /// directories.
     fn tree(&self, directory: &Path) -> anyhow::Result<()> {
         let entries = fs::read_dir(directory).with_context(|| directory.display().to_string())?;
         for entry in entries {
@@ -233,7 +233,7 @@ impl Staging {
         Ok(())
     }
 
-    /// Links a file, or copies it from another file system.
+    /// Links a file, or copies it across file systems.
     fn link(&self, from: &Path, to: &Path) -> anyhow::Result<()> {
         let parent = to.parent().context("a path in a directory")?;
         fs::create_dir_all(parent)?;
@@ -245,14 +245,14 @@ impl Staging {
         .with_context(|| from.display().to_string())
     }
 
-    /// Makes the disk; `directories` are bound to their paths on the host.
+    /// Creates the disk; `directories` are bind-mounted at their host paths.
     fn finish(self, directories: &[PathBuf]) -> anyhow::Result<Payload> {
         let lines = directories
             .iter()
             .map(|path| format!("{}\n", path.display()));
         self.write("directories", &lines.collect::<String>())?;
         let (bytes, files) = size(&self.folder)?;
-        // an inode and a partly used block for each file, and some room
+        // an inode and a partial block per file, with a reserve
         let megabytes = bytes / MIB * 11 / 10 + files * 8192 / MIB + 64;
         let mut mke2fs = Command::new("mke2fs");
         mke2fs.args([

@@ -1,5 +1,6 @@
-//! The disk of the system: Debian with a kernel, systemd, containerd and runc, made with mmdebstrap
-//! and kept below `target/vm` under a name made of everything that it is made of.
+//! The system disk: Debian with a kernel, systemd, containerd and runc, created by mmdebstrap and
+//! cached in
+//! `target/vm` by a hash of its inputs.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,13 +29,13 @@ const PACKAGES: &[&str] = &[
     "runc",
     "containernetworking-plugins",
     "busybox-static",
-    // tests compile a program, and strip the agent for an image
+    // for tests that compile a program or strip the agent
     "gcc",
     "libc6-dev",
 ];
 /// Modules that the initial RAM file system loads; the others are loaded by udev and the kernel.
 const BOOT_MODULES: &[&str] = &["virtio_pci", "virtio_blk", "ext4"];
-/// Files of the system that are ours.
+/// Additional files of the system.
 const FILES: &[(&str, &str)] = &[
     (
         "usr/lib/windlass-vm/payload.sh",
@@ -94,7 +95,7 @@ const FILES: &[(&str, &str)] = &[
     ("etc/motd", include_str!("guest/motd")),
     ("etc/fstab", ""),
 ];
-/// Units that a machine of this kind has no use for, or that only `--shell` starts.
+/// Units that are not required, or only started by `--shell`.
 const DISABLED: &[&str] = &[
     "apt-daily.timer",
     "apt-daily-upgrade.timer",
@@ -106,10 +107,10 @@ const DISABLED: &[&str] = &[
     "systemd-timesyncd.service",
 ];
 const INIT: &str = include_str!("guest/init.sh");
-/// Room on the disk; what is not used takes none on the host.
+/// Size of the disk, a sparse file.
 const SIZE: &str = "8G";
 
-/// The files that a machine starts from.
+/// Boot files of a machine.
 #[derive(Debug)]
 pub(super) struct System {
     pub(super) disk: PathBuf,
@@ -117,7 +118,7 @@ pub(super) struct System {
     pub(super) initramfs: PathBuf,
 }
 
-/// The system, made if there is none of these contents yet; others are removed.
+/// Returns the cached system, or creates it and removes others.
 pub(super) fn ensure(work: &Path) -> anyhow::Result<System> {
     let suite = suite()?;
     let name = format!("system-{:016x}", key(&suite));
@@ -138,7 +139,7 @@ pub(super) fn ensure(work: &Path) -> anyhow::Result<System> {
     })
 }
 
-/// The Debian suite of this machine: programs that are built here run with its C library.
+/// Debian suite of the host, whose C library the built programs require.
 fn suite() -> anyhow::Result<String> {
     let text = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
     let value = |name: &str| {
@@ -182,7 +183,7 @@ fn make(suite: &str, folder: &Path) -> anyhow::Result<()> {
         .arg(format!("--include={}", PACKAGES.join(",")))
         .arg(suite)
         .arg(&root)
-        // the initial RAM file system is ours
+        // the initial RAM file system is built here
         .env("INITRD", "No");
     succeed(&mut mmdebstrap).context("fix: check that deb.debian.org can be reached")?;
     configure(&root)?;
@@ -197,13 +198,13 @@ fn make(suite: &str, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes our files, and lets root log in without a password.
+/// Writes the additional files and enables root login without a password.
 fn configure(root: &Path) -> anyhow::Result<()> {
     for (path, text) in FILES {
         let path = root.join(path);
         let parent = path.parent().context("a path in a directory")?;
         fs::create_dir_all(parent)?;
-        // never through a link, which would lead out of the new system
+        // never through a link, which could lead out of the system
         let _ = fs::remove_file(&path);
         fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
@@ -230,7 +231,7 @@ fn kernel_version(root: &Path) -> anyhow::Result<String> {
     Ok(first.file_name().to_string_lossy().into_owned())
 }
 
-/// Packs busybox, the modules that the disk needs, and a script that loads them.
+/// Packs busybox, the modules of the disk, and a script that loads them.
 fn initramfs(root: &Path, version: &str, folder: &Path) -> anyhow::Result<()> {
     let staging = folder.join("initramfs.new");
     for directory in ["bin", "dev", "modules", "root"] {
@@ -266,7 +267,7 @@ fn initramfs(root: &Path, version: &str, folder: &Path) -> anyhow::Result<()> {
         .stdout(archive)
         .spawn()
         .context("cannot run cpio")?;
-    // the kernel unpacks in this order: directories come first
+    // the kernel unpacks in this order: directories first
     let fixed = [
         ".",
         "bin",
@@ -291,7 +292,7 @@ fn initramfs(root: &Path, version: &str, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Files of a module and of those that it needs, in the order in which they are loaded.
+/// Files of a module and its dependencies, in load order.
 fn modules(root: &Path, version: &str, module: &str) -> anyhow::Result<Vec<String>> {
     let output = Command::new("chroot")
         .arg(root)
@@ -313,7 +314,7 @@ fn modules(root: &Path, version: &str, module: &str) -> anyhow::Result<Vec<Strin
     Ok(files.map(|path| path.trim().to_owned()).collect())
 }
 
-/// Runs a program whose output matters only if it fails.
+/// Runs a program and returns the end of its output if it fails.
 pub(super) fn succeed(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
