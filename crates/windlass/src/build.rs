@@ -198,7 +198,7 @@ fn volume_parts(
     cluster: Option<&ClusterParts>,
 ) -> VolumeParts {
     let csi_drivers = CsiDrivers::default();
-    let volumes = HostVolumes::new(node.paths.clone(), files.lanes());
+    let volumes = HostVolumes::new(node.paths.clone(), files.io_queues());
     let volumes = volumes.with_config(HostVolumesConfig {
         allocatable_memory: u64::try_from(node.allocatable_memory).unwrap_or_default(),
         selinux: selinux_mounts(config, node),

@@ -16,7 +16,7 @@ use windlass_config::gates::Stage;
 use windlass_config::{Config, KubeletConfiguration};
 use windlass_metrics::Metrics;
 use windlass_runtime::logs::THREADS as LOG_THREADS;
-use windlass_volumes::SLOTS as FILE_SLOTS;
+use windlass_volumes::IO_PERMITS;
 
 use crate::memory;
 
@@ -24,7 +24,7 @@ use crate::memory;
 const IO_THREADS: usize = 2;
 /// Max threads for file operations, which may hang: those of the volume I/O queues, those of log
 /// readers, and 32 for manifests, state files and stats.
-const FILE_THREADS: usize = FILE_SLOTS + LOG_THREADS + 32;
+const FILE_THREADS: usize = IO_PERMITS + LOG_THREADS + 32;
 /// The deepest calls are the YAML and JSON decoders, which limit their depth.
 const STACK_BYTES: usize = 512 * 1024;
 

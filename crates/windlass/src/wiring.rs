@@ -33,14 +33,14 @@ use windlass_timelines::Timelines;
 use windlass_types::{PodUid, SpanSink};
 use windlass_volume_manager::VolumeUsages;
 
-use crate::node_summary::AgentNode;
+use crate::node_summary::{AgentNode, ClusterHandles};
 use cluster::{ClusterWiring, spawn_cluster};
-use links::{Shared, channels};
+use links::{Links, Shared, channels};
 use node::{spawn_plugins, spawn_pod_cidr, spawn_shutdown};
 use pods::{WorkerWiring, pod_runtime, spawn_logs, spawn_pleg, spawn_workers};
 use probes::{ProbeWiring, spawn_probes};
 use sources::spawn_sources;
-use sync_loop::{SyncLoopInbox, SyncLoopWiring, spawn_sync_loop};
+use sync_loop::{SyncLoopWiring, spawn_sync_loop};
 use volumes::{object_cache, spawn_volumes};
 
 pub use parts::{
@@ -183,17 +183,9 @@ pub fn spawn(parts: AgentParts) -> Agent {
         runtime,
         backoff_file,
         pleg_health: pleg_health.clone(),
-    };
-    let inbox = SyncLoopInbox {
-        config: ends.config,
-        changes: ends.changes,
-        objects: ends.objects_changed,
-        volumes: ends.volumes_changed,
         probes: probe_updates,
-        runtime_state: ends.runtime_state,
-        sources_ready: ends.sources_ready,
     };
-    let sync_loop_health = spawn_sync_loop(sync_loop, &shared, &links, inbox);
+    let sync_loop_health = spawn_sync_loop(sync_loop, &shared, &links, ends.sync_loop);
     let (sources, rejected) = spawn_sources(parts.sources, state.restored, &shared, &links);
 
     spawn_pod_cidr(node.pod_cidr, &shared, &links);
@@ -210,31 +202,61 @@ pub fn spawn(parts: AgentParts) -> Agent {
         spawn_cluster(cluster, wiring, &shared, &links)
     });
 
-    Agent {
+    let started = Started {
         sync_loop_health,
         pleg_health,
         volume_usages,
         sources,
         rejected,
         logs,
+        probes,
         spans: parts.spans,
-        node: AgentNode {
-            name: shared.node_name,
-            cluster,
-            clock: shared.clock,
-        },
-        board: shared.board,
-        timelines: shared.timelines,
-        runtime: shared.runtime,
-        hung_calls: shared.hung,
-        shutdown: shared.shutdown,
-        pleg: links.pleg,
-        mailboxes: Mailboxes {
-            config: links.config,
-            changes: links.changes,
-            workers: links.workers,
-            probes,
-        },
-        metrics: shared.metrics,
+        cluster,
+    };
+    started.into_agent(shared, links)
+}
+
+/// Handles that starting the actors returned.
+struct Started {
+    sync_loop_health: SyncLoopHealth,
+    pleg_health: PlegHealth,
+    volume_usages: VolumeUsages,
+    sources: MailboxSender<SourceSnapshot>,
+    rejected: watch::Receiver<Vec<RejectedManifest>>,
+    logs: LogReader,
+    probes: ProbesHandle,
+    spans: Option<Arc<dyn SpanSink>>,
+    cluster: Option<ClusterHandles>,
+}
+
+impl Started {
+    fn into_agent(self, shared: Shared, links: Links) -> Agent {
+        Agent {
+            sync_loop_health: self.sync_loop_health,
+            pleg_health: self.pleg_health,
+            volume_usages: self.volume_usages,
+            sources: self.sources,
+            rejected: self.rejected,
+            logs: self.logs,
+            spans: self.spans,
+            node: AgentNode {
+                name: shared.node_name,
+                cluster: self.cluster,
+                clock: shared.clock,
+            },
+            board: shared.board,
+            timelines: shared.timelines,
+            runtime: shared.runtime,
+            hung_calls: shared.hung,
+            shutdown: shared.shutdown,
+            pleg: links.pleg,
+            mailboxes: Mailboxes {
+                config: links.config,
+                changes: links.changes,
+                workers: links.workers,
+                probes: self.probes,
+            },
+            metrics: shared.metrics,
+        }
     }
 }

@@ -95,19 +95,24 @@ pub(super) struct Links {
 
 /// The other ends, each for one actor.
 pub(super) struct Ends {
-    pub(super) config: Mailbox<ConfigChanged>,
-    pub(super) changes: SlotReceiver<PodUid, PodChanged>,
-    pub(super) objects_changed: SlotReceiver<PodUid, ObjectsChanged>,
-    pub(super) volumes_changed: SlotReceiver<PodUid, VolumesChanged>,
+    pub(super) sync_loop: SyncLoopEnds,
     pub(super) pleg: Mailbox<PlegMessage>,
     pub(super) workers: Mailbox<PodWorkersMessage>,
     pub(super) updates: SlotReceiver<PodUid, UpdatePod>,
     pub(super) volumes: Mailbox<VolumeManagerMessage>,
     pub(super) node: watch::Sender<NodeUpdate>,
     pub(super) node_shutdown: watch::Sender<ShutdownState>,
+    pub(super) volumes_in_use: watch::Sender<Option<VolumesInUse>>,
+}
+
+/// The ends that the sync loop receives from or sends to.
+pub(super) struct SyncLoopEnds {
+    pub(super) config: Mailbox<ConfigChanged>,
+    pub(super) changes: SlotReceiver<PodUid, PodChanged>,
+    pub(super) objects: SlotReceiver<PodUid, ObjectsChanged>,
+    pub(super) volumes: SlotReceiver<PodUid, VolumesChanged>,
     pub(super) runtime_state: watch::Sender<RuntimeState>,
     pub(super) sources_ready: watch::Sender<SourcesReady>,
-    pub(super) volumes_in_use: watch::Sender<Option<VolumesInUse>>,
 }
 
 /// Creates all mailboxes and watch channels.
@@ -149,18 +154,20 @@ pub(super) fn channels(metrics: &Metrics) -> (Links, Ends) {
         volumes_in_use,
     };
     let ends = Ends {
-        config: config_end,
-        changes: changes_end,
-        objects_changed: objects_end,
-        volumes_changed: volumes_changed_end,
+        sync_loop: SyncLoopEnds {
+            config: config_end,
+            changes: changes_end,
+            objects: objects_end,
+            volumes: volumes_changed_end,
+            runtime_state: runtime_state_end,
+            sources_ready: sources_ready_end,
+        },
         pleg: pleg_end,
         workers: workers_end,
         updates: updates_end,
         volumes: volumes_end,
         node: node_end,
         node_shutdown: node_shutdown_end,
-        runtime_state: runtime_state_end,
-        sources_ready: sources_ready_end,
         volumes_in_use: volumes_in_use_end,
     };
     (links, ends)

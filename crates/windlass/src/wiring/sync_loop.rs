@@ -4,11 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use windlass_actors::{
-    ConfigChanged, Mailbox, ObjectsChanged, PlegHealth, PodChanged, ProbeUpdate, RuntimeState,
-    SlotReceiver, SourcesReady, VolumesChanged, start_actor,
-};
+use windlass_actors::{PlegHealth, ProbeUpdate, SlotReceiver, start_actor};
 use windlass_node_rules::admission::NodeAbilities;
 use windlass_runtime::PodRuntime;
 use windlass_store::{AdmittedPods, BackoffFile};
@@ -16,7 +12,7 @@ use windlass_sync_loop::{AdmissionDeps, SyncLoop, SyncLoopDeps, SyncLoopHealth};
 use windlass_types::corev1::Node;
 use windlass_types::{PodSource, PodUid};
 
-use super::links::{Links, Shared};
+use super::links::{Links, Shared, SyncLoopEnds};
 
 /// Dependencies of the sync loop beyond what most actors hold.
 pub(super) struct SyncLoopWiring {
@@ -28,17 +24,7 @@ pub(super) struct SyncLoopWiring {
     pub(super) runtime: PodRuntime,
     pub(super) backoff_file: Option<BackoffFile>,
     pub(super) pleg_health: PlegHealth,
-}
-
-/// Channels that the sync loop alone receives from or sends to.
-pub(super) struct SyncLoopInbox {
-    pub(super) config: Mailbox<ConfigChanged>,
-    pub(super) changes: SlotReceiver<PodUid, PodChanged>,
-    pub(super) objects: SlotReceiver<PodUid, ObjectsChanged>,
-    pub(super) volumes: SlotReceiver<PodUid, VolumesChanged>,
     pub(super) probes: SlotReceiver<PodUid, ProbeUpdate>,
-    pub(super) runtime_state: watch::Sender<RuntimeState>,
-    pub(super) sources_ready: watch::Sender<SourcesReady>,
 }
 
 /// Starts the loop; returns the time of its last iteration.
@@ -46,7 +32,7 @@ pub(super) fn spawn_sync_loop(
     wiring: SyncLoopWiring,
     shared: &Shared,
     links: &Links,
-    inbox: SyncLoopInbox,
+    ends: SyncLoopEnds,
 ) -> SyncLoopHealth {
     let health = SyncLoopHealth::default();
     let deps = SyncLoopDeps {
@@ -59,8 +45,8 @@ pub(super) fn spawn_sync_loop(
         orphan_grace: wiring.orphan_grace,
         runtime: wiring.runtime,
         backoff_file: wiring.backoff_file,
-        runtime_state: inbox.runtime_state,
-        sources_ready: inbox.sources_ready,
+        runtime_state: ends.runtime_state,
+        sources_ready: ends.sources_ready,
         admission: AdmissionDeps {
             node: links.node.clone(),
             initial_node: wiring.initial_node,
@@ -76,11 +62,11 @@ pub(super) fn spawn_sync_loop(
     };
     start_actor(SyncLoop::new(
         deps,
-        inbox.config,
-        inbox.changes,
-        inbox.objects,
-        inbox.volumes,
-        inbox.probes,
+        ends.config,
+        ends.changes,
+        ends.objects,
+        ends.volumes,
+        wiring.probes,
     ));
     health
 }
