@@ -1,10 +1,8 @@
-//! Events of the API: what is recorded is shown locally at once, and sent when that is possible.
+//! Events for the API server, recorded locally at once and sent later.
 //!
-//! [`ApiEvents`] records: onto the board and into the log like [`EventLog`], and into a bounded
-//! queue. [`EventSender`] empties the queue: it correlates, then creates or patches, one event
-//! after the other, and holds on to an event while the server cannot be reached (twelve tries,
-//! ten seconds apart). Events are best effort, so a full queue loses its oldest; whoever records
-//! never waits.
+//! [`ApiEvents`] records like [`EventLog`], and into a bounded queue. [`EventSender`] correlates and
+//! sends the events one by one, and retries while the API server is unreachable (12 attempts, 10 s
+//! apart). Events are best effort: a full queue drops its oldest, and recording never waits.
 
 mod queue;
 mod sender;
@@ -13,8 +11,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use windlass_pod_status::event_series::{Occurrence, node_reference, pod_reference};
 use windlass_metrics::Metrics;
+use windlass_pod_status::event_series::{Occurrence, node_reference, pod_reference};
 use windlass_types::corev1::ObjectReference;
 use windlass_types::view::EventType;
 use windlass_types::{Clock, EventRecorder, Pod, Reason};
@@ -34,7 +32,7 @@ pub struct ApiEvents {
 }
 
 impl ApiEvents {
-    /// A recorder around `log`, and what sends its events once it is [run](EventSender::run).
+    /// Creates a recorder around `log` and the sender of its events, to be [run](EventSender::run).
     pub fn new(
         log: EventLog,
         clock: Arc<dyn Clock>,
@@ -91,7 +89,7 @@ impl EventRecorder for ApiEvents {
         message: &str,
     ) {
         let what = (object.kind.as_deref(), object.name.as_deref());
-        tracing::debug!(object = ?what, %reason, message, "event of an object");
+        tracing::debug!(object = ?what, %reason, message, "object event");
         self.send(object, event_type, reason, message);
     }
 }

@@ -1,4 +1,4 @@
-//! Events of a pod: identical ones are counted, the list is bounded, nothing blocks.
+//! Recorder of pod events: a bounded list per pod, in which repeats are counted.
 
 use std::sync::Arc;
 
@@ -7,11 +7,10 @@ use windlass_types::{Clock, EventRecorder, Pod, PodExt, Reason};
 
 use crate::status_store::PodStatusStore;
 
-/// Events kept for each pod. A crash-looping pod with pull trouble makes about ten different
-/// ones; 32 leaves room for three containers' worth before the oldest goes.
+/// Maximum number of events per pod: about ten for each crash-looping container with pull errors.
 const EVENTS_PER_POD: usize = 32;
 
-/// Records events onto the board and into the log.
+/// Records events in the pod status store and the log.
 #[derive(Clone, Debug)]
 pub struct EventLog {
     board: PodStatusStore,
@@ -19,7 +18,7 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// A recorder that writes to `board`.
+    /// Creates a recorder that writes to `board`.
     pub fn new(board: PodStatusStore, clock: Arc<dyn Clock>) -> Self {
         Self { board, clock }
     }
@@ -52,7 +51,7 @@ impl EventRecorder for EventLog {
                 e.reason == reason && e.container.as_deref() == container && e.message == message
             };
             if let Some(at) = entry.events.iter().position(same) {
-                // the newest event is the last line
+                // the newest event is last
                 let mut event = entry.events.remove(at);
                 event.count += 1;
                 event.last = now;
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_events_are_counted_and_the_oldest_goes_when_the_list_is_full() {
+    fn repeats_are_counted_and_full_list_drops_oldest() {
         let mut pod = Pod::default();
         pod.metadata.uid = Some("u".into());
         let pod = Arc::new(pod);
@@ -109,7 +108,7 @@ mod tests {
             );
         };
         let lines = || -> Vec<String> {
-            let events = board.get(&pod.uid()).expect("on the board").events;
+            let events = board.get(&pod.uid()).expect("entry").events;
             let name = |e: &PodEvent| e.container.clone().unwrap_or_default();
             let line = |e: &PodEvent| format!("{}x {} {}", e.count, name(e), e.message);
             events.iter().map(line).collect()

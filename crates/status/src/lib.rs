@@ -1,15 +1,13 @@
-//! Where results leave the agent: the latest status of every pod, and what happened to it.
-//!
-//! For whoever shows or forwards the state of pods: a CLI, a web page, the API server.
+//! The pod status store, events, and their updates at the API server.
 //!
 //! # The way in
 //!
-//! * [`PodStatusStore`] has one entry for each pod ([`PodStatusEntry`]); pod workers write it, the local
-//!   API and the StatusManager read it
-//! * [`StatusSubscription`] is one reader's place: what is new since it last looked, all at once
-//! * [`EventLog`] is the [`EventRecorder`] that keeps a bounded, aggregated list of events for each
-//!   pod and puts it on the board; [`ApiEvents`] does the same and sends them to the API server too
-//! * [`StatusManager`] is the actor that brings statuses and mirror pods to the API server
+//! * [`PodStatusStore`] has one [`PodStatusEntry`] per pod; pod workers write it, the control API and
+//!   the StatusManager read it
+//! * [`StatusSubscription`] returns the changes since the last read
+//! * [`EventLog`] is an [`EventRecorder`] with a bounded list of events per pod; [`ApiEvents`] also
+//!   sends them to the API server
+//! * [`StatusManager`] is the actor that updates statuses and mirror pods at the API server
 //!
 //! # Example
 //!
@@ -25,41 +23,41 @@
 //! pod.metadata.uid = Some("u1".to_owned());
 //! pod.metadata.name = Some("web".to_owned());
 //!
-//! let board = PodStatusStore::new();
-//! let mut reader = board.subscribe();
-//! board.publish(PodStatusEntry::new(Arc::new(pod)));
-//! let change = reader.next().await.ok_or("the board is gone")?;
+//! let store = PodStatusStore::new();
+//! let mut reader = store.subscribe();
+//! store.publish(PodStatusEntry::new(Arc::new(pod)));
+//! let change = reader.next().await.ok_or("store dropped")?;
 //! assert_eq!(change.changed[0].pod.name(), "web");
-//! board.remove(&"u1".into());
-//! assert_eq!(reader.next().await.ok_or("the board is gone")?.removed, ["u1".into()]);
+//! store.remove(&"u1".into());
+//! assert_eq!(reader.next().await.ok_or("store dropped")?.removed, ["u1".into()]);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-status --example follow_board` follows a board while pods and events come
-//! to it.
+//! `cargo run -p windlass-status --example follow_pod_status` follows a pod status store.
 //!
 //! # What it promises
 //!
-//! * The latest entry wins. A reader holds no lock while it works; a slow one misses states in
-//!   between, never the last one and never a removal of what it knew.
-//! * 32 events are kept for each pod, repeats are counted. Recording never waits; what the queue to
-//!   the API server cannot take is dropped, oldest first, and counted.
-//! * The StatusManager has one request for each pod under way and sixteen in all. Its content is
-//!   computed when it is sent, so that an outage of ten minutes ends in one patch for each pod.
+//! * The latest entry wins. A slow reader misses intermediate states, but never the last state or a
+//!   removal.
+//! * Each pod keeps 32 events, repeats are counted. Recording never waits; an overflow of the send
+//!   queue drops and counts the oldest event.
+//! * The StatusManager has at most one request in flight per pod and 16 in total. Patches are computed
+//!   when they are sent, so after an outage each pod needs one patch.
 //!
 //! # What it does not do
 //!
-//! It computes no status (`windlass_pod_status::status`) and keeps no history: an entry goes with its
-//! pod, and all of it with the process. What runs is not looked up here.
+//! It computes no status (`windlass_pod_status::status`), keeps no history and inspects no pods.
 
 mod api_events;
-mod status_store;
 mod events;
 mod manager;
+mod status_store;
 
 pub use api_events::{ApiEvents, EventSender};
-pub use status_store::{StatusChange, StatusSubscription, PodStatusStore, PodStatusEntry, current_entry};
 pub use events::EventLog;
 pub use manager::{StatusManager, StatusManagerDeps};
+pub use status_store::{
+    PodStatusEntry, PodStatusStore, StatusChange, StatusSubscription, current_entry,
+};
 pub use windlass_types::EventRecorder;

@@ -1,14 +1,14 @@
-//! Brings what the board says to the API server: statuses, finished deletions, mirror pods.
+//! Updates the API server from the pod status store: statuses, finished deletions, mirror pods.
 //!
-//! What is due for a pod is decided in `core::status_sync` and `core::mirror`, from the board's
-//! entry and the object as the watch and the server's own answers last told it; there is no read
-//! before a write. `book` knows which pod hears what and whose request goes next, `io` sends
-//! it, and the [`StatusManager`] joins them. `starts` measures how long pods take to start. Nothing here is waited for by a pod.
+//! `windlass_pod_status::status_sync` and `mirror` decide what is due, from the entry in the store and
+//! the last known object; there is no read before a write. `machines` has a state machine for each
+//! pod and the request queue, `io` sends requests, `start_latency` measures pod starts. No pod waits
+//! for this actor.
 
 mod actor;
-mod book;
 mod io;
-mod starts;
+mod machines;
+mod start_latency;
 #[cfg(test)]
 mod tests;
 

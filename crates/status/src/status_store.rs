@@ -1,9 +1,7 @@
-//! The board: one entry for each pod, latest wins, readers are told which entries changed.
+//! The pod status store: the latest status of each pod, with change notifications.
 //!
-//! Invariant: an entry exists from the moment a worker takes the pod until the worker forgets
-//! it. Readers hold no lock while they work; a slow reader only misses intermediate states. An entry
-//! that is published again without a change wakes no reader, and a change costs a reader time for
-//! the pods that changed, not for all.
+//! Invariant: an entry exists as long as the worker of the pod. A slow reader misses only
+//! intermediate states. An unchanged entry wakes no reader, and a reader receives only changed pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -11,37 +9,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 use windlass_types::corev1::PodStatus;
-use windlass_types::view::{Blocker, PodEvent, StartTimings, PodWorkerState};
+use windlass_types::view::{Blocker, PodEvent, PodWorkerState, StartTimings};
 use windlass_types::{PodExt, PodUid, SharedPod};
 
-/// Everything a user can be told about one pod.
+/// User-visible state of one pod.
 #[derive(Clone, Debug)]
 pub struct PodStatusEntry {
-    /// The pod as asked.
+    /// The desired pod.
     pub pod: SharedPod,
-    /// Its status in the API's form.
+    /// Its API status.
     pub status: Arc<PodStatus>,
-    /// How far its worker is.
+    /// State of its worker.
     pub worker_state: PodWorkerState,
-    /// The runtime was asked about the pod. Before that the status says nothing of what runs and
-    /// is not to be reported.
+    /// The pod was inspected. Before that the status is not reported.
     pub looked: bool,
-    /// The worker has finished: volumes and directories of the pod are gone too.
+    /// The worker has finished, including the cleanup of volumes and directories.
     pub released: bool,
-    /// What keeps it from what was asked.
+    /// What blocks it.
     pub blocker: Option<Blocker>,
-    /// What happened, oldest first.
+    /// Its events, oldest first.
     pub events: Vec<PodEvent>,
-    /// When its start passed each phase.
+    /// When its start reached each phase.
     pub timings: StartTimings,
-    /// What is not as it should be and keeps it from nothing: volumes that show what they did before.
+    /// Problems that block nothing, such as volumes with an older payload.
     pub issues: Vec<String>,
-    /// Fields of its spec that this version does not act on.
+    /// Spec fields that this version does not support.
     pub unsupported_fields: Vec<String>,
 }
 
 impl PodStatusEntry {
-    /// A pod that its worker has only just taken: it syncs, and nothing is known of it.
+    /// Creates the entry of a new pod, without observations.
     pub fn new(pod: SharedPod) -> Self {
         Self {
             pod,
@@ -57,7 +54,7 @@ impl PodStatusEntry {
         }
     }
 
-    /// True if nothing differs. The shared parts are rarely compared by value.
+    /// True if nothing differs; shared parts are first compared by pointer.
     fn is_same(&self, other: &Self) -> bool {
         let Self {
             pod,
@@ -82,8 +79,8 @@ impl PodStatusEntry {
     }
 }
 
-/// Of pods with one name the one that somebody means who says nothing but that: who is to run
-/// before who ends, who is still there before who has finished, and the youngest of equals.
+/// Returns the current one of several pods with the same full name: syncing before terminating, before
+/// finished; then the youngest.
 pub fn current_entry(entries: &[PodStatusEntry]) -> Option<&PodStatusEntry> {
     entries.iter().max_by_key(|entry| {
         let runs = entry.worker_state == PodWorkerState::SyncPod;
@@ -92,21 +89,21 @@ pub fn current_entry(entries: &[PodStatusEntry]) -> Option<&PodStatusEntry> {
     })
 }
 
-/// What changed since a subscription last looked.
+/// Changes since the last read of a subscription.
 #[derive(Clone, Debug, Default)]
 pub struct StatusChange {
     /// New or changed entries.
     pub changed: Vec<PodStatusEntry>,
-    /// Pods that left the board.
+    /// Removed pods.
     pub removed: Vec<PodUid>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     entries: BTreeMap<PodUid, PodStatusEntry>,
-    /// Counts changes.
+    /// Number of changes.
     version: u64,
-    /// For each reader, the pods that changed since it last read.
+    /// Changed pods since the last read, by reader.
     unread: BTreeMap<u64, BTreeSet<PodUid>>,
     next_reader: u64,
 }
@@ -117,7 +114,7 @@ struct Shared {
     version: watch::Sender<u64>,
 }
 
-/// The cloneable handle to the board.
+/// Cloneable handle to the pod status store.
 #[derive(Clone, Debug)]
 pub struct PodStatusStore(Arc<Shared>);
 
@@ -128,7 +125,7 @@ impl Default for PodStatusStore {
 }
 
 impl PodStatusStore {
-    /// An empty board.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self(Arc::new(Shared {
             state: Mutex::default(),
@@ -136,7 +133,7 @@ impl PodStatusStore {
         }))
     }
 
-    /// Puts an entry on the board or replaces it; its events stay if `view.events` is empty.
+    /// Adds or replaces an entry; keeps the events if `view.events` is empty.
     pub fn publish(&self, mut view: PodStatusEntry) {
         let uid = view.pod.uid();
         self.change(&uid, |entries| {
@@ -153,7 +150,7 @@ impl PodStatusStore {
         });
     }
 
-    /// Changes one entry in place; nothing happens if the pod is not on the board.
+    /// Changes an entry in place, if it exists.
     pub fn update(&self, uid: &PodUid, change: impl FnOnce(&mut PodStatusEntry)) {
         self.change(uid, |entries| {
             let entry = entries.get_mut(uid);
@@ -161,31 +158,31 @@ impl PodStatusStore {
         });
     }
 
-    /// Takes a pod off the board.
+    /// Removes a pod.
     pub fn remove(&self, uid: &PodUid) {
         self.change(uid, |entries| entries.remove(uid).is_some());
     }
 
-    /// All entries, ordered by namespace and name.
+    /// Returns all entries, ordered by namespace and name.
     pub fn snapshot(&self) -> Vec<PodStatusEntry> {
         let mut all: Vec<_> = self.with(|state| state.entries.values().cloned().collect());
         all.sort_by_key(|e: &PodStatusEntry| e.pod.full_name());
         all
     }
 
-    /// The entry of one pod.
+    /// Returns the entry of one pod.
     pub fn get(&self, uid: &PodUid) -> Option<PodStatusEntry> {
         self.with(|state| state.entries.get(uid).cloned())
     }
 
-    /// What happened to one pod lately, oldest first.
+    /// Returns the events of one pod, oldest first.
     pub fn events(&self, uid: &PodUid) -> Vec<PodEvent> {
         let events = self.with(|state| state.entries.get(uid).map(|e| e.events.clone()));
         events.unwrap_or_default()
     }
 
-    /// The entries with this namespace and name: two while one replaces the other, of which
-    /// [`present`] is the one that counts.
+    /// Returns the entries with this namespace and name: two while one replaces the other, see
+    /// [`current_entry`].
     pub fn find(&self, namespace: &str, name: &str) -> Vec<PodStatusEntry> {
         self.with(|state| {
             state
@@ -197,12 +194,12 @@ impl PodStatusStore {
         })
     }
 
-    /// Changes whenever the board does; for who needs to look at one entry only.
+    /// Returns a version that changes with the store, for readers of single entries.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.version.subscribe()
     }
 
-    /// A subscription whose first change is the whole board.
+    /// Creates a subscription whose first change is the whole store.
     pub fn subscribe(&self) -> StatusSubscription {
         let id = self.with(|state| {
             let id = state.next_reader;
@@ -212,7 +209,7 @@ impl PodStatusStore {
             id
         });
         StatusSubscription {
-            board: self.clone(),
+            store: self.clone(),
             version: self.0.version.subscribe(),
             id,
             is_first: true,
@@ -242,20 +239,20 @@ impl PodStatusStore {
     }
 }
 
-/// One reader's position on the board.
+/// Read position of one reader.
 #[derive(Debug)]
 pub struct StatusSubscription {
-    board: PodStatusStore,
+    store: PodStatusStore,
     version: watch::Receiver<u64>,
     id: u64,
     is_first: bool,
-    /// Pods that the reader was told of.
+    /// Pods that the reader knows.
     known: BTreeSet<PodUid>,
 }
 
 impl StatusSubscription {
-    /// Waits for something new and returns all of it at once; the first call returns at once
-    /// with the whole board. `None` when the board is gone.
+    /// Waits for changes and returns all of them; the first call returns the whole store immediately.
+    /// `None` when the store was dropped.
     pub async fn next(&mut self) -> Option<StatusChange> {
         loop {
             let is_first = mem::take(&mut self.is_first);
@@ -272,7 +269,7 @@ impl StatusSubscription {
 
     fn take_unread(&mut self) -> StatusChange {
         let known = &mut self.known;
-        self.board.with(|state| {
+        self.store.with(|state| {
             let unread = state.unread.get_mut(&self.id).map(mem::take);
             let mut change = StatusChange::default();
             for uid in unread.unwrap_or_default() {
@@ -290,7 +287,7 @@ impl StatusSubscription {
 
 impl Drop for StatusSubscription {
     fn drop(&mut self) {
-        self.board.with(|state| state.unread.remove(&self.id));
+        self.store.with(|state| state.unread.remove(&self.id));
     }
 }
 
@@ -322,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn of_pods_with_one_name_the_one_that_runs_counts_and_then_the_youngest() {
+    fn current_entry_prefers_running_then_youngest() {
         let of = |name: &str, phase, released, second: i64| {
             let mut view = view(name, phase);
             let created = windlass_types::Timestamp::from_second(second).expect("a time");
@@ -345,61 +342,52 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_sees_the_latest_state_and_every_removal() {
-        let board = PodStatusStore::new();
-        board.publish(view("a", PodWorkerState::SyncPod));
-        let mut reader = board.subscribe();
+    async fn slow_reader_gets_latest_state_and_removals() {
+        let store = PodStatusStore::new();
+        store.publish(view("a", PodWorkerState::SyncPod));
+        let mut reader = store.subscribe();
+        assert_eq!(line(&reader.next().await.expect("store")), "+[a=Sync] -[]");
+        store.publish(view("b", PodWorkerState::SyncPod));
+        store.publish(view("b", PodWorkerState::TerminatingPod));
+        store.remove(&"a".into());
         assert_eq!(
-            line(&reader.next().await.expect("board")),
-            "+[a=Sync] -[]"
-        );
-        board.publish(view("b", PodWorkerState::SyncPod));
-        board.publish(view("b", PodWorkerState::TerminatingPod));
-        board.remove(&"a".into());
-        assert_eq!(
-            line(&reader.next().await.expect("board")),
+            line(&reader.next().await.expect("store")),
             "+[b=Terminating] -[a]"
         );
     }
 
     #[tokio::test]
     async fn reader_is_not_woken_by_entry_without_change() {
-        let board = PodStatusStore::new();
-        board.publish(view("a", PodWorkerState::SyncPod));
-        let mut reader = board.subscribe();
-        let changes = board.changes();
-        reader.next().await.expect("board");
-        board.publish(view("a", PodWorkerState::SyncPod));
-        assert!(!changes.has_changed().expect("board"));
-        board.publish(view("b", PodWorkerState::SyncPod));
-        assert_eq!(
-            line(&reader.next().await.expect("board")),
-            "+[b=Sync] -[]"
-        );
+        let store = PodStatusStore::new();
+        store.publish(view("a", PodWorkerState::SyncPod));
+        let mut reader = store.subscribe();
+        let changes = store.changes();
+        reader.next().await.expect("store");
+        store.publish(view("a", PodWorkerState::SyncPod));
+        assert!(!changes.has_changed().expect("store"));
+        store.publish(view("b", PodWorkerState::SyncPod));
+        assert_eq!(line(&reader.next().await.expect("store")), "+[b=Sync] -[]");
     }
 
     #[tokio::test]
-    async fn dropped_reader_leaves_nothing_on_the_board() {
-        let board = PodStatusStore::new();
-        let (first, second) = (board.subscribe(), board.subscribe());
+    async fn dropped_reader_leaves_nothing_in_store() {
+        let store = PodStatusStore::new();
+        let (first, second) = (store.subscribe(), store.subscribe());
         drop(first);
-        board.publish(view("a", PodWorkerState::SyncPod));
-        assert_eq!(board.with(|state| state.unread.len()), 1);
+        store.publish(view("a", PodWorkerState::SyncPod));
+        assert_eq!(store.with(|state| state.unread.len()), 1);
         drop(second);
-        assert_eq!(board.with(|state| state.unread.len()), 0);
+        assert_eq!(store.with(|state| state.unread.len()), 0);
     }
 
     #[tokio::test]
-    async fn a_pod_that_came_and_went_between_two_looks_is_not_mentioned() {
-        let board = PodStatusStore::new();
-        let mut reader = board.subscribe();
-        assert_eq!(line(&reader.next().await.expect("board")), "+[] -[]");
-        board.publish(view("x", PodWorkerState::SyncPod));
-        board.remove(&"x".into());
-        board.publish(view("y", PodWorkerState::SyncPod));
-        assert_eq!(
-            line(&reader.next().await.expect("board")),
-            "+[y=Sync] -[]"
-        );
+    async fn pod_added_and_removed_between_reads_is_not_reported() {
+        let store = PodStatusStore::new();
+        let mut reader = store.subscribe();
+        assert_eq!(line(&reader.next().await.expect("store")), "+[] -[]");
+        store.publish(view("x", PodWorkerState::SyncPod));
+        store.remove(&"x".into());
+        store.publish(view("y", PodWorkerState::SyncPod));
+        assert_eq!(line(&reader.next().await.expect("store")), "+[y=Sync] -[]");
     }
 }

@@ -1,21 +1,21 @@
-//! The queue between recorders and sender: bounded, the oldest goes first.
+//! Bounded queue between recorders and sender; an overflow drops the oldest event.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use windlass_pod_status::event_series::Occurrence;
 use windlass_metrics::Counter;
+use windlass_pod_status::event_series::Occurrence;
 use windlass_types::Timestamp;
 
-/// Upstream's number. A start of 110 pods makes about ten events each; with messages cut to
-/// 4 KiB the queue takes 4.5 MiB at the very most, some 500 KiB in practice.
+/// Capacity, as upstream. A pod start records about ten events; with messages of at most 4 KiB the queue
+/// takes at most 4.5 MiB.
 pub(super) const QUEUE_BOUND: usize = 1000;
-/// A clock that was set back by more than this is believed.
+/// Maximum backward step of the wall clock that is corrected.
 const CLOCK_JITTER: Duration = Duration::from_secs(1);
 
-/// Clones are ways to the same queue.
+/// The queue. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct EventQueue(Arc<Shared>);
 
@@ -41,8 +41,8 @@ impl EventQueue {
         }))
     }
 
-    /// Puts an occurrence at the end; never waits. Two at the same moment are set one nanosecond
-    /// apart, because an event is named after its time.
+    /// Appends an event; never waits. Equal times are set 1 ns apart, because the event name contains
+    /// the time.
     pub(super) fn push(&self, mut occurrence: Occurrence) {
         let overflow = self.with(|state| {
             occurrence.at = after(state.newest, occurrence.at);
@@ -56,13 +56,13 @@ impl EventQueue {
         self.0.filled.notify_one();
     }
 
-    /// Takes the oldest, as soon as there is one.
+    /// Waits for an event and removes the oldest.
     pub(super) async fn next(&self) -> Occurrence {
         loop {
             if let Some(occurrence) = self.with(|state| state.waiting.pop_front()) {
                 return occurrence;
             }
-            // a permit is kept if something came in between
+            // `Notify` keeps a permit for an event that was added in between
             self.0.filled.notified().await;
         }
     }

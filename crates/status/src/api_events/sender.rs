@@ -1,22 +1,22 @@
-//! Empties the queue into the API server.
+//! Sends queued events to the API server.
 
 use std::time::Duration;
 
 use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, At, Patch};
 use windlass_pod_status::event_series::{Correlated, EventSeries, Reporter};
-use windlass_units::hash::fnv1a_64;
 use windlass_types::corev1::Event;
+use windlass_units::hash::fnv1a_64;
 
 use super::queue::EventQueue;
 
-/// How often an event is tried (upstream's number): two minutes in all.
-const TRIES: u32 = 12;
-/// Time between two tries.
-const RETRY_IN: Duration = Duration::from_secs(10);
-/// The longest a server may ask to be left alone.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Maximum number of attempts per event, as upstream: 2 minutes in total.
+const MAX_ATTEMPTS: u32 = 12;
+/// Interval between attempts.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum `Retry-After` that is honored.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// What sends the events of an [`super::ApiEvents`].
+/// Sender of the events of an [`super::ApiEvents`].
 #[derive(Debug)]
 pub struct EventSender {
     queue: EventQueue,
@@ -34,8 +34,7 @@ impl EventSender {
         }
     }
 
-    /// Sends what is recorded, for ever. One request is under way at a time; its deadline and the
-    /// rate of events are the client's.
+    /// Sends events one by one, without end. The client enforces deadline and rate limit.
     pub async fn run(mut self, client: ApiClient) {
         loop {
             let occurrence = self.queue.next().await;
@@ -52,31 +51,35 @@ impl EventSender {
     }
 }
 
-/// Tries until the event is stored, is refused, or has been tried often enough.
+/// Retries until the event is stored or rejected, at most [`MAX_ATTEMPTS`] times.
 async fn deliver(client: &ApiClient, event: &Event, patch: Option<serde_json::Value>) {
     let name = event.metadata.name.as_deref().unwrap_or_default();
     let patch = patch.map(Patch::StrategicMerge);
-    for tries in 1..=TRIES {
+    for attempt in 1..=MAX_ATTEMPTS {
         let error = match store(client, event, patch.as_ref()).await {
             Ok(()) => return,
             Err(error) => error,
         };
-        if !is_worth_another_try(&error) {
-            // an event that exists is one whose answer was lost
+        if !is_retryable(&error) {
+            // an existing event is one whose response was lost
             if error.kind != ApiErrorKind::AlreadyExists {
-                tracing::warn!(%error, event = name, "the API server refused an event");
+                tracing::warn!(%error, event = name, "event rejected by the API server");
             }
             return;
         }
-        if tries == 1 {
-            tracing::info!(%error, event = name, "event not sent, trying again");
+        if attempt == 1 {
+            tracing::info!(%error, event = name, "sending event failed, retrying");
         }
-        tokio::time::sleep(delay(tries, name, error.retry_after)).await;
+        tokio::time::sleep(delay(attempt, name, error.retry_after)).await;
     }
-    tracing::warn!(event = name, tries = TRIES, "event given up");
+    tracing::warn!(
+        event = name,
+        attempts = MAX_ATTEMPTS,
+        "event dropped after retries"
+    );
 }
 
-/// Patches the event, or creates it if it is new or no longer there.
+/// Patches the event, or creates it if it is new or has expired.
 async fn store(client: &ApiClient, event: &Event, patch: Option<&Patch>) -> ApiResult<()> {
     let name = event.metadata.name.as_deref().unwrap_or_default();
     let namespace = event.metadata.namespace.as_deref();
@@ -91,9 +94,8 @@ async fn store(client: &ApiClient, event: &Event, patch: Option<&Patch>) -> ApiR
     client.create(namespace, event).await.map(drop)
 }
 
-/// A server that answers with a refusal would give the same answer again: the event is wrong, not
-/// allowed, or its namespace is going away. Expired credentials are replaced meanwhile.
-fn is_worth_another_try(error: &ApiError) -> bool {
+/// True for transient errors. A rejection is final, except for credentials, which are renewed.
+fn is_retryable(error: &ApiError) -> bool {
     error.is_unreachable()
         || matches!(
             error.kind,
@@ -101,11 +103,10 @@ fn is_worth_another_try(error: &ApiError) -> bool {
         )
 }
 
-/// The first wait is a part of the full one, by the event's name: the nodes of a cluster do not
-/// come back all at once.
-fn delay(tries: u32, name: &str, asked: Option<Duration>) -> Duration {
-    let full = RETRY_IN.max(asked.unwrap_or_default().min(LONGEST_WAIT));
-    if tries > 1 || asked.is_some() {
+/// Returns the delay before the next attempt. The first delay has jitter derived from the event name.
+fn delay(attempt: u32, name: &str, retry_after: Option<Duration>) -> Duration {
+    let full = RETRY_INTERVAL.max(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER));
+    if attempt > 1 || retry_after.is_some() {
         return full;
     }
     let share = fnv1a_64(name.as_bytes()) % 1000;

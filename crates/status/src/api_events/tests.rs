@@ -10,11 +10,11 @@ use windlass_types::{PodExt, Timestamp};
 
 use super::queue::QUEUE_BOUND;
 use super::*;
-use crate::{PodStatusStore, PodStatusEntry};
+use crate::{PodStatusEntry, PodStatusStore};
 
 const EVENTS: &str = "/api/v1/namespaces/*/events*";
 
-struct Bed {
+struct Fixture {
     server: FakeApiServer,
     board: PodStatusStore,
     events: ApiEvents,
@@ -22,13 +22,13 @@ struct Bed {
 }
 
 /// A recorder whose sender runs.
-fn bed() -> Bed {
-    let (bed, sender) = quiet_bed();
-    tokio::spawn(sender.run(bed.server.clients().events));
-    bed
+fn fixture() -> Fixture {
+    let (fixture, sender) = fixture_with_sender();
+    tokio::spawn(sender.run(fixture.server.clients().events));
+    fixture
 }
 
-fn quiet_bed() -> (Bed, EventSender) {
+fn fixture_with_sender() -> (Fixture, EventSender) {
     let base = Timestamp::from_second(1_800_000_000).expect("time");
     let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(base));
     let metrics = Metrics::new().expect("families");
@@ -36,13 +36,13 @@ fn quiet_bed() -> (Bed, EventSender) {
     let log = EventLog::new(board.clone(), Arc::clone(&clock));
     let (events, sender) = ApiEvents::new(log, Arc::clone(&clock), "n1", &metrics);
     let server = FakeApiServer::with_clock(clock);
-    let bed = Bed {
+    let fixture = Fixture {
         server,
         board,
         events,
         metrics,
     };
-    (bed, sender)
+    (fixture, sender)
 }
 
 fn pod(name: &str) -> Pod {
@@ -53,8 +53,8 @@ fn pod(name: &str) -> Pod {
     .expect("pod")
 }
 
-impl Bed {
-    fn say(&self, name: &str, message: &str) {
+impl Fixture {
+    fn record(&self, name: &str, message: &str) {
         let warning = EventType::Warning;
         self.events
             .record(&pod(name), Some("c"), warning, Reason::BackOff, message);
@@ -89,16 +89,22 @@ impl Bed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn equal_events_are_created_once_and_then_counted() {
-    let bed = bed();
-    bed.say("a", "x");
-    bed.say("a", "x");
-    bed.say("b", "x");
-    bed.events
+async fn repeated_event_is_created_once_then_counted() {
+    let fixture = fixture();
+    fixture.record("a", "x");
+    fixture.record("a", "x");
+    fixture.record("b", "x");
+    fixture
+        .events
         .record_node(EventType::Normal, Reason::Shutdown, "gone");
-    bed.until(&["1x b: x", "1x n1: gone", "2x a: x"]).await;
-    assert_eq!((bed.calls("POST"), bed.calls("PATCH")), (3, 1));
-    let event = bed.server.list::<Event>().into_iter().next().expect("one");
+    fixture.until(&["1x b: x", "1x n1: gone", "2x a: x"]).await;
+    assert_eq!((fixture.calls("POST"), fixture.calls("PATCH")), (3, 1));
+    let event = fixture
+        .server
+        .list::<Event>()
+        .into_iter()
+        .next()
+        .expect("one");
     let event: Value = serde_json::to_value(event).expect("json");
     assert_eq!(event["involvedObject"]["fieldPath"], "spec.containers{c}");
     assert_eq!(
@@ -108,25 +114,25 @@ async fn equal_events_are_created_once_and_then_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_of_one_moment_have_names_of_their_own() {
-    let bed = bed();
+async fn events_with_equal_time_have_different_names() {
+    let fixture = fixture();
     for message in ["x", "y", "z"] {
-        bed.say("a", message);
+        fixture.record("a", message);
     }
-    bed.until(&["1x a: x", "1x a: y", "1x a: z"]).await;
+    fixture.until(&["1x a: x", "1x a: y", "1x a: z"]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_down_costs_queue_space_and_gets_everything_later() {
-    let bed = bed();
-    let down = bed.server.faults().down(On::any());
-    bed.say("a", "x");
+async fn events_are_queued_during_outage() {
+    let fixture = fixture();
+    let down = fixture.server.faults().down(On::any());
+    fixture.record("a", "x");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    bed.say("a", "x");
-    bed.say("b", "x");
-    bed.server.faults().lift(down);
-    bed.until(&["1x b: x", "2x a: x"]).await;
-    let first = bed
+    fixture.record("a", "x");
+    fixture.record("b", "x");
+    fixture.server.faults().lift(down);
+    fixture.until(&["1x b: x", "2x a: x"]).await;
+    let first = fixture
         .server
         .list::<Event>()
         .into_iter()
@@ -141,71 +147,82 @@ async fn a_server_that_is_down_costs_queue_space_and_gets_everything_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_given_up_after_twelve_tries_and_the_next_one_is_sent() {
-    let bed = bed();
-    bed.server.faults().error(On::path(EVENTS).times(12), 503);
-    bed.say("a", "x");
-    bed.say("b", "x");
-    bed.until(&["1x b: x"]).await;
-    assert_eq!(bed.calls("POST"), 13);
+async fn event_is_dropped_after_12_attempts() {
+    let fixture = fixture();
+    fixture
+        .server
+        .faults()
+        .error(On::path(EVENTS).times(12), 503);
+    fixture.record("a", "x");
+    fixture.record("b", "x");
+    fixture.until(&["1x b: x"]).await;
+    assert_eq!(fixture.calls("POST"), 13);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_event_is_not_sent_again() {
+async fn rejected_event_is_not_retried() {
     for code in [403, 422, 409] {
-        let bed = bed();
-        bed.server.faults().error(On::path(EVENTS).times(1), code);
-        bed.say("a", "x");
-        bed.say("b", "x");
-        bed.until(&["1x b: x"]).await;
-        assert_eq!(bed.calls("POST"), 2, "{code}");
+        let fixture = fixture();
+        fixture
+            .server
+            .faults()
+            .error(On::path(EVENTS).times(1), code);
+        fixture.record("a", "x");
+        fixture.record("b", "x");
+        fixture.until(&["1x b: x"]).await;
+        assert_eq!(fixture.calls("POST"), 2, "{code}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_whose_answer_was_lost_is_stored_once() {
-    let bed = bed();
-    bed.server.faults().drop_reply(On::path(EVENTS).times(1));
-    bed.say("a", "x");
-    bed.say("b", "x");
-    bed.until(&["1x a: x", "1x b: x"]).await;
+async fn event_with_lost_response_is_stored_once() {
+    let fixture = fixture();
+    fixture
+        .server
+        .faults()
+        .drop_reply(On::path(EVENTS).times(1));
+    fixture.record("a", "x");
+    fixture.record("b", "x");
+    fixture.until(&["1x a: x", "1x b: x"]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_expired_on_the_server_is_created_again_with_its_count() {
-    let bed = bed();
-    bed.say("a", "x");
-    bed.until(&["1x a: x"]).await;
-    let event = bed.server.list::<Event>().remove(0);
+async fn expired_event_is_recreated_with_count() {
+    let fixture = fixture();
+    fixture.record("a", "x");
+    fixture.until(&["1x a: x"]).await;
+    let event = fixture.server.list::<Event>().remove(0);
     let name = event.metadata.name.expect("name");
-    bed.server.delete::<Event>(Some("default"), &name, None);
-    bed.say("a", "x");
-    bed.until(&["2x a: x"]).await;
+    fixture.server.delete::<Event>(Some("default"), &name, None);
+    fixture.record("a", "x");
+    fixture.until(&["2x a: x"]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_loses_its_oldest_and_counts_them() {
-    let (bed, sender) = quiet_bed();
+async fn full_queue_drops_and_counts_oldest() {
+    let (fixture, sender) = fixture_with_sender();
     // more objects than the queue has room for, so that the spam filter has no part in this
     for n in 0..QUEUE_BOUND + 2 {
-        bed.say(&format!("p{n:04}"), "x");
+        fixture.record(&format!("p{n:04}"), "x");
     }
-    assert_eq!(bed.metrics.events_dropped.get(), 2.0);
-    tokio::spawn(sender.run(bed.server.clients().events));
-    let all = bed.server.wait_for(|_| bed.stored().len() == QUEUE_BOUND);
+    assert_eq!(fixture.metrics.events_dropped.get(), 2.0);
+    tokio::spawn(sender.run(fixture.server.clients().events));
+    let all = fixture
+        .server
+        .wait_for(|_| fixture.stored().len() == QUEUE_BOUND);
     tokio::time::timeout(Duration::from_secs(3600), all)
         .await
         .expect("all sent");
-    assert_eq!(bed.stored()[0], "1x p0002: x");
+    assert_eq!(fixture.stored()[0], "1x p0002: x");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_recorded_is_on_the_board_whatever_the_server_does() {
-    let bed = bed();
-    bed.server.faults().hang(On::any());
+async fn recorded_event_is_in_store_without_server() {
+    let fixture = fixture();
+    fixture.server.faults().hang(On::any());
     let pod = Arc::new(pod("a"));
-    bed.board.publish(PodStatusEntry::new(Arc::clone(&pod)));
-    bed.say("a", "x");
-    let events = bed.board.get(&pod.uid()).expect("entry").events;
+    fixture.board.publish(PodStatusEntry::new(Arc::clone(&pod)));
+    fixture.record("a", "x");
+    let events = fixture.board.get(&pod.uid()).expect("entry").events;
     assert_eq!(events[0].message, "x");
 }

@@ -1,16 +1,13 @@
-//! The StatusManager actor: brings statuses and mirror pods to the API server.
+//! The StatusManager actor: updates statuses and mirror pods at the API server.
 //!
-//! * owns: a machine for each pod and for each mirror's name, the queue of those with something
-//!   to send
-//! * hears: the board's changes, `ApiPodUpdate` (coalesced per UID), `NodeUpdate`, `SourcesReady`,
-//!   answers of its own requests
-//! * says: nothing to actors; patches, deletions and creations to the API server
-//! * invariant: one request in flight for each pod; it carries the newest state; nothing is sent
-//!   while nothing differs; no pod waits for any of it
-//! * bound and overflow: 16 requests in flight, each with a deadline; who waits is in the queue
-//!   once, and waits with its newest state
-//! * restart: none by itself, a panic ends the process; the next one compares the board with the
-//!   API and sends what differs
+//! * owns: a state machine for each pod and mirror pod, the queue of due requests
+//! * receives: changes of the pod status store, `ApiPodUpdate` (coalesced per UID), `NodeUpdate`, `SourcesReady`,
+//!   completions of its requests
+//! * sends: nothing to actors; patches, deletions and creations to the API server
+//! * invariant: at most one request in flight per pod, with the newest state; no request without a
+//!   difference; no pod waits for it
+//! * bound and overflow: 16 requests in flight, each with a deadline; a pod is queued at most once
+//! * restart: compares the pod status store with the API objects and sends the differences
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,29 +17,29 @@ use futures::stream;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use windlass_actors::{
-    CompletionSender, Completions, ApiPodUpdate, Delivery, NodeUpdate, SlotReceiver, SourcesReady, completions,
-    spawn_io,
+    ApiPodUpdate, CompletionSender, Completions, Delivery, NodeUpdate, SlotReceiver, SourcesReady,
+    completions, spawn_io,
 };
 use windlass_client::ApiClient;
+use windlass_metrics::Metrics;
 use windlass_pod_status::mirror::NodeOwner;
 use windlass_pod_status::status_sync::{Answer, Call, Failure, Request};
-use windlass_metrics::Metrics;
-use windlass_timelines::{Outcome, Timelines, RecordKind, What};
+use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::{Clock, PodUid, Timestamp};
 
-use super::book::{Book, Key};
 use super::io;
-use super::starts::Starts;
-use crate::status_store::{StatusChange, StatusSubscription, PodStatusStore};
+use super::machines::{Key, PodMachines};
+use super::start_latency::StartLatencyTracker;
+use crate::status_store::{PodStatusStore, StatusChange, StatusSubscription};
 
-/// What the manager works with.
+/// Dependencies of the [`StatusManager`].
 #[derive(Clone, Debug)]
 pub struct StatusManagerDeps {
-    /// What the node says.
+    /// The pod status store.
     pub board: PodStatusStore,
-    /// Told of each request.
+    /// Records each request.
     pub timelines: Timelines,
-    /// The way to the API server: `ApiClients::main`.
+    /// API client: `ApiClients::main`.
     pub client: ApiClient,
     /// The clock.
     pub clock: Arc<dyn Clock>,
@@ -50,11 +47,11 @@ pub struct StatusManagerDeps {
     pub metrics: Metrics,
 }
 
-/// What came of a request.
+/// Completion of a request.
 #[derive(Debug)]
-struct Answered {
+struct RequestCompleted {
     key: Key,
-    /// Of a patch: since when it was due.
+    /// For a patch: since when it was due.
     patch_since: Option<Timestamp>,
     result: Result<Answer, Failure>,
 }
@@ -64,23 +61,23 @@ struct Streams {
     pods: SlotReceiver<PodUid, ApiPodUpdate>,
     node: watch::Receiver<NodeUpdate>,
     sources: watch::Receiver<SourcesReady>,
-    completions: Completions<Answered>,
+    completions: Completions<RequestCompleted>,
 }
 
-/// See the module page.
+/// The StatusManager actor.
 #[derive(Debug)]
 pub struct StatusManager {
     deps: StatusManagerDeps,
-    book: Book,
-    starts: Starts,
+    machines: PodMachines,
+    start_latency: StartLatencyTracker,
     timer: Option<SpawnHandle>,
-    completions: CompletionSender<Answered>,
+    completions: CompletionSender<RequestCompleted>,
     streams: Option<Streams>,
 }
 
 impl StatusManager {
-    /// A manager that has not begun. `pods` is told of this node's pods in the API, mirrors
-    /// included, `node` of its Node object, `sources` whether every pod source has spoken.
+    /// Creates a manager. `pods` has the API objects of pods and mirror pods, `node` the Node object,
+    /// `sources` whether all sources are ready.
     pub fn new(
         deps: StatusManagerDeps,
         pods: SlotReceiver<PodUid, ApiPodUpdate>,
@@ -90,8 +87,8 @@ impl StatusManager {
         let (sender, completions) = completions();
         Self {
             deps,
-            book: Book::default(),
-            starts: Starts::default(),
+            machines: PodMachines::default(),
+            start_latency: StartLatencyTracker::default(),
             timer: None,
             completions: sender,
             streams: Some(Streams {
@@ -103,41 +100,45 @@ impl StatusManager {
         }
     }
 
-    /// Takes something in, then sends what is due and arms the timer.
-    fn turn(&mut self, ctx: &mut Context<Self>, take_in: impl FnOnce(&mut Book, Timestamp)) {
+    /// Handles an input, then sends due requests and arms the timer.
+    fn process(
+        &mut self,
+        ctx: &mut Context<Self>,
+        handle: impl FnOnce(&mut PodMachines, Timestamp),
+    ) {
         let now = self.deps.clock.now();
-        take_in(&mut self.book, now);
-        while let Some((key, request)) = self.book.take(now) {
+        handle(&mut self.machines, now);
+        while let Some((key, request)) = self.machines.take(now) {
             self.send(key, request);
         }
         self.arm_timer(now, ctx);
         self.deps
             .metrics
             .mirror_pods
-            .set(self.book.mirror_count() as f64);
+            .set(self.machines.mirror_count() as f64);
     }
 
     fn send(&self, key: Key, request: Request) {
-        tracing::debug!(pod = %request.name, call = %request.call, "to the API server");
+        tracing::debug!(pod = %request.name, call = %request.call, "API request");
         let patch_since = matches!(request.call, Call::Patch(_)).then_some(request.since);
         let client = self.deps.client.clone();
         let completions = self.completions.clone();
-        let what = What::new(RecordKind::ApiRequest, request.call.verb());
-        let uid = self.book.pod(&key);
-        let touch = uid.map(|uid| self.deps.timelines.begin(&uid, what));
+        let what = RecordKey::new(RecordKind::ApiRequest, request.call.verb());
+        let uid = self.machines.pod(&key);
+        let record = uid.map(|uid| self.deps.timelines.begin(&uid, what));
         spawn_io("pod-request", async move {
             let sent = io::send(&client, request);
-            let result = match touch {
+            let result = match record {
                 None => sent.await,
-                Some(touch) => {
-                    let result = touch.within(sent).await;
-                    touch.end(Outcome::of(
+                Some(record) => {
+                    let result = record.within(sent).await;
+                    record.end(RecordOutcome::from_result(
                         &result.as_ref().map_err(|failure| failure.kind),
                     ));
                     result
                 }
             };
-            completions.send(Answered {
+            completions.send(RequestCompleted {
                 key,
                 patch_since,
                 result,
@@ -145,12 +146,12 @@ impl StatusManager {
         });
     }
 
-    fn answered(&mut self, answered: Answered, ctx: &mut Context<Self>) {
-        let Answered {
+    fn completed(&mut self, completed: RequestCompleted, ctx: &mut Context<Self>) {
+        let RequestCompleted {
             key,
             patch_since,
             result,
-        } = answered;
+        } = completed;
         if let (Some(since), Ok(_)) = (patch_since, &result) {
             let took = self.deps.clock.now().duration_since(since).as_secs_f64();
             self.deps
@@ -158,19 +159,19 @@ impl StatusManager {
                 .pod_status_sync_duration
                 .observe(took.max(0.0));
         }
-        self.turn(ctx, |book, now| book.answered(key, result, now));
+        self.process(ctx, |machines, now| machines.completed(key, result, now));
     }
 
-    /// The timer is whatever the book says now; an older one is replaced.
+    /// Replaces the timer with one for the next wake-up.
     fn arm_timer(&mut self, now: Timestamp, ctx: &mut Context<Self>) {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
-        if let Some(at) = self.book.wake_at() {
+        if let Some(at) = self.machines.next_wake_up() {
             let delay = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
             self.timer = Some(ctx.run_later(delay, |this, ctx| {
                 this.timer = None;
-                this.turn(ctx, Book::tick);
+                this.process(ctx, PodMachines::tick);
             }));
         }
     }
@@ -183,8 +184,8 @@ impl Actor for StatusManager {
         let Some(streams) = self.streams.take() else {
             return;
         };
-        // what the sources and the server said comes before what is concluded from it
-        ctx.add_stream(board_changes(self.deps.board.subscribe()));
+        // in this order: inputs before conclusions from them
+        ctx.add_stream(store_changes(self.deps.board.subscribe()));
         ctx.add_stream(streams.pods);
         ctx.add_stream(WatchStream::new(streams.node));
         ctx.add_stream(WatchStream::new(streams.sources));
@@ -192,8 +193,8 @@ impl Actor for StatusManager {
     }
 }
 
-/// The board's changes; the first is the whole board.
-fn board_changes(reader: StatusSubscription) -> impl stream::Stream<Item = StatusChange> {
+/// Streams the changes of the pod status store; the first is the whole store.
+fn store_changes(reader: StatusSubscription) -> impl stream::Stream<Item = StatusChange> {
     stream::unfold(reader, async |mut reader| {
         let change = reader.next().await?;
         Some((change, reader))
@@ -202,19 +203,20 @@ fn board_changes(reader: StatusSubscription) -> impl stream::Stream<Item = Statu
 
 impl StreamHandler<StatusChange> for StatusManager {
     fn handle(&mut self, change: StatusChange, ctx: &mut Context<Self>) {
-        self.starts.board(&change);
-        self.turn(ctx, |book, now| book.board(change, now));
+        self.start_latency.store_changed(&change);
+        self.process(ctx, |machines, now| machines.store_changed(change, now));
     }
 
-    // the others go on without it
+    // the other streams continue
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
 impl StreamHandler<(PodUid, ApiPodUpdate)> for StatusManager {
     fn handle(&mut self, (uid, seen): (PodUid, ApiPodUpdate), ctx: &mut Context<Self>) {
         let now = self.deps.clock.now();
-        self.starts.api(&uid, &seen, now, &self.deps.metrics.starts);
-        self.turn(ctx, |book, now| book.api(uid, seen, now));
+        self.start_latency
+            .api_changed(&uid, &seen, now, &self.deps.metrics.starts);
+        self.process(ctx, |machines, now| machines.api_changed(uid, seen, now));
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}
@@ -223,8 +225,8 @@ impl StreamHandler<(PodUid, ApiPodUpdate)> for StatusManager {
 impl StreamHandler<NodeUpdate> for StatusManager {
     fn handle(&mut self, NodeUpdate(node): NodeUpdate, ctx: &mut Context<Self>) {
         let node = node.as_deref().and_then(NodeOwner::of);
-        self.turn(ctx, |book, now| {
-            book.cluster(|cluster| cluster.node = node, now);
+        self.process(ctx, |machines, now| {
+            machines.cluster_changed(|cluster| cluster.node = node, now);
         });
     }
 
@@ -233,17 +235,17 @@ impl StreamHandler<NodeUpdate> for StatusManager {
 
 impl StreamHandler<SourcesReady> for StatusManager {
     fn handle(&mut self, SourcesReady(ready): SourcesReady, ctx: &mut Context<Self>) {
-        self.turn(ctx, |book, now| {
-            book.cluster(|cluster| cluster.sources_ready = ready, now);
+        self.process(ctx, |machines, now| {
+            machines.cluster_changed(|cluster| cluster.sources_ready = ready, now);
         });
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}
 }
 
-impl StreamHandler<Delivery<Answered>> for StatusManager {
-    fn handle(&mut self, delivery: Delivery<Answered>, ctx: &mut Context<Self>) {
-        delivery.open(|answered| self.answered(answered, ctx));
+impl StreamHandler<Delivery<RequestCompleted>> for StatusManager {
+    fn handle(&mut self, delivery: Delivery<RequestCompleted>, ctx: &mut Context<Self>) {
+        delivery.open(|completed| self.completed(completed, ctx));
     }
 
     fn finished(&mut self, _: &mut Context<Self>) {}

@@ -1,4 +1,4 @@
-//! One request to the API server, and what its failure means for the pod.
+//! Sends one request to the API server and classifies its error.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, At, Delete, 
 use windlass_pod_status::status_sync::{Answer, Call, Failure, FailureKind, Request};
 use windlass_types::{Pod, SharedPod};
 
-/// Deadline of one request, waiting for the client's rate included. A server that takes 5 s is
-/// slow and not dead; what is cut off is sent again, and a patch may well arrive twice.
-const DEADLINE: Duration = Duration::from_secs(15);
+/// Timeout of one request, including the wait for the client rate limit. Timed out requests are sent
+/// again, so a patch may arrive twice.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Sends one request. It ends within the deadline.
+/// Sends one request, with a timeout.
 pub(super) async fn send(client: &ApiClient, request: Request) -> Result<Answer, Failure> {
-    match tokio::time::timeout(DEADLINE, call(client, request)).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, call(client, request)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(failure(&error)),
         Err(_) => {
-            tracing::warn!(seconds = DEADLINE.as_secs(), "no answer in time");
+            tracing::warn!(seconds = REQUEST_TIMEOUT.as_secs(), "API request timed out");
             Err(Failure {
                 kind: FailureKind::Unreachable,
                 retry_after: None,
@@ -56,7 +56,7 @@ fn failure(error: &ApiError) -> Failure {
         ApiErrorKind::Conflict => FailureKind::Conflict,
         ApiErrorKind::Invalid => FailureKind::Invalid,
         ApiErrorKind::Timeout | ApiErrorKind::Connection => FailureKind::Unreachable,
-        // a mirror's name that is taken: the watch tells by what
+        // AlreadyExists: the watch delivers the existing mirror pod
         ApiErrorKind::AlreadyExists
         | ApiErrorKind::Gone
         | ApiErrorKind::Unauthorized
@@ -66,7 +66,7 @@ fn failure(error: &ApiError) -> Failure {
         | ApiErrorKind::Protocol => FailureKind::Other,
     };
     match error.kind {
-        // the pod has gone while something was said of it, or its mirror was not seen yet
+        // the pod was deleted meanwhile, or its mirror pod is not known yet
         ApiErrorKind::NotFound | ApiErrorKind::AlreadyExists => {
             tracing::debug!(%error, "pod request");
         }

@@ -19,7 +19,7 @@ use windlass_types::view::PodWorkerState;
 use windlass_types::{Clock, Pod, PodExt, PodUid, SharedPod, Timestamp};
 
 use super::{StatusManager, StatusManagerDeps};
-use crate::status_store::{PodStatusStore, PodStatusEntry};
+use crate::status_store::{PodStatusEntry, PodStatusStore};
 use PodWorkerState::{SyncPod, TerminatedPod, TerminatingPod};
 
 /// A node with a status manager, and the server it reports to.
@@ -47,7 +47,7 @@ async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
     let clients = server.clients_of_node("n1");
     let clock: Arc<dyn Clock> = Arc::new(SimClock::starting_at(Timestamp::UNIX_EPOCH));
     let (seen, pods) = slots(ActorKind::StatusManager, &metrics);
-    // on the heap: it would be a part of the future of every test
+    // boxed to keep the futures of the tests small
     let manager = Box::new(StatusManager::new(
         StatusManagerDeps {
             board: cluster.board.clone(),
@@ -70,7 +70,7 @@ async fn with_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) {
     watching.abort();
 }
 
-/// What the API source does for the manager.
+/// Acts as the API source.
 async fn watch_pods(client: windlass_client::ApiClient, seen: SlotSender<PodUid, ApiPodUpdate>) {
     let selector = Selector {
         fields: Some("spec.nodeName=n1".into()),
@@ -101,8 +101,8 @@ impl Cluster {
         })))
     }
 
-    /// The worker of a pod says something.
-    fn says(&self, pod: &Pod, text: &str, worker: PodWorkerState, released: bool) {
+    /// Publishes the status of a pod.
+    fn publish(&self, pod: &Pod, text: &str, worker: PodWorkerState, released: bool) {
         self.board.publish(PodStatusEntry {
             status: Arc::new(status(text)),
             worker_state: worker,
@@ -150,7 +150,7 @@ impl Cluster {
         );
     }
 
-    /// Whatever is under way has come to an end.
+    /// Waits until all requests have ended.
     async fn quiet(&self) {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
@@ -197,21 +197,21 @@ fn condition(pod: &Pod, type_: &str) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_change_is_one_patch_and_what_others_wrote_stays() {
+async fn each_change_is_one_patch_that_keeps_foreign_fields() {
     with_cluster(async |c| {
         let pod = c.pod("a");
         c.server.modify::<Pod>(Some("default"), "a", |pod| {
             let gate = json!([{"type": "example.com/gate", "status": "True"}]);
             pod.status.get_or_insert_default().conditions = decode(gate);
         });
-        c.says(&pod, "Pending w", SyncPod, false);
+        c.publish(&pod, "Pending w", SyncPod, false);
         c.until("pending", |c| c.done("PATCH").len() == 1).await;
         for _ in 0..5 {
-            c.says(&pod, "Pending w", SyncPod, false);
+            c.publish(&pod, "Pending w", SyncPod, false);
             c.quiet().await;
         }
         assert_eq!(c.requests("PATCH").len(), 1);
-        c.says(&pod, "Running r", SyncPod, false);
+        c.publish(&pod, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert_eq!(c.requests("PATCH").len(), 2);
@@ -237,7 +237,7 @@ async fn each_change_is_one_patch_and_what_others_wrote_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_counts_once_and_only_if_it_was_seen_from_its_begin() {
+async fn start_latency_is_measured_once_from_first_sight() {
     with_cluster(async |c| {
         let pod = c.pod("a");
         let adopted = c.pod("b");
@@ -253,18 +253,18 @@ async fn a_start_counts_once_and_only_if_it_was_seen_from_its_begin() {
             });
             line.map(str::to_owned)
         };
-        c.says(&pod, "Pending w", SyncPod, false);
+        c.publish(&pod, "Pending w", SyncPod, false);
         c.until("pending", |c| c.phase("a") == "Pending").await;
         c.quiet().await;
         assert_eq!(starts(&c), None);
         for pod in [&pod, &adopted] {
-            c.says(pod, "Running s", SyncPod, false);
+            c.publish(pod, "Running s", SyncPod, false);
         }
         c.until("running", |c| c.phase("b") == "Running").await;
         c.until("told", |c| starts(c).is_some()).await;
-        c.says(&pod, "Pending w", SyncPod, false);
+        c.publish(&pod, "Pending w", SyncPod, false);
         c.until("pending", |c| c.phase("a") == "Pending").await;
-        c.says(&pod, "Running s", SyncPod, false);
+        c.publish(&pod, "Running s", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
         c.quiet().await;
         assert_eq!(starts(&c).as_deref(), Some("1"));
@@ -273,10 +273,10 @@ async fn a_start_counts_once_and_only_if_it_was_seen_from_its_begin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_somebody_else_overwrites_is_put_right() {
+async fn overwritten_status_is_restored() {
     with_cluster(async |c| {
         let pod = c.pod("a");
-        c.says(&pod, "Running r", SyncPod, false);
+        c.publish(&pod, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         c.server.modify::<Pod>(Some("default"), "a", |pod| {
@@ -289,21 +289,21 @@ async fn what_somebody_else_overwrites_is_put_right() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_pod_goes_through_its_terminal_phase_and_then_for_good() {
+async fn deleted_pod_gets_terminal_phase_then_is_removed() {
     with_cluster(async |c| {
         let pod = c.pod("a");
-        c.says(&pod, "Running r", SyncPod, false);
+        c.publish(&pod, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
         c.server.delete::<Pod>(Some("default"), "a", Some(30));
-        // the verdict is known, but the container runs
-        c.says(&pod, "Failed r", TerminatingPod, false);
+        // the phase is final, but the container runs
+        c.publish(&pod, "Failed r", TerminatingPod, false);
         c.quiet().await;
         assert_eq!(c.phase("a"), "Running");
-        c.says(&pod, "Failed 137", TerminatedPod, false);
+        c.publish(&pod, "Failed 137", TerminatedPod, false);
         c.until("terminal", |c| c.phase("a") == "Failed").await;
         c.quiet().await;
         assert!(c.requests("DELETE").is_empty());
-        c.says(&pod, "Failed 137", TerminatedPod, true);
+        c.publish(&pod, "Failed 137", TerminatedPod, true);
         c.board.remove(&pod.uid());
         c.until("gone", |c| c.get("a").is_none()).await;
         let [delete] = &c.requests("DELETE")[..] else {
@@ -318,12 +318,12 @@ async fn a_deleted_pod_goes_through_its_terminal_phase_and_then_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminal_phase_is_never_left() {
+async fn terminal_phase_is_final() {
     with_cluster(async |c| {
         let pod = c.pod("a");
-        c.says(&pod, "Succeeded 0", TerminatedPod, true);
+        c.publish(&pod, "Succeeded 0", TerminatedPod, true);
         c.until("succeeded", |c| c.phase("a") == "Succeeded").await;
-        c.says(&pod, "Running r", SyncPod, false);
+        c.publish(&pod, "Running r", SyncPod, false);
         c.quiet().await;
         assert_eq!(c.phase("a"), "Succeeded");
         assert_eq!(c.requests("PATCH").len(), 1);
@@ -332,7 +332,7 @@ async fn a_terminal_phase_is_never_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_only_the_api_knows_is_left_alone() {
+async fn pod_without_local_status_is_not_patched() {
     with_cluster(async |c| {
         c.pod("a");
         c.server.delete::<Pod>(Some("default"), "a", Some(30));
@@ -344,37 +344,37 @@ async fn a_pod_that_only_the_api_knows_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_pod_of_the_same_name_never_gets_the_old_ones_status() {
+async fn new_pod_with_same_name_never_gets_old_status() {
     with_cluster(async |c| {
         let old = c.pod("a");
-        c.says(&old, "Pending w", SyncPod, false);
+        c.publish(&old, "Pending w", SyncPod, false);
         c.until("pending", |c| c.done("PATCH").len() == 1).await;
         // the watch does not tell of the replacement before the status is sent
         c.server.faults().silence_watches();
         c.server.delete::<Pod>(Some("default"), "a", Some(0));
         let new = c.pod("a");
         assert_ne!(old.metadata.uid, new.metadata.uid);
-        c.says(&old, "Running r", SyncPod, false);
+        c.publish(&old, "Running r", SyncPod, false);
         c.until("refused", |c| c.requests("PATCH").len() == 2).await;
         assert_eq!(c.requests("PATCH")[1].status, 409);
-        c.says(&old, "Failed 1", TerminatedPod, true);
+        c.publish(&old, "Failed 1", TerminatedPod, true);
         tokio::time::sleep(Duration::from_secs(25)).await;
         assert_eq!(c.requests("PATCH").len(), 2);
         assert_eq!(c.phase("a"), "Pending");
         assert!(c.requests("DELETE").is_empty());
-        // once the watch is back, the new one is heard
-        c.says(&new, "Running r", SyncPod, false);
+        // after the watch recovers, the new pod arrives
+        c.publish(&new, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_ten_minutes_without_a_server_one_patch_for_each_pod_catches_up() {
+async fn one_patch_per_pod_after_outage() {
     with_cluster(async |c| {
         let pods: Vec<Pod> = (0..30).map(|i| c.pod(&format!("p{i}"))).collect();
         for pod in &pods {
-            c.says(pod, "Pending w", SyncPod, false);
+            c.publish(pod, "Pending w", SyncPod, false);
         }
         c.until("all pending", |c| c.done("PATCH").len() == 30)
             .await;
@@ -384,12 +384,12 @@ async fn after_ten_minutes_without_a_server_one_patch_for_each_pod_catches_up() 
         for i in 0..20 {
             for pod in &pods {
                 let said = if i % 2 == 0 { "Running r" } else { "Pending w" };
-                c.says(pod, said, SyncPod, false);
+                c.publish(pod, said, SyncPod, false);
             }
             tokio::time::sleep(Duration::from_secs(30)).await;
         }
         for pod in &pods {
-            c.says(pod, "Running r", SyncPod, false);
+            c.publish(pod, "Running r", SyncPod, false);
         }
         c.server.faults().clear();
         let back = tokio::time::Instant::now();
@@ -409,15 +409,15 @@ async fn after_ten_minutes_without_a_server_one_patch_for_each_pod_catches_up() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_for_patience_gets_it() {
+async fn retry_after_is_honored() {
     with_cluster(async |c| {
         let pod = c.pod("a");
         let patches = On::any().method("PATCH").times(1);
         c.server.faults().error_retry_after(patches, 429, 20);
         let began = tokio::time::Instant::now();
-        c.says(&pod, "Pending w", SyncPod, false);
+        c.publish(&pod, "Pending w", SyncPod, false);
         c.until("refused", |c| c.requests("PATCH").len() == 1).await;
-        c.says(&pod, "Running r", SyncPod, false);
+        c.publish(&pod, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("a") == "Running").await;
         assert!(began.elapsed() >= Duration::from_secs(20));
         assert_eq!(c.requests("PATCH").len(), 2);
@@ -426,7 +426,7 @@ async fn a_server_that_asks_for_patience_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_whose_requests_hang_do_not_hold_up_the_others_for_ever() {
+async fn hung_requests_do_not_block_other_pods() {
     with_cluster(async |c| {
         let hung: Vec<Pod> = (0..16).map(|i| c.pod(&format!("hung{i}"))).collect();
         let well = c.pod("well");
@@ -434,11 +434,11 @@ async fn pods_whose_requests_hang_do_not_hold_up_the_others_for_ever() {
         c.server.faults().hang(On::path(path).method("PATCH"));
         c.quiet().await;
         for pod in &hung {
-            c.says(pod, "Running r", SyncPod, false);
+            c.publish(pod, "Running r", SyncPod, false);
         }
         c.quiet().await;
         let began = tokio::time::Instant::now();
-        c.says(&well, "Running r", SyncPod, false);
+        c.publish(&well, "Running r", SyncPod, false);
         c.until("running", |c| c.phase("well") == "Running").await;
         assert!(
             began.elapsed() < Duration::from_secs(16),
@@ -455,7 +455,7 @@ async fn pods_whose_requests_hang_do_not_hold_up_the_others_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_server_is_told_everything() {
+async fn slow_server_gets_every_final_status() {
     with_cluster(async |c| {
         let pods: Vec<Pod> = (0..17).map(|i| c.pod(&format!("p{i}"))).collect();
         c.quiet().await;
@@ -463,7 +463,7 @@ async fn a_slow_server_is_told_everything() {
         c.server.faults().slow(slow, Duration::from_secs(5));
         let began = tokio::time::Instant::now();
         for pod in &pods {
-            c.says(pod, "Running r", SyncPod, false);
+            c.publish(pod, "Running r", SyncPod, false);
         }
         c.until("all", |c| {
             pods.iter().all(|p| c.phase(p.name()) == "Running")
@@ -480,7 +480,7 @@ async fn a_slow_server_is_told_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletions_and_ends_go_before_readiness_and_that_before_the_rest() {
+async fn requests_are_sent_by_priority() {
     with_cluster(async |c| {
         let hung: Vec<Pod> = (0..16).map(|i| c.pod(&format!("hung{i}"))).collect();
         let [rest, ready, ends] = ["rest", "ready", "ends"].map(|name| c.pod(name));
@@ -496,13 +496,13 @@ async fn deletions_and_ends_go_before_readiness_and_that_before_the_rest() {
         c.server.faults().hang(patches("hung*".to_owned()));
         c.quiet().await;
         for pod in &hung {
-            c.says(pod, "Running r", SyncPod, false);
+            c.publish(pod, "Running r", SyncPod, false);
         }
         c.quiet().await;
         // all places are taken; these three wait
-        c.says(&rest, "Pending w", SyncPod, false);
-        c.says(&ready, "Running r", SyncPod, false);
-        c.says(&ends, "Succeeded 0", TerminatedPod, true);
+        c.publish(&rest, "Pending w", SyncPod, false);
+        c.publish(&ready, "Running r", SyncPod, false);
+        c.publish(&ends, "Succeeded 0", TerminatedPod, true);
         c.until("all three", |c| c.done("PATCH").len() == 6).await;
         let order: Vec<String> = c.done("PATCH").into_iter().map(|r| r.path).collect();
         let names: Vec<&str> = order
@@ -546,10 +546,10 @@ impl Cluster {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_static_pod_has_a_mirror_with_its_status_for_as_long_as_it_is_there() {
+async fn static_pod_has_mirror_pod_with_status() {
     with_cluster(async |c| {
         let pod = static_pod("h1");
-        c.says(&pod, "Running r", SyncPod, false);
+        c.publish(&pod, "Running r", SyncPod, false);
         c.until("a mirror", |c| c.mirror() == "h1 Running").await;
         let first = c.get("s-n1").expect("a mirror");
         let owners = first.metadata.owner_references.clone().unwrap_or_default();
@@ -560,7 +560,7 @@ async fn a_static_pod_has_a_mirror_with_its_status_for_as_long_as_it_is_there() 
         assert_ne!(first.metadata.uid.as_deref(), Some("h1"));
         assert_eq!(c.metrics.mirror_pods.get() as u32, 1);
 
-        // somebody deletes it: it comes back
+        // a deleted mirror pod is recreated
         c.server.delete::<Pod>(Some("default"), "s-n1", Some(30));
         c.until("another mirror", |c| {
             c.mirror() == "h1 Running" && c.get("s-n1").map(|m| m.uid()) != Some(first.uid())
@@ -570,17 +570,17 @@ async fn a_static_pod_has_a_mirror_with_its_status_for_as_long_as_it_is_there() 
         // the manifest changes: while the old pod stops, the mirror is its own
         let next = static_pod("h2");
         c.sources.send_replace(SourcesReady(true));
-        c.says(&pod, "Running r", TerminatingPod, false);
-        c.says(&next, "Pending w", SyncPod, false);
+        c.publish(&pod, "Running r", TerminatingPod, false);
+        c.publish(&next, "Pending w", SyncPod, false);
         c.quiet().await;
         assert_eq!(c.mirror(), "h1 Running");
-        c.says(&pod, "Running 0", TerminatedPod, true);
+        c.publish(&pod, "Running 0", TerminatedPod, true);
         c.board.remove(&pod.uid());
         c.until("the new pod's mirror", |c| c.mirror() == "h2 Pending")
             .await;
 
         // the manifest is removed
-        c.says(&next, "Pending w", TerminatingPod, false);
+        c.publish(&next, "Pending w", TerminatingPod, false);
         c.quiet().await;
         assert_eq!(c.mirror(), "h2 Pending");
         c.board.remove(&next.uid());
@@ -600,11 +600,11 @@ async fn a_static_pod_has_a_mirror_with_its_status_for_as_long_as_it_is_there() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_unknown_or_going_has_no_new_mirrors() {
+async fn unknown_or_deleted_node_gets_no_mirror_pods() {
     with_cluster(async |c| {
         let known = c.node.send_replace(NodeUpdate(None));
         c.quiet().await;
-        c.says(&static_pod("h1"), "Running r", SyncPod, false);
+        c.publish(&static_pod("h1"), "Running r", SyncPod, false);
         c.quiet().await;
         let going = known.0.as_deref().cloned().map(|mut node| {
             node.metadata.deletion_timestamp = decode(json!("1970-01-01T00:00:01Z"));
@@ -620,7 +620,7 @@ async fn a_node_that_is_unknown_or_going_has_no_new_mirrors() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_without_a_static_pod_goes_only_when_every_source_has_spoken() {
+async fn orphaned_mirror_pod_is_deleted_when_sources_are_ready() {
     with_cluster(async |c| {
         let owner = c.node.borrow().0.clone().expect("a node");
         let owner = windlass_pod_status::mirror::NodeOwner::of(&owner).expect("an owner");
@@ -634,7 +634,7 @@ async fn a_mirror_without_a_static_pod_goes_only_when_every_source_has_spoken() 
         // one whose static pod runs is taken over as it is
         let adopted = c.server.create(&mirror("h1"));
         c.quiet().await;
-        c.says(&static_pod("h1"), "Running r", SyncPod, false);
+        c.publish(&static_pod("h1"), "Running r", SyncPod, false);
         c.until("its status", |c| c.mirror() == "h1 Running").await;
         c.quiet().await;
         assert_eq!(c.get("s-n1").map(|m| m.uid()), Some(adopted.uid()));
@@ -644,12 +644,12 @@ async fn a_mirror_without_a_static_pod_goes_only_when_every_source_has_spoken() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_static_pods_status_catches_up_in_one_patch_when_the_server_comes() {
+async fn static_pod_status_is_one_patch_after_outage() {
     with_cluster(async |c| {
         c.server.faults().down(On::any());
         let pod = static_pod("h1");
         for said in ["Pending w", "Running r", "Pending w", "Running r"] {
-            c.says(&pod, said, SyncPod, false);
+            c.publish(&pod, said, SyncPod, false);
             tokio::time::sleep(Duration::from_secs(100)).await;
         }
         c.server.faults().clear();

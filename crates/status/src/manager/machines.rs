@@ -1,4 +1,4 @@
-//! Which pod's machine hears what, and whose request goes next.
+//! The state machines of all pods, and the queue of their requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,19 +11,18 @@ use windlass_pod_status::status_sync::{
 };
 use windlass_types::{PodExt, PodFullName, PodUid, Timestamp};
 
-use crate::status_store::{StatusChange, PodStatusEntry};
+use crate::status_store::{PodStatusEntry, StatusChange};
 
-/// Requests in flight. At 10 ms for each they are 1600 a second, many times the client's rate;
-/// at 5 s they are 3 a second, so that 110 pods are through in 35 s and none waits for another's
-/// deadline more than a few times.
-const MOST_IN_FLIGHT: usize = 16;
+/// Maximum number of requests in flight. At 10 ms per request this is 1600 per second, far above the
+/// client rate limit; at 5 s it is 3 per second, or 35 s for 110 pods.
+const MAX_IN_FLIGHT: usize = 16;
 
-/// What has a machine of its own.
+/// Owner of a state machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// A pod of the API server.
     Pod(PodUid),
-    /// All static pods of one name, and their mirror.
+    /// All static pods with one full name, and their mirror pod.
     Mirror(PodFullName),
 }
 
@@ -37,34 +36,34 @@ impl fmt::Display for Key {
 }
 
 #[derive(Debug)]
-struct Member {
+struct PodMachine {
     sync: StatusSync,
     queued: Option<(Urgency, u64)>,
     wake: Option<Timestamp>,
     refused: Option<Refused>,
 }
 
-/// All machines, and the queue of those that have something to send.
+/// All state machines, and the queue of due requests.
 #[derive(Debug, Default)]
-pub(super) struct Book {
-    members: BTreeMap<Key, Member>,
+pub(super) struct PodMachines {
+    machines: BTreeMap<Key, PodMachine>,
     statics: BTreeMap<PodFullName, BTreeMap<PodUid, Proposal>>,
-    /// Names of the static pods on the board, by their own UID.
+    /// Names of static pods by UID.
     static_names: BTreeMap<PodUid, PodFullName>,
-    /// Names of the mirrors in the API, by the UID the server gave them.
+    /// Names of mirror pods by API UID.
     mirror_names: BTreeMap<PodUid, PodFullName>,
     cluster: Cluster,
-    /// By urgency, then by arrival.
+    /// Ordered by priority, then by arrival.
     queue: BTreeSet<(Urgency, u64, Key)>,
-    next_turn: u64,
+    next_sequence: u64,
     in_flight: usize,
-    /// The last answer was none.
+    /// The last request found the API server unreachable.
     unreachable: bool,
 }
 
-impl Book {
-    /// What changed on the board.
-    pub(super) fn board(&mut self, change: StatusChange, now: Timestamp) {
+impl PodMachines {
+    /// Handles changes of the pod status store.
+    pub(super) fn store_changed(&mut self, change: StatusChange, now: Timestamp) {
         for entry in change.changed {
             self.entry(entry, now);
         }
@@ -76,7 +75,7 @@ impl Book {
                     }
                     self.static_changed(name, now);
                 }
-                None => self.tell(Key::Pod(uid), Input::Local(None), now),
+                None => self.handle(Key::Pod(uid), Input::Local(None), now),
             }
         }
     }
@@ -91,7 +90,7 @@ impl Book {
             released: entry.released,
         };
         if !proposal.pod.is_static() {
-            return self.tell(Key::Pod(uid), Input::Local(Some(proposal)), now);
+            return self.handle(Key::Pod(uid), Input::Local(Some(proposal)), now);
         }
         let name = proposal.pod.full_name();
         self.static_names.insert(uid.clone(), name.clone());
@@ -108,87 +107,90 @@ impl Book {
         if shown.is_none() {
             self.statics.remove(&name);
         }
-        self.tell(Key::Mirror(name), Input::Local(shown), now);
+        self.handle(Key::Mirror(name), Input::Local(shown), now);
     }
 
-    /// What the watch says of one object.
-    pub(super) fn api(&mut self, uid: PodUid, seen: ApiPodUpdate, now: Timestamp) {
+    /// Handles a change of an API object.
+    pub(super) fn api_changed(&mut self, uid: PodUid, seen: ApiPodUpdate, now: Timestamp) {
         match seen {
             ApiPodUpdate::Applied(pod) if is_mirror(&pod) => {
                 let name = pod.full_name();
                 self.mirror_names.insert(uid, name.clone());
-                self.tell(Key::Mirror(name), Input::Seen(pod), now);
+                self.handle(Key::Mirror(name), Input::Seen(pod), now);
             }
-            ApiPodUpdate::Applied(pod) => self.tell(Key::Pod(uid), Input::Seen(pod), now),
+            ApiPodUpdate::Applied(pod) => self.handle(Key::Pod(uid), Input::Seen(pod), now),
             ApiPodUpdate::Deleted => {
                 if let Some(name) = self.mirror_names.remove(&uid) {
-                    return self.tell(Key::Mirror(name), Input::Gone(uid), now);
+                    return self.handle(Key::Mirror(name), Input::Gone(uid), now);
                 }
-                // a mirror may come and go before its creation is answered
+                // a mirror pod may be deleted before the response to its creation
                 for key in self.mirrors() {
-                    self.tell(key, Input::Gone(uid.clone()), now);
+                    self.handle(key, Input::Gone(uid.clone()), now);
                 }
-                self.tell(Key::Pod(uid.clone()), Input::Gone(uid), now);
+                self.handle(Key::Pod(uid.clone()), Input::Gone(uid), now);
             }
         }
     }
 
-    /// The cluster changed, as far as mirrors are concerned.
-    pub(super) fn cluster(&mut self, change: impl FnOnce(&mut Cluster), now: Timestamp) {
+    /// Handles a change of the state that mirror pods depend on.
+    pub(super) fn cluster_changed(&mut self, change: impl FnOnce(&mut Cluster), now: Timestamp) {
         change(&mut self.cluster);
         for key in self.mirrors() {
-            self.tell(key, Input::Cluster(self.cluster.clone()), now);
+            self.handle(key, Input::Cluster(self.cluster.clone()), now);
         }
     }
 
-    /// What came of a request.
-    pub(super) fn answered(&mut self, key: Key, result: Result<Answer, Failure>, now: Timestamp) {
+    /// Handles the result of a request.
+    pub(super) fn completed(&mut self, key: Key, result: Result<Answer, Failure>, now: Timestamp) {
         self.in_flight = self.in_flight.saturating_sub(1);
         let unreachable =
             matches!(&result, Err(failure) if failure.kind == FailureKind::Unreachable);
-        self.tell(key.clone(), Input::Answered(result), now);
+        self.handle(key.clone(), Input::Answered(result), now);
         self.note_mirror(key);
         if std::mem::replace(&mut self.unreachable, unreachable) && !unreachable {
-            for key in self.keys(|member| member.wake.is_some()) {
-                self.tell(key, Input::Reachable, now);
+            for key in self.keys(|machine| machine.wake.is_some()) {
+                self.handle(key, Input::Reachable, now);
             }
         }
     }
 
-    /// Remembers the UID of a mirror that was created, unless the watch has called it gone since.
+    /// Records the UID of a created mirror pod, unless it was deleted since.
     fn note_mirror(&mut self, key: Key) {
-        let object = self.members.get(&key).and_then(|m| m.sync.object());
+        let object = self.machines.get(&key).and_then(|m| m.sync.object());
         if let (Key::Mirror(name), Some(mirror)) = (&key, object) {
             self.mirror_names.insert(mirror.uid(), name.clone());
         }
     }
 
-    /// The timer fired.
+    /// Handles the timer.
     pub(super) fn tick(&mut self, now: Timestamp) {
-        let mut chosen = self.keys(|member| member.wake.is_some_and(|at| at <= now));
+        let mut chosen = self.keys(|machine| machine.wake.is_some_and(|at| at <= now));
         if chosen.is_empty() {
             // the clock was set back while the timer ran
-            chosen = self.keys(|member| member.wake.is_some());
+            chosen = self.keys(|machine| machine.wake.is_some());
         }
         for key in chosen {
-            self.tell(key, Input::Tick, now);
+            self.handle(key, Input::Tick, now);
         }
     }
 
-    /// When to call [`Self::tick`].
-    pub(super) fn wake_at(&self) -> Option<Timestamp> {
-        self.members.values().filter_map(|member| member.wake).min()
+    /// Returns the time of the next [`Self::tick`].
+    pub(super) fn next_wake_up(&self) -> Option<Timestamp> {
+        self.machines
+            .values()
+            .filter_map(|machine| machine.wake)
+            .min()
     }
 
-    /// The next request to send, if there is room for one.
+    /// Returns the next request, below the limit of requests in flight.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<(Key, Request)> {
-        while self.in_flight < MOST_IN_FLIGHT {
+        while self.in_flight < MAX_IN_FLIGHT {
             let (_, _, key) = self.queue.pop_first()?;
-            let Some(member) = self.members.get_mut(&key) else {
+            let Some(machine) = self.machines.get_mut(&key) else {
                 continue;
             };
-            member.queued = None;
-            if let Some(request) = member.sync.start(now) {
+            machine.queued = None;
+            if let Some(request) = machine.sync.start(now) {
                 self.in_flight += 1;
                 return Some((key, request));
             }
@@ -196,7 +198,7 @@ impl Book {
         None
     }
 
-    /// The pod that a request of this key is about.
+    /// Returns the pod of a key.
     pub(super) fn pod(&self, key: &Key) -> Option<PodUid> {
         match key {
             Key::Pod(uid) => Some(uid.clone()),
@@ -207,76 +209,78 @@ impl Book {
         }
     }
 
-    /// Mirror pods that the API server has of this node.
+    /// Returns the number of mirror pods in the API.
     pub(super) fn mirror_count(&self) -> usize {
-        let there = |(key, member): &(&Key, &Member)| {
-            matches!(key, Key::Mirror(_)) && member.sync.object().is_some()
+        let there = |(key, machine): &(&Key, &PodMachine)| {
+            matches!(key, Key::Mirror(_)) && machine.sync.object().is_some()
         };
-        self.members.iter().filter(there).count()
+        self.machines.iter().filter(there).count()
     }
 
-    fn keys(&self, chosen: impl Fn(&Member) -> bool) -> Vec<Key> {
-        let chosen = self.members.iter().filter(|(_, member)| chosen(member));
+    fn keys(&self, chosen: impl Fn(&PodMachine) -> bool) -> Vec<Key> {
+        let chosen = self.machines.iter().filter(|(_, machine)| chosen(machine));
         chosen.map(|(key, _)| key.clone()).collect()
     }
 
     fn mirrors(&self) -> Vec<Key> {
-        let keys = self.members.keys();
+        let keys = self.machines.keys();
         keys.filter(|key| matches!(key, Key::Mirror(_)))
             .cloned()
             .collect()
     }
 
-    fn tell(&mut self, key: Key, input: Input, now: Timestamp) {
+    fn handle(&mut self, key: Key, input: Input, now: Timestamp) {
         let begins = matches!(&input, Input::Local(Some(_)) | Input::Seen(_));
-        if !self.members.contains_key(&key) {
+        if !self.machines.contains_key(&key) {
             if !begins {
                 return;
             }
-            self.members.insert(key.clone(), self.new_member(&key, now));
+            self.machines
+                .insert(key.clone(), self.new_machine(&key, now));
         }
-        let Some(member) = self.members.get_mut(&key) else {
+        let Some(machine) = self.machines.get_mut(&key) else {
             return;
         };
-        let next = member.sync.handle(input, now);
+        let next = machine.sync.handle(input, now);
         let urgency = match next {
             Next::Send(urgency) => Some(urgency),
             Next::Idle | Next::Wait(_) => None,
         };
-        member.wake = match next {
+        machine.wake = match next {
             Next::Wait(at) => Some(at),
             Next::Idle | Next::Send(_) => None,
         };
-        // who is in the queue keeps its place as long as it is as urgent
-        if member.queued.map(|(urgency, _)| urgency) != urgency {
-            if let Some((urgency, turn)) = member.queued.take() {
-                self.queue.remove(&(urgency, turn, key.clone()));
+        // a queued request keeps its position unless its priority changes
+        if machine.queued.map(|(urgency, _)| urgency) != urgency {
+            if let Some((urgency, sequence)) = machine.queued.take() {
+                self.queue.remove(&(urgency, sequence, key.clone()));
             }
             if let Some(urgency) = urgency {
-                self.next_turn += 1;
-                member.queued = Some((urgency, self.next_turn));
-                self.queue.insert((urgency, self.next_turn, key.clone()));
+                self.next_sequence += 1;
+                machine.queued = Some((urgency, self.next_sequence));
+                self.queue
+                    .insert((urgency, self.next_sequence, key.clone()));
             }
         }
-        if member.sync.refused() != member.refused.as_ref() {
-            member.refused = member.sync.refused().cloned();
-            if let Some(refused) = &member.refused {
-                tracing::warn!(pod = %key, %refused, "status not sent");
+        if machine.sync.refused() != machine.refused.as_ref() {
+            machine.refused = machine.sync.refused().cloned();
+            if let Some(refused) = &machine.refused {
+                tracing::warn!(pod = %key, %refused, "status update rejected");
             }
         }
-        if member.sync.is_empty() {
-            self.members.remove(&key);
+        if machine.sync.is_empty() {
+            self.machines.remove(&key);
         }
     }
 
-    fn new_member(&self, key: &Key, now: Timestamp) -> Member {
+    fn new_machine(&self, key: &Key, now: Timestamp) -> PodMachine {
         let role = match key {
             Key::Pod(_) => Role::Pod,
             Key::Mirror(_) => Role::Mirror,
         };
         let mut sync = StatusSync::new(role, key.to_string());
         sync.handle(Input::Cluster(self.cluster.clone()), now);
-        Member {
+        PodMachine {
             sync,
             queued: None,
             wake: None,

@@ -1,7 +1,7 @@
-//! Follows a board while a pod comes, crashes and goes.
+//! Follows a pod status store while a pod starts, crashes and terminates.
 //!
-//! `cargo run -p windlass-status --example follow_board` plays the pod's worker, and a reader that
-//! looks only now and then.
+//! `cargo run -p windlass-status --example follow_pod_status` acts as the pod worker and as a slow
+//! reader.
 //!
 //! Runs without a container runtime.
 
@@ -9,28 +9,30 @@ use std::error::Error;
 use std::sync::Arc;
 
 use windlass_actors::SystemClock;
-use windlass_status::{StatusSubscription, EventLog, EventRecorder, PodStatusStore, PodStatusEntry};
+use windlass_status::{
+    EventLog, EventRecorder, PodStatusEntry, PodStatusStore, StatusSubscription,
+};
 use windlass_types::corev1::PodStatus;
 use windlass_types::view::{EventType, PodWorkerState};
 use windlass_types::{Pod, PodExt, Reason};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let board = PodStatusStore::new();
-    let events = EventLog::new(board.clone(), Arc::new(SystemClock));
-    let mut reader = board.subscribe();
-    look(&mut reader).await?;
+    let store = PodStatusStore::new();
+    let events = EventLog::new(store.clone(), Arc::new(SystemClock));
+    let mut reader = store.subscribe();
+    print_changes(&mut reader).await?;
 
     let mut pod = Pod::default();
     pod.metadata.uid = Some("u1".to_owned());
     pod.metadata.name = Some("web".to_owned());
     pod.metadata.namespace = Some("default".to_owned());
     let pod = Arc::new(pod);
-    board.publish(entry(&pod, "Pending"));
-    look(&mut reader).await?;
+    store.publish(entry(&pod, "Pending"));
+    print_changes(&mut reader).await?;
 
-    // the reader is busy meanwhile: it finds the newest state, and every repeat counted
-    board.publish(entry(&pod, "Running"));
+    // the slow reader gets the newest state with all repeats counted
+    store.publish(entry(&pod, "Running"));
     for _ in 0..40 {
         let reason = Reason::BackOff;
         events.record(
@@ -48,17 +50,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
         Reason::Killing,
         "Stopping container web",
     );
-    board.update(&pod.uid(), |entry| {
+    store.update(&pod.uid(), |entry| {
         entry.worker_state = PodWorkerState::TerminatingPod
     });
-    look(&mut reader).await?;
+    print_changes(&mut reader).await?;
 
-    board.remove(&pod.uid());
-    look(&mut reader).await
+    store.remove(&pod.uid());
+    print_changes(&mut reader).await
 }
 
-async fn look(reader: &mut StatusSubscription) -> Result<(), Box<dyn Error>> {
-    let change = reader.next().await.ok_or("the board is gone")?;
+async fn print_changes(reader: &mut StatusSubscription) -> Result<(), Box<dyn Error>> {
+    let change = reader.next().await.ok_or("store dropped")?;
     println!(
         "{} changed, {} removed",
         change.changed.len(),
