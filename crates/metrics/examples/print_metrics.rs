@@ -1,9 +1,7 @@
-//! Records a little and prints the metric families whose names begin so.
+//! Records samples and prints the metric families with a prefix.
 //!
-//! `cargo run -p windlass-metrics --example print_metrics -- kubelet_pleg`; without an argument it
-//! prints those of calls to the runtime.
-//!
-//! Runs without a container runtime.
+//! `cargo run -p windlass-metrics --example print_metrics -- kubelet_pleg`; the default prefix is
+//! `kubelet_runtime_operations`.
 
 use std::error::Error;
 
@@ -32,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     if shown == 0 {
-        return Err(format!("no family begins with {prefix:?} and has a value").into());
+        return Err(format!("no family with prefix {prefix:?} has a value").into());
     }
     Ok(())
 }

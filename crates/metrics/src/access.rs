@@ -1,12 +1,12 @@
-//! Families about who asks the node's API.
+//! Families of authentication and authorization.
 
 use std::time::Duration;
 
 use prometheus::{CounterVec, HistogramVec};
 
-use crate::Registrar;
+use crate::{NO_LABELS, Registrar};
 
-/// Handles to the families about access. Cloning shares them.
+/// Handles to the families. Clones share them.
 #[derive(Clone, Debug)]
 pub struct AccessMetrics {
     /// `apiserver_delegated_authn_request_total{code}`.
@@ -22,11 +22,8 @@ pub struct AccessMetrics {
     /// `authentication_token_cache_fetch_total{status}`.
     token_fetch: CounterVec,
     /// `apiserver_client_certificate_expiration_seconds`.
-    certificate_life: HistogramVec,
+    certificate_ttl: HistogramVec,
 }
-
-/// Of a family without labels that is absent until it is observed.
-const NO_LABELS: [&str; 0] = [];
 
 impl AccessMetrics {
     pub(crate) fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
@@ -34,7 +31,7 @@ impl AccessMetrics {
         Ok(Self {
             authn: r.counters(
                 "apiserver_delegated_authn_request_total",
-                "TokenReviews by the status code of the answer.",
+                "Number of TokenReviews, by status code.",
                 &["code"],
             )?,
             authn_duration: r.histograms(
@@ -45,7 +42,7 @@ impl AccessMetrics {
             )?,
             authz: r.counters(
                 "apiserver_delegated_authz_request_total",
-                "SubjectAccessReviews by the status code of the answer.",
+                "Number of SubjectAccessReviews, by status code.",
                 &["code"],
             )?,
             authz_duration: r.histograms(
@@ -56,17 +53,17 @@ impl AccessMetrics {
             )?,
             token_cache: r.counters(
                 "authentication_token_cache_request_total",
-                "Tokens of requests, by whether they were known.",
+                "Number of token cache lookups, by hit or miss.",
                 &["status"],
             )?,
             token_fetch: r.counters(
                 "authentication_token_cache_fetch_total",
-                "Tokens that were asked about, by whether there was an answer.",
+                "Number of TokenReviews sent on a cache miss, by result.",
                 &["status"],
             )?,
-            certificate_life: r.histograms(
+            certificate_ttl: r.histograms(
                 "apiserver_client_certificate_expiration_seconds",
-                "Seconds that the client certificate of a request had left.",
+                "Remaining lifetime in seconds of the client certificate of a request.",
                 vec![
                     0.0,
                     1800.0,
@@ -88,7 +85,7 @@ impl AccessMetrics {
         })
     }
 
-    /// Records one TokenReview.
+    /// Records a TokenReview.
     pub fn observe_authn(&self, code: &str, took: Duration) {
         self.authn.with_label_values(&[code]).inc();
         self.authn_duration
@@ -96,7 +93,7 @@ impl AccessMetrics {
             .observe(took.as_secs_f64());
     }
 
-    /// Records one SubjectAccessReview.
+    /// Records a SubjectAccessReview.
     pub fn observe_authz(&self, code: &str, took: Duration) {
         self.authz.with_label_values(&[code]).inc();
         self.authz_duration
@@ -104,26 +101,26 @@ impl AccessMetrics {
             .observe(took.as_secs_f64());
     }
 
-    /// Counts a request with a token that was known, or not.
+    /// Counts a lookup in the token cache.
     pub fn count_token_cache(&self, hit: bool) {
         let status = if hit { "hit" } else { "miss" };
         self.token_cache.with_label_values(&[status]).inc();
     }
 
-    /// Counts a token that was asked about, with or without an answer.
-    pub fn count_token_fetch(&self, answered: bool) {
-        let status = if answered { "ok" } else { "error" };
+    /// Counts a TokenReview on a cache miss.
+    pub fn count_token_fetch(&self, succeeded: bool) {
+        let status = if succeeded { "ok" } else { "error" };
         self.token_fetch.with_label_values(&[status]).inc();
     }
 
-    /// Records what a client certificate had left, in seconds.
-    pub fn observe_certificate_life(&self, seconds: i64) {
+    /// Records the remaining lifetime of a client certificate in seconds.
+    pub fn observe_certificate_ttl(&self, seconds: i64) {
         #[expect(
             clippy::cast_precision_loss,
-            reason = "seconds of a certificate's life are far below 2^53"
+            reason = "the lifetime in seconds is far below 2^53"
         )]
         let seconds = seconds as f64;
-        self.certificate_life
+        self.certificate_ttl
             .with_label_values(&NO_LABELS)
             .observe(seconds);
     }

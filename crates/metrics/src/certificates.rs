@@ -1,10 +1,10 @@
-//! Families about the node's certificates.
+//! Families of the node's certificates.
 
 use prometheus::{Counter, GaugeVec, Histogram};
 
 use crate::{NO_LABELS, Registrar};
 
-/// Handles to the families. Cloning shares them.
+/// Handles to the families. Clones share them.
 #[derive(Clone, Debug)]
 pub struct CertificateMetrics {
     /// `kubelet_certificate_manager_client_ttl_seconds`.
@@ -15,8 +15,7 @@ pub struct CertificateMetrics {
     pub client_renew_errors: Counter,
     /// `kubelet_server_expiration_renew_errors`.
     pub server_renew_errors: Counter,
-    /// `kubelet_certificate_manager_server_rotation_seconds`: how long the certificate before had
-    /// lived.
+    /// `kubelet_certificate_manager_server_rotation_seconds`: age of the replaced certificate.
     pub server_rotation: Histogram,
 }
 
@@ -25,25 +24,25 @@ impl CertificateMetrics {
         Ok(Self {
             client_ttl: r.gauges(
                 "kubelet_certificate_manager_client_ttl_seconds",
-                "Seconds until the client certificate runs out, negative afterwards; +Inf without one.",
+                "Remaining lifetime in seconds of the client certificate, negative after expiry, +Inf without one.",
                 &NO_LABELS,
             )?,
             server_ttl: r.gauges(
                 "kubelet_certificate_manager_server_ttl_seconds",
-                "Seconds until the serving certificate runs out, negative afterwards; +Inf without one.",
+                "Remaining lifetime in seconds of the serving certificate, negative after expiry, +Inf without one.",
                 &NO_LABELS,
             )?,
             client_renew_errors: r.counter(
                 "kubelet_certificate_manager_client_expiration_renew_errors",
-                "Attempts to get a client certificate that failed.",
+                "Number of failed client certificate requests.",
             )?,
             server_renew_errors: r.counter(
                 "kubelet_server_expiration_renew_errors",
-                "Attempts to get a serving certificate that failed.",
+                "Number of failed serving certificate requests.",
             )?,
             server_rotation: r.histogram(
                 "kubelet_certificate_manager_server_rotation_seconds",
-                "Seconds that a serving certificate had lived when another took its place.",
+                "Age in seconds of a serving certificate at its replacement.",
                 vec![
                     60.0,
                     3600.0,
@@ -60,12 +59,12 @@ impl CertificateMetrics {
         })
     }
 
-    /// What the client certificate has left, in seconds.
+    /// Sets the remaining lifetime of the client certificate in seconds.
     pub fn set_client_ttl(&self, seconds: f64) {
         self.client_ttl.with_label_values(&NO_LABELS).set(seconds);
     }
 
-    /// What the serving certificate has left, in seconds.
+    /// Sets the remaining lifetime of the serving certificate in seconds.
     pub fn set_server_ttl(&self, seconds: f64) {
         self.server_ttl.with_label_values(&NO_LABELS).set(seconds);
     }

@@ -1,10 +1,10 @@
-//! Families about plugins, CSI drivers and credential providers.
+//! Families of plugins, CSI drivers and credential providers.
 
 use prometheus::{CounterVec, GaugeVec, HistogramVec};
 
 use crate::Registrar;
 
-/// Handles to the families about plugins. Cloning shares them.
+/// Handles to the plugin families. Clones share them.
 #[derive(Clone, Debug)]
 pub struct PluginMetrics {
     /// `plugin_manager_total_plugins{socket_path,state}`.
@@ -22,12 +22,12 @@ impl PluginMetrics {
         Ok(Self {
             total: r.gauges(
                 "plugin_manager_total_plugins",
-                "Sockets of plugins that lie there, and plugins that are registered.",
+                "Number of plugins, by socket path and state (desired or registered).",
                 &["socket_path", "state"],
             )?,
             csi_operations: r.histograms(
                 "csi_operations_seconds",
-                "Duration in seconds of one call to a CSI driver.",
+                "Duration in seconds of a CSI driver call.",
                 vec![
                     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
                 ],
@@ -35,46 +35,46 @@ impl PluginMetrics {
             )?,
             credential_runs: r.histograms(
                 "kubelet_credential_provider_plugin_duration",
-                "Duration in seconds of one run of a credential provider plugin.",
+                "Duration in seconds of a credential provider plugin execution.",
                 prometheus::DEFAULT_BUCKETS.to_vec(),
                 &["plugin_name"],
             )?,
             credential_errors: r.counters(
                 "kubelet_credential_provider_plugin_errors_total",
-                "Runs of a credential provider plugin that gave no answer.",
+                "Number of failed credential provider plugin executions.",
                 &["plugin_name"],
             )?,
         })
     }
 
-    /// A plugin's socket is there, or gone.
-    pub fn set_desired(&self, socket: &str, there: bool) {
-        self.set(socket, "desired_state_of_world", there);
+    /// Sets whether the socket of a plugin exists.
+    pub fn set_desired(&self, socket: &str, desired: bool) {
+        self.set(socket, "desired_state_of_world", desired);
     }
 
-    /// A plugin is registered, or not any more.
+    /// Sets whether a plugin is registered.
     pub fn set_registered(&self, socket: &str, registered: bool) {
         self.set(socket, "actual_state_of_world", registered);
     }
 
-    fn set(&self, socket: &str, state: &str, is: bool) {
+    fn set(&self, socket: &str, state: &str, present: bool) {
         let labels = [socket, state];
-        match is {
+        match present {
             true => self.total.with_label_values(&labels).set(1.0),
             // absent if it was never set
             false => drop(self.total.remove_label_values(&labels)),
         }
     }
 
-    /// Records one call to a CSI driver: method as gRPC names it, `/csi.v1.Node/NodeGetInfo`, and
-    /// the code of its answer, `OK`.
+    /// Records a CSI driver call with its gRPC method (`/csi.v1.Node/NodeGetInfo`) and status
+    /// code (`OK`).
     pub fn observe_csi_call(&self, driver: &str, method: &str, code: &str, seconds: f64) {
         self.csi_operations
             .with_label_values(&[driver, method, code, "false"])
             .observe(seconds);
     }
 
-    /// Records one run of a credential provider plugin.
+    /// Records an execution of a credential provider plugin.
     pub fn observe_credential_provider(&self, name: &str, seconds: f64, failed: bool) {
         let duration = self.credential_runs.with_label_values(&[name]);
         duration.observe(seconds);
@@ -89,8 +89,8 @@ mod tests {
     use crate::Metrics;
 
     #[test]
-    fn a_plugin_is_counted_while_it_is_there_and_a_call_by_how_it_ended() {
-        let metrics = Metrics::new().expect("no two families share a name");
+    fn plugins_are_counted_by_state_and_calls_by_code() {
+        let metrics = Metrics::new().expect("unique names");
         metrics.plugins.set_desired("/a", true);
         metrics.plugins.set_registered("/a", true);
         metrics.plugins.set_registered("/a", false);
@@ -99,9 +99,9 @@ mod tests {
             .plugins
             .observe_csi_call("d", "/csi.v1.Node/NodeGetInfo", "OK", 0.2);
         let text = metrics.render().expect("text");
-        let there =
+        let desired =
             "plugin_manager_total_plugins{socket_path=\"/a\",state=\"desired_state_of_world\"} 1";
-        assert!(text.contains(there), "{text}");
+        assert!(text.contains(desired), "{text}");
         assert!(!text.contains("actual_state_of_world\"} "), "{text}");
         let call = "csi_operations_seconds_count{driver_name=\"d\",grpc_status_code=\"OK\",\
                     method_name=\"/csi.v1.Node/NodeGetInfo\",migrated=\"false\"} 1";

@@ -1,10 +1,10 @@
-//! Families about the PodResources and Pods services on the node's sockets.
+//! Families of the PodResources and Pods services.
 
 use prometheus::{Counter, CounterVec};
 
 use crate::Registrar;
 
-/// Handles to the families about both services. Cloning shares them.
+/// Handles to the families of both services. Clones share them.
 #[derive(Clone, Debug)]
 pub struct PodResourcesMetrics {
     /// `kubelet_pod_resources_endpoint_requests_total{server_api_version}`.
@@ -17,32 +17,32 @@ pub struct PodResourcesMetrics {
     pub gets: CounterVec,
     /// `kubelet_pod_resources_endpoint_errors_get{server_api_version}`.
     pub get_errors: CounterVec,
-    /// `kubelet_pod_watch_events_dropped_total`: stays 0, a slow watch misses intermediate states
-    /// and loses no pod.
+    /// `kubelet_pod_watch_events_dropped_total`: always 0, a slow watch skips intermediate
+    /// states only.
     pub watch_events_dropped: Counter,
 }
 
 impl PodResourcesMetrics {
     pub(crate) fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
-        let family = |what: &str, help: &str| {
-            let name = format!("kubelet_pod_resources_endpoint_{what}");
+        let family = |suffix: &str, help: &str| {
+            let name = format!("kubelet_pod_resources_endpoint_{suffix}");
             r.counters(&name, help, &["server_api_version"])
         };
         Ok(Self {
             requests: family(
                 "requests_total",
-                "Requests to the PodResources service, by its version.",
+                "Number of requests to the PodResources service, by API version.",
             )?,
-            lists: family("requests_list", "Lists of pods with their resources.")?,
+            lists: family("requests_list", "Number of List requests.")?,
             allocatable: family(
                 "requests_get_allocatable",
-                "Questions for all resources of the node.",
+                "Number of GetAllocatableResources requests.",
             )?,
-            gets: family("requests_get", "Questions for the resources of one pod.")?,
-            get_errors: family("errors_get", "Questions for a pod that is not there.")?,
+            gets: family("requests_get", "Number of Get requests.")?,
+            get_errors: family("errors_get", "Number of Get requests for a pod that does not exist.")?,
             watch_events_dropped: r.counter(
                 "kubelet_pod_watch_events_dropped_total",
-                "Changes of pods kept from a watch; always 0, a slow one gets the latest state.",
+                "Number of pod changes dropped from a watch; always 0, a slow watch gets the latest state.",
             )?,
         })
     }

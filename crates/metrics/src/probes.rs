@@ -1,11 +1,10 @@
-//! What `/metrics/probes` serves: the only families with a label for every container, so that they
-//! are asked for apart from the rest.
+//! Families of `/metrics/probes`: one series per container, hence a separate endpoint.
 
 use prometheus::{Counter, CounterVec, Histogram, HistogramVec, Registry};
 
 use crate::{Registrar, default_buckets, render};
 
-/// Handles to the families about probes. Cloning shares them.
+/// Handles to the probe families. Clones share them.
 #[derive(Clone, Debug)]
 pub struct ProbeMetrics {
     registry: Registry,
@@ -15,7 +14,7 @@ pub struct ProbeMetrics {
     duration: HistogramVec,
 }
 
-/// Whose probe it is; the values of the labels.
+/// Label values of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeLabels {
     /// `Liveness`, `Readiness` or `Startup`.
@@ -30,21 +29,21 @@ pub struct ProbeLabels {
     pub pod_uid: String,
 }
 
-/// What a question came to (the `result` label).
+/// Result of a probe attempt (label `result`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
     /// `successful`.
     Successful,
     /// `failed`.
     Failed,
-    /// `unknown`: it could not be put.
+    /// `unknown`: the attempt failed with an error.
     Unknown,
 }
 
 impl ProbeResult {
     const ALL: [Self; 3] = [Self::Successful, Self::Failed, Self::Unknown];
 
-    /// Text of the label.
+    /// Returns the label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Successful => "successful",
@@ -61,12 +60,12 @@ impl ProbeMetrics {
         Ok(Self {
             total: r.counters(
                 "prober_probe_total",
-                "Cumulative number of a liveness, readiness or startup probe for a container by result.",
+                "Number of liveness, readiness and startup probe attempts of a container, by result.",
                 &["probe_type", "result", "container", "pod", "namespace", "pod_uid"],
             )?,
             duration: r.histograms(
                 "prober_probe_duration_seconds",
-                "Duration in seconds for a probe response.",
+                "Duration in seconds of a probe attempt.",
                 default_buckets(),
                 &["probe_type", "container", "pod", "namespace"],
             )?,
@@ -74,9 +73,8 @@ impl ProbeMetrics {
         })
     }
 
-    /// The series of one probe. They exist from the first question on and until this value is
-    /// dropped.
-    pub fn of(&self, labels: ProbeLabels) -> ProbeSeries {
+    /// Returns the series of a probe, which exist from the first attempt until the drop.
+    pub fn series(&self, labels: ProbeLabels) -> ProbeSeries {
         ProbeSeries {
             metrics: self.clone(),
             labels,
@@ -85,16 +83,16 @@ impl ProbeMetrics {
         }
     }
 
-    /// The families about probes in Prometheus' text format 0.0.4.
+    /// Renders the families in the Prometheus text format 0.0.4.
     ///
     /// # Errors
-    /// A family cannot be written as text.
+    /// Fails if a family cannot be encoded.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         render(&self.registry)
     }
 }
 
-/// The series of one probe, looked up once. Dropping it removes them: containers come and go.
+/// Series of a probe; the drop removes them.
 #[derive(Debug)]
 pub struct ProbeSeries {
     metrics: ProbeMetrics,
@@ -104,17 +102,25 @@ pub struct ProbeSeries {
 }
 
 impl ProbeSeries {
-    /// Counts one question. As upstream, the duration of a failure is not observed.
+    /// Records an attempt. As upstream, the duration of a failure is not observed.
     pub fn observe(&mut self, result: ProbeResult, seconds: f64) {
         let (metrics, labels) = (&self.metrics, &self.labels);
         self.counters[result as usize]
-            .get_or_insert_with(|| metrics.total.with_label_values(&labels.of_total(result)))
+            .get_or_insert_with(|| {
+                metrics
+                    .total
+                    .with_label_values(&labels.total_labels(result))
+            })
             .inc();
         if result == ProbeResult::Failed {
             return;
         }
         self.duration
-            .get_or_insert_with(|| metrics.duration.with_label_values(&labels.of_duration()))
+            .get_or_insert_with(|| {
+                metrics
+                    .duration
+                    .with_label_values(&labels.duration_labels())
+            })
             .observe(seconds);
     }
 }
@@ -123,24 +129,24 @@ impl Drop for ProbeSeries {
     fn drop(&mut self) {
         for result in ProbeResult::ALL {
             if self.counters[result as usize].take().is_some() {
-                // there it is: this value made it
+                // cannot fail: created by this value
                 let _ = self
                     .metrics
                     .total
-                    .remove_label_values(&self.labels.of_total(result));
+                    .remove_label_values(&self.labels.total_labels(result));
             }
         }
         if self.duration.take().is_some() {
             let _ = self
                 .metrics
                 .duration
-                .remove_label_values(&self.labels.of_duration());
+                .remove_label_values(&self.labels.duration_labels());
         }
     }
 }
 
 impl ProbeLabels {
-    fn of_total(&self, result: ProbeResult) -> [&str; 6] {
+    fn total_labels(&self, result: ProbeResult) -> [&str; 6] {
         [
             self.probe_type,
             result.as_str(),
@@ -151,7 +157,7 @@ impl ProbeLabels {
         ]
     }
 
-    fn of_duration(&self) -> [&str; 4] {
+    fn duration_labels(&self) -> [&str; 4] {
         [self.probe_type, &self.container, &self.pod, &self.namespace]
     }
 }
@@ -161,8 +167,8 @@ mod tests {
     use super::{ProbeLabels, ProbeMetrics, ProbeResult};
 
     #[test]
-    fn the_series_of_a_probe_are_upstreams_and_go_with_it() {
-        let metrics = ProbeMetrics::new().expect("no two families share a name");
+    fn probe_series_are_removed_on_drop() {
+        let metrics = ProbeMetrics::new().expect("unique names");
         let labels = ProbeLabels {
             probe_type: "Readiness",
             container: "app".into(),
@@ -170,7 +176,7 @@ mod tests {
             namespace: "default".into(),
             pod_uid: "u1".into(),
         };
-        let mut series = metrics.of(labels);
+        let mut series = metrics.series(labels);
         assert_eq!(metrics.render().expect("text"), "");
         series.observe(ProbeResult::Successful, 0.2);
         series.observe(ProbeResult::Failed, 0.2);

@@ -1,4 +1,4 @@
-//! What the kernel says of this process, read when somebody asks for metrics.
+//! Families of this process, read from `/proc` on each scrape.
 
 use std::fs;
 
@@ -8,13 +8,13 @@ use prometheus::{Counter, Gauge};
 
 use crate::Registrar;
 
-/// Ticks of the kernel's clock in a second, in `/proc`: USER_HZ, 100 on every Linux.
+/// USER_HZ, 100 on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Fields of `/proc/self/stat` behind the name: utime and stime are the 14th and 15th of all.
+/// Index of utime (stime follows) in `/proc/self/stat` after the name.
 const UTIME: usize = 11;
 const KIB: f64 = 1024.0;
 
-/// `process_*`, but for the start time.
+/// `process_*` except the start time.
 #[derive(Clone, Debug)]
 struct ProcessCollector {
     cpu: Counter,
@@ -31,7 +31,7 @@ pub(crate) fn register(r: &Registrar<'_>) -> Result<(), prometheus::Error> {
     let collector = ProcessCollector {
         cpu: Counter::new(
             "process_cpu_seconds_total",
-            "Total user and system CPU time spent in seconds.",
+            "User and system CPU time in seconds.",
         )?,
         resident: Gauge::new(
             "process_resident_memory_bytes",
@@ -78,7 +78,7 @@ impl Collector for ProcessCollector {
         counters.chain(gauges).collect()
     }
 
-    /// What cannot be read is left out.
+    /// Collects all readable families.
     fn collect(&self) -> Vec<MetricFamily> {
         let text = |file: &str| fs::read_to_string(format!("/proc/self/{file}")).ok();
         let status = text("status").unwrap_or_default();
@@ -91,13 +91,13 @@ impl Collector for ProcessCollector {
         ];
         for (counter, value) in counters {
             if let Some(value) = value {
-                // never back: a counter takes no less
+                // counters must not decrease
                 counter.inc_by((value - counter.get()).max(0.0));
                 families.extend(counter.collect());
             }
         }
         let limits = text("limits").unwrap_or_default();
-        // without the one by which they are counted
+        // without the descriptor of the directory
         let open = fs::read_dir("/proc/self/fd").map(|files| files.count().saturating_sub(1));
         let gauges = [
             (&self.resident, kib(&status, "VmRSS:")),
@@ -119,7 +119,7 @@ impl Collector for ProcessCollector {
     }
 }
 
-/// User and system time; the name may hold blanks and brackets.
+/// Parses user and system time; the name may contain spaces and parentheses.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks = fields.split_ascii_whitespace().skip(UTIME).take(2);
@@ -133,8 +133,7 @@ fn kib(status: &str, name: &str) -> Option<f64> {
     Some(number * KIB)
 }
 
-/// A figure of the `IpExt` of `/proc/self/net/netstat`: a line of names and one of numbers. It is
-/// the network namespace's, as upstream has it.
+/// Returns a value of `IpExt` in `/proc/self/net/netstat`, for the network namespace as upstream.
 fn ip_octets(netstat: &str, name: &str) -> Option<f64> {
     let mut lines = netstat
         .lines()
@@ -144,7 +143,7 @@ fn ip_octets(netstat: &str, name: &str) -> Option<f64> {
     numbers.split_ascii_whitespace().nth(at)?.parse().ok()
 }
 
-/// A soft limit; without one it is all that a counter can hold, as upstream has it.
+/// Returns a soft limit; unlimited is `u64::MAX`, as upstream.
 fn limit(limits: &str, name: &str) -> Option<f64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     match line.split_ascii_whitespace().next()? {
@@ -159,7 +158,7 @@ mod tests {
     use crate::Metrics;
 
     #[test]
-    fn figures_of_the_kernel_are_read_whatever_the_process_is_called() {
+    fn proc_files_are_parsed_with_unusual_process_name() {
         let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 8 0 99 1 2";
         assert_eq!(cpu_seconds(stat), Some(3.0));
         assert_eq!(cpu_seconds("7 (a) S 1"), None);
@@ -180,25 +179,25 @@ mod tests {
     }
 
     #[test]
-    fn a_scrape_tells_what_the_process_uses_at_that_moment() {
+    fn scrape_collects_process_metrics() {
         let metrics = Metrics::new().expect("metrics");
-        let figure = |name: &str| -> f64 {
+        let value = |name: &str| -> f64 {
             let text = metrics.render().expect("text");
             let mut lines = text.lines();
             let line = lines.find_map(|line| line.strip_prefix(&format!("{name} ")));
-            line.expect("the figure").parse().expect("a number")
+            line.expect("the sample").parse().expect("a number")
         };
-        let resident = figure("process_resident_memory_bytes");
+        let resident = value("process_resident_memory_bytes");
         assert!(resident > 100_000.0, "{resident}");
-        assert!(figure("process_virtual_memory_bytes") > resident);
-        assert!(figure("process_cpu_seconds_total") >= 0.0);
-        let open = figure("process_open_fds");
+        assert!(value("process_virtual_memory_bytes") > resident);
+        assert!(value("process_cpu_seconds_total") >= 0.0);
+        let open = value("process_open_fds");
         let more: Vec<_> = (0..50).map(|_| fs::File::open("/proc/self/stat")).collect();
-        assert!(figure("process_open_fds") > open, "{} more", more.len());
-        assert!(figure("process_max_fds") >= open + 50.0);
-        assert!(figure("process_virtual_memory_max_bytes") > resident);
-        let received = figure("process_network_receive_bytes_total");
-        assert!(figure("process_network_receive_bytes_total") >= received);
-        assert!(figure("process_network_transmit_bytes_total") >= 0.0);
+        assert!(value("process_open_fds") > open, "{} more", more.len());
+        assert!(value("process_max_fds") >= open + 50.0);
+        assert!(value("process_virtual_memory_max_bytes") > resident);
+        let received = value("process_network_receive_bytes_total");
+        assert!(value("process_network_receive_bytes_total") >= received);
+        assert!(value("process_network_transmit_bytes_total") >= 0.0);
     }
 }

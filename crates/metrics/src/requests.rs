@@ -1,10 +1,10 @@
-//! Families about requests to the node's own API.
+//! Families of requests to the node API.
 
 use prometheus::{CounterVec, GaugeVec, HistogramVec};
 
 use crate::{Registrar, default_buckets};
 
-/// Handles to the families. Cloning shares them.
+/// Handles to the families. Clones share them.
 #[derive(Clone, Debug)]
 pub struct RequestMetrics {
     /// `kubelet_http_requests_total{method,path,server_type,long_running}`.
@@ -17,7 +17,7 @@ pub struct RequestMetrics {
     websockets: CounterVec,
 }
 
-/// Values of the labels; a client cannot make up new ones.
+/// Label values, which clients cannot extend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLabels {
     /// Method, or `other`.
@@ -43,55 +43,55 @@ impl RequestMetrics {
         Ok(Self {
             total: r.counters(
                 "kubelet_http_requests_total",
-                "Number of the http requests received since the server started",
+                "Number of received HTTP requests.",
                 labels,
             )?,
             duration: r.histograms(
                 "kubelet_http_requests_duration_seconds",
-                "Duration in seconds to serve http requests",
+                "Duration in seconds of HTTP requests.",
                 default_buckets(),
                 labels,
             )?,
             inflight: r.gauges(
                 "kubelet_http_inflight_requests",
-                "Number of the inflight http requests",
+                "Number of in-flight HTTP requests.",
                 labels,
             )?,
             websockets: r.counters(
                 "kubelet_websocket_streaming_requests_total",
-                "Number of WebSockets for exec, attach and port-forward that the agent serves.",
+                "Number of WebSocket requests for exec, attach and port-forward.",
                 &["subresource"],
             )?,
         })
     }
 
-    /// Counts a WebSocket that the agent serves: `exec`, `attach` or `portforward`.
+    /// Counts a WebSocket for `exec`, `attach` or `portforward`.
     pub fn count_websocket(&self, subresource: &str) {
         self.websockets.with_label_values(&[subresource]).inc();
     }
 
-    /// Counts a request that begins. It is under way until the returned value is dropped.
-    pub fn begin(&self, labels: RequestLabels) -> RequestUnderWay {
+    /// Counts a request, which is in flight until the returned guard is dropped.
+    pub fn begin(&self, labels: RequestLabels) -> InFlightRequest {
         let values = labels.values();
         self.total.with_label_values(&values).inc();
         self.inflight.with_label_values(&values).inc();
-        RequestUnderWay {
+        InFlightRequest {
             metrics: self.clone(),
             labels,
         }
     }
 }
 
-/// A request that is being answered.
+/// Guard of an in-flight request.
 #[derive(Debug)]
-pub struct RequestUnderWay {
+pub struct InFlightRequest {
     metrics: RequestMetrics,
     labels: RequestLabels,
 }
 
-impl RequestUnderWay {
-    /// It took so long.
-    pub fn took(&self, seconds: f64) {
+impl InFlightRequest {
+    /// Records the duration in seconds.
+    pub fn observe(&self, seconds: f64) {
         self.metrics
             .duration
             .with_label_values(&self.labels.values())
@@ -99,7 +99,7 @@ impl RequestUnderWay {
     }
 }
 
-impl Drop for RequestUnderWay {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.metrics
             .inflight

@@ -1,10 +1,10 @@
-//! What `/metrics/slis` serves: the health checks as series.
+//! Families of `/metrics/slis`: health checks.
 
 use prometheus::{CounterVec, GaugeVec, Registry};
 
 use crate::{Registrar, render};
 
-/// Handles to the families about health checks. Cloning shares them.
+/// Handles to the health check families. Clones share them.
 #[derive(Clone, Debug)]
 pub struct SliMetrics {
     registry: Registry,
@@ -33,7 +33,7 @@ impl SliMetrics {
         })
     }
 
-    /// Counts one run of a check.
+    /// Records a run of a check.
     pub fn observe(&self, name: &str, passed: bool) {
         let status = if passed { "success" } else { "error" };
         self.last
@@ -44,10 +44,10 @@ impl SliMetrics {
             .inc();
     }
 
-    /// The families in Prometheus' text format 0.0.4.
+    /// Renders the families in the Prometheus text format 0.0.4.
     ///
     /// # Errors
-    /// A family cannot be written as text.
+    /// Fails if a family cannot be encoded.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         render(&self.registry)
     }

@@ -1,35 +1,35 @@
-//! Families about the spans of traces.
+//! Families of trace spans.
 
 use prometheus::Counter;
 
 use crate::Registrar;
 
-/// Handles to the families about spans. Cloning shares them.
+/// Handles to the span families. Clones share them.
 #[derive(Clone, Debug)]
 pub struct SpanMetrics {
     /// `windlass_trace_spans_exported_total`.
     pub exported: Counter,
-    /// `windlass_trace_spans_dropped_total{reason="no_room"}`: as many waited as may.
-    pub no_room: Counter,
-    /// `windlass_trace_spans_dropped_total{reason="not_taken"}`: the collector was away, refused
-    /// them or was silent.
-    pub not_taken: Counter,
+    /// `windlass_trace_spans_dropped_total{reason="queue_full"}`.
+    pub queue_full: Counter,
+    /// `windlass_trace_spans_dropped_total{reason="export_failed"}`: the collector was unreachable,
+    /// rejected the spans or did not respond.
+    pub export_failed: Counter,
 }
 
 impl SpanMetrics {
     pub(crate) fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
         let dropped = r.counters(
             "windlass_trace_spans_dropped_total",
-            "Spans that no collector of traces took, by reason.",
+            "Number of spans that were not exported, by reason.",
             &["reason"],
         )?;
         Ok(Self {
             exported: r.counter(
                 "windlass_trace_spans_exported_total",
-                "Spans that the collector of traces took.",
+                "Number of spans accepted by the collector.",
             )?,
-            no_room: dropped.with_label_values(&["no_room"]),
-            not_taken: dropped.with_label_values(&["not_taken"]),
+            queue_full: dropped.with_label_values(&["queue_full"]),
+            export_failed: dropped.with_label_values(&["export_failed"]),
         })
     }
 }

@@ -1,23 +1,22 @@
-//! How firmly upstream stands by a family. As everything of its component-base does, a family's help
-//! begins with that: dashboards and linters of metrics read it there.
+//! Upstream stability levels of families. HELP begins with the level, as in component-base.
 
 use std::borrow::Cow;
 
-/// Upstream's word for it.
+/// Upstream stability level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
-    /// It may change or go with any release.
+    /// May change or be removed in any release.
     Alpha,
-    /// Its name and type stay, labels may be added.
+    /// Name and type are stable, labels may be added.
     Beta,
-    /// Nothing of it changes.
+    /// Does not change.
     Stable,
     /// Not meant for users.
     Internal,
 }
 
-/// Those that are not alpha.
-const KNOWN: [(&str, Stability); 9] = [
+/// Families that are not alpha.
+const LEVELS: [(&str, Stability); 9] = [
     (
         "kubelet_first_network_pod_start_sli_duration_seconds",
         Stability::Internal,
@@ -36,17 +35,16 @@ const KNOWN: [(&str, Stability); 9] = [
 ];
 
 impl Stability {
-    /// Of a family by its name. Upstream says nothing of those that its Go library makes
-    /// (`process_…`), nor of what it has not (`windlass_…`).
-    pub fn of(family: &str) -> Option<Self> {
+    /// Returns the level of a family; `process_*` and `windlass_*` have none.
+    pub fn for_family(family: &str) -> Option<Self> {
         if family.starts_with("process_") || family.starts_with("windlass_") {
             return None;
         }
-        let known = KNOWN.iter().find(|(name, _)| *name == family);
+        let known = LEVELS.iter().find(|(name, _)| *name == family);
         Some(known.map_or(Self::Alpha, |(_, stability)| *stability))
     }
 
-    /// `ALPHA`, …
+    /// Returns `ALPHA`, ….
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Alpha => "ALPHA",
@@ -57,9 +55,9 @@ impl Stability {
     }
 }
 
-/// A family's help as it is shown.
-pub(crate) fn shown_help<'a>(family: &str, help: &'a str) -> Cow<'a, str> {
-    match Stability::of(family) {
+/// Prefixes a HELP text with the stability level.
+pub(crate) fn help_with_stability<'a>(family: &str, help: &'a str) -> Cow<'a, str> {
+    match Stability::for_family(family) {
         Some(stability) => format!("[{}] {help}", stability.as_str()).into(),
         None => help.into(),
     }
@@ -70,20 +68,20 @@ mod tests {
     use crate::Metrics;
 
     #[test]
-    fn a_help_begins_with_what_upstream_calls_the_family() {
+    fn help_begins_with_stability_level() {
         let metrics = Metrics::new().expect("metrics");
-        metrics.about.feature("NodeSwap", "", true);
+        metrics.build_info.set_feature("NodeSwap", "", true);
         metrics.slis.observe("ping", true);
         let text = metrics.render().expect("text") + &metrics.slis.render().expect("text");
         for line in [
-            "kubelet_running_pods [ALPHA] Pods ",
-            "kubelet_pod_start_duration_seconds [ALPHA] Seconds ",
+            "kubelet_running_pods [ALPHA] Number ",
+            "kubelet_pod_start_duration_seconds [ALPHA] Duration ",
             "kubelet_image_volume_requested_total [BETA] Number ",
             "kubernetes_feature_enabled [BETA] This ",
             "kubernetes_healthcheck [STABLE] This ",
             "kubelet_first_network_pod_start_sli_duration_seconds [INTERNAL] Duration ",
             "process_start_time_seconds Unix ",
-            "windlass_start_slots_in_use Pods ",
+            "windlass_start_slots_in_use Number ",
         ] {
             assert!(text.contains(&format!("# HELP {line}")), "{line} in {text}");
         }

@@ -1,17 +1,17 @@
-//! Families about how long pods take to start, and images to be pulled.
+//! Families of pod starts and image pulls.
 
 use prometheus::{CounterVec, Gauge, HistogramVec};
 
 use crate::{NO_LABELS, Registrar};
 
-/// Handles to the families. Cloning shares them.
+/// Handles to the families. Clones share them.
 #[derive(Clone, Debug)]
 pub struct StartMetrics {
     /// `kubelet_pod_start_total_duration_seconds`.
     total: HistogramVec,
     /// `kubelet_pod_start_sli_duration_seconds`.
     sli: HistogramVec,
-    /// `kubelet_first_network_pod_start_sli_duration_seconds`: 0 until there was one.
+    /// `kubelet_first_network_pod_start_sli_duration_seconds`: 0 before the first one.
     first_network: Gauge,
     /// `kubelet_image_pull_duration_seconds{image_size_in_bytes}`.
     pulls: HistogramVec,
@@ -23,7 +23,7 @@ pub struct StartMetrics {
     pulled_records: Gauge,
 }
 
-/// Upper bounds of an image's size in MiB, and upstream's names for what is below.
+/// Upper bounds of image sizes in MiB and their upstream labels.
 const SIZES: [(u64, &str); 11] = [
     (10, "0-10MB"),
     (100, "10MB-100MB"),
@@ -43,23 +43,23 @@ impl StartMetrics {
         Ok(Self {
             total: r.histograms(
                 "kubelet_pod_start_total_duration_seconds",
-                "Duration in seconds from a pod's creation to the API server showing all its containers started, pulls and init containers included.",
+                "Duration in seconds from pod creation to all containers observed as started in the API server, including image pulls and init containers.",
                 start_buckets(),
                 &NO_LABELS,
             )?,
             sli: r.histograms(
                 "kubelet_pod_start_sli_duration_seconds",
-                "Duration in seconds from a pod's creation to the API server showing all its containers started, without pulls and init containers.",
+                "Duration in seconds from pod creation to all containers observed as started in the API server, without image pulls and init containers.",
                 start_buckets(),
                 &NO_LABELS,
             )?,
             first_network: r.gauge(
                 "kubelet_first_network_pod_start_sli_duration_seconds",
-                "Duration in seconds of the start of the first pod with a network of its own, without pulls and init containers.",
+                "Duration in seconds of the start of the first pod with a pod network, without image pulls and init containers.",
             )?,
             pulls: r.histograms(
                 "kubelet_image_pull_duration_seconds",
-                "Duration in seconds to pull an image, waiting for its turn included, by its size.",
+                "Duration in seconds of image pulls, including waiting time, by image size.",
                 vec![
                     1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0,
                     600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
@@ -68,27 +68,26 @@ impl StartMetrics {
             )?,
             image_checks: r.counters(
                 "kubelet_imagemanager_image_mustpull_checks_total",
-                "Number of checks whether a pod must pull an image that is on the node, by result.",
+                "Number of checks whether a pod must pull a present image, by result.",
                 &["result"],
             )?,
             pull_intents: r.gauge(
                 "kubelet_imagemanager_ondisk_pullintents",
-                "Number of image pull intents on the disk: running pulls and pulls without a known result.",
+                "Number of image pull intents on disk: pulls in progress or with unknown result.",
             )?,
             pulled_records: r.gauge(
                 "kubelet_imagemanager_ondisk_pulledrecords",
-                "Number of image pulled records on the disk.",
+                "Number of image pulled records on disk.",
             )?,
         })
     }
 
-    /// A pod has started, so long after its creation.
+    /// Records the time from pod creation to start.
     pub fn observe_start(&self, seconds: f64) {
         self.total.with_label_values(&NO_LABELS).observe(seconds);
     }
 
-    /// The same of one that the objective of the cluster's operators is about, without what is not
-    /// the node's; `network` if it has one of its own.
+    /// Records a start duration of the SLI; `network` if the pod has a pod network.
     pub fn observe_sli(&self, seconds: f64, network: bool) {
         self.sli.with_label_values(&NO_LABELS).observe(seconds);
         if network && self.first_network.get() == 0.0 {
@@ -96,18 +95,18 @@ impl StartMetrics {
         }
     }
 
-    /// An image of so many bytes was pulled.
+    /// Records an image pull.
     pub fn observe_pull(&self, bytes: u64, seconds: f64) {
         let series = self.pulls.with_label_values(&[size(bytes)]);
         series.observe(seconds);
     }
 
-    /// Counts a check whether a pod may use an image that is on the node.
+    /// Counts a check whether a pod may use a present image.
     pub fn count_image_check(&self, result: &str) {
         self.image_checks.with_label_values(&[result]).inc();
     }
 
-    /// Sets the number of image pull intents and image pulled records on the disk.
+    /// Sets the number of image pull intents and image pulled records on disk.
     pub fn set_pull_files(&self, intents: usize, records: usize) {
         self.pull_intents.set(intents as f64);
         self.pulled_records.set(records as f64);
@@ -135,7 +134,7 @@ mod tests {
     use crate::Metrics;
 
     #[test]
-    fn sizes_of_images_have_upstreams_names() {
+    fn image_sizes_have_upstream_labels() {
         for (bytes, expected) in [
             (0, "N/A"),
             (1, "0-10MB"),
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_pod_with_a_network_stays_the_first() {
+    fn first_network_pod_start_is_set_once() {
         let metrics = Metrics::new().expect("metrics");
         let shown = |line: &str| metrics.render().expect("text").contains(line);
         assert!(!shown("kubelet_pod_start_sli_duration_seconds_count"));

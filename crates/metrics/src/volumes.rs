@@ -1,48 +1,47 @@
-//! Families about volumes.
+//! Families of volumes.
 
 use prometheus::{Counter, CounterVec, GaugeVec, HistogramVec};
 
 use crate::{Registrar, default_buckets};
 
-/// Handles to the families about volumes. Cloning shares them.
+/// Handles to the volume families. Clones share them.
 #[derive(Clone, Debug)]
 pub struct VolumeMetrics {
     /// `storage_operation_duration_seconds{volume_plugin,operation_name,status,migrated}`.
     operation_duration: HistogramVec,
-    /// `volume_operation_total_seconds{plugin_name,operation_name}`: from the wish to its end, with all
-    /// that was waited for.
-    whole_duration: HistogramVec,
+    /// `volume_operation_total_seconds{plugin_name,operation_name}`: including waiting times.
+    total_duration: HistogramVec,
     /// `volume_manager_total_volumes{plugin_name,state}`.
     total: GaugeVec,
-    /// `reconstruct_volume_operations_total`: volumes of an earlier life that were looked at.
+    /// `reconstruct_volume_operations_total`.
     pub reconstructed: Counter,
-    /// `reconstruct_volume_operations_errors_total`: those that could not be told.
+    /// `reconstruct_volume_operations_errors_total`.
     pub reconstruct_errors: Counter,
     /// `kubelet_evictions{eviction_signal}`.
     pub evictions: CounterVec,
     /// `kubelet_volume_metric_collection_duration_seconds{metric_source}`.
-    pub measuring_duration: HistogramVec,
+    pub collection_duration: HistogramVec,
     /// `kubelet_podcertificate_states{signer_name,state}`.
     pod_certificates: GaugeVec,
-    /// `kubelet_volume_stats_…{namespace,persistentvolumeclaim}`, in the order of [`ClaimStats`].
-    claims: [GaugeVec; 6],
+    /// `kubelet_volume_stats_…{namespace,persistentvolumeclaim}`, in the order of [`PvcStats`].
+    pvcs: [GaugeVec; 6],
 }
 
-/// What is known of a claim's volume.
+/// Usage of the volume of a PVC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClaimStats {
-    /// Namespace of the claim.
+pub struct PvcStats {
+    /// Namespace of the PVC.
     pub namespace: String,
-    /// Its name.
-    pub claim: String,
-    /// Bytes: capacity, available, used; inodes: all, free, used.
+    /// Name of the PVC.
+    pub pvc: String,
+    /// Bytes: capacity, available, used; inodes: total, free, used.
     pub values: [u64; 6],
 }
 
-/// Which of its two worlds a volume is counted in.
+/// Desired or actual state of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeWorld {
-    /// Asked for.
+    /// Desired by a pod.
     Desired,
     /// Set up.
     Actual,
@@ -50,64 +49,64 @@ pub enum VolumeWorld {
 
 impl VolumeMetrics {
     pub(crate) fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
-        let of_claim = |name: &str, help: &str| {
+        let pvc_family = |name: &str, help: &str| {
             let name = format!("kubelet_volume_stats_{name}");
             r.gauges(&name, help, &["namespace", "persistentvolumeclaim"])
         };
         Ok(Self {
             operation_duration: r.histograms(
                 "storage_operation_duration_seconds",
-                "Duration in seconds of one operation on a volume.",
+                "Duration in seconds of a volume operation.",
                 operation_buckets(),
                 &["volume_plugin", "operation_name", "status", "migrated"],
             )?,
-            whole_duration: r.histograms(
+            total_duration: r.histograms(
                 "volume_operation_total_seconds",
-                "Storage operation end to end duration in seconds",
+                "Duration in seconds of a volume operation, including waiting times.",
                 operation_buckets(),
                 &["plugin_name", "operation_name"],
             )?,
             total: r.gauges(
                 "volume_manager_total_volumes",
-                "Volumes that pods ask for and have.",
+                "Number of volumes, by plugin and state (desired or actual).",
                 &["plugin_name", "state"],
             )?,
             reconstructed: r.counter(
                 "reconstruct_volume_operations_total",
-                "Volumes that an earlier life of the agent left and that were looked at.",
+                "Number of volumes reconstructed at agent start.",
             )?,
             reconstruct_errors: r.counter(
                 "reconstruct_volume_operations_errors_total",
-                "Volumes of an earlier life that could not be made out.",
+                "Number of volume reconstruction errors at agent start.",
             )?,
             evictions: r.counters(
                 "kubelet_evictions",
-                "Cumulative number of pods evicted, by signal.",
+                "Number of evicted pods, by signal.",
                 &["eviction_signal"],
             )?,
-            measuring_duration: r.histograms(
+            collection_duration: r.histograms(
                 "kubelet_volume_metric_collection_duration_seconds",
-                "Duration in seconds of measuring one volume, by how it was done.",
+                "Duration in seconds of collecting the metrics of a volume, by source.",
                 default_buckets(),
                 &["metric_source"],
             )?,
             pod_certificates: r.gauges(
                 "kubelet_podcertificate_states",
-                "Certificates that volumes show to pods, by signer and state.",
+                "Number of pod certificates in volumes, by signer and state.",
                 &["signer_name", "state"],
             )?,
-            claims: [
-                of_claim("capacity_bytes", "Bytes that the volume has.")?,
-                of_claim("available_bytes", "Bytes that are available in the volume.")?,
-                of_claim("used_bytes", "Bytes that are used in the volume.")?,
-                of_claim("inodes", "Inodes that the volume has.")?,
-                of_claim("inodes_free", "Inodes that are free in the volume.")?,
-                of_claim("inodes_used", "Inodes that are used in the volume.")?,
+            pvcs: [
+                pvc_family("capacity_bytes", "Capacity in bytes of the volume.")?,
+                pvc_family("available_bytes", "Available bytes of the volume.")?,
+                pvc_family("used_bytes", "Used bytes of the volume.")?,
+                pvc_family("inodes", "Number of inodes of the volume.")?,
+                pvc_family("inodes_free", "Number of free inodes of the volume.")?,
+                pvc_family("inodes_used", "Number of used inodes of the volume.")?,
             ],
         })
     }
 
-    /// Counts one operation in upstream's words; `migrated` is always false.
+    /// Records an operation with upstream labels; `migrated` is always false.
     pub fn observe_operation(&self, plugin: &str, operation: &str, seconds: f64, failed: bool) {
         let status = if failed { "fail-unknown" } else { "success" };
         self.operation_duration
@@ -115,28 +114,28 @@ impl VolumeMetrics {
             .observe(seconds);
     }
 
-    /// A pod has a volume, so many seconds after it was asked for.
-    pub fn observe_whole_mount(&self, plugin: &str, seconds: f64) {
-        self.whole_duration
+    /// Records the time from the request of a volume to its mount.
+    pub fn observe_overall_mount(&self, plugin: &str, seconds: f64) {
+        self.total_duration
             .with_label_values(&[plugin, "overall_volume_mount"])
             .observe(seconds);
     }
 
-    /// Replaces what is told of claims.
-    pub fn set_claims(&self, claims: &[ClaimStats]) {
-        for family in &self.claims {
+    /// Replaces the usage of all PVCs.
+    pub fn set_pvcs(&self, pvcs: &[PvcStats]) {
+        for family in &self.pvcs {
             family.reset();
         }
-        for claim in claims {
-            for (family, value) in self.claims.iter().zip(claim.values) {
+        for pvc in pvcs {
+            for (family, value) in self.pvcs.iter().zip(pvc.values) {
                 family
-                    .with_label_values(&[&claim.namespace, &claim.claim])
+                    .with_label_values(&[&pvc.namespace, &pvc.pvc])
                     .set(value as f64);
             }
         }
     }
 
-    /// Replaces the numbers of certificates; each is its signer and its state.
+    /// Replaces the certificate counts, given signer and state of each.
     pub fn set_pod_certificates<'a>(&self, all: impl IntoIterator<Item = (&'a str, &'a str)>) {
         self.pod_certificates.reset();
         for (signer, state) in all {
@@ -145,7 +144,7 @@ impl VolumeMetrics {
         }
     }
 
-    /// Replaces the numbers of volumes by plugin.
+    /// Replaces the volume counts by plugin.
     pub fn set_total<'a>(&self, volumes: impl IntoIterator<Item = (VolumeWorld, &'a str)>) {
         self.total.reset();
         for (world, plugin) in volumes {
@@ -158,7 +157,7 @@ impl VolumeMetrics {
     }
 }
 
-/// Upstream's, of both families.
+/// Upstream buckets of both families.
 fn operation_buckets() -> Vec<f64> {
     vec![
         0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_counted_with_upstreams_labels() {
+    fn operations_have_upstream_labels() {
         let metrics = Metrics::new().expect("families");
         let volumes = &metrics.volumes;
         volumes.observe_operation("kubernetes.io/empty-dir", "volume_mount", 0.2, false);
@@ -193,7 +192,7 @@ mod tests {
         let mut found = lines(&metrics, "storage_operation_duration_seconds_count");
         found.sort();
         assert_eq!(found, expected);
-        volumes.observe_whole_mount("kubernetes.io/nfs", 0.2);
+        volumes.observe_overall_mount("kubernetes.io/nfs", 0.2);
         let expected = "volume_operation_total_seconds_count{operation_name=\"overall_volume_mount\",\
              plugin_name=\"kubernetes.io/nfs\"} 1";
         let found = lines(&metrics, "volume_operation_total_seconds_count");
@@ -201,15 +200,15 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_gone_is_told_no_more() {
+    fn removed_pvc_has_no_series() {
         let metrics = Metrics::new().expect("families");
-        let claim = |claim: &str| ClaimStats {
+        let stats = |pvc: &str| PvcStats {
             namespace: "default".into(),
-            claim: claim.into(),
+            pvc: pvc.into(),
             values: [100, 60, 40, 10, 7, 3],
         };
-        metrics.volumes.set_claims(&[claim("a"), claim("b")]);
-        metrics.volumes.set_claims(&[claim("b")]);
+        metrics.volumes.set_pvcs(&[stats("a"), stats("b")]);
+        metrics.volumes.set_pvcs(&[stats("b")]);
         let value = |name: &str, value: &str| {
             format!(
                 "kubelet_volume_stats_{name}{{namespace=\"default\",persistentvolumeclaim=\"b\"}} \
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_are_counted_by_plugin_and_world() {
+    fn volumes_are_counted_by_plugin_and_state() {
         let metrics = Metrics::new().expect("families");
         let (desired, actual) = (VolumeWorld::Desired, VolumeWorld::Actual);
         let all = [

@@ -73,9 +73,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!(
         "taken: {}, lost: {}",
         metrics.exported.get(),
-        metrics.not_taken.get()
+        metrics.export_failed.get()
     );
-    match metrics.not_taken.get() > 0.0 {
+    match metrics.export_failed.get() > 0.0 {
         true => Err(format!("{address}: no collector took the spans").into()),
         false => Ok(()),
     }

@@ -95,7 +95,7 @@ impl Sending {
         };
         match &failure {
             None => self.metrics.exported.inc_by(spans),
-            Some(_) => self.metrics.not_taken.inc_by(spans),
+            Some(_) => self.metrics.export_failed.inc_by(spans),
         }
         match (&failure, self.away) {
             (Some(error), false) => tracing::warn!(error, "collector of traces not reached"),

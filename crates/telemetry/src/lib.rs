@@ -134,7 +134,7 @@ impl SpanSink for OtlpSink {
             cut(error, LONGEST_ERROR);
         }
         if self.queue.try_send(span).is_err() {
-            self.metrics.no_room.inc();
+            self.metrics.queue_full.inc();
         }
     }
 }

@@ -91,7 +91,7 @@ impl World {
 
     fn counts(&self) -> [f64; 3] {
         let spans = &self.metrics.spans;
-        [&spans.exported, &spans.no_room, &spans.not_taken].map(|it| it.get())
+        [&spans.exported, &spans.queue_full, &spans.export_failed].map(|it| it.get())
     }
 
     async fn end(self) -> Duration {

@@ -1,21 +1,21 @@
-//! What this agent is: version, feature gates, the cgroups it found.
+//! Families of version, feature gates and cgroup version.
 
 use prometheus::GaugeVec;
 
 use crate::Registrar;
 
-/// Handles to families that are set once. Cloning shares them.
+/// Handles to families that are set once. Clones share them.
 #[derive(Clone, Debug)]
-pub struct AboutMetrics {
-    /// `kubernetes_build_info`, of whose labels those of Go are empty.
+pub struct BuildInfoMetrics {
+    /// `kubernetes_build_info`; the labels of Go are empty.
     build_info: GaugeVec,
     /// `kubernetes_feature_enabled{name,stage}`.
     features: GaugeVec,
-    /// `kubelet_cgroup_version`, without labels: absent until it is set.
+    /// `kubelet_cgroup_version`, absent until it is set.
     cgroup_version: GaugeVec,
 }
 
-impl AboutMetrics {
+impl BuildInfoMetrics {
     pub(crate) fn new(r: &Registrar<'_>) -> Result<Self, prometheus::Error> {
         Ok(Self {
             build_info: r.gauges(
@@ -40,14 +40,14 @@ impl AboutMetrics {
             )?,
             cgroup_version: r.gauges(
                 "kubelet_cgroup_version",
-                "cgroup version on the hosts.",
+                "Cgroup version of the host.",
                 &[],
             )?,
         })
     }
 
-    /// `version` as the node calls itself, such as `v1.36.2+windlass.0.1.0`.
-    pub fn version(&self, version: &str) {
+    /// Sets the kubelet version, such as `v1.36.2+windlass.0.1.0`.
+    pub fn set_version(&self, version: &str) {
         let mut numbers = version.trim_start_matches('v').split('.');
         let (major, minor) = (numbers.next(), numbers.next());
         let platform = format!("{}/{}", std::env::consts::OS, go_arch());
@@ -65,20 +65,20 @@ impl AboutMetrics {
         self.build_info.with_label_values(&labels).set(1.0);
     }
 
-    /// A gate of that stage (`ALPHA`, `BETA`, `DEPRECATED`, empty once it is GA).
-    pub fn feature(&self, name: &str, stage: &str, enabled: bool) {
+    /// Sets a gate with its stage (`ALPHA`, `BETA`, `DEPRECATED`, empty for GA).
+    pub fn set_feature(&self, name: &str, stage: &str, enabled: bool) {
         let series = self.features.with_label_values(&[name, stage]);
         series.set(f64::from(u8::from(enabled)));
     }
 
-    /// 1 or 2.
-    pub fn cgroup_version(&self, version: u8) {
+    /// Sets the cgroup version, 1 or 2.
+    pub fn set_cgroup_version(&self, version: u8) {
         let series = self.cgroup_version.with_label_values(&[] as &[&str]);
         series.set(f64::from(version));
     }
 }
 
-/// Go's name of the architecture.
+/// Returns the Go name of the architecture.
 fn go_arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -92,14 +92,14 @@ mod tests {
     use crate::Metrics;
 
     #[test]
-    fn an_agent_says_what_it_is() {
+    fn build_info_families_are_rendered_once_set() {
         let metrics = Metrics::new().expect("metrics");
         let text = || metrics.render().expect("text");
-        assert!(!text().contains("kubelet_cgroup_version"), "not known yet");
-        metrics.about.version("v1.36.2+windlass.0.1.0");
-        metrics.about.feature("NodeSwap", "", true);
-        metrics.about.feature("PodsAPI", "ALPHA", false);
-        metrics.about.cgroup_version(2);
+        assert!(!text().contains("kubelet_cgroup_version"), "not set yet");
+        metrics.build_info.set_version("v1.36.2+windlass.0.1.0");
+        metrics.build_info.set_feature("NodeSwap", "", true);
+        metrics.build_info.set_feature("PodsAPI", "ALPHA", false);
+        metrics.build_info.set_cgroup_version(2);
         for line in [
             "git_version=\"v1.36.2+windlass.0.1.0\",go_version=\"\",major=\"1\",minor=\"36\",platform=\"linux/",
             "kubernetes_feature_enabled{name=\"NodeSwap\",stage=\"\"} 1\n",
