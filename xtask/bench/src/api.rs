@@ -1,7 +1,7 @@
-//! `bench --api`: what the node's own API costs against doing the same without it.
+//! `bench --api`: cost of the node API compared with the same work without it.
 //!
-//! A log against a file of the same bytes through the same connection, a command's first byte against
-//! the runtime's own stream, and a scrape of `/metrics/resource` with many pods.
+//! A log against a file of the same bytes through the same connection, a command's first byte
+//! against the runtime's own stream, and a scrape of `/metrics/resource` with many pods.
 
 mod exec;
 mod http;
@@ -23,37 +23,37 @@ use xtask_run as run;
 /// Options of `bench --api`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ApiOptions {
-    /// Measure the node's own API: logs, exec and a scrape.
+    /// Measure the node API: logs, exec and a scrape.
     #[arg(long, conflicts_with_all = ["cluster", "lifecycle", "volumes"])]
     pub(super) api: bool,
-    /// Size of the log without the runtime's stamps, MiB.
+    /// Size of the log without the runtime's timestamps, in MiB.
     #[arg(long, default_value_t = 1024, requires = "api")]
     log_mib: usize,
     /// Commands on each side.
     #[arg(long, default_value_t = 40, requires = "api")]
     execs: usize,
-    /// Pods of which `/metrics/resource` tells.
+    /// Pods in `/metrics/resource`.
     #[arg(long, default_value_t = 250, requires = "api")]
     scraped: usize,
 }
 
-/// A log has to come at 0.8 times the speed of a file: in 1.25 times its time.
+/// Max time of reading a log, as a multiple of reading a file.
 const LOG_TARGET: f64 = 1.25;
-/// The first byte of a command against the runtime's own stream.
+/// Max time to the first byte of a command, as a multiple of the runtime's stream.
 const EXEC_TARGET: f64 = 1.2;
-/// A scrape, in milliseconds, and what it may take of memory, in MiB.
+/// Max milliseconds and MiB of memory of a scrape.
 const SCRAPE_TARGET: (f64, f64) = (50.0, 1.0);
-/// Scrapes that are measured.
+/// Number of measured scrapes.
 const SCRAPES: usize = 20;
-/// Everybody may ask, so that nobody is asked who that is: what is measured comes after.
+/// Without authentication and authorization, which are not measured.
 const CONFIG: &str = "authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}\n\
                       authorization: {mode: AlwaysAllow}\n\
                       containerLogMaxSize: 16Gi\n\
                       maxPods: 1000\n";
-/// A line of the log with its line's end, and what the runtime writes before it.
+/// Bytes of a log line with its line end, and the prefix of the runtime.
 const LINE: usize = 100;
 const STAMP: &str = "2026-11-22T07:00:00.123456789Z stdout F ";
-/// The pod whose log is read and in which commands run.
+/// The pod of logs and commands.
 const POD: &str = "talker";
 
 /// The command that repeats this run.
@@ -71,7 +71,7 @@ pub(super) fn command(options: &Options) -> String {
     )
 }
 
-/// Takes all figures.
+/// Runs all measurements.
 pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
     let containerd = PrivateContainerd::start("bench", run::step).await?;
     let bare = Bare::new(&containerd, options.concurrency)?;
@@ -98,13 +98,13 @@ fn talker() -> String {
     )
 }
 
-/// Name of the pod as the API knows it.
+/// Name of the pod in the API.
 fn path(endpoint: &str) -> String {
     let node = windlass_testbed::agent::NODE_NAME;
     format!("/{endpoint}/default/{POD}-{node}/main")
 }
 
-/// A command's first byte, the sides taking turns to be first.
+/// Time to the first byte of a command, with both sides in alternating order.
 async fn execs(
     options: &Options,
     fleet: &Fleet,
@@ -133,7 +133,7 @@ async fn execs(
     Ok(())
 }
 
-/// A log, and a file with the bytes that the log is answered with.
+/// Times of reading a log, and a file with the same content.
 async fn logs(
     options: &Options,
     containerd: &PrivateContainerd,
@@ -155,10 +155,14 @@ async fn logs(
                 true => path("containerLogs"),
                 false => format!("/logs/{}", plain.name()?),
             };
-            let taken = http::get(fleet.agent(), &target).await?;
-            anyhow::ensure!(taken.bytes == bytes, "{} of {bytes} bytes", taken.bytes);
+            let response = http::get(fleet.agent(), &target).await?;
+            anyhow::ensure!(
+                response.bytes == bytes,
+                "{} of {bytes} bytes",
+                response.bytes
+            );
             if round > 0 {
-                if of_log { &mut ours } else { &mut theirs }.push(taken.seconds);
+                if of_log { &mut ours } else { &mut theirs }.push(response.seconds);
             }
         }
     }
@@ -167,7 +171,7 @@ async fn logs(
     Ok(())
 }
 
-/// The log of the only container there is.
+/// The log of the only container.
 fn log_file(logs: &Path) -> anyhow::Result<PathBuf> {
     let mut pods = fs::read_dir(logs)?.flatten();
     let of_pod = |name: &str| name.starts_with(&format!("default_{POD}"));
@@ -175,7 +179,7 @@ fn log_file(logs: &Path) -> anyhow::Result<PathBuf> {
     Ok(pod.context("no log of the pod")?.path().join("main/0.log"))
 }
 
-/// The same lines with and without the runtime's stamps.
+/// The same lines with and without the runtime's timestamps.
 fn write(log: &Path, plain: &Path, lines: usize) -> anyhow::Result<()> {
     let mut log = BufWriter::new(File::options().append(true).open(log)?);
     let mut plain = BufWriter::new(File::create(plain)?);
@@ -189,7 +193,7 @@ fn write(log: &Path, plain: &Path, lines: usize) -> anyhow::Result<()> {
     Ok(plain.flush()?)
 }
 
-/// A file that `/logs/` shows; it goes with the value.
+/// A file served by `/logs/`, removed on drop.
 struct Plain(PathBuf);
 
 impl Plain {
@@ -220,7 +224,7 @@ async fn scrapes(options: &Options, fleet: &mut Fleet, report: &mut Report) -> a
     let process = fleet.process()?;
     let mib = |kib: u64| kib as f64 / KIB_PER_MIB;
     let before = process.rss_kib()?;
-    // the first opens what stays open
+    // the first opens files that stay open
     http::get(fleet.agent(), "/metrics/resource").await?;
     let resident = process.rss_kib()?;
     let (mut milliseconds, mut peaks) = (Vec::new(), Vec::new());
@@ -228,10 +232,10 @@ async fn scrapes(options: &Options, fleet: &mut Fleet, report: &mut Report) -> a
     for _ in 0..SCRAPES {
         let resident = process.rss_kib()?;
         process.reset_peak()?;
-        let taken = http::get(fleet.agent(), "/metrics/resource").await?;
+        let response = http::get(fleet.agent(), "/metrics/resource").await?;
         peaks.push(mib(process.peak_kib()?.saturating_sub(resident)));
-        milliseconds.push(taken.seconds * 1000.0);
-        bytes = taken.bytes;
+        milliseconds.push(response.seconds * 1000.0);
+        bytes = response.bytes;
     }
     anyhow::ensure!(bytes > (count * 200) as u64, "{bytes} bytes");
     let (time, memory) = SCRAPE_TARGET;

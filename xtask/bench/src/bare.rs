@@ -1,4 +1,4 @@
-//! The bare CRI sequence: RunPodSandbox, CreateContainer, StartContainer and nothing around it.
+//! The bare CRI sequence: RunPodSandbox, CreateContainer, StartContainer.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ use windlass_types::{ContainerId, ContainerState, PodUid, SandboxId};
 
 use super::Started;
 
-/// Pods removed at a time where it is not measured.
-const REMOVALS: usize = 8;
-/// Seconds that a container has to end; the image ends at once.
-const GRACE: Duration = Duration::from_secs(30);
+/// Max concurrent removals outside of measurements.
+const MAX_CONCURRENT_REMOVALS: usize = 8;
+/// Stop timeout; the containers exit at once.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a kubelet asks to hide from every container: each is a mount that the start waits for.
+/// Masked paths of every container, as set by a kubelet; each costs a mount.
 const MASKED_PATHS: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -46,16 +46,16 @@ const READONLY_PATHS: [&str; 5] = [
     "/proc/sys",
     "/proc/sysrq-trigger",
 ];
-/// How long it may take until the runtime is empty again.
-const CLEAN_DEADLINE: Duration = Duration::from_secs(60);
-/// The same where the time until then is measured.
+/// Timeout of emptying the runtime.
+const CLEAN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Poll interval in measurements.
 const DEATH_POLL: Duration = Duration::from_millis(1);
-/// What a command may take.
+/// Timeout of a command.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two looks at it.
-const POLL: Duration = Duration::from_millis(50);
+/// Poll interval outside of measurements.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A pod that was started without an agent.
+/// A pod started without an agent.
 #[derive(Clone, Debug)]
 pub(super) struct BarePod {
     sandbox: SandboxId,
@@ -64,13 +64,13 @@ pub(super) struct BarePod {
 }
 
 impl BarePod {
-    /// The runtime's ID of its container.
+    /// ID of its container in the runtime.
     pub(super) fn container_id(&self) -> &str {
         self.container.as_str()
     }
 }
 
-/// A client that asks the runtime for what the agent would ask.
+/// A CRI client with the requests of the agent.
 #[derive(Debug)]
 pub(super) struct Bare {
     cri: CriClient,
@@ -88,12 +88,12 @@ impl Bare {
         })
     }
 
-    /// Starts the pods in order, as many at a time as was said at the beginning.
+    /// Starts the pods in order, with the concurrency of this client.
     pub(super) async fn start_pods(&self, names: &[String]) -> anyhow::Result<Started> {
         self.start_pods_at(self.concurrency, names).await
     }
 
-    /// Starts the pods in order, `concurrency` at a time.
+    /// Starts the pods in order, at most `concurrency` concurrently.
     pub(super) async fn start_pods_at(
         &self,
         concurrency: usize,
@@ -113,7 +113,8 @@ impl Bare {
     }
 
     pub(super) async fn remove_pods(&self, started: &Started) -> anyhow::Result<()> {
-        self.stop_and_remove(REMOVALS, started).await?;
+        self.stop_and_remove(MAX_CONCURRENT_REMOVALS, started)
+            .await?;
         Ok(())
     }
 
@@ -127,9 +128,11 @@ impl Bare {
         let begin = Instant::now();
         stream::iter(&started.bare)
             .map(|pod| async move {
-                self.cri.stop_container(&pod.container, GRACE).await?;
+                self.cri
+                    .stop_container(&pod.container, STOP_TIMEOUT)
+                    .await?;
                 self.cri.stop_pod_sandbox(&pod.sandbox).await?;
-                // with the containers in it
+                // with its containers
                 self.cri.remove_pod_sandbox(&pod.sandbox).await?;
                 anyhow::Ok(())
             })
@@ -139,10 +142,10 @@ impl Bare {
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// Removes what the agent has stopped until the runtime is empty. The agent itself would
-    /// do it minutes later, and then perhaps in the middle of what is measured next.
+    /// Removes stopped sandboxes until the runtime is empty. The agent would do so minutes later,
+    /// perhaps during the next measurement.
     pub(super) async fn remove_dead(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + CLEAN_DEADLINE;
+        let deadline = Instant::now() + CLEAN_TIMEOUT;
         loop {
             let sandboxes = self.cri.list_pod_sandboxes(&ListFilter::default()).await?;
             if sandboxes.is_empty() {
@@ -155,18 +158,18 @@ impl Bare {
             );
             let dead = sandboxes.iter().filter(|sandbox| !sandbox.ready);
             stream::iter(dead)
-                .for_each_concurrent(REMOVALS, |sandbox| async {
-                    // Fails while the agent is still at it; the next turn sees.
+                .for_each_concurrent(MAX_CONCURRENT_REMOVALS, |sandbox| async {
+                    // Fails while the agent is stopping it; retried.
                     let _ = self.cri.remove_pod_sandbox(&sandbox.id).await;
                 })
                 .await;
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits until nothing on the runtime is ready or running.
     pub(super) async fn wait_until_stopped(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + CLEAN_DEADLINE;
+        let deadline = Instant::now() + CLEAN_TIMEOUT;
         loop {
             let sandboxes = self.cri.list_pod_sandboxes(&ListFilter::default()).await?;
             let ready = sandboxes.iter().filter(|sandbox| sandbox.ready).count();
@@ -174,11 +177,11 @@ impl Bare {
                 return Ok(());
             }
             ensure!(Instant::now() < deadline, "{ready} sandboxes stay ready");
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// Every container on the runtime, dead ones too.
+    /// All containers of the runtime, including dead ones.
     pub(super) async fn container_ids(&self) -> anyhow::Result<BTreeSet<String>> {
         let containers = self.cri.list_containers(&ListFilter::default()).await?;
         Ok(containers
@@ -203,7 +206,7 @@ impl Bare {
         })
     }
 
-    /// Starts one more container in the sandbox of one that died.
+    /// Starts another container in the sandbox of a dead one.
     pub(super) async fn start_replacement(&self, pod: &BarePod) -> anyhow::Result<()> {
         let (sandbox_config, container_config) = &pod.config;
         let config = ContainerConfig {
@@ -219,9 +222,9 @@ impl Bare {
         Ok(())
     }
 
-    /// Waits until the runtime knows that a container has ended.
+    /// Waits until the runtime reports a container as exited.
     pub(super) async fn wait_until_dead(&self, pod: &BarePod) -> anyhow::Result<()> {
-        let deadline = Instant::now() + CLEAN_DEADLINE;
+        let deadline = Instant::now() + CLEAN_TIMEOUT;
         while self
             .cri
             .container_status(&pod.container)
@@ -230,7 +233,10 @@ impl Bare {
             .state
             != ContainerState::Exited
         {
-            ensure!(Instant::now() < deadline, "a killed container goes on");
+            ensure!(
+                Instant::now() < deadline,
+                "a killed container keeps running"
+            );
             tokio::time::sleep(DEATH_POLL).await;
         }
         Ok(())
@@ -248,7 +254,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Where the runtime streams a command of a container.
+    /// URL of the runtime's stream of a command.
     pub(super) async fn exec_url(
         &self,
         container: &str,

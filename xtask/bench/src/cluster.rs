@@ -1,8 +1,7 @@
-//! `bench --cluster`: what windlass adds as a node of a cluster.
+//! `bench --cluster`: overhead of windlass as a cluster node.
 //!
-//! The API server is the fake one, over real TLS, in this process; everything else is as in the
-//! stand-alone measurement: one private containerd, the bare CRI sequence in turns, the agent
-//! frozen while the bare side runs.
+//! The API server is the fake one, over real TLS, in this process; otherwise as in standalone
+//! mode: one private containerd, the bare CRI sequence in turns, and the agent frozen meanwhile.
 
 pub(super) mod latency;
 pub(super) mod node;
@@ -25,10 +24,10 @@ use xtask_run as run;
 /// Options of `bench --cluster`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ClusterOptions {
-    /// Measure windlass as a node of a cluster, whose API server is a fake one in this process.
+    /// Measure windlass as a cluster node, with a fake API server in this process.
     #[arg(long)]
     pub(super) cluster: bool,
-    /// Pods that are created and deleted at once.
+    /// Pods that are created and deleted concurrently.
     #[arg(long, default_value_t = 100, requires = "cluster")]
     pods: usize,
     /// Pods that run while others are created one at a time.
@@ -37,7 +36,7 @@ pub(crate) struct ClusterOptions {
     /// Pods that are created one at a time.
     #[arg(long, default_value_t = 100, requires = "cluster")]
     paced: usize,
-    /// Pods at a time of the bare side; the best of these is what windlass is compared with.
+    /// Concurrency of the bare side; windlass is compared with the best of these.
     #[arg(
         long,
         value_delimiter = ',',
@@ -47,7 +46,7 @@ pub(crate) struct ClusterOptions {
     bare_concurrency: Vec<usize>,
 }
 
-/// Status patches for a pod's normal start: that it was taken up, and that it runs.
+/// Status patches of a normal pod start: pending and running.
 const PATCHES_PER_START: f64 = 2.0;
 
 /// The command that repeats this run.
@@ -71,26 +70,25 @@ pub(super) fn command(options: &Options) -> String {
     )
 }
 
-/// Starts over as an optimised build: the API server shares the processors with what is
-/// measured. A dev build of the agent, or a given binary, is taken for somebody's test of the
-/// measurement itself.
+/// Restarts as a release build, because the API server shares the CPUs. A dev build of the agent or
+/// a given binary is a test of the benchmark itself.
 pub(super) fn with_a_fast_server(options: &Options) -> anyhow::Result<()> {
     if !cfg!(debug_assertions) {
         return Ok(());
     }
     if options.profile == "dev" || options.windlass.is_some() {
-        run::step("the API server of this measurement is not optimised");
+        run::step("the API server of this measurement is a dev build");
         return Ok(());
     }
     let xtask = run::build("xtask", "bench-fast")?;
-    // returns only if it could not be started
+    // returns only on failure
     Err(Command::new(xtask)
         .args(std::env::args_os().skip(1))
         .exec()
         .into())
 }
 
-/// Takes all figures.
+/// Runs all measurements.
 pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
     let containerd = PrivateContainerd::start("bench", run::step).await?;
     let bare = Bare::new(&containerd, options.concurrency)?;
@@ -114,7 +112,7 @@ struct Walls {
     remove: Vec<f64>,
 }
 
-/// All pods at once, and all gone at once; the bare side with each of its concurrencies.
+/// Creates and deletes all pods; the bare side with each of its concurrencies.
 async fn bursts(
     options: &Options,
     node: &mut ClusterNode,
@@ -130,7 +128,7 @@ async fn bursts(
         let what = format!("{pods} pods at once, {} of {}", round + 1, options.rounds);
         run::step(&what);
         let names = names(&format!("burst-{round}"), pods);
-        // who comes first changes, so that whatever drifts does so for all
+        // the order alternates, so that drift affects all sides
         let turns = candidates.len() + 1;
         for turn in (0..turns).map(|turn| (turn + round) % turns) {
             match candidates.get(turn) {
@@ -177,7 +175,7 @@ async fn bursts(
     Ok(())
 }
 
-/// The concurrency with the least median, and its times.
+/// The concurrency with the lowest median, and its times.
 fn best<'a>(
     candidates: &[usize],
     walls: &'a [Walls],
@@ -188,7 +186,7 @@ fn best<'a>(
     best.map_or((0, &[]), |(at, walls)| (*at, of(walls)))
 }
 
-/// What the start of the pods cost in requests, and what they cost while nothing happens.
+/// Requests of pod starts and of idle pods.
 async fn at_rest(
     options: &Options,
     node: &mut ClusterNode,
@@ -227,7 +225,7 @@ async fn at_rest(
     Ok(())
 }
 
-/// What a part of the pods' lives cost in requests since they were last forgotten.
+/// Requests since the last reset of the count.
 fn requests(options: &Options, node: &ClusterNode, part: &str, target: f64, report: &mut Report) {
     let pods = options.cluster.pods as f64;
     let patches = node.status_patches();

@@ -1,4 +1,4 @@
-//! Our side: an agent, a directory of manifests, and what its watch stream says of them.
+//! The windlass side: an agent, its manifest directory and its watch stream.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use windlass_testbed::pod_watch::{PodTable, PodWatch};
 use super::Started;
 use super::process::{self, Process};
 
-/// How long any number of pods may take to get where they are going.
-const DEADLINE: Duration = Duration::from_secs(900);
+/// Timeout for all pods to reach a state.
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 const RELIST_DURATION: &str = "kubelet_pleg_relist_duration_seconds";
 const SYNC_LOOP_EVENTS: &str = "windlass_sync_loop_events_total";
@@ -38,7 +38,7 @@ impl Fleet {
         Self::configured(containerd, binary, concurrency, "").await
     }
 
-    /// The same with lines in the agent's configuration.
+    /// The same with additional lines of the agent's configuration.
     pub(super) async fn configured(
         containerd: &PrivateContainerd,
         binary: &Path,
@@ -57,7 +57,7 @@ impl Fleet {
         let agent = Agent::start(containerd, binary, &manifests, options)?;
         let mut watch = agent.watch();
         watch
-            .wait_for("the agent answers", DEADLINE, |table| table.connected)
+            .wait_for("the agent answers", TIMEOUT, |table| table.connected)
             .await?;
         Ok(Self {
             agent,
@@ -67,13 +67,13 @@ impl Fleet {
         })
     }
 
-    /// Puts the manifests into the directory, each by rename, and waits until all pods are ready.
+    /// Moves the manifests into the directory and waits until all pods are ready.
     pub(super) async fn start_pods(&mut self, names: &[String]) -> anyhow::Result<Started> {
         let manifests = names.iter().map(|name| (name.clone(), manifest(name)));
         self.start_manifests(manifests.collect()).await
     }
 
-    /// The same with manifests of the caller's, each with the name of its pod.
+    /// The same with the given manifests, by pod name.
     pub(super) async fn start_manifests(
         &mut self,
         manifests: Vec<(String, String)>,
@@ -89,7 +89,7 @@ impl Fleet {
         let all_ready = |table: &PodTable| names.iter().all(|name| ready_at(table, name).is_some());
         let table = self
             .watch
-            .wait_for("all pods are ready", DEADLINE, all_ready)
+            .wait_for("all pods are ready", TIMEOUT, all_ready)
             .await?;
         let ready = names.iter().filter_map(|name| ready_at(&table, name));
         let seconds = ready.map(|at| (at - begin).as_secs_f64()).collect();
@@ -99,7 +99,7 @@ impl Fleet {
         })
     }
 
-    /// Takes the manifests away and waits until the pods are gone.
+    /// Removes the manifests and waits until the pods are removed.
     pub(super) async fn remove_pods(&mut self, names: &[String]) -> anyhow::Result<()> {
         for name in names {
             std::fs::remove_file(self.file(name))?;
@@ -108,13 +108,12 @@ impl Fleet {
             table.connected && names.iter().all(|name| table.pod(name).is_none())
         };
         self.watch
-            .wait_for("the pods are gone", DEADLINE, gone)
+            .wait_for("the pods are gone", TIMEOUT, gone)
             .await?;
         Ok(())
     }
 
-    /// Kills the agent, starts it again, and returns the seconds until it says of all pods that
-    /// they are ready.
+    /// Kills and restarts the agent; returns the seconds until it reports all pods as ready.
     pub(super) async fn kill_and_respawn(&mut self, names: &[String]) -> anyhow::Result<f64> {
         self.agent.kill()?;
         let before = self.watch.now().snapshots;
@@ -127,36 +126,36 @@ impl Fleet {
                     .all(|name| table.pod(name).is_some_and(|pod| pod.ready))
         };
         self.watch
-            .wait_for("all pods are ready again", DEADLINE, back)
+            .wait_for("all pods are ready again", TIMEOUT, back)
             .await?;
         Ok(begin.elapsed().as_secs_f64())
     }
 
-    /// The container of a pod of one container, by the runtime's ID.
+    /// ID of the only container of a pod.
     pub(super) fn container_of(&self, name: &str) -> Option<String> {
         let table = self.watch.now();
         let id = &table.pod(name)?.containers.first()?.id;
         Some(id.rsplit('/').next()?.to_owned())
     }
 
-    /// Waits until a pod is ready with another container than this one.
+    /// Waits until a pod is ready with another container.
     pub(super) async fn replaced(&mut self, name: &str, before: &str) -> anyhow::Result<()> {
         let replaced = |table: &PodTable| {
             let container = table.pod(name).and_then(|pod| pod.containers.first());
             container.is_some_and(|c| c.ready && !c.id.ends_with(before))
         };
         self.watch
-            .wait_for("the container is replaced", DEADLINE, replaced)
+            .wait_for("the container is replaced", TIMEOUT, replaced)
             .await?;
         Ok(())
     }
 
-    /// The agent itself.
+    /// The agent.
     pub(super) fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// Waits until the agent has nothing to do.
+    /// Waits until the agent is idle.
     pub(super) async fn settle(&mut self) -> anyhow::Result<()> {
         let pods = self.watch.now().pods.len();
         process::settle(&mut self.agent, pods).await
@@ -173,7 +172,7 @@ impl Fleet {
         .collect()
     }
 
-    /// Relists so far.
+    /// Number of relists.
     pub(super) async fn relists(&self) -> anyhow::Result<Relists> {
         let text = self.agent.metrics(false).await?;
         let sample = |suffix: &str| {
@@ -188,7 +187,7 @@ impl Fleet {
         })
     }
 
-    /// Events of the sync loop so far: updates of pods, changes in the runtime, ticks.
+    /// Number of sync loop events: pod updates, runtime changes, ticks.
     pub(super) async fn sync_loop_events(&self) -> anyhow::Result<f64> {
         let text = self.agent.metrics(false).await?;
         let series = text.lines().filter_map(|line| {
@@ -199,11 +198,10 @@ impl Fleet {
     }
 
     pub(super) fn process(&self) -> anyhow::Result<Process> {
-        Process::of(&self.agent)
+        Process::new(&self.agent)
     }
 
-    /// Freezes the agent: it takes every pod on the runtime for its own, and would stop those of
-    /// the bare side as strangers.
+    /// Freezes the agent, which would stop the pods of the bare side as orphaned.
     pub(super) fn freeze(&self) -> anyhow::Result<()> {
         self.agent.freeze()
     }
@@ -221,7 +219,7 @@ impl Fleet {
     }
 }
 
-/// Relists of the runtime and the time they took.
+/// Number and total duration of relists.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Relists {
     count: f64,
@@ -229,7 +227,7 @@ pub(super) struct Relists {
 }
 
 impl Relists {
-    /// Those after `before`.
+    /// Difference to `before`.
     pub(super) fn since(self, before: Self) -> Self {
         Self {
             count: self.count - before.count,
@@ -237,7 +235,7 @@ impl Relists {
         }
     }
 
-    /// Mean duration in milliseconds; NaN if there was none.
+    /// Mean duration in milliseconds; NaN without a relist.
     pub(super) fn mean_ms(self) -> f64 {
         1000.0 * self.seconds / self.count
     }
@@ -253,7 +251,7 @@ fn ready_at(table: &PodTable, name: &str) -> Option<Instant> {
     table.first_ready.get(uid).copied()
 }
 
-/// A pod of one container that does nothing and ends at once when told to.
+/// A pod with one idle container that exits at once on SIGTERM.
 fn manifest(name: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  \

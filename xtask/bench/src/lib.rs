@@ -1,7 +1,7 @@
-//! `bench`: what windlass adds to the bare CRI sequence, and what it costs to keep it running.
+//! `bench`: overhead of windlass over the bare CRI sequence, and its cost at rest.
 //!
-//! Both sides use the same private containerd, image and requests, in turns, so that whatever
-//! drifts on the machine drifts for both. Figures are ratios where a ratio is what is promised.
+//! Both sides use the same private containerd, image and requests, in turns, so that drift
+//! of the host affects both. Targets are ratios where possible.
 
 mod api;
 mod bare;
@@ -33,28 +33,28 @@ pub struct Options {
     /// Pods of a burst.
     #[arg(long, default_value_t = 50)]
     burst: usize,
-    /// Bursts on each side; an even number lets each side be first as often.
+    /// Bursts on each side; with an even number each side is first equally often.
     #[arg(long, default_value_t = 6)]
     rounds: usize,
-    /// Pods started at a time, on both sides.
+    /// Max concurrent pod starts, on both sides.
     #[arg(long, default_value_t = 4)]
     concurrency: usize,
-    /// Seconds over which the CPU time of an idle agent is measured.
+    /// Seconds of measuring the CPU time of an idle agent.
     #[arg(long, default_value_t = 60)]
     idle_seconds: u64,
-    /// Times that the agent is killed.
+    /// Number of agent kills.
     #[arg(long, default_value_t = 10)]
     kills: usize,
     /// Cargo profile to build windlass with.
     #[arg(long, default_value = "release")]
     profile: String,
-    /// Take this binary of windlass instead of building one.
+    /// Use this windlass binary instead of building one.
     #[arg(long, conflicts_with = "profile")]
     windlass: Option<PathBuf>,
     /// Write the table to docs/PERFORMANCE.md.
     #[arg(long)]
     write: bool,
-    /// Measure windlass as a node of a cluster instead of on its own.
+    /// Measure windlass as a cluster node instead of standalone.
     #[command(
         flatten,
         next_help_heading = "A node of a cluster instead of one on its own"
@@ -66,10 +66,10 @@ pub struct Options {
     /// Measure volumes.
     #[command(flatten, next_help_heading = "Volumes instead of starts")]
     volumes: volumes::VolumeOptions,
-    /// Measure the node's own API.
+    /// Measure the node API.
     #[command(flatten, next_help_heading = "The node's own API instead of starts")]
     api: api::ApiOptions,
-    /// Measure how figures grow with the number of pods.
+    /// Measure with growing numbers of pods.
     #[command(
         flatten,
         next_help_heading = "Growing numbers of pods instead of starts"
@@ -79,7 +79,7 @@ pub struct Options {
 
 /// Pods that run while the agent is killed.
 const KILL_PODS: usize = 20;
-/// MiB in a figure of `/proc`.
+/// MiB of a value in `/proc`, which is in KiB.
 const KIB_PER_MIB: f64 = 1024.0;
 
 /// Runs the benchmark and prints its table.
@@ -91,7 +91,7 @@ pub async fn run(options: &Options) -> anyhow::Result<()> {
         cluster::with_a_fast_server(options)?;
     }
     let binary = run::agent(options.windlass.as_deref(), &options.profile)?;
-    // Whoever loses the race is dropped, and dropping cleans up.
+    // The future that loses the race is dropped, which cleans up.
     let (section, command, report) = tokio::select! {
         _ = run::interrupted() => anyhow::bail!("interrupted"),
         report = cluster::measure(options, &binary), if options.cluster.cluster => {
@@ -139,7 +139,7 @@ fn command(options: &Options) -> String {
 }
 
 impl Options {
-    /// None of the other measurements was chosen.
+    /// Whether no other measurement is selected.
     fn stands_alone(&self) -> bool {
         let Self {
             cluster,
@@ -158,7 +158,7 @@ impl Options {
         !chosen.contains(&true) && scale.scale.is_empty()
     }
 
-    /// The option that says which binary is measured.
+    /// The option that selects the binary.
     fn binary(&self) -> String {
         match &self.windlass {
             Some(path) => format!("--windlass {}", path.display()),
@@ -182,7 +182,7 @@ async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Memory without pods, then memory and CPU time with the pods of a burst that do nothing.
+/// Measures memory without pods, then memory and CPU time with idle pods of a burst.
 async fn idle(options: &Options, fleet: &mut Fleet, report: &mut Report) -> anyhow::Result<()> {
     run::step("memory of an idle agent");
     fleet.settle().await?;
@@ -217,7 +217,7 @@ async fn idle(options: &Options, fleet: &mut Fleet, report: &mut Report) -> anyh
     fleet.remove_pods(&names).await
 }
 
-/// One pod at a time, the sides taking turns to be first.
+/// Starts one pod at a time, with both sides in alternating order.
 async fn serial(
     options: &Options,
     fleet: &mut Fleet,
@@ -246,7 +246,7 @@ async fn serial(
     Ok(())
 }
 
-/// All pods of a burst at once on our side, as many at a time as we start on the bare side.
+/// Starts a burst of pods, with the same concurrency on both sides.
 async fn bursts(
     options: &Options,
     fleet: &mut Fleet,
@@ -286,7 +286,7 @@ async fn bursts(
     Ok(())
 }
 
-/// Starts pods on one of the sides and leaves the runtime empty.
+/// Starts pods on one side, then empties the runtime.
 async fn turn(
     windlass: bool,
     names: &[String],
@@ -308,7 +308,7 @@ async fn turn(
     Ok(started)
 }
 
-/// Kills the agent again and again while pods run.
+/// Kills the agent repeatedly while pods run.
 async fn kills(
     options: &Options,
     fleet: &mut Fleet,
@@ -351,7 +351,7 @@ async fn kills(
     fleet.remove_pods(&names).await
 }
 
-/// How long each pod took, from the moment the first was asked for.
+/// Seconds until each pod was started, from the first request.
 #[derive(Debug, Default)]
 struct Started {
     seconds: Vec<f64>,
@@ -375,7 +375,7 @@ fn median(values: &[f64]) -> f64 {
     percentile(values, 50)
 }
 
-/// The value below which `percent` of the values lie; between two neighbours, their mix.
+/// The percentile of the values, interpolated.
 fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,6 +1,5 @@
-//! `bench --lifecycle`: what probes cost, and how soon a container that died runs again.
-//!
-//! The same private containerd, in turns with the bare calls, as everywhere in this benchmark.
+//! `bench --lifecycle`: cost of probes, and restart latency of a dead container, in turns with bare CRI
+//! calls.
 
 mod deaths;
 mod probes;
@@ -49,7 +48,7 @@ pub(super) fn command(options: &Options) -> String {
     )
 }
 
-/// Takes all figures.
+/// Runs all measurements.
 pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
     let containerd = PrivateContainerd::start("bench", run::step).await?;
     let bare = Bare::new(&containerd, options.concurrency)?;

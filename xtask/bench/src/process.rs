@@ -1,4 +1,4 @@
-//! What the kernel says a process uses.
+//! Resource usage of a process, from `/proc`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,23 +9,23 @@ use anyhow::Context;
 use tokio::time::Instant;
 use windlass_testbed::agent::Agent;
 
-/// Ticks of the kernel's clock in a second, in `/proc`: USER_HZ, 100 on every Linux.
+/// USER_HZ of `/proc`, 100 on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Fields of `/proc/PID/stat` behind the name; utime and stime are the 14th and 15th of all.
 const UTIME: usize = 11;
 
-/// The agent is settled when it uses at most [`SETTLED_CPU`] over this time.
+/// The agent is idle if it uses at most [`SETTLED_CPU`] in this time.
 const SETTLE_WINDOW: Duration = Duration::from_secs(2);
-/// Two ticks of the kernel's clock: one tick may be a rounding of next to nothing.
+/// Two ticks: a single one may be a rounding error.
 const SETTLED_CPU: f64 = 0.02;
-/// The same for each pod: an idle agent still synchronizes each pod once a minute.
+/// The same for each pod: an idle agent still syncs each pod once a minute.
 const SETTLED_CPU_PER_POD: f64 = 0.0002;
-/// How long it may take until an agent is settled.
+/// Timeout of waiting for an idle agent.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(180);
 
-/// Waits until the agent has nothing to do but to keep `pods` pods.
+/// Waits until the agent with `pods` pods is idle.
 pub(super) async fn settle(agent: &mut Agent, pods: usize) -> anyhow::Result<()> {
-    let process = Process::of(agent)?;
+    let process = Process::new(agent)?;
     let settled = SETTLED_CPU + SETTLED_CPU_PER_POD * pods as f64;
     let deadline = Instant::now() + SETTLE_DEADLINE;
     loop {
@@ -35,17 +35,17 @@ pub(super) async fn settle(agent: &mut Agent, pods: usize) -> anyhow::Result<()>
         if process.cpu_seconds()? - before <= settled {
             return Ok(());
         }
-        anyhow::ensure!(Instant::now() < deadline, "the agent does not come to rest");
+        anyhow::ensure!(Instant::now() < deadline, "the agent does not become idle");
     }
 }
 
-/// CPU time that the whole machine has used so far: everything but idle and waiting for disks.
+/// CPU time of the whole host without idle and iowait.
 pub(super) fn machine_busy_seconds() -> anyhow::Result<f64> {
     let stat = fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().context("an empty /proc/stat")?;
     let ticks = line.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
     let ticks: Vec<u64> = ticks.collect::<Result<_, _>>()?;
-    // user, nice, system, idle, iowait, irq, softirq; time of guests is part of user
+    // user, nice, system, idle, iowait, irq, softirq; guest time is part of user
     let busy = [0, 1, 2, 5, 6].iter().filter_map(|index| ticks.get(*index));
     Ok(busy.sum::<u64>() as f64 / TICKS_PER_SECOND)
 }
@@ -55,7 +55,7 @@ pub(super) fn machine_busy_seconds() -> anyhow::Result<f64> {
 pub(super) struct Sleeps(BTreeMap<OsString, u64>);
 
 impl Sleeps {
-    /// How many there were since `before`. Those of a thread that has ended meanwhile are lost.
+    /// Difference to `before`, without threads that have exited.
     pub(super) fn since(&self, before: &Self) -> u64 {
         let threads = self.0.iter();
         let new = threads.map(|(thread, count)| {
@@ -66,10 +66,10 @@ impl Sleeps {
     }
 }
 
-/// Interval between two readings of what a thread has run.
+/// Sample interval of a thread's run time.
 const BURST_SAMPLE_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The longest time that a thread worked without waiting for anything.
+/// Longest time that a thread ran without waiting.
 #[derive(Debug, Default)]
 struct Bursts {
     current: Option<(u64, Duration)>,
@@ -77,7 +77,7 @@ struct Bursts {
 }
 
 impl Bursts {
-    /// Adds a reading: how often the thread has waited so far, and for how long it has run.
+    /// Adds a sample: number of waits and total run time.
     fn add(&mut self, waits: u64, ran: Duration) {
         match self.current {
             Some((of, since)) if of == waits => {
@@ -95,7 +95,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn of(agent: &Agent) -> anyhow::Result<Self> {
+    pub(super) fn new(agent: &Agent) -> anyhow::Result<Self> {
         let pid = agent.pid().context("the agent does not run")?;
         Ok(Self { pid })
     }
@@ -105,12 +105,12 @@ impl Process {
         self.status("VmRSS:")
     }
 
-    /// Most resident memory in KiB since [`Process::reset_peak`].
+    /// Peak resident memory in KiB since [`Process::reset_peak`].
     pub(super) fn peak_kib(self) -> anyhow::Result<u64> {
         self.status("VmHWM:")
     }
 
-    /// Begins to watch for the most resident memory anew.
+    /// Resets the peak of resident memory.
     pub(super) fn reset_peak(self) -> anyhow::Result<()> {
         let file = format!("/proc/{}/clear_refs", self.pid);
         fs::write(&file, "5").with_context(|| file)
@@ -123,12 +123,12 @@ impl Process {
         Ok(number.context(name)?.parse()?)
     }
 
-    /// How often each of its threads has gone to sleep so far: each time something woke it before.
+    /// Number of voluntary context switches of each thread.
     pub(super) fn sleeps(self) -> anyhow::Result<Sleeps> {
         let mut sleeps = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{}/task", self.pid))? {
             let thread = thread?;
-            // one that has just ended
+            // the thread has just exited
             let Ok(status) = fs::read_to_string(thread.path().join("status")) else {
                 continue;
             };
@@ -140,8 +140,8 @@ impl Process {
         Ok(Sleeps(sleeps))
     }
 
-    /// The longest time during `period` that the main thread, on which all actors run, worked
-    /// without waiting: no handler took longer. Accurate to [`BURST_SAMPLE_INTERVAL`].
+    /// Longest time in `period` that the main thread, which runs all actors, ran without waiting;
+    /// an upper bound of handlers. Accurate to [`BURST_SAMPLE_INTERVAL`].
     pub(super) async fn longest_burst(self, period: Duration) -> anyhow::Result<Duration> {
         let end = Instant::now() + period;
         let mut bursts = Bursts::default();
@@ -162,7 +162,7 @@ impl Process {
         Ok(bursts.longest)
     }
 
-    /// CPU time used so far, user and system.
+    /// User and system CPU time.
     pub(super) fn cpu_seconds(self) -> anyhow::Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         let fields = stat.rsplit(") ").next().context("no fields in stat")?;

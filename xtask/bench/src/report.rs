@@ -1,4 +1,4 @@
-//! The figures as a Markdown table, with the machine they were taken on.
+//! Report of the measurements as a Markdown table, with the host.
 
 use std::fmt::Write;
 use std::process::Command;
@@ -12,18 +12,18 @@ use xtask_run as run;
 
 const DOCUMENT: &str = "docs/PERFORMANCE.md";
 
-/// The part of the document that a run writes, between two markers with this name.
+/// Section of the document that a run replaces, between two markers with this name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Section {
-    /// An agent on its own.
+    /// A standalone agent.
     StandAlone,
-    /// A node of a cluster.
+    /// A cluster node.
     Cluster,
     /// Probes and restarts.
     Lifecycle,
     /// Volumes.
     Volumes,
-    /// The node's own API.
+    /// The node API.
     Api,
     /// Growing numbers of pods.
     Scale,
@@ -42,7 +42,7 @@ impl Section {
     }
 }
 
-/// What a figure counts.
+/// Unit of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Unit {
     Seconds,
@@ -64,7 +64,7 @@ impl Unit {
     }
 }
 
-/// The most that a value may be; NaN is no limit.
+/// Max value; NaN means no limit.
 struct Target {
     shown: String,
     limit: f64,
@@ -91,7 +91,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// A figure of windlass alone, which has to be at most `target`; NaN is no target.
+    /// Adds a value of windlass alone, with the max `target`; NaN means no target.
     pub(super) fn figure(&mut self, what: &str, value: f64, unit: Unit, target: f64) {
         let target = Target {
             shown: unit.show(target),
@@ -100,7 +100,7 @@ impl Report {
         self.push([what, &unit.show(value), "", ""], value, target);
     }
 
-    /// A time of windlass against the bare sequence.
+    /// Adds a time of windlass compared with the bare sequence.
     pub(super) fn ratio(&mut self, what: &str, ours: f64, bare: f64, target: f64) {
         let ratio = ours / bare;
         let (ours, bare) = (Unit::Seconds.show(ours), Unit::Seconds.show(bare));
@@ -111,7 +111,7 @@ impl Report {
         );
     }
 
-    /// A figure of windlass in one state against another of its states.
+    /// Adds a comparison of two states of windlass.
     pub(super) fn against(&mut self, what: &str, value: f64, other: f64, unit: Unit, target: f64) {
         let ratio = value / other;
         let (value, other) = (unit.show(value), unit.show(other));
@@ -122,8 +122,8 @@ impl Report {
         );
     }
 
-    /// The same for times taken in rounds: the ratio is the median of the rounds' ratios, because
-    /// the two of a round were taken in the same weather.
+    /// The same for rounds: the median of the rounds' ratios, because host load is the same within
+    /// a round.
     pub(super) fn rounds(&mut self, what: &str, times: &[f64], others: &[f64], target: f64) {
         let ratios: Vec<f64> = times.iter().zip(others).map(|(a, b)| a / b).collect();
         let ratio = median(&ratios);
@@ -134,7 +134,7 @@ impl Report {
         self.push([what, &shown, &other, &range], ratio, Target::times(target));
     }
 
-    /// The run ended with this error; the rows before it are kept.
+    /// Records the error that ended the run; previous rows are kept.
     pub(super) fn fail(&mut self, error: anyhow::Error) {
         self.failure = Some(error);
     }
@@ -155,7 +155,7 @@ impl Report {
         self.rows.push(row);
     }
 
-    /// The table, with the command that repeats the run.
+    /// Returns the table, with the command that repeats the run.
     pub(super) fn markdown(&self, command: &str) -> anyhow::Result<String> {
         let mut text = String::new();
         writeln!(
@@ -179,7 +179,7 @@ impl Report {
     }
 }
 
-/// Puts the table between the markers of its section of the document.
+/// Replaces the section of the document by the table.
 pub(super) fn write(section: Section, table: &str) -> anyhow::Result<()> {
     let path = run::root().join(DOCUMENT);
     let document = std::fs::read_to_string(&path).with_context(|| DOCUMENT.to_owned())?;

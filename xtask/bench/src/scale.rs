@@ -1,8 +1,7 @@
-//! `bench --scale`: how what the agent needs grows with the number of pods.
+//! `bench --scale`: resource usage of the agent by number of pods.
 //!
-//! Each step runs the same measurements with more pods: start, rest, `kill -9`, deletion of all at
-//! once. Walls are compared with the bare calls of as many pods in the same run, memory with an
-//! agent of the same run without pods.
+//! Each step runs the same measurements with more pods: start, rest, `kill -9`, deletion of
+//! all. Times are compared with bare calls, memory with an agent without pods, within one run.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,19 +16,19 @@ use super::report::{Report, Unit};
 use super::{KIB_PER_MIB, Options, median, names};
 use xtask_run as run;
 
-/// Targets for 500 pods at rest; they apply to as many or fewer.
+/// Targets for up to 500 idle pods.
 const TARGET_PODS: usize = 500;
 const MAX_RSS_MIB: f64 = 45.0;
 const MAX_IDLE_CPU_PERCENT: f64 = 0.6;
-/// Relists and housekeeping block no handler for longer.
+/// Max milliseconds that relists and housekeeping block the main thread.
 const MAX_HANDLER_MS: f64 = 10.0;
-/// Wall of a deletion of all pods, as a multiple of the bare calls.
+/// Max time of deleting all pods, as a multiple of the bare calls.
 const MAX_DELETION_RATIO: f64 = 1.2;
-/// Memory after the deletion, as a multiple of the empty agent's.
+/// Max memory after the deletion, as a multiple of an agent without pods.
 const MAX_RSS_AFTER_RATIO: f64 = 1.3;
-/// The agent returns unused memory to the system within this.
+/// Time for the agent to release unused memory.
 const MEMORY_RELEASE: Duration = Duration::from_secs(30);
-/// The bare side stops pods this many at a time: the runtime serves no more at once.
+/// Max concurrent stops of the bare side, which saturate the runtime.
 const BARE_STOPS: usize = 8;
 
 /// Options of `bench --scale`.
@@ -57,12 +56,12 @@ pub(super) fn command(options: &Options) -> String {
     )
 }
 
-/// Takes all figures. A step that fails ends the run, and the report keeps what was measured before.
+/// Runs all measurements. A failed step ends the run; the report keeps previous results.
 pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
     let mut report = Report::default();
     for pods in &options.scale.scale {
         ensure!(*pods > 0, "--scale: a step needs at least one pod");
-        // a runtime and an agent of its own: what a step leaves does not affect the next
+        // a separate runtime and agent, so that steps do not affect each other
         let containerd = PrivateContainerd::start("bench", run::step).await?;
         let result = step(options, binary, &containerd, *pods, &mut report).await;
         containerd.stop().await?;
@@ -166,7 +165,7 @@ async fn step(
     fleet.stop().await
 }
 
-/// Memory and CPU time of an agent whose pods do nothing, and the time of a relist.
+/// Memory and CPU time of an agent with idle pods, and the time of a relist.
 async fn rest(
     options: &Options,
     fleet: &mut Fleet,

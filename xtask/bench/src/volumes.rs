@@ -1,8 +1,7 @@
-//! `bench --volumes`: what volumes add to the start of a pod, to an agent at rest, and how soon a
-//! change is in the file.
+//! `bench --volumes`: cost of volumes for pod starts and idle agents, and latency of payload changes.
 //!
-//! The API server is the fake one, over real TLS, in this process, as in `bench --cluster`. Each
-//! figure is of windlass alone, with volumes and without, in turns where the weather matters.
+//! The API server is the fake one, over real TLS, in this process, as in `bench --cluster`.
+//! Windlass is measured with and without volumes, in turns where host load matters.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -29,7 +28,7 @@ use xtask_run as run;
 /// Options of `bench --volumes`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct VolumeOptions {
-    /// Measure volumes, on a node of a cluster whose API server is a fake one in this process.
+    /// Measure volumes on a cluster node, with a fake API server in this process.
     #[arg(long, conflicts_with_all = ["cluster", "lifecycle"])]
     pub(super) volumes: bool,
     /// ConfigMap volumes of one pod.
@@ -38,25 +37,25 @@ pub(crate) struct VolumeOptions {
     /// Pods with four volumes each.
     #[arg(long, default_value_t = 110, requires = "volumes")]
     full: usize,
-    /// Changes of ConfigMaps that are waited for.
+    /// Number of measured ConfigMap changes.
     #[arg(long, default_value_t = 20, requires = "volumes")]
     changes: usize,
 }
 
-/// What all the volumes of one pod may add to its start, in milliseconds.
+/// Max milliseconds that the volumes of a pod add to its start.
 const START_TARGET: f64 = 100.0;
-/// How old what a pod sees may be, in milliseconds.
+/// Max milliseconds until a change is in the file.
 const CHANGE_TARGET: f64 = 2000.0;
-/// What volumes may add to an agent at rest: nothing, but two minutes are never the same.
+/// Max cost of volumes for an idle agent, as a multiple; 10 % for noise.
 const IDLE_TARGET: f64 = 1.1;
-/// Pause before each pod, in which what the last one left is cleared away.
-const PACE: Duration = Duration::from_millis(500);
-/// How long a change may take to be seen at all.
-const DEADLINE: Duration = Duration::from_secs(30);
-/// Pause between two looks at a file.
-const LOOK: Duration = Duration::from_millis(1);
+/// Interval before each pod, for cleanup of the last one.
+const START_INTERVAL: Duration = Duration::from_millis(500);
+/// Timeout of waiting for a change.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Poll interval of files.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const NAMESPACE: &str = "default";
-/// The map that many pods share.
+/// Name of the ConfigMap that many pods share.
 const SHARED: &str = "shared";
 
 /// The command that repeats this run.
@@ -76,7 +75,7 @@ pub(super) fn command(options: &Options) -> String {
     )
 }
 
-/// Takes all figures.
+/// Runs all measurements.
 pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<Report> {
     let containerd = PrivateContainerd::start("bench", run::step).await?;
     run::step("joining the cluster");
@@ -92,7 +91,7 @@ pub(super) async fn measure(options: &Options, binary: &Path) -> anyhow::Result<
     Ok(report)
 }
 
-/// The same pod with its ConfigMap volumes and without, the two taking turns to be first.
+/// Starts the same pod with and without ConfigMap volumes, in alternating order.
 async fn starts(
     options: &Options,
     containerd: &PrivateContainerd,
@@ -105,10 +104,10 @@ async fn starts(
     ));
     let (mut with, mut without) = (Vec::new(), Vec::new());
     let mut created = Vec::new();
-    // the first pair warms what is warmed once and is not counted
+    // the first pair is a warm-up and not counted
     for round in 0..=rounds {
         for full in [round % 2 == 0, round % 2 != 0] {
-            tokio::time::sleep(PACE).await;
+            tokio::time::sleep(START_INTERVAL).await;
             let name = format!("start-{round}-{full}");
             let pod = match full {
                 true => pod(&name, &map_volumes(maps))?,
@@ -149,7 +148,7 @@ async fn starts(
         }
         Ok(median(&millis))
     };
-    // the rest is containers with as many mounts, which are the runtime's
+    // the rest is the cost of mounts in the runtime
     report.figure(
         "of that before RunPodSandbox, which is the agent's part",
         before(true)? - before(false)?,
@@ -159,7 +158,7 @@ async fn starts(
     Ok(())
 }
 
-/// One map of many changes: how soon it is in the file, and what else is written for it.
+/// Changes one of many ConfigMaps; measures the latency and other written files.
 async fn changes(
     options: &Options,
     node: &mut ClusterNode,
@@ -173,14 +172,14 @@ async fn changes(
     let volumes = node.volumes_of("changing")?;
     let (mut millis, mut written, mut touched) = (Vec::new(), Vec::new(), Vec::new());
     for change in 0..changes {
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(START_INTERVAL).await;
         let index = change % maps;
         let before = files_below(&volumes)?;
         let value = format!("changed {change}");
         let file = file_of(&volumes, &format!("v{index}"));
         millis.push(change_map(node.api(), &map_name(index), &value, &[file]).await?);
-        // what else would be written has its time
-        tokio::time::sleep(PACE).await;
+        // time for other writes
+        tokio::time::sleep(START_INTERVAL).await;
         let after = files_below(&volumes)?;
         let new: Vec<&PathBuf> = after
             .iter()
@@ -225,8 +224,8 @@ async fn changes(
     Ok(())
 }
 
-/// Many pods that do nothing, without volumes, with four each and without again, as what is measured
-/// later differs by itself; while they have volumes one map of all of them changes.
+/// Measures idle pods without volumes, with four each, and without again to compensate for drift.
+/// One shared ConfigMap changes while they have volumes.
 async fn at_rest(
     options: &Options,
     node: &mut ClusterNode,
@@ -260,7 +259,7 @@ async fn at_rest(
         node.settle().await?;
     }
     let [first, with, last] = rests[..] else {
-        anyhow::bail!("three rests were measured");
+        anyhow::bail!("expected three idle measurements");
     };
     let without = (
         f64::midpoint(first.0, last.0),
@@ -293,7 +292,7 @@ async fn at_rest(
     Ok(())
 }
 
-/// A map that all pods share changes.
+/// Changes a ConfigMap that all pods share.
 async fn herd(node: &ClusterNode, names: &[String], report: &mut Report) -> anyhow::Result<()> {
     let volumes = names.iter().map(|name| node.volumes_of(name));
     let volumes: Vec<PathBuf> = volumes.collect::<anyhow::Result<_>>()?;
@@ -314,7 +313,7 @@ async fn herd(node: &ClusterNode, names: &[String], report: &mut Report) -> anyh
     Ok(())
 }
 
-/// Changes a map and returns the milliseconds until all these files show it.
+/// Changes a ConfigMap and returns the milliseconds until all these files have it.
 async fn change_map(
     api: &FakeApiServer,
     name: &str,
@@ -326,17 +325,20 @@ async fn change_map(
         map.data = Some(BTreeMap::from([("key".to_owned(), value.to_owned())]));
     });
     for file in files {
-        // one that is being replaced is looked at again
+        // retried while the file is being replaced
         while std::fs::read_to_string(file).ok().as_deref() != Some(value) {
-            ensure!(begin.elapsed() < DEADLINE, "{} is old", file.display());
-            tokio::time::sleep(LOOK).await;
+            ensure!(
+                begin.elapsed() < CHANGE_TIMEOUT,
+                "{} is old",
+                file.display()
+            );
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
     Ok(begin.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Inode and times of everything below a directory; of the directory that holds a volume only
-/// what lies in it.
+/// Inode and times of all files below a directory; of volume directories only their content.
 fn files_below(dir: &Path) -> anyhow::Result<BTreeMap<PathBuf, (u64, i64, i64)>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
@@ -382,7 +384,7 @@ fn create_maps(api: &FakeApiServer, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `v0`, `v1`, … each with a map of its own.
+/// `v0`, `v1`, …, each with its own ConfigMap.
 fn map_volumes(count: usize) -> Vec<Value> {
     let volume =
         |index| json!({ "name": format!("v{index}"), "configMap": { "name": map_name(index) } });
@@ -401,7 +403,7 @@ fn four_volumes() -> Vec<Value> {
     ]
 }
 
-/// A pod with these volumes, each mounted, of one container that ends at once when told to.
+/// A pod with these volumes mounted in a container that exits at once on SIGTERM.
 fn pod(name: &str, volumes: &[Value]) -> anyhow::Result<Pod> {
     let mounts: Vec<Value> = volumes
         .iter()
@@ -433,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_new_below_a_directory_is_told_by_volume() {
+    fn written_files_are_grouped_by_volume() {
         let temp = tempfile::tempdir().unwrap();
         let volumes = temp.path();
         for volume in ["a/v0", "a/v1"] {

@@ -1,4 +1,5 @@
-//! From asking for a command to the first byte it prints, over the WebSocket that the runtime speaks.
+//! From asking for a command to the first byte it prints, over the WebSocket that the runtime
+//! speaks.
 
 use anyhow::{Context, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
@@ -10,12 +11,12 @@ use windlass_testbed::agent::{Agent, NODE_NAME};
 use super::http;
 use crate::bare::Bare;
 
-/// How long a command may take.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Timeout of a command.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The channel of a command's output, the first byte of a frame of it.
 const STDOUT: u8 = 1;
 
-/// Seconds through the node's API, TLS handshake and all.
+/// Seconds through the node API, including the TLS handshake.
 pub(super) async fn through(agent: &Agent, path: &str) -> anyhow::Result<f64> {
     let begin = Instant::now();
     let stream = agent.connect_api().await?;
@@ -24,7 +25,7 @@ pub(super) async fn through(agent: &Agent, path: &str) -> anyhow::Result<f64> {
     Ok(begin.elapsed().as_secs_f64())
 }
 
-/// Seconds of the runtime's Exec and its stream.
+/// Seconds of Exec and stream of the runtime.
 pub(super) async fn bare(bare: &Bare, container: &str) -> anyhow::Result<f64> {
     let begin = Instant::now();
     let streams = StreamSet {
@@ -48,7 +49,7 @@ async fn first_byte(
     host: &str,
     path: &str,
 ) -> anyhow::Result<()> {
-    timeout(DEADLINE, talk(stream, host, path)).await?
+    timeout(COMMAND_TIMEOUT, talk(stream, host, path)).await?
 }
 
 async fn talk(
@@ -67,7 +68,7 @@ async fn talk(
     let status = http::head(&mut stream).await?;
     ensure!(status.contains(" 101 "), "{status}");
     loop {
-        // a server's frames are not masked, and these are short
+        // frames of a server are not masked, and these are short
         let [_, length] = [stream.read_u8().await?, stream.read_u8().await?];
         ensure!(length < 126, "a long frame");
         let mut frame = vec![0; usize::from(length)];
@@ -75,7 +76,7 @@ async fn talk(
         match frame[..] {
             [STDOUT, _, ..] => return Ok(()),
             [3, _, ..] => anyhow::bail!("{}", String::from_utf8_lossy(&frame)),
-            // that the channel is there
+            // the channel is open
             _ => {}
         }
     }

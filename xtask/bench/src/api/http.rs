@@ -1,31 +1,31 @@
-//! One GET over a new TLS connection, whose answer is counted and thrown away.
+//! A GET request over a new TLS connection, whose response is counted and discarded.
 
 use anyhow::{Context, ensure};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::time::Instant;
 use windlass_testbed::agent::{Agent, NODE_NAME};
 
-/// Room for what is read at once; a TLS record has 16 KiB.
-const ROOM: usize = 256 << 10;
+/// Read buffer; a TLS record has 16 KiB.
+const BUFFER_BYTES: usize = 256 << 10;
 
-/// An answer.
+/// A response.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
-    /// From the request to the last byte; the handshake is before.
+pub(super) struct ResponseStats {
+    /// From the request to the last byte, without the handshake.
     pub(super) seconds: f64,
-    /// Of the body.
+    /// Bytes of the body.
     pub(super) bytes: u64,
 }
 
-/// Gets `path` to the end.
-pub(super) async fn get(agent: &Agent, path: &str) -> anyhow::Result<Taken> {
+/// Gets `path` and reads the whole response.
+pub(super) async fn get(agent: &Agent, path: &str) -> anyhow::Result<ResponseStats> {
     let stream = agent.connect_api().await?;
-    let mut stream = BufReader::with_capacity(ROOM, stream);
+    let mut stream = BufReader::with_capacity(BUFFER_BYTES, stream);
     let begin = Instant::now();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {NODE_NAME}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let bytes = read(&mut stream).await.context(path.to_owned())?;
-    Ok(Taken {
+    Ok(ResponseStats {
         seconds: begin.elapsed().as_secs_f64(),
         bytes,
     })
@@ -69,10 +69,10 @@ async fn skip(stream: &mut (impl AsyncBufReadExt + Unpin), bytes: u64) -> anyhow
     Ok(())
 }
 
-/// A line without its end.
+/// A line without its line end.
 pub(super) async fn line(stream: &mut (impl AsyncBufReadExt + Unpin)) -> anyhow::Result<String> {
     let mut line = String::new();
-    // 8 KiB: no line of such an answer is longer
+    // 8 KiB, longer than any line of such a response
     let mut part = AsyncReadExt::take(&mut *stream, 8192);
     part.read_line(&mut line).await?;
     ensure!(line.ends_with("\r\n"), "half a line: {line:?}");
@@ -80,7 +80,7 @@ pub(super) async fn line(stream: &mut (impl AsyncBufReadExt + Unpin)) -> anyhow:
     Ok(line)
 }
 
-/// Reads until the empty line after a head.
+/// Reads up to the empty line after the headers.
 pub(super) async fn head(stream: &mut BufReader<impl AsyncRead + Unpin>) -> anyhow::Result<String> {
     let status = line(stream).await?;
     while !line(stream).await?.is_empty() {}

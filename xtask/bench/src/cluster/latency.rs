@@ -1,4 +1,4 @@
-//! The agent's own part of a pod's start, one pod at a time among others that run.
+//! Latency of pod starts within the agent, one pod at a time among running ones.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::report::{Report, Unit};
 use crate::{Options, median, names, percentile};
 use xtask_run as run;
 
-/// Pause before each pod, in which what the last one left is cleared away.
-const PACE: Duration = Duration::from_millis(300);
-/// What the agent may take of its own, in milliseconds.
+/// Interval before each pod, for cleanup of the last one.
+const START_INTERVAL: Duration = Duration::from_millis(300);
+/// Max milliseconds within the agent.
 const TARGET: f64 = 50.0;
-/// What a deletion may take beyond the container's own time to stop.
+/// Max milliseconds of a deletion besides stopping the container.
 const END_TARGET: f64 = 500.0;
 
-/// One pod that was created.
+/// A created pod.
 #[derive(Debug)]
 struct Sample {
     uid: String,
     created: Timestamp,
-    /// Seconds from the deletion until the API had nothing of it.
+    /// Seconds from the deletion until the API object was removed.
     deletion: f64,
     patches: Vec<RequestRecord>,
 }
@@ -43,16 +43,16 @@ pub(super) async fn paced(
     node.start_pods(&others).await?;
     node.settle().await?;
     let mut samples = Vec::new();
-    // the first warms what is warmed once and is not counted
+    // the first is a warm-up and not counted
     for index in 0..=count {
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(START_INTERVAL).await;
         node.forget_requests();
         let name = format!("paced-{index}");
         let created = now()?;
         node.start_pods(std::slice::from_ref(&name)).await?;
         let uid = node.uid(&name)?;
         let deletion = node.delete_pods(std::slice::from_ref(&name)).await?;
-        // read after the end: a request is recorded a moment after the watch tells what it did
+        // read at the end: requests are recorded after their watch events
         let sample = Sample {
             uid,
             created,
@@ -97,8 +97,8 @@ pub(super) async fn paced(
 }
 
 impl Sample {
-    /// Milliseconds from the creation to the first call, and from the last answer to the first
-    /// patch after it.
+    /// Milliseconds from creation to the first call, and from the last response to the first patch
+    /// after it.
     fn parts(&self, times: &RuntimeTimes) -> Option<(f64, f64)> {
         let (asked, started) = (times.sandbox_asked?, times.container_started?);
         let mut patches = self.patches.iter().map(|patch| patch.at);
@@ -107,14 +107,14 @@ impl Sample {
         Some((millis(self.created, asked), millis(started, patched)))
     }
 
-    /// Milliseconds of the deletion in which the container was not being stopped.
+    /// Milliseconds of the deletion without stopping the container.
     fn beyond_its_stop(&self, times: &RuntimeTimes) -> Option<f64> {
         let stop = times.container_stopped?.duration_since(times.stop_asked?);
         Some((self.deletion - stop.as_secs_f64()) * 1e3)
     }
 }
 
-/// The clock of this machine, which the runtime's log has too.
+/// The wall clock, as in the runtime's log.
 pub(crate) fn now() -> anyhow::Result<Timestamp> {
     #[expect(
         clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! Our side: an API server in this process, an agent that is its node, and pods made there.
+//! The windlass side: an API server in this process, an agent as its node, and its pods.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,28 +14,28 @@ use windlass_testbed::images;
 use windlass_types::Pod;
 use windlass_types::corev1::{ConfigMap, Node, Secret, ServiceAccount};
 
-use super::observer::{Observer, Seen};
+use super::observer::{Observer, ReadyTimes};
 use crate::Started;
 use crate::process::{self, Process};
 
-/// How long any number of pods may take to get where they are going.
-const DEADLINE: Duration = Duration::from_secs(180);
-/// Longer than any measurement.
-const CERTIFICATE: Duration = Duration::from_secs(24 * 3600);
+/// Timeout for all pods to reach a state.
+const TIMEOUT: Duration = Duration::from_secs(180);
+/// Lifetime of the certificate, longer than any measurement.
+const CERTIFICATE_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const NAMESPACE: &str = "default";
 
-/// A node of a cluster of its own.
+/// A cluster with one node.
 #[derive(Debug)]
 pub(crate) struct ClusterNode {
     api: FakeApiServer,
     agent: Agent,
     observer: Observer,
-    /// Serves until it is dropped.
+    /// Serves until dropped.
     _server: TlsServer,
 }
 
 impl ClusterNode {
-    /// Starts server and agent and waits until the node is ready.
+    /// Starts server and agent, and waits until the node is ready.
     pub(crate) async fn start(
         containerd: &PrivateContainerd,
         binary: &Path,
@@ -44,7 +44,8 @@ impl ClusterNode {
         create_objects(&api)?;
         let server = api.serve_tls().await?;
         let user = format!("system:node:{NODE_NAME}");
-        let certificate = server.issue_client_cert(&user, &["system:nodes"], CERTIFICATE)?;
+        let certificate =
+            server.issue_client_cert(&user, &["system:nodes"], CERTIFICATE_LIFETIME)?;
         let kubeconfig = containerd.base().join("kubeconfig");
         server.kubeconfig(&kubeconfig, KubeconfigUser::Certificate(&certificate))?;
         let manifests = containerd.base().join("manifests");
@@ -56,7 +57,7 @@ impl ClusterNode {
         };
         let agent = Agent::start(containerd, binary, &manifests, options)?;
         let ready = api.wait_for(|api| api.get::<Node>(None, NODE_NAME).is_some_and(is_ready));
-        if tokio::time::timeout(DEADLINE, ready).await.is_err() {
+        if tokio::time::timeout(TIMEOUT, ready).await.is_err() {
             anyhow::bail!("the node is not ready: {}", agent.log_tail(5));
         }
         let observer = Observer::start(api.clients().watch);
@@ -75,7 +76,7 @@ impl ClusterNode {
         self.create_all(&pods).await
     }
 
-    /// The same with pods of the caller's.
+    /// The same with the given pods.
     pub(crate) async fn create_all(&mut self, pods: &[Pod]) -> anyhow::Result<Started> {
         let names = pods.iter().filter_map(|pod| pod.metadata.name.clone());
         let names: Vec<String> = names.collect();
@@ -83,13 +84,13 @@ impl ClusterNode {
         for pod in pods {
             self.api.create(pod);
         }
-        let ready = |seen: &Seen| {
+        let ready = |seen: &ReadyTimes| {
             let mut pods = names.iter().map(|name| seen.get(name));
             pods.all(|at| at.is_some_and(Option::is_some))
         };
         let seen = self
             .observer
-            .wait_for("all pods are ready", DEADLINE, ready)
+            .wait_for("all pods are ready", TIMEOUT, ready)
             .await?;
         let ready = names.iter().filter_map(|name| *seen.get(name)?);
         let seconds = ready.map(|at| (at - begin).as_secs_f64()).collect();
@@ -99,7 +100,7 @@ impl ClusterNode {
         })
     }
 
-    /// What the pods refer to is made and changed here.
+    /// The API server of the pods' references.
     pub(crate) fn api(&self) -> &FakeApiServer {
         &self.api
     }
@@ -110,15 +111,15 @@ impl ClusterNode {
         Ok(pod.join("volumes"))
     }
 
-    /// Deletes the pods, as a user does, and returns the seconds until the API has none of them.
+    /// Deletes the pods and returns the seconds until the API objects are removed.
     pub(crate) async fn delete_pods(&mut self, names: &[String]) -> anyhow::Result<f64> {
         let begin = Instant::now();
         for name in names {
             self.api.delete::<Pod>(Some(NAMESPACE), name, None);
         }
-        let gone = |seen: &Seen| names.iter().all(|name| !seen.contains_key(name));
+        let gone = |seen: &ReadyTimes| names.iter().all(|name| !seen.contains_key(name));
         self.observer
-            .wait_for("all pods are gone", DEADLINE, gone)
+            .wait_for("all pods are gone", TIMEOUT, gone)
             .await?;
         Ok(begin.elapsed().as_secs_f64())
     }
@@ -130,19 +131,19 @@ impl ClusterNode {
             .with_context(|| format!("pod {name} has no UID"))
     }
 
-    /// Starts the count of requests anew.
+    /// Resets the count of requests.
     pub(crate) fn forget_requests(&self) {
         self.api.clear_requests();
     }
 
-    /// How many requests the agent has made since.
+    /// Number of requests of the agent since the reset.
     pub(crate) fn requests(&self) -> usize {
         let user = format!("system:node:{NODE_NAME}");
         let requests = self.api.requests();
         requests.iter().filter(|r| r.user == user).count()
     }
 
-    /// How many patches of their status the pods got since, by name.
+    /// Number of status patches since the reset, by pod name.
     pub(crate) fn status_patches(&self) -> BTreeMap<String, usize> {
         let mut patches = BTreeMap::new();
         for request in self.api.requests() {
@@ -153,23 +154,23 @@ impl ClusterNode {
         patches
     }
 
-    /// The patches of one pod's status since, oldest first.
+    /// Status patches of a pod since the reset, oldest first.
     pub(crate) fn patches_of(&self, name: &str) -> Vec<RequestRecord> {
         let mut requests = self.api.requests();
         requests.retain(|request| patched_pod(request) == Some(name));
         requests
     }
 
-    /// Waits until the agent has nothing to do.
+    /// Waits until the agent is idle.
     pub(crate) async fn settle(&mut self) -> anyhow::Result<()> {
         process::settle(&mut self.agent, 0).await
     }
 
     pub(crate) fn process(&self) -> anyhow::Result<Process> {
-        Process::of(&self.agent)
+        Process::new(&self.agent)
     }
 
-    /// Freezes the agent, which would stop the pods of the bare side as strangers.
+    /// Freezes the agent, which would stop the pods of the bare side as orphaned.
     pub(crate) fn freeze(&self) -> anyhow::Result<()> {
         self.agent.freeze()
     }
@@ -183,7 +184,7 @@ impl ClusterNode {
     }
 }
 
-/// The pod whose status a request patched.
+/// Name of the pod whose status a request patched.
 fn patched_pod(request: &RequestRecord) -> Option<&str> {
     let path = request
         .path
@@ -198,12 +199,12 @@ fn is_ready(node: Node) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// What the pods refer to.
+/// References of the pods.
 fn create_objects(api: &FakeApiServer) -> anyhow::Result<()> {
     let metadata = |name: &str| json!({ "name": name, "namespace": NAMESPACE });
     let account = json!({ "metadata": metadata("default") });
     api.create::<ServiceAccount>(&serde_json::from_value(account)?);
-    // as long as a real one
+    // of realistic size
     let authority = "x".repeat(1200);
     for (name, data) in [
         ("kube-root-ca.crt", json!({ "ca.crt": authority })),
@@ -221,8 +222,8 @@ fn create_objects(api: &FakeApiServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A pod as an API server hands it out: one container that ends at once when told to, the token
-/// volume that every pod has, environment from a ConfigMap and a Secret.
+/// A pod with defaults of the API server: a container that exits at once on SIGTERM, the token
+/// volume, and environment from a ConfigMap and a Secret.
 fn pod(name: &str) -> serde_json::Result<Pod> {
     serde_json::from_value(json!({
         "metadata": { "name": name, "namespace": NAMESPACE },

@@ -1,4 +1,4 @@
-//! What a user sees of the pods: a watch of the API, as `kubectl get pods -w` has it.
+//! A watch of the pods, as in `kubectl get pods -w`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use tokio::time::Instant;
 use windlass_client::{ApiClient, ReflectEvent, Selector, reflect};
 use windlass_types::Pod;
 
-/// When each pod that exists was first seen ready, by name.
-pub(super) type Seen = BTreeMap<String, Option<Instant>>;
+/// Time at which each existing pod was first ready, by name.
+pub(super) type ReadyTimes = BTreeMap<String, Option<Instant>>;
 
-/// Follows all pods until it is dropped.
+/// Watches all pods until dropped.
 #[derive(Debug)]
 pub(super) struct Observer {
-    seen: watch::Receiver<Seen>,
+    seen: watch::Receiver<ReadyTimes>,
     task: JoinHandle<()>,
 }
 
 impl Observer {
     pub(super) fn start(client: ApiClient) -> Self {
-        let (sender, seen) = watch::channel(Seen::new());
+        let (sender, seen) = watch::channel(ReadyTimes::new());
         let task = tokio::spawn(async move {
             let mut events = std::pin::pin!(reflect::<Pod>(client, Selector::default()));
             while let Some(event) = events.next().await {
@@ -33,13 +33,13 @@ impl Observer {
         Self { seen, task }
     }
 
-    /// Waits until the pods are as wanted; an error says `what` was awaited.
+    /// Waits until the pods are as `wanted`; an error contains `what`.
     pub(super) async fn wait_for(
         &mut self,
         what: &str,
         deadline: Duration,
-        wanted: impl FnMut(&Seen) -> bool,
-    ) -> anyhow::Result<Seen> {
+        wanted: impl FnMut(&ReadyTimes) -> bool,
+    ) -> anyhow::Result<ReadyTimes> {
         let waited = tokio::time::timeout(deadline, self.seen.wait_for(wanted)).await;
         match waited.map(|seen| seen.map(|seen| seen.clone())) {
             Ok(seen) => seen.context("the watch ended"),
@@ -61,7 +61,7 @@ impl Drop for Observer {
     }
 }
 
-fn take(seen: &mut Seen, event: ReflectEvent<Pod>, now: Instant) {
+fn take(seen: &mut ReadyTimes, event: ReflectEvent<Pod>, now: Instant) {
     let name = |pod: &Pod| pod.metadata.name.clone().unwrap_or_default();
     match event {
         ReflectEvent::Synced(pods) => {

@@ -1,27 +1,27 @@
-//! When the runtime was asked for what, by its own log: the agent's part of a pod's start is
-//! what lies before the first call for it and after the last.
+//! Times of CRI calls from the runtime's log. The agent's part of a pod start is before the first
+//! and after the last call.
 
 use std::collections::BTreeMap;
 
 use windlass_types::Timestamp;
 
-/// Moments of a pod's life.
+/// Times of a pod's CRI calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuntimeTimes {
     /// RunPodSandbox arrived.
     pub(crate) sandbox_asked: Option<Timestamp>,
-    /// StartContainer of its last container was answered.
+    /// StartContainer of its last container returned.
     pub(crate) container_started: Option<Timestamp>,
     /// StopContainer of its last container arrived.
     pub(crate) stop_asked: Option<Timestamp>,
-    /// It was answered.
+    /// It returned.
     pub(crate) container_stopped: Option<Timestamp>,
 }
 
-/// Length of the runtime's identifiers.
+/// Length of IDs of the runtime.
 const ID: usize = 64;
 
-/// Reads containerd's log for the pods with these UIDs.
+/// Parses containerd's log for the pods with these UIDs.
 pub(crate) fn read<'a>(
     log: &str,
     uids: impl Iterator<Item = &'a str> + Clone,

@@ -1,4 +1,4 @@
-//! From a container's death to its replacement, among many pods.
+//! Time from the death of a container to its restart, among many pods.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::report::{Report, Unit};
 use crate::{Options, median, names, percentile};
 use xtask_run as run;
 
-/// What the replacement may take against the bare calls that it needs.
+/// Max restart time, as a multiple of the bare calls.
 const TARGET: f64 = 1.3;
-/// Pause between two deaths, in which the dead container is cleared away.
-const PACE: Duration = Duration::from_millis(300);
+/// Interval between kills, for removal of the dead container.
+const KILL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Kills containers one at a time. The bare side asks the runtime all the time whether a container
-/// is dead, and then creates and starts one more in its sandbox.
+/// Kills containers one at a time. The bare side polls the runtime for the exit, then creates and
+/// starts a container in the same sandbox.
 pub(super) async fn replaced(
     options: &Options,
     containerd: &PrivateContainerd,
@@ -37,7 +37,7 @@ pub(super) async fn replaced(
     let pids = pids(containerd).await?;
     let (mut theirs, mut calls) = (Vec::new(), Vec::new());
     for pod in started.bare.iter().take(deaths) {
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(KILL_INTERVAL).await;
         let begin = Instant::now();
         kill(&pids, pod.container_id())?;
         bare.wait_until_dead(pod).await?;
@@ -56,7 +56,7 @@ pub(super) async fn replaced(
     let pids = self::pids(containerd).await?;
     let mut ours = Vec::new();
     for name in pods.iter().take(deaths) {
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(KILL_INTERVAL).await;
         let before = fleet
             .container_of(name)
             .context("a pod without a container")?;
@@ -79,7 +79,7 @@ pub(super) async fn replaced(
         median(&calls),
         f64::NAN,
     );
-    // what is neither the runtime's way to learn of the death nor its start of the replacement
+    // without the runtime's detection of the exit and its start of the replacement
     let own = (median(&ours) - median(&theirs)) * 1e3;
     report.figure(
         "the agent's own part of it, p50",
@@ -90,7 +90,7 @@ pub(super) async fn replaced(
     fleet.remove_pods(&pods).await
 }
 
-/// First process of each container.
+/// PID of the first process of each container.
 async fn pids(containerd: &PrivateContainerd) -> anyhow::Result<BTreeMap<String, i32>> {
     let text = containerd.ctr(&["tasks", "ls"]).await?;
     let row = |line: &str| {

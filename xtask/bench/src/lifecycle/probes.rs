@@ -1,4 +1,4 @@
-//! HTTP probes by the agent's CPU time, exec probes by that of the whole machine.
+//! CPU time of HTTP probes in the agent, and of exec probes on the whole host.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use xtask_run as run;
 const PORT: u16 = 8080;
 /// HTTP probes of a pod.
 const PROBES: usize = 3;
-/// Most that 300 HTTP probes a second may cost.
+/// Max percent of a core for 300 HTTP probes per second.
 const HTTP_TARGET: f64 = 3.0;
-/// What an exec probe may cost against the bare call.
+/// Max cost of an exec probe, as a multiple of the bare call.
 const EXEC_TARGET: f64 = 1.2;
 /// Length of a round of exec probes.
 const EXEC_ROUND: Duration = Duration::from_secs(15);
-/// How long probes run before they are counted: their first questions are bunched by the start.
+/// Probes run for this time before they are measured: first attempts are bunched at the start.
 const WARM_UP: Duration = Duration::from_secs(5);
 
 /// Many pods with three HTTP probes each.
@@ -60,7 +60,7 @@ pub(super) async fn http(
     fleet.remove_pods(&pods).await
 }
 
-/// HTTP probes that were asked so far, by the agent's own count.
+/// Number of HTTP probe attempts, counted by the agent.
 async fn asked(fleet: &Fleet) -> anyhow::Result<f64> {
     let text = fleet.agent().metrics(true).await?;
     let lines = text
@@ -70,8 +70,8 @@ async fn asked(fleet: &Fleet) -> anyhow::Result<f64> {
     Ok(values.sum())
 }
 
-/// Exec probes against ExecSync calls at the same rate on the same containers. What counts is the
-/// CPU time of the whole machine: most of it is the runtime's, on both sides.
+/// Exec probes against ExecSync calls at the same rate on the same containers. Measures
+/// the CPU time of the whole host, because most is spent by the runtime.
 pub(super) async fn exec(
     options: &Options,
     fleet: &mut Fleet,
@@ -116,7 +116,7 @@ pub(super) async fn exec(
     fleet.remove_pods(&pods).await
 }
 
-/// ExecSync calls that the agent made so far.
+/// Number of ExecSync calls of the agent.
 async fn execs(fleet: &Fleet) -> anyhow::Result<f64> {
     let name = "kubelet_runtime_operations_total{operation_type=\"exec_sync\"}";
     let text = fleet.agent().metrics(false).await?;
@@ -127,7 +127,7 @@ async fn execs(fleet: &Fleet) -> anyhow::Result<f64> {
         .parse()?)
 }
 
-/// One call a second on each container, as far apart as the agent's.
+/// One call per second on each container, spread as by the agent.
 async fn bare_execs(bare: &Bare, ids: &[&str]) -> anyhow::Result<usize> {
     let begin = Instant::now();
     let calls = ids.iter().enumerate().map(|(index, id)| async move {
@@ -145,7 +145,7 @@ async fn bare_execs(bare: &Bare, ids: &[&str]) -> anyhow::Result<usize> {
     Ok(counts.into_iter().sum())
 }
 
-/// A server that is asked by two probes of its own and one of its neighbour.
+/// A server that is target of two own probes and of one of its neighbor.
 fn http_pod(name: &str) -> String {
     let (busybox, pause) = (images::BUSYBOX, images::PAUSE);
     let probe = format!("{{periodSeconds: 1, httpGet: {{path: /hosts, port: {PORT}}}}}");
