@@ -39,7 +39,7 @@ use windlass_types::corev1::Node;
 use windlass_units::quantity::{Quantity, lookup};
 use windlass_volume_plan::selinux_mount::{SelinuxMounts, file_label_of};
 use windlass_volumes::{
-    CsiConfig, HostVolumes, HostVolumesConfig, make_shared, memory_may_be_swapped,
+    CsiConfig, HostVolumes, HostVolumesConfig, make_shared, memory_swap_warning,
 };
 
 use crate::cluster;
@@ -102,7 +102,7 @@ pub fn agent_parts(
     let identity = identify(&config.flags, &HostNetwork::read())?;
     tracing::info!(node = identity.name, ips = ?identity.ips, "node");
     let settings = Arc::new(node::node_settings(config, &identity));
-    let roots = MachineRoots::of_this_machine(config.flags.root_dir.clone());
+    let roots = MachineRoots::for_host(config.flags.root_dir.clone());
     let machine = roots.read();
     ensure_enough_capacity(&machine, &settings)?;
     let initial = node::node_before_registration(&settings, &machine, clock.now());
@@ -179,7 +179,7 @@ fn node_parts(
         host_ips: identity.ips.clone(),
         pod_cidr: config.kubelet.pod_cidr.clone(),
         resolv_conf_warning: resolv_conf_warning(&facts),
-        swap_warning: memory_may_be_swapped(&config.flags.root_dir),
+        swap_warning: memory_swap_warning(&config.flags.root_dir),
         shutdown: Some(ShutdownParts {
             periods: node::shutdown_periods(config),
             bus: LogindBus::system(),

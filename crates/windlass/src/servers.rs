@@ -22,7 +22,7 @@ use windlass_node_api::Verbosity;
 use windlass_pod_inputs::paths::NodePaths;
 use windlass_pod_resources::{PodResources, Pods, Socket, serve_pod_resources, serve_pods};
 use windlass_server::{
-    ControlService, HealthSource, Why, bind_health, bind_socket, serve_control, serve_health,
+    ControlService, HealthSource, PodExplainer, bind_health, bind_socket, serve_control, serve_health,
 };
 use windlass_stats::StatsSource;
 use windlass_types::Clock;
@@ -52,7 +52,7 @@ pub(crate) struct ServerContext {
 struct SharedHandles {
     health: Arc<dyn HealthSource>,
     stats: Arc<dyn StatsSource>,
-    why: Why,
+    explainer: PodExplainer,
 }
 
 /// Bound listeners that are not served yet.
@@ -116,7 +116,7 @@ impl Servers {
         let shared = SharedHandles {
             health: Arc::clone(&health),
             stats: Arc::new(stats),
-            why: Why {
+            explainer: PodExplainer {
                 board: agent.board.clone(),
                 timelines: agent.timelines.clone(),
                 node_name: agent.node.name.clone(),
@@ -144,7 +144,7 @@ impl Servers {
         }
         let service = ControlService {
             board: agent.board.clone(),
-            why: shared.why,
+            explainer: shared.explainer,
             stats: shared.stats,
             metrics: context.metrics,
             health,

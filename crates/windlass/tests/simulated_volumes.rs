@@ -222,7 +222,7 @@ fn restart_keeps_mounts_and_sets_up_volumes_of_new_pods() {
         let app = sim.runtime.running(&uid("next"), "app").expect("runs");
         sim.runtime.kill_container(&app.id, 1);
         let left = DeviceName("kubernetes.io/csi/d^left".into());
-        sim.volumes.leave_staged(&left);
+        sim.volumes.add_staged_device(&left);
         sim.silence_manifests(true);
         sim.start_agent().await;
         sim.pass(MINUTE).await;

@@ -138,7 +138,7 @@ fn node_api(
     NodeApiDeps {
         board: agent.board.clone(),
         cache: agent.pleg.cache.clone(),
-        why: shared.why,
+        explainer: shared.explainer,
         runtime: Arc::clone(&agent.runtime),
         streams: Arc::new(streams),
         sessions: Sessions::new(windlass_streams::Limits::default(), shutdown.clone()),
@@ -179,7 +179,7 @@ fn settings(config: &Config) -> NodeApiSettings {
 }
 
 fn machine(config: &Config) -> MachineFacts {
-    let facts = MachineRoots::of_this_machine(config.flags.root_dir.clone()).read();
+    let facts = MachineRoots::for_host(config.flags.root_dir.clone()).read();
     let topology = Topology::read(Path::new(CPU_DEVICES));
     MachineFacts {
         cpu_cores: u64::from(facts.cpus),

@@ -7,7 +7,7 @@ use windlass_actors::{
     ActorKind, ApiPodUpdate, MailboxSender, NodeUpdate, SourceSnapshot, mailbox, slots, spawn_io,
     start_actor,
 };
-use windlass_node::{CsiNodeStanding, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
+use windlass_node::{CsiNodeStatus, NodeLease, NodeLeaseDeps, NodeStatus, NodeStatusDeps};
 use windlass_sources::{ApiSource, ApiSourceConfig};
 use windlass_status::{
     ApiEvents, EventLog, EventRecorder, PodStatusStore, StatusManager, StatusManagerDeps,
@@ -39,7 +39,7 @@ pub(super) fn event_recorder(parts: &AgentParts, board: &PodStatusStore) -> Arc<
 /// Dependencies of the actors of a cluster node beyond what most actors hold.
 pub(super) struct ClusterWiring {
     pub(super) storage: MailboxSender<SourceSnapshot>,
-    pub(super) csi_node: watch::Receiver<CsiNodeStanding>,
+    pub(super) csi_node: watch::Receiver<CsiNodeStatus>,
     pub(super) node: watch::Sender<NodeUpdate>,
 }
 

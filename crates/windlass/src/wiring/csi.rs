@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use windlass_actors::{NodeUpdate, spawn_io};
-use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, keep_attach_limits};
+use windlass_csi::{Announcements, CsiDrivers, CsiRegistration, run_attach_limit_refresh};
 use windlass_metrics::Metrics;
-use windlass_node::{CsiNodeDeps, CsiNodeStanding, keep_csi_node};
+use windlass_node::{CsiNodeDeps, CsiNodeStatus, run_csi_node_sync};
 use windlass_plugins::{CSI_PLUGIN, PluginHandler, PluginRegistry, keep_plugins};
-use windlass_volume_manager::DriversCame;
+use windlass_volume_manager::DriverRegistrations;
 
 use crate::cluster::ClusterParts;
 
@@ -22,13 +22,13 @@ pub(super) struct CsiWiring<'a> {
     pub(super) cluster: Option<&'a ClusterParts>,
     pub(super) node_name: String,
     pub(super) node_seen: watch::Receiver<NodeUpdate>,
-    pub(super) standing: watch::Sender<CsiNodeStanding>,
+    pub(super) standing: watch::Sender<CsiNodeStatus>,
     pub(super) metrics: Metrics,
 }
 
 /// Returns a counter that changes with each driver registration.
-pub(super) fn drivers_came(drivers: &CsiDrivers) -> watch::Receiver<DriversCame> {
-    let (sender, receiver) = watch::channel(DriversCame::default());
+pub(super) fn driver_registrations(drivers: &CsiDrivers) -> watch::Receiver<DriverRegistrations> {
+    let (sender, receiver) = watch::channel(DriverRegistrations::default());
     let mut registered = drivers.subscribe();
     spawn_io("csi-drivers", async move {
         let mut known = registered.borrow_and_update().len();
@@ -63,11 +63,11 @@ pub(super) fn spawn_csi(wiring: CsiWiring<'_>) {
         }),
     );
     if let (Some(cluster), Some(announcements)) = (wiring.cluster, announcements) {
-        let allocatable = keep_attach_limits(wiring.drivers.clone(), Arc::clone(&cluster.csi));
+        let allocatable = run_attach_limit_refresh(wiring.drivers.clone(), Arc::clone(&cluster.csi));
         spawn_io("csi-attach-limits", allocatable);
         spawn_io(
             "csi-node",
-            keep_csi_node(CsiNodeDeps {
+            run_csi_node_sync(CsiNodeDeps {
                 node_name: wiring.node_name,
                 client: cluster.clients.main.clone(),
                 // set once there are credentials

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use windlass_actors::{ShutdownState, spawn_io, start_actor};
 use windlass_node::shutdown::{NodeShutdown, NodeShutdownConfig};
-use windlass_node::{CsiNodeStanding, PodCidrDeps, keep_pod_cidr};
+use windlass_node::{CsiNodeStatus, PodCidrDeps, run_pod_cidr_sync};
 
 use super::csi::{CsiWiring, spawn_csi};
 use super::links::{Links, Shared};
@@ -20,7 +20,7 @@ pub(super) fn spawn_pod_cidr(configured: String, shared: &Shared, links: &Links)
         runtime_state: links.runtime_state.clone(),
         runtime: Arc::clone(&shared.runtime),
     };
-    spawn_io("pod-cidr", keep_pod_cidr(deps));
+    spawn_io("pod-cidr", run_pod_cidr_sync(deps));
 }
 
 /// Starts graceful node shutdown.
@@ -48,8 +48,8 @@ pub(super) fn spawn_plugins(
     cluster: Option<&ClusterParts>,
     shared: &Shared,
     links: &Links,
-) -> watch::Receiver<CsiNodeStanding> {
-    let (sender, csi_node) = watch::channel(CsiNodeStanding::default());
+) -> watch::Receiver<CsiNodeStatus> {
+    let (sender, csi_node) = watch::channel(CsiNodeStatus::default());
     match parts.registry {
         Some(registry) => spawn_csi(CsiWiring {
             registry,
@@ -61,7 +61,7 @@ pub(super) fn spawn_plugins(
             metrics: shared.metrics.clone(),
         }),
         // no driver can register
-        None => drop(sender.send_replace(CsiNodeStanding::Initialized)),
+        None => drop(sender.send_replace(CsiNodeStatus::Initialized)),
     }
     csi_node
 }

@@ -8,10 +8,10 @@ use windlass_csi::CsiObjects;
 use windlass_objects::{ObjectCache, ObjectCacheDeps};
 use windlass_pod_inputs::node_facts::NodeFacts;
 use windlass_volume_manager::{
-    MeasuredVolumes, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
+    InstrumentedVolumes, VolumeManager, VolumeManagerDeps, VolumeUsages, VolumeUsagesDeps,
 };
 
-use super::csi::drivers_came;
+use super::csi::driver_registrations;
 use super::links::{Links, Shared};
 use super::parts::{ObjectParts, VolumeParts};
 use crate::cluster::ClusterParts;
@@ -47,7 +47,7 @@ pub(super) fn spawn_volumes(
     mailbox: Mailbox<VolumeManagerMessage>,
     in_use: watch::Sender<Option<VolumesInUse>>,
 ) -> VolumeUsages {
-    parts.plugins.tell_events_to(Arc::clone(&shared.events));
+    parts.plugins.set_event_recorder(Arc::clone(&shared.events));
     let usages = VolumeUsages::new(VolumeUsagesDeps {
         plugins: Arc::clone(&parts.plugins),
         clock: Arc::clone(&shared.clock),
@@ -56,7 +56,7 @@ pub(super) fn spawn_volumes(
         metrics: shared.metrics.clone(),
         cancel: shared.shutdown.token(),
     });
-    let plugins = MeasuredVolumes::new(
+    let plugins = InstrumentedVolumes::new(
         Arc::clone(&parts.plugins),
         usages.clone(),
         shared.metrics.volumes.clone(),
@@ -73,7 +73,7 @@ pub(super) fn spawn_volumes(
         in_use,
         node: links.node.clone(),
         sources_ready: links.sources_ready.clone(),
-        drivers: drivers_came(&parts.csi_drivers),
+        drivers: driver_registrations(&parts.csi_drivers),
         metrics: shared.metrics.clone(),
     };
     start_actor(VolumeManager::new(deps, mailbox));

@@ -10,7 +10,7 @@ use windlass_types::corev1::Pod;
 use windlass_types::{PodExt, PodUid};
 use windlass_volume_plan::volume_source::plain_volumes;
 use windlass_volume_plan::volume_usage::{StatsSource, VolumeStats};
-use windlass_volumes::{HostVolumes, Lanes, VolumePlugins};
+use windlass_volumes::{HostVolumes, IoQueues, VolumePlugins};
 
 use crate::control_plane::Kind;
 use crate::csi::{bound, install, with_claim};
@@ -80,8 +80,8 @@ async fn empty_dirs_are_what_their_container_counts(env: &TestEnv, created: &Val
         root_dir: env.agent.root_dir(),
         ..NodePaths::default()
     };
-    let lanes = Arc::new(Lanes::new(Duration::from_secs(60)));
-    let node = HostVolumes::new(paths, lanes);
+    let queues = Arc::new(IoQueues::new(Duration::from_secs(60)));
+    let node = HostVolumes::new(paths, queues);
     let uid_of_pod: PodUid = pod.uid();
     let volumes = plain_volumes(pod, &Default::default());
     let measured = async |name: &str| {

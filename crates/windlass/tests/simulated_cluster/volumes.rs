@@ -186,7 +186,7 @@ fn volume_is_reported_in_use_before_waiting_for_attach() {
 fn attach_limit_rejects_pod_with_upstream_message() {
     on_a_ready_node(66, async |sim| {
         disk(sim, true);
-        sim.volumes.no_room_for(&DeviceName(DEVICE.into()));
+        sim.volumes.set_node_full_for(&DeviceName(DEVICE.into()));
         let uid = create(sim, with_disk("web"));
         let phase = |sim: &NodeSim| {
             let status = get(sim, "web").and_then(|pod| pod.status);
@@ -260,7 +260,7 @@ fn staged_device_survives_restart_without_api_server() {
             .await;
         sim.kill_agent().await;
         let left = DeviceName("kubernetes.io/csi/disks.example.com^left".into());
-        sim.volumes.leave_staged(&left);
+        sim.volumes.add_staged_device(&left);
         let outage = sim.api.faults().outage();
         sim.start_agent().await;
         sim.pass(10 * MINUTE).await;
