@@ -19,8 +19,8 @@ struct Entry {
 }
 
 impl MountedVolumeCache {
-    /// Records the ready volumes of a pod. CSI volumes (which may republish), PVCs (which may expand)
-    /// and volumes with an older payload are not cached.
+    /// Records the ready volumes of a pod. CSI volumes (which may republish), PVCs (which may
+    /// expand) and volumes with an older payload are not cached.
     pub fn put(&self, pod: &SharedPod, volumes: &Arc<PodVolumes>, ready: &ReadyVolumes) {
         let again = |volume: &PodVolume| {
             volume.claim.is_some() || matches!(volume.source, VolumeSource::Csi(_))

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::Instant;
-use windlass_pod_lifecycle::pleg::ListingAge;
+use windlass_pod_lifecycle::pleg::RelistAge;
 
 /// Age of the last successful relist.
 #[derive(Clone, Debug)]
@@ -28,11 +28,11 @@ impl PlegHealth {
     }
 
     /// Returns the age of the last relist; before the first, the time since the agent start.
-    pub fn age(&self) -> ListingAge {
+    pub fn age(&self) -> RelistAge {
         let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match last {
-            Some(last) => ListingAge::Last(last.elapsed()),
-            None => ListingAge::Never(self.began.elapsed()),
+            Some(last) => RelistAge::Last(last.elapsed()),
+            None => RelistAge::Never(self.began.elapsed()),
         }
     }
 }

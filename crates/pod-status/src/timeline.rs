@@ -1,11 +1,12 @@
 //! The timeline of one pod, in bounded memory. Pure.
 //!
-//! Records of the start stay; later records are in a ring buffer. A repeated operation increases the
-//! count of its record, so a pod has as many records as different operations.
+//! Records of the start stay; later records are in a ring buffer. A repeated operation increases
+//! the count of its record, so a pod has as many records as different operations.
 //!
 //! *bound* `MAX_START` and `MAX_LATER` records of 120 bytes, texts of `START_TEXT` and `LATER_TEXT`
-//! bytes, and [`MAX_OPEN`] open records: 44 × 120 + 2240 + 8 × 64 = 8032 bytes a pod at the most, 0.8 MiB
-//! for 110 pods and 1.9 MiB for 250. A pod that started and runs has about 15 records: 2 KiB.
+//! bytes, and [`MAX_OPEN`] open records: 44 × 120 + 2240 + 8 × 64 = 8032 bytes a pod at the most,
+//! 0.8 MiB for 110 pods and 1.9 MiB for 250. A pod that started and runs has about 15 records: 2
+//! KiB.
 
 mod cause;
 mod waterfall;

@@ -1,7 +1,8 @@
 //! The probe managers: LivenessManager, ReadinessManager and StartupManager.
 //!
 //! * owns: the probes of one kind and their consecutive outcomes
-//! * receives: `ProbePod` from the pod workers (coalesced per pod), its timer, completions of attempts
+//! * receives: `ProbePod` from the pod workers (coalesced per pod), its timer, completions of
+//!   attempts
 //! * sends: `ProbeUpdate` to the SyncLoop (coalesced per pod); results to `ProbeResults`
 //! * invariant: one attempt of a probe is in progress; a result applies to one container instance
 //!   and is persisted before it is published

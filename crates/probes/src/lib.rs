@@ -50,7 +50,8 @@
 //! }
 //! ```
 //!
-//! `cargo run -p windlass-probes --example probe_server` probes an HTTP server that starts and stops.
+//! `cargo run -p windlass-probes --example probe_server` probes an HTTP server that starts and
+//! stops.
 //!
 //! # What it promises
 //!

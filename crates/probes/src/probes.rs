@@ -265,7 +265,7 @@ impl ProbeSet {
         let result = self.set_initial_result(uid, instance, initial);
         let series = match before.and_then(|id| self.remove(id)) {
             Some(probe) => probe.series,
-            None => self.deps.metrics.probes.of(ProbeLabels {
+            None => self.deps.metrics.probes.series(ProbeLabels {
                 probe_type: kind.as_str(),
                 container: name.clone(),
                 pod: pod_targets.pod.name().to_owned(),

@@ -1,8 +1,8 @@
 //! Events for the API server, recorded locally at once and sent later.
 //!
-//! [`ApiEvents`] records like [`EventLog`], and into a bounded queue. [`EventSender`] correlates and
-//! sends the events one by one, and retries while the API server is unreachable (12 attempts, 10 s
-//! apart). Events are best effort: a full queue drops its oldest, and recording never waits.
+//! [`ApiEvents`] records like [`EventLog`], and into a bounded queue. [`EventSender`] correlates
+//! and sends the events one by one, and retries while the API server is unreachable (12 attempts,
+//! 10 s apart). Events are best effort: a full queue drops its oldest, and recording never waits.
 
 mod queue;
 mod sender;

@@ -2,8 +2,8 @@
 //!
 //! # The way in
 //!
-//! * [`PodStatusStore`] has one [`PodStatusEntry`] per pod; pod workers write it, the control API and
-//!   the StatusManager read it
+//! * [`PodStatusStore`] has one [`PodStatusEntry`] per pod; pod workers write it, the control API
+//!   and the StatusManager read it
 //! * [`StatusSubscription`] returns the changes since the last read
 //! * [`EventLog`] is an [`EventRecorder`] with a bounded list of events per pod; [`ApiEvents`] also
 //!   sends them to the API server
@@ -42,8 +42,8 @@
 //!   removal.
 //! * Each pod keeps 32 events, repeats are counted. Recording never waits; an overflow of the send
 //!   queue drops and counts the oldest event.
-//! * The StatusManager has at most one request in flight per pod and 16 in total. Patches are computed
-//!   when they are sent, so after an outage each pod needs one patch.
+//! * The StatusManager has at most one request in flight per pod and 16 in total. Patches are
+//!   computed when they are sent, so after an outage each pod needs one patch.
 //!
 //! # What it does not do
 //!

@@ -1,7 +1,8 @@
 //! The pod status store: the latest status of each pod, with change notifications.
 //!
 //! Invariant: an entry exists as long as the worker of the pod. A slow reader misses only
-//! intermediate states. An unchanged entry wakes no reader, and a reader receives only changed pods.
+//! intermediate states. An unchanged entry wakes no reader, and a reader receives only changed
+//! pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -79,8 +80,8 @@ impl PodStatusEntry {
     }
 }
 
-/// Returns the current one of several pods with the same full name: syncing before terminating, before
-/// finished; then the youngest.
+/// Returns the current one of several pods with the same full name: syncing before terminating,
+/// before finished; then the youngest.
 pub fn current_entry(entries: &[PodStatusEntry]) -> Option<&PodStatusEntry> {
     entries.iter().max_by_key(|entry| {
         let runs = entry.worker_state == PodWorkerState::SyncPod;
@@ -251,8 +252,8 @@ pub struct StatusSubscription {
 }
 
 impl StatusSubscription {
-    /// Waits for changes and returns all of them; the first call returns the whole store immediately.
-    /// `None` when the store was dropped.
+    /// Waits for changes and returns all of them; the first call returns the whole store
+    /// immediately. `None` when the store was dropped.
     pub async fn next(&mut self) -> Option<StatusChange> {
         loop {
             let is_first = mem::take(&mut self.is_first);

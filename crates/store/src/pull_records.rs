@@ -1,9 +1,9 @@
 //! Records of image pulls in the upstream files: `image_manager/{pulling,pulled}/sha256-…`.
 //!
-//! *owns* the two directories and the state of the pulls of each image · *invariant* an intent is on the
-//! disk before its pull starts, and is removed after the pull's record is written · *bound* one
-//! intent for each image being pulled, one record for each image on the node · *restart* intents of
-//! the previous run become records without credentials.
+//! *owns* the two directories and the state of the pulls of each image · *invariant* an intent is
+//! on the disk before its pull starts, and is removed after the pull's record is written · *bound*
+//! one intent for each image being pulled, one record for each image on the node · *restart*
+//! intents of the previous run become records without credentials.
 //!
 //! All calls block on the disk.
 

@@ -89,8 +89,8 @@ impl Store {
         })
     }
 
-    /// Returns the content of a file; `None` if it is missing or unusable. An unusable file is moved
-    /// aside.
+    /// Returns the content of a file; `None` if it is missing or unusable. An unusable file is
+    /// moved aside.
     pub fn load<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, StoreError> {
         let path = self.path(name)?;
         let read_error = |source| StoreError::Read {

@@ -1,7 +1,7 @@
 //! State file with one value per pod, written in the background.
 //!
-//! *owns* the last recorded value of each pod · *receives* `record` and `forget` · *sends* one file ·
-//! *invariant* at most one write is in progress, and it or the next one writes every recorded
+//! *owns* the last recorded value of each pod · *receives* `record` and `forget` · *sends* one file
+//! · *invariant* at most one write is in progress, and it or the next one writes every recorded
 //! change · *bound* one value per pod; changes during a write coalesce into one more write ·
 //! *restart* `open` returns the recorded values.
 

@@ -1,7 +1,7 @@
-//! What changes of the desired pods ask of their workers, on a node with room for two.
+//! Admission of pods on a node with a limit of two pods.
 //!
-//! `cargo run -p windlass-sync-loop --example admit_pods` goes through additions, a deletion, a
-//! rejection and a restart of the agent. It is what the loop decides; nothing is carried out.
+//! `cargo run -p windlass-sync-loop --example admit_pods` prints the decisions for additions, a
+//! deletion, a rejection and an agent restart. No pod is started.
 //!
 //! Runs without a container runtime.
 
@@ -9,17 +9,17 @@ use std::error::Error;
 
 use serde_json::{Value, json};
 use windlass_node_rules::admission::{NodeAbilities, SysctlAllowList};
-use windlass_sync_loop::admissions::{Admissions, Surroundings};
+use windlass_sync_loop::admissions::{AdmissionContext, AdmittedPodSet};
 use windlass_sync_loop::desired::DesiredPods;
 use windlass_types::corev1::Node;
 use windlass_types::{Pod, PodOp, PodSource, PodUpdate, SharedPod};
 
-/// The node and all that is decided of its pods.
+/// The node and the state of its pods.
 struct Decisions {
     node: Node,
     abilities: NodeAbilities,
     desired: DesiredPods,
-    admissions: Admissions,
+    admissions: AdmittedPodSet,
 }
 
 impl Decisions {
@@ -38,7 +38,7 @@ impl Decisions {
         let update = PodUpdate { op, source, pods };
         println!("{update}");
         for dispatch in self.desired.apply(update) {
-            let around = Surroundings {
+            let context = AdmissionContext {
                 node: &self.node,
                 abilities: &self.abilities,
                 strict_groups: None,
@@ -46,7 +46,7 @@ impl Decisions {
                 restored: op == PodOp::Restore,
                 runs: false,
             };
-            let (dispatch, admitted) = self.admissions.consider(dispatch, around);
+            let (dispatch, admitted) = self.admissions.admit_dispatch(dispatch, context);
             let why = match admitted {
                 Some(Err(rejection)) => format!(": {rejection}"),
                 _ => String::new(),
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             declared_features: None,
         },
         desired: DesiredPods::default(),
-        admissions: Admissions::default(),
+        admissions: AdmittedPodSet::default(),
     };
     let (file, api) = (PodSource::File, PodSource::Api);
     let deleted = json!({"deletionTimestamp": "2026-11-22T12:00:00Z"});
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     decisions.apply(PodOp::Remove, api, &[pod("web", "api", "500m", json!({}))])?;
     decisions.apply(PodOp::Add, api, &[pod("late", "api", "500m", json!({}))])?;
 
-    println!("the agent starts again, on a node that has become smaller");
+    println!("agent restart with a lower pod limit");
     decisions.node = serde_json::from_value(json!({"status": {"allocatable": {"pods": "0"}}}))?;
     (decisions.desired, decisions.admissions) = Default::default();
     decisions.apply(

@@ -1,16 +1,17 @@
-//! The SyncLoop actor: the centre.
+//! The SyncLoop actor.
 //!
-//! * owns: the set of desired pods, whether the runtime can be worked with
-//! * hears: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG, `ObjectsChanged` from
+//! * owns: the desired pods, the admitted pods, the runtime state
+//! * receives: `ConfigChanged` from PodStorage, `PodChanged` from the PLEG, `ObjectsChanged` from
 //!   the object cache, `VolumesChanged` from the VolumeManager and `ProbeUpdate` from the probe
-//!   managers (coalesced per pod), its own ticks, answers of its runtime checks and clean-ups
-//! * says: `UpdatePod` to PodWorkers, `RuntimeState` to every worker, `SourcesReady` to whoever
-//!   cleans up
-//! * invariant: an iteration never waits; no pod is stopped as an orphan before all sources
-//!   have spoken, except for what a static pod replaces
-//! * bound and overflow: config changes wait in a mailbox of 50 and hold PodStorage back when it
-//!   is full; PLEG and object changes coalesce per pod; one check and one clean-up are in flight at most
-//! * restart: none by itself, a panic ends the process; the set is rebuilt from the sources
+//!   managers (coalesced per pod), its timers, completions of its runtime checks and housekeeping
+//!   rounds
+//! * sends: `UpdatePod` to PodWorkers, `RuntimeState` to every worker, `SourcesReady` to the
+//!   StatusManager and the VolumeManager
+//! * invariant: an iteration never waits; no orphaned pod is terminated before all sources are
+//!   ready, except a pod replaced by a static pod
+//! * bound and overflow: config changes wait in a mailbox of 50, which delays PodStorage when full;
+//!   other events coalesce per pod; at most one check and one round are in progress
+//! * restart: the desired pods are rebuilt from the sources
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,20 +21,20 @@ use std::time::Duration;
 use actix::{Actor, AsyncContext, Context, StreamHandler};
 use tokio::sync::watch;
 use windlass_actors::{
-    CompletionSender, Completions, ConfigChanged, Delivery, KillPod, Mailbox, NodeUpdate, ObjectsChanged,
-    PlegHealth, PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState, ShutdownState,
-    SlotReceiver, SourcesReady, StatusCache, UpdateKind, UpdatePod, VolumesChanged, VolumesHandle,
-    completions, spawn_io,
+    CompletionSender, Completions, ConfigChanged, Delivery, KillPod, Mailbox, NodeUpdate,
+    ObjectsChanged, PlegHealth, PodChanged, PodWorkersHandle, ProbeUpdate, RuntimeState,
+    ShutdownState, SlotReceiver, SourcesReady, StatusCache, UpdateKind, UpdatePod, VolumesChanged,
+    VolumesHandle, completions, spawn_io,
 };
-use windlass_node_rules::admission::NodeAbilities;
-use windlass_pod_lifecycle::housekeeping::{HousekeepingPlan, Rounds, Scope, content_may_go};
-use windlass_runtime_config::pod_cgroup::burstable_shares;
-use windlass_runtime_config::runtime_gaps::runtime_gaps;
 use windlass_cri::{CriCode, CriError, RuntimeService};
 use windlass_metrics::Metrics;
+use windlass_node_rules::admission::NodeAbilities;
+use windlass_pod_lifecycle::housekeeping::{HousekeepingPlan, Rounds, Scope, content_may_go};
 use windlass_runtime::PodRuntime;
+use windlass_runtime_config::pod_cgroup::burstable_shares;
+use windlass_runtime_config::runtime_gaps::runtime_gaps;
 use windlass_store::{AdmittedPods, BackoffFile};
-use windlass_timelines::{Outcome, Timelines, RecordKind, What};
+use windlass_timelines::{RecordKey, RecordKind, RecordOutcome, Timelines};
 use windlass_types::corev1::Node;
 use windlass_types::cri::RuntimeStatus;
 use windlass_types::view::EventType;
@@ -42,99 +43,98 @@ use windlass_types::{
     SharedPod,
 };
 
-use crate::admissions::{Admissions, CheckpointChange, Surroundings};
+use crate::admissions::{AdmissionContext, AdmittedPodSet, CheckpointChange};
 use crate::desired::DesiredPods;
 use crate::dispatch::{Dispatch, volumes_changed};
 use crate::event::SyncLoopEvent;
 use crate::housekeeping::{self, Snapshots};
 use crate::runtime_check::RuntimeCheck;
 
-/// Period of the sync tick.
-const SYNC_TICK: Duration = Duration::from_secs(1);
-/// Period of housekeeping.
-const HOUSEKEEPING: Duration = Duration::from_secs(2);
-/// A check of the runtime that takes longer than this counts as not answered.
-const CHECK_PATIENCE: Duration = Duration::from_secs(10);
+/// Interval of the sync timer.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of housekeeping rounds.
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(2);
+/// Timeout of a runtime check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the loop works with.
+/// Dependencies of the [`SyncLoop`].
 #[derive(Clone, Debug)]
 pub struct SyncLoopDeps {
-    /// The pod sources that are configured: all must speak before anything is cleaned.
+    /// The configured pod sources; housekeeping waits until all are ready.
     pub sources: BTreeSet<PodSource>,
-    /// The workers.
+    /// The pod workers.
     pub workers: PodWorkersHandle,
-    /// What the runtime was seen to have.
+    /// Observed state of all pods.
     pub cache: StatusCache,
-    /// Asked how the runtime is.
+    /// The runtime, for checks.
     pub cri: Arc<dyn RuntimeService>,
-    /// How long ago the runtime was listed.
+    /// Age of the last relist.
     pub pleg_health: PlegHealth,
-    /// Releases the volumes of pods that nobody asks for.
+    /// Tears down the volumes of orphaned pods.
     pub volumes: VolumesHandle,
-    /// Grace period of a pod that runs without a configuration.
+    /// Grace period of an orphaned pod.
     pub orphan_grace: Duration,
-    /// Cleans up.
+    /// Removes directories, cgroups and containers.
     pub runtime: PodRuntime,
-    /// Delays of pods, cleaned of those that are gone; `None` in simulations without a disk.
+    /// Back-off state file; `None` in simulations without a disk.
     pub backoff_file: Option<BackoffFile>,
-    /// Tells every worker how the runtime is.
+    /// Publishes the runtime state.
     pub runtime_state: watch::Sender<RuntimeState>,
-    /// Tells whether every source has spoken.
+    /// Publishes whether all sources are ready.
     pub sources_ready: watch::Sender<SourcesReady>,
-    /// What pods are admitted against.
+    /// Dependencies of the admission.
     pub admission: AdmissionDeps,
-    /// Told of admissions and of verdicts of probes.
+    /// Records admissions and changed probe results.
     pub timelines: Timelines,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Metrics.
     pub metrics: Metrics,
-    /// Read by the health check.
+    /// Time of the last iteration, for the health check.
     pub health: SyncLoopHealth,
 }
 
-/// What pods are admitted against, and where it is remembered.
+/// Dependencies of the admission.
 #[derive(Clone, Debug)]
 pub struct AdmissionDeps {
-    /// The node as the API server has it.
+    /// The Node object.
     pub node: watch::Receiver<NodeUpdate>,
-    /// The node as the agent would register it: what counts before, or without, an API server.
+    /// The Node object that the agent would register, for use before or without an API server.
     pub initial_node: Arc<Node>,
-    /// What machine and configuration allow.
+    /// Limits of host and configuration.
     pub abilities: Arc<NodeAbilities>,
-    /// Whether the machine is about to shut down.
+    /// State of the host shutdown.
     pub shutdown: watch::Receiver<ShutdownState>,
-    /// Where admitted pods are remembered; `None` in simulations without a disk.
+    /// Checkpoint of admitted pods; `None` in simulations without a disk.
     pub checkpoint: Option<AdmittedPods>,
-    /// Where rejections are told.
+    /// Recorder of rejections.
     pub events: Arc<dyn EventRecorder>,
 }
 
-/// When the loop last turned, readable from anywhere.
+/// Time of the last iteration. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct SyncLoopHealth(Arc<AtomicI64>);
 
 impl SyncLoopHealth {
-    /// Unix seconds of the last iteration; 0 before the first.
+    /// Returns the Unix time of the last iteration; 0 before the first.
     pub fn last_iteration(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// See the module page.
+/// The SyncLoop actor.
 #[derive(Debug)]
 pub struct SyncLoop {
     deps: SyncLoopDeps,
     desired: DesiredPods,
-    admissions: Admissions,
+    admissions: AdmittedPodSet,
     check: RuntimeCheck,
     rounds: Rounds,
-    /// The version of the status cache that the gauges of pods show; `None` if the desired pods have
-    /// changed.
+    /// Version of the status cache in the gauges; `None` after a change to the desired pods.
     gauges: Option<u64>,
-    /// The runtime's last word on `supplementalGroupsPolicy: Strict`.
+    /// Whether the runtime supports `supplementalGroupsPolicy: Strict`.
     strict_groups: Option<bool>,
-    /// The runtime's name, version and gaps are in the log, or about to be.
+    /// Name, version and gaps of the runtime are logged, or are being requested.
     gaps_reported: bool,
     completions: CompletionSender<SyncLoopEvent>,
     streams: Option<Streams>,
@@ -151,7 +151,7 @@ struct Streams {
 }
 
 impl SyncLoop {
-    /// A loop that has not begun.
+    /// Creates a loop.
     pub fn new(
         deps: SyncLoopDeps,
         config: Mailbox<ConfigChanged>,
@@ -164,7 +164,7 @@ impl SyncLoop {
         Self {
             deps,
             desired: DesiredPods::default(),
-            admissions: Admissions::default(),
+            admissions: AdmittedPodSet::default(),
             check: RuntimeCheck::default(),
             rounds: Rounds::default(),
             gauges: None,
@@ -182,7 +182,7 @@ impl SyncLoop {
         }
     }
 
-    /// One iteration.
+    /// Handles one event.
     fn iterate(&mut self, event: SyncLoopEvent, ctx: &mut Context<Self>) {
         let cause = event.cause();
         self.deps
@@ -213,24 +213,30 @@ impl SyncLoop {
                     .send_if_modified(|known| std::mem::replace(known, ready) != ready);
             }
             SyncLoopEvent::Pleg(uid, changed) => self.pleg(uid, &changed),
-            SyncLoopEvent::Objects(uid) => self.tell(uid, UpdateKind::Sync),
-            SyncLoopEvent::Volumes(uid, changed) => self.tell(uid, volumes_changed(changed)),
+            SyncLoopEvent::Objects(uid) => self.update_worker(uid, UpdateKind::Sync),
+            SyncLoopEvent::Volumes(uid, changed) => {
+                self.update_worker(uid, volumes_changed(changed))
+            }
             SyncLoopEvent::Probe(uid, update) => {
                 for change in &update.changes {
                     tracing::info!(pod = %uid, probe = %change.kind, container = change.container,
-                        success = change.success, "probe verdict");
-                    let what = What::of(RecordKind::Probe, change.kind.as_str(), &change.container);
+                        success = change.success, "probe result changed");
+                    let what = RecordKey::with_subject(
+                        RecordKind::Probe,
+                        change.kind.as_str(),
+                        &change.container,
+                    );
                     let outcome = match change.success {
-                        true => Outcome::Done,
-                        false => Outcome::failed("it does not pass"),
+                        true => RecordOutcome::Done,
+                        false => RecordOutcome::failed("probe failed"),
                     };
-                    self.deps.timelines.instant(&uid, what, outcome);
+                    self.deps.timelines.record_instant(&uid, what, outcome);
                 }
-                self.tell(uid, UpdateKind::Sync);
+                self.update_worker(uid, UpdateKind::Sync);
             }
             SyncLoopEvent::SyncTick => self.publish_gauges(),
             SyncLoopEvent::HousekeepingTick => self.begin_housekeeping(),
-            SyncLoopEvent::HousekeepingPlanned(plan) => self.carry_out(plan),
+            SyncLoopEvent::HousekeepingPlanned(plan) => self.execute_plan(plan),
             SyncLoopEvent::HousekeepingDone => self.rounds.finished(),
             SyncLoopEvent::GapsUnknown => self.gaps_reported = false,
             SyncLoopEvent::RuntimeChecked(answer) => {
@@ -239,7 +245,7 @@ impl SyncLoop {
                     self.report_gaps(status);
                 }
                 let listing = self.deps.pleg_health.age();
-                let (state, delay) = self.check.judge(&answer, listing);
+                let (state, delay) = self.check.evaluate(&answer, listing);
                 self.runtime_state(state);
                 ctx.run_later(delay, |this, _| this.check_runtime());
             }
@@ -249,7 +255,7 @@ impl SyncLoop {
     fn admit(&mut self, dispatch: Dispatch, restored: bool) -> Dispatch {
         let deps = &self.deps.admission;
         let seen = deps.node.borrow().0.clone();
-        let around = Surroundings {
+        let context = AdmissionContext {
             node: seen.as_ref().unwrap_or(&deps.initial_node),
             abilities: &deps.abilities,
             strict_groups: self.strict_groups,
@@ -263,19 +269,24 @@ impl SyncLoop {
                 _ => false,
             },
         };
-        let (dispatch, decided) = self.admissions.consider(dispatch, around);
+        let (dispatch, decided) = self.admissions.admit_dispatch(dispatch, context);
         if let (Dispatch::Run(pod) | Dispatch::Reject(pod, _), Some(decided)) =
             (&dispatch, &decided)
         {
-            let what = What::new(RecordKind::Admission, "admit");
-            let outcome = Outcome::of(&decided.as_ref().map_err(|rejection| &rejection.message));
-            self.deps.timelines.instant(&pod.uid(), what, outcome);
+            let what = RecordKey::new(RecordKind::Admission, "admit");
+            let outcome = RecordOutcome::from_result(
+                &decided.as_ref().map_err(|rejection| &rejection.message),
+            );
+            self.deps
+                .timelines
+                .record_instant(&pod.uid(), what, outcome);
         }
-        if let (Dispatch::Reject(pod, verdict), Some(Err(rejection))) = (&dispatch, decided) {
+        if let (Dispatch::Reject(pod, phase_override), Some(Err(rejection))) = (&dispatch, decided)
+        {
             let metrics = &self.deps.metrics;
             metrics
                 .admission_rejections
-                .with_label_values(&[&verdict.reason])
+                .with_label_values(&[&phase_override.reason])
                 .inc();
             deps.events.record(
                 pod,
@@ -301,19 +312,19 @@ impl SyncLoop {
         self.deps.workers.update_pod(uid, update);
     }
 
-    fn tell(&self, uid: PodUid, kind: UpdateKind) {
+    fn update_worker(&self, uid: PodUid, kind: UpdateKind) {
         self.deps.workers.update_pod(uid, UpdatePod::new(kind));
     }
 
     fn pleg(&mut self, uid: PodUid, changed: &PodChanged) {
         let died =
             |e: &windlass_types::PodLifecycleEvent| e.kind == PodLifecycleEventKind::ContainerDied;
-        // a pod that is being stopped is to say what its stop waits for
+        // a terminating pod reports its hung calls
         if changed.calls || self.desired.get(&uid).is_some() {
-            self.tell(uid.clone(), UpdateKind::Sync);
+            self.update_worker(uid.clone(), UpdateKind::Sync);
         }
-        // of a pod that is not desired, the worker still has to record how its containers ended;
-        // then housekeeping removes them
+        // containers of a pod that is not desired are removed by housekeeping, after the worker has
+        // recorded their exit
         if changed.events.iter().any(died) && self.desired.get(&uid).is_some() {
             self.remove_older_dead_containers(&uid);
         }
@@ -327,7 +338,7 @@ impl SyncLoop {
         spawn_io("remove-dead-containers", async move {
             let report = runtime.remove_older_dead_containers(&observed).await;
             for failure in &report.failures {
-                tracing::warn!(pod = %observed.uid, failure, "dead container not removed");
+                tracing::warn!(pod = %observed.uid, failure, "removing dead container failed");
             }
         });
     }
@@ -337,8 +348,8 @@ impl SyncLoop {
             return;
         };
         tracing::trace!(%round, "housekeeping");
-        if round.share_cpu {
-            self.share_cpu();
+        if round.update_burstable_shares {
+            self.update_burstable_shares();
         }
         let snapshots = self.snapshots(round.scope);
         let deps = self.deps.clone();
@@ -349,13 +360,13 @@ impl SyncLoop {
         });
     }
 
-    /// All Burstable pods together weigh what they request.
-    fn share_cpu(&self) {
+    /// Sets the CPU shares of the Burstable cgroup to the sum of its pod requests.
+    fn update_burstable_shares(&self) {
         let burstable = burstable_shares(self.desired.pods().map(|pod| &**pod));
         let runtime = self.deps.runtime.clone();
-        spawn_io("share-cpu", async move {
-            if let Err(error) = runtime.share_cpu(burstable).await {
-                tracing::warn!(%error, "the CPU weight of Burstable pods is not set");
+        spawn_io("burstable-shares", async move {
+            if let Err(error) = runtime.update_burstable_shares(burstable).await {
+                tracing::warn!(%error, "setting CPU shares of Burstable pods failed");
             }
         });
     }
@@ -369,34 +380,34 @@ impl SyncLoop {
                 ended.map(|pod| pod.uid()).collect()
             },
             sources_ready: self.desired.sources_ready(&self.deps.sources),
-            statics_ready: self.desired.statics_ready(&self.deps.sources),
+            static_sources_ready: self.desired.static_sources_ready(&self.deps.sources),
             statics: self.desired.static_names(),
             scope,
         }
     }
 
-    fn carry_out(&mut self, plan: HousekeepingPlan) {
+    fn execute_plan(&mut self, plan: HousekeepingPlan) {
         if plan != HousekeepingPlan::default() {
             tracing::info!(%plan, "housekeeping");
         }
-        let clean_up = self.rounds.planned(&plan, &self.desired.uids());
-        tracing::trace!(%clean_up, "housekeeping");
-        for uid in clean_up.orphans_to_kill {
+        let actions = self.rounds.planned(&plan, &self.desired.uids());
+        tracing::trace!(%actions, "housekeeping");
+        for uid in actions.orphans_to_kill {
             if let Some(observed) = self.deps.cache.get(&uid) {
                 let kill = KillPod {
                     grace: Some(self.deps.orphan_grace),
-                    reason: "the pod runs without a configuration".into(),
+                    reason: "orphaned pod without a source".into(),
                     removed: true,
                     orphan: Some(observed),
                     verdict: None,
                 };
-                self.tell(uid, UpdateKind::Kill(kill));
+                self.update_worker(uid, UpdateKind::Kill(kill));
             }
         }
-        for uid in clean_up.workers_to_kill {
+        for uid in actions.workers_to_kill {
             self.dispatch(Dispatch::Remove(uid));
         }
-        let Some(scope) = clean_up.finish else {
+        let Some(scope) = actions.finish else {
             return;
         };
         let snapshots = self.snapshots(scope);
@@ -412,9 +423,9 @@ impl SyncLoop {
         let cri = Arc::clone(&self.deps.cri);
         let completions = self.completions.clone();
         spawn_io("runtime-check", async move {
-            let status = tokio::time::timeout(CHECK_PATIENCE, cri.status()).await;
+            let status = tokio::time::timeout(CHECK_TIMEOUT, cri.status()).await;
             let answer = status.unwrap_or_else(|_| {
-                let message = format!("no answer within {} s", CHECK_PATIENCE.as_secs());
+                let message = format!("timed out after {} s", CHECK_TIMEOUT.as_secs());
                 let code = CriCode::DeadlineExceeded;
                 Err(CriError::new("status", code, message))
             });
@@ -422,7 +433,7 @@ impl SyncLoop {
         });
     }
 
-    /// Logs once which runtime this is and what it lacks.
+    /// Logs name, version and gaps of the runtime once.
     fn report_gaps(&mut self, status: &RuntimeStatus) {
         if status.runtime_error.is_some() || std::mem::replace(&mut self.gaps_reported, true) {
             return;
@@ -431,7 +442,7 @@ impl SyncLoop {
         let later = self.completions.clone();
         spawn_io("runtime-gaps", async move {
             let responses = async { tokio::join!(cri.version(), cri.cgroup_driver()) };
-            let responses = tokio::time::timeout(CHECK_PATIENCE, responses).await;
+            let responses = tokio::time::timeout(CHECK_TIMEOUT, responses).await;
             let Ok((Ok(version), Ok(driver))) = responses else {
                 later.send(SyncLoopEvent::GapsUnknown);
                 return;
@@ -454,16 +465,17 @@ impl SyncLoop {
                 return false;
             }
             match (&state.runtime_error, &state.network_error) {
-                (None, None) => tracing::info!("runtime and network are ready"),
+                (None, None) => tracing::info!("container runtime ready"),
                 (Some(error), _) if !state.answered => tracing::warn!(
                     error,
-                    "runtime is not ready: does it run, and is containerRuntimeEndpoint its socket?"
+                    "container runtime not ready; check that it is running and that \
+                     containerRuntimeEndpoint is correct"
                 ),
-                (Some(error), _) => tracing::warn!(error, "runtime is not ready"),
-                (None, Some(error)) => tracing::warn!(error, "network is not ready"),
+                (Some(error), _) => tracing::warn!(error, "container runtime not ready"),
+                (None, Some(error)) => tracing::warn!(error, "container network not ready"),
             }
             if let Some(error) = &state.pleg_error {
-                tracing::warn!(error, "the runtime cannot be listed");
+                tracing::warn!(error, "relist failed");
             }
             *known = state;
             true
@@ -529,10 +541,10 @@ impl Actor for SyncLoop {
             ctx.add_stream(streams.probes);
             ctx.add_stream(streams.completions);
         }
-        ctx.run_interval(SYNC_TICK, |this, ctx| {
+        ctx.run_interval(SYNC_INTERVAL, |this, ctx| {
             this.iterate(SyncLoopEvent::SyncTick, ctx)
         });
-        ctx.run_interval(HOUSEKEEPING, |this, ctx| {
+        ctx.run_interval(HOUSEKEEPING_INTERVAL, |this, ctx| {
             this.iterate(SyncLoopEvent::HousekeepingTick, ctx);
         });
         self.check_runtime();

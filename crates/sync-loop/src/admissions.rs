@@ -1,8 +1,7 @@
-//! Which pods this node has taken, and what they take of it. Pure.
+//! The admitted pods and their requests. Pure.
 //!
-//! A pod is admitted once. One that was admitted before the agent started (it comes from the
-//! checkpoint, it runs, or its status at the API server says that it was started) is not asked
-//! again: a restart of the agent rejects nothing.
+//! A pod is admitted once. A pod that is in the checkpoint, runs, or has a start time at the API
+//! server is not checked again: an agent restart rejects no pod.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,31 +14,31 @@ use windlass_types::{Pod, PodExt, PodUid, SharedPod};
 
 use crate::dispatch::Dispatch;
 
-/// What a pod is admitted against.
+/// Input of an admission besides the pod.
 #[derive(Clone, Copy, Debug)]
-pub struct Surroundings<'a> {
-    /// The node as the API server has it, or as the agent would register it.
+pub struct AdmissionContext<'a> {
+    /// The Node object, or the one that the agent would register.
     pub node: &'a Node,
-    /// What machine and configuration allow.
+    /// Limits of host and configuration.
     pub abilities: &'a NodeAbilities,
-    /// The runtime can keep to `supplementalGroupsPolicy: Strict`; `None` before it was asked.
+    /// The runtime supports `supplementalGroupsPolicy: Strict`; `None` if unknown.
     pub strict_groups: Option<bool>,
-    /// The machine is about to shut down.
+    /// The host is about to shut down.
     pub shutting_down: bool,
-    /// Pods in this update come from the checkpoint.
+    /// The pods are from the checkpoint.
     pub restored: bool,
-    /// The runtime has something of the pod.
+    /// The runtime has containers or sandboxes of the pod.
     pub runs: bool,
 }
 
-/// What the checkpoint of admitted pods is told.
+/// Change to the checkpoint of admitted pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CheckpointChange {
-    /// This is the newest version of an admitted pod.
+    /// Record the newest version of an admitted pod.
     Record(SharedPod),
-    /// The pod is gone or will never run again.
+    /// Remove a deleted or finished pod.
     Forget(PodUid),
-    /// Nothing.
+    /// No change.
     None,
 }
 
@@ -55,32 +54,32 @@ impl fmt::Display for CheckpointChange {
 
 /// The admitted pods.
 #[derive(Debug, Default)]
-pub struct Admissions {
+pub struct AdmittedPodSet {
     load: NodeLoad,
     admitted: BTreeSet<PodUid>,
     rejected: BTreeSet<PodUid>,
 }
 
-impl Admissions {
-    /// What becomes of a dispatch: a pod that may not run is rejected instead. With it goes what was
-    /// decided of a pod that was not known before.
-    pub fn consider(
+impl AdmittedPodSet {
+    /// Admits the pod of a dispatch or replaces the dispatch by a rejection. Also returns the
+    /// decision for a new pod.
+    pub fn admit_dispatch(
         &mut self,
         dispatch: Dispatch,
-        around: Surroundings<'_>,
+        context: AdmissionContext<'_>,
     ) -> (Dispatch, Option<Result<(), Rejection>>) {
         match dispatch {
-            Dispatch::Run(pod) => match self.admit(&pod, around) {
+            Dispatch::Run(pod) => match self.admit(&pod, context) {
                 Ok(new) => (Dispatch::Run(pod), new.then_some(Ok(()))),
                 Err(rejection) => (
                     Dispatch::Reject(pod, rejection.clone().into()),
                     Some(Err(rejection)),
                 ),
             },
-            Dispatch::End(pod) => {
-                // it takes nothing any more
+            Dispatch::Terminate(pod) => {
+                // it uses no resources
                 self.load.remove(&pod.uid());
-                (Dispatch::End(pod), None)
+                (Dispatch::Terminate(pod), None)
             }
             Dispatch::Remove(uid) => {
                 self.load.remove(&uid);
@@ -92,13 +91,13 @@ impl Admissions {
         }
     }
 
-    /// True for a pod that was admitted and is not gone.
+    /// True for an admitted pod.
     pub(crate) fn is_admitted(&self, uid: &PodUid) -> bool {
         self.admitted.contains(uid)
     }
 
-    /// What the checkpoint is told of a considered dispatch. Static pods come back with their
-    /// manifests; the API server's pods are written down.
+    /// Returns the checkpoint change for an admitted dispatch. Static pods are not in the
+    /// checkpoint.
     pub(crate) fn checkpoint_change(&self, dispatch: &Dispatch) -> CheckpointChange {
         match dispatch {
             Dispatch::Run(pod) | Dispatch::Delete(pod)
@@ -106,7 +105,7 @@ impl Admissions {
             {
                 CheckpointChange::Record(SharedPod::clone(pod))
             }
-            Dispatch::End(pod) => CheckpointChange::Forget(pod.uid()),
+            Dispatch::Terminate(pod) => CheckpointChange::Forget(pod.uid()),
             Dispatch::Remove(uid) => CheckpointChange::Forget(uid.clone()),
             Dispatch::Run(_) | Dispatch::Delete(_) | Dispatch::Sync(_) | Dispatch::Reject(..) => {
                 CheckpointChange::None
@@ -114,24 +113,24 @@ impl Admissions {
         }
     }
 
-    /// Whether the pod was admitted just now.
-    fn admit(&mut self, pod: &Pod, around: Surroundings<'_>) -> Result<bool, Rejection> {
+    /// Admits a pod; true if it is new.
+    fn admit(&mut self, pod: &Pod, context: AdmissionContext<'_>) -> Result<bool, Rejection> {
         let uid = pod.uid();
         if self.rejected.contains(&uid) {
-            // its worker has ended it, and ends nothing twice
+            // its worker has terminated it already
             return Ok(false);
         }
         let before =
-            self.admitted.contains(&uid) || around.restored || around.runs || was_started(pod);
+            self.admitted.contains(&uid) || context.restored || context.runs || was_started(pod);
         if !before {
             let input = AdmissionInput {
                 pod,
-                node: around.node,
+                node: context.node,
                 load: &self.load,
-                abilities: around.abilities,
-                strict_groups: around.strict_groups,
+                abilities: context.abilities,
+                strict_groups: context.strict_groups,
                 pressure: Pressure::default(),
-                shutting_down: around.shutting_down,
+                shutting_down: context.shutting_down,
             };
             if let Err(rejection) = admit(input) {
                 self.rejected.insert(uid);
@@ -143,7 +142,7 @@ impl Admissions {
     }
 }
 
-/// True if a status of the API server says that a node agent took the pod.
+/// True if the API status has a start time.
 fn was_started(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     !pod.is_static() && status.is_some_and(|status| status.start_time.is_some())
@@ -202,20 +201,20 @@ mod tests {
     }
 
     struct Case {
-        admissions: Admissions,
+        admissions: AdmittedPodSet,
         node: Node,
         abilities: NodeAbilities,
     }
 
     impl Case {
-        /// Considers a dispatch; what the checkpoint is told of what comes out.
+        /// Admits a dispatch and returns the checkpoint change.
         fn check(
             &mut self,
             dispatch: Dispatch,
             (restored, runs): (bool, bool),
             expected: &str,
         ) -> CheckpointChange {
-            let around = Surroundings {
+            let context = AdmissionContext {
                 node: &self.node,
                 abilities: &self.abilities,
                 strict_groups: None,
@@ -223,16 +222,16 @@ mod tests {
                 restored,
                 runs,
             };
-            let (dispatch, _) = self.admissions.consider(dispatch, around);
+            let (dispatch, _) = self.admissions.admit_dispatch(dispatch, context);
             assert_eq!(dispatch.to_string(), expected);
             self.admissions.checkpoint_change(&dispatch)
         }
     }
 
     #[test]
-    fn a_pod_is_admitted_once_and_one_that_was_before_is_not_asked_again() {
+    fn pod_is_admitted_once_even_across_agent_restart() {
         let mut case = Case {
-            admissions: Admissions::default(),
+            admissions: AdmittedPodSet::default(),
             node: node(1),
             abilities: abilities(),
         };
@@ -242,7 +241,7 @@ mod tests {
         case.check(pod("b", false), new, "reject(b OutOfpods)");
         case.check(pod("b", false), new, "run(b)");
         assert!(!case.admissions.is_admitted(&"b".into()));
-        // room or not: these were admitted by an earlier life of the agent
+        // admitted by a previous agent run, despite the limit
         case.check(pod("c", true), new, "run(c)");
         case.check(pod("d", false), (true, false), "run(d)");
         case.check(pod("e", false), (false, true), "run(e)");
@@ -254,9 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn the_checkpoint_has_the_admitted_pods_of_the_api_server_until_they_end() {
+    fn checkpoint_has_admitted_api_pods_until_they_finish() {
         let mut case = Case {
-            admissions: Admissions::default(),
+            admissions: AdmittedPodSet::default(),
             node: node(2),
             abilities: abilities(),
         };
@@ -272,12 +271,16 @@ mod tests {
             (pod("a", false), "run(a)", "record(a)"),
             (Dispatch::Run(manifest.clone()), "run(static)", "none"),
             (pod("b", false), "reject(b OutOfpods)", "none"),
-            // its worker is asked again, and it runs as little as before
+            // the dispatch is repeated, but its worker does not run it
             (pod("b", false), "run(b)", "none"),
             (Dispatch::Delete(shared("b")), "delete(b)", "none"),
             (Dispatch::Sync("a".into()), "sync(a)", "none"),
             (Dispatch::Delete(shared("a")), "delete(a)", "record(a)"),
-            (Dispatch::End(shared("a")), "end(a)", "forget(a)"),
+            (
+                Dispatch::Terminate(shared("a")),
+                "terminate(a)",
+                "forget(a)",
+            ),
             (Dispatch::Remove("a".into()), "remove(a)", "forget(a)"),
             (Dispatch::Delete(manifest), "delete(static)", "none"),
         ] {

@@ -1,4 +1,4 @@
-//! The set of desired pods (upstream's pod manager) and what a change asks of the workers.
+//! The desired pods (upstream pod manager) and the updates of workers for changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,62 +6,61 @@ use windlass_types::{Pod, PodExt, PodFullName, PodOp, PodSource, PodUid, PodUpda
 
 use crate::dispatch::Dispatch;
 
-/// Desired pods by UID, and which sources have spoken.
+/// Desired pods by UID, and the sources that have delivered.
 #[derive(Debug, Default)]
 pub struct DesiredPods {
     pods: BTreeMap<PodUid, SharedPod>,
-    seen: BTreeSet<PodSource>,
+    delivered: BTreeSet<PodSource>,
 }
 
 impl DesiredPods {
-    /// The UIDs of all desired pods.
+    /// Returns the UIDs of all desired pods.
     pub fn uids(&self) -> BTreeSet<PodUid> {
         self.pods.keys().cloned().collect()
     }
 
-    /// The UIDs of those that do not come from the API server.
+    /// Returns the UIDs of the static pods.
     pub fn static_uids(&self) -> BTreeSet<PodUid> {
         let statics = self.pods.iter().filter(|(_, pod)| pod.is_static());
         statics.map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// All desired pods.
+    /// Returns all desired pods.
     pub fn pods(&self) -> impl Iterator<Item = &SharedPod> {
         self.pods.values()
     }
 
-    /// One desired pod.
+    /// Returns one desired pod.
     pub fn get(&self, uid: &PodUid) -> Option<&SharedPod> {
         self.pods.get(uid)
     }
 
-    /// True once every configured source has delivered.
+    /// True when all sources are ready.
     pub fn sources_ready(&self, configured: &BTreeSet<PodSource>) -> bool {
-        configured.is_subset(&self.seen)
+        configured.is_subset(&self.delivered)
     }
 
-    /// True once every configured source of static pods has delivered.
-    pub(crate) fn statics_ready(&self, configured: &BTreeSet<PodSource>) -> bool {
+    /// True when all sources of static pods are ready.
+    pub(crate) fn static_sources_ready(&self, configured: &BTreeSet<PodSource>) -> bool {
         let mut statics = configured.iter().filter(|s| **s != PodSource::Api);
-        statics.all(|source| self.seen.contains(source))
+        statics.all(|source| self.delivered.contains(source))
     }
 
-    /// Names of the desired static pods.
+    /// Returns the full names of the static pods.
     pub(crate) fn static_names(&self) -> BTreeSet<PodFullName> {
         let statics = self.pods.values().filter(|pod| pod.is_static());
         statics.map(|pod| pod.full_name()).collect()
     }
 
-    /// Takes a change in and says what it asks of the workers, in order.
+    /// Applies a change and returns the updates of workers in order.
     pub fn apply(&mut self, update: PodUpdate) -> Vec<Dispatch> {
         let PodUpdate { op, source, pods } = update;
         if op != PodOp::Restore {
-            // a checkpoint is what a source said once, not what it says now
-            self.seen.insert(source);
+            // the checkpoint does not make the source ready
+            self.delivered.insert(source);
         }
         match op {
-            // oldest first, as upstream does on ADD; a restored pod is an addition that was
-            // admitted before
+            // oldest first, as upstream; a restored pod is an addition
             PodOp::Add | PodOp::Restore => {
                 let mut pods = pods;
                 pods.sort_by(|a, b| {
@@ -87,20 +86,19 @@ impl DesiredPods {
         self.pods.insert(pod.uid(), SharedPod::clone(&pod));
         if pod.metadata.deletion_timestamp.is_some() {
             Dispatch::Delete(pod)
-        } else if has_ended(&pod) {
-            Dispatch::End(pod)
+        } else if is_terminal(&pod) {
+            Dispatch::Terminate(pod)
         } else {
             Dispatch::Run(pod)
         }
     }
 
-    /// Only the status changed at the API server, most often because this agent wrote it. Its
-    /// worker hears of it when the pod has ended or when somebody else's condition, which the
-    /// pod's readiness waits for, changed.
+    /// Handles a status change at the API server, mostly by this agent. The worker is updated only
+    /// for a terminal phase or a changed readiness gate.
     fn reconcile(&mut self, pod: SharedPod) -> Option<Dispatch> {
         let before = self.pods.insert(pod.uid(), SharedPod::clone(&pod));
-        if has_ended(&pod) {
-            return Some(Dispatch::End(pod));
+        if is_terminal(&pod) {
+            return Some(Dispatch::Terminate(pod));
         }
         let changed = before.is_none_or(|old| readiness_gates(&old) != readiness_gates(&pod));
         changed.then(|| self.run(pod))
@@ -110,7 +108,7 @@ impl DesiredPods {
         self.pods.remove(uid).map(|_| Dispatch::Remove(uid.clone()))
     }
 
-    /// The complete set of one source: what it no longer has is removed first.
+    /// Replaces all pods of one source; removals come first.
     fn set(&mut self, source: PodSource, pods: Vec<SharedPod>) -> Vec<Dispatch> {
         let kept: BTreeSet<_> = pods.iter().map(|pod| pod.uid()).collect();
         let gone: Vec<_> = self
@@ -129,8 +127,8 @@ impl DesiredPods {
     }
 }
 
-/// True for a pod that the API server has in a terminal phase.
-fn has_ended(pod: &Pod) -> bool {
+/// True for a pod with a terminal phase at the API server.
+fn is_terminal(pod: &Pod) -> bool {
     let phase = pod
         .status
         .as_ref()
@@ -138,7 +136,7 @@ fn has_ended(pod: &Pod) -> bool {
     !pod.is_static() && matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The conditions that the pod's readiness gates name, with their status.
+/// Returns the conditions of the readiness gates with their status.
 fn readiness_gates(pod: &Pod) -> Vec<(&str, Option<&str>)> {
     let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref());
     let status = |name: &str| {
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_asks_the_right_thing_of_the_workers() {
+    fn each_operation_dispatches_worker_updates() {
         check(&[
             (PodOp::Restore, "a", "run(a)"),
             (PodOp::Add, "a b", "run(a) run(b)"),
@@ -232,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_from_the_server_reaches_the_worker_only_if_it_decides_something() {
+    fn status_change_reaches_worker_only_if_relevant() {
         let mut desired = DesiredPods::default();
         let mut check = |op, phase: &str, gate: &str, expected: &str| {
             let pods = vec![api_pod("a", phase, gate)];
@@ -244,12 +242,12 @@ mod tests {
         check(PodOp::Add, "Pending", "False", "run(a)");
         check(PodOp::Reconcile, "Running", "False", "");
         check(PodOp::Reconcile, "Running", "True", "run(a)");
-        check(PodOp::Reconcile, "Succeeded", "True", "end(a)");
-        check(PodOp::Add, "Failed", "False", "end(a)");
+        check(PodOp::Reconcile, "Succeeded", "True", "terminate(a)");
+        check(PodOp::Add, "Failed", "False", "terminate(a)");
     }
 
     #[test]
-    fn additions_run_in_the_order_of_their_creation() {
+    fn additions_are_ordered_by_creation() {
         let created = |uid: &str, second| {
             let mut pod = Arc::unwrap_or_clone(pod(uid));
             pod.metadata.creation_timestamp = windlass_types::Timestamp::from_second(second)
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_does_not_make_its_source_ready() {
+    fn checkpoint_does_not_make_source_ready() {
         let configured = BTreeSet::from([PodSource::File]);
         let mut desired = DesiredPods::default();
         let update = |op| PodUpdate {

@@ -1,18 +1,17 @@
-//! What a change of the desired pods asks of one worker, and the message that says so.
+//! Updates of one worker that result from a change to the desired pods.
 
 use std::fmt;
 use std::time::Duration;
 
-use windlass_actors::{KillPod, UpdateKind, UpdatePod, PhaseOverride, VolumesChanged};
+use windlass_actors::{KillPod, PhaseOverride, UpdateKind, UpdatePod, VolumesChanged};
 use windlass_node_rules::admission::Rejection;
 use windlass_types::Phase;
 use windlass_types::{PodExt, PodUid, Reason, SharedPod};
 
-/// Grace period of a pod whose volume holds too much (upstream
-/// `immediateEvictionGracePeriodSeconds`).
+/// Grace period of an evicted pod (upstream `immediateEvictionGracePeriodSeconds`).
 const OVER_LIMIT_GRACE: Duration = Duration::from_secs(1);
 
-/// What a pod's volumes ask of its worker: another look, or the pod's end.
+/// Returns the update for changed volumes: a resync, or the termination of the pod.
 pub(crate) fn volumes_changed(changed: VolumesChanged) -> UpdateKind {
     let end = |grace, message: String, verdict| {
         UpdateKind::Kill(KillPod {
@@ -42,25 +41,25 @@ pub(crate) fn volumes_changed(changed: VolumesChanged) -> UpdateKind {
     }
 }
 
-/// What a config change asks of one worker.
+/// Update of one worker for a config change.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Dispatch {
     /// Run this pod.
     Run(SharedPod),
-    /// Look at the pod again.
+    /// Resync the pod.
     Sync(PodUid),
-    /// Delete gracefully: the pod carries a deletion mark.
+    /// Delete gracefully: deletionTimestamp is set.
     Delete(SharedPod),
-    /// The API server has the pod in a terminal phase: it never runs again.
-    End(SharedPod),
-    /// The pod is not admitted: it fails without ever running.
+    /// Terminate: the pod has a terminal phase at the API server.
+    Terminate(SharedPod),
+    /// Reject: the pod fails without running.
     Reject(SharedPod, PhaseOverride),
-    /// The pod vanished from its source.
+    /// Remove: the source no longer has the pod.
     Remove(PodUid),
 }
 
 impl Dispatch {
-    /// The message to the pod's worker.
+    /// Converts it to the message for the pod worker.
     pub(crate) fn into_update(self) -> (PodUid, UpdatePod) {
         let kill = |reason: &str| KillPod {
             grace: None,
@@ -81,7 +80,11 @@ impl Dispatch {
                 };
                 (pod.uid(), Some(pod), Some(kill))
             }
-            Self::End(pod) => (pod.uid(), Some(pod), Some(kill("the pod has ended"))),
+            Self::Terminate(pod) => (
+                pod.uid(),
+                Some(pod),
+                Some(kill("the pod has a terminal phase")),
+            ),
             Self::Reject(pod, verdict) => {
                 let kill = KillPod {
                     verdict: Some(verdict),
@@ -112,7 +115,7 @@ impl fmt::Display for Dispatch {
             Self::Run(pod) => write!(f, "run({})", pod.uid()),
             Self::Sync(uid) => write!(f, "sync({uid})"),
             Self::Delete(pod) => write!(f, "delete({})", pod.uid()),
-            Self::End(pod) => write!(f, "end({})", pod.uid()),
+            Self::Terminate(pod) => write!(f, "terminate({})", pod.uid()),
             Self::Reject(pod, verdict) => write!(f, "reject({} {})", pod.uid(), verdict.reason),
             Self::Remove(uid) => write!(f, "remove({uid})"),
         }
@@ -124,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_pods_volumes_ask_for() {
+    fn changed_volumes_cause_resync_or_termination() {
         let check = |over_limit: Option<&str>, no_room: Option<&str>, expected: &str| {
             let changed = VolumesChanged {
                 over_limit: over_limit.map(str::to_owned),

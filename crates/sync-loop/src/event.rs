@@ -1,35 +1,35 @@
-//! The closed list of what makes the loop turn.
+//! The closed list of events.
 
 use windlass_actors::{PodChanged, ProbeUpdate, VolumesChanged};
-use windlass_pod_lifecycle::housekeeping::HousekeepingPlan;
 use windlass_cri::CriResult;
+use windlass_pod_lifecycle::housekeeping::HousekeepingPlan;
 use windlass_types::cri::RuntimeStatus;
 use windlass_types::{PodUid, PodUpdate};
 
-/// One cause of one iteration.
+/// Event that causes an iteration.
 #[derive(Debug)]
 pub enum SyncLoopEvent {
     /// The set of desired pods changed (ADD, UPDATE, REMOVE, RECONCILE, DELETE, SET, RESTORE).
     Config(PodUpdate),
-    /// The PLEG saw a pod change.
+    /// The runtime state of a pod changed.
     Pleg(PodUid, PodChanged),
-    /// Something that a pod refers to came, changed or went.
+    /// A reference of a pod changed.
     Objects(PodUid),
-    /// Volumes of a pod became ready, failed, or hold more than they may.
+    /// Volumes of a pod became ready, failed, or exceed their size limit.
     Volumes(PodUid, VolumesChanged),
-    /// Verdicts of probes changed.
+    /// Probe results changed.
     Probe(PodUid, ProbeUpdate),
-    /// A second has passed.
+    /// The sync timer fired (1 s).
     SyncTick,
-    /// Two seconds have passed.
+    /// The housekeeping timer fired (2 s).
     HousekeepingTick,
-    /// The snapshots of a clean-up are compared.
+    /// The plan of a housekeeping round is ready.
     HousekeepingPlanned(HousekeepingPlan),
-    /// A clean-up has ended.
+    /// A housekeeping round ended.
     HousekeepingDone,
-    /// The version of the runtime is unknown; it is requested again after the next check.
+    /// The runtime version request failed; it is retried after the next check.
     GapsUnknown,
-    /// The runtime was asked how it is.
+    /// A runtime check completed.
     RuntimeChecked(CriResult<RuntimeStatus>),
 }
 
@@ -51,7 +51,7 @@ impl SyncLoopEvent {
         }
     }
 
-    /// The cause in one word, for the log and `windlass_sync_loop_events_total`.
+    /// Returns the event name for logs and `windlass_sync_loop_events_total`.
     pub fn cause(&self) -> &'static str {
         match self {
             Self::Config(_) => "config",

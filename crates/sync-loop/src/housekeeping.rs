@@ -1,4 +1,4 @@
-//! The periodic clean-up, off the loop: take the snapshots, let the plan be carried out.
+//! Housekeeping rounds, outside the loop: planning and execution.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,67 +6,67 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tokio::time::Instant;
-use windlass_actors::{Releaser, PodWorkerState, PodWorkerStatus};
-use windlass_pod_lifecycle::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
+use windlass_actors::{PodWorkerState, PodWorkerStatus, Releaser};
 use windlass_cri::CriResult;
 use windlass_metrics::Metrics;
+use windlass_pod_lifecycle::housekeeping::{HousekeepingInput, HousekeepingPlan, Scope, plan};
 use windlass_runtime::{FilesError, KnownPods, PodRuntime};
 use windlass_types::cri::ListFilter;
 use windlass_types::{PodFullName, PodUid};
 
 use crate::actor::SyncLoopDeps;
 
-/// How long what one pod left is waited for, and how many pods' at a time: a volume that hangs
-/// keeps neither what others left nor the next clean-up.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PARALLEL: usize = 8;
+/// Timeout of the cleanup of one pod, so that a hung volume does not block the others.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of concurrent cleanups.
+const MAX_CONCURRENT_CLEANUPS: usize = 8;
 
-/// A clean-up that takes longer than this is worth a warning.
-const SLOW: Duration = Duration::from_secs(15);
+/// Duration of a housekeeping round after which a warning is logged.
+const SLOW_THRESHOLD: Duration = Duration::from_secs(15);
 
-/// What a clean-up looks at.
+/// Input of a housekeeping round.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshots {
     /// Desired pods.
     pub desired: BTreeSet<PodUid>,
-    /// Those of them that do not come from the API server.
+    /// Desired static pods.
     pub static_pods: BTreeSet<PodUid>,
-    /// Those of them whose content may go once their workers are through.
+    /// Desired pods whose content may be removed after their workers have finished.
     pub ended: BTreeSet<PodUid>,
-    /// Every source has delivered.
+    /// All sources are ready.
     pub sources_ready: bool,
-    /// Every source of static pods has delivered.
-    pub statics_ready: bool,
-    /// Names of the desired static pods.
+    /// All sources of static pods are ready.
+    pub static_sources_ready: bool,
+    /// Full names of the desired static pods.
     pub statics: BTreeSet<PodFullName>,
-    /// How thorough this clean-up is.
+    /// Scope of the round.
     pub scope: Scope,
 }
 
 impl Snapshots {
-    /// Pods that have ended, by their worker and by the API server.
+    /// Returns the pods that are finished for their worker and the API server.
     fn finished(&self, workers: &BTreeMap<PodUid, PodWorkerStatus>) -> BTreeSet<PodUid> {
         let through = |uid: &&PodUid| {
-            let standing = workers.get(*uid);
-            standing.is_none_or(|standing| standing.state == PodWorkerState::TerminatedPod)
+            let status = workers.get(*uid);
+            status.is_none_or(|status| status.state == PodWorkerState::TerminatedPod)
         };
         self.ended.iter().filter(through).cloned().collect()
     }
 }
 
-/// Decides; the loop tells the workers, [`finish`] does the rest.
+/// Creates the plan. The loop sends updates to the workers, [`finish`] does the rest.
 ///
-/// The disk is read first, then the runtime's side, then the workers: a pod that starts
-/// meanwhile has a worker before it has anything else, and is no orphan.
+/// The disk is read first, then the runtime, then the workers: a pod that starts meanwhile has a
+/// worker first, and is not an orphan.
 pub(crate) async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> HousekeepingPlan {
-    if !snapshots.sources_ready && !snapshots.statics_ready {
+    if !snapshots.sources_ready && !snapshots.static_sources_ready {
         return HousekeepingPlan::default();
     }
     let (mut directories, mut cgroups) = (BTreeSet::new(), BTreeSet::new());
     if snapshots.scope.looks_at_disk() && snapshots.sources_ready {
-        directories = listed("pod directories", deps.runtime.list_pod_dirs().await);
-        cgroups = listed("pod cgroups", deps.runtime.list_cgroups().await);
-        // a pod that cannot be read is not among the observed ones, and may run all the same
+        directories = or_empty("pod directories", deps.runtime.list_pod_dirs().await);
+        cgroups = or_empty("pod cgroups", deps.runtime.list_cgroups().await);
+        // a pod that cannot be inspected is not observed, but may run
         let alive = pods_of_runtime(deps).await;
         for left in [&mut directories, &mut cgroups] {
             left.retain(|uid| alive.as_ref().is_some_and(|alive| !alive.contains(uid)));
@@ -86,7 +86,7 @@ pub(crate) async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> Housek
     });
     plan(&HousekeepingInput {
         sources_ready: snapshots.sources_ready,
-        statics_ready: snapshots.statics_ready,
+        static_sources_ready: snapshots.static_sources_ready,
         predecessors: predecessors.map(|pod| pod.uid.clone()).collect(),
         running: observed
             .iter()
@@ -102,7 +102,7 @@ pub(crate) async fn decide(snapshots: &Snapshots, deps: &SyncLoopDeps) -> Housek
     })
 }
 
-/// Pods of which the runtime lists anything; `None` if it does not answer.
+/// Returns the pods in the runtime; `None` if it is unreachable.
 async fn pods_of_runtime(deps: &SyncLoopDeps) -> Option<BTreeSet<PodUid>> {
     let all = ListFilter::default();
     let lists = async {
@@ -111,27 +111,27 @@ async fn pods_of_runtime(deps: &SyncLoopDeps) -> Option<BTreeSet<PodUid>> {
         let owners = containers.into_iter().map(|c| c.uid);
         CriResult::Ok(owners.chain(sandboxes.into_iter().map(|s| s.uid)).collect())
     };
-    match tokio::time::timeout(PATIENCE, lists).await {
+    match tokio::time::timeout(CLEANUP_TIMEOUT, lists).await {
         Ok(Ok(pods)) => Some(pods),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the runtime is not listed: nothing is removed from the disk");
+            tracing::warn!(%error, "listing runtime pods failed, skipping disk cleanup");
             None
         }
         Err(_) => {
-            tracing::warn!("the runtime does not answer: nothing is removed from the disk");
+            tracing::warn!("listing runtime pods timed out, skipping disk cleanup");
             None
         }
     }
 }
 
-fn listed(what: &str, pods: Result<BTreeSet<PodUid>, FilesError>) -> BTreeSet<PodUid> {
+fn or_empty(what: &str, pods: Result<BTreeSet<PodUid>, FilesError>) -> BTreeSet<PodUid> {
     pods.unwrap_or_else(|error| {
-        tracing::warn!(what, %error, "not listed");
+        tracing::warn!(what, %error, "listing failed");
         BTreeSet::new()
     })
 }
 
-/// Brings `kubelet_working_pods` and `kubelet_active_pods` up to date.
+/// Updates `kubelet_working_pods` and `kubelet_active_pods`.
 fn publish_working_pods(
     workers: &BTreeMap<PodUid, PodWorkerStatus>,
     snapshots: &Snapshots,
@@ -139,21 +139,21 @@ fn publish_working_pods(
 ) {
     let mut counts = BTreeMap::new();
     let mut active = [("true", 0), ("", 0)];
-    for (uid, standing) in workers {
+    for (uid, status) in workers {
         let desired = snapshots.desired.contains(uid);
         let is_static = if desired {
             Some(snapshots.static_pods.contains(uid))
         } else {
-            standing.is_static
+            status.is_static
         };
         let config = match is_static {
             Some(_) if desired => "desired",
             Some(_) => "orphan",
             None => "runtime_only",
         };
-        let labels = (standing.state, config, label(is_static));
+        let labels = (status.state, config, label(is_static));
         *counts.entry(labels).or_insert(0) += 1;
-        if desired && standing.state != PodWorkerState::TerminatedPod {
+        if desired && status.state != PodWorkerState::TerminatedPod {
             active[usize::from(is_static != Some(true))].1 += 1;
         }
     }
@@ -161,7 +161,7 @@ fn publish_working_pods(
         let gauge = metrics.active_pods.with_label_values(&[label]);
         gauge.set(f64::from(count));
     }
-    // a combination that nobody has any more is 0, not absent
+    // a combination without pods is 0, not absent
     let kinds = [
         ("desired", Some(true)),
         ("desired", Some(false)),
@@ -183,7 +183,7 @@ fn publish_working_pods(
     }
 }
 
-/// Upstream's values of the label `static`.
+/// Returns the upstream value of the label `static`.
 fn label(is_static: Option<bool>) -> &'static str {
     match is_static {
         Some(true) => "true",
@@ -192,10 +192,10 @@ fn label(is_static: Option<bool>) -> &'static str {
     }
 }
 
-/// Removes what the plan leaves to be removed, and collects the runtime's garbage.
+/// Removes what the plan lists, and collects the garbage of the runtime.
 pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps: &SyncLoopDeps) {
     let begin = Instant::now();
-    // a pod that is still being stopped is known too
+    // terminating pods are known, too
     let Ok(workers) = deps.workers.statuses().await else {
         return;
     };
@@ -246,12 +246,12 @@ pub(crate) async fn finish(snapshots: &Snapshots, plan: &HousekeepingPlan, deps:
         tracing::debug!(%report, "garbage collected");
     }
     let took = begin.elapsed();
-    if took > SLOW {
-        tracing::warn!(seconds = took.as_secs(), "housekeeping is slow");
+    if took > SLOW_THRESHOLD {
+        tracing::warn!(seconds = took.as_secs(), "slow housekeeping round");
     }
 }
 
-/// Removes what pods left that nobody knows; how much of it could go and how much could not.
+/// Cleans up orphaned pods; returns the numbers of removals and failures.
 async fn remove(
     what: &'static str,
     orphans: impl Iterator<Item = PodUid>,
@@ -261,8 +261,8 @@ async fn remove(
     let removals = orphans.map(|uid| {
         let removal = removal(uid.clone(), runtime.clone());
         async move {
-            let removed = tokio::time::timeout(PATIENCE, removal);
-            let late = |_| Err(format!("not done within {} s", PATIENCE.as_secs()));
+            let removed = tokio::time::timeout(CLEANUP_TIMEOUT, removal);
+            let late = |_| Err(format!("timed out after {} s", CLEANUP_TIMEOUT.as_secs()));
             match removed.await.unwrap_or_else(late) {
                 Ok(()) => {
                     tracing::info!(pod = %uid, what, "orphan removed");
@@ -277,7 +277,7 @@ async fn remove(
     });
     // collected first: the iterator borrows what a spawned task must not hold
     let removals: Vec<_> = removals.collect();
-    let mut removals = futures::stream::iter(removals).buffer_unordered(PARALLEL);
+    let mut removals = futures::stream::iter(removals).buffer_unordered(MAX_CONCURRENT_CLEANUPS);
     let (mut gone, mut left) = (0, 0);
     while let Some(removed) = removals.next().await {
         match removed {
@@ -293,8 +293,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_are_counted_by_where_they_come_from_even_when_they_are_on_their_way_out() {
-        let standing = |state, is_static| PodWorkerStatus { state, is_static };
+    fn working_pods_are_counted_by_source_and_state() {
+        let status = |state, is_static| PodWorkerStatus { state, is_static };
         let (sync, ending, ended) = (
             PodWorkerState::SyncPod,
             PodWorkerState::TerminatingPod,
@@ -302,12 +302,12 @@ mod tests {
         );
         let workers = [
             // has not published itself yet
-            ("static", standing(sync, None)),
-            ("api", standing(sync, Some(false))),
-            ("rejected", standing(ended, Some(false))),
-            ("removed", standing(ending, Some(false))),
-            ("manifest-gone", standing(ending, Some(true))),
-            ("nobody's", standing(ending, None)),
+            ("static", status(sync, None)),
+            ("api", status(sync, Some(false))),
+            ("rejected", status(ended, Some(false))),
+            ("removed", status(ending, Some(false))),
+            ("manifest-gone", status(ending, Some(true))),
+            ("orphan", status(ending, None)),
         ];
         let uids = |uids: &[&str]| uids.iter().map(|uid| PodUid::from(*uid)).collect();
         let mut snapshots = Snapshots {
@@ -315,12 +315,12 @@ mod tests {
             static_pods: uids(&["static"]),
             ended: BTreeSet::new(),
             sources_ready: true,
-            statics_ready: true,
+            static_sources_ready: true,
             statics: BTreeSet::new(),
             scope: Scope::Pods,
         };
         let metrics = Metrics::new().expect("families");
-        let workers = workers.map(|(uid, standing)| (PodUid::from(uid), standing));
+        let workers = workers.map(|(uid, status)| (PodUid::from(uid), status));
         publish_working_pods(&workers.into(), &snapshots, &metrics);
         let counted = || {
             let text = metrics.render().expect("text");

@@ -1,18 +1,16 @@
-//! The SyncLoop: the centre where everything that can happen to a pod meets.
+//! The SyncLoop dispatches every event to the pod workers.
 //!
-//! For whoever builds an agent out of the other crates. One actor, one closed enum of causes
-//! ([`SyncLoopEvent`]), one match. It keeps the set of desired pods, admits them, and tells
-//! PodWorkers what to do; it waits for nothing and no one. Its two decisions are pure and of use
-//! alone: what a change of the desired pods asks of the workers, and which pods the node takes.
+//! It is one actor with one closed enum of events ([`SyncLoopEvent`]). It keeps the desired pods,
+//! admits them and sends updates to PodWorkers; it never waits. Its two decisions, updates from
+//! changes and admission, are pure.
 //!
 //! # The way in
 //!
-//! * [`SyncLoop`] is the actor, [`SyncLoopDeps`] what it works with, [`SyncLoopHealth`] when it
-//!   last turned
-//! * [`SyncLoopEvent`] is the list of causes: whatever makes the loop turn is in it
-//! * [`desired::DesiredPods`] turns a change into what it asks of each worker
-//!   ([`dispatch::Dispatch`])
-//! * [`admissions::Admissions`] remembers which pods were taken, and rejects what does not fit
+//! * [`SyncLoop`] is the actor, [`SyncLoopDeps`] its dependencies, [`SyncLoopHealth`] the time of
+//!   its last iteration
+//! * [`SyncLoopEvent`] is the list of all events
+//! * [`desired::DesiredPods`] converts a change into updates of workers ([`dispatch::Dispatch`])
+//! * [`admissions::AdmittedPodSet`] has the admitted pods, and rejects pods
 //!
 //! # Example
 //!
@@ -39,27 +37,26 @@
 //!
 //! # What it promises
 //!
-//! * An iteration never waits. A check of the runtime that is not answered within 10 s counts as
-//!   failed.
-//! * Config changes wait in a mailbox of 50 and hold their sender back; everything else coalesces
-//!   for each pod. One check and one clean-up are under way at most.
-//! * No pod is stopped as an orphan before every configured source has spoken, except for what a
-//!   static pod replaces.
-//! * A pod is admitted once: who runs, or was admitted before a restart, is not asked again.
+//! * An iteration never waits. The runtime check has a timeout of 10 s.
+//! * Config changes wait in a mailbox of 50, which delays their sender; other events coalesce per
+//!   pod. At most one check and one housekeeping round are in progress.
+//! * No orphaned pod is terminated before all sources are ready, except a pod replaced by a static
+//!   pod.
+//! * A pod is admitted once: a running or previously admitted pod is not checked again.
 //!
 //! # What it does not do
 //!
-//! It neither starts nor stops containers, reads no manifest and talks to no API server. It ends
-//! with the process: after a restart the set is built anew from the sources.
+//! It neither starts nor stops containers, reads no manifests and sends no API requests. After a
+//! restart the desired pods are rebuilt from the sources.
 //!
 //! # Inside
 //!
-//! * `event` the causes
-//! * `desired` the set of desired pods, `dispatch` what a config change asks of a worker: pure
-//! * `admissions` which pods the node has taken: pure
+//! * `event` the events
+//! * `desired` the desired pods, `dispatch` the updates of workers: pure
+//! * `admissions` the admitted pods: pure
 //! * `actor` the loop
-//! * `housekeeping` the periodic clean-up, off the loop
-//! * `runtime_check` is the runtime there, and when to ask again: pure
+//! * `housekeeping` the housekeeping rounds, outside the loop
+//! * `runtime_check` readiness of the runtime and the check interval: pure
 
 mod event;
 

@@ -1,33 +1,32 @@
-//! Is the runtime there, and when to ask again.
+//! Readiness of the runtime and the interval of its check.
 //!
-//! While all is well it is asked every 5 s (upstream `updateRuntimeUp`); while it reports
-//! errors after 100 ms, doubling up to 5 s (upstream's SyncLoop back-off). Work that needs the
-//! runtime waits at the workers' gate meanwhile; everything else goes on.
+//! The interval is 5 s (upstream `updateRuntimeUp`), and after errors 100 ms, doubling up to 5 s
+//! (upstream SyncLoop back-off). Pod workers wait until the runtime is ready.
 
 use std::time::Duration;
 
 use windlass_actors::RuntimeState;
-use windlass_pod_lifecycle::pleg::ListingAge;
 use windlass_cri::CriResult;
+use windlass_pod_lifecycle::pleg::RelistAge;
 use windlass_types::cri::RuntimeStatus;
 
-/// Period of the check while the runtime is well.
-const PERIOD: Duration = Duration::from_secs(5);
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-const MAX_RETRY: Duration = Duration::from_secs(5);
+/// Interval of the check while the runtime is ready.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// Counts consecutive failures.
+/// Number of consecutive failures.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RuntimeCheck {
     failures: u32,
 }
 
 impl RuntimeCheck {
-    /// What an answer means, and when to ask again.
-    pub(crate) fn judge(
+    /// Evaluates a response; returns the runtime state and the delay of the next check.
+    pub(crate) fn evaluate(
         &mut self,
         answer: &CriResult<RuntimeStatus>,
-        listing: ListingAge,
+        listing: RelistAge,
     ) -> (RuntimeState, Duration) {
         let pleg_error = listing.error();
         let state = match answer {
@@ -38,7 +37,7 @@ impl RuntimeCheck {
                 answered: true,
             },
             Err(error) => RuntimeState {
-                runtime_error: Some(format!("the container runtime does not answer: {error}")),
+                runtime_error: Some(format!("container runtime unreachable: {error}")),
                 network_error: None,
                 pleg_error,
                 answered: false,
@@ -46,9 +45,9 @@ impl RuntimeCheck {
         };
         if state.runtime_error.is_none() && state.network_error.is_none() {
             self.failures = 0;
-            return (state, PERIOD);
+            return (state, CHECK_INTERVAL);
         }
-        let delay = (FIRST_RETRY * 2u32.pow(self.failures.min(6))).min(MAX_RETRY);
+        let delay = (MIN_BACKOFF * 2u32.pow(self.failures.min(6))).min(MAX_BACKOFF);
         self.failures += 1;
         (state, delay)
     }
@@ -61,34 +60,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_asked_about_after_100_ms_doubling_to_5_s_and_success_resets() {
+    fn check_backs_off_from_100_ms_to_5_s_until_success() {
         let mut check = RuntimeCheck::default();
-        let fresh = ListingAge::Last(Duration::ZERO);
+        let fresh = RelistAge::Last(Duration::ZERO);
         let down = Err(CriError::new("status", CriCode::Unavailable, "refused"));
         let delays: Vec<_> = (0..8)
-            .map(|_| check.judge(&down, fresh).1.as_millis())
+            .map(|_| check.evaluate(&down, fresh).1.as_millis())
             .collect();
         assert_eq!(delays, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        let (state, delay) = check.judge(&Ok(RuntimeStatus::default()), fresh);
+        let (state, delay) = check.evaluate(&Ok(RuntimeStatus::default()), fresh);
         assert!(state.usable());
-        assert_eq!(delay, PERIOD);
+        assert_eq!(delay, CHECK_INTERVAL);
         let no_network = RuntimeStatus {
             network_error: Some("no CNI".into()),
             ..RuntimeStatus::default()
         };
-        let (state, delay) = check.judge(&Ok(no_network), fresh);
-        assert!(state.usable(), "host network pods go on");
-        assert_eq!(delay, FIRST_RETRY);
+        let (state, delay) = check.evaluate(&Ok(no_network), fresh);
+        assert!(state.usable(), "host network pods are not blocked");
+        assert_eq!(delay, MIN_BACKOFF);
     }
 
     #[test]
-    fn an_old_listing_is_told_but_jobs_and_checks_go_on() {
+    fn old_relist_is_reported_without_blocking_jobs() {
         let mut check = RuntimeCheck::default();
-        let old = ListingAge::Last(Duration::from_secs(185));
-        let (state, delay) = check.judge(&Ok(RuntimeStatus::default()), old);
+        let old = RelistAge::Last(Duration::from_secs(185));
+        let (state, delay) = check.evaluate(&Ok(RuntimeStatus::default()), old);
         let words = "pleg was last seen active 3m0s ago; threshold is 3m0s";
         assert_eq!(state.pleg_error.as_deref(), Some(words));
         assert!(state.usable());
-        assert_eq!(delay, PERIOD);
+        assert_eq!(delay, CHECK_INTERVAL);
     }
 }

@@ -28,7 +28,8 @@
 //!
 //! timelines.seen(&pod);
 //! for _ in 0..3 {
-//!     let call = timelines.begin(&pod.uid(), RecordKey::new(RecordKind::RuntimeCall, "RunPodSandbox"));
+//!     let call = RecordKey::new(RecordKind::RuntimeCall, "RunPodSandbox");
+//!     let call = timelines.begin(&pod.uid(), call);
 //!     call.end(RecordOutcome::failed("no network"));
 //! }
 //! let timeline = timelines.find("default", "web").ok_or("unknown pod")?;
@@ -43,15 +44,15 @@
 //! # What it promises
 //!
 //! * Recording takes a lock and never waits. A dropped [`RecordGuard`] records a cancellation.
-//! * A timeline takes at most 8 KiB: records of the start stay, later ones are in a ring buffer, and
-//!   dropped ones are counted (`windlass_pod_status::timeline`).
+//! * A timeline takes at most 8 KiB: records of the start stay, later ones are in a ring buffer,
+//!   and dropped ones are counted (`windlass_pod_status::timeline`).
 //! * The last 32 removed pods can be found by name.
 //! * Trace IDs derive from the pod and the time, so simulations are deterministic.
 //!
 //! # What it does not do
 //!
-//! Timelines do not survive a restart. `windlass-telemetry` sends the spans. Records of unknown pods
-//! are dropped.
+//! Timelines do not survive a restart. `windlass-telemetry` sends the spans. Records of unknown
+//! pods are dropped.
 
 mod context;
 mod timelines;

@@ -1,9 +1,9 @@
 //! The owner of all timelines.
 //!
 //! *owns* the timelines of all pods on the node and of the last [`REMOVED_PODS`] removed pods ·
-//! *invariant* nothing here waits; the lock is held for a record, not for the operation ·
-//! *bound* a timeline takes at most 8 KiB: 1.1 MiB for 110 pods and 32 removed ones, 2.3 MiB for 250
-//! pods; a record of an unknown pod is dropped · *restart* starts empty
+//! *invariant* nothing here waits; the lock is held for a record, not for the operation · *bound* a
+//! timeline takes at most 8 KiB: 1.1 MiB for 110 pods and 32 removed ones, 2.3 MiB for 250 pods; a
+//! record of an unknown pod is dropped · *restart* starts empty
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -158,8 +158,8 @@ impl Timelines {
         }))
     }
 
-    /// Ends the start of a pod and its trace; an error is the reason of the failure. Later calls have no
-    /// effect.
+    /// Ends the start of a pod and its trace; an error is the reason of the failure. Later calls
+    /// have no effect.
     pub fn started(&self, uid: &PodUid, end: Result<(), &str>) {
         let start = self.take_start(uid);
         self.close(start, end.err());
@@ -200,8 +200,8 @@ impl Timelines {
         entry.map(|entry| self.view(uid, entry, None))
     }
 
-    /// Returns the timeline of the pod with this name: the one on the node with the newest record, else
-    /// the last removed one.
+    /// Returns the timeline of the pod with this name: the one on the node with the newest record,
+    /// else the last removed one.
     pub fn find(&self, namespace: &str, name: &str) -> Option<PodTimeline> {
         let state = self.lock();
         let named = |entry: &Entry| (&*entry.namespace, &*entry.name) == (namespace, name);

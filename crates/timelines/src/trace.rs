@@ -77,8 +77,8 @@ impl Tracer {
         });
     }
 
-    /// Starts a span below the span of the current task, else below the pod start. A sync of a started
-    /// pod is a new trace.
+    /// Starts a span below the span of the current task, else below the pod start. A sync of a
+    /// started pod is a new trace.
     pub(crate) fn span(
         &self,
         start: Option<&StartTrace>,

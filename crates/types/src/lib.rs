@@ -26,7 +26,8 @@
 //! assert!(!pod.is_static(), "without the annotation it is from the API server");
 //! ```
 //!
-//! `cargo run -p windlass-types --example describe_pod -- pod.json` prints the main fields of a pod.
+//! `cargo run -p windlass-types --example describe_pod -- pod.json` prints the main fields of a
+//! pod.
 //!
 //! # What it promises
 //!

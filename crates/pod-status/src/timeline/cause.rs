@@ -21,8 +21,8 @@ pub fn relevant_records(records: &[TimelineRecord]) -> Vec<TimelineRecord> {
     relevant
 }
 
-/// Returns the outcome of the start of a pod: success if it is ready or Succeeded, else the reason of
-/// its failure; `None` before.
+/// Returns the outcome of the start of a pod: success if it is ready or Succeeded, else the reason
+/// of its failure; `None` before.
 pub fn start_outcome(status: &PodStatus) -> Option<Result<(), &str>> {
     match status.phase.as_deref() {
         Some("Succeeded") => Some(Ok(())),

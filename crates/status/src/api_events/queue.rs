@@ -9,8 +9,8 @@ use windlass_metrics::Counter;
 use windlass_pod_status::event_series::Occurrence;
 use windlass_types::Timestamp;
 
-/// Capacity, as upstream. A pod start records about ten events; with messages of at most 4 KiB the queue
-/// takes at most 4.5 MiB.
+/// Capacity, as upstream. A pod start records about ten events; with messages of at most 4 KiB the
+/// queue takes at most 4.5 MiB.
 pub(super) const QUEUE_BOUND: usize = 1000;
 /// Maximum backward step of the wall clock that is corrected.
 const CLOCK_JITTER: Duration = Duration::from_secs(1);
@@ -41,8 +41,8 @@ impl EventQueue {
         }))
     }
 
-    /// Appends an event; never waits. Equal times are set 1 ns apart, because the event name contains
-    /// the time.
+    /// Appends an event; never waits. Equal times are set 1 ns apart, because the event name
+    /// contains the time.
     pub(super) fn push(&self, mut occurrence: Occurrence) {
         let overflow = self.with(|state| {
             occurrence.at = after(state.newest, occurrence.at);

@@ -103,7 +103,8 @@ fn is_retryable(error: &ApiError) -> bool {
         )
 }
 
-/// Returns the delay before the next attempt. The first delay has jitter derived from the event name.
+/// Returns the delay before the next attempt. The first delay has jitter derived from the event
+/// name.
 fn delay(attempt: u32, name: &str, retry_after: Option<Duration>) -> Duration {
     let full = RETRY_INTERVAL.max(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER));
     if attempt > 1 || retry_after.is_some() {

@@ -1,8 +1,8 @@
 //! The StatusManager actor: updates statuses and mirror pods at the API server.
 //!
 //! * owns: a state machine for each pod and mirror pod, the queue of due requests
-//! * receives: changes of the pod status store, `ApiPodUpdate` (coalesced per UID), `NodeUpdate`, `SourcesReady`,
-//!   completions of its requests
+//! * receives: changes of the pod status store, `ApiPodUpdate` (coalesced per UID), `NodeUpdate`,
+//!   `SourcesReady`, completions of its requests
 //! * sends: nothing to actors; patches, deletions and creations to the API server
 //! * invariant: at most one request in flight per pod, with the newest state; no request without a
 //!   difference; no pod waits for it
@@ -76,8 +76,8 @@ pub struct StatusManager {
 }
 
 impl StatusManager {
-    /// Creates a manager. `pods` has the API objects of pods and mirror pods, `node` the Node object,
-    /// `sources` whether all sources are ready.
+    /// Creates a manager. `pods` has the API objects of pods and mirror pods, `node` the Node
+    /// object, `sources` whether all sources are ready.
     pub fn new(
         deps: StatusManagerDeps,
         pods: SlotReceiver<PodUid, ApiPodUpdate>,

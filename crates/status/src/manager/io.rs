@@ -6,8 +6,8 @@ use windlass_client::{ApiClient, ApiError, ApiErrorKind, ApiResult, At, Delete, 
 use windlass_pod_status::status_sync::{Answer, Call, Failure, FailureKind, Request};
 use windlass_types::{Pod, SharedPod};
 
-/// Timeout of one request, including the wait for the client rate limit. Timed out requests are sent
-/// again, so a patch may arrive twice.
+/// Timeout of one request, including the wait for the client rate limit. Timed out requests are
+/// sent again, so a patch may arrive twice.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Sends one request, with a timeout.

@@ -13,8 +13,8 @@ use windlass_types::{PodExt, PodFullName, PodUid, Timestamp};
 
 use crate::status_store::{PodStatusEntry, StatusChange};
 
-/// Maximum number of requests in flight. At 10 ms per request this is 1600 per second, far above the
-/// client rate limit; at 5 s it is 3 per second, or 35 s for 110 pods.
+/// Maximum number of requests in flight. At 10 ms per request this is 1600 per second, far above
+/// the client rate limit; at 5 s it is 3 per second, or 35 s for 110 pods.
 const MAX_IN_FLIGHT: usize = 16;
 
 /// Owner of a state machine.

@@ -10,8 +10,8 @@ use windlass_types::{PodExt, PodUid, Timestamp};
 
 use crate::status_store::StatusChange;
 
-/// Tracks the pods of the API server until they have started. As upstream, pods that started before the
-/// agent are excluded.
+/// Tracks the pods of the API server until they have started. As upstream, pods that started before
+/// the agent are excluded.
 ///
 /// *bound* one entry for each API pod of this node.
 #[derive(Debug, Default)]
