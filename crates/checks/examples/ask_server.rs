@@ -1,9 +1,7 @@
-//! Asks a server in each way it can answer, and says what a probe would make of it.
+//! Sends HTTP probes and prints their results.
 //!
-//! `cargo run -p windlass-checks --example ask_server -- http://127.0.0.1:8080/healthz` asks that
-//! URL; without an argument it starts a server of its own and asks for several paths.
-//!
-//! Runs without a container runtime.
+//! `cargo run -p windlass-checks --example ask_server -- http://127.0.0.1:8080/healthz` probes that
+//! URL; without arguments it probes several paths of a built-in server.
 
 use std::error::Error;
 use std::time::Duration;
@@ -20,49 +18,49 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 async fn main() -> Result<(), Box<dyn Error>> {
     let checks = NetChecks::new();
     if let Some(url) = std::env::args().nth(1) {
-        ask(&checks, &target(&url)?).await;
+        probe(&checks, &target(&url)?).await;
         return Ok(());
     }
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let server = tokio::spawn(serve(listener));
     for path in ["ok", "sick", "moved", "elsewhere", "silent"] {
-        ask(
+        probe(
             &checks,
             &target(&format!("http://127.0.0.1:{port}/{path}"))?,
         )
         .await;
     }
     server.abort();
-    // the listener goes with the task, once that has ended
+    // the task owns the listener
     let _ = server.await;
     let answer = checks.tcp("127.0.0.1", port, TIMEOUT).await;
     println!(
-        "port {port} after the server is gone: {}",
+        "port {port} after the server stopped: {}",
         judge_tcp("127.0.0.1", port, &answer)
     );
     Ok(())
 }
 
-async fn ask(checks: &NetChecks, target: &HttpTarget) {
+async fn probe(checks: &NetChecks, target: &HttpTarget) {
     let answer = checks.http(target, Some(TIMEOUT)).await;
     println!("{}: {}", target.url(), judge_http(target, &answer));
 }
 
-/// `http://host:port/path`, or the same with `https`.
+/// Parses `http://host:port/path` or `https://host:port/path`.
 fn target(url: &str) -> Result<HttpTarget, String> {
-    let wrong = || format!("{url}: give a URL such as http://127.0.0.1:8080/healthz");
-    let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+    let invalid = || format!("invalid URL {url}; use for example http://127.0.0.1:8080/healthz");
+    let (scheme, rest) = url.split_once("://").ok_or_else(invalid)?;
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
+    let (host, port) = authority.rsplit_once(':').ok_or_else(invalid)?;
     Ok(HttpTarget {
         scheme: match scheme {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         },
         host: host.to_owned(),
-        port: port.parse().map_err(|_| wrong())?,
+        port: port.parse().map_err(|_| invalid())?,
         path: format!("/{path}"),
         headers: Vec::new(),
     })
@@ -70,7 +68,7 @@ fn target(url: &str) -> Result<HttpTarget, String> {
 
 async fn serve(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
-        // a client that went away is no concern of the others
+        // errors affect one client only
         tokio::spawn(async move { drop(answer(stream).await) });
     }
 }

@@ -1,8 +1,7 @@
-//! What one HTTP probe costs the process that makes it.
+//! Measures the CPU time of an HTTP probe.
 //!
 //! `cargo run --profile bench-fast -p windlass-checks --example http_cost [requests]` starts a
-//! server in a process of its own and asks it over loopback, one request after the other on a
-//! runtime like the agent's. The figure is the time on a CPU of all threads, system calls included.
+//! server process and sends sequential requests over loopback. The result includes system calls.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +12,7 @@ use anyhow::{Context, Result};
 use windlass_checks::{Checks, NetChecks};
 use windlass_pod_lifecycle::http_target::{HttpTarget, Scheme};
 
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\
     Connection: close\r\n\r\nok";
 
 fn main() -> Result<()> {
@@ -46,9 +45,9 @@ fn main() -> Result<()> {
     let spent = runtime.block_on(async {
         let checks = NetChecks::new();
         // warm up: pages, allocator, kernel caches
-        ask(&checks, &target, 1_000).await?;
+        send(&checks, &target, 1_000).await?;
         let before = cpu_time()?;
-        ask(&checks, &target, requests).await?;
+        send(&checks, &target, requests).await?;
         anyhow::Ok(cpu_time()?.saturating_sub(before))
     })?;
     server.kill()?;
@@ -58,19 +57,19 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Each request from a task of a worker thread, as a probe is made.
-async fn ask(checks: &NetChecks, target: &HttpTarget, requests: u32) -> Result<()> {
+/// Sends each request from a task of a worker thread, as probes do.
+async fn send(checks: &NetChecks, target: &HttpTarget, requests: u32) -> Result<()> {
     for _ in 0..requests {
         let (checks, target) = (checks.clone(), target.clone());
-        let asked =
+        let request =
             tokio::spawn(async move { checks.http(&target, Some(Duration::from_secs(1))).await });
-        let answer = asked.await??;
+        let answer = request.await??;
         anyhow::ensure!(answer.status == 200 && answer.body == b"ok", "{answer:?}");
     }
     Ok(())
 }
 
-/// What the threads of this process have spent on a CPU, to the nanosecond.
+/// Returns the CPU time of all threads of this process.
 fn cpu_time() -> Result<Duration> {
     let mut nanoseconds = 0;
     for thread in std::fs::read_dir("/proc/self/task")? {
@@ -81,13 +80,13 @@ fn cpu_time() -> Result<Duration> {
     Ok(Duration::from_nanos(nanoseconds))
 }
 
-/// A server as plain as one can be. It ends with its parent, which holds its standard input.
+/// Runs a minimal server until its standard input is closed.
 fn serve() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?.port());
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // a client that went away is no concern of the others
+            // errors affect one client only
             let _ = answer(stream);
         }
     });
@@ -98,5 +97,5 @@ fn serve() -> Result<()> {
 fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     let mut request = [0; 1024];
     let _ = stream.read(&mut request)?;
-    stream.write_all(ANSWER)
+    stream.write_all(RESPONSE)
 }

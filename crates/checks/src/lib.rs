@@ -1,16 +1,13 @@
-//! HTTP, TCP and gRPC health requests to containers, as probes and lifecycle hooks make them.
+//! HTTP, TCP and gRPC requests to containers for probes and lifecycle hooks.
 //!
-//! For whoever needs many small requests that say exactly what a kubelet's would, to servers that
-//! may be slow, broken or hostile. What is asked is decided in `windlass_pod_lifecycle::probe` and
-//! `windlass_pod_lifecycle::http_target`; what an answer means is decided there too. Here it is only carried
-//! out.
+//! Requests match those of the Go kubelet. `windlass_pod_lifecycle` decides what is sent and how a
+//! response is evaluated.
 //!
-//! # The way in
+//! # Entry points
 //!
-//! * [`Checks`] is the port: one method for each protocol
-//! * [`NetChecks`] does it over sockets
-//! * [`HttpAnswer`], [`GrpcHealth`] and [`CheckError`] are what comes back;
-//!   `windlass_pod_lifecycle::probe::judge_http` turns it into a verdict
+//! * [`Checks`] is the port, with one method per protocol
+//! * [`NetChecks`] implements it over sockets
+//! * [`HttpAnswer`], [`GrpcHealth`] and [`CheckError`] are the results
 //!
 //! # Example
 //!
@@ -36,24 +33,20 @@
 //! # }
 //! ```
 //!
-//! `cargo run -p windlass-checks --example ask_server` asks a server in each way it can answer, and
-//! `--example http_cost` measures what a request costs.
+//! `cargo run -p windlass-checks --example ask_server` shows the possible responses, and
+//! `--example http_cost` measures the cost of a request.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * A request has a connection of its own, which ends with it. The timeout covers everything:
-//!   names, connection, TLS, redirects, body.
-//! * At most 10 KiB of a body are kept, the rest is not waited for. Ten redirects are followed, to
-//!   the same host only.
-//! * TLS is spoken, and whatever certificate comes is accepted: a probe asks whether the container
-//!   answers, not who it is. No proxy is used, whatever the environment says.
-//! * What the node could not ask for want of files or memory is [`CheckError::Node`], which says
-//!   nothing about the container.
+//! * Each request has its own connection. The timeout covers name lookup, connection, TLS,
+//!   redirects and body.
+//! * At most 10 KiB of a body are read. At most 10 redirects are followed, on the same host only.
+//! * TLS accepts any certificate. Proxies are never used.
+//! * Lack of files or memory on the node is [`CheckError::Node`], not a probe failure.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! No connection is kept or reused, no request is repeated. There is no HTTP/2 but for gRPC, no TLS
-//! for gRPC, and no method but GET.
+//! No connection reuse, no retries, no HTTP/2 except for gRPC, no TLS for gRPC, only GET.
 
 mod net;
 mod port;

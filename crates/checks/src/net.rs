@@ -1,7 +1,7 @@
-//! The port over real sockets.
+//! [`Checks`] over sockets.
 //!
-//! Three hundred HTTP probes a second may cost a hundredth of a core or two, so a request is one
-//! connection, one write and, mostly, one read, in the task of whoever asks.
+//! An HTTP request is one connection, one write and usually one read in the task of the caller, so
+//! that 300 probes/s cost 1-2 % of a core.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use windlass_pod_lifecycle::probe::http_error;
 use crate::port::Checks;
 use crate::{CheckError, GrpcHealth, HttpAnswer};
 
-mod answer;
 mod dial;
 mod grpc;
 mod http;
 mod names;
+mod response;
 mod tls;
 
 use dial::Dialer;
 use http::Stage;
 use tls::Tls;
 
-/// Requests over the node's network, without any proxy.
+/// Requests over the network of the node, without a proxy.
 #[derive(Clone, Debug, Default)]
 pub struct NetChecks {
     dialer: Dialer,
@@ -32,59 +32,70 @@ pub struct NetChecks {
 }
 
 impl NetChecks {
-    /// Requests of this process; clones share what they know.
+    /// Creates a value; clones share name lookups and the TLS configuration.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Follows redirects until there is an answer to keep.
+    /// Follows redirects and returns the final response.
     async fn follow(
         &self,
         target: &HttpTarget,
         stage: &mut Stage,
     ) -> Result<HttpAnswer, CheckError> {
-        let mut asked = self.ask(target, stage).await?;
+        let mut exchange = self.send(target, stage).await?;
         let mut next: Option<HttpTarget> = None;
         for hop in 1.. {
-            let Some(location) = asked.location.take() else {
+            let Some(location) = exchange.location.take() else {
                 break;
             };
-            let here = next.as_ref().unwrap_or(target);
-            let at_location = |why: &str| {
-                CheckError::Redirected(http_error(&location, &CheckError::Failed(why.to_owned())))
+            let current = next.as_ref().unwrap_or(target);
+            let redirect_error = |message: &str| {
+                let error = CheckError::Failed(message.to_owned());
+                CheckError::Redirected(http_error(&location, &error))
             };
-            match here.redirected(&location) {
-                Err(why) => return Err(at_location(&why)),
+            match current.redirected(&location) {
+                Err(message) => return Err(redirect_error(&message)),
                 Ok(Redirect::OtherHost(host)) => {
-                    asked.answer.other_host = Some(host);
+                    exchange.response.other_host = Some(host);
                     break;
                 }
                 Ok(Redirect::Follow(_)) if hop >= MAX_REDIRECTS => {
-                    return Err(at_location("stopped after 10 redirects"));
+                    return Err(redirect_error("stopped after 10 redirects"));
                 }
-                Ok(Redirect::Follow(there)) => {
-                    asked = self.ask(&there, stage).await.map_err(|error| match error {
-                        CheckError::Body(_) | CheckError::Node(_) => error,
-                        error => CheckError::Redirected(http_error(&there.url(), &error)),
-                    })?;
-                    next = Some(there);
+                Ok(Redirect::Follow(redirected)) => {
+                    exchange =
+                        self.send(&redirected, stage)
+                            .await
+                            .map_err(|error| match error {
+                                CheckError::Body(_) | CheckError::Node(_) => error,
+                                error => {
+                                    CheckError::Redirected(http_error(&redirected.url(), &error))
+                                }
+                            })?;
+                    next = Some(redirected);
                 }
             }
         }
-        Ok(asked.answer)
+        Ok(exchange.response)
     }
 
-    async fn ask(&self, target: &HttpTarget, stage: &mut Stage) -> Result<http::Asked, CheckError> {
+    async fn send(
+        &self,
+        target: &HttpTarget,
+        stage: &mut Stage,
+    ) -> Result<http::Exchange, CheckError> {
         let request = target.request().map_err(CheckError::Failed)?;
         *stage = Stage::Connecting;
-        let (mut stream, ends) = self.dialer.connect(&target.host, target.port).await?;
+        let (mut stream, endpoints) = self.dialer.connect(&target.host, target.port).await?;
         match target.scheme {
-            Scheme::Http => http::exchange(&mut stream, ends, &request, stage).await,
+            Scheme::Http => http::exchange(&mut stream, endpoints, &request, stage).await,
             Scheme::Https => {
-                let mut stream = tls::handshake(&self.tls, &target.host, (stream, ends)).await?;
-                let asked = http::exchange(&mut stream, ends, &request, stage).await;
-                tls::say_goodbye(stream).await;
-                asked
+                let mut stream =
+                    tls::handshake(&self.tls, &target.host, (stream, endpoints)).await?;
+                let exchange = http::exchange(&mut stream, endpoints, &request, stage).await;
+                tls::send_close_notify(stream).await;
+                exchange
             }
         }
     }
@@ -98,12 +109,12 @@ impl Checks for NetChecks {
         limit: Option<Duration>,
     ) -> Result<HttpAnswer, CheckError> {
         let mut stage = Stage::Connecting;
-        let answer = self.follow(target, &mut stage);
+        let response = self.follow(target, &mut stage);
         let Some(limit) = limit else {
-            return answer.await;
+            return response.await;
         };
-        let in_time = timeout(limit, answer).await;
-        in_time.unwrap_or_else(|_| {
+        let result = timeout(limit, response).await;
+        result.unwrap_or_else(|_| {
             Err(match stage {
                 Stage::Connecting => CheckError::ConnectTimedOut(limit),
                 Stage::Head => CheckError::TimedOut(limit),
@@ -135,9 +146,9 @@ impl Checks for NetChecks {
         let Ok(connected) = connected else {
             return Err(CheckError::ConnectTimedOut(limit));
         };
-        let answer = grpc::check(connected?.0, host, port, service);
-        let in_time = tokio::time::timeout_at(deadline, answer).await;
-        in_time.unwrap_or(Err(CheckError::TimedOut(limit)))
+        let check = grpc::check(connected?.0, host, port, service);
+        let result = tokio::time::timeout_at(deadline, check).await;
+        result.unwrap_or(Err(CheckError::TimedOut(limit)))
     }
 }
 

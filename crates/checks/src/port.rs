@@ -1,4 +1,4 @@
-//! The port: what can be asked of a container over the network.
+//! The port of network checks.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use async_trait::async_trait;
 use windlass_pod_lifecycle::http_target::HttpTarget;
 use windlass_pod_lifecycle::probe::{CheckError, GrpcHealth, HttpAnswer};
 
-/// Requests to containers. Every one is on a connection of its own and ends with it.
+/// Requests to containers, each on its own connection.
 #[async_trait]
 pub trait Checks: Send + Sync + Debug + 'static {
-    /// One GET. Redirects to the same host are followed, ten at most; one to another host ends
-    /// with that answer. `timeout` covers everything; `None` is none.
+    /// Sends a GET request. Follows up to 10 redirects on the same host; a redirect to another host
+    /// is the response.
     ///
     /// # Errors
-    /// There was no complete answer.
+    /// Fails without a complete response.
     async fn http(
         &self,
         target: &HttpTarget,
@@ -24,13 +24,13 @@ pub trait Checks: Send + Sync + Debug + 'static {
     /// Opens a connection and closes it.
     ///
     /// # Errors
-    /// It could not be opened.
+    /// Fails if the connection cannot be opened.
     async fn tcp(&self, host: &str, port: u16, timeout: Duration) -> Result<(), CheckError>;
 
-    /// Asks `grpc.health.v1.Health/Check`, without TLS.
+    /// Calls `grpc.health.v1.Health/Check` without TLS.
     ///
     /// # Errors
-    /// There was no answer.
+    /// Fails without a response.
     async fn grpc(
         &self,
         host: &str,

@@ -10,10 +10,8 @@ use windlass_pod_lifecycle::http_target::join_host_port;
 use super::names::Names;
 use crate::CheckError;
 
-// The macro writes the type and the one system call behind it.
 sockopt_impl!(
-    /// How long a closed connection is kept while its peer has not closed it too, in seconds;
-    /// a negative number is not at all.
+    /// Seconds in FIN_WAIT2 after close; negative for none.
     CloseLinger,
     SetOnly,
     libc::IPPROTO_TCP,
@@ -28,34 +26,32 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    /// A connection to the first address that takes it.
+    /// Connects to the first reachable address.
     pub(super) async fn connect(
         &self,
         host: &str,
         port: u16,
-    ) -> Result<(TcpStream, Ends), CheckError> {
+    ) -> Result<(TcpStream, ConnectionEndpoints), CheckError> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return connect(SocketAddr::new(ip, port)).await;
         }
         let addresses = self.names.addresses(host).await?;
-        let mut failed = CheckError::Failed(format!("dial tcp: lookup {host}: no such host"));
+        let mut last_error = CheckError::Failed(format!("dial tcp: lookup {host}: no such host"));
         for ip in addresses.iter() {
             match connect(SocketAddr::new(*ip, port)).await {
                 Ok(connected) => return Ok(connected),
-                Err(error) => failed = error,
+                Err(error) => last_error = error,
             }
         }
-        Err(failed)
+        Err(last_error)
     }
 }
 
-/// One connection. Closing it says FIN and leaves nothing behind.
+/// Opens a connection whose close leaves no socket in TIME_WAIT.
 ///
-/// Upstream sets `SO_LINGER` to 1 s so that probes do not leave a socket in TIME_WAIT each. That
-/// makes `close` wait for the peer, 40 ms with a peer that delays its acknowledgement and up to a
-/// second with one that is gone. A goroutine may wait; a worker thread of ours has other pods to
-/// serve. `TCP_LINGER2` gives the same without waiting.
-async fn connect(address: SocketAddr) -> Result<(TcpStream, Ends), CheckError> {
+/// Upstream sets `SO_LINGER` to 1 s for this, but then `close` blocks the worker thread for up to
+/// 1 s. `TCP_LINGER2` does not block.
+async fn connect(address: SocketAddr) -> Result<(TcpStream, ConnectionEndpoints), CheckError> {
     let connected = async {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -64,7 +60,7 @@ async fn connect(address: SocketAddr) -> Result<(TcpStream, Ends), CheckError> {
         nix::sys::socket::setsockopt(&socket, CloseLinger, &-1)?;
         let stream = socket.connect(address).await?;
         let from = stream.local_addr()?;
-        Ok((stream, Ends { from, to: address }))
+        Ok((stream, ConnectionEndpoints { from, to: address }))
     };
     connected
         .await
@@ -72,34 +68,33 @@ async fn connect(address: SocketAddr) -> Result<(TcpStream, Ends), CheckError> {
 }
 
 fn not_connected(address: SocketAddr, error: &io::Error) -> CheckError {
-    const SHORT_OF: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    const RESOURCE_ERRORS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     let to = join_host_port(&address.ip().to_string(), address.port());
-    let text = format!("dial tcp {to}: connect: {}", words(error));
+    let text = format!("dial tcp {to}: connect: {}", go_text(error));
     match error.raw_os_error() {
-        Some(number) if SHORT_OF.contains(&number) => CheckError::Node(text),
+        Some(number) if RESOURCE_ERRORS.contains(&number) => CheckError::Node(text),
         _ => CheckError::Failed(text),
     }
 }
 
-/// The two ends of a connection. They are noted at its beginning: once it is reset, the system
-/// has forgotten them.
+/// Addresses of a connection, read at its start: they are not available after a reset.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
+pub(super) struct ConnectionEndpoints {
     from: SocketAddr,
     to: SocketAddr,
 }
 
-impl Ends {
-    /// What went wrong between them, as Go says it: `read tcp A->B: read: why`.
+impl ConnectionEndpoints {
+    /// Formats an error as in Go: `read tcp A->B: read: cause`.
     pub(super) fn error(self, verb: &str, error: &io::Error) -> CheckError {
         let Self { from, to } = self;
-        let why = words(error);
-        CheckError::Failed(format!("{verb} tcp {from}->{to}: {verb}: {why}"))
+        let cause = go_text(error);
+        CheckError::Failed(format!("{verb} tcp {from}->{to}: {verb}: {cause}"))
     }
 }
 
-/// An error as Go prints the system's: lower case, without its number.
-fn words(error: &io::Error) -> String {
+/// Formats a system error as in Go: lower case, without number.
+fn go_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut chars = text.chars();
@@ -114,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_node_is_short_of_is_not_the_containers_fault() {
+    fn resource_exhaustion_of_node_is_not_a_probe_failure() {
         let address = "10.0.0.7:80".parse().expect("address");
         let failed = |number| not_connected(address, &io::Error::from_raw_os_error(number));
         let text = "dial tcp 10.0.0.7:80: connect: too many open files";

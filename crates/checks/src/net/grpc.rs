@@ -1,4 +1,4 @@
-//! The gRPC health service, asked over a connection of its own.
+//! Checks with the gRPC health service.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use windlass_proto::health_v1::health_client::HealthClient;
 
 use crate::{CheckError, GrpcHealth};
 
-/// Longest answer, in bytes. A status is two.
-const MAX_ANSWER: usize = 4 << 10;
+/// Maximum response size; a status has 2 bytes.
+const MAX_RESPONSE_BYTES: usize = 4 << 10;
 
-/// How long a connection may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// Time for the close of a connection after the check.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs the tasks of a connection, which end with their check: a server that stops reading would
-/// keep them and their socket for ever.
+/// Runs the tasks of a connection until its check ends: a server that stops reading would block
+/// them.
 #[derive(Clone)]
 struct Tasks(watch::Receiver<()>);
 
@@ -31,21 +31,21 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
     fn execute(&self, task: F) {
         let mut check = self.0.clone();
         tokio::spawn(async move {
-            let over = async {
-                // nothing is ever sent: it changes when the check drops its end
+            let check_ended = async {
+                // fails when the check drops the sender
                 let _ = check.changed().await;
-                tokio::time::sleep(GOODBYE).await;
+                tokio::time::sleep(CLOSE_TIMEOUT).await;
             };
             tokio::select! {
                 biased;
                 () = task => {}
-                () = over => {}
+                () = check_ended => {}
             }
         });
     }
 }
 
-/// Asks whether a service serves.
+/// Checks the health of a service.
 pub(super) async fn check(
     stream: TcpStream,
     host: &str,
@@ -53,32 +53,32 @@ pub(super) async fn check(
     service: &str,
 ) -> Result<GrpcHealth, CheckError> {
     let authority = join_host_port(host, port);
-    let failed = |error: tonic::transport::Error| CheckError::Failed(chain(&error));
+    let failed = |error: tonic::transport::Error| CheckError::Failed(error_chain(&error));
     let (_check, tasks) = watch::channel(());
     let endpoint = Endpoint::from_shared(format!("http://{authority}"))
         .and_then(|endpoint| endpoint.user_agent(Purpose::Probe.user_agent()))
         .map_err(failed)?
         .executor(Tasks(tasks));
-    // the connection is there; a second one is never made
+    // there is no reconnect
     let stream = Mutex::new(Some(stream));
     let connector = tower::service_fn(move |_: Uri| {
         let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
         async move {
-            let gone = || std::io::Error::from(std::io::ErrorKind::NotConnected);
-            stream.map(TokioIo::new).ok_or_else(gone)
+            let not_connected = || std::io::Error::from(std::io::ErrorKind::NotConnected);
+            stream.map(TokioIo::new).ok_or_else(not_connected)
         }
     });
     let channel = endpoint
         .connect_with_connector(connector)
         .await
         .map_err(failed)?;
-    let mut client = HealthClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+    let mut client = HealthClient::new(channel).max_decoding_message_size(MAX_RESPONSE_BYTES);
     let request = HealthCheckRequest {
         service: service.to_owned(),
     };
     match client.check(request).await {
-        Ok(answer) => Ok(health(answer.into_inner().status)),
-        Err(status) => Ok(refusal(&status)),
+        Ok(response) => Ok(health(response.into_inner().status)),
+        Err(status) => Ok(error_health(&status)),
     }
 }
 
@@ -90,8 +90,8 @@ fn health(status: i32) -> GrpcHealth {
     }
 }
 
-/// As grpc-go prints a status.
-fn refusal(status: &Status) -> GrpcHealth {
+/// Formats a status as grpc-go.
+fn error_health(status: &Status) -> GrpcHealth {
     if status.code() == Code::Unimplemented {
         return GrpcHealth::Unimplemented(status.message().to_owned());
     }
@@ -102,7 +102,7 @@ fn refusal(status: &Status) -> GrpcHealth {
     ))
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

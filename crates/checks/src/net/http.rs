@@ -1,66 +1,66 @@
-//! One HTTP request on one connection.
+//! An HTTP request on its own connection.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use windlass_pod_lifecycle::probe::MAX_OUTPUT;
 
-use super::answer::{Body, HTTP, Head, HeadEnd, not_http};
-use super::dial::Ends;
+use super::dial::ConnectionEndpoints;
+use super::response::{Body, HTTP, Head, HeadEnd, not_http};
 use crate::{CheckError, HttpAnswer};
 
-/// Longest head of an answer. Go takes 10 MiB; a health answer with more than this is none.
-const MAX_HEAD: usize = 64 << 10;
+/// Maximum size of response headers; Go allows 10 MiB.
+const MAX_HEADER_BYTES: usize = 64 << 10;
 
-/// Informational answers before the real one (Go's own limit).
+/// Maximum number of informational responses, as in Go.
 const MAX_INFORMATIONAL: usize = 5;
 
-/// Room for what most answers are.
-const USUAL: usize = 2 << 10;
+/// Initial buffer, enough for most responses.
+const BUFFER_BYTES: usize = 2 << 10;
 
-/// How far a request has come.
+/// Stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// There is no connection.
+    /// Waiting for the connection.
     Connecting,
-    /// The head of the answer has not come.
+    /// Waiting for the response headers.
     Head,
-    /// The body has not come.
+    /// Waiting for the response body.
     Body,
 }
 
-/// An answer, and where it sends the asker.
+/// A response and its redirect.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub answer: HttpAnswer,
-    /// `Location` of a redirect that is one.
+pub(super) struct Exchange {
+    pub response: HttpAnswer,
+    /// `Location` of a redirect.
     pub location: Option<String>,
 }
 
-/// Sends a request and reads its answer, as much of it as is kept.
+/// Sends a request and reads the response, with a truncated body.
 pub(super) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
-    ends: Ends,
+    endpoints: ConnectionEndpoints,
     request: &[u8],
     stage: &mut Stage,
-) -> Result<Asked, CheckError> {
+) -> Result<Exchange, CheckError> {
     *stage = Stage::Head;
     let sent = stream.write_all(request).await;
-    let mut buffer = Vec::with_capacity(USUAL);
-    let (head, start) = match read_head(stream, ends, &mut buffer).await {
+    let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+    let (head, start) = match read_head(stream, endpoints, &mut buffer).await {
         Ok(read) => read,
-        // a server may answer and close before it has read: what it said counts more
+        // a server may respond and close before it has read the request
         Err(error) => match sent {
-            Err(sent) => return Err(ends.error("write", &sent)),
+            Err(sent) => return Err(endpoints.error("write", &sent)),
             Ok(()) => return Err(error),
         },
     };
     *stage = Stage::Body;
     buffer.drain(..start);
-    let body = read_body(stream, ends, &head, buffer).await?;
-    Ok(Asked {
+    let body = read_body(stream, endpoints, &head, buffer).await?;
+    Ok(Exchange {
         location: head.redirect(),
-        answer: HttpAnswer {
+        response: HttpAnswer {
             status: head.status,
             body,
             other_host: None,
@@ -68,15 +68,15 @@ pub(super) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     })
 }
 
-/// Reads until there is a head that is not informational; the head, and where the body begins.
+/// Reads the first non-informational head. Returns it and the offset of the body.
 async fn read_head<S: AsyncRead + Unpin>(
     stream: &mut S,
-    ends: Ends,
+    endpoints: ConnectionEndpoints,
     buffer: &mut Vec<u8>,
 ) -> Result<(Head, usize), CheckError> {
-    let broken = |why: &str| {
+    let broken = |message: &str| {
         CheckError::Failed(format!(
-            "net/http: HTTP/1.x transport connection broken: {why}"
+            "net/http: HTTP/1.x transport connection broken: {message}"
         ))
     };
     let mut start = 0;
@@ -84,7 +84,8 @@ async fn read_head<S: AsyncRead + Unpin>(
     let mut end = HeadEnd::default();
     loop {
         while let Some(length) = end.find(&buffer[start..]) {
-            let head = Head::parse(&buffer[start..start + length]).map_err(|why| broken(&why))?;
+            let head =
+                Head::parse(&buffer[start..start + length]).map_err(|message| broken(&message))?;
             start += length;
             end = HeadEnd::default();
             if !head.is_informational() {
@@ -95,39 +96,39 @@ async fn read_head<S: AsyncRead + Unpin>(
                 return Err(broken("net/http: too many 1xx informational responses"));
             }
         }
-        let begun = &buffer[start..];
-        if begun.len() >= HTTP.len() && !begun.starts_with(HTTP) {
-            return Err(broken(&not_http(begun)));
+        let rest = &buffer[start..];
+        if rest.len() >= HTTP.len() && !rest.starts_with(HTTP) {
+            return Err(broken(&not_http(rest)));
         }
-        if buffer.len() >= MAX_HEAD {
+        if buffer.len() >= MAX_HEADER_BYTES {
             return Err(broken(&format!(
-                "net/http: server response headers exceeded {MAX_HEAD} bytes; aborted"
+                "net/http: server response headers exceeded {MAX_HEADER_BYTES} bytes; aborted"
             )));
         }
-        match more(stream, buffer).await {
+        match read_more(stream, buffer).await {
             Ok(0) if buffer.is_empty() => return Err(CheckError::Failed("EOF".to_owned())),
             Ok(0) => return Err(broken("unexpected EOF")),
             Ok(_) => {}
-            Err(error) => return Err(ends.error("read", &error)),
+            Err(error) => return Err(endpoints.error("read", &error)),
         }
     }
 }
 
-/// The body, or as much of it as is kept. `read` is what came with the head.
+/// Reads the truncated body. `read` is the part that arrived with the head.
 async fn read_body<S: AsyncRead + Unpin>(
     stream: &mut S,
-    ends: Ends,
+    endpoints: ConnectionEndpoints,
     head: &Head,
     read: Vec<u8>,
 ) -> Result<Vec<u8>, CheckError> {
     let mut body = Body::new(head.framing, read, MAX_OUTPUT);
     while !body.advance().map_err(CheckError::Body)? {
-        match more(stream, body.room()).await {
+        match read_more(stream, body.buffer()).await {
             Ok(0) if body.ends_with_connection() => break,
             Ok(0) => return Err(CheckError::Body("unexpected EOF".to_owned())),
             Ok(_) => {}
             Err(error) => {
-                let error = ends.error("read", &error);
+                let error = endpoints.error("read", &error);
                 return Err(CheckError::Body(error.to_string()));
             }
         }
@@ -135,9 +136,11 @@ async fn read_body<S: AsyncRead + Unpin>(
     Ok(body.into_kept())
 }
 
-/// Reads what is there; nothing is the end. A TLS server that closes without saying goodbye, as
-/// many do, has ended too.
-async fn more<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut Vec<u8>) -> io::Result<usize> {
+/// Reads available bytes; 0 is the end, also if a TLS server closes without close_notify.
+async fn read_more<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    buffer: &mut Vec<u8>,
+) -> io::Result<usize> {
     match stream.read_buf(buffer).await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
         read => read,

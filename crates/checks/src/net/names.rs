@@ -1,9 +1,7 @@
-//! Addresses of hosts that probes and hooks give by name.
+//! Resolution of host names of probes and hooks.
 //!
-//! The system's resolver blocks a thread for as long as it likes, and the threads for that are
-//! few. So a name is looked up once at a time whoever asks, and a few names at once. A name that
-//! waits for a thread for long is not looked up: other pods' names hang, and that is not held
-//! against it.
+//! The system resolver blocks a thread without a timeout. Concurrent lookups of a name are shared,
+//! and their number is limited. A lookup that gets no thread in time is a node error.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,16 +14,16 @@ use tokio::sync::Semaphore;
 
 use crate::CheckError;
 
-/// Threads that may be waiting for the resolver.
-const AT_ONCE: usize = 8;
+/// Maximum number of blocked resolver threads.
+const MAX_CONCURRENT_LOOKUPS: usize = 8;
 
-/// Longest wait for one of them; less than the shortest timeout of a probe.
-const QUEUE: Duration = Duration::from_millis(500);
+/// Maximum wait for a thread; less than the minimum probe timeout.
+const THREAD_TIMEOUT: Duration = Duration::from_millis(500);
 
-type Found = Result<Arc<[IpAddr]>, CheckError>;
-type Lookup = Shared<BoxFuture<'static, Found>>;
+type Addresses = Result<Arc<[IpAddr]>, CheckError>;
+type Lookup = Shared<BoxFuture<'static, Addresses>>;
 
-/// The lookups under way. Answers are not kept: the resolver does that.
+/// Lookups in progress. Results are cached by the resolver only.
 #[derive(Clone)]
 pub(super) struct Names {
     lookups: Arc<Mutex<BTreeMap<String, Lookup>>>,
@@ -36,7 +34,7 @@ impl Default for Names {
     fn default() -> Self {
         Self {
             lookups: Arc::default(),
-            threads: Arc::new(Semaphore::new(AT_ONCE)),
+            threads: Arc::new(Semaphore::new(MAX_CONCURRENT_LOOKUPS)),
         }
     }
 }
@@ -48,8 +46,8 @@ impl std::fmt::Debug for Names {
 }
 
 impl Names {
-    /// The addresses of a host, why there are none otherwise.
-    pub(super) async fn addresses(&self, host: &str) -> Found {
+    /// Resolves a host name.
+    pub(super) async fn addresses(&self, host: &str) -> Addresses {
         self.lookup(host).await
     }
 
@@ -60,25 +58,25 @@ impl Names {
         }
         let names = self.clone();
         let name = host.to_owned();
-        // a task of its own: it goes on when whoever asked has given up, and holds its thread
+        // continues if all callers give up, because the thread stays blocked
         let task = tokio::spawn(async move {
-            let found = names.ask(&name).await;
+            let found = names.resolve(&name).await;
             let mut lookups = names.lookups.lock().unwrap_or_else(PoisonError::into_inner);
             lookups.remove(&name);
             found
         });
         let cancelled = failed(CheckError::Node, host, "cancelled");
-        let ended = |task: Result<Found, _>| task.unwrap_or(Err(cancelled));
+        let ended = |task: Result<Addresses, _>| task.unwrap_or(Err(cancelled));
         let lookup = task.map(ended).boxed().shared();
         lookups.insert(host.to_owned(), lookup.clone());
         lookup
     }
 
-    async fn ask(&self, host: &str) -> Found {
-        let thread = tokio::time::timeout(QUEUE, self.threads.acquire()).await;
+    async fn resolve(&self, host: &str) -> Addresses {
+        let thread = tokio::time::timeout(THREAD_TIMEOUT, self.threads.acquire()).await;
         let Ok(_thread) = thread else {
-            let why = "other lookups take all threads";
-            return Err(failed(CheckError::Node, host, why));
+            let cause = "all lookup threads are in use";
+            return Err(failed(CheckError::Node, host, cause));
         };
         match tokio::net::lookup_host((host, 0)).await {
             Ok(found) => Ok(found.map(|address| address.ip()).collect()),
@@ -87,8 +85,8 @@ impl Names {
     }
 }
 
-fn failed(error: fn(String) -> CheckError, host: &str, why: &str) -> CheckError {
-    error(format!("dial tcp: lookup {host}: {why}"))
+fn failed(error: fn(String) -> CheckError, host: &str, cause: &str) -> CheckError {
+    error(format!("dial tcp: lookup {host}: {cause}"))
 }
 
 #[cfg(test)]
@@ -96,12 +94,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_name_that_waits_for_the_names_of_others_is_not_to_blame() {
+    async fn lookup_without_free_thread_is_a_node_error() {
         let names = Names::default();
-        let all = names.threads.acquire_many(AT_ONCE as u32).await;
-        let why = "dial tcp: lookup localhost: other lookups take all threads".to_owned();
+        let all = names
+            .threads
+            .acquire_many(MAX_CONCURRENT_LOOKUPS as u32)
+            .await;
+        let text = "dial tcp: lookup localhost: all lookup threads are in use".to_owned();
         let found = names.addresses("localhost").await;
-        assert_eq!(found, Err(CheckError::Node(why)));
+        assert_eq!(found, Err(CheckError::Node(text)));
         drop(all);
         assert!(names.addresses("localhost").await.is_ok());
     }

@@ -1,4 +1,4 @@
-//! Requests to servers written by hand, over loopback.
+//! Requests to fake servers over loopback.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,13 +16,13 @@ mod grpc;
 mod http;
 mod tls;
 
-/// Long enough for anything that happens at all.
+/// A timeout that is never reached.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Where running into the limit is what the test is about.
+/// A timeout that is reached.
 const SHORT: Duration = Duration::from_millis(200);
 
-/// A server that does this with each of its connections.
+/// Starts a server that handles each connection.
 async fn server<F, Fut>(each: F) -> SocketAddr
 where
     F: Fn(TcpStream) -> Fut + Send + 'static,
@@ -60,12 +60,12 @@ async fn request(stream: &mut TcpStream) -> String {
 /// Waits until the other side closes.
 async fn until_closed(mut stream: TcpStream) {
     let mut rest = Vec::new();
-    // a reset is an end too
+    // a reset is also an end
     let _ = stream.read_to_end(&mut rest).await;
 }
 
-/// A server that reads a request, says this, and waits for the client to close.
-async fn says(bytes: &'static [u8]) -> SocketAddr {
+/// Starts a server that reads a request, responds and waits for the client to close.
+async fn responds(bytes: &'static [u8]) -> SocketAddr {
     server(move |mut stream| async move {
         request(&mut stream).await;
         stream.write_all(bytes).await.expect("write");
@@ -74,8 +74,8 @@ async fn says(bytes: &'static [u8]) -> SocketAddr {
     .await
 }
 
-/// A server that reads a request, says this, and closes.
-async fn says_and_closes(bytes: &'static [u8]) -> SocketAddr {
+/// Starts a server that reads a request, responds and closes.
+async fn responds_and_closes(bytes: &'static [u8]) -> SocketAddr {
     server(move |mut stream| async move {
         request(&mut stream).await;
         stream.write_all(bytes).await.expect("write");
@@ -93,14 +93,14 @@ fn target(address: SocketAddr) -> HttpTarget {
     }
 }
 
-/// An answer in one line, with `ADDRESS` for the server's and `OURS` for our own.
-fn line(answer: Result<HttpAnswer, CheckError>, address: SocketAddr) -> String {
-    let text = match answer {
-        Ok(answer) => {
-            let body = String::from_utf8_lossy(&answer.body).into_owned();
-            match answer.other_host {
-                None => format!("{} {body:?}", answer.status),
-                Some(host) => format!("{} {body:?} to {host}", answer.status),
+/// Formats a result, with `ADDRESS` for the server and `OURS` for the client.
+fn line(result: Result<HttpAnswer, CheckError>, address: SocketAddr) -> String {
+    let text = match result {
+        Ok(response) => {
+            let body = String::from_utf8_lossy(&response.body).into_owned();
+            match response.other_host {
+                None => format!("{} {body:?}", response.status),
+                Some(host) => format!("{} {body:?} to {host}", response.status),
             }
         }
         Err(error) => format!("{error:?}"),
@@ -109,19 +109,18 @@ fn line(answer: Result<HttpAnswer, CheckError>, address: SocketAddr) -> String {
 }
 
 async fn check(address: SocketAddr, expected: &str) {
-    let answer = NetChecks::new().http(&target(address), Some(LONG)).await;
-    assert_eq!(line(answer, address), expected);
+    let result = NetChecks::new().http(&target(address), Some(LONG)).await;
+    assert_eq!(line(result, address), expected);
 }
 
-/// An address where nobody listens.
-async fn nobody() -> SocketAddr {
+/// Returns an address without a listener.
+async fn closed_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     listener.local_addr().expect("address")
 }
 
-/// An address whose queue of connections is full, so that a further one waits for ever; and what
-/// keeps it so.
-async fn crowded() -> (SocketAddr, impl Send) {
+/// Returns an address with a full accept queue, so that connections hang, and its guard.
+async fn full_accept_queue() -> (SocketAddr, impl Send) {
     let socket = TcpSocket::new_v4().expect("socket");
     socket
         .bind("127.0.0.1:0".parse().expect("address"))
@@ -136,13 +135,13 @@ async fn crowded() -> (SocketAddr, impl Send) {
 }
 
 #[tokio::test]
-async fn a_tcp_check_succeeds_if_somebody_listens() {
+async fn tcp_check_succeeds_with_a_listener() {
     let address = server(until_closed).await;
     let checks = NetChecks::new();
     let host = address.ip().to_string();
     assert_eq!(checks.tcp(&host, address.port(), LONG).await, Ok(()));
     assert_eq!(checks.tcp("localhost", address.port(), LONG).await, Ok(()));
-    let silent = nobody().await;
+    let silent = closed_port().await;
     let why = format!("dial tcp {silent}: connect: connection refused");
     assert_eq!(
         checks.tcp(&host, silent.port(), LONG).await,
@@ -151,8 +150,8 @@ async fn a_tcp_check_succeeds_if_somebody_listens() {
 }
 
 #[tokio::test]
-async fn a_connection_that_does_not_come_about_is_given_up() {
-    let (address, _full) = crowded().await;
+async fn connect_times_out() {
+    let (address, _full) = full_accept_queue().await;
     let checks = NetChecks::new();
     let host = address.ip().to_string();
     let late = CheckError::ConnectTimedOut(SHORT);
@@ -167,14 +166,14 @@ async fn a_connection_that_does_not_come_about_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_name_without_an_address_is_a_failure() {
+async fn unknown_host_name_is_a_failure() {
     let found = NetChecks::new().tcp("no-such-host.invalid", 80, LONG).await;
     let why = "dial tcp: lookup no-such-host.invalid: no such host";
     assert_eq!(found, Err(CheckError::Failed(why.to_owned())));
 }
 
 #[tokio::test]
-async fn a_name_is_looked_up_once_for_all_who_ask_at_the_same_time() {
+async fn concurrent_lookups_of_a_name_are_shared() {
     let names = names::Names::default();
     let asked = [names.addresses("localhost"), names.addresses("localhost")];
     let found = futures::future::join_all(asked).await;
@@ -189,8 +188,8 @@ async fn a_name_is_looked_up_once_for_all_who_ask_at_the_same_time() {
     );
 }
 
-/// Sockets of this machine that are closed on our side only, or waiting for nothing.
-fn left_behind(address: SocketAddr) -> usize {
+/// Returns the number of half-closed or TIME_WAIT sockets.
+fn leftover_sockets(address: SocketAddr) -> usize {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("table");
     let remote = format!(":{:04X}", address.port());
     let rows = table.lines().skip(1).filter(|row| {
@@ -202,19 +201,23 @@ fn left_behind(address: SocketAddr) -> usize {
 }
 
 #[tokio::test]
-async fn a_check_leaves_no_socket_behind_even_if_it_closes_first() {
-    let address = says(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+async fn check_leaves_no_socket_when_it_closes_first() {
+    let address = responds(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
     let checks = NetChecks::new();
     for _ in 0..20 {
-        let answer = checks.http(&target(address), Some(LONG)).await;
-        assert_eq!(line(answer, address), "200 \"\"");
+        let result = checks.http(&target(address), Some(LONG)).await;
+        assert_eq!(line(result, address), "200 \"\"");
         let host = address.ip().to_string();
         assert_eq!(checks.tcp(&host, address.port(), LONG).await, Ok(()));
     }
     // TIME_WAIT would last for a minute
     let deadline = Instant::now() + Duration::from_secs(10);
-    while left_behind(address) > 0 {
-        assert!(Instant::now() < deadline, "{} left", left_behind(address));
+    while leftover_sockets(address) > 0 {
+        assert!(
+            Instant::now() < deadline,
+            "{} left",
+            leftover_sockets(address)
+        );
         sleep(Duration::from_millis(10)).await;
     }
 }

@@ -1,7 +1,6 @@
-//! TLS towards containers, whose certificates nobody verifies.
+//! TLS to containers, without certificate verification, as upstream.
 //!
-//! A probe asks whether something answers, not who; upstream decides the same. Nothing that is
-//! secret goes over these connections but what the pod's own author wrote into its headers.
+//! A probe checks for a response, not for identity. Only the headers of the pod spec may be secret.
 
 use std::io;
 use std::pin::Pin;
@@ -18,16 +17,16 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::dial::Ends;
+use super::dial::ConnectionEndpoints;
 use crate::CheckError;
 
 /// A TLS connection to a container.
 pub(super) type Stream = tokio_rustls::client::TlsStream<FirstBytes>;
 
-/// How a plain HTTP server begins its complaint about a TLS handshake.
-const PLAIN: &[u8; 5] = b"HTTP/";
+/// Start of the response of a plain HTTP server to a TLS handshake.
+const PLAIN_HTTP: &[u8; 5] = b"HTTP/";
 
-/// What all connections share. It is made for the first one: most nodes have no HTTPS probes.
+/// Shared TLS configuration, created on first use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tls(Arc<OnceLock<Result<Arc<ClientConfig>, rustls::Error>>>);
 
@@ -38,70 +37,70 @@ impl Tls {
     }
 }
 
-/// No session is remembered: the next probe proves that the server still can do a handshake.
+/// Creates the configuration without session resumption, so that each probe does a handshake.
 fn config() -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone(provider)))
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
         .with_no_client_auth();
     config.resumption = Resumption::disabled();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
-/// Begins TLS on a connection.
+/// Performs the TLS handshake.
 pub(super) async fn handshake(
     tls: &Tls,
     host: &str,
-    (stream, ends): (TcpStream, Ends),
+    (stream, endpoints): (TcpStream, ConnectionEndpoints),
 ) -> Result<Stream, CheckError> {
-    // a name that is none for TLS is not sent, and nobody compares it
+    // an invalid server name is not sent, and names are not verified
     let name = ServerName::try_from(host.to_owned()).unwrap_or(ServerName::IpAddress(
         std::net::Ipv4Addr::UNSPECIFIED.into(),
     ));
     let connector = TlsConnector::from(tls.config()?);
     let first = FirstBytes {
         stream,
-        bytes: [0; PLAIN.len()],
+        bytes: [0; PLAIN_HTTP.len()],
         read: 0,
     };
     let (error, first) = match connector.connect(name, first).into_fallible().await {
         Ok(stream) => return Ok(stream),
         Err(failed) => failed,
     };
-    if first.bytes == *PLAIN {
+    if first.bytes == *PLAIN_HTTP {
         return Err(CheckError::PlainHttp);
     }
     if error.kind() == io::ErrorKind::UnexpectedEof {
         return Err(CheckError::Failed("EOF".to_owned()));
     }
     Err(match error.raw_os_error() {
-        Some(_) => ends.error("read", &error),
-        None if is_no_tls(&error) => {
+        Some(_) => endpoints.error("read", &error),
+        None if is_not_tls(&error) => {
             CheckError::Failed("tls: first record does not look like a TLS handshake".to_owned())
         }
         None => CheckError::Failed(format!("tls: {error}")),
     })
 }
 
-fn is_no_tls(error: &io::Error) -> bool {
+fn is_not_tls(error: &io::Error) -> bool {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
-    let no_record = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
-    cause == Some(&no_record)
+    let invalid_content = rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType);
+    cause == Some(&invalid_content)
 }
 
-/// Ends TLS, if that can be said at once. Nobody waits for a peer that does not listen.
-pub(super) async fn say_goodbye(mut stream: Stream) {
+/// Sends close_notify if that does not block.
+pub(super) async fn send_close_notify(mut stream: Stream) {
     let _ = tokio::time::timeout(Duration::ZERO, stream.shutdown()).await;
 }
 
-/// A connection that remembers how its peer began.
+/// A connection that records the first received bytes.
 #[derive(Debug)]
 pub(super) struct FirstBytes {
     stream: TcpStream,
-    bytes: [u8; PLAIN.len()],
+    bytes: [u8; PLAIN_HTTP.len()],
     read: usize,
 }
 
@@ -115,10 +114,10 @@ impl AsyncRead for FirstBytes {
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         let this = &mut *self;
         for byte in buf.filled().iter().skip(before) {
-            let Some(place) = this.bytes.get_mut(this.read) else {
+            let Some(slot) = this.bytes.get_mut(this.read) else {
                 break;
             };
-            *place = *byte;
+            *slot = *byte;
             this.read += 1;
         }
         polled
@@ -143,12 +142,11 @@ impl AsyncWrite for FirstBytes {
     }
 }
 
-/// Takes every certificate, also one that cannot be read (an X.509 v1 one, for example): its
-/// signature proves nothing if anyone may sign.
+/// Accepts any certificate, even one that cannot be parsed (for example X.509 v1).
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! gRPC: what the health service says, and servers that have none.
+//! gRPC health checks.
 
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
@@ -9,7 +9,7 @@ use windlass_proto::health_v1::{HealthCheckRequest, HealthCheckResponse};
 
 use super::*;
 
-/// Says a status by the name of the service, and remembers who asked.
+/// Returns a status by service name and records the user agents.
 #[derive(Clone, Default)]
 struct ByName(Arc<Mutex<Vec<String>>>);
 
@@ -33,7 +33,7 @@ impl Health for ByName {
     }
 }
 
-/// A server without a health service.
+/// Server without a health service.
 struct Nothing;
 
 #[tonic::async_trait]
@@ -61,7 +61,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn the_health_service_is_heard() {
+async fn health_status_is_returned() {
     let service = ByName::default();
     let address = grpc_server(service.clone()).await;
     for (name, expected) in [
@@ -81,7 +81,7 @@ async fn the_health_service_is_heard() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_health_service_is_recognised() {
+async fn missing_health_service_is_unimplemented() {
     let address = grpc_server(Nothing).await;
     let answer = ask(address, "", LONG).await;
     assert!(
@@ -91,7 +91,7 @@ async fn a_server_without_a_health_service_is_recognised() {
 }
 
 #[tokio::test]
-async fn a_service_that_does_not_answer_is_given_up() {
+async fn hung_health_service_times_out() {
     let slow = grpc_server(ByName::default()).await;
     assert_eq!(
         ask(slow, "slow", SHORT).await,
@@ -105,8 +105,8 @@ async fn a_service_that_does_not_answer_is_given_up() {
 }
 
 #[tokio::test]
-async fn what_is_no_grpc_server_is_a_failure() {
-    let address = nobody().await;
+async fn non_grpc_server_is_a_failure() {
+    let address = closed_port().await;
     let why = format!("dial tcp {address}: connect: connection refused");
     assert_eq!(ask(address, "", LONG).await, Err(CheckError::Failed(why)));
     let http1 = server(|mut stream| async move {
@@ -129,7 +129,7 @@ async fn what_is_no_grpc_server_is_a_failure() {
 }
 
 #[tokio::test]
-async fn a_connection_ends_with_its_check() {
+async fn connection_ends_with_its_check() {
     let ended = Arc::new(AtomicUsize::new(0));
     let count = ended.clone();
     let address = server(move |stream| {
@@ -148,7 +148,7 @@ async fn a_connection_ends_with_its_check() {
     }
 }
 
-/// A server that asks for answers without end and reads none.
+/// Requests acknowledgements without end and reads none.
 async fn floods(mut stream: TcpStream) {
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
@@ -159,7 +159,7 @@ async fn floods(mut stream: TcpStream) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stops_reading_keeps_no_connection() {
+async fn server_that_stops_reading_does_not_keep_connection() {
     let ended = Arc::new(AtomicUsize::new(0));
     let count = ended.clone();
     let socket = TcpSocket::new_v4().expect("socket");
@@ -174,7 +174,7 @@ async fn a_server_that_stops_reading_keeps_no_connection() {
             count.fetch_add(1, Ordering::Relaxed);
         }
     });
-    // long enough to fill what is between them
+    // until the socket buffers are full
     let limit = Duration::from_secs(3);
     assert!(ask(address, "", limit).await.is_err());
     let deadline = Instant::now() + LONG;

@@ -1,9 +1,9 @@
-//! HTTP: answers, redirects, and servers that misbehave.
+//! HTTP responses, redirects and faulty servers.
 
 use super::*;
 
 #[tokio::test]
-async fn the_server_sees_the_request_as_it_is_written() {
+async fn request_is_sent_unchanged() {
     let seen = Arc::new(Mutex::new(String::new()));
     let kept = seen.clone();
     let address = server(move |mut stream| {
@@ -27,8 +27,8 @@ async fn the_server_sees_the_request_as_it_is_written() {
 }
 
 #[tokio::test]
-async fn a_header_that_cannot_be_sent_is_not_sent() {
-    let mut target = target(nobody().await);
+async fn invalid_header_is_rejected() {
+    let mut target = target(closed_port().await);
     target.headers = vec![("X".to_owned(), "a\r\nY: b".to_owned())];
     let why = "net/http: invalid header field value for \"X\"";
     assert_eq!(
@@ -38,7 +38,7 @@ async fn a_header_that_cannot_be_sent_is_not_sent() {
 }
 
 #[tokio::test]
-async fn an_answer_ends_where_it_says_though_the_server_keeps_the_connection() {
+async fn response_ends_before_kept_connection() {
     for (bytes, expected) in [
         (
             &b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"[..],
@@ -62,23 +62,23 @@ async fn an_answer_ends_where_it_says_though_the_server_keeps_the_connection() {
             "302 \"\"",
         ),
     ] {
-        check(says(bytes).await, expected).await;
+        check(responds(bytes).await, expected).await;
     }
 }
 
 #[tokio::test]
-async fn an_answer_may_end_with_its_connection() {
+async fn response_may_end_with_connection() {
     for (bytes, expected) in [
         (&b"HTTP/1.0 200 OK\r\n\r\nok"[..], "200 \"ok\""),
         (b"HTTP/1.1 200 OK\n\nok", "200 \"ok\""),
         (b"HTTP/1.1 500 Oh\r\n\r\n", "500 \"\""),
     ] {
-        check(says_and_closes(bytes).await, expected).await;
+        check(responds_and_closes(bytes).await, expected).await;
     }
 }
 
 #[tokio::test]
-async fn what_is_no_answer_says_so_in_gos_words() {
+async fn malformed_response_has_go_error_text() {
     let broken = "net/http: HTTP/1.x transport connection broken: ";
     for (bytes, expected) in [
         (&b""[..], r#"Failed("EOF")"#.to_owned()),
@@ -107,12 +107,12 @@ async fn what_is_no_answer_says_so_in_gos_words() {
             format!(r#"Failed("{broken}malformed MIME header or status \"HTTP/1.1 abc\"")"#),
         ),
     ] {
-        check(says_and_closes(bytes).await, &expected).await;
+        check(responds_and_closes(bytes).await, &expected).await;
     }
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_something_else_is_found_out_at_once() {
+async fn other_protocol_is_detected_immediately() {
     let ssh = server(|mut stream| async move {
         stream
             .write_all(b"SSH-2.0-OpenSSH_9.2\r\n")
@@ -127,8 +127,8 @@ async fn a_server_that_speaks_something_else_is_found_out_at_once() {
 }
 
 #[tokio::test]
-async fn nobody_listening_and_a_reset_are_told_as_go_tells_them() {
-    let address = nobody().await;
+async fn refused_and_reset_connections_have_go_error_text() {
+    let address = closed_port().await;
     check(
         address,
         r#"Failed("dial tcp ADDRESS: connect: connection refused")"#,
@@ -151,7 +151,7 @@ async fn nobody_listening_and_a_reset_are_told_as_go_tells_them() {
 }
 
 #[tokio::test]
-async fn the_limit_holds_against_servers_that_never_finish() {
+async fn timeout_applies_to_incomplete_responses() {
     let checks = NetChecks::new();
     let silent = server(until_closed).await;
     let trickling = server(|mut stream| async move {
@@ -171,7 +171,7 @@ async fn the_limit_holds_against_servers_that_never_finish() {
         let answer = checks.http(&target(address), Some(SHORT)).await;
         assert_eq!(answer, Err(CheckError::TimedOut(SHORT)));
     }
-    let no_body = says(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no").await;
+    let no_body = responds(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no").await;
     let answer = checks.http(&target(no_body), Some(SHORT)).await;
     let why = "context deadline exceeded \
                (Client.Timeout or context cancellation while reading body)";
@@ -179,7 +179,7 @@ async fn the_limit_holds_against_servers_that_never_finish() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_stops_talking_is_heard_for_ten_kib_of_body() {
+async fn endless_body_is_truncated_to_10_kib() {
     for head in [
         "HTTP/1.1 200 OK\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
@@ -202,7 +202,7 @@ async fn a_server_that_never_stops_talking_is_heard_for_ten_kib_of_body() {
 }
 
 #[tokio::test]
-async fn heads_without_end_are_given_up() {
+async fn endless_headers_are_rejected() {
     for (line, expected) in [
         ("a: b\r\n", "response headers exceeded"),
         ("HTTP/1.1 100 Continue\r\n\r\n", "too many 1xx"),
@@ -228,7 +228,7 @@ async fn heads_without_end_are_given_up() {
     }
 }
 
-/// A server that answers by path, and how often it was asked.
+/// Starts a server that responds by path, and returns its request counter.
 async fn redirecting(answer: fn(&str) -> String) -> (SocketAddr, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
@@ -253,7 +253,7 @@ fn moved(to: &str) -> String {
 }
 
 #[tokio::test]
-async fn redirects_on_the_same_host_are_followed() {
+async fn same_host_redirects_are_followed() {
     let (address, asked) = redirecting(|path| match path {
         "/" => moved("/a/b"),
         "/a/b" => moved("../c?d"),
@@ -268,14 +268,14 @@ async fn redirects_on_the_same_host_are_followed() {
 }
 
 #[tokio::test]
-async fn a_redirect_to_another_host_is_the_answer() {
+async fn redirect_to_other_host_is_the_response() {
     let (address, asked) = redirecting(|_| moved("http://example.invalid/x")).await;
     check(address, "302 \"gone\" to example.invalid").await;
     assert_eq!(asked.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
-async fn redirects_without_end_are_given_up() {
+async fn redirect_loop_is_stopped() {
     let (address, asked) = redirecting(|_| moved("/again")).await;
     check(
         address,
@@ -286,14 +286,14 @@ async fn redirects_without_end_are_given_up() {
 }
 
 #[tokio::test]
-async fn a_redirect_that_leads_nowhere_is_told_with_its_url() {
+async fn failed_redirect_error_has_its_url() {
     let (address, _) = redirecting(|_| moved("/%zz")).await;
     check(
         address,
         r#"Redirected("Get \"/%zz\": failed to parse Location header \"/%zz\": invalid URL escape")"#,
     )
     .await;
-    // port 1 of this machine: nobody listens there
+    // port 1 has no listener
     let (address, _) = redirecting(|_| moved("http://127.0.0.1:1/x")).await;
     check(
         address,
@@ -303,9 +303,9 @@ async fn a_redirect_that_leads_nowhere_is_told_with_its_url() {
 }
 
 #[tokio::test]
-async fn names_and_ipv6_addresses_are_hosts_too() {
+async fn host_may_be_name_or_ipv6_address() {
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    let address = says(answer).await;
+    let address = responds(answer).await;
     let mut named = target(address);
     named.host = "localhost".to_owned();
     let found = NetChecks::new().http(&named, Some(LONG)).await;

@@ -1,4 +1,4 @@
-//! HTTPS: any certificate will do, and no session is remembered.
+//! HTTPS with any certificate and without session resumption.
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -13,7 +13,7 @@ fn acceptor() -> TlsAcceptor {
     acceptor_with(own.cert.der().clone(), own.signing_key.serialize_der())
 }
 
-/// A server that shows this certificate and holds this key, whether they belong together or not.
+/// Creates an acceptor whose certificate and key need not match.
 fn acceptor_with(certificate: CertificateDer<'static>, key: Vec<u8>) -> TlsAcceptor {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
@@ -35,7 +35,7 @@ fn secure(address: SocketAddr) -> HttpTarget {
 }
 
 #[tokio::test]
-async fn a_certificate_of_somebody_else_is_good_enough_and_each_handshake_is_a_whole_one() {
+async fn any_certificate_is_accepted_with_full_handshakes() {
     let kinds = Arc::new(Mutex::new(Vec::new()));
     let seen = kinds.clone();
     let acceptor = acceptor();
@@ -50,8 +50,8 @@ async fn a_certificate_of_somebody_else_is_good_enough_and_each_handshake_is_a_w
             assert!(request[..length].starts_with(b"GET / HTTP/1.1\r\n"));
             let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
             stream.write_all(answer).await.expect("write");
-            // the client says goodbye before it goes
-            let end = stream.read(&mut request).await.expect("goodbye");
+            // close_notify of the client
+            let end = stream.read(&mut request).await.expect("close_notify");
             assert_eq!(end, 0);
         }
     })
@@ -65,7 +65,7 @@ async fn a_certificate_of_somebody_else_is_good_enough_and_each_handshake_is_a_w
     named.host = "localhost".to_owned();
     assert!(checks.http(&named, Some(LONG)).await.is_ok());
     let kinds = kinds.lock().expect("lock");
-    // another kind would be a session taken up again
+    // no session resumption
     let whole = |kind: &Option<HandshakeKind>| {
         matches!(
             kind,
@@ -76,8 +76,8 @@ async fn a_certificate_of_somebody_else_is_good_enough_and_each_handshake_is_a_w
 }
 
 #[tokio::test]
-async fn a_server_without_a_readable_certificate_or_a_goodbye_has_answered() {
-    // nobody can read its certificate either
+async fn invalid_certificate_and_missing_close_notify_are_ok() {
+    // the certificate cannot be parsed either
     let key = rcgen::KeyPair::generate().expect("key").serialize_der();
     let acceptor = acceptor_with(CertificateDer::from(b"none".to_vec()), key);
     let address = server(move |stream| {
@@ -99,7 +99,7 @@ async fn a_server_without_a_readable_certificate_or_a_goodbye_has_answered() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_plain_http_is_recognised() {
+async fn plain_http_server_is_detected() {
     let address = server(|mut stream| async move {
         let mut hello = [0; 5];
         stream.read_exact(&mut hello).await.expect("read");
@@ -113,7 +113,7 @@ async fn a_server_that_speaks_plain_http_is_recognised() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_fails_is_a_failure_and_one_that_hangs_is_given_up() {
+async fn failed_handshake_fails_and_hung_handshake_times_out() {
     let checks = NetChecks::new();
     let address = server(|mut stream| async move {
         stream.write_all(b"certainly not TLS").await.expect("write");

@@ -1,36 +1,34 @@
-//! Reading an HTTP answer: where its head ends, what it says, where its body ends.
-//!
-//! Everything here comes from a container and is bounded: nothing grows with what it sends.
+//! Parser of HTTP responses with bounded memory.
 
 use std::mem::MaybeUninit;
 
-/// How every answer begins.
+/// Start of every response.
 pub(super) const HTTP: &[u8] = b"HTTP/";
 
-/// Most header lines. Go has no such limit, but one in bytes.
+/// Go limits the bytes only.
 const MAX_HEADERS: usize = 256;
 
-/// Longest line between two chunks: a length, and extensions that nobody reads.
-const MAX_CHUNK_LINE: usize = 4 << 10;
+/// Maximum length of a chunk header, with extensions.
+const MAX_CHUNK_HEADER_BYTES: usize = 4 << 10;
 
-/// Longest part of an answer that is repeated in an error.
-const MAX_QUOTED: usize = 100;
+/// Maximum quoted part of a response in an error.
+const MAX_QUOTED_BYTES: usize = 100;
 
-/// Finds the empty line after a head, looking at each byte once.
+/// Finds the empty line after a head and scans each byte once.
 #[derive(Debug, Default)]
 pub(super) struct HeadEnd {
     seen: usize,
 }
 
 impl HeadEnd {
-    /// Length of the head with its empty line, once it is there. `bytes` only grows.
+    /// Returns the length of the head with its empty line, if complete. `bytes` only grows.
     pub(super) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         while let Some(at) = bytes.get(self.seen..)?.iter().position(|b| *b == b'\n') {
             let after = self.seen + at + 1;
             match bytes.get(after..)? {
                 [b'\n', ..] => return Some(after + 1),
                 [b'\r', b'\n', ..] => return Some(after + 2),
-                // may become one with the next bytes: look at this line end again
+                // incomplete: scan this line end again with the next bytes
                 [] | [b'\r'] => {
                     self.seen = after - 1;
                     return None;
@@ -43,18 +41,18 @@ impl HeadEnd {
     }
 }
 
-/// How a body ends.
+/// End of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     /// After this many bytes.
     Length(u64),
     /// With an empty chunk.
     Chunked,
-    /// With the connection.
+    /// At the end of the connection.
     Close,
 }
 
-/// What matters of a head.
+/// Relevant parts of a head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub status: u16,
@@ -63,10 +61,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// Reads a head that ends with its empty line.
-    ///
-    /// # Errors
-    /// It is none, in Go's words.
+    /// Parses a head that ends with its empty line. Error texts match Go.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         let mut response = httparse::Response::new(&mut []);
@@ -91,7 +86,7 @@ impl Head {
             if header.name.eq_ignore_ascii_case("content-length") {
                 length = Some(content_length(value, length)?);
             } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
-                // a server that speaks HTTP/1.0 cannot mean it
+                // not defined for HTTP/1.0
                 if response.version == Some(1) {
                     if !value.eq_ignore_ascii_case(b"chunked") {
                         let value = String::from_utf8_lossy(value);
@@ -112,12 +107,12 @@ impl Head {
         Ok(head)
     }
 
-    /// Another answer follows.
+    /// Whether another response follows.
     pub(super) fn is_informational(&self) -> bool {
         (100..=199).contains(&self.status) && self.status != 101
     }
 
-    /// Where it redirects to, if it does.
+    /// Returns the location of a redirect.
     pub(super) fn redirect(&self) -> Option<String> {
         let redirects = matches!(self.status, 301 | 302 | 303 | 307 | 308);
         let location = self
@@ -128,19 +123,19 @@ impl Head {
     }
 }
 
-/// What a server said instead of an answer.
+/// Formats the error of a response that is not HTTP.
 pub(super) fn not_http(bytes: &[u8]) -> String {
     let line = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let what = match line.starts_with(HTTP) {
+    let problem = match line.starts_with(HTTP) {
         true => "malformed MIME header or status",
         false => "malformed HTTP response",
     };
-    let line = String::from_utf8_lossy(&line[..line.len().min(MAX_QUOTED)]);
-    format!("{what} {line:?}")
+    let line = String::from_utf8_lossy(&line[..line.len().min(MAX_QUOTED_BYTES)]);
+    format!("{problem} {line:?}")
 }
 
-/// A length, which may be said twice if it is said the same.
+/// Parses a length; a duplicate header must be equal.
 fn content_length(value: &[u8], before: Option<u64>) -> Result<u64, String> {
     let text = String::from_utf8_lossy(value);
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
@@ -155,22 +150,22 @@ fn content_length(value: &[u8], before: Option<u64>) -> Result<u64, String> {
     }
 }
 
-/// A body while it is read.
+/// A partially read body.
 #[derive(Debug)]
 pub(super) struct Body {
     framing: Framing,
-    /// What was read and not yet taken apart.
+    /// Received and not yet parsed.
     raw: Vec<u8>,
     kept: Vec<u8>,
-    most: usize,
+    max: usize,
     chunk: Chunk,
 }
 
-/// Where in a chunked body we are.
+/// Position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunk {
-    /// Before a line with a length.
-    Line,
+    /// Before a chunk header.
+    Header,
     /// This many bytes before the end of a chunk.
     Data(u64),
     /// Before the line end after a chunk.
@@ -178,37 +173,34 @@ enum Chunk {
 }
 
 impl Body {
-    /// A body of which `read` is there and `most` bytes are kept.
-    pub(super) fn new(framing: Framing, read: Vec<u8>, most: usize) -> Self {
+    /// Creates a body with the received bytes `read`, truncated to `max` bytes.
+    pub(super) fn new(framing: Framing, read: Vec<u8>, max: usize) -> Self {
         Self {
             framing,
             raw: read,
             kept: Vec::new(),
-            most,
-            chunk: Chunk::Line,
+            max,
+            chunk: Chunk::Header,
         }
     }
 
-    /// Room for more bytes of the connection.
-    pub(super) fn room(&mut self) -> &mut Vec<u8> {
-        self.raw.reserve(MAX_CHUNK_LINE);
+    /// Returns the buffer for more received bytes.
+    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
+        self.raw.reserve(MAX_CHUNK_HEADER_BYTES);
         &mut self.raw
     }
 
-    /// True if the end of the connection is the end of the body.
+    /// Whether the end of the connection is the end of the body.
     pub(super) fn ends_with_connection(&self) -> bool {
         self.framing == Framing::Close
     }
 
-    /// What is kept of it.
+    /// Returns the truncated body.
     pub(super) fn into_kept(self) -> Vec<u8> {
         self.kept
     }
 
-    /// Takes apart what was read; true once everything that is kept is there.
-    ///
-    /// # Errors
-    /// A chunk is none, in Go's words.
+    /// Parses the received bytes; true once the truncated body is complete. Error texts match Go.
     pub(super) fn advance(&mut self) -> Result<bool, String> {
         match self.framing {
             Framing::Close => {
@@ -238,14 +230,14 @@ impl Body {
                 Chunk::End => match self.raw.as_slice() {
                     [b'\r', b'\n', ..] => {
                         self.raw.drain(..2);
-                        Chunk::Line
+                        Chunk::Header
                     }
                     [] | [b'\r'] => return Ok(false),
                     _ => return Err("malformed chunked encoding".to_owned()),
                 },
-                Chunk::Line => {
+                Chunk::Header => {
                     let Some(end) = self.raw.iter().position(|b| *b == b'\n') else {
-                        if self.raw.len() > MAX_CHUNK_LINE {
+                        if self.raw.len() > MAX_CHUNK_HEADER_BYTES {
                             return Err("http: chunk line too long".to_owned());
                         }
                         return Ok(false);
@@ -261,17 +253,17 @@ impl Body {
         Ok(true)
     }
 
-    /// Takes up to `most` bytes of what was read, keeping as many as there is room for.
-    fn keep(&mut self, most: u64) -> u64 {
-        let take = usize::try_from(most).map_or(self.raw.len(), |most| most.min(self.raw.len()));
-        let room = self.most - self.kept.len();
+    /// Consumes up to `max` received bytes and keeps those that fit.
+    fn keep(&mut self, max: u64) -> u64 {
+        let take = usize::try_from(max).map_or(self.raw.len(), |max| max.min(self.raw.len()));
+        let room = self.max - self.kept.len();
         self.kept.extend_from_slice(&self.raw[..take.min(room)]);
         self.raw.drain(..take);
         take as u64
     }
 
     fn is_full(&self) -> bool {
-        self.kept.len() >= self.most
+        self.kept.len() >= self.max
     }
 }
 

@@ -1,4 +1,4 @@
-//! Heads and bodies as servers send them, in one piece and in many.
+//! Heads and bodies, split at every position.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn head(text: &str) -> String {
 }
 
 #[test]
-fn a_head_says_how_its_body_ends() {
+fn head_determines_body_framing() {
     for (text, expected) in [
         (
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
@@ -78,7 +78,7 @@ fn a_head_says_how_its_body_ends() {
 }
 
 #[test]
-fn only_redirects_that_say_where_to_redirect() {
+fn redirect_requires_location() {
     for (status, location, expected) in [
         (301, "Location: /a\r\n", r#"301 Close Some("/a")"#),
         (
@@ -100,14 +100,14 @@ fn only_redirects_that_say_where_to_redirect() {
 }
 
 #[test]
-fn more_headers_than_anybody_needs_are_no_head() {
+fn too_many_headers_are_rejected() {
     let with = |count: usize| format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(count));
     assert_eq!(head(&with(MAX_HEADERS)), "200 Close None");
     assert!(head(&with(MAX_HEADERS + 1)).starts_with("error: "));
 }
 
 #[test]
-fn the_end_of_a_head_is_found_wherever_it_is_torn() {
+fn head_end_is_found_at_any_split() {
     for (text, expected) in [
         ("HTTP/1.1 200 OK\r\n\r\n", Some(19)),
         ("HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody\r\n\r\n", Some(25)),
@@ -130,14 +130,14 @@ fn the_end_of_a_head_is_found_wherever_it_is_torn() {
     }
 }
 
-/// Reads a body of which at most eight bytes are kept, torn at every place.
+/// Parses a body truncated to 8 bytes, split at every position.
 fn check_body(framing: Framing, text: &str, expected: &str) {
     for tear in 0..=text.len() {
         let (first, rest) = text.split_at(tear);
         let mut body = Body::new(framing, first.into(), 8);
         let mut ended = body.advance();
         if ended == Ok(false) {
-            body.room().extend(rest.as_bytes());
+            body.buffer().extend(rest.as_bytes());
             ended = body.advance();
         }
         let shown = match ended {
@@ -152,7 +152,7 @@ fn check_body(framing: Framing, text: &str, expected: &str) {
 }
 
 #[test]
-fn a_body_ends_where_its_head_says_or_where_no_more_is_kept() {
+fn body_ends_by_framing_or_truncation() {
     check_body(Framing::Length(0), "", " true");
     check_body(Framing::Length(3), "abc", "abc true");
     check_body(Framing::Length(4), "abc", "abc false");
@@ -190,9 +190,9 @@ fn a_body_ends_where_its_head_says_or_where_no_more_is_kept() {
 }
 
 #[test]
-fn a_line_between_chunks_cannot_grow_for_ever() {
-    let mut body = Body::new(Framing::Chunked, vec![b'1'; MAX_CHUNK_LINE], 8);
+fn chunk_header_length_is_limited() {
+    let mut body = Body::new(Framing::Chunked, vec![b'1'; MAX_CHUNK_HEADER_BYTES], 8);
     assert_eq!(body.advance(), Ok(false));
-    body.room().push(b'1');
+    body.buffer().push(b'1');
     assert_eq!(body.advance(), Err("http: chunk line too long".to_owned()));
 }
