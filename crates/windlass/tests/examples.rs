@@ -12,7 +12,7 @@ use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::environment::scaled;
 use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
-/// What takes a second on an idle machine may take long on one that also compiles.
+/// Long enough for a busy host.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// An agent with an empty manifest directory. Fields are dropped in order: the agent first.
@@ -39,14 +39,14 @@ impl Node {
         }
     }
 
-    /// Puts a manifest in place by rename, as editors and configuration management do.
+    /// Writes a manifest by rename, as editors do.
     fn write(&self, file: &str, content: impl AsRef<[u8]>) {
         let staged = self.containerd.base().join("staged");
         std::fs::write(&staged, content).unwrap();
         std::fs::rename(staged, self.manifests.join(file)).unwrap();
     }
 
-    /// Waits for a pod to be as wanted and returns it.
+    /// Waits for a pod in the wanted state and returns it.
     async fn pod(&mut self, name: &str, what: &str, wanted: impl Fn(&PodView) -> bool) -> PodView {
         let found = |table: &PodTable| table.pod(name).is_some_and(&wanted);
         match self
@@ -76,7 +76,8 @@ fn example(file: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The page at an address. Without a probe a pod is ready a moment before its server listens.
+/// Gets the page at an address, with retries: without a probe the pod may be ready before its
+/// server.
 async fn http_get(ip: &str) -> String {
     let end = tokio::time::Instant::now() + scaled(TIMEOUT);
     let mut connection = loop {

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What kubeadm 1.36 writes; `@` is where the test has its files.
+/// Output of kubeadm 1.36; `@` is the directory of the test.
 const CONFIG: &str = include_str!("kubeadm/config.yaml");
 const CA: &str = include_str!("kubeadm/ca.crt");
 const BOOTSTRAP: &str = include_str!("kubeadm/bootstrap-kubelet.conf");
@@ -25,7 +25,7 @@ const ARGS: [&str; 4] = [
      --pod-infra-container-image=registry.k8s.io/pause:3.10.1",
     "--root-dir=@/root --cert-dir=@/root/pki --fail-cgroupv1=false --fail-swap-on=false",
 ];
-/// Long, for two busy cores: the agent needs less than a second.
+/// Long enough for two busy cores.
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]

@@ -81,7 +81,7 @@ fn patches(sim: &NodeSim, name: &str) -> usize {
 
 #[test]
 fn manifest_edit_during_downtime_replaces_running_pod() {
-    // the API server is itself a static pod: to mend it must not need it
+    // the API server is a static pod, so its recovery must not require it
     on_a_ready_node(1, async |sim| {
         let broken = static_pod("kube-apiserver").uid("broken");
         sim.desire([broken.build()]).await;
@@ -125,7 +125,7 @@ fn manifest_edit_during_mirror_deletion_creates_one_mirror_pod() {
             mirrored(sim).as_deref() == Some("two") && ready(sim, "etcd")
         })
         .await;
-        // and back, while the node object is replaced under it
+        // and back, with a replaced node object
         sim.desire([etcd("one")]).await;
         sim.api.delete::<Node>(None, NODE, None);
         sim.until("the old one is back", MINUTE, |sim| {
@@ -263,7 +263,7 @@ fn pod_finished_during_outage_does_not_run_again() {
     }
 }
 
-/// What the file of admitted pods does when the agent starts.
+/// State of the checkpoint when the agent starts.
 async fn restore(sim: &NodeSim, pods: impl IntoIterator<Item = Pod>) {
     let unconfirmed = |mut pod: Pod| {
         let annotations = pod.metadata.annotations.get_or_insert_default();
@@ -311,7 +311,7 @@ fn restored_pod_after_reboot_waits_for_api_server() {
         sim.kill_agent().await;
         let down = sim.api.faults().outage();
         sim.runtime.reboot();
-        // forced away, and running on another node by now
+        // force-deleted and running on another node
         sim.api.delete::<Pod>(Some("default"), "db", Some(0));
         sim.start_agent().await;
         restore(sim, [known]).await;

@@ -25,7 +25,7 @@ fn runs(sim: &NodeSim, name: &str) -> bool {
     sim.runtime.running(&uid(name), "app").is_some()
 }
 
-/// Runs a scenario next to a pod that must not notice it.
+/// Runs a scenario next to a pod that must not be affected.
 fn beside_a_bystander(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim)) {
     simulate(seed, async |sim| {
         sim.runtime.add_image("busybox:1");
@@ -109,7 +109,7 @@ fn unstoppable_pod_is_reported_and_blocks_only_same_name() {
     beside_a_bystander(4, async |sim| {
         desire(sim, [pod("web")]).await;
         sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
-        // a sandbox that could be stopped would take its containers with it
+        // stopping the sandbox would stop its containers
         for operation in [Operation::StopContainer, Operation::StopPodSandbox] {
             let stuck = Fault::fail(operation, usize::MAX, CriCode::Other, "task is stuck");
             sim.runtime.inject(stuck.on("default/web"));

@@ -82,7 +82,7 @@ fn call_lines(calls: Vec<Call>, since: Timestamp) -> Vec<String> {
     calls.filter_map(line).collect()
 }
 
-/// Commands, stops and starts since a moment, with the second of each.
+/// Exec, stop and start calls since a time, with the second of each.
 fn calls(sim: &NodeSim, since: Timestamp) -> Vec<String> {
     call_lines(sim.runtime.calls(), since)
 }
@@ -194,7 +194,7 @@ fn shortened_grace_period_applies_to_hung_hook() {
         assert!(sim.runtime.running(&uid, "app").is_some());
         delete(sim, Some(4));
         let (ended, removed) = gone(sim, &uid, since).await;
-        // the hook is run again, for as long as the new grace allows
+        // the hook runs again within the new grace period
         assert_eq!(
             calls(sim, since),
             ["0s exec app#0", "20s exec app#0", "24s stop app#0"]
@@ -217,7 +217,7 @@ fn force_deletion_limits_hook_and_stop_timeout() {
             sim.runtime.running(&uid, "app").is_none()
         })
         .await;
-        // the object is gone at once, so the grace is whatever is known of it: the shortest
+        // the object is removed at once, so the min grace period applies
         let stops = sim
             .runtime
             .calls_of(Operation::StopContainer, "default/web/");
@@ -289,7 +289,7 @@ fn sleep_hook_ends_with_container() {
         sim.runtime.kill_container(&app.id, 0);
         let (ended, removed) = gone(sim, &uid, since).await;
         assert!((5.0..5.1).contains(&ended), "{ended}");
-        // it is looked for every second
+        // it is polled every second
         assert!(removed <= 1.5, "{removed}");
         assert_eq!(sim.metrics.hook_sleeps_terminated.get(), 1.0);
     });
@@ -324,7 +324,7 @@ fn sidecars_stop_last_in_reverse_within_grace_period() {
         let since = delete(sim, None);
         let (ended, removed) = gone(sim, &uid, since).await;
         let mut calls = calls(sim, since);
-        // what happens in the same moment has no order
+        // calls at the same time have no order
         calls[..4].sort();
         assert_eq!(
             calls,
@@ -351,7 +351,7 @@ fn stubborn_app_container_leaves_sidecars_min_stop_timeout() {
         let uid = running(sim, with_sidecars()).await;
         let since = delete(sim, Some(10));
         let (ended, removed) = gone(sim, &uid, since).await;
-        // mains get the whole grace, and all sidecars two seconds after it
+        // app containers get the whole grace period, sidecars two more seconds
         assert!((12.0..12.3).contains(&ended), "{ended}");
         assert!(removed <= 0.5, "{removed}");
     });
@@ -452,7 +452,7 @@ fn agent_kill_during_post_start_hook_keeps_container() {
         sim.until("web is ready", 10 * SECOND, ready).await;
         sim.pass(2 * MINUTE).await;
         assert_eq!(sim.runtime.starts(&uid, "app"), 1);
-        // it is not known whether the hook was through, and upstream does not run it twice either
+        // the state of the hook is unknown, and as upstream it runs once
         assert_eq!(sim.runtime.execs(&uid, "app"), 1);
     });
 }
@@ -487,7 +487,7 @@ fn killed_while_stopping(seed: u64, after: u32, knew: bool) -> (f64, Vec<String>
 
 #[test]
 fn agent_kill_during_pre_stop_hook_resumes_remaining_grace() {
-    // the mark of the deletion says 30 s, without fractions; two more belong to the container
+    // deletionTimestamp has whole seconds; two more are the min stop timeout
     let (ended, calls) = killed_while_stopping(14, 10, true);
     assert_eq!(calls, ["0s exec app#0", "11s exec app#0", "30s stop app#0"]);
     assert!((31.0..32.5).contains(&ended), "{ended}");

@@ -67,7 +67,7 @@ fn image_volume_pull_delays_only_its_container() {
             state(sim, "web", "plain") == "running" && state(sim, "web", "user") == "ErrImagePull"
         })
         .await;
-        // the delay outlives the agent
+        // the back-off survives the restart
         sim.kill_agent().await;
         sim.runtime.set_pull(MODEL, Pull::default());
         sim.start_agent().await;

@@ -16,10 +16,10 @@ use windlass_types::{ContainerState, PodUid};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-/// Dead things go with the next housekeepings, not with the garbage of the minute.
+/// Orphans are removed by housekeeping, before the next garbage collection.
 const PROMPTLY: Duration = Duration::from_secs(10);
 
-/// The shapes in which something can be left behind.
+/// States of leftovers.
 const SHAPES: [&str; 6] = ["whole", "dead", "empty", "stopped", "loose", "unknown"];
 
 fn pod(name: &str) -> PodBuilder {
@@ -49,7 +49,7 @@ fn latencies(sim: &NodeSim) {
     }
 }
 
-/// Everything that is left of a pod, one line for each thing.
+/// Leftovers of a pod, one line each.
 fn left_of(sim: &NodeSim, name: &str) -> Vec<String> {
     let uid = uid(name);
     let containers = sim.runtime.containers(&uid).into_iter();
@@ -105,7 +105,7 @@ fn orphaned_pods_of_every_state_are_removed() {
             left(sim, &SHAPES).is_empty()
         })
         .await;
-        // what was dead is not stopped again; what is not known to be dead is
+        // exited containers are not stopped again, those in an unknown state are
         for (name, stops) in [("whole", true), ("unknown", true), ("dead", false)] {
             let subject = format!("default/{name}/");
             let calls = sim.runtime.calls_of(Operation::StopContainer, &subject);
@@ -153,7 +153,7 @@ fn orphaned_pod_desired_later_runs_eventually() {
             assert!(runs(sim, "late"), "asked for after {waited:?}");
             assert!(sim.files.pod_dirs().contains(&uid("late")), "{waited:?}");
             if waited < 2 * SECOND {
-                // housekeeping had not come by
+                // before housekeeping
                 assert_eq!(
                     sim.runtime.running(&uid("late"), "app"),
                     first,
@@ -171,7 +171,7 @@ fn interrupted_housekeeping_is_finished_after_restart() {
         simulate(200 + step, async |sim| {
             leave_every_shape(sim).await;
             sim.start_agent().await;
-            // the first housekeeping comes after two seconds
+            // housekeeping runs first after two seconds
             let step = Duration::from_millis(50) * u32::try_from(step).expect("small");
             sim.pass(2 * SECOND + step).await;
             sim.kill_agent().await;
@@ -316,7 +316,7 @@ fn settings(tree: &MemoryTree) -> Option<CgroupSettings> {
     })
 }
 
-/// Runs a scenario with an agent that makes cgroups in the tree.
+/// Runs a scenario with an agent that creates cgroups in the tree.
 fn with_cgroups(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim, MemoryTree)) {
     simulate(seed, async |sim| {
         latencies(sim);

@@ -311,7 +311,7 @@ fn restored_probe_failures_restart_or_stay_not_ready() {
         sim.until("it runs", SECOND, |sim| sim.phase("web") == "Running")
             .await;
         sim.pass(MINUTE).await;
-        // the runtime does not let go of the container until the agent is gone
+        // the runtime does not stop the container before the agent is killed
         sim.runtime.inject(Fault::hang(Operation::StopContainer));
         sim.runtime.set_exec("app alive", Exec::exits(1));
         sim.until("it is to be restarted", 10 * SECOND, |sim| {
@@ -418,7 +418,7 @@ fn reported_readiness_stands_until_first_probe_result() {
         sim.checks.set(&address, 1, Server::Refuses);
         let checkpoint: Pod = sim.api.get(Some("default"), "web").expect("the pod");
         sim.kill_agent().await;
-        // another agent ran here before
+        // there was a previous run
         sim.probe_results.clear();
         sim.checkpoint = vec![checkpoint.into()];
         sim.start_agent().await;

@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 /// Max time until a hung call is reported.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Within this a pod starts, or stops, on the simulated runtime, in company.
+/// Max time of a pod start or stop, with other pods.
 const USUAL: Duration = Duration::from_millis(700);
 
 fn pod(name: &str) -> PodBuilder {
@@ -62,7 +62,7 @@ fn blocker_text(sim: &NodeSim, name: &str) -> String {
     blocker.map_or_else(String::new, |blocker| blocker.to_string())
 }
 
-/// Pods start and stop as if nothing else happened.
+/// Pods start and stop without delay.
 async fn neighbours_are_well(sim: &mut NodeSim, sick: &[&str], round: u32) {
     let name = format!("neighbour{round}");
     let with: Vec<&str> = sick.iter().copied().chain([name.as_str()]).collect();
@@ -122,7 +122,7 @@ fn hang(
             _ => &["sick"],
         };
         check_hung_call(sim, "sick", call).await;
-        // longer than any deadline; but a stop that fails at its own takes the sandbox down
+        // longer than any timeout, but a failed stop still stops the sandbox
         let rounds = match operation {
             Operation::StopContainer => 10,
             _ => 35,
@@ -136,7 +136,7 @@ fn hang(
             "RuntimeCallHung",
             "as long as it hangs"
         );
-        // a start is tried again with a container of its own
+        // a start is retried with a new container
         let events = hung_call_events(sim, "sick");
         assert!(
             events.iter().all(|event| event.starts_with("1x ")),
@@ -162,7 +162,7 @@ async fn starts(sim: &mut NodeSim, operation: Operation) {
     desire(sim, &["sick"]).await;
 }
 
-/// A pod that runs when the calls begin to hang.
+/// A running pod at the time of the hang.
 async fn ran(sim: &mut NodeSim, operation: Operation) {
     desire(sim, &["sick"]).await;
     sim.until("sick runs", USUAL, is_well).await;
@@ -243,7 +243,7 @@ fn hung_stop_container_is_reported_and_delays_no_pod() {
     let provoke = async |sim: &mut NodeSim| {
         ran(sim, Operation::StopContainer).await;
         desire(sim, &[]).await;
-        // its grace period is its own
+        // within its grace period
         sim.pass(5 * SECOND).await;
         assert_eq!(sim.blocker("sick"), "Terminating");
     };
@@ -271,7 +271,7 @@ fn hung_stop_pod_sandbox_is_reported_and_delays_no_pod() {
 fn hung_remove_container_is_reported_and_delays_no_pod() {
     let provoke = async |sim: &mut NodeSim| {
         ran(sim, Operation::RemoveContainer).await;
-        // of two dead instances the older goes
+        // the older of two dead instances is removed
         for _ in 0..2 {
             let app = sim.runtime.running(&uid("sick"), "app").expect("runs");
             sim.runtime.kill_container(&app.id, 1);
@@ -321,7 +321,7 @@ fn many_hung_sandbox_statuses_delay_no_pod() {
             let app = sim.runtime.running(&uid(name), "app").expect("runs");
             sim.runtime.kill_container(&app.id, 1);
         }
-        // those reads that took a place give it back
+        // reads release their permits
         sim.pass(2 * SECOND).await;
         for round in 0..20 {
             neighbours_are_well(sim, &names, round).await;
@@ -450,7 +450,7 @@ fn lost_event_is_recovered_by_next_relist() {
             .await;
             sim.until("web runs again", 6 * MINUTE, |sim| runs(sim, "web"))
                 .await;
-            // its back-off is forgotten
+            // its back-off is reset
             sim.pass(11 * MINUTE).await;
         }
         sim.runtime.assert_invariants();
@@ -475,7 +475,7 @@ fn late_events_are_superseded_by_inspection() {
                 now.is_some_and(|now| now.id != app.id)
             })
             .await;
-            // the events of the old container's life come during the new one's
+            // events of the previous instance arrive during the next one
             sim.pass(11 * MINUTE).await;
             assert_eq!(sim.runtime.starts(&uid("web"), "app"), round + 1);
         }

@@ -30,7 +30,7 @@ fn on_a_ready_node<R>(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim) -> R) 
     })
 }
 
-/// A pod `web` with these containers and more to its spec.
+/// A pod `web` with these containers and additional spec fields.
 fn pod(containers: &Value, more: &Value) -> PodBuilder {
     let mut spec = json!({"containers": containers, "terminationGracePeriodSeconds": 5});
     let object = spec.as_object_mut().expect("an object");
@@ -45,7 +45,7 @@ fn pod(containers: &Value, more: &Value) -> PodBuilder {
         .bound_to(NODE)
 }
 
-/// Asks `true` of the container every second.
+/// An exec probe of `true` every second.
 fn probe() -> Value {
     json!({"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 1})
 }
@@ -142,7 +142,7 @@ fn readiness_requires_probe_success_and_readiness_gate() {
             .await;
         assert_eq!(blocker(sim), "none");
 
-        // Being deleted it is ready until its probe says otherwise.
+        // A terminating pod is ready until its probe fails.
         assert!(sim.api.delete::<Pod>(Some("default"), "web", Some(60)));
         sim.pass(2 * SECOND).await;
         assert!(is_true(sim, "Ready"));
@@ -181,7 +181,7 @@ fn readiness_survives_restart_until_next_probe() {
         })
         .await;
 
-        // What replaces the container has to be probed first.
+        // The new instance has to be probed first.
         sim.runtime.set_exec(key, Exec::exits(0));
         sim.until("it is ready again", 3 * SECOND, |sim| is_true(sim, "Ready"))
             .await;
@@ -226,7 +226,7 @@ fn failed_pull_is_reported_as_back_off() {
             let (reason, message) = waiting(sim);
             reason == "ImagePullBackOff" && message.starts_with(&expected)
         };
-        // the sandbox's start is an event, too: which sync shows it does not matter
+        // the sandbox start is an event, too; either sync may report it
         sim.until("the first back-off is shown", 3 * SECOND, backs_off)
             .await;
         sim.until("the second pull failed", 12 * SECOND, |sim| {
@@ -342,7 +342,7 @@ fn ephemeral_container_status_is_reported() {
         assert_eq!(debug.restart_count, 0, "it is not started again");
         assert!(is_true(sim, "Ready"));
 
-        // That it has run is known to an agent that starts again, and to the runtime no more.
+        // Only the restarted agent knows that it has run.
         let uid = get(sim).uid();
         sim.kill_agent().await;
         let all = sim.runtime.containers(&uid).into_iter();

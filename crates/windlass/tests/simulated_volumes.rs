@@ -30,7 +30,7 @@ fn runs(sim: &NodeSim, name: &str) -> bool {
     sim.runtime.running(&uid(name), "app").is_some()
 }
 
-/// Nothing is left of a pod.
+/// True if a pod has no leftovers.
 fn gone(sim: &NodeSim, name: &str) -> bool {
     let uid = uid(name);
     sim.view(name).is_none() && !sim.files.pod_dirs().contains(&uid)
@@ -40,13 +40,13 @@ async fn desire(sim: &mut NodeSim, names: &[&str]) {
     sim.desire(names.iter().map(|name| pod(name).build())).await;
 }
 
-/// What keeps a pod, in words.
+/// Text of the blocker of a pod.
 fn blocked_by(sim: &NodeSim, name: &str) -> String {
     let blocker = sim.view(name).and_then(|view| view.blocker);
     blocker.map_or_else(String::new, |blocker| blocker.to_string())
 }
 
-/// How often an event of a pod was recorded.
+/// Count of an event of a pod.
 fn events(sim: &NodeSim, name: &str, text: &str) -> u32 {
     let view = sim.view(name).expect("an entry");
     let of_mounts = view
@@ -62,7 +62,7 @@ fn count(sim: &NodeSim, call: &str) -> usize {
     calls.iter().filter(|line| *line == call).count()
 }
 
-/// Runs a scenario; afterwards nothing has happened to volumes that never should.
+/// Runs a scenario, then checks the invariants of volumes.
 fn with_volumes(seed: u64, scenario: impl AsyncFnOnce(&mut NodeSim)) {
     simulate(seed, async |sim| {
         sim.runtime.add_image("busybox:1");

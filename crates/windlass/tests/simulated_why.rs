@@ -56,7 +56,7 @@ fn pod_start_has_ordered_records_and_idle_hour_adds_none() {
             .await;
         sim.pass(SECOND).await;
         let start = lines(sim, "web");
-        // what begins at the same virtual time stands in the order in which it ended
+        // records with the same start time are ordered by end time
         let expected = [
             "source ADD file",
             "admission admit",

@@ -375,7 +375,7 @@ fn hung_pulls_delay_no_pod_with_present_image() {
     simulate(14, async |sim| {
         latencies(sim);
         sim.runtime.inject(Fault::hang(Operation::PullImage));
-        // as many as may start at a time
+        // as many as may start concurrently
         let mut pods: Vec<Pod> = (0..4)
             .map(|i| {
                 let name = format!("pulling{i}");
@@ -415,7 +415,7 @@ fn immediate_exit_restarts_with_back_off() {
         sim.desire(loops.chain([pod("well").build()])).await;
         sim.pass(10 * MINUTE).await;
         for i in 0..5 {
-            // at 0, at once again, then after 10, 20, 40, 80, 160 and 300 s
+            // at 0, again at once, then after 10, 20, 40, 80, 160 and 300 s
             let starts = sim.runtime.starts(&format!("loop{i}-uid").into(), "crash");
             assert!((7..=8).contains(&starts), "{starts} starts of loop{i}");
             assert_eq!(sim.blocker(&format!("loop{i}")), "CrashLoopBackOff");
@@ -536,7 +536,7 @@ fn reboot_restarts_pods_except_finished_jobs() {
     });
 }
 
-/// Random pods, random faults, random deaths of the agent; then peace, and all must be well.
+/// Random pods, faults and agent kills, then convergence.
 async fn storm(sim: &mut NodeSim) -> Vec<String> {
     latencies(sim);
     sim.runtime

@@ -32,7 +32,7 @@ async fn on_fake_cluster_volume_is_used_only_while_attached_in_use() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_real_cluster_volume_is_used_only_while_attached_in_use() {
-    // a real attach-detach controller if there is one
+    // a real attach/detach controller, if present
     let kind = match Kind::WithControllers.assets() {
         Ok(_) => Kind::WithControllers,
         Err(_) => Kind::Real,
@@ -54,7 +54,7 @@ async fn volume_is_used_only_while_attached_in_use(kind: Kind) {
     env.pod_ready("attach-free").await;
     it_waits_and_says_for_what(&mut env, &created).await;
 
-    // an agent that begins now waits for the same
+    // a restarted agent waits for the same
     env.agent.kill().unwrap();
     env.respawn().await;
     it_waits_and_says_for_what(&mut env, &created).await;
@@ -79,7 +79,7 @@ async fn volume_is_used_only_while_attached_in_use(kind: Kind) {
     env.stop().await;
 }
 
-/// Calls that do something to the volume, or ask for something of it.
+/// Driver calls for the volume.
 fn about_the_volume(driver: &CsiDriver) -> Vec<Call> {
     let mut calls = driver.calls();
     calls.retain(|call| call.volume == VOLUME);
@@ -125,7 +125,7 @@ async fn it_waits_and_says_for_what(env: &mut TestEnv, created: &Value) {
     .await;
 }
 
-/// What attacher and controller do. A controller manager does its own part.
+/// Acts as attacher and, without a controller manager, as controller.
 async fn attach(env: &TestEnv, kind: Kind, context: &Value) {
     let name = attachment_name(VOLUME, DRIVER, NODE_NAME);
     let at = At::cluster(&name);
@@ -172,7 +172,7 @@ async fn it_outlives_an_agent(env: &mut TestEnv, driver: &CsiDriver, created: &V
     in_use(env, true).await;
 }
 
-/// A controller takes away what is not in use: not before the node has let go.
+/// A controller detaches a volume only after it is no longer in use.
 async fn it_is_in_use_until_it_is_unstaged(
     env: &mut TestEnv,
     kind: Kind,

@@ -22,7 +22,7 @@ async fn on_fake_cluster_a_node_joins_with_a_token() {
     a_node_joins_with_a_token(Kind::Fake).await;
 }
 
-/// With controllers: one of them signs what was approved.
+/// With controllers, one of which signs approved requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_real_cluster_a_node_joins_with_a_token() {
     a_node_joins_with_a_token(Kind::WithControllers).await;
@@ -53,7 +53,7 @@ async fn a_node_joins_with_a_token(kind: Kind) {
     env.create(&pod("joined", HOLD, json!({}))).await;
     let before = env.pod_ready("joined").await;
 
-    // the next start has the certificate: it asks for nothing
+    // the next run has the certificate and sends no request
     env.agent.kill().unwrap();
     env.respawn().await;
     env.delete_pod("joined", None).await;
@@ -63,7 +63,7 @@ async fn a_node_joins_with_a_token(kind: Kind) {
     env.stop().await;
 }
 
-/// What kubeadm does for a token.
+/// Creates a bootstrap token as kubeadm.
 async fn allow_the_token(env: &TestEnv) {
     if let Some(api) = env.cluster.fake() {
         let groups = [GROUP, "system:authenticated"].map(str::to_owned).to_vec();

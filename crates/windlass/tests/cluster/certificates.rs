@@ -57,7 +57,7 @@ async fn pods_get_their_certificates(kind: Kind) {
 
     env.agent.kill().unwrap();
     env.respawn().await;
-    // the keys went with the old agent; what it had shown serves until there is something new
+    // the previous run had the keys in memory; the mounted certificate is used until renewed
     requested(&env, 2 * KINDS.len() + 2).await;
     assert_eq!(self::bundles(&env, &created).await, bundles);
     answered(&env, &signer, KINDS.len() + 1).await;
@@ -75,7 +75,7 @@ async fn pods_get_their_certificates(kind: Kind) {
     env.stop().await;
 }
 
-/// A pod with a certificate of each kind in `/certs`; of the first, key and chain apart, too.
+/// A pod with a certificate of each kind in `/certs`; the first also as separate key and chain.
 fn certified(name: &str, kinds: &[&str], signer: &str) -> windlass_types::Pod {
     let sources = kinds.iter().enumerate().map(|(index, kind)| {
         let mut certificate = json!({
@@ -98,7 +98,7 @@ fn certified(name: &str, kinds: &[&str], signer: &str) -> windlass_types::Pod {
     pod(name, HOLD, spec)
 }
 
-/// What the pod reads, in the order of [`KINDS`].
+/// Content in the pod, in the order of [`KINDS`].
 async fn bundles(env: &TestEnv, pod: &Value) -> Vec<String> {
     let mut bundles = Vec::new();
     for index in 0..KINDS.len() {
@@ -126,7 +126,7 @@ async fn requested(env: &TestEnv, count: usize) -> Vec<PodCertificateRequest> {
     .await
 }
 
-/// Answers so many requests.
+/// Signs this number of requests.
 async fn answered(env: &TestEnv, signer: &PodSigner, count: usize) {
     let mut answered = 0;
     eventually("all requests are answered", 2 * SOON, async || {

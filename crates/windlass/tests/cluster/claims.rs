@@ -33,12 +33,12 @@ async fn pods_mount_or_wait_for_pvcs(kind: Kind) {
         Box::pin(a_local_volume_is_mounted_on_its_node_only(&env)),
         Box::pin(an_ephemeral_volume_waits_for_a_claim_of_its_own(&env)),
     );
-    // alone: it is about time
+    // alone, because it measures time
     Box::pin(a_changed_config_map_is_in_the_file_within_two_seconds(&env)).await;
     env.stop().await;
 }
 
-/// A new directory of the machine with one file.
+/// A new directory of the host with one file.
 fn directory(env: &TestEnv, name: &str) -> PathBuf {
     let dir = env.manifests.with_file_name(name);
     std::fs::create_dir_all(&dir).unwrap();
@@ -162,7 +162,7 @@ async fn a_missing_claim_is_waited_for(env: &TestEnv) {
         main_status(pod)["state"]["waiting"]["reason"] == "ContainerCreating"
     })
     .await;
-    // the real server may first say that the node has nothing to do with such a claim
+    // the real server may first reject access of the node to such a PVC
     reports(
         env,
         &waits,

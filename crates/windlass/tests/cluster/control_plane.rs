@@ -32,10 +32,10 @@ pub(crate) enum Cluster {
 pub(crate) const LIFETIME: Duration = Duration::from_secs(3600);
 
 impl Kind {
-    /// The programs it needs, if it needs any.
+    /// Programs that it requires.
     ///
     /// # Errors
-    /// They are not there.
+    /// They are missing.
     pub(crate) fn assets(self) -> Result<Option<Assets>, &'static str> {
         if self == Self::Fake {
             return Ok(None);
@@ -50,7 +50,7 @@ impl Kind {
 }
 
 impl Cluster {
-    /// Starts it with its files below `dir`.
+    /// Starts the API server with its files below `dir`.
     pub(crate) async fn start(kind: Kind, assets: Option<Assets>, dir: &Path) -> Self {
         std::fs::create_dir_all(dir).unwrap();
         let Some(assets) = assets else {
@@ -66,7 +66,7 @@ impl Cluster {
         Self::Real(Box::new(plane))
     }
 
-    /// The fake one.
+    /// The fake API server, if it is one.
     pub(crate) fn fake(&self) -> Option<&FakeApiServer> {
         match self {
             Self::Fake { api, .. } => Some(api),
@@ -102,7 +102,7 @@ impl Cluster {
         }
     }
 
-    /// Path of the kubeconfig of a user who may do everything; of the real one only.
+    /// Path of the administrator's kubeconfig; of the real one only.
     pub(crate) fn admin_kubeconfig(&self) -> PathBuf {
         match self {
             Self::Fake { .. } => panic!("the fake server has no kubeconfig for people"),
@@ -126,7 +126,7 @@ impl Cluster {
         )
     }
 
-    /// A program of the folder that the real one comes from.
+    /// A program of the folder of the real API server.
     pub(crate) fn program(&self, name: &str) -> Option<PathBuf> {
         match self {
             Self::Fake { .. } => None,
@@ -134,7 +134,7 @@ impl Cluster {
         }
     }
 
-    /// Clients that may do everything.
+    /// Clients of an administrator.
     pub(crate) fn admin(&self) -> ApiClients {
         match self {
             Self::Fake { api, .. } => api.clients(),
@@ -150,8 +150,8 @@ impl Cluster {
         }
     }
 
-    /// Takes the server away, or brings it back: in between connections are refused. The
-    /// clients of a test reach the fake all the same: they are in its process.
+    /// Stops or restarts the server: in between connections are refused. The
+    /// clients of a test still reach the fake, which is in the same process.
     pub(crate) async fn outage(&mut self, on: bool) {
         match self {
             Self::Fake { tls, .. } if on => tls.stop().await,

@@ -109,7 +109,7 @@ async fn kubectl_works(env: &TestEnv) {
     let nodes = kubectl(&["get", "nodes", "--no-headers"]).await;
     let columns: Vec<&str> = nodes.split_whitespace().take(2).collect();
     assert_eq!(columns, ["node", "Ready"]);
-    // it waits until the pod is gone
+    // it waits until the pod is removed
     kubectl(&["delete", "pod", "by-hand", "--timeout=40s"]).await;
     env.pod_gone(&pod).await;
     env.runtime_stopped(&pod).await;

@@ -37,7 +37,7 @@ pub(crate) async fn install(env: &TestEnv, options: DriverOptions, spec: Value) 
     driver
 }
 
-/// A PersistentVolume and a claim that are bound to each other, both called `name`, and the handle,
+/// A bound pair of PersistentVolume and PVC, both with the name and volume handle `name`.
 /// too.
 pub(crate) async fn bound(env: &TestEnv, name: &str, driver: &str, more: Value) {
     let mut spec = json!({
@@ -88,7 +88,7 @@ pub(crate) async fn patch_status<K: windlass_client::ApiObject>(
         .unwrap();
 }
 
-/// A pod whose container has the claim's volume at `/v`.
+/// A pod whose container mounts the PVC at `/v`.
 pub(crate) fn with_claim(name: &str, claim: &str, spec: Value) -> windlass_types::corev1::Pod {
     let mounts = json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] });
     let mut whole = json!({
@@ -197,7 +197,7 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(env: &mut TestEnv, drive
     assert_eq!(context["csi.storage.k8s.io/pod.namespace"], "default");
     assert_eq!(context["csi.storage.k8s.io/ephemeral"], "false");
 
-    // kill -9, and a driver that is away: the containers run, and may even be restarted
+    // kill -9 and a stopped driver: containers keep running and can be restarted
     driver.kill();
     env.agent.kill().unwrap();
     env.respawn().await;
@@ -265,8 +265,8 @@ async fn a_volume_of_two_pods_survives_agent_and_driver(env: &mut TestEnv, drive
     assert_eq!(content, "hello\n");
 }
 
-/// As a resizer of today asks for it: what the driver refuses for good is infeasible until the
-/// resizer tries again.
+/// As a current resizer: an expansion rejected by the driver is infeasible until the
+/// resizer retries.
 async fn a_growth_that_the_resizer_follows(env: &TestEnv, driver: &CsiDriver) {
     let at = || At::namespaced("default", "shared");
     let ask = async || {
@@ -408,7 +408,7 @@ async fn an_inline_volume_is_its_pods_own(env: &TestEnv, driver: &mut CsiDriver)
     assert!(tokens["vault"]["expirationTimestamp"].is_string());
     env.runtime.exec(uid(&created), "echo mine > /v/word").await;
 
-    // published with each sync, and a failure of that takes nothing away
+    // republished on each sync; a failure changes nothing
     let refused = Trouble::Refuse(tonic::Code::InvalidArgument, "not now".to_owned());
     driver.always(Method::NodePublishVolume, Some(Fault::before(refused)));
     let before = driver.calls_of(Method::NodePublishVolume).len();
@@ -419,7 +419,7 @@ async fn an_inline_volume_is_its_pods_own(env: &TestEnv, driver: &mut CsiDriver)
     );
     driver.always(Method::NodePublishVolume, None);
 
-    // uninstalled while a pod uses it: the pod ends when it is back
+    // uninstalled while in use: the pod terminates once the driver is back
     driver.uninstall();
     env.delete_pod("csi-inline", Some(1)).await;
     env.runtime_stopped(&created).await;

@@ -29,7 +29,7 @@ async fn csi_drivers_register_in_csi_node(kind: Kind) {
     let Some(mut env) = TestEnv::prepare(kind, "k-csinode", Credentials::Certificate).await else {
         return;
     };
-    // its socket is there before the agent is
+    // its socket exists before the agent starts
     let mut disk = start(&env, "disk.csi.test", |options| {
         options.topology = BTreeMap::from([(ZONE.to_owned(), "z1".to_owned())]);
         options.max_volumes = 7;
@@ -53,7 +53,7 @@ async fn csi_drivers_register_in_csi_node(kind: Kind) {
     wrong_ones_are_refused_and_keep_nobody_waiting(&env, &disk_entry).await;
     a_limit_that_changes_is_told(&env, &disk).await;
 
-    // what the agent knew it finds again
+    // the restarted agent finds the drivers again
     let told = disk.registrations().len();
     env.agent.kill().unwrap();
     env.respawn().await;
@@ -109,7 +109,7 @@ async fn entries(env: &TestEnv, expected: &Value) {
     .await;
 }
 
-/// One hangs, one lies, one is where it cannot be. A good one that comes later registers at once.
+/// Hung, invalid and misplaced drivers do not delay a valid one.
 async fn wrong_ones_are_refused_and_keep_nobody_waiting(env: &TestEnv, disk: &Value) {
     let silent = start(env, "silent.csi.test", |options| {
         let hang = Fault::before(Trouble::Hang);
@@ -157,7 +157,7 @@ async fn a_limit_that_changes_is_told(env: &TestEnv, disk: &CsiDriver) {
         "spec": { "nodeAllocatableUpdatePeriodSeconds": 10 },
     }));
     env.create(&described).await;
-    // the agent looks for it once a minute: another registration makes it look now
+    // the agent polls it once a minute, and on each registration
     disk.set_max_volumes(5);
     let mut other = start(env, "other.csi.test", |_| ());
     assert_eq!(other.registered(1, SOON).await, Ok(()));

@@ -29,8 +29,8 @@ const OPT_IN_NODE: &str = "kubectl taint node node-windlass windlass.dev/side-by
 const LABEL: &str = "kubectl label node node windlass.dev/opt-in=true";
 const INSTALL_OPT_IN: &str = "kubectl apply -k deploy/overlays/opt-in";
 const UNINSTALL: &str = "deploy/uninstall.sh";
-/// What happens to machines between the two: one gets work of its own, one has died, and one is no
-/// more.
+/// Changes of hosts between installation and cleanup: one is tainted, one is down, and one is
+/// deleted.
 const MEANWHILE: &str = "kubectl taint node node reserved=yes:NoSchedule
     for node in dead dead-windlass gone-windlass; do
       echo '{ apiVersion: v1, kind: Node, metadata: { name: '$node' } }' | kubectl create -f -
@@ -43,11 +43,11 @@ const ANOTHER: &str = "echo '{ apiVersion: v1, kind: Node, metadata: { name: ano
     kubectl create -f - && kubectl label node another kubernetes.io/os=linux kubernetes.io/arch=amd64";
 const ROLLED_OUT: &str =
     "kubectl --namespace=windlass rollout status daemonset/windlass --timeout=150s";
-/// What no command above may leave on the API server.
+/// Objects that must not remain on the API server.
 const OBJECTS: &str = "kubectl get --ignore-not-found --output=name nodes/node-windlass \
     namespaces/windlass clusterroles/windlass:join clusterrolebindings/windlass:join && \
     kubectl --namespace=kube-node-lease get --ignore-not-found --output=name leases/node-windlass";
-/// The node that the DaemonSet makes.
+/// The node of the DaemonSet.
 const SECOND: &str = "node-windlass";
 const TAINT: &str = "windlass.dev/side-by-side";
 /// Tag of the images after the upgrade, whose contents are the same.
@@ -175,7 +175,7 @@ async fn on_real_cluster_daemon_set_runs_deployment_and_cleans_up() {
     env.stop().await;
 }
 
-/// Runs a line of the documentation, in the repository's root, as an administrator.
+/// Runs a line of the documentation in the root of the repository, as an administrator.
 async fn run(env: &TestEnv, line: &str) -> String {
     let output = output(env, line).await;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -231,7 +231,7 @@ fn next(env: &TestEnv) -> PathBuf {
     folder
 }
 
-/// The part of kube-proxy: connects the service `kubernetes` with the API server.
+/// Connects the service `kubernetes` to the API server, as kube-proxy.
 async fn serve_the_service(env: &TestEnv) {
     let Cluster::Real(plane) = &env.cluster else {
         panic!("a real one");
@@ -306,7 +306,7 @@ async fn ready_pods(env: &TestEnv, count: usize) -> Vec<Value> {
     env.history.find(&what, SOON, wanted).await
 }
 
-/// Waits until machine and API server are as they were before.
+/// Waits until host and API server are as before.
 async fn nothing_left(env: &TestEnv, before: &Machine) {
     eventually("nothing of the DaemonSet is left", SOON, async || {
         let now = Machine::read();

@@ -26,7 +26,7 @@ pub(crate) async fn gives_the_grace_period(env: &TestEnv) {
     let took = asked.elapsed();
     assert!(took >= Duration::from_secs(4), "stubborn had only {took:?}");
     assert!(took < Duration::from_secs(25), "stubborn took {took:?}");
-    // its trap ends it with the code of the `wait` that the signal broke off
+    // its trap exits with the code of the interrupted `wait`
     assert_eq!(last_exit_code(env, &obedient), 143);
     assert_eq!(last_exit_code(env, &stubborn), 137);
     tokio::join!(
@@ -35,8 +35,8 @@ pub(crate) async fn gives_the_grace_period(env: &TestEnv) {
     );
 }
 
-/// The exit code in the last version of a pod that is gone: the deletion is finished only when
-/// the containers' end has been reported.
+/// Exit code in the last version of a deleted pod: the deletion is finished only when
+/// the exit of the containers is reported.
 fn last_exit_code(env: &TestEnv, pod: &Value) -> i64 {
     let seen = env.history.now();
     let last = seen.versions_of(uid(pod)).last().expect("versions");
@@ -45,7 +45,7 @@ fn last_exit_code(env: &TestEnv, pod: &Value) -> i64 {
     code.unwrap_or_else(|| panic!("its last status is {}", last["status"]))
 }
 
-/// With a grace period of 0 the object is gone before the containers, which follow.
+/// With a grace period of 0 the object is removed before the containers.
 pub(crate) async fn by_force_is_at_once(env: &TestEnv) {
     let patient = json!({ "terminationGracePeriodSeconds": 600 });
     env.create(&pod("forced", STUBBORN, patient.clone())).await;
@@ -54,7 +54,7 @@ pub(crate) async fn by_force_is_at_once(env: &TestEnv) {
     let hurried = env.pod_ready("hurried").await;
     env.delete_pod("forced", Some(0)).await;
     tokio::join!(env.pod_gone(&forced), env.runtime_stopped(&forced));
-    // a grace period that runs is cut short by a second deletion
+    // a second deletion shortens a running grace period
     env.delete_pod("hurried", None).await;
     env.pod("hurried", "is being deleted", |pod| {
         pod["metadata"]["deletionGracePeriodSeconds"] == 600
@@ -69,7 +69,7 @@ pub(crate) async fn while_starting(env: &TestEnv) {
     let deletions = (0..8).map(|n| async move {
         let name = format!("fleeting-{n}");
         let created = env.create(&pod(&name, HOLD, json!({}))).await;
-        // from before the agent knows it until it runs
+        // from creation until it runs
         tokio::time::sleep(Duration::from_millis(n * 60)).await;
         let grace = if n % 3 == 2 { Some(0) } else { None };
         env.delete_pod(&name, grace).await;

@@ -54,7 +54,7 @@ pub(crate) async fn follow_the_restart_policy(env: &TestEnv) {
         for time in ["startedAt", "finishedAt"] {
             assert!(terminated[time].is_string(), "{name}: {main}");
         }
-        // a phase is final only when nothing runs any more
+        // a phase is terminal only when no container runs
         let running = env.runtime.running(uid(&ended)).await;
         assert!(running.is_empty(), "{name} ended with {running:?}");
     }

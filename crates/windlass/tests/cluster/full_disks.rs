@@ -61,7 +61,7 @@ async fn full_disk_keeps_old_payload_until_space(kind: Kind) {
     env.stop().await;
 }
 
-/// What a container sees of the volume: the word, and the names without those of dates.
+/// Content of the volume in a container: the word and the file names without timestamped ones.
 async fn content(env: &TestEnv, created: &Value) -> String {
     let script = "cat /v/word; echo; ls -A /v | sed 's/^\\.\\.2.*/..date/'; ls /v/..data";
     env.runtime.exec(uid(created), script).await
@@ -71,7 +71,7 @@ fn whole(word: &str) -> String {
     format!("{word}\n..date\n..data\nmore\nword\nmore\nword\n")
 }
 
-/// Waits until a container sees this word, and nothing that is half of anything.
+/// Waits until a container sees this word, without partial content.
 async fn shows(env: &TestEnv, created: &Value, word: &str) {
     eventually(word, SOON, async || {
         let seen = content(env, created).await;

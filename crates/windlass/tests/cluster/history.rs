@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use windlass_client::{ApiClient, ApiResult, List, Selector, Watch, WatchEvent};
 use windlass_types::corev1::Pod;
 
-/// Pause before a watch that ended is begun again.
+/// Back-off before a watch is restarted.
 const RECONNECT: Duration = Duration::from_millis(200);
 
 /// Watches the pods until it is dropped, across outages of the server.
@@ -19,10 +19,10 @@ pub(crate) struct History {
     task: JoinHandle<()>,
 }
 
-/// What was seen so far.
+/// All observed versions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodVersions {
-    /// The pods that there are, by name.
+    /// Existing pods by name.
     pub(crate) present: BTreeMap<String, Value>,
     /// All versions by UID, oldest first.
     pub(crate) versions: BTreeMap<String, Vec<Value>>,
@@ -33,7 +33,7 @@ impl History {
         let (sender, seen) = watch::channel(PodVersions::default());
         let task = tokio::spawn(async move {
             while !sender.is_closed() {
-                // it ends with the server, or when the server is tired of it
+                // it ends with the server or by its timeout
                 let _ = follow(&client, &sender).await;
                 tokio::time::sleep(RECONNECT).await;
             }
@@ -41,7 +41,7 @@ impl History {
         Self { seen, task }
     }
 
-    /// Waits until `wanted` finds something.
+    /// Waits until `wanted` returns a value.
     pub(crate) async fn find<T>(
         &self,
         what: &str,
@@ -67,12 +67,12 @@ impl History {
         found.expect("found")
     }
 
-    /// What was seen so far.
+    /// All observed versions.
     pub(crate) fn now(&self) -> PodVersions {
         self.seen.borrow().clone()
     }
 
-    /// Judges every version of every pod.
+    /// Checks every version of every pod.
     pub(crate) fn judge(&self) {
         for versions in self.now().versions.values() {
             for pair in versions.windows(2) {
@@ -89,7 +89,7 @@ impl Drop for History {
 }
 
 async fn follow(client: &ApiClient, sender: &watch::Sender<PodVersions>) -> ApiResult<()> {
-    // not a streaming list: an etcd may have none
+    // not a streaming list, which old etcd versions lack
     let (pods, version) = client
         .list::<Pod>(&Selector::default(), &List::default())
         .await?;
@@ -131,7 +131,7 @@ impl PodVersions {
     fn delete(&mut self, pod: Value) {
         let name = text(&pod["metadata"]["name"]);
         self.record(&pod);
-        // another pod of that name may be there already
+        // a pod with the same name may exist already
         let uid = pod["metadata"]["uid"].clone();
         if self
             .present
@@ -146,7 +146,7 @@ impl PodVersions {
         let uid = text(&pod["metadata"]["uid"]);
         let versions = self.versions.entry(uid).or_default();
         let version = |pod: &Value| pod["metadata"]["resourceVersion"].clone();
-        // a watch that begins again repeats what is there
+        // a restarted watch repeats existing objects
         if versions.last().map(version) != Some(version(pod)) {
             versions.push(pod.clone());
         }
@@ -157,7 +157,7 @@ impl PodVersions {
         self.versions.get(uid).map_or(&[], Vec::as_slice)
     }
 
-    /// One line for messages of failed tests.
+    /// Summary for messages of failed tests.
     fn summary(&self) -> String {
         let line = |(name, pod): (&String, &Value)| {
             let status = &pod["status"];
@@ -182,7 +182,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// How far a phase is: it only grows.
+/// Order of phases.
 fn rank(pod: &Value) -> u32 {
     match pod["status"]["phase"].as_str() {
         Some("Running") => 1,
@@ -191,7 +191,7 @@ fn rank(pod: &Value) -> u32 {
     }
 }
 
-/// What no two versions of a pod that follow each other may do.
+/// Checks two successive versions of a pod.
 fn judge(old: &Value, new: &Value) {
     let name = &new["metadata"]["name"];
     let (before, after) = (&old["status"], &new["status"]);

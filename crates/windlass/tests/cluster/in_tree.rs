@@ -66,7 +66,7 @@ async fn in_tree_volumes_are_mounted_by_csi(kind: Kind, name: &str) {
     tokio::join!(env.pod_ready("ebs-bound"), env.pod_ready("ebs-inline"));
     it_is_staged_and_published(&env, &driver, &claimed, &inline).await;
 
-    // an agent that starts now reconstructs both volumes, and asks the driver for nothing
+    // a restarted agent reconstructs both volumes without driver calls
     let calls = about_the_volumes(&driver);
     env.agent.kill().unwrap();
     env.respawn().await;
@@ -145,7 +145,7 @@ async fn a_bad_volume_id_is_named(env: &mut TestEnv) {
         blocker.is_some_and(|blocker| blocker.message.contains(words))
     });
     blocked.await.unwrap();
-    // a volume of this kind stops no other pod
+    // such a volume blocks no other pod
     env.create(&pod("ebs-none", HOLD, json!({}))).await;
     env.pod_ready("ebs-none").await;
 }

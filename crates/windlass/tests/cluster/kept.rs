@@ -12,7 +12,7 @@ use crate::control_plane::Kind;
 use crate::objects::{container_with, main_status, object, pod};
 use crate::test_env::{TestEnv, eventually, now};
 
-/// The fourth restart comes 40 s after the third.
+/// The fourth restart is 40 s after the third.
 const RESTARTED: Duration = Duration::from_secs(90);
 /// Writes the mounted keys to its termination message and exits.
 const REPORT_KEYS: &str = "cat /v/key /s/key > /dev/termination-log; sleep 1; exit 1";
@@ -88,7 +88,7 @@ fn secret() -> Secret {
     }))
 }
 
-/// One volume on the disk and one in memory.
+/// One volume on disk and one in memory.
 fn volumes() -> Value {
     let mounts = json!({ "volumeMounts": [
         { "name": "v", "mountPath": "/v" }, { "name": "s", "mountPath": "/s" },
@@ -102,7 +102,7 @@ fn volumes() -> Value {
     })
 }
 
-/// Waits until a container that began after `since` told that it saw this.
+/// Waits for a container started after `since` that reports this content.
 async fn sees(env: &TestEnv, name: &str, since: Timestamp, wanted: &str) {
     let at = At::namespaced("default", name);
     eventually(&format!("{name} sees {wanted}"), RESTARTED, async || {

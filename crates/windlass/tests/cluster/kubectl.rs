@@ -37,12 +37,12 @@ impl Kubectl {
         command
     }
 
-    /// Runs it to its end, with `input` on its stdin.
+    /// Runs a command with `input` on its stdin.
     async fn run(&self, args: &[&str], input: &[u8]) -> Output {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let feed = async move {
-            // a command that does not read it may be over before
+            // a command that does not read it may exit before
             let _ = stdin.write_all(input).await;
         };
         let output = async { tokio::join!(child.wait_with_output(), feed).0.unwrap() };
@@ -50,7 +50,7 @@ impl Kubectl {
         output.unwrap_or_else(|_| panic!("kubectl {args:?} does not end"))
     }
 
-    /// What it wrote on stdout; it has to succeed.
+    /// Runs a command that has to succeed and returns its stdout.
     async fn stdout(&self, args: &[&str], input: &str) -> String {
         let output = self.run(args, input.as_bytes()).await;
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -58,7 +58,7 @@ impl Kubectl {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// It runs on a terminal of its own.
+    /// Runs a command on a terminal.
     async fn on_terminal(&self, args: &[&str], input: &str) -> String {
         let line = format!(
             "{} --kubeconfig {} {}",
@@ -79,7 +79,7 @@ impl Kubectl {
         stdout.replace('\r', "")
     }
 
-    /// Starts it; its stdout line by line.
+    /// Starts a command and returns the lines of its stdout.
     fn start(&self, args: &[&str]) -> (Child, Lines) {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().unwrap();

@@ -11,12 +11,12 @@ use crate::test_env::TestEnv;
 const NAME: &str = "static-node";
 const HASH: &str = "kubernetes.io/config.hash";
 
-/// A mirror pod follows its static pod; the static pod does not follow it.
+/// A mirror pod follows its static pod, not the other way.
 pub(crate) async fn follow_their_static_pods(env: &TestEnv) {
     let mirror = env.pod(NAME, "is a ready mirror pod", is_ready).await;
     stands_for_the_static_pod(env, &mirror).await;
 
-    // deleted by hand: the next one, and the containers do not notice
+    // deleted manually: recreated without an effect on containers
     let id = main_status(&mirror)["containerID"].clone();
     env.delete_pod(NAME, None).await;
     let next = env
@@ -26,7 +26,7 @@ pub(crate) async fn follow_their_static_pods(env: &TestEnv) {
         .await;
     assert_eq!(main_status(&next)["containerID"], id, "{next}");
 
-    // another manifest is another pod, and another mirror
+    // another manifest is another pod with another mirror pod
     let hash = hash(&next).to_owned();
     let more = json!({ "terminationGracePeriodSeconds": 1 });
     env.apply("static.json", &pod("static", HOLD, more));

@@ -33,7 +33,7 @@ const ENDPOINTS: &[(&str, &str, &str, u16)] = &[
     ("POST", "/run/default/none/app?cmd=ls", "proxy", 404),
     ("GET", "/containerLogs/default/none/app", "proxy", 404),
     ("GET", "/logs/", "log", 200),
-    // let in, and told that a number is missing
+    // authorized, but the request has a malformed number
     ("PUT", "/debug/flags/v", "proxy", 400),
     ("POST", "/checkpoint/default/none/app", "checkpoint", 404),
     ("GET", "/windlass/v1/pods/default/none/timeline", "proxy", 404),

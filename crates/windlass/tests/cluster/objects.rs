@@ -10,8 +10,8 @@ pub(crate) const HOLD: &str = "trap exit TERM; while true; do sleep 1000 & wait 
 /// A script that ignores SIGTERM.
 pub(crate) const STUBBORN: &str = "trap : TERM; while true; do sleep 1000 & wait $!; done";
 
-/// A pod on the node whose one container `main` runs a shell script, with no network of its own:
-/// that makes it quick to start. The fields of `spec` are added or replaced.
+/// A pod on the node whose one container `main` runs a shell script, on the host network,
+/// which is quick to start. Fields of `spec` are added or replaced.
 pub(crate) fn pod(name: &str, script: &str, spec: Value) -> Pod {
     let mut whole = json!({
         "nodeName": NODE_NAME,

@@ -65,7 +65,7 @@ async fn down_while_pods_change(env: &mut TestEnv) {
         .watch
         .wait_for("the agent sees both changes", SOON, changed);
     waited.await.unwrap();
-    // long enough for the requests of that time to be refused more than once
+    // long enough for several failed requests
     tokio::time::sleep(Duration::from_secs(3)).await;
     if let Some(api) = env.cluster.fake() {
         api.clear_requests();

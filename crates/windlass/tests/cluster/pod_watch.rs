@@ -37,7 +37,7 @@ async fn etcd_without_watch_progress_runs_pods(kind: Kind) {
     let variables = json!({ "envFrom": [{ "configMapRef": { "name": "conf" } }] });
     let spec = json!({
         "containers": [container_with(HOLD, variables)],
-        // no controller makes what a token's volume needs besides
+        // without controllers, the test creates the root CA ConfigMap
         "automountServiceAccountToken": false,
     });
     env.create(&pod("watched", HOLD, spec)).await;
@@ -48,7 +48,7 @@ async fn etcd_without_watch_progress_runs_pods(kind: Kind) {
     env.stop().await;
 }
 
-/// As `windlassctl status` shows it.
+/// Output of `windlassctl status`.
 async fn pod_watch_works(env: &TestEnv) {
     let socket = env.agent.socket();
     let channel = tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display()));

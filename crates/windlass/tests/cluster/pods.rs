@@ -23,7 +23,7 @@ async fn pods_follow_their_spec(kind: Kind) {
     let Some(env) = TestEnv::start(kind, "k-pods").await else {
         return;
     };
-    // pods that know nothing of each other: all at once
+    // independent pods, concurrently
     tokio::join!(
         Box::pin(a_pod_runs(&env)),
         Box::pin(references::are_resolved(&env)),
@@ -105,7 +105,7 @@ async fn its_status_is_whole(env: &TestEnv, pod: &Value) {
     assert!(main["state"]["running"]["startedAt"].is_string(), "{main}");
 }
 
-/// Pending, then Running, then ready; nothing comes twice, and no status is empty again.
+/// Pending, then Running, then ready, without repetition.
 fn its_versions_tell_one_story(env: &TestEnv, pod: &Value) {
     let seen = env.history.now();
     let versions = seen.versions_of(uid(pod));
@@ -121,7 +121,7 @@ fn its_versions_tell_one_story(env: &TestEnv, pod: &Value) {
         .filter_map(|v| Some(v["status"]["startTime"].as_str()?.to_owned()))
         .collect();
     assert_eq!(starts.len(), 1, "startTime: {starts:?}");
-    // one patch for each thing that became known: the sandbox, then the containers
+    // one patch for the sandbox and one for the containers
     assert!(
         versions.len() <= 5,
         "{} versions: {versions:?}",
@@ -168,7 +168,7 @@ async fn rejected_pods_fail(env: &TestEnv) {
         let sandboxes = env.runtime.sandboxes(uid(&created)).await;
         assert!(sandboxes.is_empty(), "{name} was started: {sandboxes:?}");
         env.events(&created, &[reason]).await;
-        // it was never here: its deletion waits for nothing
+        // it never ran: the deletion completes at once
         env.delete_pod(name, None).await;
         env.pod_gone(&failed).await;
     }

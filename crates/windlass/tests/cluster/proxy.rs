@@ -9,7 +9,7 @@ use crate::control_plane::Kind;
 use crate::objects::{HOLD, pod};
 use crate::test_env::{Credentials, TestEnv};
 
-/// A host name that only the proxy knows.
+/// A host name that only the proxy resolves.
 const HOST: &str = "api.invalid";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

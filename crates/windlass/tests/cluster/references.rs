@@ -14,7 +14,7 @@ use crate::test_env::{TestEnv, eventually};
 
 const CLUSTER_IP: &str = "10.96.77.7";
 
-/// Environment and volumes are filled from what the pod refers to.
+/// Environment and volumes have the content of the references.
 pub(crate) async fn are_resolved(env: &TestEnv) {
     let config: ConfigMap = object(json!({
         "metadata": { "name": "settings", "namespace": "default" },
@@ -153,7 +153,7 @@ fn environment(text: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The API server takes the token for what it is: of this pod and its service account.
+/// The API server accepts the token for this pod and its service account.
 async fn the_token_is_the_pods(env: &TestEnv, pod: &Value, token: &str) {
     let review: TokenReview = object(json!({ "spec": { "token": token } }));
     let review = env.create(&review).await;
@@ -164,7 +164,7 @@ async fn the_token_is_the_pods(env: &TestEnv, pod: &Value, token: &str) {
         user["username"], "system:serviceaccount:default:default",
         "{user}"
     );
-    // the fake names only the user
+    // the fake returns only the user
     if env.cluster.fake().is_none() {
         let extra = &user["extra"];
         let of_pod = &extra["authentication.kubernetes.io/pod-uid"][0];
@@ -180,7 +180,7 @@ async fn a_change_reaches_the_volume(env: &TestEnv, pod: &Value) {
         let now = env.runtime.exec(uid(pod), "cat /refs/config/COLOUR").await;
         if now == "green" { Ok(()) } else { Err(now) }
     };
-    // the next pass over the pod's volumes comes with its next sync
+    // volumes are updated on the next sync
     let deadline = Duration::from_secs(30);
     eventually("the changed ConfigMap is in the volume", deadline, look).await;
 }

@@ -44,7 +44,7 @@ async fn pods_survive_the_agent(kind: Kind) {
     env.stop().await;
 }
 
-/// The same container runs, and no version of the pod ever said otherwise.
+/// The same container runs in all versions of the pod.
 async fn is_as_it_was(env: &TestEnv, before: &Value) {
     let name = before["metadata"]["name"].as_str().expect("a name");
     let now = env.pod_ready(name).await;
@@ -122,10 +122,10 @@ async fn finished_pods_are_not_run_again(env: &mut TestEnv) {
         .pod("vanished", "failed", |p| phase(p) == "Failed")
         .await;
     env.agent.kill().unwrap();
-    // its containers are all that would tell an agent without memory that it has run
+    // an agent without a checkpoint knows only by its containers that it has run
     env.runtime.remove(uid(&vanished)).await;
     env.respawn().await;
-    // the agent has dealt with its pods when a new one runs
+    // the agent has handled its pods when a new one runs
     env.create(&pod("after", HOLD, json!({}))).await;
     env.pod_ready("after").await;
     let again = env.runtime.containers(uid(&vanished)).await;

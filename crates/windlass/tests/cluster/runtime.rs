@@ -60,8 +60,8 @@ impl Runtime {
         list
     }
 
-    /// Removes everything of a pod that has ended, as an administrator with `crictl` might. The
-    /// agent may be stopping the same sandbox, and then one of the two fails and tries again.
+    /// Removes a terminated pod, as an administrator with `crictl`. The
+    /// agent may stop the same sandbox concurrently, so failures are retried.
     pub(crate) async fn remove(&self, uid: &str) {
         let mut tries = 0;
         loop {

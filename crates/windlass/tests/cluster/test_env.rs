@@ -21,21 +21,21 @@ use crate::runtime::Runtime;
 
 /// Interval for polling state without events.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// For what takes a moment on an idle machine and much longer on two busy cores.
+/// Timeout of short operations, for a busy host.
 pub(crate) const SOON: Duration = Duration::from_secs(45);
 /// Seconds that the node's lease lasts: renewed every two, so that a test can see it.
 pub(crate) const LEASE_SECONDS: u64 = 8;
 
-/// What a theme runs on.
+/// The environment of a theme.
 pub(crate) struct TestEnv {
-    /// First: a failed test shows it before the rest is taken down.
+    /// First, so that it is printed before everything is stopped.
     log_on_panic: LogOnPanic,
     /// Pods as reported by the agent.
     pub(crate) watch: PodWatch,
     pub(crate) agent: Agent,
     /// Pods as reported by the API server.
     pub(crate) history: History,
-    /// A client that may do everything.
+    /// A client of an administrator.
     pub(crate) api: ApiClient,
     pub(crate) runtime: Runtime,
     pub(crate) cluster: Cluster,
@@ -43,12 +43,12 @@ pub(crate) struct TestEnv {
     pub(crate) containerd: PrivateContainerd,
 }
 
-/// How the agent proves to the API server who it is.
+/// Credentials of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Credentials<'a> {
-    /// With a client certificate in its kubeconfig.
+    /// A client certificate in its kubeconfig.
     Certificate,
-    /// With a bootstrap token, for which it asks for a certificate.
+    /// A bootstrap token, with which it requests a certificate.
     Bootstrap(&'a str),
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
 
-/// Waits until `look` finds something; what it found last as an error is in the message.
+/// Waits until `look` returns a value; its last error is in the message.
 pub(crate) async fn eventually<T>(
     what: &str,
     deadline: Duration,
@@ -89,8 +89,8 @@ pub(crate) async fn eventually<T>(
 }
 
 impl TestEnv {
-    /// A cluster, a containerd and an agent that has joined; `None` if the machine lacks what
-    /// that takes.
+    /// A cluster, a containerd and a joined agent; `None` if the host lacks the required
+    /// programs.
     pub(crate) async fn start(kind: Kind, name: &str) -> Option<Self> {
         let mut env = Self::prepare(kind, name, Credentials::Certificate).await?;
         env.agent.spawn().unwrap();
@@ -98,7 +98,7 @@ impl TestEnv {
         Some(env)
     }
 
-    /// The same, the agent not started yet.
+    /// The same without starting the agent.
     pub(crate) async fn prepare(
         kind: Kind,
         name: &str,
@@ -123,7 +123,7 @@ impl TestEnv {
             }
         };
         let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
-        // below the containerd's directory, whose sweep ends what a killed test leaves
+        // below the containerd's directory, which is cleaned after killed tests
         let dir = containerd.base().join("cluster");
         let cluster = Cluster::start(kind, assets, &dir).await;
         let clients = cluster.admin();
@@ -164,7 +164,7 @@ impl TestEnv {
         Some(env)
     }
 
-    /// What controllers put into every namespace: a pod is refused without the one and cannot
+    /// Objects that controllers add to every namespace: a pod is rejected without one and cannot
     /// start without the other.
     async fn set_up_namespace(&self, kind: Kind) {
         let account = At::namespaced("default", "default");
@@ -183,7 +183,7 @@ impl TestEnv {
         self.create(&root).await;
     }
 
-    /// Ends everything; judges the history of the pods; fails if the agent does not end.
+    /// Stops everything and checks the history of pods; fails if the agent does not exit.
     pub(crate) async fn stop(mut self) {
         self.agent.check_alive().unwrap();
         self.history.judge();
@@ -193,7 +193,7 @@ impl TestEnv {
         self.containerd.stop().await.unwrap();
     }
 
-    /// Starts the agent again after a `kill -9`, and waits until it shows its pods.
+    /// Restarts the agent after `kill -9` and waits until it reports its pods.
     pub(crate) async fn respawn(&mut self) {
         let snapshots = self.watch.now().snapshots;
         self.agent.spawn().unwrap();
@@ -223,7 +223,7 @@ impl TestEnv {
         }
     }
 
-    /// Waits until there is an object as wanted.
+    /// Waits until an object is as `wanted`.
     pub(crate) async fn wait_for<K: ApiObject>(
         &self,
         at: At<'_>,
@@ -248,7 +248,7 @@ impl TestEnv {
             .await
     }
 
-    /// Waits until the pod `name` is as wanted.
+    /// Waits until the pod `name` is as `wanted`.
     pub(crate) async fn pod(
         &self,
         name: &str,
@@ -290,7 +290,7 @@ impl TestEnv {
             .await;
     }
 
-    /// Waits until nothing of a pod runs any more. What has ended is collected once a minute.
+    /// Waits until no container of a pod runs.
     pub(crate) async fn runtime_stopped(&self, pod: &Value) {
         let name = &pod["metadata"]["name"];
         let what = format!("nothing of {name} runs");
@@ -331,7 +331,7 @@ impl TestEnv {
 
     // ---- manifests
 
-    /// Puts a static pod's manifest in place as tools do: a dot-file, then a rename.
+    /// Writes a static pod's manifest as tools do: a dot-file, then a rename.
     pub(crate) fn apply(&self, file: &str, pod: &Pod) {
         let mut pod = serde_json::to_value(pod).unwrap();
         // a manifest does not name the node
@@ -352,7 +352,7 @@ fn namespace_of<K: ApiObject>(object: &K) -> Option<String> {
     object["metadata"]["namespace"].as_str().map(str::to_owned)
 }
 
-/// Shows the end of the agent's log when a test fails.
+/// Prints the end of the agent's log when a test fails.
 struct LogOnPanic(PathBuf);
 
 impl Drop for LogOnPanic {

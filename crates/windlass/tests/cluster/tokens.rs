@@ -63,7 +63,7 @@ async fn pods_bound_together_get_tokens_quietly(kind: Kind) {
     env.stop().await;
 }
 
-/// A pod with the volume that the API server gives every pod, which is not bound yet.
+/// An unbound pod with the token volume.
 fn unbound(name: &str) -> Pod {
     let mounts = json!({ "volumeMounts": [{
         "name": "api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",

@@ -54,7 +54,7 @@ async fn volume_stats_match_written_data(kind: Kind) {
     let created = env.create(&asked).await;
     env.pod_ready("usage").await;
     let pod: Pod = serde_json::from_value(created.clone()).unwrap();
-    // a hole is not used, and what has two names is used once
+    // holes are not counted, hard links are counted once
     let write = "dd if=/dev/zero of=/v/file bs=1k count=1000; \
                  dd if=/dev/zero of=/memory/file bs=1k count=2000; \
                  mkdir -p /disk/a/b; dd if=/dev/zero of=/disk/a/file bs=1k count=3000; \
@@ -100,7 +100,7 @@ async fn empty_dirs_are_what_their_container_counts(env: &TestEnv, created: &Val
     let script = "du -sk /disk | cut -f1; find /disk | sort -u | wc -l";
     let counted = numbers(&env.runtime.exec(uid(created), script).await);
     assert!(counted[0] > 3000 && counted[0] < 1 << 20, "{counted:?}");
-    // one of the names is another's file
+    // one of the names is a hard link
     assert_eq!(
         (stats.used, stats.inodes_used),
         (counted[0] * 1024, counted[1] - 1)

@@ -70,11 +70,11 @@ async fn on_containerd_invalid_manifest_affects_no_other_pod() {
     env.apply("list.yaml", &list);
     env.apply("empty.yaml", "");
 
-    // what is good among it runs
+    // valid manifests run
     for name in ["unknown", "one", "two"] {
         env.ready(name).await;
     }
-    // and each of the others is named in a line of the log
+    // each invalid one is logged
     env.logged(&["invalid.yaml", "line "]).await;
     env.logged(&["wrong-type.yaml", "line 8", "containerPort"])
         .await;
@@ -100,13 +100,13 @@ async fn on_containerd_invalid_manifest_affects_no_other_pod() {
     names.sort_unstable();
     assert_eq!(names, ["good-node", "one-node", "two-node", "unknown-node"]);
 
-    // a manifest that becomes bad leaves its pod alone; one that becomes good starts
+    // a manifest that becomes invalid keeps its pod; one that becomes valid starts
     env.apply("list.yaml", "kind: [");
     env.logged(&["list.yaml", "line 1"]).await;
     env.apply("invalid.yaml", &shell("repaired", "HOLD"));
     env.ready("repaired").await;
     assert!(env.watch.now().pod("one").is_some_and(|pod| pod.ready));
-    // the name becomes free, and the other manifest of it takes over
+    // the other manifest with the same name takes over
     env.remove("good.yaml");
     env.wait("the second manifest of the name runs", |table| {
         let pod = table.pod("good");

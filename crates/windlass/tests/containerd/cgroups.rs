@@ -13,7 +13,7 @@ use crate::manifest::{fill, shell};
 use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// The agent looks for cgroups of unknown pods once a minute.
+/// Interval of the check for cgroups of unknown pods.
 const GARBAGE: Duration = Duration::from_secs(100);
 
 const LIMITED: &str = r#"
@@ -166,7 +166,7 @@ fn places(cgroup: &str) -> Vec<PathBuf> {
     places.filter(|dir| dir.exists()).collect()
 }
 
-/// A process in a cgroup that no pod of this node has.
+/// A process in a cgroup of an unknown pod.
 fn stray_process(cgroup: &str) -> Child {
     let root = match unified() {
         true => PathBuf::from(CGROUPS),

@@ -104,7 +104,7 @@ async fn on_containerd_sidecars_restart_rules_and_deadlines_apply() {
 
     a_rule_restarts_what_would_not_run_again(&mut env).await;
     everything_begins_anew_in_the_same_sandbox(&mut env).await;
-    // kills the agent: nothing else may be in the middle of its start
+    // kills the agent: no other pod may be starting
     env.apply("short.yaml", &fill(SHORT));
     env.ready("short").await;
     env.kill_and_respawn().await;

@@ -139,13 +139,13 @@ async fn logs(env: &mut TestEnv) {
     let previous = env.ctl_output(&["logs", "crash-node", "-p"]).await;
     assert_eq!(previous, "attempt\n");
 
-    // a line that the runtime split is one line again
+    // a line split by the runtime is joined
     let wide = env.ctl_output(&["logs", "wide-node"]).await;
     assert_eq!(wide.len(), 50_001, "{} lines", wide.lines().count());
     let none = env.ctl(&["logs", "steady-node", "--previous"]).await;
     assert!(!none.status.success(), "there is no previous instance");
 
-    // -f shows lines as they come and ends with the container
+    // -f prints new lines and ends with the container
     let mut command = env.ctl_command(&["logs", "-f", "talks-node"]);
     let mut follow = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();

@@ -35,7 +35,7 @@ fn apply(env: &TestEnv, name: &str) {
     env.apply(&format!("{name}.yaml"), &text);
 }
 
-/// Waits until the pod is held back with all of these words, in `explain`, too.
+/// Waits until the pod is blocked with all of these words, also in `explain`.
 async fn held_back(env: &TestEnv, name: &str, reason: &str, words: &[&str]) {
     eventually(&format!("{name} says why it waits"), SOON, async || {
         let explained = env.ctl(&["explain", "pod", &format!("{name}-node")]).await;
@@ -47,7 +47,7 @@ async fn held_back(env: &TestEnv, name: &str, reason: &str, words: &[&str]) {
     .await;
 }
 
-/// A pod that runs all the time.
+/// A long-running pod.
 struct Steady(i32);
 
 impl Steady {
@@ -72,7 +72,7 @@ async fn on_containerd_full_disk_blocks_only_new_pods() {
     }
     let mut disks = None;
     let mut env = TestEnv::prepared("m-disk", |root| {
-        // what the agent keeps for itself, and the pods
+        // state files and pods
         let own = SmallDisk::mount(&root.with_file_name("own"), root).unwrap();
         let pods = SmallDisk::mount(&root.with_file_name("disk"), &root.join("pods"));
         disks = Some((own, pods.unwrap()));
@@ -103,7 +103,7 @@ async fn on_containerd_full_disk_blocks_only_new_pods() {
     }
     assert_eq!(env.exec("late", "main", "cat /facts/name").await, "late");
 
-    // ---- read-only: no pod comes and none goes
+    // ---- read-only: no pod starts or is removed
     disk.set_read_only(true).unwrap();
     apply(&env, "later");
     env.remove("late.yaml");
@@ -130,7 +130,7 @@ async fn on_containerd_full_disk_blocks_only_new_pods() {
     env.stop().await;
 }
 
-/// Directories go with the housekeeping that follows the end of their pods.
+/// Directories are removed by housekeeping after their pods terminated.
 async fn nothing_is_left(env: &TestEnv) {
     let pods = env.agent.root_dir().join("pods");
     eventually("the directories of pods are gone", SOON, async || {
@@ -149,7 +149,7 @@ async fn on_containerd_disk_errors_block_only_pods_on_that_disk() {
     }
     let mut env = TestEnv::start("m-broken").await;
     let steady = Steady::start(&mut env).await;
-    // the UID of a static pod is a hash of its manifest: it is the same the next time
+    // the UID of a static pod is a hash of its manifest, and so the same next time
     apply(&env, "unlucky");
     env.ready("unlucky").await;
     let uid = env.pod("unlucky").await["metadata"]["uid"].clone();
@@ -180,7 +180,7 @@ async fn on_containerd_disk_errors_block_only_pods_on_that_disk() {
     ];
     held_back(&env, "unlucky", "FailedMount", &words).await;
     steady.is_undisturbed(&mut env).await;
-    // it comes and goes like any other
+    // it starts and terminates as others
     env.remove("other.yaml");
     env.gone("other").await;
 

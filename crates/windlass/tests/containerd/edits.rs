@@ -14,7 +14,7 @@ async fn on_containerd_pods_follow_their_manifests() {
         return;
     }
     let mut env = TestEnv::start("i-edits").await;
-    // a bystander that nothing here may touch
+    // an unrelated pod that must not change
     env.apply("calm.yaml", &shell("calm", "HOLD"));
     let calm = env.ready("calm").await.containers;
 
@@ -30,7 +30,7 @@ async fn on_containerd_pods_follow_their_manifests() {
     env.stop().await;
 }
 
-/// A container that writes down its life, and takes a moment to end.
+/// A container that logs its start and stop, and takes a moment to exit.
 fn diary(version: &str, volume: &str) -> String {
     let script = format!(
         "trap 'sleep 0.5; echo stop {version} >> /diary/text; exit' TERM; \
@@ -52,7 +52,7 @@ async fn written(dir: &Path, expected: &str) {
     .await;
 }
 
-/// The container writes a moment before the runtime says that it runs.
+/// The container writes before the runtime reports it as running.
 async fn one_lives(env: &mut TestEnv) {
     eventually("an instance lives", SOON, async || {
         let living = env.running("diary").await.len();
@@ -68,7 +68,7 @@ async fn an_edit_replaces_the_pod(env: &mut TestEnv) {
     let volume = dir.display().to_string();
     env.apply("diary.yaml", &diary("one", &volume));
     written(&dir, "start one\n").await;
-    // three edits in a row: the last one wins, whatever is skipped; never two live
+    // three edits in a row: the last one wins, and never two run
     env.apply("diary.yaml", &diary("two", &volume));
     written(&dir, "start one\nstop one\nstart two\n").await;
     one_lives(env).await;
@@ -82,15 +82,15 @@ async fn an_edit_replaces_the_pod(env: &mut TestEnv) {
     assert!(env.ready_sandboxes("diary").await.is_empty());
 }
 
-/// The predecessor runs, but no source and no worker knows it any more: it is stopped all the
-/// same before its successor of the same name starts.
+/// The old pod runs, but no source or worker knows it: it is stopped
+/// before the new pod with the same full name starts.
 async fn an_edit_while_the_agent_is_away_replaces_the_pod(env: &mut TestEnv) {
     let dir = env.containerd.base().join("diary");
     std::fs::write(dir.join("text"), "").unwrap();
     let volume = dir.display().to_string();
     env.apply("diary.yaml", &diary("three", &volume));
     written(&dir, "start three\n").await;
-    // an agent that dies before the runtime has answered takes the start with it
+    // an agent kill before the response cancels the start
     one_lives(env).await;
     env.agent.kill().unwrap();
     env.apply("diary.yaml", &diary("four", &volume));
@@ -98,7 +98,7 @@ async fn an_edit_while_the_agent_is_away_replaces_the_pod(env: &mut TestEnv) {
     written(&dir, "start three\nstop three\nstart four\n").await;
 }
 
-/// The agent is killed while a pod it stops uses its grace period.
+/// The agent is killed during the grace period of a pod.
 async fn a_removal_survives_the_agent(env: &mut TestEnv) {
     let dir = env.containerd.base().join("diary");
     let pid = env.process("diary", "main").await;
@@ -160,7 +160,7 @@ async fn a_removed_pod_may_finish(env: &mut TestEnv) {
     let (status, pid) = env.container_status(&id).await;
     let begun = Instant::now();
     env.remove("stubborn.yaml");
-    // its log and its container go soon after it, so look while it dies
+    // log and container are removed soon, so check during the stop
     let mut log = String::new();
     eventually(
         "SIGKILL after the grace period",
@@ -222,7 +222,7 @@ async fn a_directory_vanishes_and_returns(env: &mut TestEnv) {
         begun.elapsed() < scaled(Duration::from_secs(15)),
         "noticed by the 20 s listing, not by the watch"
     );
-    // swapped in an instant: no moment without a directory
+    // swapped atomically
     let other = env.manifests.with_extension("other");
     std::fs::create_dir(&other).unwrap();
     std::fs::write(other.join("third.yaml"), shell("third", "HOLD")).unwrap();

@@ -17,7 +17,7 @@ const SAY: &str = "say() { echo $(cut -d' ' -f1 /proc/uptime) $1 >> /lines/NAME;
 /// Writes a line on SIGTERM and exits.
 const ENDS: &str = "SAY trap 'say WORD; exit 0' TERM; while true; do sleep 1000 & wait $!; done";
 
-/// Hooks of two containers and a sidecar; each says when it runs.
+/// Hooks of two containers and a sidecar; each writes a line.
 const ORDERED: &str = r#"
   terminationGracePeriodSeconds: 20
   initContainers:
@@ -43,7 +43,7 @@ const ORDERED: &str = r#"
       volumeMounts: [{name: lines, mountPath: /lines}]
 "#;
 
-/// A server in the container writes down who asked it.
+/// A server in the container that logs its requests.
 const ASKED: &str = r#"
   terminationGracePeriodSeconds: 20
   containers:
@@ -114,7 +114,7 @@ fn pod(name: &str, spec: &str, lines: &Path) -> String {
     )
 }
 
-/// What a pod's containers wrote: seconds and words.
+/// Lines of a pod's containers: seconds and words.
 fn lines(dir: &Path, name: &str) -> Vec<(f64, String)> {
     let text = std::fs::read_to_string(dir.join(name)).unwrap_or_default();
     let split = |line: &str| {
@@ -215,7 +215,7 @@ async fn on_containerd_hooks_follow_pod_spec() {
     assert!(!words(&dir, "stubborn").contains(&"hook-ends".to_owned()));
     assert_eq!(words(&dir, "sleeper"), ["main-runs", "main-ends"]);
 
-    // the sleep has minutes to go, but its container has not
+    // the sleep would take minutes, but its container stops
     assert_eq!(words(&dir, "cut-short"), ["main-runs"]);
     let killed = Instant::now();
     signal(cut_short, Signal::KILL);
@@ -233,7 +233,7 @@ async fn wait_for_line(dir: &Path, name: &str, word: &str) {
     .await;
 }
 
-/// The container runs, its hook does not do; it is killed and tried again, later each time.
+/// The container runs and its hook fails; it is killed and restarted with back-off.
 async fn a_failing_post_start_hook_says_so(env: &mut TestEnv) {
     env.status("failing", "CrashLoopBackOff").await;
     let pod = env.pod("failing").await;

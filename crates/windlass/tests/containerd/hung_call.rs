@@ -14,7 +14,7 @@ const OTHERS: usize = 11;
 /// Max time until a hung call is reported.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a round of starts, a death and stops of the other pods took.
+/// Duration of starts, an exit and stops of the other pods.
 #[derive(Debug)]
 struct Round {
     start_median: Duration,
@@ -80,7 +80,7 @@ async fn round(env: &mut TestEnv) -> Round {
     }
 }
 
-/// Text of the pod's event and of its blocker about a call that hangs.
+/// Texts of event and blocker of the pod about the hung call.
 async fn hung_call(env: &TestEnv, pod: &str) -> Result<(String, String), String> {
     let entry = env.entry(pod).await;
     let hangs = |event: &&windlass_proto::windlass_v1::Event| event.reason == "RuntimeCallHung";
@@ -106,7 +106,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
 
     let sandbox = env.ready_sandboxes("sick").await[0].id.clone();
     let hang = proxy.add(Rule::new("PodSandboxStatus", Action::Hang).with(&sandbox));
-    // its death is what makes the agent look
+    // its exit triggers the inspection
     let process = env.process("sick", "main").await;
     signal(process, rustix::process::Signal::KILL);
     eventually("the status is asked for", SOON, async || {
@@ -139,7 +139,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     println!("without the hang: {without:?}");
     println!("with it:          {with:?}");
     println!("told after {told_after:?}, asked {attempts} times meanwhile");
-    // generous, because the machine is busy: a slot or a lock that were held would cost 10 s
+    // generous for a busy host; a held slot or lock would cost 10 s
     for (before, after) in [
         (without.start_median, with.start_median),
         (without.start_last, with.start_last),

@@ -9,7 +9,7 @@ use crate::test_env::{SOON, TestEnv, eventually, older_than};
 const MODEL: &str = "windlass.local/model:1";
 const LATE: &str = "windlass.local/late:1";
 
-/// Two containers mount one image, one of them a part of it besides.
+/// Two containers mount one image, one of them also a subpath of it.
 const USER: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -53,7 +53,7 @@ fn one(name: &str, reference: &str, mount: &str) -> String {
     fill(&text.replace("REFERENCE", reference))
 }
 
-/// Waits until `main` of a pod waits for `reason`; its message.
+/// Waits until `main` of a pod waits for `reason`; returns its message.
 async fn waiting(env: &mut TestEnv, pod: &str, reason: &str) -> String {
     env.status(pod, reason).await;
     let mut message = String::new();
@@ -104,7 +104,7 @@ async fn on_containerd_image_volume_is_mounted_read_only() {
     assert_eq!(part["volumeMounts"][0]["readOnly"], Value::Null);
     assert_eq!(part["volumeMounts"][1]["recursiveReadOnly"], "Enabled");
 
-    // ---- the metrics know of four mounts
+    // ---- metrics count four mounts
     let metrics = env.agent.metrics(false).await.unwrap();
     for line in [
         "kubelet_image_volume_requested_total 4",
@@ -114,14 +114,14 @@ async fn on_containerd_image_volume_is_mounted_read_only() {
         assert!(metrics.contains(line), "no {line} in {metrics}");
     }
 
-    // ---- a part that the image does not have
+    // ---- a subpath that the image does not have
     let missing = "{name: v, mountPath: /m, subPath: weights/none}";
     env.apply("part.yaml", &one("missing-part", MODEL, missing));
     let message = waiting(&mut env, "missing-part", "CreateContainerError").await;
     assert!(message.contains("weights/none"), "{message}");
     assert_eq!(env.running("missing-part").await.len(), 1);
 
-    // ---- nothing of it is left with the pods
+    // ---- pods leave nothing behind
     let base = env.containerd.base().display().to_string();
     let mounted = || {
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -159,7 +159,7 @@ async fn on_containerd_container_waits_for_its_image_volume() {
     let message = waiting(&mut env, "late", "ErrImageNeverPull").await;
     let expected = format!("Container image \"{LATE}\" is not present with pull policy of Never");
     assert_eq!(message, expected);
-    // its neighbour does not wait for it
+    // the other container does not wait for it
     assert_eq!(env.running("late").await.len(), 1);
     env.containerd
         .add_image(LATE, &[("x", "here\n")])
@@ -172,7 +172,7 @@ async fn on_containerd_container_waits_for_its_image_volume() {
         0
     );
 
-    // ---- one that is not there is pulled as a container's own image is, with the node's password
+    // ---- a missing image is pulled as a container image, with the node's credentials
     let pulled = one("pulled", &image, "{name: v, mountPath: /pulled}");
     let pulled = pulled.replace("pullPolicy: Never", "pullPolicy: IfNotPresent");
     env.apply("pulled.yaml", &pulled);

@@ -69,14 +69,14 @@ async fn pods_have_addresses_of(name: &str, families: IpFamilies) {
     let pod = env.pod("web").await;
     let ips = check_addresses(&env, &pod, &node).await;
 
-    // a new agent finds the same addresses in the same order
+    // after a restart the addresses have the same order
     env.kill_and_respawn().await;
     env.ready("web").await;
     let pod = env.pod("web").await;
     assert_eq!(check_addresses(&env, &pod, &node).await, ips);
     assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0);
 
-    // on the host network the addresses of the node are those of the pod
+    // on the host network pod addresses are node addresses
     let host = env.pod("host").await;
     assert_eq!(addresses(&host, "podIPs"), node);
     let variable = env.exec("host", "main", "echo -n $POD_IPS").await;

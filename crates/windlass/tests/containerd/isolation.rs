@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::manifest::fill;
 use crate::test_env::{TestEnv, skipped};
 
-/// Settings of the agent that the facts depend on.
+/// Required settings of the agent.
 const CONFIG: &str = "clusterDomain: cluster.local\nclusterDNS: [10.96.0.10]\nallowedUnsafeSysctls: [\"net.core.*\"]";
 
 const IDENTITY: &str = r#"
@@ -171,7 +171,7 @@ async fn who_it_is(env: &TestEnv) {
     assert_eq!(extra, ["2000", "4000"]);
     let loose = status(env, "loose").await;
     assert_eq!(field(&loose, "Uid"), "0\t0\t0\t0");
-    // fsGroup owns what is made in a volume
+    // new files in a volume belong to fsGroup
     let owner = "touch /etc/hosts/x && stat -c %g /etc/hosts/x; stat -c %a:%g /etc/hosts";
     let owner = env.exec("identity", "hosts", owner).await;
     assert_eq!(owner, "2000\n2777:2000\n");
@@ -246,7 +246,7 @@ async fn what_is_hidden(env: &TestEnv) {
         let line = mount(path);
         assert!(line.contains(" proc ro,"), "{line}");
     }
-    // a privileged container sees all of it
+    // a privileged container sees everything
     let open = env.exec("identity", "open", "cat /proc/mounts").await;
     for path in masked.iter().chain(&read_only) {
         assert!(!open.contains(&format!(" {path} ")), "{path} in\n{open}");
@@ -265,7 +265,7 @@ async fn its_names(env: &TestEnv) {
         hosts.ends_with(&format!("fe00::2\tip6-allrouters\n{ip}\t{fqdn}\tweb\n")),
         "{hosts}"
     );
-    // what a container mounts there itself is left alone
+    // a container's own mount there is kept
     assert_eq!(exec("hosts", "ls /etc/hosts/env").await, "/etc/hosts/env\n");
     let cluster = "search default.svc.cluster.local svc.cluster.local cluster.local";
     for (pod, container) in [("identity", "tight"), ("shared", "a")] {
@@ -316,7 +316,7 @@ async fn the_node(env: &TestEnv) {
     assert_eq!(env.exec("on-node", "main", &own).await, "seen\n");
 }
 
-/// AppArmor is a matter of the kernel.
+/// AppArmor requires kernel support.
 async fn what_is_refused(env: &mut TestEnv) {
     env.apply("confined.yaml", &fill(CONFINED));
     if env.containerd.is_older_than([2, 0]) {
@@ -339,8 +339,8 @@ async fn what_is_refused(env: &mut TestEnv) {
     }
 }
 
-/// Such a containerd can neither give a pod user IDs of its own nor keep groups strictly, and would
-/// say nothing.
+/// Such a containerd supports neither user namespaces nor strict groups, and would
+/// ignore them silently.
 async fn what_it_is_too_old_for(env: &mut TestEnv) {
     env.apply("own-users.yaml", &fill(OWN_USERS));
     env.apply("strict.yaml", &fill(STRICT));

@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use crate::manifest::shell;
 use crate::test_env::{TestEnv, eventually, scaled, skipped};
 
-/// For four rotations, one in three seconds at the most, on a busy machine.
+/// For four rotations, at most one in three seconds, on a busy host.
 const ROTATIONS: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,7 +22,7 @@ async fn on_containerd_followed_log_rotation_loses_no_line() {
                   containerLogMaxFiles: 3\n\
                   containerLogMonitorInterval: 3s";
     let mut env = TestEnv::configured("i-rotation", config).await;
-    // some 15 KiB in a second, without a pause at a rotation
+    // about 15 KiB per second, also during rotation
     let script = "i=0; while true; do \
                   for n in 1 2 3 4 5 6 7 8 9 10; do i=$((i+1)); echo line $i of many; done; \
                   sleep 0.05; done";
@@ -69,7 +69,7 @@ async fn on_containerd_followed_log_rotation_loses_no_line() {
     env.stop().await;
 }
 
-/// Of the one container on the node.
+/// Log directory of the only container.
 fn log_directory(env: &TestEnv) -> PathBuf {
     let logs = env.containerd.base().join("logs");
     let pod = std::fs::read_dir(logs).unwrap().next().unwrap().unwrap();
@@ -82,7 +82,7 @@ fn names(directory: &Path) -> BTreeSet<String> {
     entries.map(|entry| name(entry.unwrap())).collect()
 }
 
-/// When a file was rotated: `0.log.<this>`, `0.log.<this>.gz`.
+/// Time of a rotation: `0.log.<this>`, `0.log.<this>.gz`.
 fn stamp(name: &str) -> Option<String> {
     let rest = name.strip_prefix("0.log.")?;
     Some(rest.split('.').next()?.to_owned())
@@ -94,7 +94,7 @@ fn of_one_moment(files: &BTreeSet<String>) -> usize {
     moments.len()
 }
 
-/// Reads a compressed file with gzip itself. It may be gone by now.
+/// Reads a compressed file with gzip. It may be removed by now.
 fn whole_lines(path: &Path) -> Result<(), String> {
     let output = std::process::Command::new("gzip")
         .arg("-dc")

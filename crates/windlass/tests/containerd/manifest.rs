@@ -11,8 +11,8 @@ pub(crate) fn fill(text: &str) -> String {
     text.replace("IMAGE", BUSYBOX).replace("HOLD", HOLD)
 }
 
-/// A pod whose one container `main` runs a shell script, with no network of its own: that makes
-/// it quick to start.
+/// A pod whose one container `main` runs a shell script, on the host network, which is
+/// quick to start.
 pub(crate) fn shell(name: &str, script: &str) -> String {
     shell_with(name, "", script)
 }

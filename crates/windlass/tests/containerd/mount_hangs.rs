@@ -20,7 +20,7 @@ spec:
   volumes: [{name: share, SOURCE}]
 "#;
 
-/// Hangs as long as the server does, then shows a directory of the test in the place of the export.
+/// A fake NFS mount: hangs as long as the server, then binds a directory of the test.
 const MOUNT: &str = r#"#!/bin/sh
 [ "$1 $2" = "-t nfs" ] || exec /bin/mount "$@"
 for last; do :; done
@@ -48,7 +48,7 @@ async fn on_containerd_hung_or_busy_mount_blocks_only_its_pod() {
     let process = env.process("other", "main").await;
     the_mount_is_named(&env).await;
 
-    // a new agent begins where the old one was, and says the same
+    // a restarted agent continues and reports the same
     env.kill_and_respawn().await;
     the_mount_is_named(&env).await;
     env.ready("other").await;
@@ -85,7 +85,7 @@ async fn on_containerd_hung_or_busy_mount_blocks_only_its_pod() {
 
 async fn the_mount_is_named(env: &TestEnv) {
     eventually("the mount that hangs is named", SOON, async || {
-        // a new agent may not have read the manifest yet
+        // a restarted agent may not have read the manifest yet
         let explained = env.ctl(&["explain", "pod", "stuck-node"]).await.stdout;
         let explained = String::from_utf8(explained).unwrap();
         let words = "MountVolume.SetUp of volume \"share\" is under way since";

@@ -36,7 +36,7 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
         let name = format!("p{n}");
         env.apply(&format!("{name}.yaml"), &shell(&name, "HOLD"));
     }
-    // the first three hit it in the middle of the starts
+    // the first three kills are during pod starts
     for started in [1, 5, 12] {
         env.wait("some pods run", |table| {
             table.pods.values().filter(|pod| pod.ready).count() >= started
@@ -68,7 +68,7 @@ async fn on_containerd_ten_agent_kills_change_no_container() {
     }
     for kill in 0..KILLS {
         if kill % 3 == 0 {
-            // at once, before it knows anything
+            // at once, before the first relist
             env.agent.kill().unwrap();
             env.agent.spawn().unwrap();
         }
@@ -111,7 +111,7 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
     containerd.kill_daemon().unwrap();
     let mut env = TestEnv::on(containerd, binary());
 
-    // ---- the agent is first
+    // ---- the agent starts first
     env.apply("early.yaml", &shell("early", "HOLD"));
     let seen = env
         .wait("early waits for the runtime", |table| {
@@ -140,7 +140,7 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
     env.containerd.start_daemon().await.unwrap();
     let early = env.ready("early").await.containers[0].clone();
 
-    // ---- the runtime goes away under running pods
+    // ---- the runtime stops under running pods
     env.apply(
         "exits.yaml",
         &shell(
@@ -177,7 +177,7 @@ async fn on_containerd_runtime_outage_affects_no_pod() {
             .is_some_and(|pod| pod.containers[0].id == early.id)
     );
     env.agent.check_alive().unwrap();
-    // an agent that is killed meanwhile comes up without a runtime again
+    // an agent killed meanwhile restarts without a runtime
     env.kill_and_respawn().await;
     env.containerd.start_daemon().await.unwrap();
 

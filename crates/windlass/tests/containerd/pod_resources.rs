@@ -22,14 +22,14 @@ async fn on_containerd_pod_resources_sockets_survive_agent_kill() {
     env.ready("web").await;
     env.status("done", "Completed").await;
     check_sockets(&env).await;
-    // its sockets stay where they are
+    // its sockets stay
     env.kill_and_respawn().await;
     env.ready("web").await;
     check_sockets(&env).await;
     env.stop().await;
 }
 
-/// Of two pods one has ended.
+/// Checks with two pods, one of which has finished.
 async fn check_sockets(env: &TestEnv) {
     let listed = eventually("the pod that runs, listed", SOON, async || {
         let mut client = resources(env).await?;
@@ -44,7 +44,7 @@ async fn check_sockets(env: &TestEnv) {
     assert_eq!((&*listed.namespace, &*listed.name), ("default", "web-node"));
     let names: Vec<_> = listed.containers.iter().map(|it| &*it.name).collect();
     assert_eq!(names, ["main"]);
-    // a new agent has to look first to know that it has ended
+    // a restarted agent needs an inspection first
     let refused = eventually("the pod that has ended, refused", SOON, async || {
         let request = GetPodResourcesRequest {
             pod_name: "done-node".to_owned(),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::manifest::fill;
 use crate::test_env::{SOON, TestEnv, eventually, scaled, skipped};
 
-/// Asked by commands; the test says what they find in the directory DIR.
+/// A pod with exec probes; the test sets their results in the directory DIR.
 const COMMANDS: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -29,7 +29,7 @@ spec:
   volumes: [{name: dir, hostPath: {path: "DIR"}}]
 "#;
 
-/// A web server in the pod's own network, asked by name of its port.
+/// A web server in the pod network, probed by port name.
 const WEB: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -161,7 +161,7 @@ async fn a_killed_agent_flips_nothing(env: &mut TestEnv, dir: &Path) {
         while Instant::now() < end {
             let table = env.watch.now();
             for name in ["commands", "web"] {
-                // before it has looked, an agent says nothing of containers
+                // before its first inspection an agent reports no containers
                 let shown = table.pod(name).filter(|pod| !pod.containers.is_empty());
                 assert!(shown.is_none_or(|pod| pod.ready), "{name}: {shown:?}");
             }
@@ -178,7 +178,7 @@ async fn liveness(env: &mut TestEnv, dir: &Path) {
     let begin = Instant::now();
     touch(dir, "dead");
     restarted(env, "commands", 1).await;
-    // two questions, one second of the probe's own grace period instead of the pod's minute
+    // two attempts and the probe grace period of one second, not the pod's minute
     let took = begin.elapsed();
     assert!(took < scaled(Duration::from_secs(15)), "{took:?}");
     assert_eq!(env.running("commands").await.len(), 1);

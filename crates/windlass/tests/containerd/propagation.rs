@@ -79,7 +79,7 @@ async fn on_containerd_mount_propagation_follows_pod_spec() {
     assert_eq!(exec("seer", "ls /data/by-node").await, "z\n");
     assert_eq!(exec("blind", "ls /data/by-node").await, "");
 
-    // ---- the status says what a mount became
+    // ---- the status has the kind of mount
     let seer = env.pod("shared").await["status"]["containerStatuses"][2].clone();
     assert_eq!(seer["name"], "seer");
     let became = &seer["volumeMounts"][1]["recursiveReadOnly"];
@@ -90,7 +90,7 @@ async fn on_containerd_mount_propagation_follows_pod_spec() {
         assert_eq!(became, "Enabled");
     }
 
-    // ---- nothing is left, on the node least of all
+    // ---- nothing is left behind
     env.remove("shared.yaml");
     eventually("the pod's directory is gone", SOON, async || {
         let left = pod_dir.exists();
@@ -104,8 +104,8 @@ async fn on_containerd_mount_propagation_follows_pod_spec() {
     env.stop().await;
 }
 
-/// A containerd that makes nothing read-only with all below it and mounts no images is not asked
-/// to.
+/// A containerd without recursive read-only mounts and image volumes gets no such
+/// request.
 async fn too_old(env: &mut TestEnv) {
     for (name, mount, volume) in [
         (
@@ -133,7 +133,7 @@ async fn too_old(env: &mut TestEnv) {
     refused(env, "image", "image volumes need containerd 2.1 or later").await;
 }
 
-/// A container that asks for what cannot be had is not made, and says why.
+/// A container with an unsupported mount is not created and reports the reason.
 async fn refused(env: &mut TestEnv, name: &str, why: &str) {
     env.wait(&format!("{name} is refused"), |table| {
         table.pod(name).is_some_and(|pod| {

@@ -61,13 +61,13 @@ async fn on_containerd_recursive_read_only_includes_submounts() {
     for dir in ["/deep", "/possible", "/part", "/shallow"] {
         cannot_write(dir).await;
     }
-    // the file system below is what the two kinds differ in
+    // the two differ in the file system below
     for dir in ["/deep/below", "/possible/below"] {
         let dir = format!("{dir}/file-system");
         assert_eq!(exec(&format!("cat {dir}/there")).await, "from the node\n");
         cannot_write(&dir).await;
     }
-    // of a part only its own file system is mounted, as upstream does it
+    // of a subpath only its own file system is mounted, as upstream
     assert_eq!(exec("ls -A /part/file-system").await, "");
     exec("touch /shallow/below/file-system/by-shallow").await;
     exec("touch /writable/below/file-system/by-writable").await;

@@ -41,7 +41,7 @@ async fn on_containerd_removed_pods_leave_nothing_behind() {
     killed_containers_come_back(&mut env).await;
     a_sandbox_that_dies_is_replaced(&mut env).await;
 
-    // ---- removed while the agent looks, and while it does not
+    // ---- removed while the agent runs, and while it does not
     let leaver = uid(&env, "leaver").await;
     let orphan_uid = uid(&env, "orphan").await;
     env.remove("leaver.yaml");
@@ -73,7 +73,7 @@ async fn on_containerd_removed_pods_leave_nothing_behind() {
             .exists()
     );
 
-    // of three dead instances of a living pod one is kept, and its log
+    // of three dead instances of a running pod one is kept, with its log
     let dead = eventually("one dead instance is kept", GARBAGE, async || {
         let all = env.containers("victim").await;
         (all.len() == 2)
@@ -87,7 +87,7 @@ async fn on_containerd_removed_pods_leave_nothing_behind() {
     );
     let (status, _) = env.container_status(&dead.id).await;
     assert!(Path::new(&status.log_path).exists(), "{}", status.log_path);
-    // a finished pod keeps its container: its status and its log are still asked for
+    // a finished pod keeps its container, for status and log
     let job = env.pod("job").await;
     assert_eq!(job["status"]["phase"], "Succeeded");
     assert_eq!(env.containers("job").await.len(), 1);
@@ -128,7 +128,7 @@ async fn killed_containers_come_back(env: &mut TestEnv) {
         status.log_path
     );
     assert_eq!(env.sandboxes("victim").await.len(), 1, "the sandbox stays");
-    // the second death in a row waits
+    // the second exit in a row has a back-off
     signal(pid, Signal::KILL);
     env.status("victim", "CrashLoopBackOff").await;
 }
@@ -148,7 +148,7 @@ async fn a_sandbox_that_dies_is_replaced(env: &mut TestEnv) {
             .ok_or_else(|| format!("{ready:?}"))
     })
     .await;
-    // until its status is read again, the pod still looks ready
+    // until its status is read again, the pod is reported as ready
     eventually("one container runs in it", SOON, async || {
         let running = env.running("leaver").await.len();
         (running == 1)

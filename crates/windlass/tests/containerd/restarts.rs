@@ -23,8 +23,8 @@ spec:
   volumes: [{name: v, emptyDir: {}}]
 "#;
 
-/// Takes more memory than it may have. The shell outlives what the kernel kills: with the last
-/// process of a cgroup containerd 1.6 may lose the kernel's word of why it ended.
+/// Exceeds its memory limit. The shell survives the OOM kill: with the last
+/// process of a cgroup containerd 1.6 may lose the OOM reason.
 const GREEDY: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -76,7 +76,7 @@ async fn on_containerd_restart_policy_is_applied() {
 
     policies(&mut env).await;
     out_of_memory(&mut env).await;
-    // kills the agent: nothing may be in the middle of its start
+    // kills the agent: no pod may be starting
     back_off_survives_the_agent(&mut env).await;
     init_containers_in_order(&mut env).await;
     what_cannot_start_says_why(&mut env).await;
@@ -87,10 +87,10 @@ async fn on_containerd_restart_policy_is_applied() {
 async fn back_off_survives_the_agent(env: &mut TestEnv) {
     env.ready("ordered").await;
     env.apply("loop.yaml", &shell("loop", "echo crash; exit 7"));
-    // crash, restart at once, crash: now it waits for 10 s
+    // crash, restart at once, crash, then a back-off of 10 s
     env.wait("loop waits after its first restart", |table| {
         table.pod("loop").is_some_and(|pod| {
-            // the pod is listed before anything of it is
+            // the pod is listed before its containers
             let main = pod.containers.first();
             main.is_some_and(|main| main.restarts == 1 && main.reason == "CrashLoopBackOff")
         })

@@ -39,7 +39,7 @@ spec:
   volumes: [{name: out, hostPath: {path: DIRECTORY, type: DirectoryOrCreate}}]
 "#;
 
-/// Well below the relist of 10 s that finds what events did not tell.
+/// Well below the relist period of 10 s.
 const BY_EVENT: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,7 +51,7 @@ async fn on_containerd_cri_events_are_received() {
     env.logged(&["runtime event stream", "open=true"]).await;
     env.apply("web.yaml", &shell("web", "HOLD"));
     env.ready("web").await;
-    // ---- each death is seen long before a listing would find it
+    // ---- each exit is detected long before the next relist
     for restarts in 1..=2 {
         let relists = relists(&env).await;
         let before = env.running("web").await.remove(0).id;
@@ -83,7 +83,7 @@ async fn on_containerd_cri_events_are_received() {
     env.stop().await;
 }
 
-/// Listings of everything so far.
+/// Number of relists.
 async fn relists(env: &TestEnv) -> u64 {
     let metrics = env.agent.metrics(false).await.unwrap();
     let name = "kubelet_pleg_relist_duration_seconds_count ";

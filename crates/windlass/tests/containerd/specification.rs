@@ -144,7 +144,7 @@ async fn on_containerd_pod_matches_the_go_kubelet() {
     termination_messages(&env).await;
     host_network(&env).await;
 
-    // a volume that cannot be set up is the blocker of its pod and of no other
+    // a failed set-up blocks only its pod
     let seen = env
         .wait("wrong-type has a blocker", |table| {
             table
@@ -346,7 +346,7 @@ async fn volumes(env: &TestEnv) {
     let exec = async |container: &str, script: &str| env.exec("full", container, script).await;
     assert_eq!(exec("main", "stat -c %a /shared").await, "777\n");
     assert_eq!(exec("main", "cat /shared/first").await, "first\n");
-    // another user, another container
+    // another user and container
     exec("other", "echo from other > /elsewhere/note").await;
     assert_eq!(exec("main", "cat note").await, "from other\n");
     let mounts = exec("main", "cat /proc/mounts").await;

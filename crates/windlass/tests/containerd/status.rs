@@ -159,7 +159,8 @@ async fn on_containerd_pod_status_has_all_fields() {
         text(&expected)
     );
 
-    // Another agent finds it as it was; a static pod has no server to remember its conditions.
+    // The status is the same after a restart, although conditions of a static pod are stored
+    // nowhere.
     env.kill_and_respawn().await;
     env.ready("whole").await;
     let lists = ["initContainerStatuses", "containerStatuses"];

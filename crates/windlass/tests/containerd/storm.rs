@@ -15,7 +15,7 @@ use windlass_testing::pod_watch::PodTable;
 use crate::manifest::fill;
 use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
-/// Another one can be given in `WINDLASS_SEED`.
+/// Overridden by `WINDLASS_SEED`.
 const SEED: u64 = 3;
 const STEPS: usize = 60;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -34,7 +34,7 @@ fn pod(name: &str, version: usize, dir: &Path) -> String {
     ))
 }
 
-/// Ends when two containers of one pod name run at once, with what it saw.
+/// Returns once two containers of one pod name run concurrently.
 async fn overlaps(mut cri: RuntimeServiceClient<Channel>) -> String {
     loop {
         let request = ListContainersRequest::default();
@@ -85,7 +85,7 @@ async fn on_containerd_random_storm_converges_to_desired_state() {
                 env.agent.kill().unwrap();
                 env.agent.spawn().unwrap();
             }
-            // let it get somewhere in between
+            // random progress
             _ => {
                 let pause = Duration::from_millis(random.random_range(50..1500));
                 let ready = |table: &PodTable| table.pod(name).is_some_and(|pod| pod.ready);
@@ -93,7 +93,7 @@ async fn on_containerd_random_storm_converges_to_desired_state() {
             }
         }
     }
-    // one that is there in any case
+    // one that exists in any case
     env.apply("a.yaml", &pod("a", STEPS, &dir));
     asked.insert("a", STEPS);
 

@@ -112,7 +112,7 @@ async fn on_containerd_subpath_cannot_escape_volume() {
 
 async fn what_is_asked_for_is_seen(env: &TestEnv) {
     let exec = async |script: &str| env.exec("parts", "main", script).await;
-    // as the volume itself: open to all, its group's, and what is made in it too
+    // mode and group as the volume, inherited by new files
     assert_eq!(exec("stat -c '%a %g' /all").await, "2777 2000\n");
     assert_eq!(exec("stat -c '%a %g' /made").await, "2777 2000\n");
     exec("echo x > /made/x").await;
@@ -137,7 +137,7 @@ async fn what_leads_out_is_refused(env: &mut TestEnv) {
         })
     })
     .await;
-    // why is for the node's administrator
+    // the reason is for the node administrator
     env.logged(&[
         "subPath not prepared",
         "escape",
@@ -159,7 +159,7 @@ async fn a_restart_sees_what_is_there_by_then(env: &mut TestEnv, pod_dir: &Path)
     let script = "rm /all/file /all/now; echo other > /all/file; \
                   mkdir /all/v2; echo two > /all/v2/conf; ln -s v2 /all/now";
     env.exec("parts", "main", script).await;
-    // what was opened stays, as long as the container does
+    // bind mounts stay as long as the container
     assert_eq!(
         env.exec("parts", "main", "cat /file /conf").await,
         "text\none\n"

@@ -22,12 +22,12 @@ use windlass_testing::pod_watch::{PodTable, PodView, PodWatch};
 
 /// Interval for polling state without events.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// For what takes a moment on an idle machine and much longer on two busy cores.
+/// Timeout of short operations, for a busy host.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// What a theme runs on.
+/// The environment of a theme.
 pub(crate) struct TestEnv {
-    /// First: a failed test shows it before the rest is taken down.
+    /// First, so that it is printed before everything is stopped.
     log_on_panic: LogOnPanic,
     pub(crate) watch: PodWatch,
     pub(crate) agent: Agent,
@@ -48,8 +48,8 @@ pub(crate) fn skipped() -> bool {
     !root
 }
 
-/// Says so in one line and is true where the containerd of the tests is older than `since` (major,
-/// minor), which knows of `what`.
+/// Returns true, with a notice, if the containerd of the tests is older than `since` (major,
+/// minor), which supports `what`.
 pub(crate) fn older_than(since: [u64; 2], what: &str) -> bool {
     if skipped() {
         return true;
@@ -70,8 +70,8 @@ pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_windlass"))
 }
 
-/// Waits until `look` finds something, for `deadline` scaled by the machine's factor; what it
-/// found last as an error is in the message.
+/// Waits until `look` returns a value, for `deadline` scaled by the host's factor; its last
+/// error is in the message.
 pub(crate) async fn eventually<T>(
     what: &str,
     deadline: Duration,
@@ -107,12 +107,12 @@ impl TestEnv {
         Self::with(containerd, binary(), options)
     }
 
-    /// An agent on `containerd`, whatever state that is in.
+    /// An agent on `containerd`, in any state.
     pub(crate) fn on(containerd: PrivateContainerd, binary: &Path) -> Self {
         Self::with(containerd, binary, AgentOptions::default())
     }
 
-    /// A containerd, and an agent that reaches it through a proxy that can make calls go wrong.
+    /// A containerd, and an agent that uses it through a fault-injecting proxy.
     pub(crate) async fn behind_proxy(name: &str) -> (Self, CriProxy) {
         Self::configured_behind_proxy(name, "").await
     }
@@ -131,7 +131,7 @@ impl TestEnv {
         (Self::with(containerd, binary(), options), proxy)
     }
 
-    /// A containerd, and an agent that looks for the node's programs in `<base>/programs` first.
+    /// A containerd, and an agent with `<base>/programs` first in PATH.
     pub(crate) async fn with_program(name: &str, program: &str, script: &str) -> Self {
         let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
         let programs = containerd.base().join("programs");
@@ -148,7 +148,7 @@ impl TestEnv {
         Self::with(containerd, binary(), options)
     }
 
-    /// A containerd, and an agent that is started when `prepare` has seen its `--root-dir`.
+    /// A containerd, and an agent that starts after `prepare` of its `--root-dir`.
     pub(crate) async fn prepared(name: &str, prepare: impl FnOnce(&Path)) -> Self {
         let containerd = PrivateContainerd::start(name, |_| {}).await.unwrap();
         let mut env = Self::not_started(containerd, binary(), AgentOptions::default());
@@ -176,7 +176,7 @@ impl TestEnv {
         }
     }
 
-    /// Ends the agent and starts another one that reads its pods at `manifests`.
+    /// Restarts the agent with the manifest directory `manifests`.
     pub(crate) async fn restart_with(&mut self, manifests: &Path) {
         self.agent.terminate().await.unwrap();
         let options = AgentOptions::default();
@@ -184,7 +184,7 @@ impl TestEnv {
         self.watch = self.agent.watch();
     }
 
-    /// Ends everything; fails if the agent does not end by itself.
+    /// Stops everything; fails if the agent does not exit.
     pub(crate) async fn stop(mut self) {
         self.agent.check_alive().unwrap();
         self.agent.terminate().await.unwrap();
@@ -192,7 +192,7 @@ impl TestEnv {
         self.containerd.stop().await.unwrap();
     }
 
-    /// `kill -9`, and a new process; the watch has its view of the pods again afterwards.
+    /// Kills and restarts the agent, and waits until the watch has its pods.
     pub(crate) async fn kill_and_respawn(&mut self) {
         let snapshots = self.watch.now().snapshots;
         self.agent.kill().unwrap();
@@ -205,7 +205,7 @@ impl TestEnv {
 
     // ---- manifests
 
-    /// Puts a manifest in place as tools do: a dot-file, then a rename.
+    /// Writes a manifest as tools do: a dot-file, then a rename.
     pub(crate) fn apply(&self, file: &str, text: &str) {
         self.apply_bytes(file, text.as_bytes());
     }
@@ -220,7 +220,7 @@ impl TestEnv {
         std::fs::remove_file(self.manifests.join(file)).unwrap();
     }
 
-    // ---- what the agent says
+    // ---- state of the agent
 
     pub(crate) async fn wait(
         &mut self,
@@ -252,7 +252,7 @@ impl TestEnv {
         .await;
     }
 
-    /// Everything the agent says about a pod.
+    /// The agent's view of a pod.
     pub(crate) async fn entry(&self, name: &str) -> PodEntry {
         let endpoint = format!("unix://{}", self.agent.socket().display());
         let channel = Endpoint::try_from(endpoint).unwrap().connect().await;
@@ -296,7 +296,7 @@ impl TestEnv {
         self.ctl_command(args).output().await.unwrap()
     }
 
-    /// A `windlassctl` to be started.
+    /// A `windlassctl` command.
     pub(crate) fn ctl_command(&self, args: &[&str]) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(windlassctl());
         command.arg("--socket").arg(self.agent.socket()).args(args);
@@ -314,7 +314,7 @@ impl TestEnv {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    // ---- what the runtime says
+    // ---- state of the runtime
 
     /// A client of the runtime.
     pub(crate) async fn cri(&self) -> RuntimeServiceClient<Channel> {
@@ -399,19 +399,19 @@ impl TestEnv {
     }
 }
 
-/// A bare container ID, without the runtime's name that a pod's status puts before it.
+/// A container ID without the runtime prefix of the pod status.
 pub(crate) fn bare(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or(id)
 }
 
-/// Sends a signal to a process that is not ours.
+/// Sends a signal to a process.
 pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid).expect("a process ID");
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
 /// `windlassctl` of the same build. Cargo builds it for a test of the workspace; a test of this
-/// crate alone has it built once.
+/// crate alone builds it once.
 fn windlassctl() -> PathBuf {
     let path = binary().with_file_name("windlassctl");
     if !path.exists() {
@@ -435,7 +435,7 @@ fn windlassctl() -> PathBuf {
     path
 }
 
-/// Shows the end of the agent's log when a test fails.
+/// Prints the end of the agent's log when a test fails.
 struct LogOnPanic(PathBuf);
 
 impl Drop for LogOnPanic {

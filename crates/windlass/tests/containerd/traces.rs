@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 use crate::manifest::shell;
 use crate::test_env::{SOON, TestEnv, eventually, skipped};
 
-/// Keeps what it is sent.
+/// A collector that stores received spans.
 #[derive(Clone, Debug, Default)]
 struct Collector(Arc<Mutex<Vec<Span>>>);
 
@@ -36,7 +36,7 @@ impl TraceService for Collector {
 }
 
 impl Collector {
-    /// Starts one and says where.
+    /// Starts one and returns its address.
     fn serve(&self) -> String {
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = incoming.local_addr().unwrap();

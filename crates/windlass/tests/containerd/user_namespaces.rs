@@ -86,7 +86,7 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
             .join(uid.as_str().unwrap());
         let note = std::fs::read_to_string(dir.join("userns")).unwrap();
         assert!(note.contains(&format!("\"hostId\":{first}")), "{note}");
-        // what root makes in a volume is root's on the node as well, and of the volume's group
+        // files of root in a volume belong to root and the fsGroup on the node
         let made = dir.join("volumes/kubernetes.io~empty-dir/data/by-root");
         let made = std::fs::metadata(made).unwrap();
         assert_eq!((made.uid(), made.gid()), (0, 2000));
@@ -94,7 +94,7 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
     }
     assert_ne!(firsts[0], firsts[1]);
 
-    // ---- volumes and files of the node look as in any pod
+    // ---- volumes and node files are as in other pods
     let exec = async |container: &str, script: &str| env.exec("one", container, script).await;
     assert_eq!(exec("root", "id -u").await, "0\n");
     assert_eq!(exec("root", "stat -c %u:%g /host/of-root").await, "0:0\n");
@@ -119,7 +119,7 @@ async fn on_containerd_user_namespaces_have_distinct_ids() {
     env.stop().await;
 }
 
-/// Whether the runtime's default handler makes user namespaces.
+/// Whether the runtime's default handler supports user namespaces.
 async fn supported(env: &TestEnv) -> bool {
     let status = env.cri().await.status(StatusRequest::default()).await;
     let handlers = status.unwrap().into_inner().runtime_handlers;

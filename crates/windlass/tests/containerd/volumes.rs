@@ -33,13 +33,13 @@ spec:
     - {name: large, emptyDir: {medium: "MEDIUM"}}
 "#;
 
-/// Pages of 2 MiB that the node has while this lives.
+/// Huge pages of 2 MiB, reserved until dropped.
 struct HugePages {
     before: String,
 }
 
 impl HugePages {
-    /// `None` where there are no such pages to be had.
+    /// `None` if the host has none.
     fn reserve() -> Option<Self> {
         let before = fs::read_to_string(NR_HUGEPAGES).ok()?;
         let pages = Self { before };
@@ -77,7 +77,7 @@ async fn on_containerd_tmpfs_size_and_fs_group_survive_kill() {
     assert_eq!(env.exec("made", "main", fill_up).await, "No space left\n");
     let owners = "for v in memory small disk; do echo kept >/$v/kept; stat -c '%a %g' /$v; \
                   stat -c '%u %g' /$v/kept; done";
-    // what is in memory is sticky
+    // tmpfs is sticky
     let of = |mode: u32| format!("{mode} 2000\n1000 2000\n");
     let expected = [3777, 3777, 2777].map(of).concat();
     env.exec("made", "main", "rm /small/file").await;
@@ -123,7 +123,7 @@ spec:
   volumes: [{name: share, nfs: {server: NAME, path: /export}}]
 "#;
 
-/// Shows a directory of the test in the place of an export, once its server is up.
+/// A fake NFS mount: binds a directory of the test once the server is up.
 const MOUNT: &str = r#"#!/bin/sh
 [ "$1 $2" = "-t nfs" ] || exec /bin/mount "$@"
 for last; do :; done
@@ -177,7 +177,7 @@ async fn on_containerd_nfs_volume_is_mounted_and_data_persists() {
     env.stop().await;
 }
 
-/// Places below a directory where something is mounted.
+/// Mount points below a directory.
 fn mounts_beneath(dir: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let places = table.lines().filter_map(|line| line.split(' ').nth(4));

@@ -50,7 +50,7 @@ async fn on_containerd_daemon_set_upgrades_and_cleans_up() {
     let first = ready(&mut inner, "web").await;
     Machine::read().check_something_of_each_kind_was_added(&before);
 
-    // an upgrade is another pod in the place of this one
+    // an upgrade replaces this pod
     let old = pod(&outer.now(), "windlass").unwrap().uid.clone();
     env.install("side-by-side", "2");
     let replaced =
@@ -98,7 +98,7 @@ impl TestEnv {
         Self { agent, containerd }
     }
 
-    /// Puts the pod of an overlay's DaemonSet in place.
+    /// Installs the pod of an overlay's DaemonSet.
     fn install(&self, name: &str, revision: &str) {
         let files = self.containerd.base().join("config");
         std::fs::create_dir_all(&files).unwrap();
@@ -149,7 +149,7 @@ impl Drop for TestEnv {
                 "--- the outer agent's log ends with\n{}",
                 self.agent.log_tail(60)
             );
-            // else it would start what is killed now
+            // otherwise it would restart the killed processes
             let _ = self.agent.kill();
             remove_leftovers();
         }

@@ -8,11 +8,11 @@ use windlass_testing::containerd::PrivateContainerd;
 use windlass_testing::images::BUSYBOX;
 use windlass_testing::node_images::{self, Edition, System};
 
-/// Of the container `containerd`.
+/// Image of the container `containerd`.
 pub(crate) const INNER_CONTAINERD: &str = "/run/windlass/containerd/containerd.sock";
-/// Set in the second process of the test, whose mounts are its own and shared.
+/// Set in the second process of the test, which has a mount namespace of its own.
 const INSIDE: &str = "WINDLASS_TEST_SHARED_MOUNTS";
-/// What the manifests name as the image of sandboxes.
+/// Sandbox image of the manifests.
 const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
 
 /// True in a mount namespace of our own whose mounts are shared, as systemd makes those of a node:
@@ -31,19 +31,19 @@ pub(crate) fn has_shared_mounts(name: &str) -> bool {
     false
 }
 
-/// Puts both images on the node, in the version that the manifests name.
+/// Imports both images in the version of the manifests.
 pub(crate) async fn add_images(containerd: &PrivateContainerd) {
     let edition = Edition {
         version: env!("CARGO_PKG_VERSION"),
         epoch: 0,
     };
-    // without its symbols it is a fifth
+    // stripped, it has a fifth of the size
     let stripped = containerd.base().join("windlass");
     let mut strip = Command::new("strip");
     strip.arg("-o").arg(&stripped);
     strip.arg(env!("CARGO_BIN_EXE_windlass"));
     assert!(strip.status().unwrap().success(), "strip (binutils)");
-    // nothing in the pod calls windlassctl: any program stands for it
+    // the pod does not use windlassctl: any program replaces it
     let host = System::host().unwrap();
     let busybox = Path::new("/bin/busybox");
     let built = node_images::agent(&stripped, busybox, host.platform(), edition).unwrap();
@@ -52,7 +52,7 @@ pub(crate) async fn add_images(containerd: &PrivateContainerd) {
     containerd.add_built(&built.image).await.unwrap();
 }
 
-/// Gives the inner runtime what its pods are made of, which it could not pull here.
+/// Imports the images of inner pods, which cannot be pulled.
 pub(crate) fn add_inner_images(containerd: &PrivateContainerd) {
     for archive in ["pause.tar", "busybox.tar"] {
         let archive = containerd.base().join("images").join(archive);
@@ -62,7 +62,7 @@ pub(crate) fn add_inner_images(containerd: &PrivateContainerd) {
     inner_ctr(&["images", "tag", "--force", ours, PAUSE]);
 }
 
-/// Runs `ctr` on the inner runtime and returns what it says.
+/// Runs `ctr` on the inner runtime and returns its output.
 pub(crate) fn inner_ctr(args: &[&str]) -> String {
     let mut ctr = Command::new("ctr");
     ctr.args(["--address", INNER_CONTAINERD, "--namespace", "k8s.io"]);
@@ -71,7 +71,7 @@ pub(crate) fn inner_ctr(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a pod of the inner agent is, with a volume that is a mount.
+/// A pod of the inner agent with a mounted volume.
 pub(crate) fn web() -> Value {
     json!({
         "terminationGracePeriodSeconds": 1,

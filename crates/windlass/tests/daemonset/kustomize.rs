@@ -20,7 +20,7 @@ pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }
 
-/// The only object of a kind, decoded; nothing in it may be unknown to Kubernetes.
+/// The only object of a kind, decoded without unknown fields.
 pub(crate) fn typed<T: DeserializeOwned>(objects: &[Value], kind: &str) -> T {
     let mut of_kind = objects.iter().filter(|object| object["kind"] == kind);
     let object = of_kind.next().unwrap_or_else(|| panic!("no {kind}"));
@@ -28,7 +28,7 @@ pub(crate) fn typed<T: DeserializeOwned>(objects: &[Value], kind: &str) -> T {
     decoded(object)
 }
 
-/// Decodes as the API server does with strict field validation, whatever the kind is.
+/// Decodes with strict field validation, for any kind.
 pub(crate) fn check_strictly(object: &Value) {
     match (object["apiVersion"].as_str(), object["kind"].as_str()) {
         (Some("v1"), Some("Namespace")) => drop(decoded::<Namespace>(object)),

@@ -13,18 +13,18 @@ const FOLDERS: [&str; 7] = [
     "/run/containerd",
     "/run/netns",
 ];
-/// A path of the DaemonSet on the command line of a process makes it one of ours.
+/// Processes with such a path on their command line belong to the DaemonSet.
 const OURS: [&str; 2] = ["/var/lib/windlass", "/run/windlass"];
-/// Says that a test has put Windlass here.
+/// Marker that a test has installed Windlass.
 const MARK: &str = "/var/lib/windlass/of-a-test";
 
-/// Marks what is installed from here on as a test's.
+/// Marks the installation as that of a test.
 pub(crate) fn mark() {
     std::fs::create_dir_all("/var/lib/windlass").unwrap();
     std::fs::write(MARK, "").unwrap();
 }
 
-/// Everything on the machine that an installation may add to.
+/// Everything on the host that an installation may change.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Machine {
     processes: BTreeSet<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Looks.
+    /// Reads the state of the host.
     pub(crate) fn read() -> Self {
         let mut cgroups = BTreeSet::new();
         folders_below(Path::new("/sys/fs/cgroup"), &mut cgroups);
@@ -67,7 +67,7 @@ impl Machine {
         }
     }
 
-    /// What is there and was not before, one line each.
+    /// Additions since `before`, one line each.
     pub(crate) fn added_to(&self, before: &Self) -> Vec<String> {
         let mut lines = Vec::new();
         lines.extend(
@@ -98,7 +98,7 @@ impl Machine {
         lines
     }
 
-    /// Fails unless an installation shows: else that nothing of it is left would say nothing.
+    /// Fails if an installation is not detected, which would make the final check meaningless.
     pub(crate) fn check_something_of_each_kind_was_added(&self, before: &Self) {
         let added = self.added_to(before);
         for kind in [
@@ -120,7 +120,7 @@ impl Machine {
 /// `--cleanup-and-exit` did not stop.
 ///
 /// # Panics
-/// Windlass is here and no test has put it here: it is not ours to remove.
+/// Windlass is installed, but not by a test.
 pub(crate) fn remove_leftovers() {
     if OURS.iter().all(|path| !Path::new(path).exists()) {
         return;
@@ -147,7 +147,7 @@ pub(crate) fn remove_leftovers() {
     }
     let mut cgroups = BTreeSet::new();
     folders_below(Path::new("/sys/fs/cgroup"), &mut cgroups);
-    // those below others sort after them
+    // nested ones sort after their parents
     for cgroup in cgroups
         .iter()
         .rev()
@@ -174,7 +174,7 @@ fn is_of_a_test(path: &Path) -> bool {
     named(path) || links.into_iter().flatten().any(|to| named(&to))
 }
 
-/// Each step may find its work done already.
+/// Each step is idempotent.
 fn run(program: &str, args: &[&str]) {
     let _ = std::process::Command::new(program).args(args).output();
 }

@@ -16,7 +16,7 @@ use windlass_testing::node_images::{AGENT, RUNTIME};
 
 use crate::kustomize::{check_strictly, folder, overlay, typed};
 
-/// Ports of a kubelet that stands on the same host network.
+/// Ports of a kubelet on the same host network.
 const TAKEN: [i32; 3] = [10250, 10248, 10255];
 
 fn daemon_set(name: &str) -> PodSpec {
@@ -256,13 +256,13 @@ fn side_by_side_taint_and_label_restrict_scheduling() {
     ] {
         assert!(labels.contains(&format!(",{system},")), "{labels}");
     }
-    // nor is it scheduled onto a node of its own
+    // and it is not scheduled onto its own node
     let rules = required_affinity("side-by-side");
     let rule = "windlass.dev/side-by-side DoesNotExist ".to_owned();
     assert!(rules.contains(&rule), "{rules:?}");
 }
 
-/// The expressions that a node of the overlay's DaemonSet has to match: `key operator values`.
+/// Node selector expressions of the overlay's DaemonSet: `key operator values`.
 fn required_affinity(name: &str) -> Vec<String> {
     let affinity = daemon_set(name).affinity.unwrap().node_affinity.unwrap();
     let required = affinity
@@ -292,13 +292,13 @@ fn overlays_select_nodes_by_architecture_and_label() {
         format!("{all} windlass.dev/opt-in=true")
     );
     assert_eq!(selector("cleanup"), "windlass.dev/cleanup=true");
-    // for these there are images
+    // architectures with images
     let architectures = "kubernetes.io/arch In amd64,arm64".to_owned();
     for name in ["side-by-side", "opt-in", "cleanup"] {
         let rules = required_affinity(name);
         assert!(rules.contains(&architectures), "{name}: {rules:?}");
     }
-    // taints that machines got since
+    // taints added later
     let tolerations = daemon_set("cleanup").tolerations.unwrap();
     let everything = Toleration {
         operator: Some("Exists".to_owned()),

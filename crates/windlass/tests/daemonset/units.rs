@@ -11,7 +11,7 @@ const KUBELET: &str = "kubelet.service";
 const WINDLASS: &str = "windlass.service";
 /// A drop-in of [`WINDLASS`].
 const NODE: &str = "node.conf";
-/// As kubeadm's package has it, without its comments.
+/// As in kubeadm's package, without comments.
 const KUBEADM: &str = r#"[Service]
 Environment="KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
 Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
@@ -20,7 +20,7 @@ EnvironmentFile=-/etc/default/kubelet
 ExecStart=
 ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 "#;
-/// Long, for two busy cores: the agent needs less than a second, its watchdog another.
+/// Long enough for two busy cores.
 const SOON: Duration = Duration::from_secs(60);
 
 #[test]
@@ -32,7 +32,7 @@ fn systemd_verifies_units_with_and_without_drop_ins() {
     assert!(version.status.success(), "{version:?}");
     let directory = tempfile::tempdir().unwrap();
     let of = |file: &str| std::fs::read_to_string(folder().join("systemd").join(file)).unwrap();
-    // what is to be started has to be there
+    // the program has to exist
     let write = |file: &str, text: String| {
         let text = text.replace("/usr/local/bin/windlass", env!("CARGO_BIN_EXE_windlass"));
         let text = text.replace("/usr/bin/kubelet", env!("CARGO_BIN_EXE_windlass"));
@@ -48,7 +48,7 @@ fn systemd_verifies_units_with_and_without_drop_ins() {
     write("windlass.service.d/node.conf", of(NODE));
     write("kubelet.service.d/10-kubeadm.conf", KUBEADM.to_owned());
     assert_eq!(said(), "");
-    // it reads drop-ins, too, and says what it does not know
+    // it checks drop-ins, too
     write(
         "kubelet.service.d/20-wrong.conf",
         "[Service]\nKillMod=none\n".to_owned(),
@@ -93,7 +93,7 @@ fn systemd_is_notified_of_readiness_and_watchdog() {
     assert_eq!(heard, ["READY=1\n", "WATCHDOG=1\n", "WATCHDOG=1\n"]);
 }
 
-/// What the agent says next.
+/// The next notification of the agent.
 fn next_state(systemd: &UnixDatagram) -> String {
     let mut state = [0; 64];
     match systemd.recv(&mut state) {
@@ -102,7 +102,7 @@ fn next_state(systemd: &UnixDatagram) -> String {
     }
 }
 
-/// What systemd says of the units in a folder.
+/// Output of `systemd-analyze verify` for the units in a folder.
 fn verify(folder: &Path) -> String {
     let mut command = Command::new("systemd-analyze");
     command.args(["--man=no", "verify"]);

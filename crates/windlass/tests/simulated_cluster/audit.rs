@@ -11,12 +11,12 @@ use windlass_types::{ContainerState, Pod, PodExt, PodUid, Timestamp, names};
 
 use crate::fixture::phase_of;
 
-/// Looks from now on until the end of the scenario.
+/// Checks the invariants until the end of the scenario.
 #[derive(Clone)]
 pub(crate) struct Audit(Rc<RefCell<Ledger>>);
 
 impl Audit {
-    /// Takes over the server's log of requests.
+    /// Takes the server's log of requests.
     pub(crate) fn begin(sim: &NodeSim) -> Self {
         let ledger = Rc::new(RefCell::new(Ledger::default()));
         let (api, runtime) = (sim.api.clone(), sim.runtime.clone());
@@ -32,14 +32,14 @@ impl Audit {
     }
 
     /// # Panics
-    /// If anything was ever wrong.
+    /// If an invariant was violated.
     pub(crate) fn assert_clean(&self) {
         let ledger = self.0.borrow();
         assert!(ledger.wrong.is_empty(), "{:#?}", ledger.wrong);
     }
 
-    /// Every request of the agent with its answer, one line each. Those of one moment are sorted:
-    /// actors that send at the same time do so in no particular order.
+    /// All requests of the agent with their responses, one line each. Those of the same time are
+    /// sorted: actors that send at the same time do so in no particular order.
     pub(crate) fn requests(&self) -> Vec<String> {
         let ledger = self.0.borrow();
         let line = |r: &RequestRecord| format!("{} {} {} {}", r.at, r.method, r.path, r.status);
@@ -48,7 +48,7 @@ impl Audit {
         lines
     }
 
-    /// How many requests of a method and status there were.
+    /// Number of requests of a method and status.
     pub(crate) fn count(&self, method: &str, status: u16) -> usize {
         let ledger = self.0.borrow();
         let requests = ledger.requests.iter();

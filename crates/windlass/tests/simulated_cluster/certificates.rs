@@ -74,7 +74,7 @@ fn bundle(sim: &NodeSim, uid: &PodUid) -> String {
     String::from_utf8(payload.files["bundle"].data.to_vec()).expect("text")
 }
 
-/// A pod that has its certificate.
+/// A pod with its certificate.
 async fn with_certificate(sim: &NodeSim, signer: &PodSigner) -> PodUid {
     account(sim);
     let uid = create(sim, certified("web"));
@@ -121,7 +121,7 @@ fn previous_certificate_is_used_after_restart() {
         let app = sim.runtime.running(&uid, "app").expect("runs");
         sim.runtime.kill_container(&app.id, 1);
         sim.start_agent().await;
-        // the key went with the old agent
+        // the previous run had the key in memory
         sim.until("it asks again", 20 * SECOND, |sim| requests(sim) == (2, 1))
             .await;
         sim.until("the container comes back on what there is", MINUTE, |sim| {

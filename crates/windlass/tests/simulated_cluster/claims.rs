@@ -8,7 +8,7 @@ use windlass_types::corev1::{ConfigMap, PersistentVolume, PersistentVolumeClaim}
 use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
-/// A pod whose container sees one volume.
+/// A pod whose container mounts one volume.
 fn with_volume(name: &str, mut volume: Value) -> PodBuilder {
     volume["name"] = json!("v");
     pod(name).with(|pod| {
@@ -26,7 +26,7 @@ fn with_claim(name: &str, claim: &str) -> PodBuilder {
     )
 }
 
-/// A claim that is bound, and its volume, a directory of the node.
+/// A bound PVC and its volume, a directory of the node.
 fn bound_claim(sim: &NodeSim, name: &str) {
     let claim = json!({
         "metadata": { "namespace": "default", "name": name },
@@ -70,7 +70,7 @@ fn pods_wait_for_pvcs_and_start_within_seconds() {
             ready(sim, "free")
         })
         .await;
-        // a pod that waits is deleted as any other
+        // a waiting pod can be deleted
         delete(sim, "w0", None);
         sim.until("it is gone", 10 * SECOND, |sim| get(sim, "w0").is_none())
             .await;
@@ -98,7 +98,7 @@ fn cached_pvc_allows_container_restart_without_api_server() {
         sim.pass(MINUTE).await;
         let first = sim.runtime.running(&uid, "app").expect("runs");
         sim.runtime.kill_container(&first.id, 1);
-        // every read of the claim takes its whole patience
+        // every read of the PVC times out
         sim.until("it runs again", MINUTE, |sim| {
             let now = sim.runtime.running(&uid, "app");
             now.is_some_and(|now| now.id != first.id)

@@ -10,7 +10,7 @@ use windlass_types::{Pod, PodExt, PodUid};
 use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
-/// Deletions that the agent asked for must be the last thing that happens to a pod.
+/// The deletion by the agent must be the last request for a pod.
 fn assert_finished_as_upstream(sim: &NodeSim, name: &str, uid: &PodUid) {
     let path = format!("/api/v1/namespaces/default/pods/{name}");
     let requests = sim.api.requests().into_iter();
@@ -72,7 +72,7 @@ fn second_deletion_only_shortens_grace_period() {
     });
 }
 
-/// Arrivals of the stops of the pod's containers.
+/// Times of StopContainer calls of the pod.
 fn stops(sim: &NodeSim, name: &str) -> Vec<windlass_types::Timestamp> {
     let subject = format!("default/{name}/");
     let calls = sim.runtime.calls_of(Operation::StopContainer, &subject);

@@ -24,7 +24,7 @@ pub(crate) fn on_a_ready_node<R>(seed: u64, scenario: impl AsyncFnOnce(&mut Node
     })
 }
 
-/// What calls of a real runtime take.
+/// Latencies of a real runtime.
 pub(crate) fn latencies(sim: &NodeSim) {
     sim.runtime.add_image("busybox:1");
     let calls = [
@@ -60,7 +60,7 @@ pub(crate) fn get(sim: &NodeSim, name: &str) -> Option<Pod> {
     sim.api.get::<Pod>(Some("default"), name)
 }
 
-/// Deletes as `kubectl delete --grace-period` does.
+/// Deletes as `kubectl delete --grace-period`.
 pub(crate) fn delete(sim: &NodeSim, name: &str, grace: Option<i64>) {
     assert!(sim.api.delete::<Pod>(Some("default"), name, grace));
 }
@@ -89,7 +89,7 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
         .any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// Restarts of the first container, as the API has them.
+/// Restart count of the first container in the API.
 pub(crate) fn restarts(sim: &NodeSim, name: &str) -> i32 {
     let status = get(sim, name).and_then(|pod| pod.status);
     let containers = status.and_then(|status| status.container_statuses);
@@ -158,7 +158,7 @@ pub(crate) fn sandbox_calls(sim: &NodeSim, name: &str) -> usize {
     calls.iter().filter(|call| call.subject == subject).count()
 }
 
-/// Why the first container waits, as the API has it.
+/// Waiting reason of the first container in the API.
 pub(crate) fn waiting_for(sim: &NodeSim, name: &str) -> String {
     let status = get(sim, name).and_then(|pod| pod.status);
     let containers = status.and_then(|status| status.container_statuses);

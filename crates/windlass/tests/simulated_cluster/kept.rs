@@ -12,7 +12,7 @@ use windlass_types::{PodUid, Reason};
 use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
-/// A pod whose container has these volumes, and perhaps variables.
+/// A pod whose container has these volumes and variables.
 fn showing(name: &str, volumes: &[(&str, Value)], env_from: Value) -> PodBuilder {
     let named = volumes.iter().map(|(name, source)| {
         let mut volume = source.clone();
@@ -58,7 +58,7 @@ fn secret(sim: &NodeSim, name: &str) {
     sim.api.create(&object);
 }
 
-/// What a pod sees in a volume, as `file=content`.
+/// Content of a volume in a pod, as `file=content`.
 fn sees(sim: &NodeSim, uid: &PodUid, volume: &str) -> String {
     let Some(payload) = sim.volumes.payload(uid, volume) else {
         return "nothing".to_owned();
@@ -71,7 +71,7 @@ fn sees(sim: &NodeSim, uid: &PodUid, volume: &str) -> String {
     files.collect::<Vec<_>>().join(" ")
 }
 
-/// `explain`'s notes of a pod.
+/// Issues of a pod in `explain`.
 fn notes(sim: &NodeSim, name: &str) -> Vec<String> {
     sim.view(name).map(|view| view.issues).unwrap_or_default()
 }
@@ -84,7 +84,7 @@ fn has_event(sim: &NodeSim, name: &str, part: &str) -> bool {
         .any(|event| failed(event) && event.message.contains(part))
 }
 
-/// The container dies.
+/// The container exits.
 fn dies(sim: &NodeSim, uid: &PodUid) {
     let app = sim.runtime.running(uid, "app").expect("runs");
     sim.runtime.kill_container(&app.id, 1);
@@ -93,7 +93,7 @@ fn dies(sim: &NodeSim, uid: &PodUid) {
 const NO_SETTINGS: &str =
     "MountVolume.SetUp failed for volume \"conf\" : configmap \"settings\" not found";
 
-/// A pod with a ConfigMap, a Secret and one key of another ConfigMap in volumes, and all of them.
+/// A pod with volumes of a ConfigMap, a Secret and one key of another ConfigMap, and these objects.
 async fn with_everything(sim: &NodeSim) -> PodUid {
     config_map(sim, "settings", &[("color", "blue")]);
     config_map(sim, "parts", &[("one", "1"), ("two", "2")]);
@@ -111,7 +111,7 @@ async fn with_everything(sim: &NodeSim) -> PodUid {
     uid
 }
 
-/// All objects go; of one only the key that is shown.
+/// Deletes all objects; of one only the mounted key.
 fn take_everything(sim: &NodeSim) {
     sim.api
         .delete::<ConfigMap>(Some("default"), "settings", None);
@@ -152,7 +152,7 @@ fn container_restarts_with_mounted_payload_of_missing_objects() {
         sees_what_it_saw(sim, &uid);
         sim.pass(10 * MINUTE).await;
         sees_what_it_saw(sim, &uid);
-        // they come back, one with something new
+        // they are recreated, one with a change
         config_map(sim, "settings", &[("color", "red")]);
         change(sim, "parts", &[("one", "1")]);
         secret(sim, "cred");
@@ -172,7 +172,7 @@ fn mounted_payload_is_used_after_agent_restart() {
         sim.kill_agent().await;
         take_everything(sim);
         dies(sim, &uid);
-        // one that never had the volume waits as ever
+        // a pod without the mounted volume waits
         create(sim, showing("new", &[("conf", fresh)], json!([])));
         sim.start_agent().await;
         sim.until("it is restarted", 30 * SECOND, |sim| {
@@ -211,7 +211,7 @@ fn missing_env_object_blocks_restart_but_volume_does_not() {
         assert_eq!(notes(sim, "web"), [NO_SETTINGS]);
         assert_eq!(sees(sim, &uid, "conf"), "color=blue");
         config_map(sim, "settings", &[("color", "red")]);
-        // the try counted as a restart: the next has its pause of ten seconds
+        // the attempt counted as a restart: the next has a back-off of ten seconds
         sim.until("it runs", 15 * SECOND, |sim| ready(sim, "web"))
             .await;
         assert_eq!(sees(sim, &uid, "conf"), "color=red");
@@ -302,7 +302,7 @@ fn polled_config_map_of_110_pods_is_read_once() {
     for (strategy, at_start, later) in [("Get", 60, 2200), ("Cache", 60, 25)] {
         reading(strategy, 76, async |sim| {
             config_map(sim, "settings", &[("color", "blue")]);
-            // a server that takes its time
+            // a slow server
             sim.api
                 .faults()
                 .slow(On::path("*/configmaps/settings"), SECOND / 5);

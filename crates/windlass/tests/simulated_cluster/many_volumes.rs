@@ -45,7 +45,7 @@ fn map_volume() -> Value {
     json!({ "name": "map", "configMap": { "name": "shared" } })
 }
 
-/// Creates a pod with a ConfigMap volume; the virtual time until it runs.
+/// Creates a pod with a ConfigMap volume; returns the virtual time until it runs.
 async fn start(sim: &NodeSim, name: &str) -> Duration {
     let begin = sim.now();
     let uid = create(sim, with_volumes(name, &[map_volume()]));
@@ -74,7 +74,7 @@ fn hung_200_volumes_delay_no_pod_with_config_map() {
         .await;
         for round in 0..10 {
             let during = start(sim, &format!("during-{round}")).await;
-            // the scenario looks every 50 ms
+            // the scenario polls every 50 ms
             assert!(
                 during <= before + SECOND / 20,
                 "{during:?}, {before:?} before"
@@ -129,7 +129,7 @@ fn an_hour(full: usize) -> (u64, u64) {
 
 #[test]
 fn idle_hour_with_440_volumes_wakes_no_actor() {
-    // objects are watched for all pods together
+    // objects have one watch for all pods
     let (one, all) = std::thread::scope(|scope| {
         let one = scope.spawn(|| an_hour(1));
         let all = an_hour(110);
@@ -165,7 +165,7 @@ fn pod_is_torn_down_once_driver_registers() {
             info: NodeInfo::default(),
         };
         sim.csi_drivers.add(DRIVER, driver);
-        // the pause is five seconds at least
+        // the interval is at least five seconds
         sim.until("it is gone", SECOND, |sim| get(sim, "web").is_none())
             .await;
         assert!(!staged(sim) && !has_disk(sim, &uid));

@@ -29,7 +29,7 @@ fn deleted_node_is_registered_again_without_pod_changes() {
         let new = node(sim).and_then(|node| node.metadata.uid);
         assert_ne!(new, old);
         assert_eq!(labels(sim), Some(own));
-        // as the garbage collector does with what an object that is gone owns
+        // as the garbage collector deletes dependents
         delete(sim, "etcd", Some(0));
         sim.until("the mirror has its new owner", 5 * SECOND, |sim| {
             let owners = get(sim, "etcd").and_then(|pod| pod.metadata.owner_references);

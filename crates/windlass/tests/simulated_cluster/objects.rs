@@ -29,7 +29,7 @@ fn config_map(sim: &NodeSim, name: &str, key: &str, value: &str) {
 #[test]
 fn pod_waits_for_config_map_and_starts_once_present() {
     on_a_ready_node(1, async |sim| {
-        // as many as may start at a time, and more
+        // more than may start concurrently
         let waiting: Vec<_> = (0..8).map(|i| format!("w{i}")).collect();
         for name in &waiting {
             create(sim, configured(name, "settings"));

@@ -26,7 +26,7 @@ fn static_pods_start_without_api_server_and_others_later() {
         assert_eq!(sim.runtime.starts(&"etcd-uid".into(), "app"), 1);
         assert!(node(sim).is_none());
         sim.api.faults().lift(down);
-        // the longest pause between attempts, and what follows
+        // the max back-off, and the request
         sim.until("the node is ready", 10 * SECOND, node_ready)
             .await;
         sim.until("its mirror is there and ready", 40 * SECOND, |sim| {
@@ -45,7 +45,7 @@ fn static_pods_start_without_api_server_and_others_later() {
     });
 }
 
-/// Five pods of which something happens during an outage, and five of which nothing does.
+/// Five pods with changes during an outage, and five idle ones.
 async fn ten_pods(sim: &mut NodeSim) -> Vec<(String, PodUid)> {
     sim.runtime
         .set_behaviour("default/crash/app", Behaviour::exits(5 * SECOND, 1));
@@ -93,7 +93,7 @@ fn assert_untouched(sim: &NodeSim, pods: &[(String, PodUid)]) {
 fn ten_minute_outage_costs_one_patch_per_pod() {
     on_a_ready_node(2, async |sim| {
         let pods = ten_pods(sim).await;
-        // into the first long wait of the crash loop
+        // into the first long back-off of the crash loop
         sim.pass(MINUTE).await;
         let down = sim.api.faults().outage();
         sim.pass(10 * MINUTE).await;
@@ -151,10 +151,10 @@ fn slow_api_server_still_runs_pods_and_renews_lease() {
                 .filter(|name| sim.phase(name) == "Running")
                 .count()
         };
-        // the watch is opened again after a pause and 5 s, then they start as ever
+        // the watch is reopened after a back-off and 5 s, then they start as usual
         sim.until("all run", 20 * SECOND, |sim| run(sim) == 20)
             .await;
-        // two patches each of 5 s, 16 at a time
+        // two patches of 5 s each, 16 concurrently
         sim.until("all are reported", 30 * SECOND, |sim| {
             names.iter().all(|name| ready(sim, name))
         })

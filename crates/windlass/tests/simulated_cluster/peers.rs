@@ -9,7 +9,7 @@ use windlass_types::corev1::{ConfigMap, ServiceAccount};
 use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
-/// The calls that get the answer.
+/// Calls that get the response.
 fn calls() -> [(&'static str, On); 8] {
     [
         ("list", On::path("/api/v1/*").method("GET")),

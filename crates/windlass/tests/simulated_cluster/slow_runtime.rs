@@ -89,7 +89,7 @@ fn serial_runtime_starts_and_stops_300_pods_without_hangs() {
     });
 }
 
-/// Delays of every call, drawn for one run.
+/// Random delays of every call in one run.
 fn random_delays(sim: &mut NodeSim) {
     for operation in [
         Operation::StopContainer,

@@ -94,7 +94,7 @@ async fn storm(sim: &mut NodeSim) -> Vec<String> {
     sim.log().into_iter().chain(audit.requests()).collect()
 }
 
-/// What is not as it should be once everything has settled.
+/// Problems after convergence.
 fn differences(sim: &NodeSim) -> Vec<String> {
     let pods = sim.api.list::<Pod>();
     let mut wrong = Vec::new();
@@ -146,7 +146,7 @@ fn differs(sim: &NodeSim, pod: &Pod) -> bool {
     }
 }
 
-/// The status names the containers that run.
+/// True if the status has the running containers.
 fn reported_status_matches_runtime(sim: &NodeSim, pod: &Pod) -> bool {
     let statuses = pod.status.clone().and_then(|s| s.container_statuses);
     let statuses = statuses.unwrap_or_default();

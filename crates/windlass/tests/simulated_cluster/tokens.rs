@@ -19,7 +19,7 @@ fn ordinary(name: &str) -> PodBuilder {
         .with(|pod| {
             let spec = pod.spec.as_mut().expect("spec");
             spec.service_account_name = Some("robot".to_owned());
-            // no event that the node has no cluster DNS
+            // avoids the event about a missing cluster DNS
             spec.dns_policy = Some("Default".to_owned());
             let sources = json!([
                 { "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } },
@@ -40,7 +40,7 @@ fn namespace(sim: &NodeSim, account: &str) {
     sim.api.create::<windlass_types::corev1::ConfigMap>(&root);
 }
 
-/// Creates pods and binds each a little later, as a scheduler does.
+/// Creates pods and binds each a little later, as a scheduler.
 async fn schedule(sim: &mut NodeSim, names: &[String]) {
     for name in names {
         sim.api.create(&ordinary(name).build());
@@ -92,7 +92,7 @@ fn sandbox_is_made_while_the_token_is_requested() {
         sim.api.faults().slow(On::path("*/token"), delay);
         let slow = start_time(sim, "slow").await;
         assert!(slow < quick + delay / 4, "{quick:?} {slow:?}");
-        // a server that takes long holds no start slot: other pods start before
+        // a slow server holds no start slot: other pods start before
         sim.api.faults().clear();
         sim.api.faults().slow(On::path("*/token"), 5 * SECOND);
         let names: Vec<_> = (0..8).map(|i| format!("late{i}")).collect();
@@ -130,7 +130,7 @@ fn informers_that_lag_briefly_cause_no_warning() {
 fn informers_that_lag_for_seconds_cause_a_warning_and_a_start() {
     on_a_ready_node(32, async |sim| {
         namespace(sim, "robot");
-        // its ConfigMap and its account are known by another pod
+        // its ConfigMap and service account are cached for another pod
         start_time(sim, "first").await;
         sim.api.faults().informer_lag(5 * SECOND);
         schedule(sim, &["web".to_owned()]).await;

@@ -11,7 +11,7 @@ use crate::{MINUTE, SECOND};
 const MEBIBYTE: u64 = 1 << 20;
 const WORDS: &str = "Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". ";
 
-/// May hold one mebibyte in `data`.
+/// A pod with a limit of 1 MiB for `data`.
 fn limited(builder: PodBuilder) -> PodBuilder {
     builder.with(|pod| {
         let volumes = json!([{ "name": "data", "emptyDir": { "sizeLimit": "1Mi" } }]);
@@ -46,7 +46,7 @@ async fn running(sim: &NodeSim, name: &str) -> PodUid {
 #[test]
 fn pod_exceeding_empty_dir_limit_is_evicted() {
     on_a_ready_node(51, async |sim| {
-        // of its own grace period it has a second
+        // evicted with a grace period of a second
         sim.runtime.set_behaviour("app", Behaviour::stubborn());
         let greedy = running(sim, "greedy").await;
         let modest = running(sim, "modest").await;

@@ -9,16 +9,16 @@ use windlass_volumes::VolumeStep;
 use crate::fixture::*;
 use crate::{MINUTE, SECOND};
 
-/// The driver behind it.
+/// The CSI driver.
 pub(crate) const DRIVER: &str = "disks.example.com";
-/// The device behind claim `disk`.
+/// The device of PVC `disk`.
 const DEVICE: &str = "kubernetes.io/csi/disks.example.com^disk";
 
 pub(crate) fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).expect("an object")
 }
 
-/// A driver, and a claim `disk` that is bound to a volume of it.
+/// A driver, and a PVC `disk` bound to one of its volumes.
 pub(crate) fn disk(sim: &NodeSim, attach_required: bool) {
     let driver: k8s_openapi::api::storage::v1::CSIDriver = object(json!({
         "metadata": { "name": "disks.example.com" },
@@ -52,7 +52,7 @@ pub(crate) fn disk(sim: &NodeSim, attach_required: bool) {
         });
 }
 
-/// A pod that mounts the claim.
+/// A pod that mounts the PVC.
 pub(crate) fn with_disk(name: &str) -> PodBuilder {
     pod(name).with(|pod: &mut Pod| {
         let spec = pod.spec.as_mut().expect("spec");
@@ -77,7 +77,7 @@ pub(crate) fn has_disk(sim: &NodeSim, uid: &PodUid) -> bool {
     sim.volumes.mounted(uid).contains("pv-disk")
 }
 
-/// `volumesInUse` as the API server has it.
+/// `volumesInUse` in the API.
 fn in_use(sim: &NodeSim) -> Vec<String> {
     let status = node(sim).and_then(|node| node.status);
     status.and_then(|s| s.volumes_in_use).unwrap_or_default()
@@ -115,7 +115,7 @@ fn shared_device_is_staged_once_and_unstaged_after_last_pod() {
         sim.volumes
             .fail(VolumeStep::Unstage, DEVICE, Some("device or resource busy"));
         delete(sim, "second", None);
-        // a device that is busy keeps no pod
+        // a busy device does not block the pod
         sim.until("the second is gone", MINUTE, |sim| {
             get(sim, "second").is_none()
         })
@@ -167,7 +167,7 @@ fn volume_is_reported_in_use_before_waiting_for_attach() {
         sim.until("it runs at once", 2 * SECOND, |sim| ready(sim, "web"))
             .await;
         assert_eq!(in_use(sim), [DEVICE]);
-        // an agent that begins again, without an API server, changes nothing about what runs
+        // a restart without an API server changes no running pod
         sim.kill_agent().await;
         sim.start_agent().await;
         sim.pass(MINUTE).await;
@@ -193,7 +193,7 @@ fn attach_limit_rejects_pod_with_upstream_message() {
             let status = status.unwrap_or_default();
             (status.phase, status.reason, status.message)
         };
-        // a controller may yet find room
+        // a controller may still attach it
         sim.pass(2 * MINUTE).await;
         assert_eq!(phase(sim).0.as_deref(), Some("Pending"));
         sim.until("it fails", MINUTE, |sim| {

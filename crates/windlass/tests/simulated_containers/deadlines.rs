@@ -39,7 +39,7 @@ fn active_deadline_fails_pod_to_the_second() {
         let text = "Pod was active on the node longer than the specified deadline";
         assert_eq!(words, [(1, text.to_owned())]);
         assert_eq!(view.status.message.as_deref(), Some(text));
-        // neither time nor a new agent brings it back
+        // it stays terminal, also after a restart
         sim.pass(MINUTE).await;
         sim.kill_agent().await;
         sim.start_agent().await;

@@ -48,7 +48,7 @@ fn ephemeral_container_starts_once_in_running_pod() {
             line.starts_with("Running ") && line.contains("debug:Error=1"),
             "{line}"
         );
-        // one that still runs ends with its pod
+        // a running one stops with its pod
         add_debugger(sim, "second", IMAGE);
         sim.until("the second runs", 3 * SECOND, |sim| {
             sim.runtime.running(&uid, "second").is_some()

@@ -103,7 +103,7 @@ fn node_ready(sim: &NodeSim) -> bool {
     conditions.any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// A pod of the API server that runs `a` on a node that has joined.
+/// An API pod that runs `a` on a joined node.
 pub(crate) async fn running_in_a_cluster(sim: &mut NodeSim, builder: PodBuilder) -> PodUid {
     prepare(sim);
     Box::pin(sim.start_agent()).await;

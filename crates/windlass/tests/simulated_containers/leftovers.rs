@@ -147,7 +147,7 @@ fn pod_in_any_state_is_removed_completely() {
 fn crash_loops_leave_bounded_garbage() {
     for (pods, times, starts) in [
         (1000, [80 * SECOND, 100 * SECOND], 5000),
-        // the delays have grown to five minutes
+        // the back-off is five minutes
         (20, [30 * MINUTE, 720 * MINUTE], 2800),
     ] {
         simulate(22, async |sim| {
@@ -164,7 +164,7 @@ fn crash_loops_leave_bounded_garbage() {
             assert!(begun >= starts, "{begun} starts");
             let [containers, sandboxes, links, files] = left[1];
             assert_eq!(sandboxes, pods);
-            // the last dead one of each, and one that runs or has just ended
+            // the last dead instance of each, and one that runs or has just exited
             let most = 2 * pods;
             assert!(containers <= most && links <= most, "{left:?}");
             assert!(files <= left[0][3] + pods, "{left:?}");

@@ -57,7 +57,7 @@ fn restart_rule_restarts_all_containers_in_sandbox() {
         assert_eq!(sim.runtime.sandboxes().len(), 1, "the sandbox stayed");
         let second: Vec<_> = order(sim, Operation::StartContainer, "web").split_off(4);
         assert_eq!(second, ["i#1", "s#1", "a#1", "b#1"]);
-        // b would not have ended by itself
+        // b would not have exited
         assert!(gaps(sim, "web", "b")[0] < 15);
         let line = line(sim, "web");
         for name in ["a", "b"] {
