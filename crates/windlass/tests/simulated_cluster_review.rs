@@ -10,7 +10,7 @@ use serde_json::json;
 use windlass_actors::SourceSnapshot;
 use windlass_cri::CriCode;
 use windlass_fake_api::On;
-use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{ConfigMap, Node, PodCondition, PodStatus, ServiceAccount};
 use windlass_types::{Pod, PodExt, PodOp, PodSource, PodUid, names};
@@ -114,7 +114,7 @@ fn manifest_edit_during_mirror_deletion_creates_one_mirror_pod() {
             pod.annotation(names::ANN_CONFIG_HASH, uid).build()
         };
         sim.runtime
-            .set_behaviour("default/etcd/app", Behaviour::stubborn());
+            .set_behavior("default/etcd/app", Behavior::stubborn());
         sim.desire([etcd("one")]).await;
         sim.until("its mirror is ready", 5 * SECOND, |sim| ready(sim, "etcd"))
             .await;
@@ -178,7 +178,7 @@ fn failed_stop_is_retried_after_clock_set_back() {
 fn pod_replaced_during_outage_terminates_and_new_pod_runs() {
     on_a_ready_node(13, async |sim| {
         sim.runtime
-            .set_behaviour("default/db/app", Behaviour::stubborn());
+            .set_behavior("default/db/app", Behavior::stubborn());
         let old = create(sim, pod("db").grace(30));
         sim.until("it runs", 5 * SECOND, |sim| ready(sim, "db"))
             .await;
@@ -239,7 +239,7 @@ fn pod_finished_during_outage_does_not_run_again() {
     for restored in [false, true] {
         on_a_ready_node(5, async |sim| {
             sim.runtime
-                .set_behaviour("default/job/app", Behaviour::exits(30 * SECOND, 0));
+                .set_behavior("default/job/app", Behavior::exits(30 * SECOND, 0));
             let uid = create(sim, pod("job").restart_policy("Never"));
             sim.until("it runs", 5 * SECOND, |sim| ready(sim, "job"))
                 .await;
@@ -330,7 +330,7 @@ fn restored_pod_after_reboot_waits_for_api_server() {
 fn agent_restart_changes_no_status_of_running_pod() {
     on_a_ready_node(6, async |sim| {
         sim.runtime
-            .set_behaviour("default/crash/app", Behaviour::exits(SECOND, 1));
+            .set_behavior("default/crash/app", Behavior::exits(SECOND, 1));
         create(sim, pod("quiet"));
         create(sim, pod("crash"));
         let restarts = |sim: &NodeSim| {
@@ -365,7 +365,7 @@ fn crash_loop_with_references_continues_without_api_server() {
     on_a_ready_node(11, async |sim| {
         for name in ["bare", "rich"] {
             let key = format!("default/{name}/app");
-            sim.runtime.set_behaviour(&key, Behaviour::exits(SECOND, 1));
+            sim.runtime.set_behavior(&key, Behavior::exits(SECOND, 1));
         }
         let config = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "data": { "key": "value" },

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use windlass_cri::CriCode;
-use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
 use windlass_types::PodUid;
 
@@ -63,7 +63,7 @@ fn externally_removed_container_is_restarted() {
                 now.is_some_and(|now| now.id != app.id)
             })
             .await;
-            sim.until("its status says so", MINUTE, |sim| {
+            sim.until("its status reports it", MINUTE, |sim| {
                 sim.phase("web") == "Running" && sim.blocker("web").is_empty()
             })
             .await;
@@ -165,7 +165,7 @@ fn pod_directory_error_is_reported_until_resolved() {
     beside_a_bystander(6, async |sim| {
         sim.files.fail_pod(&uid("web"), Some("no space left"));
         desire(sim, [pod("web")]).await;
-        sim.until("web says why", MINUTE, |sim| sim.blocker("web") == "Failed")
+        sim.until("web reports why", MINUTE, |sim| sim.blocker("web") == "Failed")
             .await;
         sim.pass(10 * MINUTE).await;
         sim.files.fail_pod(&uid("web"), None);
@@ -236,7 +236,7 @@ fn lost_event_stream_is_reopened_without_loss() {
 fn stop_completes_after_runtime_outage() {
     beside_a_bystander(10, async |sim| {
         sim.runtime
-            .set_behaviour("default/web/app", Behaviour::stubborn());
+            .set_behavior("default/web/app", Behavior::stubborn());
         desire(sim, [pod("web").grace(30)]).await;
         sim.until("web runs", SECOND, |sim| runs(sim, "web")).await;
         desire(sim, []).await;

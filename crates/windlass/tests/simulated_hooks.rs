@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_testing::fake_runtime::{Behaviour, Call, Exec, Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, Call, Exec, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{Container, Event};
 use windlass_types::{Pod, PodExt, PodUid, Timestamp};
@@ -127,11 +127,11 @@ fn pod_is_removed_within_half_second_after_hook_and_stop() {
     on_a_node(1, async |sim| {
         sim.runtime
             .set_exec("app drain", Exec::default().taking(3 * SECOND));
-        let quick = Behaviour {
+        let quick = Behavior {
             stops_after: SECOND,
-            ..Behaviour::default()
+            ..Behavior::default()
         };
-        sim.runtime.set_behaviour("app", quick);
+        sim.runtime.set_behavior("app", quick);
         sim.runtime
             .set_latency(Operation::StopPodSandbox, Duration::from_millis(100));
         let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
@@ -151,7 +151,7 @@ fn pod_is_removed_within_half_second_after_hook_and_stop() {
 fn pre_stop_hook_beyond_grace_period_leaves_min_stop_timeout() {
     on_a_node(2, async |sim| {
         sim.runtime.set_exec("app drain", Exec::hangs());
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
         let since = delete(sim, Some(10));
         let (ended, removed) = gone(sim, &uid, since).await;
@@ -201,7 +201,7 @@ fn shortened_grace_period_applies_to_hung_hook() {
         );
         assert!((24.0..24.5).contains(&ended), "{ended}");
         assert!(removed <= 0.5, "{removed}");
-        assert_eq!(sim.runtime.most_execs_at_once(&uid, "app"), 1);
+        assert_eq!(sim.runtime.max_execs_in_flight(&uid, "app"), 1);
     });
 }
 
@@ -209,7 +209,7 @@ fn shortened_grace_period_applies_to_hung_hook() {
 fn force_deletion_limits_hook_and_stop_timeout() {
     on_a_node(5, async |sim| {
         sim.runtime.set_exec("app drain", Exec::hangs());
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
         let since = delete(sim, Some(0));
         assert!(get(sim).is_none());
@@ -230,7 +230,7 @@ fn force_deletion_limits_hook_and_stop_timeout() {
 fn exited_container_runs_no_pre_stop_hook() {
     on_a_node(6, async |sim| {
         sim.runtime
-            .set_behaviour("app", Behaviour::exits(SECOND, 1));
+            .set_behavior("app", Behavior::exits(SECOND, 1));
         let pod = pod(json!({"preStop": exec("drain")}));
         let uid = sim.api.create(&pod.build()).uid();
         sim.until("it waits for its next start", 10 * SECOND, |sim| {
@@ -313,12 +313,12 @@ fn with_sidecars() -> PodBuilder {
 #[test]
 fn sidecars_stop_last_in_reverse_within_grace_period() {
     on_a_node(8, async |sim| {
-        let takes = |seconds: u32| Behaviour {
+        let takes = |seconds: u32| Behavior {
             stops_after: seconds * SECOND,
-            ..Behaviour::default()
+            ..Behavior::default()
         };
         for (name, seconds) in [("app", 4), ("other", 9), ("second", 3), ("first", 2)] {
-            sim.runtime.set_behaviour(name, takes(seconds));
+            sim.runtime.set_behavior(name, takes(seconds));
         }
         let uid = running(sim, with_sidecars()).await;
         let since = delete(sim, None);
@@ -346,7 +346,7 @@ fn sidecars_stop_last_in_reverse_within_grace_period() {
 fn stubborn_app_container_leaves_sidecars_min_stop_timeout() {
     on_a_node(9, async |sim| {
         for name in ["app", "first", "second"] {
-            sim.runtime.set_behaviour(name, Behaviour::stubborn());
+            sim.runtime.set_behavior(name, Behavior::stubborn());
         }
         let uid = running(sim, with_sidecars()).await;
         let since = delete(sim, Some(10));
@@ -464,7 +464,7 @@ fn killed_while_stopping(seed: u64, after: u32, knew: bool) -> (f64, Vec<String>
         sim.runtime.add_image("busybox:1");
         sim.start_agent().await;
         sim.runtime.set_exec("app drain", Exec::hangs());
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         let uid = running(sim, pod(json!({"preStop": exec("drain")}))).await;
         if !knew {
             sim.checkpoint = get(sim).map(Arc::new).into_iter().collect();
@@ -531,7 +531,7 @@ fn hung_http_hook_delays_stop_by_grace_period_only() {
             .set(&ip, 8080, windlass_testing::fake_checks::Server::Hangs);
         let since = delete(sim, Some(8));
         let (ended, _) = gone(sim, &uid, since).await;
-        assert_eq!(sim.checks.asked(&ip, 8080), 1);
+        assert_eq!(sim.checks.request_count(&ip, 8080), 1);
         assert!((8.0..8.3).contains(&ended), "{ended}");
     });
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_testing::fake_checks::Server;
-use windlass_testing::fake_runtime::{Behaviour, Exec, Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, Exec, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate, simulate_cluster};
 use windlass_types::corev1::{ContainerStatus, Node, PodCondition};
 use windlass_types::{Pod, PodExt, PodUid};
@@ -76,7 +76,7 @@ fn gaps(sim: &NodeSim, operation: Operation, subject: &str) -> Vec<i64> {
 fn failed_liveness_uses_probe_grace_period_and_back_off() {
     simulate(1, async |sim| {
         sim.runtime.add_image(IMAGE);
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         sim.runtime.set_exec("app", Exec::prints(1, "deadlock"));
         let mut liveness = exec("alive");
         liveness["terminationGracePeriodSeconds"] = json!(7);
@@ -101,7 +101,7 @@ fn failed_liveness_uses_probe_grace_period_and_back_off() {
         let killing = events(sim, "web", "Killing");
         let words = "Container app failed liveness probe, will be restarted";
         assert!(killing.iter().all(|(_, text)| text == words), "{killing:?}");
-        assert_eq!(sim.runtime.most_execs_at_once(&uid("web"), "app"), 1);
+        assert_eq!(sim.runtime.max_execs_in_flight(&uid("web"), "app"), 1);
         sim.runtime.assert_invariants();
     });
 }
@@ -195,12 +195,12 @@ fn probes_of_200_pods_run_on_time_despite_20_hung() {
             }
         }
         sim.pass(MINUTE).await;
-        sim.checks.forget_asked();
+        sim.checks.clear_requests();
         sim.pass(MINUTE).await;
         for i in 20..200 {
             let address = ip(sim, &name(i));
             for (port, period) in [(1, 5), (2, 2)] {
-                let asked = sim.checks.asked_at(&address, port);
+                let asked = sim.checks.request_times(&address, port);
                 let expected = 60 / period;
                 let count = u64::try_from(asked.len()).expect("small");
                 assert!(count.abs_diff(expected) <= 1, "{} {port}: {count}", name(i));
@@ -216,10 +216,10 @@ fn probes_of_200_pods_run_on_time_despite_20_hung() {
         for i in 0..20 {
             let address = ip(sim, &name(i));
             assert!(
-                sim.checks.asked(&address, 1) <= 2,
+                sim.checks.request_count(&address, 1) <= 2,
                 "no queue before what hangs"
             );
-            assert_eq!(sim.checks.most_at_once(&address, 1), 1);
+            assert_eq!(sim.checks.max_in_flight(&address, 1), 1);
             assert!(!is_ready(sim, &name(i)));
         }
         sim.runtime.assert_invariants();
@@ -244,7 +244,7 @@ fn hung_exec_probe_has_one_attempt_in_flight() {
         sim.pass(5 * MINUTE).await;
         let execs = sim.runtime.execs(&uid("web"), "app");
         assert!(execs < 12, "{execs} commands in five minutes");
-        assert_eq!(sim.runtime.most_execs_at_once(&uid("web"), "app"), 1);
+        assert_eq!(sim.runtime.max_execs_in_flight(&uid("web"), "app"), 1);
         assert!(!is_ready(sim, "web"), "what does not answer is not ready");
         assert!(is_ready(sim, "well"));
         sim.runtime.release(Operation::ExecSync);
@@ -361,7 +361,7 @@ async fn in_a_cluster(sim: &mut NodeSim, builder: PodBuilder) -> PodUid {
 #[test]
 fn readiness_is_reported_until_last_container_exits() {
     simulate_cluster(8, async |sim| {
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         let app = json!([{
             "name": "app",
             "readinessProbe": exec("ready"),

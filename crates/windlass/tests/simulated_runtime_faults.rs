@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use windlass_testing::fake_runtime::{Behaviour, Exec, Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, Exec, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate, simulate_cluster};
 use windlass_types::corev1::Node;
 use windlass_types::{PodUid, Reason};
@@ -354,11 +354,11 @@ fn slow_exec_within_timeout_is_not_a_hung_call() {
     simulate(11, async |sim| {
         prepare(sim);
         sim.runtime.set_exec("app", Exec::hangs());
-        sim.runtime.set_behaviour(
+        sim.runtime.set_behavior(
             "app",
-            Behaviour {
+            Behavior {
                 stops_after: 20 * SECOND,
-                ..Behaviour::default()
+                ..Behavior::default()
             },
         );
         let patient = PodBuilder::new("sick")

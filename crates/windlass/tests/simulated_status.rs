@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use windlass_cri::CriCode;
 use windlass_pod_status::status::probe_complaint;
-use windlass_testing::fake_runtime::{Behaviour, Exec, Operation, Pull};
+use windlass_testing::fake_runtime::{Behavior, Exec, Operation, Pull};
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{ContainerStatus, Node, PodCondition, PodStatus};
 use windlass_types::{Pod, PodExt, PodUid};
@@ -111,7 +111,7 @@ fn readiness_requires_probe_success_and_readiness_gate() {
         let ready = "default/web/app";
         let fails = || Exec::prints(1, "not yet");
         sim.runtime.set_exec(ready, fails());
-        sim.runtime.set_behaviour(ready, Behaviour::stubborn());
+        sim.runtime.set_behavior(ready, Behavior::stubborn());
         let app = json!([{"name": "app", "readinessProbe": probe()}]);
         let gate = json!({"readinessGates": [{"conditionType": "example.com/lb"}]});
         create(sim, pod(&app, &gate));
@@ -319,7 +319,7 @@ fn ephemeral_container_status_is_reported() {
             .await;
         let key = "default/web/debug";
         sim.runtime
-            .set_behaviour(key, Behaviour::exits(10 * SECOND, 7));
+            .set_behavior(key, Behavior::exits(10 * SECOND, 7));
         sim.api.modify::<Pod>(Some("default"), "web", |pod| {
             let debug = json!([{
                 "name": "debug", "image": "busybox:1", "targetContainerName": "app",
@@ -368,7 +368,7 @@ fn restart_of_all_containers_is_reported() {
         ]);
         let more = json!({"restartPolicy": "Never", "initContainers": [{"name": "init"}]});
         sim.runtime
-            .set_behaviour("default/web/init", Behaviour::exits(SECOND, 0));
+            .set_behavior("default/web/init", Behavior::exits(SECOND, 0));
         let uid = create(sim, pod(&apps, &more));
         sim.until("it is ready", 5 * SECOND, |sim| is_true(sim, "Ready"))
             .await;
@@ -416,7 +416,7 @@ fn rerunning_init_container_does_not_block_status() {
     on_a_ready_node(7, async |sim| {
         let more = json!({"restartPolicy": "OnFailure", "initContainers": [{"name": "init"}]});
         sim.runtime
-            .set_behaviour("default/web/init", Behaviour::exits(10 * SECOND, 0));
+            .set_behavior("default/web/init", Behavior::exits(10 * SECOND, 0));
         let uid = create(sim, pod(&json!([{"name": "app"}]), &more));
         sim.until("it is ready", 20 * SECOND, |sim| is_true(sim, "Ready"))
             .await;
@@ -478,9 +478,9 @@ fn termination_message_is_not_removed_from_status() {
         });
         let more = json!({"initContainers": [words]});
         sim.runtime
-            .set_behaviour("default/web/init", Behaviour::exits(2 * SECOND, 0));
+            .set_behavior("default/web/init", Behavior::exits(2 * SECOND, 0));
         sim.runtime
-            .set_behaviour("default/web/app", Behaviour::exits(SECOND, 1));
+            .set_behavior("default/web/app", Behavior::exits(SECOND, 1));
         sim.runtime
             .set_latency(Operation::CreateContainer, Duration::from_millis(500));
         let uid = create(sim, pod(&json!([{"name": "app"}]), &more));

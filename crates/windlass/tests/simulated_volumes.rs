@@ -83,7 +83,7 @@ fn hung_mount_blocks_only_its_pod_and_is_reported() {
         desire(sim, &["web", "next"]).await;
         sim.until("next runs", SECOND, |sim| runs(sim, "next"))
             .await;
-        sim.until("web says what hangs", 12 * SECOND, |sim| {
+        sim.until("web reports what hangs", 12 * SECOND, |sim| {
             blocked_by(sim, "web").contains(
                 "MountVolume.SetUp of volume \"data\" is under way since 2026-01-01T00:00:0",
             )
@@ -106,7 +106,7 @@ fn failed_set_up_is_retried_with_back_off_until_pod_starts() {
         sim.volumes
             .fail(VolumeStep::Mount, "web-uid/data", Some("no space left"));
         desire(sim, &["web", "next"]).await;
-        sim.until("web says why", SECOND, |sim| {
+        sim.until("web reports why", SECOND, |sim| {
             let words = "MountVolume.SetUp failed for volume \"data\" : ";
             let blocker = blocked_by(sim, "web");
             blocker.contains(words) && blocker.contains("no space left")
@@ -141,7 +141,7 @@ fn deleted_pod_with_hung_mount_waits_and_reports_blocker() {
         desire(sim, &["next"]).await;
         sim.until("next runs", SECOND, |sim| runs(sim, "next"))
             .await;
-        sim.until("web says what it waits for", MINUTE, |sim| {
+        sim.until("web reports what it waits for", MINUTE, |sim| {
             let view = sim.view("web").expect("not gone");
             let mut events = view.events.iter();
             events.any(|event| event.message.contains("volume \"data\" is under way"))

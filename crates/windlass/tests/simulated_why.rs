@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_cri::CriCode;
 use windlass_pod_status::status::who_goes_on;
 use windlass_status::PodStatusEntry;
-use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
 use windlass_types::explain::TimelineRecord;
 use windlass_types::view::PodWorkerState;
@@ -167,7 +167,7 @@ fn undesired_state_has_blocker_with_waiting_for() {
         simulate(seed as u64, async |sim| {
             prepare(sim);
             sim.runtime
-                .set_behaviour("crash", Behaviour::exits(SECOND, 1));
+                .set_behavior("crash", Behavior::exits(SECOND, 1));
             sim.runtime.inject(fault);
             let crash = pod("crash").container("crash", "busybox:1").build();
             let missing = PodBuilder::new("missing").container("app", "nope:1");

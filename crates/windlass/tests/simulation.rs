@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use windlass_cri::CriCode;
-use windlass_testing::fake_runtime::{Behaviour, EventMode, Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, EventMode, Fault, Operation};
 use windlass_testing::{NodeSim, PodBuilder, simulate};
 use windlass_types::{ContainerState, Pod};
 
@@ -53,7 +53,7 @@ fn crash_loop_back_off_doubles_and_spares_other_container() {
     simulate(2, async |sim| {
         latencies(sim);
         sim.runtime
-            .set_behaviour("crash", Behaviour::exits(SECOND, 1));
+            .set_behavior("crash", Behavior::exits(SECOND, 1));
         sim.desire([pod("loop").container("crash", "busybox:1").build()])
             .await;
         let uid = "loop-uid".into();
@@ -211,7 +211,7 @@ fn idle_pod_syncs_change_no_status() {
 fn edited_static_pod_starts_after_old_one_stopped() {
     simulate(7, async |sim| {
         latencies(sim);
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         sim.desire([pod("web").grace(5).build()]).await;
         sim.until("runs", MINUTE, |sim| sim.phase("web") == "Running")
             .await;
@@ -239,7 +239,7 @@ fn job_completes_and_sandbox_is_stopped() {
     simulate(8, async |sim| {
         latencies(sim);
         sim.runtime
-            .set_behaviour("app", Behaviour::exits(2 * SECOND, 0));
+            .set_behavior("app", Behavior::exits(2 * SECOND, 0));
         sim.desire([pod("job").restart_policy("Never").build()])
             .await;
         sim.until("done", MINUTE, |sim| sim.phase("job") == "Succeeded")
@@ -357,7 +357,7 @@ fn never_pulled_image_blocks_only_its_pod() {
         sim.desire([never.build(), pod("well").build()]).await;
         sim.until("well runs", SECOND, |sim| sim.phase("well") == "Running")
             .await;
-        sim.until("never says why", MINUTE, |sim| {
+        sim.until("never reports why", MINUTE, |sim| {
             sim.blocker("never") == "ErrImageNeverPull"
         })
         .await;
@@ -405,7 +405,7 @@ fn immediate_exit_restarts_with_back_off() {
     simulate(15, async |sim| {
         latencies(sim);
         sim.runtime
-            .set_behaviour("crash", Behaviour::exits(Duration::ZERO, 3));
+            .set_behavior("crash", Behavior::exits(Duration::ZERO, 3));
         let loops = (0..5).map(|i| {
             let name = format!("loop{i}");
             PodBuilder::new(&name)
@@ -436,7 +436,7 @@ fn stubborn_container_is_killed_and_delays_no_other_pod() {
                 .grace(20)
                 .build()
         };
-        sim.runtime.set_behaviour("stubborn", Behaviour::stubborn());
+        sim.runtime.set_behavior("stubborn", Behavior::stubborn());
         sim.desire([stubborn()]).await;
         sim.until("runs", MINUTE, |sim| sim.phase("stubborn") == "Running")
             .await;
@@ -469,7 +469,7 @@ fn only_host_network_pods_start_without_pod_network() {
             .await;
         sim.until("host runs", MINUTE, |sim| sim.phase("host") == "Running")
             .await;
-        sim.until("pod says why", MINUTE, |sim| {
+        sim.until("pod reports why", MINUTE, |sim| {
             sim.blocker("pod") == "NetworkNotReady"
         })
         .await;
@@ -483,10 +483,10 @@ fn only_host_network_pods_start_without_pod_network() {
 fn failing_init_container_blocks_only_its_pod() {
     simulate(18, async |sim| {
         latencies(sim);
-        let twice = vec![Behaviour::exits(SECOND, 1), Behaviour::exits(SECOND, 0)];
+        let twice = vec![Behavior::exits(SECOND, 1), Behavior::exits(SECOND, 0)];
         sim.runtime.script("default/retry/init", twice);
         sim.runtime
-            .set_behaviour("default/never/init", Behaviour::exits(SECOND, 1));
+            .set_behavior("default/never/init", Behavior::exits(SECOND, 1));
         let with_init = |name: &str| pod(name).init_container("init", "busybox:1");
         sim.desire([
             with_init("retry").restart_policy("OnFailure").build(),
@@ -512,7 +512,7 @@ fn reboot_restarts_pods_except_finished_jobs() {
     simulate(19, async |sim| {
         latencies(sim);
         sim.runtime
-            .set_behaviour("job", Behaviour::exits(SECOND, 0));
+            .set_behavior("job", Behavior::exits(SECOND, 0));
         let job = PodBuilder::new("job")
             .container("job", "busybox:1")
             .restart_policy("Never");
@@ -540,12 +540,12 @@ fn reboot_restarts_pods_except_finished_jobs() {
 async fn storm(sim: &mut NodeSim) -> Vec<String> {
     latencies(sim);
     sim.runtime
-        .set_behaviour("job", Behaviour::exits(20 * SECOND, 0));
+        .set_behavior("job", Behavior::exits(20 * SECOND, 0));
     sim.runtime
-        .set_behaviour("crash", Behaviour::exits(5 * SECOND, 1));
+        .set_behavior("crash", Behavior::exits(5 * SECOND, 1));
     sim.runtime
-        .set_behaviour("init", Behaviour::exits(2 * SECOND, 0));
-    sim.runtime.set_behaviour("stubborn", Behaviour::stubborn());
+        .set_behavior("init", Behavior::exits(2 * SECOND, 0));
+    sim.runtime.set_behavior("stubborn", Behavior::stubborn());
     let all = || -> Vec<Pod> {
         let image = "busybox:1";
         vec![

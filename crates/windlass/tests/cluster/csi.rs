@@ -38,7 +38,6 @@ pub(crate) async fn install(env: &TestEnv, options: DriverOptions, spec: Value) 
 }
 
 /// A bound pair of PersistentVolume and PVC, both with the name and volume handle `name`.
-/// too.
 pub(crate) async fn bound(env: &TestEnv, name: &str, driver: &str, more: Value) {
     let mut spec = json!({
         "capacity": { "storage": "16Mi" },

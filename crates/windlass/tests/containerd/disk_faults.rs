@@ -37,7 +37,7 @@ fn apply(env: &TestEnv, name: &str) {
 
 /// Waits until the pod is blocked with all of these words, also in `explain`.
 async fn held_back(env: &TestEnv, name: &str, reason: &str, words: &[&str]) {
-    eventually(&format!("{name} says why it waits"), SOON, async || {
+    eventually(&format!("{name} reports why it waits"), SOON, async || {
         let explained = env.ctl(&["explain", "pod", &format!("{name}-node")]).await;
         let text = String::from_utf8(explained.stdout).unwrap();
         let told = text.contains(&format!(": {reason}\n"))

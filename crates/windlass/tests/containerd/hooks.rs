@@ -225,7 +225,7 @@ async fn on_containerd_hooks_follow_pod_spec() {
 }
 
 async fn wait_for_line(dir: &Path, name: &str, word: &str) {
-    eventually(&format!("{name} says {word}"), SOON, async || {
+    eventually(&format!("{name} reports {word}"), SOON, async || {
         let words = words(dir, name);
         let found = words.iter().any(|w| w == word).then_some(());
         found.ok_or_else(|| format!("{words:?}"))

@@ -114,7 +114,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     })
     .await;
     let begun = Instant::now();
-    let (event, blocker) = eventually("the pod says what hangs", REPORT_TIMEOUT, async || {
+    let (event, blocker) = eventually("the pod reports what hangs", REPORT_TIMEOUT, async || {
         hung_call(&env, "sick").await
     })
     .await;
@@ -133,7 +133,7 @@ async fn on_containerd_hung_status_call_delays_no_other_pod() {
     let attempts = hang.hits();
     assert!(
         hung_call(&env, "sick").await.is_ok(),
-        "it still hangs and says so"
+        "it still hangs and reports it"
     );
     assert_eq!(env.http("/healthz").await.unwrap().0, 200);
     println!("without the hang: {without:?}");
@@ -172,7 +172,7 @@ async fn on_containerd_pod_recovers_once_hung_call_returns() {
     env.apply("web.yaml", &shell("web", "HOLD"));
     env.wait("web is listed", |table| table.pod("web").is_some())
         .await;
-    let (event, _) = eventually("the pod says what hangs", SOON, async || {
+    let (event, _) = eventually("the pod reports what hangs", SOON, async || {
         hung_call(&env, "web").await
     })
     .await;

@@ -57,7 +57,7 @@ fn one(name: &str, reference: &str, mount: &str) -> String {
 async fn waiting(env: &mut TestEnv, pod: &str, reason: &str) -> String {
     env.status(pod, reason).await;
     let mut message = String::new();
-    eventually(&format!("{pod} says {reason}"), SOON, async || {
+    eventually(&format!("{pod} reports {reason}"), SOON, async || {
         let status = env.pod(pod).await["status"]["containerStatuses"].clone();
         // sorted by name, `main` comes first
         let waiting = &status[0]["state"]["waiting"];

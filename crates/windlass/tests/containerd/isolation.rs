@@ -345,7 +345,7 @@ async fn what_it_is_too_old_for(env: &mut TestEnv) {
     env.apply("own-users.yaml", &fill(OWN_USERS));
     env.apply("strict.yaml", &fill(STRICT));
     let why = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
-    env.wait("own-users says why it does not start", |table| {
+    env.wait("own-users reports why it does not start", |table| {
         let blocker = table.pod("own-users").and_then(|pod| pod.blocker.as_ref());
         blocker.is_some_and(|blocker| blocker.message.contains(why))
     })

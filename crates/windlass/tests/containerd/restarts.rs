@@ -248,7 +248,7 @@ async fn what_cannot_start_says_why(env: &mut TestEnv) {
             ];
             reasons.contains(&pod.status())
         };
-        env.wait(&format!("{name} says that it cannot start"), |table| {
+        env.wait(&format!("{name} reports that it cannot start"), |table| {
             table.pod(name).is_some_and(stuck)
         })
         .await;

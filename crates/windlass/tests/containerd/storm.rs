@@ -122,7 +122,7 @@ async fn on_containerd_random_storm_converges_to_desired_state() {
     .await;
     assert!(!overlaps.is_finished(), "{}", overlaps.await.unwrap());
     overlaps.abort();
-    env.wait("the agent says so", |table| {
+    env.wait("the agent reports it", |table| {
         table.connected && table.pods.len() == asked.len() && table.pods.values().all(|p| p.ready)
     })
     .await;

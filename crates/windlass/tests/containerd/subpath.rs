@@ -86,7 +86,7 @@ async fn on_containerd_subpath_cannot_escape_volume() {
     what_leads_out_is_refused(&mut env).await;
     a_restart_sees_what_is_there_by_then(&mut env, &pod_dir).await;
 
-    env.wait("no-value says which value is missing", |table| {
+    env.wait("no-value reports which value is missing", |table| {
         let blocker = table.pod("no-value").and_then(|pod| pod.blocker.as_ref());
         blocker.is_some_and(|blocker| blocker.message.contains("missing value for NOBODY"))
     })

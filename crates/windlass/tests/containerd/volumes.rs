@@ -154,7 +154,7 @@ async fn on_containerd_nfs_volume_is_mounted_and_data_persists() {
     env.ready("near").await;
     let read = "cat /share/file; echo of the pod >/share/new";
     assert_eq!(env.exec("near", "main", read).await, "of the server\n");
-    eventually("the pod says why it waits", SOON, async || {
+    eventually("the pod reports why it waits", SOON, async || {
         let blocker = env.entry("far").await.blocker;
         let text = format!("{blocker:?}");
         let words = ["share", "mount failed: exit status 32", "no answer of far"];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use windlass_testing::NodeSim;
-use windlass_testing::fake_runtime::{Behaviour, Operation};
+use windlass_testing::fake_runtime::{Behavior, Operation};
 use windlass_types::{Pod, PodExt, PodUid};
 
 use crate::fixture::*;
@@ -30,7 +30,7 @@ fn assert_finished_as_upstream(sim: &NodeSim, name: &str, uid: &PodUid) {
 #[test]
 fn stubborn_pod_is_killed_before_object_is_deleted() {
     on_a_ready_node(1, async |sim| {
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         let uid = create(sim, pod("web").grace(30));
         sim.until("web is ready", SECOND, |sim| ready(sim, "web"))
             .await;
@@ -46,7 +46,7 @@ fn stubborn_pod_is_killed_before_object_is_deleted() {
 #[test]
 fn second_deletion_only_shortens_grace_period() {
     on_a_ready_node(2, async |sim| {
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         let uid = create(sim, pod("web").grace(30));
         sim.until("web is ready", SECOND, |sim| ready(sim, "web"))
             .await;
@@ -82,7 +82,7 @@ fn stops(sim: &NodeSim, name: &str) -> Vec<windlass_types::Timestamp> {
 #[test]
 fn force_deleted_pod_has_containers_killed() {
     on_a_ready_node(3, async |sim| {
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         let uid = create(sim, pod("web").grace(600));
         sim.until("web is ready", SECOND, |sim| ready(sim, "web"))
             .await;
@@ -184,7 +184,7 @@ fn recreated_pod_name_belongs_to_new_pod() {
     on_a_ready_node(7, async |sim| {
         sim.runtime.script(
             "default/web/app",
-            vec![Behaviour::stubborn(), Behaviour::default()],
+            vec![Behavior::stubborn(), Behavior::default()],
         );
         let old = create(sim, pod("web").grace(5));
         sim.until("the old one is ready", SECOND, |sim| ready(sim, "web"))
@@ -215,11 +215,11 @@ fn recreated_pod_name_belongs_to_new_pod() {
 #[test]
 fn hundred_deleted_pods_are_removed_within_stop_time() {
     on_a_ready_node(8, async |sim| {
-        let quick = Behaviour {
+        let quick = Behavior {
             stops_after: Duration::from_millis(200),
-            ..Behaviour::default()
+            ..Behavior::default()
         };
-        sim.runtime.set_behaviour("app", quick);
+        sim.runtime.set_behavior("app", quick);
         let names: Vec<_> = (0..100).map(|i| format!("p{i}")).collect();
         for name in &names {
             create(sim, pod(name));

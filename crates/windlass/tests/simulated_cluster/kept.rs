@@ -204,7 +204,7 @@ fn missing_env_object_blocks_restart_but_volume_does_not() {
         sim.api
             .delete::<ConfigMap>(Some("default"), "settings", None);
         dies(sim, &uid);
-        sim.until("it says what it lacks", 20 * SECOND, |sim| {
+        sim.until("it reports what it lacks", 20 * SECOND, |sim| {
             waiting_for(sim, "web") == "CreateContainerConfigError"
         })
         .await;

@@ -75,9 +75,9 @@ fn stepped(seed: u64, seconds: i64) {
     on_a_ready_node(seed, async |sim| {
         create(sim, pod("web"));
         create(sim, pod("ending").grace(600));
-        sim.runtime.set_behaviour(
+        sim.runtime.set_behavior(
             "default/ending/app",
-            windlass_testing::fake_runtime::Behaviour::stubborn(),
+            windlass_testing::fake_runtime::Behavior::stubborn(),
         );
         sim.desire([static_pod("etcd").build()]).await;
         sim.until("all are ready", 2 * SECOND, |sim| {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use windlass_testing::NodeSim;
-use windlass_testing::fake_runtime::{Behaviour, Operation};
+use windlass_testing::fake_runtime::{Behavior, Operation};
 use windlass_types::corev1::Node;
 use windlass_types::{Pod, PodExt};
 
@@ -75,9 +75,9 @@ fn burst_of_100_pods_sends_two_patches_each() {
 fn finished_pod_does_not_run_again_after_state_loss() {
     on_a_ready_node(4, async |sim| {
         sim.runtime
-            .set_behaviour("default/done/app", Behaviour::exits(SECOND, 0));
+            .set_behavior("default/done/app", Behavior::exits(SECOND, 0));
         sim.runtime
-            .set_behaviour("default/broken/app", Behaviour::exits(SECOND, 3));
+            .set_behavior("default/broken/app", Behavior::exits(SECOND, 3));
         for name in ["done", "broken"] {
             create(sim, pod(name).restart_policy("Never"));
         }

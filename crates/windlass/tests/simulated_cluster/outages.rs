@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_fake_api::On;
-use windlass_testing::fake_runtime::Behaviour;
+use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_types::{ContainerState, PodExt, PodUid, names};
 
@@ -48,9 +48,9 @@ fn static_pods_start_without_api_server_and_others_later() {
 /// Five pods with changes during an outage, and five idle ones.
 async fn ten_pods(sim: &mut NodeSim) -> Vec<(String, PodUid)> {
     sim.runtime
-        .set_behaviour("default/crash/app", Behaviour::exits(5 * SECOND, 1));
+        .set_behavior("default/crash/app", Behavior::exits(5 * SECOND, 1));
     sim.runtime
-        .set_behaviour("default/job/app", Behaviour::exits(2 * MINUTE, 0));
+        .set_behavior("default/job/app", Behavior::exits(2 * MINUTE, 0));
     let mut pods = Vec::new();
     for name in ["crash", "job", "q0", "q1", "q2"] {
         let policy = if name == "job" { "Never" } else { "Always" };

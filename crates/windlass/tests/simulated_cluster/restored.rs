@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_testing::fake_runtime::Behaviour;
+use windlass_testing::fake_runtime::Behavior;
 
 use crate::fixture::*;
 use crate::{MINUTE, SECOND};
@@ -11,7 +11,7 @@ use crate::{MINUTE, SECOND};
 fn restored_pods_start_nothing_before_confirmation() {
     on_a_ready_node(1, async |sim| {
         sim.runtime
-            .set_behaviour("default/crash/app", Behaviour::exits(5 * SECOND, 1));
+            .set_behavior("default/crash/app", Behavior::exits(5 * SECOND, 1));
         let quiet = create(sim, pod("quiet"));
         let crash = create(sim, pod("crash"));
         for name in ["quiet", "crash"] {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::Rng;
 use windlass_testing::NodeSim;
-use windlass_testing::fake_runtime::{Behaviour, Operation};
+use windlass_testing::fake_runtime::{Behavior, Operation};
 use windlass_types::Pod;
 use windlass_types::corev1::Event;
 
@@ -79,7 +79,7 @@ fn assert_no_hung_calls(sim: &NodeSim) {
 fn serial_runtime_starts_and_stops_300_pods_without_hangs() {
     on_a_ready_node(1, async |sim| {
         sim.runtime.serve_one_at_a_time(Duration::from_millis(200));
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         let names = names(300);
         start_all(sim, &names, HOUR).await;
         assert_no_hung_calls(sim);
@@ -123,12 +123,12 @@ fn deleted_pods_are_removed_despite_delays() {
 #[test]
 fn exit_codes_are_reported_by_a_slow_runtime() {
     on_a_ready_node(2, async |sim| {
-        sim.runtime.set_behaviour(
+        sim.runtime.set_behavior(
             "app",
-            Behaviour {
+            Behavior {
                 stops_after: SECOND / 2,
                 sigterm_exit_code: 7,
-                ..Behaviour::default()
+                ..Behavior::default()
             },
         );
         let names = names(100);

@@ -7,7 +7,7 @@ use rand::seq::IndexedRandom;
 use serde_json::json;
 use tokio::time::Instant;
 use windlass_fake_api::On;
-use windlass_testing::fake_runtime::Behaviour;
+use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{NodeSim, PodBuilder, simulate_cluster};
 use windlass_types::corev1::{ConfigMap, Node};
 use windlass_types::{ContainerState, Pod, PodExt, PodUid, names};
@@ -39,21 +39,21 @@ fn of_kind(kind: &str, number: usize) -> PodBuilder {
     }
 }
 
-fn behaviours(sim: &NodeSim) {
+fn behaviors(sim: &NodeSim) {
     latencies(sim);
-    let behaviours = [
-        ("job", Behaviour::exits(20 * SECOND, 0)),
-        ("fail", Behaviour::exits(7 * SECOND, 3)),
-        ("crash", Behaviour::exits(5 * SECOND, 1)),
-        ("stubborn", Behaviour::stubborn()),
+    let behaviors = [
+        ("job", Behavior::exits(20 * SECOND, 0)),
+        ("fail", Behavior::exits(7 * SECOND, 3)),
+        ("crash", Behavior::exits(5 * SECOND, 1)),
+        ("stubborn", Behavior::stubborn()),
     ];
-    for (kind, behaviour) in behaviours {
-        sim.runtime.set_behaviour(kind, behaviour);
+    for (kind, behaviour) in behaviors {
+        sim.runtime.set_behavior(kind, behaviour);
     }
 }
 
 async fn storm(sim: &mut NodeSim) -> Vec<String> {
-    behaviours(sim);
+    behaviors(sim);
     let audit = Audit::begin(sim);
     sim.start_agent().await;
     sim.desire([static_pod("etcd").build()]).await;

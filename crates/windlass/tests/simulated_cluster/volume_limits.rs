@@ -1,7 +1,7 @@
 //! Pods that exceed an emptyDir limit.
 
 use serde_json::json;
-use windlass_testing::fake_runtime::Behaviour;
+use windlass_testing::fake_runtime::Behavior;
 use windlass_testing::{NodeSim, PodBuilder};
 use windlass_types::{PodUid, Reason};
 
@@ -47,7 +47,7 @@ async fn running(sim: &NodeSim, name: &str) -> PodUid {
 fn pod_exceeding_empty_dir_limit_is_evicted() {
     on_a_ready_node(51, async |sim| {
         // evicted with a grace period of a second
-        sim.runtime.set_behaviour("app", Behaviour::stubborn());
+        sim.runtime.set_behavior("app", Behavior::stubborn());
         let greedy = running(sim, "greedy").await;
         let modest = running(sim, "modest").await;
         sim.desire([limited(static_pod("static")).build()]).await;

@@ -138,13 +138,13 @@ fn volume_is_reported_in_use_before_waiting_for_attach() {
         disk(sim, true);
         let uid = create(sim, with_disk("web"));
         create(sim, pod("free"));
-        sim.until("the node says so", 2 * SECOND, |sim| {
+        sim.until("the node reports it", 2 * SECOND, |sim| {
             in_use(sim) == [DEVICE]
         })
         .await;
         sim.until("the other runs", 2 * SECOND, |sim| ready(sim, "free"))
             .await;
-        sim.until("the pod says what it waits for", 15 * SECOND, |sim| {
+        sim.until("the pod reports what it waits for", 15 * SECOND, |sim| {
             let words = "Volume not attached according to node status for volume \"pv-disk\"";
             message(sim, "web").contains(words)
         })
@@ -173,7 +173,7 @@ fn volume_is_reported_in_use_before_waiting_for_attach() {
         sim.pass(MINUTE).await;
         assert!(runs(sim, &uid) && staged(sim) && in_use(sim) == [DEVICE]);
         delete(sim, "web", None);
-        sim.until("the node no longer says so", MINUTE, |sim| {
+        sim.until("the node no longer reports it", MINUTE, |sim| {
             in_use(sim).is_empty()
         })
         .await;

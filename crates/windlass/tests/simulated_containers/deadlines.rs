@@ -1,6 +1,6 @@
 //! `activeDeadlineSeconds` in every state of a pod.
 
-use windlass_testing::fake_runtime::{Behaviour, Fault, Operation, Pull};
+use windlass_testing::fake_runtime::{Behavior, Fault, Operation, Pull};
 use windlass_testing::{NodeSim, PodBuilder, simulate, simulate_cluster};
 use windlass_types::{Pod, Reason};
 
@@ -73,7 +73,7 @@ fn deadline_exceeded_during_downtime_starts_nothing() {
     simulate(15, async |sim| {
         prepare(sim);
         sim.runtime
-            .set_behaviour("a", Behaviour::exits(10 * SECOND, 1));
+            .set_behavior("a", Behavior::exits(10 * SECOND, 1));
         let web = with_deadline(pod("web").container("a", IMAGE), 60).build();
         sim.desire([web]).await;
         sim.pass(5 * SECOND).await;
@@ -146,7 +146,7 @@ fn pod_succeeded_before_deadline_stays_succeeded() {
     simulate(18, async |sim| {
         prepare(sim);
         sim.runtime
-            .set_behaviour("a", Behaviour::exits(10 * SECOND, 0));
+            .set_behavior("a", Behavior::exits(10 * SECOND, 0));
         let once = pod("web").restart_policy("Never").container("a", IMAGE);
         sim.desire([with_deadline(once, 30).build()]).await;
         sim.pass(2 * MINUTE).await;

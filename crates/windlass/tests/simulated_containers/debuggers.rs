@@ -1,6 +1,6 @@
 //! Ephemeral containers.
 
-use windlass_testing::fake_runtime::{Behaviour, Pull};
+use windlass_testing::fake_runtime::{Behavior, Pull};
 use windlass_testing::{NodeSim, simulate_cluster};
 use windlass_types::Pod;
 use windlass_types::corev1::EphemeralContainer;
@@ -28,7 +28,7 @@ fn ephemeral_container_starts_once_in_running_pod() {
         let uid = running_in_a_cluster(sim, pod("web").container("a", IMAGE)).await;
         let a = sim.runtime.running(&uid, "a").expect("a").id;
         sim.runtime
-            .set_behaviour("debug", Behaviour::exits(5 * SECOND, 1));
+            .set_behavior("debug", Behavior::exits(5 * SECOND, 1));
         add_debugger(sim, "debug", IMAGE);
         sim.until("the debugger runs", 3 * SECOND, |sim| {
             sim.runtime.running(&uid, "debug").is_some()
@@ -70,7 +70,7 @@ fn failing_ephemeral_container_is_reported_and_retried() {
         let uid = running_in_a_cluster(sim, pod("web").container("a", IMAGE)).await;
         sim.runtime.set_pull("tools:1", Pull::not_found("tools:1"));
         add_debugger(sim, "debug", "tools:1");
-        sim.until("it says why", 5 * SECOND, |sim| {
+        sim.until("it reports why", 5 * SECOND, |sim| {
             line(sim, "web").contains("debug:ErrImagePull")
                 || line(sim, "web").contains("debug:ImagePullBackOff")
         })
@@ -89,7 +89,7 @@ fn failing_ephemeral_container_is_reported_and_retried() {
 fn ephemeral_container_does_not_block_pod_success() {
     simulate_cluster(8, async |sim| {
         sim.runtime
-            .set_behaviour("a", Behaviour::exits(20 * SECOND, 0));
+            .set_behavior("a", Behavior::exits(20 * SECOND, 0));
         let once = pod("web").restart_policy("Never").container("a", IMAGE);
         let uid = running_in_a_cluster(sim, once).await;
         add_debugger(sim, "debug", IMAGE);

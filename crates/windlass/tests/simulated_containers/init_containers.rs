@@ -1,6 +1,6 @@
 //! Order of init containers and sidecars, also in a new sandbox.
 
-use windlass_testing::fake_runtime::{Behaviour, Exec, Operation};
+use windlass_testing::fake_runtime::{Behavior, Exec, Operation};
 use windlass_testing::simulate;
 
 use crate::fixture::{every_second, gaps, order, pod, prepare, sidecar, starts};
@@ -10,7 +10,7 @@ use crate::{IMAGE, MINUTE, SECOND};
 fn sidecars_start_in_order_and_stop_last_in_reverse() {
     simulate(1, async |sim| {
         prepare(sim);
-        sim.runtime.set_behaviour("i", Behaviour::exits(SECOND, 0));
+        sim.runtime.set_behavior("i", Behavior::exits(SECOND, 0));
         let web = pod("web")
             .init_container_with("s1", IMAGE, sidecar)
             .init_container("i", IMAGE)
@@ -110,8 +110,8 @@ fn init_containers_follow_restart_policy() {
         simulate(4, async |sim| {
             prepare(sim);
             let script = |codes: &[i32]| match codes {
-                [] => vec![Behaviour::default()],
-                codes => codes.iter().map(|c| Behaviour::exits(SECOND, *c)).collect(),
+                [] => vec![Behavior::default()],
+                codes => codes.iter().map(|c| Behavior::exits(SECOND, *c)).collect(),
             };
             sim.runtime.script("i", script(init));
             sim.runtime.script("a", script(app));
@@ -141,7 +141,7 @@ fn dead_sandbox_is_replaced_per_restart_policy() {
     ] {
         simulate(5, async |sim| {
             prepare(sim);
-            sim.runtime.set_behaviour("i", Behaviour::exits(SECOND, 0));
+            sim.runtime.set_behavior("i", Behavior::exits(SECOND, 0));
             let web = pod("web")
                 .restart_policy(policy)
                 .init_container_with("s", IMAGE, sidecar)

@@ -1,6 +1,6 @@
 //! Leftovers of pods, after an agent restart and for a pod with the same full name.
 
-use windlass_testing::fake_runtime::{Behaviour, Fault, Operation, Pull};
+use windlass_testing::fake_runtime::{Behavior, Fault, Operation, Pull};
 use windlass_testing::{NodeSim, simulate};
 use windlass_types::{ContainerState, PodUid};
 
@@ -12,7 +12,7 @@ fn container_created_before_agent_death_is_recreated() {
     for name in ["i", "s", "a"] {
         simulate(19, async |sim| {
             prepare(sim);
-            sim.runtime.set_behaviour("i", Behaviour::exits(SECOND, 0));
+            sim.runtime.set_behavior("i", Behavior::exits(SECOND, 0));
             sim.runtime
                 .inject(Fault::hang(Operation::StartContainer).on(format!("default/web/{name}")));
             let web = pod("web")
@@ -49,7 +49,7 @@ fn container_created_before_agent_death_is_recreated() {
 fn recreated_pod_starts_after_old_pod_terminated() {
     simulate(20, async |sim| {
         prepare(sim);
-        sim.runtime.set_behaviour("a", Behaviour::stubborn());
+        sim.runtime.set_behavior("a", Behavior::stubborn());
         let version = |uid: &str| pod("web").uid(uid).container("a", IMAGE).build();
         sim.desire([version("first")]).await;
         sim.until("it runs", 5 * SECOND, |sim| sim.phase("web") == "Running")
@@ -101,15 +101,15 @@ fn pod_in_any_state_is_removed_completely() {
                     builder = builder.init_container("i", IMAGE).container("a", IMAGE)
                 }
                 "waiting for a restart" => {
-                    sim.runtime.set_behaviour("a", Behaviour::exits(SECOND, 1));
+                    sim.runtime.set_behavior("a", Behavior::exits(SECOND, 1));
                     builder = builder.container("a", IMAGE);
                 }
                 "terminated" => {
-                    sim.runtime.set_behaviour("a", Behaviour::exits(SECOND, 0));
+                    sim.runtime.set_behavior("a", Behavior::exits(SECOND, 0));
                     builder = builder.restart_policy("Never").container("a", IMAGE);
                 }
                 _ => {
-                    sim.runtime.set_behaviour("a", Behaviour::stubborn());
+                    sim.runtime.set_behavior("a", Behavior::stubborn());
                     builder = builder.container("a", IMAGE);
                 }
             }
@@ -152,7 +152,7 @@ fn crash_loops_leave_bounded_garbage() {
     ] {
         simulate(22, async |sim| {
             prepare(sim);
-            sim.runtime.set_behaviour("a", Behaviour::exits(SECOND, 1));
+            sim.runtime.set_behavior("a", Behavior::exits(SECOND, 1));
             let all = (0..pods).map(|i| pod(&format!("p{i}")).container("a", IMAGE).build());
             sim.desire(all).await;
             let mut left = Vec::new();

@@ -1,6 +1,6 @@
 //! Restart rules of one container and of all containers.
 
-use windlass_testing::fake_runtime::{Behaviour, Fault, Operation};
+use windlass_testing::fake_runtime::{Behavior, Fault, Operation};
 use windlass_testing::simulate;
 use windlass_types::Pod;
 
@@ -12,7 +12,7 @@ fn restart_rule_overrides_restart_policy() {
     simulate(9, async |sim| {
         prepare(sim);
         let codes = [42, 42, 7];
-        let script = codes.map(|code| Behaviour::exits(SECOND, code));
+        let script = codes.map(|code| Behavior::exits(SECOND, code));
         sim.runtime.script("a", script.to_vec());
         let web = pod("web")
             .restart_policy("Never")
@@ -41,10 +41,10 @@ fn trainer() -> Pod {
 fn restart_rule_restarts_all_containers_in_sandbox() {
     simulate(10, async |sim| {
         prepare(sim);
-        sim.runtime.set_behaviour("i", Behaviour::exits(SECOND, 0));
-        let script = [Behaviour::exits(10 * SECOND, 88), Behaviour::default()];
+        sim.runtime.set_behavior("i", Behavior::exits(SECOND, 0));
+        let script = [Behavior::exits(10 * SECOND, 88), Behavior::default()];
         sim.runtime.script("a", script.to_vec());
-        sim.runtime.set_behaviour("b", Behaviour::stubborn());
+        sim.runtime.set_behavior("b", Behavior::stubborn());
         sim.desire([trainer()]).await;
         let uid = "web-uid".into();
         let names = ["i", "s", "a", "b"];
@@ -72,7 +72,7 @@ fn restart_rule_restarts_all_containers_in_sandbox() {
 fn repeated_restart_of_all_containers_backs_off() {
     simulate(11, async |sim| {
         prepare(sim);
-        sim.runtime.set_behaviour("a", Behaviour::exits(SECOND, 88));
+        sim.runtime.set_behavior("a", Behavior::exits(SECOND, 88));
         let web = pod("web")
             .container_with("a", IMAGE, |c| rule(c, "RestartAllContainers", 88))
             .container("b", IMAGE)
@@ -93,8 +93,8 @@ fn repeated_restart_of_all_containers_backs_off() {
 fn restart_of_all_containers_resumes_after_agent_death() {
     simulate(12, async |sim| {
         prepare(sim);
-        sim.runtime.set_behaviour("i", Behaviour::exits(SECOND, 0));
-        let script = [Behaviour::exits(10 * SECOND, 88), Behaviour::default()];
+        sim.runtime.set_behavior("i", Behavior::exits(SECOND, 0));
+        let script = [Behavior::exits(10 * SECOND, 88), Behavior::default()];
         sim.runtime.script("a", script.to_vec());
         sim.runtime
             .inject(Fault::hang(Operation::RemoveContainer).on("default/web/b"));
